@@ -1,0 +1,56 @@
+"""The compiled core. Metadata lives in pyproject.toml.
+
+Every .pyx below kbroker/ and perf/ is one extension; a new unit needs no line here.
+KBROKER_DEBUG=1 builds with bounds checks, lock-order asserts and without optimisation tricks.
+KBROKER_SANITIZE=address|thread adds a sanitizer.
+"""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+ROOT = Path(__file__).parent
+DEBUG = os.environ.get("KBROKER_DEBUG") == "1"
+SANITIZE = os.environ.get("KBROKER_SANITIZE", "")
+
+compile_args = ["-std=gnu11", "-pthread", "-Wall", "-Wno-unused-function", "-Wno-unreachable-code"]
+link_args = ["-pthread", "-ldl"]
+if DEBUG:
+    compile_args += ["-O1", "-g", "-DKBROKER_DEBUG=1"]
+else:
+    compile_args += ["-O2", "-g1", "-fno-plt"]
+if SANITIZE:
+    compile_args += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer", "-g"]
+    link_args += [f"-fsanitize={SANITIZE}"]
+
+
+def extension(path: Path) -> Extension:
+    relative = path.relative_to(ROOT)
+    return Extension(
+        ".".join(relative.with_suffix("").parts),
+        [str(relative)],
+        include_dirs=[str(ROOT / "kbroker" / "native"), str(ROOT / "perf" / "native")],
+        depends=[str(p.relative_to(ROOT)) for p in (ROOT / "kbroker" / "native").glob("*.h")],
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+    )
+
+
+units = sorted([*ROOT.glob("kbroker/**/*.pyx"), *ROOT.glob("perf/**/*.pyx")])
+setup(
+    ext_modules=cythonize(
+        [extension(path) for path in units],
+        nthreads=0,
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": DEBUG,
+            "wraparound": DEBUG,
+            "cdivision": True,
+            "initializedcheck": DEBUG,
+            "embedsignature": True,
+            "legacy_implicit_noexcept": False,
+        },
+    )
+)
