@@ -1,0 +1,82 @@
+"""Every bound that is not an operator's to choose, by name, with its unit and its reason.
+
+Level 0: plain integers, imports nothing of ours. A bound an operator may choose is a configuration
+key instead (`config/definition.py`); a bound here closes a door that hostile or broken bytes would
+walk through, or keeps one turn of a loop short for the sake of everybody else. What happens at the
+bound is said beside it: block, throttle, reject or close.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- Frames and messages: bytes from a socket -----------------------------------------------------
+
+# The 32-bit size prefix of every request and response.
+FRAME_SIZE_BYTES: Final = 4
+# Key, version, correlation id: a frame below this cannot be answered at all. Close.
+REQUEST_HEADER_BYTES_MIN: Final = 8
+# An array may claim no more items than this, nor more than there are bytes left. Malformed: close.
+ARRAY_ITEMS_MAX: Final = 1_000_000
+# Unknown tagged fields are skipped, but a request is not a place to store data. Malformed: close.
+TAGGED_FIELDS_MAX: Final = 10_000
+# A varint of 32 bits has at most 5 bytes, one of 64 bits at most 10. Malformed: close.
+VARINT32_BYTES_MAX: Final = 5
+VARINT64_BYTES_MAX: Final = 10
+# A topic's name becomes a directory's name with "-<partition>" behind it. INVALID_TOPIC_EXCEPTION.
+TOPIC_NAME_CHARS_MAX: Final = 249
+
+# --- Runs and trains: how much one turn does before others have theirs ----------------------------
+
+# Records of one run: longer ones gain nothing measurable and delay whoever stands behind them.
+RUN_REQUESTS_MAX: Final = 64
+RUN_BYTES_MAX: Final = 4 * 1024 * 1024
+# Complete produce frames of one connection handled as one record. At the bound the train leaves.
+TRAIN_FRAMES_MAX: Final = 32
+TRAIN_BYTES_MAX: Final = 256 * 1024
+# Buffers one writev takes on Linux (UIO_MAXIOV); a longer list is split.
+IOV_MAX: Final = 1024
+
+# --- Threads --------------------------------------------------------------------------------------
+
+# A handler with nothing to do looks up this often, for shutdown and for the idle meter.
+HANDLER_RECEIVE_WAIT_MS: Final = 300
+# The acceptor does the same.
+ACCEPTOR_POLL_MS: Final = 500
+# Connections handed to a Processor that it has not registered yet. Full: the acceptor blocks.
+PROCESSOR_NEW_CONNECTIONS_MAX: Final = 20
+# A waiter beside a busy Python thread waits this long for the GIL; the default of 5 ms is felt.
+GIL_SWITCH_INTERVAL_S: Final = 0.0005
+# No handler and no background step holds the GIL longer in one go; longer work is cut in steps.
+PYTHON_STEP_MS_MAX: Final = 1
+# How long a stop waits for each thread before it says so and goes on.
+THREAD_JOIN_TIMEOUT_MS: Final = 10_000
+
+# --- Timers and parked operations -----------------------------------------------------------------
+
+# The wheel turns in milliseconds, Kafka's unit of every timeout; 20 buckets a wheel and a wheel of
+# wheels above it: 20 ms, 400 ms, 8 s, 160 s, 53 min ...
+TIMER_TICK_MS: Final = 1
+TIMER_WHEEL_SIZE: Final = 20
+# No operation is parked longer: a client's int32 of milliseconds is the largest wait there is.
+DELAY_MS_MAX: Final = 2**31 - 1
+# Watch entries of completed operations that one key may keep before it is swept.
+PURGATORY_SWEEP_ENTRIES_MIN: Final = 32
+# The names for keys are spread over this many locks; more than handlers that may run at once.
+PURGATORY_SHARDS: Final = 16
+
+# --- Producers ------------------------------------------------------------------------------------
+
+# Batches remembered per producer and partition; a duplicate of an older one is out of sequence.
+PRODUCER_BATCHES_KEPT: Final = 5
+# Producer ids taken from the store at once; a crash loses the rest of the block, never re-uses it.
+PRODUCER_ID_BLOCK_SIZE: Final = 1000
+# Sequence numbers are int32 and wrap to 0 after this one.
+SEQUENCE_MAX: Final = 2**31 - 1
+
+# --- Peers and the controller ---------------------------------------------------------------------
+
+# Requests in flight per connection of our own client. Full: that node is skipped this turn.
+CLIENT_IN_FLIGHT_MAX: Final = 5
+# Events the controller has not taken yet. Full: the caller gets an error to retry, never blocks.
+CONTROLLER_EVENTS_MAX: Final = 10_000
