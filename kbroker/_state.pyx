@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, auto_pickle=False
 """The channel state machine, as one table, and the FIFO of response slots behind it.
 
 A channel answers in request order and is read only when its state says so. The stock machine has
@@ -289,7 +289,14 @@ def next_state(bint pipelined, int state, int event):
     return channel_next(MACHINE_PIPELINED if pipelined else MACHINE_STOCK, state, event)
 
 
+def is_readable(int state):
+    """Whether the state by itself allows reading."""
+    return bool(channel_readable(state))
+
+
 cdef class ChannelStateMachine:
+    """One channel's state; what the compiled core keeps as a number in its channel struct."""
+
     cdef int _machine
     cdef int _state
     cdef readonly str connection_id
