@@ -49,7 +49,7 @@ def generated() -> str:
         diagram(stock, stock),
         table(stock),
         "### The pipelined machine",
-        "A star marks what it adds to the stock machine; `(read)` a state in which the socket is read.",
+        "A star marks what it adds to the stock machine; `(read)`: the socket is read in that state.",
         diagram(pipelined, stock),
         table(pipelined),
     ]
