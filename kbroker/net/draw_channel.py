@@ -49,7 +49,7 @@ def generated() -> str:
         diagram(stock, stock),
         table(stock),
         "### The pipelined machine",
-        "A star marks what it adds to the stock machine; `(read)`: the socket is read in that state.",
+        "A star marks what it adds to the stock machine; in a `(read)` state the socket is read.",
         diagram(pipelined, stock),
         table(pipelined),
     ]
