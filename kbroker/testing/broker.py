@@ -1,0 +1,85 @@
+"""A kbroker in a process of its own, for tests: real TCP, real files, nothing shared.
+
+    with Broker({"auto.create.topics.enable": False}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+Purpose: any client, in any language, against a broker that takes a free port and a temporary
+directory and leaves nothing behind. A process of its own, because a broker inside the tested
+process would share its interpreter lock, its signals and its event loop.
+
+The broker is the kbroker that this interpreter imported, run as `python -m kbroker start`; another
+interpreter's, where one is named. It is ready when its ready file appears, which the broker writes
+by atomic rename once requests are accepted. restart() keeps data and port, so that clients find it
+again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import kbroker
+from kbroker.testing.process import ServerProcess
+
+
+class Broker(ServerProcess):
+    name = "kbroker"
+
+    def __init__(
+        self,
+        overrides: Mapping[str, object] | None = None,
+        data_dir: str | Path | None = None,
+        port: int = 0,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        python: str | Path | None = None,
+    ) -> None:
+        super().__init__(overrides, data_dir, port, env=env, cwd=cwd)
+        self._python = str(python) if python is not None else None
+        self._ready: Mapping[str, object] = {}
+
+    @property
+    def ready_path(self) -> Path:
+        return self.scratch_dir / "ready.json"
+
+    @property
+    def ready(self) -> Mapping[str, object]:
+        """What the ready file said: pid, node_id, bootstrap, admin."""
+        return self._ready
+
+    @property
+    def node_id(self) -> int:
+        return int(str(self._ready["node_id"]))
+
+    def command(self) -> list[str]:
+        command = [
+            self._python or sys.executable, "-m", "kbroker", "start",
+            "--port", str(self.port),
+            "--data-dir", str(self.data_dir),
+            "--ready-file", str(self.ready_path),
+        ]  # fmt: skip
+        for key, value in self.overrides.items():
+            command += ["--override", f"{key}={value}"]
+        return command
+
+    def environment(self) -> dict[str, str]:
+        environment = super().environment()
+        if self._python is None:  # the same sources as here, whatever the working directory
+            sources = str(Path(kbroker.__file__).parents[1])
+            others = environment.get("PYTHONPATH")
+            environment["PYTHONPATH"] = f"{sources}{os.pathsep}{others}" if others else sources
+        return environment
+
+    def prepare(self) -> None:
+        self.ready_path.unlink(missing_ok=True)  # or a restart would see the previous start's
+
+    def poll_ready(self) -> str | None:
+        try:
+            self._ready = json.loads(self.ready_path.read_bytes())
+        except FileNotFoundError:
+            return None
+        return str(self._ready["bootstrap"])

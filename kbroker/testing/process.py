@@ -1,0 +1,269 @@
+"""A server process under test: start it, know when it is ready, end it in three ways.
+
+Purpose: what a test needs from any broker that runs in a process of its own, whichever program it
+is. Broker (broker.py) is the kbroker one; the test suite also drives Apache Kafka through this
+class so that its expectations can be checked against the original.
+
+A ServerProcess owns one temporary directory with the log, the ready file and, unless the caller
+brought one, the data directory. Leaving the `with` block stops the process, says so if its exit
+status was not 0, and removes the directory; when the block failed, the end of the log is attached
+to the exception as a note.
+
+Threads: none of its own. One instance belongs to one test; `running()` may be read by anybody.
+Never does: touch a process that it did not start, listen on anything but loopback.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+LOG_TAIL_LINES = 200
+READY_POLL_INTERVAL_S = 0.002  # short against the start-up budget of 0.3 s
+STOP_TIMEOUT_S = 30.0
+
+# Settings that would reach the server through the environment rule of its image: a broker under
+# test sees only what its test gave it.
+_CONFIG_PREFIXES = ("KBROKER_", "KAFKA_")
+
+_running: set[ServerProcess] = set()
+
+
+class BrokerFailed(RuntimeError):
+    """The process did not start, died on its own, or ended with an unexpected status."""
+
+    def __init__(self, message: str, exit_status: int | None, log: str) -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
+        self.log = log
+        self.add_note(f"--- end of the broker's log ---\n{log_tail(log)}")
+
+
+def log_tail(log: str, lines: int = LOG_TAIL_LINES) -> str:
+    return "\n".join(log.splitlines()[-lines:])
+
+
+def running() -> tuple[ServerProcess, ...]:
+    """The servers that this process started and has not ended: their logs explain a failure."""
+    return tuple(_running)
+
+
+@atexit.register
+def _kill_what_was_left() -> None:
+    for server in running():
+        server.kill9()
+
+
+class ServerProcess:
+    """Base of the brokers under test. A subclass gives the command and tells readiness."""
+
+    name = "server"
+    start_timeout_s = 30.0
+    clean_exit_statuses: tuple[int, ...] = (0,)
+
+    def __init__(
+        self,
+        overrides: Mapping[str, object] | None = None,
+        data_dir: str | Path | None = None,
+        port: int = 0,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+    ) -> None:
+        self.overrides = {k: _property_text(v) for k, v in (overrides or {}).items()}
+        self.port = port
+        self._env = dict(env or {})
+        self._cwd = cwd
+        self._root = Path(tempfile.mkdtemp(prefix=f"{self.name}-test-"))
+        self.data_dir = Path(data_dir) if data_dir is not None else self._root / "data"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._bootstrap = ""
+
+    # -- what a subclass supplies
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Called before each start; may create files below `self.scratch_dir`."""
+
+    def poll_ready(self) -> str | None:
+        """The bootstrap address once requests are accepted, None until then."""
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        """The process's environment; a subclass may add to it."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_CONFIG_PREFIXES)}
+        return {**inherited, **self._env}
+
+    # -- what a test reads
+
+    @property
+    def scratch_dir(self) -> Path:
+        return self._root
+
+    @property
+    def log_path(self) -> Path:
+        return self._root / "broker.log"
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port for a client's bootstrap.servers."""
+        return self._bootstrap
+
+    @property
+    def pid(self) -> int:
+        return self._live().pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log_text(self) -> str:
+        """Everything that the process has written to stdout and stderr, over all its starts."""
+        try:
+            return self.log_path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    # -- life cycle
+
+    def start(self) -> Self:
+        """Run the process and return when it accepts requests. Raises BrokerFailed otherwise."""
+        if self.alive:
+            raise RuntimeError(f"{self.name} already runs as process {self.pid}")
+        self.prepare()
+        with open(self.log_path, "ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment(),
+                cwd=self._cwd,
+            )
+        _running.add(self)
+        self._wait_until_ready()
+        self.port = int(self._bootstrap.rpartition(":")[2])
+        return self
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """SIGTERM, then wait. Returns the exit status; past the timeout kills and raises."""
+        process = self._live()
+        process.send_signal(signal.SIGTERM)
+        try:
+            return self.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill9()
+            raise BrokerFailed(
+                f"{self.name} had not stopped {timeout_s} s after SIGTERM", None, self.log_text()
+            ) from None
+
+    def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Wait for the process to end by itself and return its exit status."""
+        status = self._live().wait(timeout_s)
+        self._forget()
+        return status
+
+    def signal(self, number: int) -> None:
+        self._live().send_signal(number)
+
+    def kill9(self) -> None:
+        """End the process with no chance to clean up; what it wrote stays in the page cache."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._forget()
+
+    def restart(self) -> Self:
+        """Start again on the same port and data; stops the running process first, if any."""
+        if self._process is not None:
+            self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """End the process, if it still runs, and remove the temporary directory."""
+        self.kill9()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is not None:
+                error.add_note(f"--- end of the broker's log ---\n{log_tail(self.log_text())}")
+            elif self._process is not None:
+                self._stop_cleanly()
+        finally:
+            self.close()
+
+    # -- inner workings
+
+    def _stop_cleanly(self) -> None:
+        if not self.alive:
+            status = self.wait()
+            raise BrokerFailed(
+                f"{self.name} ended by itself with exit status {status}", status, self.log_text()
+            )
+        status = self.stop()
+        if status not in self.clean_exit_statuses:
+            raise BrokerFailed(
+                f"{self.name} ended with exit status {status} after SIGTERM",
+                status,
+                self.log_text(),
+            )
+
+    def _wait_until_ready(self) -> None:
+        process = self._live()
+        deadline = time.monotonic() + self.start_timeout_s
+        while True:
+            bootstrap = self.poll_ready()
+            if bootstrap is not None:
+                self._bootstrap = bootstrap
+                return
+            if process.poll() is not None:
+                status = self.wait()
+                raise BrokerFailed(
+                    f"{self.name} did not start: exit status {status}", status, self.log_text()
+                )
+            if time.monotonic() > deadline:
+                self.kill9()
+                raise BrokerFailed(
+                    f"{self.name} was not ready after {self.start_timeout_s} s",
+                    None,
+                    self.log_text(),
+                )
+            time.sleep(READY_POLL_INTERVAL_S)
+
+    def _live(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError(f"{self.name} is not running")
+        return self._process
+
+    def _forget(self) -> None:
+        self._process = None
+        _running.discard(self)
+
+
+def _property_text(value: object) -> str:
+    """A setting as server.properties writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

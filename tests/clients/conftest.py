@@ -1,0 +1,91 @@
+"""One broker for all client tests, and topics with names of their own in it.
+
+Which broker, by environment:
+    (nothing)                              a kbroker in a process of its own
+    KBROKER_TEST_REFERENCE=kafka           Apache Kafka in a process of its own
+    KBROKER_TEST_BOOTSTRAP=host:port       one that runs already; KBROKER_TEST_DATA_DIR names its
+                                           data directory for the tests that look at the files
+
+The suite was checked against Apache Kafka before it was run against kbroker: what it expects is
+what the original does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.clients import adapters
+from tests.support import batches, requirements, servers
+
+MakeTopic = Callable[..., str]
+
+
+class Server(NamedTuple):
+    bootstrap: str
+    data_dir: Path | None
+    kbroker: bool  # so that nothing is forgiven that the original does not manage
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    bootstrap = os.environ.get("KBROKER_TEST_BOOTSTRAP")
+    if bootstrap:
+        data_dir = os.environ.get("KBROKER_TEST_DATA_DIR")
+        yield Server(bootstrap, Path(data_dir) if data_dir else None, False)
+        return
+    with servers.make() as broker:
+        yield Server(broker.bootstrap, broker.data_dir, not servers.reference())
+
+
+@pytest.fixture
+def bootstrap(server: Server) -> str:
+    return server.bootstrap
+
+
+@pytest.fixture(scope="session")
+def admin(server: Server) -> adapters.Admin:
+    return adapters.Admin(server.bootstrap, settle=not server.kbroker)
+
+
+@pytest.fixture
+def make_topic(admin: adapters.Admin, request: pytest.FixtureRequest) -> Iterator[MakeTopic]:
+    """make_topic(partitions=1, **configs with _ for .) -> name; deleted after the test."""
+    made: list[str] = []
+
+    def make(partitions: int = 1, **configs: object) -> str:
+        stem = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")[:60]
+        name = f"{stem}-{os.getpid()}-{adapters.next_number()}"
+        admin.create(name, partitions, {k.replace("_", "."): str(v) for k, v in configs.items()})
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        admin.delete(name)
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> str:
+    return make_topic()
+
+
+@pytest.fixture
+def batches_of(server: Server) -> Callable[..., list[batches.Batch]]:
+    """batches_of(topic, partition=0): the batches on the broker's disk."""
+    if server.data_dir is None:
+        requirements.skip_missing("the broker's data directory", "name it: KBROKER_TEST_DATA_DIR")
+    data_dir = server.data_dir
+    return lambda topic, partition=0: batches.read_batches(data_dir, topic, partition)
+
+
+@pytest.fixture(params=adapters.CLIENTS, ids=lambda client: client.name)
+def client(request: pytest.FixtureRequest, bootstrap: str) -> adapters.Client:
+    """Each Python client library in turn."""
+    made: adapters.Client = request.param(bootstrap)
+    return made

@@ -1,0 +1,55 @@
+"""What every test gets: no silent skips in CI, and a broker's log with every failure beside it.
+
+- KBROKER_REQUIRE=all turns a skip into a failure, except for reasons that no set-up can remove
+  (tests/support/requirements.py).
+- A failing test's report ends with the log of each broker process that runs at that moment.
+- The header names the programs that the client tests found.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.testing.process import log_tail, running
+from tests.support import jars, requirements
+
+
+def pytest_report_header() -> list[str]:
+    found = {name: shutil.which(name) or "missing" for name in ("kcat", "java")}
+    found["jars"] = str(jars.jar_dir()) if jars.present() else "missing"
+    found["required"] = os.environ.get("KBROKER_REQUIRE", "what is here")
+    return ["client tests: " + ", ".join(f"{key} {value}" for key, value in found.items())]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[pytest.TestReport]:
+    report: pytest.TestReport = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _fail_a_forbidden_skip(report)
+    if report.failed:
+        for server in running():
+            report.sections.append((f"log of {server.name}", log_tail(server.log_text())))
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[pytest.CollectReport]:
+    report: pytest.CollectReport = yield
+    if report.skipped:
+        _fail_a_forbidden_skip(report)
+    return report
+
+
+def _fail_a_forbidden_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not requirements.everything_required():
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if not requirements.may_skip(reason):
+        report.outcome = "failed"
+        report.longrepr = f"KBROKER_REQUIRE=all, and this was skipped: {reason}"

@@ -1,0 +1,60 @@
+"""Fetch what the client tests need and the machine lacks: `python -m tests.support.setup`.
+
+Brings kcat (apt-get, where this process may use it) and Apache Kafka's jars (Maven), says in one
+line each what is there and what is not, and exits 0 in any case: the tests that miss something
+name it themselves, and KBROKER_REQUIRE=all makes them fail.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+from tests.support import jars
+
+APT_TIMEOUT_S = 300
+
+
+def main() -> None:
+    for what, bring in (("kcat", _kcat), ("Kafka's jars", _jars), ("java", _java)):
+        print(f"set-up: {what}: {bring()}", flush=True)
+
+
+def _kcat() -> str:
+    if shutil.which("kcat") is None:
+        if shutil.which("apt-get") is None:
+            return "missing, and there is no apt-get to install it with"
+        if os.geteuid() != 0:
+            return "missing; install it with `sudo apt-get install kcat`"
+        for step in (["update"], ["install", "--yes", "--no-install-recommends", "kcat"]):
+            try:
+                subprocess.run(
+                    ["apt-get", "-qq", *step],
+                    check=True,
+                    timeout=APT_TIMEOUT_S,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+                )
+            except (subprocess.SubprocessError, OSError) as error:
+                return f"missing, and installing it failed: {error}"
+    return str(shutil.which("kcat"))
+
+
+def _jars() -> str:
+    if not jars.present() and shutil.which("mvn") is None:
+        return "missing, and there is no mvn to fetch them with"
+    try:
+        jars.ensure()
+    except (subprocess.SubprocessError, OSError) as error:
+        return f"missing, and fetching them failed: {error}"
+    return str(jars.jar_dir())
+
+
+def _java() -> str:
+    return shutil.which("java") or "missing; the Java tests are skipped"
+
+
+if __name__ == "__main__":
+    main()
