@@ -1,0 +1,33 @@
+# cython: language_level=3
+from kbroker.net._acceptor cimport Acceptor
+from kbroker.net._quotas cimport ConnectionQuotas
+from kbroker.net._types cimport Channel, NetworkSettings, Processor, RequestChannel
+from kbroker.net._types cimport Request as RequestNode
+
+
+cdef class SocketServer:
+    cdef NetworkSettings settings
+    cdef RequestChannel channel
+    cdef ConnectionQuotas* quotas
+    cdef Processor* processors[64]
+    cdef int processor_count
+    cdef list listeners
+    cdef Acceptor* acceptors[16]
+    cdef int acceptor_count
+    cdef bint started
+
+
+cdef class Request:
+    cdef RequestNode* node
+    cdef SocketServer server
+    cdef readonly int api_key
+    cdef readonly int api_version
+    cdef readonly int correlation_id
+    cdef readonly object client_id
+    cdef readonly bytes body
+    cdef readonly object reason
+    cdef readonly long long received_ns
+    cdef Channel* _channel(self) except NULL
+
+
+cdef Request request_wrap(SocketServer server, RequestNode* node, object reason)

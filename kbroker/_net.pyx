@@ -1,0 +1,428 @@
+# cython: language_level=3
+"""The network core as Python sees it: a SocketServer, and the requests that Python must answer.
+
+The work is done by the units in net/: acceptor and processor threads without the GIL, the request
+queue, channels, sends. This face builds them, starts and stops them, reads their figures, and wraps
+a request that the hot path does not take ("cold") into a Python object with a body and `respond`.
+
+Threads: a SocketServer is built, started and stopped by the thread that starts the broker; a
+Request may be answered from any thread, exactly once. A Request that is dropped without an answer
+closes its connection, so that no client waits for ever. Everything that may wait for a C lock or a
+C thread releases the GIL first. It never interprets a body.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+import socket as _socket
+
+from kbroker.errors import InvariantError
+
+from kbroker._sync cimport kb_now_ns, kb_tune_malloc
+from kbroker.net._acceptor cimport (
+    SOCKETS_MAX,
+    acceptor_free,
+    acceptor_new,
+    acceptor_start,
+    acceptor_stop,
+)
+from kbroker.net._processor cimport (
+    processor_free,
+    processor_new,
+    processor_push,
+    processor_start,
+    processor_stop,
+)
+from kbroker.net._quotas cimport quotas_free, quotas_new, quotas_override
+from kbroker.net._request cimport answer_bytes, answer_reserve
+from kbroker.net._request_channel cimport request_channel_close, request_channel_init
+from kbroker.net._types cimport (
+    ACTION_CLOSE,
+    ACTION_SEND,
+    WAIT_BUCKETS,
+    Channel,
+    Processor,
+)
+
+cdef enum:
+    API_VERSIONS = 18             # its answers always have header v0
+    LISTENERS_MAX = 16
+    BACKLOG = 1024                # the kernel caps it at net.core.somaxconn
+
+kb_tune_malloc()
+
+
+cdef class SocketServer:
+    """One per broker: per listener an acceptor thread, N processor threads, one request queue."""
+
+    def __cinit__(
+        self, *, int processors, int queued_requests_max, long long queued_bytes_max,
+        int request_bytes_max, long long idle_ms_max, int connections_max,
+        int connections_per_ip_max, bint pipelined, int pipelined_requests_max,
+        long long pipelined_bytes_max, int send_buffer_bytes, int receive_buffer_bytes,
+    ):
+        cdef int index
+        if not 1 <= processors <= 64:
+            raise ValueError(f"num.network.threads must be 1 to 64, not {processors}")
+        self.listeners = []
+        self.settings.request_bytes_max = request_bytes_max
+        self.settings.idle_ns_max = idle_ms_max * 1000000
+        self.settings.pipelined = pipelined
+        self.settings.pipelined_requests_max = pipelined_requests_max
+        self.settings.pipelined_bytes_max = pipelined_bytes_max
+        self.settings.send_buffer_bytes = send_buffer_bytes
+        self.settings.receive_buffer_bytes = receive_buffer_bytes
+        self.settings.connections_max = connections_max
+        request_channel_init(&self.channel)
+        self.channel.count_max = queued_requests_max
+        self.channel.bytes_max = queued_bytes_max
+        self.quotas = quotas_new(connections_per_ip_max, connections_max)
+        if self.quotas == NULL:
+            raise MemoryError
+        for index in range(processors):
+            self.processors[index] = processor_new(index, &self.settings, &self.channel)
+            if self.processors[index] == NULL:
+                raise OSError("cannot make an epoll set: raise the open-file limit (ulimit -n)")
+            self.processor_count += 1
+            self.channel.processors[index] = self.processors[index]
+            self.channel.processor_count += 1
+
+    def __dealloc__(self):
+        cdef int i
+        if self.started:
+            return                # threads still use it all; the process is about to end
+        for i in range(self.acceptor_count):
+            acceptor_free(self.acceptors[i])
+        for i in range(self.processor_count):
+            processor_free(self.processors[i])
+        quotas_free(self.quotas)
+
+    def override_connections(self, str address, int bound):
+        """max.connections.per.ip.overrides: `bound` connections from this IP address."""
+        family = _socket.AF_INET6 if ":" in address else _socket.AF_INET
+        cdef bytes packed = _socket.inet_pton(family, address)
+        if len(packed) == 4:
+            packed = b"\0" * 10 + b"\xff\xff" + packed
+        quotas_override(self.quotas, <const uint8_t*>packed, bound)
+
+    def set_hot(self, int api_key, int min_version, int max_version):
+        """These versions go to the hot path; everything else goes to Python."""
+        cdef int version
+        if not (0 <= api_key < 128 and 0 <= min_version <= max_version < 32):
+            raise ValueError(f"no such API versions: {api_key} {min_version}-{max_version}")
+        for version in range(min_version, max_version + 1):
+            self.channel.hot[api_key][version] = 1
+
+    def set_flexible_from(self, int api_key, int version):
+        """Request header v2 and response header v1 begin at this version (KIP-482)."""
+        if not 0 <= api_key < 128:
+            raise ValueError(f"no such API: {api_key}")
+        self.channel.flexible_from[api_key] = <signed char>min(version, 127)
+
+    def listen(self, str name, list addresses):
+        """Binds one listener to all its (host, port) and returns what it bound; OSError as is.
+
+        Port 0 takes a free one, the same for all addresses. Call before start().
+        """
+        cdef Acceptor* acceptor
+        if self.acceptor_count == LISTENERS_MAX or len(addresses) > SOCKETS_MAX:
+            raise ValueError(f"at most {LISTENERS_MAX} listeners of {SOCKETS_MAX} addresses")
+        sockets = []
+        bound = []
+        try:
+            for host, port in addresses:
+                if port == 0 and bound:
+                    port = bound[0][1]
+                opened = _listening_socket(host, port)
+                sockets.append(opened)
+                bound.append(opened.getsockname()[:2])
+        except BaseException:
+            for opened in sockets:
+                opened.close()
+            raise
+        acceptor = acceptor_new(
+            <uint32_t>self.acceptor_count, &self.settings, self.quotas,
+            self.processors, self.processor_count)
+        if acceptor == NULL:
+            raise MemoryError
+        for opened in sockets:
+            acceptor.sockets[acceptor.socket_count] = opened.detach()
+            acceptor.socket_count += 1
+        self.acceptors[self.acceptor_count] = acceptor
+        self.acceptor_count += 1
+        self.listeners.append(name)
+        return bound
+
+    def start(self):
+        """Starts the processors, then the acceptors."""
+        cdef int i
+        self.started = True
+        for i in range(self.processor_count):
+            if processor_start(self.processors[i]) != 0:
+                raise OSError("cannot start a network thread: raise the limit (ulimit -u)")
+        for i in range(self.acceptor_count):
+            if acceptor_start(self.acceptors[i]) != 0:
+                raise OSError("cannot start an acceptor thread: raise the limit (ulimit -u)")
+
+    def stop_accepting(self):
+        """Closes the listening sockets and joins the acceptors."""
+        cdef int i
+        for i in range(self.acceptor_count):
+            with nogil:
+                acceptor_stop(self.acceptors[i])
+
+    def stop(self, bint at_once=False):
+        """Ends the processors: answers on their way are sent first, unless `at_once`."""
+        cdef int i
+        self.stop_accepting()
+        if self.started:
+            for i in range(self.processor_count):
+                with nogil:
+                    processor_stop(self.processors[i], at_once)
+        self.close_queue()
+        self.started = False
+
+    def close_queue(self):
+        """Handlers leave once the queue is empty."""
+        with nogil:
+            request_channel_close(&self.channel)
+
+    def statistics(self):
+        """Figures of the network core as a dict; counters since the start."""
+        cdef Processor* processor
+        cdef int64_t now_ns = kb_now_ns()
+        processors = []
+        for i in range(self.processor_count):
+            processor = self.processors[i]
+            processors.append({
+                "name": f"kafka-network-thread-{i}",
+                "connections": processor.connection_count,
+                "connections_opened": processor.connections_opened,
+                "requests": processor.requests,
+                "responses": processor.responses,
+                "received_bytes": processor.received_bytes,
+                "sent_bytes": processor.sent_bytes,
+                "idle_closed": processor.idle_closed,
+                "protocol_errors": processor.protocol_errors,
+                "trains": processor.trains,
+                "train_frames": processor.train_frames,
+                "idle_ns": processor.idle_ns,
+                "alive_ns": max(now_ns - processor.started_ns, 1),
+                "muted_waits": processor.muted_waits,
+                "muted_wait_ns": processor.muted_wait_ns,
+                "muted_wait_histogram_us": [
+                    processor.muted_wait_histogram[b] for b in range(WAIT_BUCKETS)],
+            })
+        return {
+            "processors": processors,
+            "acceptors": [
+                {
+                    "listener": self.listeners[i],
+                    "accepted": self.acceptors[i].accepted,
+                    "refused": self.acceptors[i].refused,
+                    "paused": self.acceptors[i].paused,
+                    "blocked_ns": self.acceptors[i].blocked_ns,
+                }
+                for i in range(self.acceptor_count)
+            ],
+            "queued_requests": self.channel.count,
+            "queued_bytes": self.channel.bytes,
+            "queued_requests_peak": self.channel.count_peak,
+        }
+
+
+def _listening_socket(host, port):
+    family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
+    listener = _socket.socket(family, _socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+        if family == _socket.AF_INET6:
+            # A wildcard IPv6 listener takes IPv4 too, unless IPv4 is bound beside it.
+            listener.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+cdef class Request:
+    """One request for Python. `body` begins behind the request header."""
+
+    def __init__(self):
+        raise InvariantError("requests come from the network core")
+
+    def __dealloc__(self):
+        if self.node != NULL:
+            _finish(self, b"", ACTION_CLOSE)
+
+    @property
+    def connection_id(self):
+        """Unique for the life of the broker: local address, peer address, number."""
+        cdef Channel* channel = self._channel()
+        return (
+            f"{self.local_host}:{channel.local_port}-{self.peer_host}:{channel.peer_port}"
+            f"-{channel.connection_id}"
+        )
+
+    @property
+    def listener(self):
+        return self.server.listeners[self._channel().listener]
+
+    @property
+    def local_host(self):
+        cdef Channel* channel = self._channel()
+        return _host(channel.local_address, channel.is_ipv6)
+
+    @property
+    def local_port(self):
+        return self._channel().local_port
+
+    @property
+    def peer_host(self):
+        cdef Channel* channel = self._channel()
+        return _host(channel.peer_address, channel.is_ipv6)
+
+    @property
+    def peer_port(self):
+        return self._channel().peer_port
+
+    @property
+    def answered(self):
+        return self.node == NULL
+
+    cdef Channel* _channel(self) except NULL:
+        # The channel outlives its requests in service, and its addresses never change.
+        if self.node == NULL:
+            raise InvariantError("the request has been answered; read its addresses before")
+        return self.node.channel
+
+    def respond(self, bytes body not None):
+        """Sends the answer; header and size are added here. Once, from any thread."""
+        if self.node == NULL:
+            raise InvariantError(f"request {self.correlation_id} was answered twice")
+        _finish(self, body, ACTION_SEND)
+
+    def close_connection(self, str reason=""):
+        """Ends the connection; answers before this one are sent first."""
+        if self.node == NULL:
+            raise InvariantError(f"request {self.correlation_id} was answered twice")
+        _finish(self, b"", ACTION_CLOSE)
+
+
+cdef object _host(uint8_t* address, int is_ipv6):
+    cdef bytes packed = PyBytes_FromStringAndSize(<char*>address, 16)
+    if is_ipv6:
+        return _socket.inet_ntop(_socket.AF_INET6, packed)
+    return _socket.inet_ntop(_socket.AF_INET, packed[12:])
+
+
+cdef void _put_i32(uint8_t* at, uint32_t value) noexcept nogil:
+    at[0] = <uint8_t>(value >> 24)
+    at[1] = <uint8_t>(value >> 16)
+    at[2] = <uint8_t>(value >> 8)
+    at[3] = <uint8_t>value
+
+
+cdef int _finish(Request self, bytes body, int action) except -1:
+    # The node goes back to its Processor, whatever happens.
+    cdef RequestNode* node = self.node
+    cdef Py_ssize_t length = len(body)
+    cdef int flexible_from
+    cdef uint32_t header = 4
+    cdef uint8_t* head
+    self.node = NULL
+    if action == ACTION_SEND:
+        flexible_from = -1
+        if 0 <= node.api_key < 128 and node.api_key != API_VERSIONS:
+            flexible_from = self.server.channel.flexible_from[node.api_key]
+        if flexible_from >= 0 and node.api_version >= flexible_from:
+            header = 5            # an empty buffer of tagged fields
+        head = NULL
+        if length < 0x7ffffff0:
+            head = answer_reserve(node, <uint32_t>(4 + header + length), 1)
+        if head == NULL:
+            action = ACTION_CLOSE
+        else:
+            _put_i32(head, <uint32_t>(header + length))
+            _put_i32(head + 4, <uint32_t>node.correlation_id)
+            if header == 5:
+                head[8] = 0
+            memcpy(head + 4 + header, <const char*>body, <size_t>length)
+            answer_bytes(node, head, 4 + header + length)
+    node.action = action
+    with nogil:
+        node.completed_ns = kb_now_ns()
+        processor_push(node.processor, node, node)
+    return 0
+
+
+cdef Request request_wrap(SocketServer server, RequestNode* node, object reason):
+    """The Python side of a cold request; a header that does not parse closes the connection."""
+    cdef Request request = Request.__new__(Request)
+    cdef Py_ssize_t position = 8
+    cdef Py_ssize_t length = node.length_bytes
+    cdef int16_t client_length
+    request.node = node
+    request.server = server
+    request.reason = reason
+    request.api_key = node.api_key
+    request.api_version = node.api_version
+    request.correlation_id = node.correlation_id
+    request.received_ns = node.received_ns
+    if length < 10:
+        request.close_connection("request header too short")
+        return None
+    client_length = <int16_t>((<unsigned>node.data[8] << 8) | node.data[9])
+    position = 10
+    if client_length > length - position or client_length < -1:
+        request.close_connection("client id longer than the request")
+        return None
+    if client_length >= 0:
+        request.client_id = node.data[position:position + client_length].decode("utf-8", "replace")
+        position += client_length
+    position = _skip_tags(server, node, position)
+    if position < 0:
+        request.close_connection("tagged fields of the header do not parse")
+        return None
+    request.body = PyBytes_FromStringAndSize(<char*>node.data + position, length - position)
+    return request
+
+
+cdef Py_ssize_t _skip_tags(SocketServer server, RequestNode* node, Py_ssize_t position) noexcept:
+    # Past the header's tagged fields, if this version has them; -1: they do not parse.
+    cdef int flexible_from = -1
+    cdef long long count
+    cdef long long size
+    if 0 <= node.api_key < 128:
+        flexible_from = server.channel.flexible_from[node.api_key]
+    if flexible_from < 0 or node.api_version < flexible_from:
+        return position
+    count = _varint(node, &position)
+    if count < 0 or count > node.length_bytes:
+        return -1
+    while count > 0:
+        count -= 1
+        if _varint(node, &position) < 0:
+            return -1
+        size = _varint(node, &position)
+        if size < 0 or size > <long long>node.length_bytes - position:
+            return -1
+        position += <Py_ssize_t>size
+    return position
+
+
+cdef long long _varint(RequestNode* node, Py_ssize_t* position) noexcept:
+    # An unsigned varint of at most five bytes; -1: cut off or too long.
+    cdef long long value = 0
+    cdef int shift = 0
+    while shift < 35 and position[0] < node.length_bytes:
+        value |= <long long>(node.data[position[0]] & 0x7f) << shift
+        position[0] += 1
+        if node.data[position[0] - 1] < 0x80:
+            return value
+        shift += 7
+    return -1

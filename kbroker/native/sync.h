@@ -1,0 +1,44 @@
+/* Monotonic time and futex waits, by name. See futex(2), clock_gettime(2). */
+#ifndef KBROKER_SYNC_H
+#define KBROKER_SYNC_H
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <malloc.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static inline int64_t kb_now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static inline int64_t kb_wall_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Sleeps while *word == expected, at most timeout_ns. Returns at a wake, a change, a signal or the
+ * timeout: the caller looks at the word again, whatever the reason. */
+static inline void kb_futex_wait(int *word, int expected, int64_t timeout_ns) {
+    struct timespec t = {timeout_ns / 1000000000, timeout_ns % 1000000000};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, &t, 0, 0);
+}
+
+static inline void kb_futex_wake(int *word, int count) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, 0, 0, 0);
+}
+
+/* Receive chunks and frames of up to a few MB come and go with every request: kept in the heap
+ * (no mmap and page faults for each), in few arenas (resident memory is a feature). */
+static inline void kb_tune_malloc(void) {
+    mallopt(M_MMAP_THRESHOLD, 4 << 20);
+    mallopt(M_TRIM_THRESHOLD, 16 << 20);
+    mallopt(M_ARENA_MAX, 2);
+}
+
+#endif

@@ -1,0 +1,34 @@
+# cython: language_level=3
+from libc.stdint cimport int64_t, uint32_t
+
+from kbroker._sync cimport pthread_t
+from kbroker.net._quotas cimport ConnectionQuotas
+from kbroker.net._types cimport NetworkSettings, Processor
+
+cdef enum:
+    SOCKETS_MAX = 8               # addresses of one listener
+
+cdef struct Acceptor:
+    pthread_t thread
+    int started
+    uint32_t listener
+    int stopping                  # atomic
+    int event_fd
+    int socket_count
+    int sockets[SOCKETS_MAX]
+    NetworkSettings* settings
+    ConnectionQuotas* quotas
+    Processor** processors
+    int processor_count
+    int next_processor
+    int64_t accepted
+    int64_t refused               # over a connection quota
+    int64_t paused                # times that file descriptors ran out
+    int64_t blocked_ns            # waiting for a Processor to take a connection
+
+cdef Acceptor* acceptor_new(
+    uint32_t listener, NetworkSettings* settings, ConnectionQuotas* quotas,
+    Processor** processors, int processor_count) noexcept nogil
+cdef int acceptor_start(Acceptor* acceptor) noexcept nogil
+cdef void acceptor_stop(Acceptor* acceptor) noexcept nogil
+cdef void acceptor_free(Acceptor* acceptor) noexcept nogil

@@ -1,0 +1,153 @@
+# cython: language_level=3
+"""An acceptor: one thread per listener, over all its addresses, without the GIL.
+
+It accepts, asks ConnectionQuotas, sets the socket options and offers the connection to the
+Processors in turn; when all their rings are full it waits (that is the bound: new clients wait in
+the kernel's backlog). At EMFILE or ENFILE accepting pauses for half a second and nothing else does.
+A connection over a quota is closed at once. Polls every 500 ms, as Kafka's does, to see `stopping`.
+"""
+
+from libc.errno cimport EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+from posix.unistd cimport close, usleep, write
+
+from kbroker._atomics cimport kb_load_int, kb_store_int
+from kbroker._sync cimport kb_now_ns, pthread_create, pthread_join, pthread_setname_np
+from kbroker.net._processor cimport processor_offer
+from kbroker.net._quotas cimport ConnectionQuotas, quota_acquire, quota_release
+from kbroker.net._types cimport NetworkSettings, NewConnection, Processor
+
+cdef extern from "<stdio.h>" nogil:
+    int snprintf(char* text, size_t size, const char* format, ...)
+
+cdef extern from "socket_io.h" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int poll(pollfd* fds, unsigned long count, int timeout_ms)
+    int eventfd(unsigned int initial, int flags)
+    int kb_accept(int listener, uint8_t* peer)
+    void kb_configure(int fd, int send_bytes, int receive_bytes)
+    enum: POLLIN
+    enum: EFD_NONBLOCK
+    enum: EFD_CLOEXEC
+
+cdef enum:
+    POLL_MS = 500
+    PAUSE_MS = 500
+    ACCEPTS_PER_TURN = 64
+    OFFER_RETRY_US = 500
+
+
+cdef Acceptor* acceptor_new(
+    uint32_t listener, NetworkSettings* settings, ConnectionQuotas* quotas,
+    Processor** processors, int processor_count,
+) noexcept nogil:
+    cdef Acceptor* acceptor = <Acceptor*>calloc(1, sizeof(Acceptor))
+    if acceptor == NULL:
+        return NULL
+    acceptor.listener = listener
+    acceptor.settings = settings
+    acceptor.quotas = quotas
+    acceptor.processors = processors
+    acceptor.processor_count = processor_count
+    acceptor.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
+    return acceptor
+
+
+cdef int acceptor_start(Acceptor* acceptor) noexcept nogil:
+    cdef char name[16]
+    if pthread_create(&acceptor.thread, NULL, _main, acceptor) != 0:
+        return -1
+    acceptor.started = 1
+    snprintf(name, sizeof(name), "acceptor-%u", acceptor.listener)
+    pthread_setname_np(acceptor.thread, name)
+    return 0
+
+
+cdef void acceptor_stop(Acceptor* acceptor) noexcept nogil:
+    """Closes the listening sockets and joins the thread; call it without the GIL."""
+    cdef uint64_t one = 1
+    cdef int i
+    kb_store_int(&acceptor.stopping, 1)
+    write(acceptor.event_fd, &one, 8)
+    if acceptor.started:
+        pthread_join(acceptor.thread, NULL)
+        acceptor.started = 0
+    for i in range(acceptor.socket_count):
+        close(acceptor.sockets[i])
+    acceptor.socket_count = 0
+
+
+cdef void acceptor_free(Acceptor* acceptor) noexcept nogil:
+    if acceptor != NULL:
+        close(acceptor.event_fd)
+        free(acceptor)
+
+
+cdef void _hand_on(Acceptor* acceptor, NewConnection* connection) noexcept nogil:
+    # To the next Processor with room; waits while there is none.
+    cdef int64_t since_ns = 0
+    cdef int tries
+    while not kb_load_int(&acceptor.stopping):
+        for tries in range(acceptor.processor_count):
+            acceptor.next_processor = (acceptor.next_processor + 1) % acceptor.processor_count
+            if processor_offer(acceptor.processors[acceptor.next_processor], connection) == 0:
+                if since_ns > 0:
+                    acceptor.blocked_ns += kb_now_ns() - since_ns
+                return
+        if since_ns == 0:
+            since_ns = kb_now_ns()
+        usleep(OFFER_RETRY_US)
+    close(connection.fd)
+    quota_release(connection.ip_entry)
+
+
+cdef int _accept_some(Acceptor* acceptor, int listener) noexcept nogil:
+    # 1 when file descriptors or memory ran out.
+    cdef NewConnection connection
+    cdef uint8_t peer[16]
+    cdef int turn
+    for turn in range(ACCEPTS_PER_TURN):
+        connection.fd = kb_accept(listener, peer)
+        if connection.fd < 0:
+            return errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM
+        connection.ip_entry = quota_acquire(acceptor.quotas, peer)
+        if connection.ip_entry == NULL:
+            acceptor.refused += 1
+            close(connection.fd)
+            continue
+        connection.listener = acceptor.listener
+        kb_configure(connection.fd, acceptor.settings.send_buffer_bytes,
+                     acceptor.settings.receive_buffer_bytes)
+        acceptor.accepted += 1
+        _hand_on(acceptor, &connection)
+    return 0
+
+
+cdef void* _main(void* argument) noexcept nogil:
+    cdef Acceptor* acceptor = <Acceptor*>argument
+    cdef pollfd fds[SOCKETS_MAX + 1]
+    cdef int paused = 0
+    cdef int i
+    memset(fds, 0, sizeof(fds))
+    fds[0].fd = acceptor.event_fd
+    fds[0].events = POLLIN
+    for i in range(acceptor.socket_count):
+        fds[i + 1].fd = acceptor.sockets[i]
+        fds[i + 1].events = POLLIN
+    while not kb_load_int(&acceptor.stopping):
+        if paused:
+            acceptor.paused += 1
+            poll(fds, 1, PAUSE_MS)
+            paused = 0
+            continue
+        if poll(fds, <unsigned long>(acceptor.socket_count + 1), POLL_MS) <= 0:
+            continue
+        for i in range(acceptor.socket_count):
+            if fds[i + 1].revents and _accept_some(acceptor, acceptor.sockets[i]):
+                paused = 1
+    return NULL

@@ -1,0 +1,15 @@
+# cython: language_level=3
+from libc.stdint cimport uint32_t
+
+from kbroker.net._types cimport Channel, NewConnection, Processor, Request
+
+cdef Channel* channel_open(
+    Processor* processor, NewConnection* connection) noexcept nogil
+cdef void channel_on_readable(Channel* channel) noexcept nogil
+cdef void channel_on_writable(Channel* channel) noexcept nogil
+cdef void channel_turn(Channel* channel) noexcept nogil
+cdef void channel_received(Channel* channel, Request* request) noexcept nogil
+cdef void channel_local_processed(Channel* channel, Request* request) noexcept nogil
+cdef void channel_answer(Channel* channel, Request* request) noexcept nogil
+cdef void channel_close(Channel* channel) noexcept nogil
+cdef int channel_reap(Channel* channel) noexcept nogil

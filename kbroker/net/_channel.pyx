@@ -1,0 +1,621 @@
+# cython: language_level=3
+"""One connection: frames out of its socket, answers back in request order.
+
+Every function runs on the thread of the Processor that owns the channel, without the GIL and
+without a lock. The socket is edge-triggered: `readable` and `writable` remember what epoll said
+until the socket itself says EAGAIN, so that muting costs a flag and no system call.
+
+    channel_turn     reads once (fairness: one recv, one train a turn), takes the next frames
+    channel_received the queue has them: REQUEST_RECEIVED
+    channel_answer   an answer came back: FIFO, send at once, RESPONSE_SENT, unmute, turn again
+
+Small frames share the Processor's receive chunk; a frame that does not fit gets a chunk of its own,
+which grows with what has really arrived, so that an announced size costs nothing. Bytes behind a
+frame stay where they are until the channel is readable again: a muted channel is not read.
+
+A wrong frame or an illegal event closes this one channel; its requests in service come back later
+and are dropped.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+from posix.unistd cimport close
+
+from kbroker._state cimport (
+    FRAME_COMPLETE,
+    MACHINE_PIPELINED,
+    MACHINE_STOCK,
+    MUTED,
+    NOT_MUTED,
+    REQUEST_LOCAL_PROCESSED,
+    REQUEST_RECEIVED,
+    RESPONSE_SENT,
+    RESPONSE_SENT_LAST,
+    SLOT_OK,
+    Slot,
+    UNMUTE,
+    channel_next,
+    channel_readable,
+    slots_count,
+    slots_discard,
+    slots_fill,
+    slots_head_ready,
+    slots_init,
+    slots_pop,
+    slots_push,
+    slots_release,
+)
+from kbroker.net._quotas cimport quota_release
+from kbroker.net._request cimport (
+    chunk_acquire,
+    chunk_new,
+    chunk_release,
+    request_free,
+    request_new,
+)
+from kbroker.net._send cimport SEND_BLOCKED, SEND_DONE, send_some
+from kbroker.net._types cimport (
+    ACTION_CLOSE,
+    WAIT_BUCKETS,
+    Channel,
+    Chunk,
+    NewConnection,
+    Processor,
+    Request,
+)
+
+cdef extern from "socket_io.h" nogil:
+    ssize_t kb_recv(int fd, void* data, size_t length)
+    void kb_addresses(int fd, uint8_t* local, unsigned short* local_port, uint8_t* peer,
+                      unsigned short* peer_port, signed char* is_ipv6)
+    int kb_epoll_add(int epoll_fd, int fd, void* data)
+
+cdef enum:
+    API_PRODUCE = 0
+    FRAME_HEADER_BYTES = 8        # api key, version, correlation id: every header begins so
+    SHARED_CHUNK_BYTES = 256 << 10
+    SHARED_ROOM_MIN_BYTES = 16 << 10
+    OWN_CHUNK_FIRST_BYTES = 1 << 20  # what an announced size may reserve before bytes come
+    RECEIVE_BYTES_MAX = 256 << 10
+    TRAIN_FRAMES_MAX = 32
+    TRAIN_BYTES_MAX = 256 << 10
+    SEND_BYTES_PER_TURN = 4 << 20
+
+
+cdef int _fire(Channel* channel, int event) noexcept nogil:
+    # The one place where a channel's state moves. An illegal event ends this connection.
+    cdef Processor* processor = channel.processor
+    cdef int machine = MACHINE_PIPELINED if processor.settings.pipelined else MACHINE_STOCK
+    cdef int state = channel_next(machine, channel.state, event)
+    if state < 0:
+        processor.protocol_errors += 1
+        channel_close(channel)
+        return -1
+    channel.state = <signed char>state
+    return 0
+
+
+cdef int _may_read(Channel* channel) noexcept nogil:
+    return (
+        channel_readable(channel.state)
+        and channel.stalled == NULL
+        and not channel.closing
+        and not channel.closed
+        and channel.cached_frames < channel.processor.settings.pipelined_requests_max
+        and channel.cached_bytes < channel.processor.settings.pipelined_bytes_max
+    )
+
+
+cdef void _touch(Channel* channel) noexcept nogil:
+    # Most recently active: to the end of the Processor's list.
+    cdef Processor* processor = channel.processor
+    channel.last_active_ns = processor.now_ns
+    if processor.newest == channel:
+        return
+    if channel.older != NULL:
+        channel.older.newer = channel.newer
+    elif processor.oldest == channel:
+        processor.oldest = channel.newer
+    if channel.newer != NULL:
+        channel.newer.older = channel.older
+    channel.older = processor.newest
+    channel.newer = NULL
+    if processor.newest != NULL:
+        processor.newest.newer = channel
+    processor.newest = channel
+    if processor.oldest == NULL:
+        processor.oldest = channel
+
+
+cdef void _make_ready(Channel* channel) noexcept nogil:
+    cdef Processor* processor = channel.processor
+    if channel.ready or channel.closed:
+        return
+    channel.ready = 1
+    channel.next_ready = NULL
+    if processor.ready_tail == NULL:
+        processor.ready_head = channel
+    else:
+        processor.ready_tail.next_ready = channel
+    processor.ready_tail = channel
+
+
+cdef void _waits(Channel* channel) noexcept nogil:
+    # Muted with bytes waiting: what TotalTimeMs cannot see.
+    if channel.waiting_since_ns == 0:
+        channel.waiting_since_ns = channel.processor.now_ns
+
+
+cdef void _waited(Channel* channel) noexcept nogil:
+    cdef Processor* processor = channel.processor
+    cdef int64_t waited_us
+    cdef int bucket = 0
+    if channel.waiting_since_ns == 0:
+        return
+    waited_us = (processor.now_ns - channel.waiting_since_ns) // 1000
+    processor.muted_waits += 1
+    processor.muted_wait_ns += processor.now_ns - channel.waiting_since_ns
+    while waited_us > 0 and bucket < WAIT_BUCKETS - 1:
+        waited_us >>= 1
+        bucket += 1
+    processor.muted_wait_histogram[bucket] += 1
+    channel.waiting_since_ns = 0
+
+
+# --- birth ---------------------------------------------------------------------------------------
+
+cdef Channel* channel_open(Processor* processor, NewConnection* connection) noexcept nogil:
+    """Takes over the socket; NULL (socket closed, quota given back) when it cannot be served."""
+    cdef Channel* channel = <Channel*>calloc(1, sizeof(Channel))
+    if channel == NULL:
+        close(connection.fd)
+        quota_release(connection.ip_entry)
+        return NULL
+    channel.processor = processor
+    channel.fd = connection.fd
+    channel.listener = connection.listener
+    channel.ip_entry = connection.ip_entry
+    channel.state = NOT_MUTED
+    channel.writable = 1
+    # Bytes are bounded by cached_bytes here; the slots bound the count.
+    slots_init(&channel.slots, <uint32_t>processor.settings.pipelined_requests_max,
+               <unsigned long long>processor.settings.pipelined_bytes_max)
+    kb_addresses(channel.fd, channel.local_address, &channel.local_port, channel.peer_address,
+                 &channel.peer_port, &channel.is_ipv6)
+    channel.connection_id = _next_connection_id(processor)
+    if kb_epoll_add(processor.epoll_fd, channel.fd, channel) != 0:
+        close(channel.fd)
+        quota_release(channel.ip_entry)
+        free(channel)
+        return NULL
+    processor.connection_count += 1
+    _touch(channel)
+    return channel
+
+
+cdef unsigned long long _next_connection_id(Processor* processor) noexcept nogil:
+    # Never reused: the Processor's index below its own count.
+    processor.connections_opened += 1
+    return <unsigned long long>processor.connections_opened * 64 + <unsigned>processor.index
+
+
+# --- reading ---------------------------------------------------------------------------------------
+
+cdef int64_t _frame_need(Channel* channel) noexcept nogil:
+    # Bytes of the frame at the front with its size; 0: not known yet, -1: not acceptable.
+    cdef uint8_t* data
+    cdef int32_t size
+    if channel.rx == NULL or channel.rx_end - channel.rx_start < 4:
+        return 0
+    data = channel.rx.data + channel.rx_start
+    size = <int32_t>((<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16)
+                     | (<uint32_t>data[2] << 8) | data[3])
+    if size < FRAME_HEADER_BYTES or size > channel.processor.settings.request_bytes_max:
+        return -1
+    return <int64_t>size + 4
+
+
+cdef Chunk* _shared_chunk(Processor* processor) noexcept nogil:
+    # The Processor's chunk with room for a read; started afresh when nobody points into it.
+    cdef Chunk* chunk = processor.shared
+    if chunk != NULL:
+        if chunk.refs == 1:
+            chunk.filled_bytes = 0
+        if chunk.capacity_bytes - chunk.filled_bytes >= SHARED_ROOM_MIN_BYTES:
+            return chunk
+        chunk_release(chunk)
+    processor.shared = chunk_new(SHARED_CHUNK_BYTES)
+    return processor.shared
+
+
+cdef int _own_chunk(Channel* channel, int64_t need) noexcept nogil:
+    # Moves what has arrived of a frame to a chunk of its own; doubles towards the frame's size.
+    cdef uint32_t have = channel.rx_end - channel.rx_start
+    cdef int64_t capacity = 2 * <int64_t>have
+    cdef Chunk* chunk
+    if capacity < OWN_CHUNK_FIRST_BYTES:
+        capacity = OWN_CHUNK_FIRST_BYTES
+    if need > 0 and capacity > need:
+        capacity = need
+    if need == 0 or capacity < SHARED_ROOM_MIN_BYTES:
+        capacity = SHARED_ROOM_MIN_BYTES
+    chunk = chunk_new(<uint32_t>capacity)
+    if chunk == NULL:
+        return -1
+    memcpy(chunk.data, channel.rx.data + channel.rx_start, have)
+    chunk_release(channel.rx)
+    channel.rx = chunk
+    channel.rx_start = 0
+    channel.rx_end = have
+    channel.shared_chunk = 0
+    return 0
+
+
+cdef int64_t _make_room(Channel* channel) noexcept nogil:
+    # Room to read into behind rx_end; below 1: the connection must end.
+    cdef Processor* processor = channel.processor
+    cdef int64_t need = _frame_need(channel)
+    cdef int64_t room
+    if need < 0:
+        return -1
+    if channel.rx == NULL:
+        channel.rx = _shared_chunk(processor)
+        if channel.rx == NULL:
+            return -1
+        chunk_acquire(channel.rx)
+        channel.shared_chunk = 1
+        channel.rx_start = channel.rx.filled_bytes
+        channel.rx_end = channel.rx_start
+    elif channel.shared_chunk:
+        # Only the last reader of the shared chunk may go on in place.
+        room = channel.rx.capacity_bytes - channel.rx_end
+        if (
+            channel.rx != processor.shared
+            or channel.rx.filled_bytes != channel.rx_end
+            or room + (channel.rx_end - channel.rx_start) < need
+            or room == 0
+        ) and _own_chunk(channel, need) != 0:
+            return -1
+    elif channel.rx_end == channel.rx.capacity_bytes and _own_chunk(channel, need) != 0:
+        return -1
+    room = channel.rx.capacity_bytes - channel.rx_end
+    return room if room < RECEIVE_BYTES_MAX or not channel.shared_chunk else RECEIVE_BYTES_MAX
+
+
+cdef void _receive(Channel* channel) noexcept nogil:
+    cdef Processor* processor = channel.processor
+    cdef int64_t room = _make_room(channel)
+    cdef ssize_t got
+    if room < 1:
+        processor.protocol_errors += 1
+        channel_close(channel)
+        return
+    got = kb_recv(channel.fd, channel.rx.data + channel.rx_end, <size_t>room)
+    if got > 0:
+        if got < room:
+            channel.readable = 0  # drained: the next byte is a new edge
+        channel.rx_end += <uint32_t>got
+        if channel.shared_chunk:
+            channel.rx.filled_bytes = channel.rx_end
+        processor.received_bytes += got
+        _touch(channel)
+    elif got < 0 and (errno == EAGAIN or errno == EINTR):
+        channel.readable = errno == EINTR
+        _drop_empty_rx(channel)
+    else:
+        channel_close(channel)
+
+
+cdef void _drop_empty_rx(Channel* channel) noexcept nogil:
+    # An idle connection holds no receive memory.
+    if channel.rx != NULL and channel.rx_start == channel.rx_end:
+        chunk_release(channel.rx)
+        channel.rx = NULL
+        channel.rx_start = 0
+        channel.rx_end = 0
+        channel.shared_chunk = 0
+
+
+cdef int16_t _api_key(uint8_t* frame) noexcept nogil:
+    return <int16_t>((<uint32_t>frame[0] << 8) | frame[1])
+
+
+cdef Request* _next_request(Channel* channel) noexcept nogil:
+    # The complete frame at the front, or a train of Produce frames; NULL when there is none.
+    cdef Processor* processor = channel.processor
+    cdef int64_t need = _frame_need(channel)
+    cdef Request* request
+    cdef uint8_t* frame
+    cdef uint32_t end
+    if need < 0:
+        processor.protocol_errors += 1
+        channel_close(channel)
+        return NULL
+    if need == 0 or channel.rx_end - channel.rx_start < need:
+        return NULL
+    request = request_new(processor)
+    if request == NULL:
+        channel_close(channel)
+        return NULL
+    frame = channel.rx.data + channel.rx_start + 4
+    request.channel = channel
+    request.request_id = channel.next_request_id
+    channel.next_request_id += 1
+    request.frames = 1
+    request.api_key = _api_key(frame)
+    request.api_version = <int16_t>((<uint32_t>frame[2] << 8) | frame[3])
+    request.correlation_id = <int32_t>(
+        (<uint32_t>frame[4] << 24) | (<uint32_t>frame[5] << 16)
+        | (<uint32_t>frame[6] << 8) | frame[7])
+    request.data = frame
+    request.length_bytes = <uint32_t>(need - 4)
+    request.chunk = channel.rx
+    chunk_acquire(channel.rx)
+    request.received_ns = processor.now_ns
+    end = channel.rx_start + <uint32_t>need
+    if request.api_key == API_PRODUCE and processor.settings.pipelined:
+        end = _extend_train(channel, request, end)
+    request.total_bytes = end - channel.rx_start
+    channel.rx_start = end
+    _drop_empty_rx(channel)
+    processor.requests += request.frames
+    return request
+
+
+cdef uint32_t _extend_train(Channel* channel, Request* request, uint32_t end) noexcept nogil:
+    # Further complete Produce frames of the same version right behind the first.
+    cdef uint32_t start = channel.rx_start
+    cdef int64_t need
+    cdef int room = channel.processor.settings.pipelined_requests_max - channel.cached_frames
+    if room > TRAIN_FRAMES_MAX:
+        room = TRAIN_FRAMES_MAX
+    while request.frames < room:
+        channel.rx_start = end
+        need = _frame_need(channel)
+        if (
+            need <= 0
+            or channel.rx_end - end < need
+            or end + need - start > TRAIN_BYTES_MAX
+            or memcmp(channel.rx.data + end + 4, request.data, 4) != 0
+        ):
+            break
+        request.frames += 1
+        end += <uint32_t>need
+    channel.rx_start = start
+    if request.frames > 1:
+        channel.processor.trains += 1
+        channel.processor.train_frames += request.frames
+    return end
+
+
+cdef void channel_turn(Channel* channel) noexcept nogil:
+    """Takes the next frames of a channel that may be read; one recv at most."""
+    cdef Processor* processor = channel.processor
+    cdef Request* request
+    if channel.tx_head != NULL and channel.writable:
+        _flush(channel)
+    if channel.closed:
+        return
+    if not _may_read(channel):
+        if channel.readable or channel.rx != NULL:
+            _waits(channel)
+        return
+    _waited(channel)
+    request = _next_request(channel)
+    if request == NULL and channel.readable and not channel.closed:
+        _receive(channel)
+        if not channel.closed:
+            request = _next_request(channel)
+    if request == NULL:
+        if channel.readable and not channel.closed:
+            _make_ready(channel)
+        return
+    if channel.state == NOT_MUTED and _fire(channel, FRAME_COMPLETE) != 0:
+        request_free(request)
+        return
+    channel.in_flight += 1
+    channel.stalled = request     # until the queue has it
+    request.next = NULL
+    if processor.batch_tail == NULL:
+        processor.batch_head = request
+    else:
+        processor.batch_tail.next = request
+    processor.batch_tail = request
+
+
+cdef void channel_received(Channel* channel, Request* request) noexcept nogil:
+    """The request queue has it."""
+    channel.stalled = NULL
+    if channel.closed:
+        return
+    _fire(channel, REQUEST_RECEIVED)
+    if channel.rx != NULL or channel.readable:
+        _waits(channel)
+
+
+cdef void channel_on_readable(Channel* channel) noexcept nogil:
+    channel.readable = 1
+    channel_turn(channel)
+
+
+# --- answering -------------------------------------------------------------------------------------
+
+cdef void channel_local_processed(Channel* channel, Request* request) noexcept nogil:
+    """Its answer comes later; meanwhile the channel may be read on."""
+    if channel.closed:
+        return
+    if _cache(channel, request, NULL) == 0:
+        _make_ready(channel)
+
+
+cdef int _cache(Channel* channel, Request* request, Request* answer) noexcept nogil:
+    # REQUEST_LOCAL_PROCESSED for each frame; a slot where others wait before it or it must wait.
+    # -1: the channel is closed and `answer` freed.
+    cdef int in_slot = 0
+    cdef int frame
+    if answer == NULL or slots_count(&channel.slots) > 0:
+        if slots_push(&channel.slots, request.request_id, request.total_bytes, answer) == SLOT_OK:
+            in_slot = 1
+        else:
+            channel_close(channel)
+    if not channel.closed:
+        request.cached = 1
+        channel.cached_frames += request.frames
+        channel.cached_bytes += request.total_bytes
+        for frame in range(request.frames):
+            if frame > 0 and _fire(channel, REQUEST_RECEIVED) != 0:
+                break
+            if _fire(channel, REQUEST_LOCAL_PROCESSED) != 0:
+                break
+    if not channel.closed:
+        return 0
+    if answer != NULL and not in_slot:
+        request_free(answer)
+    return -1
+
+
+cdef void _queue_send(Channel* channel, Request* request) noexcept nogil:
+    request.next = NULL
+    if channel.tx_tail == NULL:
+        channel.tx_head = request
+    else:
+        channel.tx_tail.next = request
+    channel.tx_tail = request
+
+
+cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
+    """A request has come back: its place in the FIFO, then to the socket at once."""
+    cdef Slot slot
+    cdef int waits_behind
+    channel.in_flight -= 1
+    if channel.closed:
+        request_free(request)
+        return
+    if request.action == ACTION_CLOSE:
+        channel.closing = 1
+    if request.cached:
+        if slots_fill(&channel.slots, request.request_id, request) != SLOT_OK:
+            request_free(request)
+            channel_close(channel)
+            return
+    else:
+        waits_behind = slots_count(&channel.slots) > 0
+        if (
+            waits_behind or request.frames > 1 or channel.cached_frames > 0
+        ) and _cache(channel, request, request) != 0:
+            return
+        if not waits_behind:
+            _queue_send(channel, request)
+    while slots_head_ready(&channel.slots):
+        slots_pop(&channel.slots, &slot)
+        _queue_send(channel, <Request*>slot.response)
+    _flush(channel)
+    if not channel.closed:
+        _make_ready(channel)
+
+
+cdef void _sent(Channel* channel, Request* request) noexcept nogil:
+    # The answer has left, whole. Its frames' events; the request is free again.
+    cdef int closes = request.action == ACTION_CLOSE
+    cdef int frame
+    if request.cached:
+        channel.cached_bytes -= request.total_bytes
+        for frame in range(request.frames):
+            channel.cached_frames -= 1
+            if _fire(channel, RESPONSE_SENT if channel.cached_frames else RESPONSE_SENT_LAST):
+                break
+    else:
+        _fire(channel, RESPONSE_SENT_LAST)
+    channel.processor.responses += request.frames
+    request_free(request)
+    if closes:
+        channel_close(channel)
+    elif channel.state == MUTED:
+        _fire(channel, UNMUTE)
+
+
+cdef void _flush(Channel* channel) noexcept nogil:
+    # Sends what is queued until the socket is full or others should have their turn.
+    cdef Request* request
+    cdef int64_t budget_bytes = SEND_BYTES_PER_TURN
+    cdef int status
+    while channel.tx_head != NULL and not channel.closed:
+        request = channel.tx_head
+        if request.part_next == request.part_count:
+            channel.tx_head = request.next
+            if channel.tx_head == NULL:
+                channel.tx_tail = NULL
+            _sent(channel, request)
+            continue
+        if not channel.writable:
+            return
+        if budget_bytes <= 0:
+            _make_ready(channel)
+            return
+        status = send_some(channel, &budget_bytes)
+        if status == SEND_BLOCKED:
+            channel.writable = 0
+        elif status != SEND_DONE:
+            channel_close(channel)
+            return
+        _touch(channel)
+
+
+cdef void channel_on_writable(Channel* channel) noexcept nogil:
+    if channel.writable:
+        return
+    channel.writable = 1
+    _flush(channel)
+    if not channel.closed:
+        _make_ready(channel)
+
+
+# --- death -----------------------------------------------------------------------------------------
+
+cdef void channel_close(Channel* channel) noexcept nogil:
+    """Closes the socket now; the struct lives until its requests have come back."""
+    cdef Processor* processor = channel.processor
+    cdef Request* request
+    cdef Slot slot
+    if channel.closed:
+        return
+    channel.closed = 1
+    close(channel.fd)             # leaves the epoll set by itself
+    channel.fd = -1
+    quota_release(channel.ip_entry)
+    channel.ip_entry = NULL
+    processor.connection_count -= 1
+    if channel.older != NULL:
+        channel.older.newer = channel.newer
+    else:
+        processor.oldest = channel.newer
+    if channel.newer != NULL:
+        channel.newer.older = channel.older
+    else:
+        processor.newest = channel.older
+    channel.older = NULL
+    channel.newer = NULL
+    if channel.rx != NULL:
+        chunk_release(channel.rx)
+        channel.rx = NULL
+    while channel.tx_head != NULL:
+        request = channel.tx_head
+        channel.tx_head = request.next
+        request_free(request)
+    channel.tx_tail = NULL
+    while slots_count(&channel.slots) > 0:
+        if slots_discard(&channel.slots, &slot) == SLOT_OK and slot.response != NULL:
+            request_free(<Request*>slot.response)
+    slots_release(&channel.slots)
+    channel.next_closed = processor.closed_head
+    processor.closed_head = channel
+
+
+cdef int channel_reap(Channel* channel) noexcept nogil:
+    """1 when the closed channel's memory could be given back."""
+    if channel.in_flight > 0 or channel.ready or channel.stalled != NULL:
+        return 0
+    free(channel)
+    return 1

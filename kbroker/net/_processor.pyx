@@ -1,0 +1,418 @@
+# cython: language_level=3
+"""A network thread: one epoll set and every connection in it, without the GIL from start to end.
+
+    while running:
+        configure new connections -> process answers -> poll -> process events
+        -> process channels that are ready without an event -> hand requests over -> close the idle
+
+Others reach it through two things under its lock: the ring of new connections (20, as in Kafka) and
+the list of answers, which needs no bound since every answer is a request that was counted when it
+came in. Whoever adds writes the eventfd only when the thread sleeps. The requests of one turn go to
+the request queue in one push: that is where runs come from.
+
+Stopping: `stopping` = 1 lets answers that are queued leave, for at most a second; 2 closes at once.
+The thread ends when every request that it lent has come back.
+"""
+
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+from posix.unistd cimport close, read, write
+
+from kbroker._atomics cimport kb_exchange_int, kb_load_int, kb_store_int
+from kbroker._sync cimport (
+    kb_now_ns,
+    pthread_create,
+    pthread_join,
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    pthread_setname_np,
+)
+from kbroker.net._channel cimport (
+    channel_answer,
+    channel_close,
+    channel_local_processed,
+    channel_on_readable,
+    channel_on_writable,
+    channel_open,
+    channel_reap,
+    channel_received,
+    channel_turn,
+)
+from kbroker.net._request cimport chunk_release
+from kbroker.net._request_channel cimport request_channel_push
+from kbroker.net._types cimport (
+    NEW_CONNECTIONS_MAX,
+    Channel,
+    NetworkSettings,
+    NewConnection,
+    Processor,
+    Request,
+    RequestChannel,
+)
+
+cdef extern from "<stdio.h>" nogil:
+    int snprintf(char* text, size_t size, const char* format, ...)
+
+cdef extern from "socket_io.h" nogil:
+    ctypedef union epoll_data_t:
+        void* ptr
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int flags)
+    int epoll_wait(int epoll_fd, epoll_event* events, int count, int timeout_ms)
+    int eventfd(unsigned int initial, int flags)
+    int kb_epoll_add_level(int epoll_fd, int fd, void* data)
+    enum: EPOLLIN
+    enum: EPOLLOUT
+    enum: EPOLLRDHUP
+    enum: EPOLLERR
+    enum: EPOLLHUP
+    enum: EPOLL_CLOEXEC
+    enum: EFD_NONBLOCK
+    enum: EFD_CLOEXEC
+
+cdef enum:
+    EVENTS_MAX = 256
+    POLL_MS = 300
+    STOPPING_POLL_MS = 10
+    DRAIN_NS_MAX = 1000000000     # for answers that are on their way when the broker stops
+    ABANDON_NS = 3000000000       # a request lent for longer than this is given up with its memory
+
+
+cdef Processor* processor_new(
+    int index, NetworkSettings* settings, RequestChannel* channel,
+) noexcept nogil:
+    """NULL when the kernel gives no epoll or eventfd."""
+    cdef Processor* processor = <Processor*>calloc(1, sizeof(Processor))
+    if processor == NULL:
+        return NULL
+    processor.index = index
+    processor.settings = settings
+    processor.request_channel = channel
+    pthread_mutex_init(&processor.lock, NULL)
+    processor.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+    processor.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
+    if (
+        processor.epoll_fd < 0
+        or processor.event_fd < 0
+        or kb_epoll_add_level(processor.epoll_fd, processor.event_fd, NULL) != 0
+    ):
+        processor_free(processor)
+        return NULL
+    return processor
+
+
+cdef int processor_start(Processor* processor) noexcept nogil:
+    cdef char name[16]
+    processor.started_ns = kb_now_ns()
+    if pthread_create(&processor.thread, NULL, _main, processor) != 0:
+        return -1
+    processor.started = 1
+    # 15 bytes of the full name, kafka-network-thread-N, which logs and metrics carry.
+    snprintf(name, sizeof(name), "network-%d", processor.index)
+    pthread_setname_np(processor.thread, name)
+    return 0
+
+
+cdef void _wake(Processor* processor) noexcept nogil:
+    cdef uint64_t one = 1
+    if kb_exchange_int(&processor.sleeping, 0):
+        write(processor.event_fd, &one, 8)
+
+
+cdef void processor_stop(Processor* processor, int at_once) noexcept nogil:
+    """Asks the thread to end and waits for it; call it without the GIL."""
+    kb_store_int(&processor.stopping, 2 if at_once else 1)
+    _wake(processor)
+    if processor.started:
+        pthread_join(processor.thread, NULL)
+        processor.started = 0
+
+
+cdef void processor_free(Processor* processor) noexcept nogil:
+    """After the thread has ended. One with requests still lent is left: they will come back."""
+    cdef Request* request
+    if processor == NULL or processor.abandoned:
+        return
+    while processor.free_requests != NULL:
+        request = processor.free_requests
+        processor.free_requests = request.next
+        free(request)
+    chunk_release(processor.shared)
+    if processor.epoll_fd >= 0:
+        close(processor.epoll_fd)
+    if processor.event_fd >= 0:
+        close(processor.event_fd)
+    pthread_mutex_destroy(&processor.lock)
+    free(processor)
+
+
+# --- from other threads ------------------------------------------------------------------------
+
+cdef int processor_offer(Processor* processor, NewConnection* connection) noexcept nogil:
+    """-1: its ring of new connections is full, or it is stopping."""
+    cdef int status = -1
+    pthread_mutex_lock(&processor.lock)
+    if processor.new_count < NEW_CONNECTIONS_MAX and not kb_load_int(&processor.stopping):
+        processor.new_connections[processor.new_count] = connection[0]
+        processor.new_count += 1
+        status = 0
+    pthread_mutex_unlock(&processor.lock)
+    if status == 0:
+        _wake(processor)
+    return status
+
+
+cdef void processor_push(Processor* processor, Request* first, Request* last) noexcept nogil:
+    """Requests that come back with their answers, in one list."""
+    last.next = NULL
+    pthread_mutex_lock(&processor.lock)
+    if processor.answers_tail == NULL:
+        processor.answers_head = first
+    else:
+        processor.answers_tail.next = first
+    processor.answers_tail = last
+    pthread_mutex_unlock(&processor.lock)
+    _wake(processor)
+
+
+cdef void processor_push_local(Request* request) noexcept nogil:
+    """Locally processed; its answer will come later through processor_push."""
+    cdef Processor* processor = request.processor
+    pthread_mutex_lock(&processor.lock)
+    request.local_next = processor.local_head
+    processor.local_head = request
+    pthread_mutex_unlock(&processor.lock)
+    _wake(processor)
+
+
+# --- the thread --------------------------------------------------------------------------------
+
+cdef void _configure_new_connections(Processor* processor) noexcept nogil:
+    cdef NewConnection taken[NEW_CONNECTIONS_MAX]
+    cdef Channel* channel
+    cdef int count
+    cdef int i
+    pthread_mutex_lock(&processor.lock)
+    count = processor.new_count
+    for i in range(count):
+        taken[i] = processor.new_connections[i]
+    processor.new_count = 0
+    pthread_mutex_unlock(&processor.lock)
+    for i in range(count):
+        channel = channel_open(processor, &taken[i])
+        if channel != NULL:
+            channel_on_readable(channel)
+
+
+cdef void _process_answers(Processor* processor) noexcept nogil:
+    cdef Request* request
+    cdef Request* local
+    cdef Request* following
+    pthread_mutex_lock(&processor.lock)
+    request = processor.answers_head
+    local = processor.local_head
+    processor.answers_head = NULL
+    processor.answers_tail = NULL
+    processor.local_head = NULL
+    pthread_mutex_unlock(&processor.lock)
+    # Local ones first: an answer must find its slot. At most one of a channel is in the list.
+    while local != NULL:
+        following = local.local_next
+        channel_local_processed(local.channel, local)
+        local = following
+    while request != NULL:
+        following = request.next
+        channel_answer(request.channel, request)
+        request = following
+
+
+cdef void _hand_over(Processor* processor) noexcept nogil:
+    # The turn's requests to the queue; what finds no room stays at the front of the batch.
+    cdef Request* request = processor.batch_head
+    cdef Request* rest
+    cdef Request* last = NULL
+    cdef Request* mark
+    if request == NULL:
+        return
+    # REQUEST_RECEIVED is raised after the enqueue, but a handler may answer before this thread
+    # goes on: the answer only queues up, so the order of events per channel holds. `next` is the
+    # queue's from the push on, so the channels are noted through their stalled pointers.
+    mark = processor.batch_tail
+    _note_channels(processor)
+    rest = request_channel_push(processor.request_channel, request, &last)
+    processor.batch_head = rest
+    if rest == NULL:
+        processor.batch_tail = NULL
+    else:
+        processor.batch_tail = mark
+    _raise_received(processor, rest)
+
+
+cdef void _note_channels(Processor* processor) noexcept nogil:
+    cdef Request* request = processor.batch_head
+    processor.noted_head = NULL
+    processor.noted_tail = NULL
+    while request != NULL:
+        request.channel.next_noted = NULL
+        if processor.noted_tail == NULL:
+            processor.noted_head = request.channel
+        else:
+            processor.noted_tail.next_noted = request.channel
+        processor.noted_tail = request.channel
+        request = request.next
+
+
+cdef void _raise_received(Processor* processor, Request* rest) noexcept nogil:
+    cdef Channel* channel = processor.noted_head
+    cdef Channel* following
+    while channel != NULL:
+        if rest != NULL and channel == rest.channel:
+            break
+        following = channel.next_noted
+        channel_received(channel, channel.stalled)
+        channel = following
+    processor.noted_head = NULL
+    processor.noted_tail = NULL
+
+
+cdef void _process_ready(Processor* processor) noexcept nogil:
+    # Channels with something to do that no event will announce: one turn each.
+    cdef Channel* channel = processor.ready_head
+    cdef Channel* following
+    processor.ready_head = NULL
+    processor.ready_tail = NULL
+    while channel != NULL:
+        following = channel.next_ready
+        channel.ready = 0
+        if not channel.closed:
+            channel_turn(channel)
+        channel = following
+
+
+cdef void _process_events(Processor* processor, epoll_event* events, int count) noexcept nogil:
+    cdef Channel* channel
+    cdef uint64_t drained
+    cdef int i
+    for i in range(count):
+        channel = <Channel*>events[i].data.ptr
+        if channel == NULL:
+            read(processor.event_fd, &drained, 8)
+            continue
+        if channel.closed:
+            continue
+        if events[i].events & EPOLLERR:
+            channel_close(channel)
+            continue
+        if events[i].events & EPOLLOUT:
+            channel_on_writable(channel)
+        if not channel.closed and events[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP):
+            channel_on_readable(channel)
+
+
+cdef void _close_idle(Processor* processor) noexcept nogil:
+    cdef int64_t bound_ns = processor.settings.idle_ns_max
+    while (
+        bound_ns > 0
+        and processor.oldest != NULL
+        and processor.now_ns - processor.oldest.last_active_ns > bound_ns
+    ):
+        processor.idle_closed += 1
+        channel_close(processor.oldest)
+
+
+cdef void _reap(Processor* processor) noexcept nogil:
+    # Frees closed channels whose requests have all come back.
+    cdef Channel** place = &processor.closed_head
+    cdef Channel* channel
+    while place[0] != NULL:
+        channel = place[0]
+        if channel.in_flight > 0 or channel.ready or channel.stalled != NULL:
+            place = &channel.next_closed
+        else:
+            place[0] = channel.next_closed
+            channel_reap(channel)
+
+
+cdef int _something_waits(Processor* processor) noexcept nogil:
+    cdef int waits
+    pthread_mutex_lock(&processor.lock)
+    waits = (processor.answers_head != NULL or processor.local_head != NULL
+             or processor.new_count > 0)
+    pthread_mutex_unlock(&processor.lock)
+    return waits
+
+
+cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
+    cdef int timeout_ms = POLL_MS
+    cdef int count
+    cdef int64_t before_ns
+    if processor.ready_head != NULL:
+        timeout_ms = 0
+    else:
+        kb_store_int(&processor.sleeping, 1)
+        if _something_waits(processor):
+            timeout_ms = 0
+        elif kb_load_int(&processor.stopping):
+            timeout_ms = STOPPING_POLL_MS
+        elif processor.batch_head != NULL:
+            timeout_ms = 1        # the queue was full; its wake-up may have come too early
+    before_ns = kb_now_ns()
+    count = epoll_wait(processor.epoll_fd, events, EVENTS_MAX, timeout_ms)
+    kb_store_int(&processor.sleeping, 0)
+    processor.now_ns = kb_now_ns()
+    if timeout_ms > 0:
+        processor.idle_ns += processor.now_ns - before_ns
+    return count
+
+
+cdef void* _main(void* argument) noexcept nogil:
+    cdef Processor* processor = <Processor*>argument
+    cdef epoll_event events[EVENTS_MAX]
+    cdef int count
+    cdef int64_t drain_until_ns = 0
+    processor.now_ns = kb_now_ns()
+    while True:
+        _configure_new_connections(processor)
+        _process_answers(processor)
+        _process_ready(processor)
+        _hand_over(processor)
+        if kb_load_int(&processor.stopping) and _stopped(processor, &drain_until_ns):
+            break
+        count = _poll(processor, events)
+        if count > 0:
+            _process_events(processor, events, count)
+        _hand_over(processor)
+        if count == 0 or processor.closed_head != NULL:
+            _reap(processor)
+        _close_idle(processor)
+    return NULL
+
+
+cdef int _stopped(Processor* processor, int64_t* drain_until_ns) noexcept nogil:
+    # Sends what is queued, closes everything, waits for the lent requests: 1 when all are back.
+    cdef Channel* channel = processor.oldest
+    cdef Channel* following
+    processor.now_ns = kb_now_ns()
+    if drain_until_ns[0] == 0:
+        drain_until_ns[0] = processor.now_ns + DRAIN_NS_MAX
+    while channel != NULL:
+        following = channel.newer
+        channel.closing = 1       # nothing more is read
+        if (
+            kb_load_int(&processor.stopping) == 2
+            or processor.now_ns > drain_until_ns[0]
+            or (channel.tx_head == NULL and channel.in_flight == 0)
+        ):
+            channel_close(channel)
+        channel = following
+    _reap(processor)
+    if processor.now_ns > drain_until_ns[0] + ABANDON_NS:
+        processor.abandoned = 1
+        return 1
+    return processor.closed_head == NULL and processor.oldest == NULL

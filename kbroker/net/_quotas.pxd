@@ -1,0 +1,28 @@
+# cython: language_level=3
+from libc.stdint cimport int32_t, uint8_t
+
+from kbroker._sync cimport pthread_mutex_t
+
+cdef enum:
+    QUOTA_BUCKETS = 1024
+
+cdef struct IpEntry:
+    IpEntry* next
+    ConnectionQuotas* quotas
+    uint8_t address[16]
+    int32_t count
+    int32_t bound                 # -1: the general one
+
+cdef struct ConnectionQuotas:
+    pthread_mutex_t lock
+    int32_t per_ip_max
+    int32_t total_max
+    int32_t total
+    IpEntry* buckets[QUOTA_BUCKETS]
+
+cdef ConnectionQuotas* quotas_new(int32_t per_ip_max, int32_t total_max) noexcept nogil
+cdef void quotas_free(ConnectionQuotas* quotas) noexcept nogil
+cdef int quotas_override(
+    ConnectionQuotas* quotas, const uint8_t* address, int32_t bound) noexcept nogil
+cdef IpEntry* quota_acquire(ConnectionQuotas* quotas, const uint8_t* address) noexcept nogil
+cdef void quota_release(void* entry) noexcept nogil

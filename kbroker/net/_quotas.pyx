@@ -1,0 +1,125 @@
+# cython: language_level=3
+"""ConnectionQuotas: how many connections each address, and all together, may hold.
+
+Acceptors acquire before a connection is handed on, Processors release when it ends, so counts go
+down on every disconnect. An address is its 16 bytes, IPv4 as IPv4-mapped. Entries of addresses
+without connections and without an override are removed, so the table holds no more entries than
+there are connections. One mutex, held for a short chain walk; last in the lock order, with the
+request queue's.
+"""
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+
+from kbroker._sync cimport (
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
+
+
+cdef ConnectionQuotas* quotas_new(int32_t per_ip_max, int32_t total_max) noexcept nogil:
+    cdef ConnectionQuotas* quotas = <ConnectionQuotas*>calloc(1, sizeof(ConnectionQuotas))
+    if quotas != NULL:
+        pthread_mutex_init(&quotas.lock, NULL)
+        quotas.per_ip_max = per_ip_max
+        quotas.total_max = total_max
+    return quotas
+
+
+cdef void quotas_free(ConnectionQuotas* quotas) noexcept nogil:
+    """Once no connection and no acceptor is left."""
+    cdef IpEntry* entry
+    cdef int bucket
+    if quotas == NULL:
+        return
+    for bucket in range(QUOTA_BUCKETS):
+        while quotas.buckets[bucket] != NULL:
+            entry = quotas.buckets[bucket]
+            quotas.buckets[bucket] = entry.next
+            free(entry)
+    pthread_mutex_destroy(&quotas.lock)
+    free(quotas)
+
+
+cdef uint32_t _bucket(const uint8_t* address) noexcept nogil:
+    # FNV-1a over the 16 bytes.
+    cdef uint32_t mixed = 2166136261u
+    cdef int i
+    for i in range(16):
+        mixed = (mixed ^ address[i]) * 16777619u
+    return mixed % QUOTA_BUCKETS
+
+
+cdef IpEntry* _entry_locked(ConnectionQuotas* quotas, const uint8_t* address) noexcept nogil:
+    cdef uint32_t bucket = _bucket(address)
+    cdef IpEntry* entry = quotas.buckets[bucket]
+    while entry != NULL and memcmp(entry.address, address, 16) != 0:
+        entry = entry.next
+    if entry == NULL:
+        entry = <IpEntry*>calloc(1, sizeof(IpEntry))
+        if entry == NULL:
+            return NULL
+        memcpy(entry.address, address, 16)
+        entry.quotas = quotas
+        entry.bound = -1
+        entry.next = quotas.buckets[bucket]
+        quotas.buckets[bucket] = entry
+    return entry
+
+
+cdef void _drop_unused_locked(IpEntry* entry) noexcept nogil:
+    cdef IpEntry** place
+    if entry.count > 0 or entry.bound >= 0:
+        return
+    place = &entry.quotas.buckets[_bucket(entry.address)]
+    while place[0] != entry:
+        place = &place[0].next
+    place[0] = entry.next
+    free(entry)
+
+
+cdef int quotas_override(
+    ConnectionQuotas* quotas, const uint8_t* address, int32_t bound,
+) noexcept nogil:
+    """max.connections.per.ip.overrides; -1: no memory."""
+    cdef IpEntry* entry
+    pthread_mutex_lock(&quotas.lock)
+    entry = _entry_locked(quotas, address)
+    if entry != NULL:
+        entry.bound = bound
+    pthread_mutex_unlock(&quotas.lock)
+    return 0 if entry != NULL else -1
+
+
+cdef IpEntry* quota_acquire(ConnectionQuotas* quotas, const uint8_t* address) noexcept nogil:
+    """NULL: over a bound, the connection is to be closed."""
+    cdef IpEntry* entry
+    cdef int32_t bound
+    pthread_mutex_lock(&quotas.lock)
+    entry = _entry_locked(quotas, address)
+    if entry != NULL:
+        bound = entry.bound if entry.bound >= 0 else quotas.per_ip_max
+        if entry.count >= bound or quotas.total >= quotas.total_max:
+            _drop_unused_locked(entry)
+            entry = NULL
+        else:
+            entry.count += 1
+            quotas.total += 1
+    pthread_mutex_unlock(&quotas.lock)
+    return entry
+
+
+cdef void quota_release(void* entry) noexcept nogil:
+    cdef IpEntry* ip = <IpEntry*>entry
+    cdef ConnectionQuotas* quotas
+    if ip == NULL:
+        return
+    quotas = ip.quotas
+    pthread_mutex_lock(&quotas.lock)
+    ip.count -= 1
+    quotas.total -= 1
+    _drop_unused_locked(ip)
+    pthread_mutex_unlock(&quotas.lock)

@@ -1,0 +1,166 @@
+# cython: language_level=3
+"""Receive chunks, requests and their answers: the memory that travels between the threads.
+
+A chunk is one allocation with a count; the last one to let go frees it, whichever thread that is.
+A request comes from its Processor's free list and returns to it, so neither needs a lock. The
+answer is a list of parts: bytes in the request's own head buffer, and file ranges with a keeper
+that holds the file open until the range has been sent, whatever happens to the log meanwhile.
+
+Nothing here knows the protocol, a socket or a Python object; a failed allocation is a NULL that
+the caller turns into a closed connection.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from kbroker._atomics cimport kb_add_int
+from kbroker.net._types cimport (
+    ACTION_NONE,
+    INLINE_BYTES,
+    INLINE_PARTS,
+    Chunk,
+    Part,
+    Processor,
+    Request,
+)
+
+cdef enum:
+    FREE_REQUESTS_MAX = 512       # per Processor: about 0.4 MB
+
+
+cdef Chunk* chunk_new(uint32_t capacity_bytes) noexcept nogil:
+    cdef Chunk* chunk = <Chunk*>malloc(sizeof(Chunk) + capacity_bytes)
+    if chunk == NULL:
+        return NULL
+    chunk.refs = 1
+    chunk.capacity_bytes = capacity_bytes
+    chunk.filled_bytes = 0
+    chunk.data = <uint8_t*>chunk + sizeof(Chunk)
+    return chunk
+
+
+cdef void chunk_acquire(Chunk* chunk) noexcept nogil:
+    kb_add_int(&chunk.refs, 1)
+
+
+cdef void chunk_release(Chunk* chunk) noexcept nogil:
+    if chunk != NULL and kb_add_int(&chunk.refs, -1) == 0:
+        free(chunk)
+
+
+cdef Request* request_new(Processor* processor) noexcept nogil:
+    """On the Processor's thread. NULL when memory is short."""
+    cdef Request* request = processor.free_requests
+    if request != NULL:
+        processor.free_requests = request.next
+        processor.free_count -= 1
+    else:
+        request = <Request*>malloc(sizeof(Request))
+        if request == NULL:
+            return NULL
+    # The inline buffers need no clearing.
+    memset(request, 0, <size_t>(<char*>&request.inline_parts[0] - <char*>request))
+    request.processor = processor
+    request.parked = NULL
+    request.parts = request.inline_parts
+    request.head = request.inline_bytes
+    request.action = ACTION_NONE
+    return request
+
+
+cdef void request_free(Request* request) noexcept nogil:
+    """On the Processor's thread: lets go of the frame and of every part not sent."""
+    cdef Processor* processor = request.processor
+    answer_reset(request)
+    chunk_release(request.chunk)
+    request.chunk = NULL
+    if request.detached != NULL:
+        free(request.detached)
+        request.detached = NULL
+    if processor.free_count < FREE_REQUESTS_MAX:
+        request.next = processor.free_requests
+        processor.free_requests = request
+        processor.free_count += 1
+    else:
+        free(request)
+
+
+cdef int request_detach(Request* request) noexcept nogil:
+    """Copies the frame and lets go of its chunk; for a request that will wait. -1: no memory."""
+    cdef uint8_t* copy
+    if request.detached != NULL:
+        return 0
+    copy = <uint8_t*>malloc(request.length_bytes)
+    if copy == NULL:
+        return -1
+    memcpy(copy, request.data, request.length_bytes)
+    request.detached = copy
+    request.data = copy
+    chunk_release(request.chunk)
+    request.chunk = NULL
+    return 0
+
+
+cdef uint8_t* answer_reserve(Request* request, uint32_t head_bytes, int parts) noexcept nogil:
+    """Room for an answer: head_bytes of memory and so many parts. NULL: no memory, nothing changed.
+
+    To be called once per answer, before its first part.
+    """
+    cdef uint8_t* head = request.inline_bytes
+    cdef Part* array = request.inline_parts
+    if head_bytes > INLINE_BYTES:
+        head = <uint8_t*>malloc(head_bytes)
+        if head == NULL:
+            return NULL
+    if parts > INLINE_PARTS:
+        array = <Part*>malloc(sizeof(Part) * <size_t>parts)
+        if array == NULL:
+            if head != request.inline_bytes:
+                free(head)
+            return NULL
+    answer_reset(request)
+    request.head = head
+    request.parts = array
+    return head
+
+
+cdef void answer_bytes(Request* request, uint8_t* data, int64_t length) noexcept nogil:
+    cdef Part* part = &request.parts[request.part_count]
+    part.data = data
+    part.length = length
+    part.fd = -1
+    part.keeper = NULL
+    request.part_count += 1
+
+
+cdef void answer_range(
+    Request* request, int fd, int64_t position, int64_t length, void* keeper,
+    void (*release)(void*) noexcept nogil,
+) noexcept nogil:
+    """A range of a file; the keeper's reference passes to the request."""
+    cdef Part* part = &request.parts[request.part_count]
+    part.data = NULL
+    part.length = length
+    part.fd = fd
+    part.position = position
+    part.keeper = keeper
+    part.release = release
+    request.part_count += 1
+
+
+cdef void answer_reset(Request* request) noexcept nogil:
+    """Back to no answer; keepers of parts that were not sent are released."""
+    cdef int i
+    for i in range(request.part_count):
+        if request.parts[i].keeper != NULL:
+            request.parts[i].release(request.parts[i].keeper)
+            request.parts[i].keeper = NULL
+    request.part_count = 0
+    request.part_next = 0
+    if request.parts != request.inline_parts:
+        free(request.parts)
+        request.parts = request.inline_parts
+    if request.head != request.inline_bytes:
+        free(request.head)
+        request.head = request.inline_bytes

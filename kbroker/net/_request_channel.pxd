@@ -1,0 +1,20 @@
+# cython: language_level=3
+from libc.stdint cimport int64_t
+
+from kbroker.net._types cimport Handler, Processor, Request, RequestChannel
+
+cdef enum TakeStatus:
+    TAKE_RUN = 0                  # a run of hot requests; the caller keeps the role of taker
+    TAKE_COLD = 1                 # one request for Python; the role is given up
+    TAKE_IDLE = 2                 # nothing came in time
+    TAKE_CLOSED = 3               # the channel is closed and empty
+
+cdef int request_channel_init(RequestChannel* channel) noexcept nogil
+cdef Request* request_channel_push(
+    RequestChannel* channel, Request* first, Request** last) noexcept nogil
+cdef int request_channel_take(
+    RequestChannel* channel, Handler* handler, int had_role, int64_t timeout_ns,
+    Request** run, int* count) noexcept nogil
+cdef void request_channel_yield(RequestChannel* channel) noexcept nogil
+cdef void request_channel_close(RequestChannel* channel) noexcept nogil
+cdef int request_is_hot(RequestChannel* channel, Request* request) noexcept nogil

@@ -1,0 +1,234 @@
+# cython: language_level=3
+"""The one bounded queue between the Processors and the request handlers.
+
+Processors push what became complete in a turn; a handler takes runs. At most one handler is
+*taking* at a time: it holds the role from the moment it is woken until it finds the queue empty or
+meets a request that Python must answer (then it gives the role up first, so that nobody waits
+behind a slow one). While somebody takes, a push wakes nobody: that is what keeps the hand-offs few.
+
+    push:  queue; if nobody takes and somebody sleeps: pop the warmest sleeper, give it the role
+    take:  queue empty -> give up the role, sleep on the own futex word, at most timeout
+
+Bounds: `queued.max.requests` counts frames, `queued.max.request.bytes` their bytes. A push takes
+what fits and hands back the rest; its Processor keeps that with the connection, stops reading it
+and is woken when there is room. A request alone larger than the byte bound is let in when the
+queue is empty, or it could never pass. Lock: the channel's mutex, the last in the order; it is
+never held across a system call other than the wake-ups of its own.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memset
+from posix.unistd cimport write
+
+from kbroker._atomics cimport kb_exchange_int, kb_load_int, kb_store_int
+from kbroker._sync cimport (
+    kb_futex_wait,
+    kb_futex_wake,
+    kb_now_ns,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
+from kbroker.net._types cimport Handler, Request, RequestChannel
+
+cdef enum:
+    RUN_REQUESTS_MAX = 64
+    RUN_BYTES_MAX = 4 << 20       # bounds how long one run holds up the others
+    WOKEN_TO_TAKE = 1             # a handler's futex word: woken with the role of taker
+    WOKEN_TO_LEAVE = 2            # the channel closes
+
+
+cdef int request_channel_init(RequestChannel* channel) noexcept nogil:
+    memset(channel, 0, sizeof(RequestChannel))
+    memset(channel.flexible_from, -1, sizeof(channel.flexible_from))
+    return pthread_mutex_init(&channel.lock, NULL)
+
+
+cdef int request_is_hot(RequestChannel* channel, Request* request) noexcept nogil:
+    if request.api_key < 0 or request.api_key >= 128:
+        return 0
+    if request.api_version < 0 or request.api_version >= 32:
+        return 0
+    return channel.hot[request.api_key][request.api_version]
+
+
+cdef Handler* _give_role_locked(RequestChannel* channel) noexcept nogil:
+    # Who is to be woken, if there is work that nobody takes.
+    cdef Handler* handler = channel.sleepers
+    if channel.taking or handler == NULL or channel.head == NULL:
+        return NULL
+    channel.sleepers = handler.below
+    handler.asleep = 0
+    channel.taking = 1
+    return handler
+
+
+cdef void _wake(Handler* handler) noexcept nogil:
+    if handler != NULL:
+        kb_store_int(&handler.awake, WOKEN_TO_TAKE)
+        kb_futex_wake(&handler.awake, 1)
+
+
+cdef void _wake_processors(RequestChannel* channel) noexcept nogil:
+    cdef uint64_t one = 1
+    cdef int i
+    for i in range(channel.processor_count):
+        if kb_exchange_int(&channel.processors[i].sleeping, 0):
+            write(channel.processors[i].event_fd, &one, 8)
+
+
+cdef Request* request_channel_push(
+    RequestChannel* channel, Request* first, Request** last,
+) noexcept nogil:
+    """Queues a list in its order; answers with the first that found no room (NULL: all went in)."""
+    cdef Request* request = first
+    cdef Request* following
+    cdef Handler* woken
+    pthread_mutex_lock(&channel.lock)
+    while request != NULL:
+        if channel.count > 0 and (
+            channel.count + request.frames > channel.count_max
+            or (channel.bytes_max >= 0
+                and channel.bytes + request.total_bytes > channel.bytes_max)
+        ):
+            channel.stalled = 1
+            break
+        following = request.next
+        request.next = NULL
+        if channel.tail == NULL:
+            channel.head = request
+        else:
+            channel.tail.next = request
+        channel.tail = request
+        channel.count += request.frames
+        channel.bytes += request.total_bytes
+        request = following
+    if channel.count > channel.count_peak:
+        channel.count_peak = channel.count
+    woken = _give_role_locked(channel)
+    pthread_mutex_unlock(&channel.lock)
+    _wake(woken)
+    if request == NULL:
+        last[0] = NULL
+    return request
+
+
+cdef void _pop_locked(RequestChannel* channel, Request* request) noexcept nogil:
+    channel.head = request.next
+    if channel.head == NULL:
+        channel.tail = NULL
+    channel.count -= request.frames
+    channel.bytes -= request.total_bytes
+    request.next = NULL
+
+
+cdef int _take_locked(RequestChannel* channel, Request** run, int* count) noexcept nogil:
+    # A run of hot requests, or a single cold one.
+    cdef Request* request = channel.head
+    cdef Request* tail = NULL
+    cdef int64_t bytes_taken = 0
+    cdef int taken = 0
+    if not request_is_hot(channel, request):
+        _pop_locked(channel, request)
+        run[0] = request
+        count[0] = 1
+        channel.taking = 0
+        return TAKE_COLD
+    while request != NULL and taken < RUN_REQUESTS_MAX and bytes_taken < RUN_BYTES_MAX:
+        if not request_is_hot(channel, request):
+            break
+        bytes_taken += request.total_bytes
+        taken += 1
+        _pop_locked(channel, request)
+        if tail == NULL:
+            run[0] = request
+        else:
+            tail.next = request
+        tail = request
+        request = channel.head
+    count[0] = taken
+    return TAKE_RUN
+
+
+cdef int request_channel_take(
+    RequestChannel* channel, Handler* handler, int had_role, int64_t timeout_ns,
+    Request** run, int* count,
+) noexcept nogil:
+    """Waits for work. `had_role`: the caller kept the role of taker from its last run."""
+    cdef int64_t slept_ns
+    cdef int64_t deadline_ns = 0
+    cdef int64_t now_ns
+    cdef int status
+    cdef int room
+    cdef Handler* woken
+    cdef Handler** place
+    pthread_mutex_lock(&channel.lock)
+    if had_role:
+        channel.taking = 0
+    while True:
+        if channel.head != NULL and not channel.taking:
+            channel.taking = 1
+            status = _take_locked(channel, run, count)
+            room = channel.stalled
+            channel.stalled = 0
+            woken = _give_role_locked(channel)
+            pthread_mutex_unlock(&channel.lock)
+            _wake(woken)
+            if room:
+                _wake_processors(channel)
+            return status
+        if channel.closed:
+            pthread_mutex_unlock(&channel.lock)
+            return TAKE_CLOSED
+        now_ns = kb_now_ns()
+        if deadline_ns == 0:
+            deadline_ns = now_ns + timeout_ns
+        elif now_ns >= deadline_ns:
+            pthread_mutex_unlock(&channel.lock)
+            return TAKE_IDLE
+        handler.awake = 0
+        handler.asleep = 1
+        handler.below = channel.sleepers
+        channel.sleepers = handler
+        pthread_mutex_unlock(&channel.lock)
+        slept_ns = now_ns
+        if kb_load_int(&handler.awake) == 0:
+            kb_futex_wait(&handler.awake, 0, deadline_ns - now_ns)
+        handler.idle_ns += kb_now_ns() - slept_ns
+        pthread_mutex_lock(&channel.lock)
+        if handler.asleep:
+            # Nobody popped this handler: a timeout or a signal. Leave the stack.
+            place = &channel.sleepers
+            while place[0] != handler:
+                place = &place[0].below
+            place[0] = handler.below
+            handler.asleep = 0
+        elif handler.awake == WOKEN_TO_TAKE:
+            channel.taking = 0    # the role came with the wake-up; taken again above
+
+
+cdef void request_channel_yield(RequestChannel* channel) noexcept nogil:
+    """The taker goes off to something slow: whoever sleeps may take what is queued."""
+    cdef Handler* woken
+    pthread_mutex_lock(&channel.lock)
+    channel.taking = 0
+    woken = _give_role_locked(channel)
+    pthread_mutex_unlock(&channel.lock)
+    _wake(woken)
+
+
+cdef void request_channel_close(RequestChannel* channel) noexcept nogil:
+    """Nothing more will be queued; sleepers wake and leave once the queue is empty."""
+    cdef Handler* handler
+    cdef Handler* below
+    pthread_mutex_lock(&channel.lock)
+    channel.closed = 1
+    handler = channel.sleepers
+    channel.sleepers = NULL
+    while handler != NULL:
+        below = handler.below
+        handler.asleep = 0
+        kb_store_int(&handler.awake, WOKEN_TO_LEAVE)
+        kb_futex_wake(&handler.awake, 1)
+        handler = below
+    pthread_mutex_unlock(&channel.lock)

@@ -1,0 +1,222 @@
+# cython: language_level=3
+"""The struct sheet of the network core: what a request is, and who owns each part of it.
+
+Ownership in one line each:
+- `Channel` belongs to its Processor's thread; nobody else reads or writes it, except its addresses,
+  which never change. It is freed once its socket is closed and no request of it is in flight.
+- `Request` is made by a Processor, lent to a handler, and always comes back through
+  `processor_push` (an answer, a no-op or a close), so that no queue for answers can be full.
+- `Chunk` is shared: each request that points into it holds a reference.
+- `RequestChannel` is under its own mutex, the last one in the lock order.
+"""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from kbroker._state cimport SlotQueue
+from kbroker._sync cimport pthread_mutex_t, pthread_t
+
+
+cdef struct Chunk:
+    int refs                      # atomic
+    uint32_t capacity_bytes
+    uint32_t filled_bytes         # the owning Processor's
+    uint8_t* data                 # in the same allocation
+
+
+# One piece of an answer: bytes in memory (fd < 0) or a range of a file.
+cdef struct Part:
+    uint8_t* data
+    int64_t length
+    int fd
+    int64_t position
+    void* keeper                  # keeps the range alive; released with release(keeper)
+    void (*release)(void* keeper) noexcept nogil
+
+
+cdef enum:
+    INLINE_BYTES = 320            # an answer of a produce to a few partitions fits
+    INLINE_PARTS = 3              # head, one file range, tail
+    NAME_BYTES = 16               # a kernel thread name
+
+
+cdef enum RequestAction:
+    ACTION_NONE = 0
+    ACTION_SEND = 1
+    ACTION_NO_OP = 2              # acks=0: nothing to send, the channel goes on
+    ACTION_CLOSE = 3              # what was answered is sent, then the connection ends
+
+
+cdef struct Request:
+    Request* next                 # in the queue, in a run, in an answer queue
+    Channel* channel
+    Processor* processor
+    uint64_t request_id           # increases by one with each request of a connection
+    int8_t cached                 # it went through REQUEST_LOCAL_PROCESSED
+    int32_t frames                # more than 1: a train of Produce frames
+    int16_t api_key
+    int16_t api_version
+    int32_t correlation_id
+    uint8_t* data                 # the first frame, behind its size
+    uint32_t length_bytes         # of the first frame
+    uint32_t total_bytes          # of all frames with their sizes, from data - 4
+    Chunk* chunk                  # one reference, or NULL once detached
+    uint8_t* detached             # a private copy of the frame, while parked
+    int64_t received_ns
+    int64_t dequeued_ns
+    int64_t completed_ns
+    # The answer.
+    int action
+    int part_count
+    int part_next                 # the Processor's place in the parts
+    Part* parts                   # inline_parts or an allocation
+    uint8_t* head                 # the memory behind parts: inline_bytes or an allocation
+    Part inline_parts[INLINE_PARTS]
+    uint8_t inline_bytes[INLINE_BYTES]
+    Request* local_next           # in the Processor's list of locally processed requests
+    void* parked                  # the request path's own, while it waits
+
+
+cdef struct Channel:
+    Channel* next_ready           # in the Processor's ready list
+    Channel* older                # least recently active first
+    Channel* newer
+    Channel* next_closed
+    Channel* next_noted           # while the turn's requests are handed over
+    Processor* processor
+    int fd
+    int8_t state                  # ChannelState
+    int8_t readable               # the socket may hold bytes (edge-triggered)
+    int8_t writable               # the last send did not meet EAGAIN
+    int8_t ready                  # in the ready list
+    int8_t closing                # no more reads; ends when what is queued has been sent
+    int8_t closed                 # socket gone; waits for its requests
+    int8_t shared_chunk           # rx is the Processor's shared chunk
+    int in_flight                 # requests that have not come back
+    uint64_t connection_id
+    uint64_t next_request_id
+    # Received and not yet parsed.
+    Chunk* rx
+    uint32_t rx_start
+    uint32_t rx_end
+    Request* stalled              # complete, and the request queue was full
+    # Answers.
+    SlotQueue slots               # pipelined and not yet answered
+    int32_t cached_frames         # locally processed, their answers not yet sent
+    int64_t cached_bytes
+    Request* tx_head              # being sent, in order
+    Request* tx_tail
+    # Book-keeping.
+    int64_t last_active_ns
+    int64_t waiting_since_ns      # muted, with bytes waiting
+    uint32_t listener
+    void* ip_entry                # of ConnectionQuotas
+    uint8_t local_address[16]
+    uint8_t peer_address[16]
+    uint16_t local_port
+    uint16_t peer_port
+    int8_t is_ipv6
+
+
+cdef struct NewConnection:
+    int fd
+    uint32_t listener
+    void* ip_entry
+
+
+cdef enum:
+    NEW_CONNECTIONS_MAX = 20      # per Processor, as in Kafka
+    WAIT_BUCKETS = 40             # powers of two of microseconds
+
+
+cdef struct NetworkSettings:
+    int32_t request_bytes_max     # socket.request.max.bytes
+    int64_t idle_ns_max           # connections.max.idle.ms
+    int32_t pipelined             # channel.pipelining.enable
+    int32_t pipelined_requests_max
+    int64_t pipelined_bytes_max
+    int32_t send_buffer_bytes     # -1: the kernel tunes it
+    int32_t receive_buffer_bytes
+    int32_t connections_max       # max.connections
+
+
+cdef struct Processor:
+    pthread_t thread
+    int started
+    int index
+    NetworkSettings* settings
+    RequestChannel* request_channel
+    int epoll_fd
+    int event_fd
+    int stopping                  # atomic: 1 flush and close, 2 close at once
+    int sleeping                  # atomic: in epoll_wait, wants an eventfd write
+    int abandoned                 # it ended with requests still lent
+    pthread_mutex_t lock          # new connections and answers
+    NewConnection new_connections[NEW_CONNECTIONS_MAX]
+    int new_count
+    Request* answers_head
+    Request* answers_tail
+    Request* local_head           # locally processed, their answers come later
+    # The thread's own.
+    Chunk* shared
+    Request* free_requests
+    int free_count
+    Channel* ready_head
+    Channel* ready_tail
+    Channel* oldest
+    Channel* newest
+    Channel* closed_head
+    Request* batch_head           # complete in this turn, pushed to the queue in one go
+    Request* batch_tail
+    Channel* noted_head           # their channels, while they are handed over
+    Channel* noted_tail
+    int64_t now_ns
+    # Figures, written by the thread, read by anyone.
+    int64_t idle_ns
+    int64_t started_ns
+    int64_t connection_count
+    int64_t connections_opened
+    int64_t requests
+    int64_t received_bytes
+    int64_t sent_bytes
+    int64_t responses
+    int64_t idle_closed
+    int64_t protocol_errors
+    int64_t muted_waits
+    int64_t muted_wait_ns
+    int64_t muted_wait_histogram[WAIT_BUCKETS]
+    int64_t trains
+    int64_t train_frames
+
+
+cdef struct Handler:
+    int awake                     # futex word: 1 when woken
+    int asleep                    # in the stack of sleepers
+    Handler* below
+    int index
+    int64_t idle_ns               # asleep with nothing to take
+    int64_t runs
+    int64_t run_requests
+    int64_t cold_requests
+
+
+cdef enum:
+    PROCESSORS_MAX = 64
+
+
+cdef struct RequestChannel:
+    pthread_mutex_t lock
+    Request* head
+    Request* tail
+    int32_t count                 # frames
+    int64_t bytes
+    int32_t count_max             # queued.max.requests
+    int64_t bytes_max             # queued.max.request.bytes; below 0: no bound
+    int taking                    # somebody takes, or has been woken to
+    Handler* sleepers             # a stack: the warmest first
+    int stalled                   # a Processor waits for room
+    int closed
+    int64_t count_peak
+    Processor* processors[PROCESSORS_MAX]
+    int processor_count
+    uint8_t hot[128][32]          # api key x version: the hot path takes it
+    int8_t flexible_from[128]     # first version with header v2; -1 never
