@@ -56,14 +56,9 @@ THREAD_JOIN_TIMEOUT_MS: Final = 10_000
 
 # The wheel turns in milliseconds, Kafka's unit of every timeout; 20 buckets a wheel and a wheel of
 # wheels above it: 20 ms, 400 ms, 8 s, 160 s, 53 min ...
-TIMER_TICK_MS: Final = 1
 TIMER_WHEEL_SIZE: Final = 20
 # No operation is parked longer: a client's int32 of milliseconds is the largest wait there is.
 DELAY_MS_MAX: Final = 2**31 - 1
-# Watch entries of completed operations that one key may keep before it is swept.
-PURGATORY_SWEEP_ENTRIES_MIN: Final = 32
-# The names for keys are spread over this many locks; more than handlers that may run at once.
-PURGATORY_SHARDS: Final = 16
 
 # --- Producers ------------------------------------------------------------------------------------
 

@@ -1,0 +1,159 @@
+"""The timer: one thread that runs each task when its delay is over, and sleeps in between.
+
+`add` and `cancel` may be called from any thread and cost one short lock and O(1). The thread
+`kbroker-timer` sleeps until the next bucket of the wheel is due; it does not tick. `add` wakes it
+only when the new task is due before what it sleeps for. A task runs on that thread, at or up to one
+tick after its deadline, never before, so `run` must be short and must not block: longer work is
+handed on. A task that raises is logged and counted, and the timer goes on.
+
+Without `start` the timer is manual: `advance()` runs on the caller's thread what is due by the
+clock. The thread does nothing else, so tests of what tasks do need no thread at all.
+
+`lock` guards the wheel and the flags; it is a leaf: no task, callback or other lock is reached
+while it is held. It is public because a purgatory guards its watchers with it too, so that an
+operation is parked, and taken out, in one step. After `stop` tasks stay where they are, unrun.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from kbroker.clock import NS_PER_MS, Clock
+from kbroker.limits import DELAY_MS_MAX, THREAD_JOIN_TIMEOUT_MS
+from kbroker.purgatory.time_wheel import TimeWheel, WheelEntry
+
+logger: Final = logging.getLogger("kbroker.purgatory")
+
+_NEVER: Final = 2**63
+_AWAKE: Final = -1
+
+
+class TimerTask(WheelEntry):
+    """Something to be run once, `delay_ms` after it is added."""
+
+    __slots__ = ("delay_ms",)
+
+    def __init__(self, delay_ms: int) -> None:
+        super().__init__()
+        self.delay_ms = delay_ms
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+
+class Timer:
+    """The wheel, its lock and its thread."""
+
+    def __init__(self, clock: Clock, name: str = "kbroker-timer") -> None:
+        self.name = name
+        self._clock = clock
+        self.lock = threading.Lock()
+        self._changed = threading.Condition(self.lock)
+        self._wheel = TimeWheel(clock.monotonic_ms())
+        self._sleeping_until = _AWAKE  # a tick; written under the lock
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._wakeups = 0
+        self._ran = 0
+        self._failed = 0
+
+    def start(self) -> None:
+        """Start the thread; once."""
+        if self._thread is not None:
+            raise RuntimeError(f"{self.name} was started already")
+        self._thread = threading.Thread(target=self._loop, name=self.name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the task it is running, if any; may be called more than once."""
+        with self.lock:
+            self._stopping = True
+            self._changed.notify_all()
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        thread.join(THREAD_JOIN_TIMEOUT_MS / 1000)
+        if thread.is_alive():
+            logger.error("%s did not end in %d ms", self.name, THREAD_JOIN_TIMEOUT_MS)
+
+    def add(self, task: TimerTask) -> None:
+        """Have `task.run()` called when its delay is over; a delay below one tick counts as one."""
+        tick = self.tick_after(task.delay_ms)
+        with self.lock:
+            self.add_locked(task, tick)
+
+    def cancel(self, task: TimerTask) -> bool:
+        """Take the task out; False when it is not waiting: never added, running, or run."""
+        with self.lock:
+            return self.cancel_locked(task)
+
+    def tick_after(self, delay_ms: int) -> int:
+        """The tick for a task added now; for `add_locked`."""
+        if delay_ms > DELAY_MS_MAX:
+            delay_ms = DELAY_MS_MAX
+        # Rounded up: the part of this millisecond that has passed must not make the task early.
+        return -(-self._clock.monotonic_ns() // NS_PER_MS) + delay_ms
+
+    def add_locked(self, task: TimerTask, tick: int) -> None:
+        if self._wheel.add(task, tick) < self._sleeping_until:
+            self._sleeping_until = _AWAKE
+            self._changed.notify()
+
+    def cancel_locked(self, task: TimerTask) -> bool:
+        return self._wheel.remove(task)
+
+    def advance(self) -> int:
+        """Run, on this thread, all that is due by the clock; how many tasks that were."""
+        with self.lock:
+            expired = self._wheel.advance(self._clock.monotonic_ms())
+        for task in expired:
+            self._run(task)
+        return len(expired)
+
+    def __len__(self) -> int:
+        with self.lock:
+            return len(self._wheel)
+
+    def statistics(self) -> dict[str, int]:
+        with self.lock:
+            return {
+                "waiting": len(self._wheel),
+                "wheels": self._wheel.depth,
+                "buckets": self._wheel.buckets_in_use,
+                "wakeups": self._wakeups,
+                "ran": self._ran,
+                "failed": self._failed,
+            }
+
+    def _run(self, task: WheelEntry) -> None:
+        # Only one thread runs tasks, so the counters need no lock.
+        self._ran += 1
+        try:
+            if isinstance(task, TimerTask):
+                task.run()
+        except Exception:
+            self._failed += 1
+            logger.exception("%s: a task failed: %r", self.name, task)
+
+    def _loop(self) -> None:
+        while self._sleep_until_due():
+            self.advance()
+
+    def _sleep_until_due(self) -> bool:
+        """Block until something is due; False when the timer has been stopped."""
+        with self.lock:
+            while not self._stopping:
+                due_tick = self._wheel.next_due()
+                if due_tick is None:
+                    self._sleeping_until, deadline_ns = _NEVER, None
+                else:
+                    deadline_ns = due_tick * NS_PER_MS
+                    if deadline_ns <= self._clock.monotonic_ns():
+                        return True
+                    self._sleeping_until = due_tick
+                self._clock.wait_until(self._changed, deadline_ns)
+                self._sleeping_until = _AWAKE
+                self._wakeups += 1
+            return False
