@@ -1,0 +1,270 @@
+"""Record batches of format v2, in plain Python: for our client, the command line and the tests.
+
+The broker's own path validates and patches batches in C and never parses one here.
+
+A batch (big-endian; https://kafka.apache.org/documentation/#recordbatch):
+
+     0 base offset          int64    23 last offset delta   int32
+     8 length behind here   int32    27 base timestamp      int64
+    12 leader epoch         int32    35 max timestamp       int64
+    16 magic (2)            int8     43 producer id         int64
+    17 crc                  uint32   51 producer epoch      int16
+    21 attributes           int16    53 base sequence       int32
+                                     57 record count        int32
+    61 records
+
+The CRC-32C covers everything from the attributes on. Attributes: bits 0-2 codec, 3 timestamp type
+(LogAppendTime), 4 transactional, 5 control. A record is a signed varint of its length, then
+attributes, timestamp delta, offset delta, key, value and headers; lengths are zigzag varints and -1
+is null.
+
+A fetched piece of log ends anywhere, so `decode_batches` stops silently at a batch that is not all
+there; everything else that does not fit is a `ProtocolError`. Pure functions; any thread may call.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kbroker.protocol._crc32c import crc32c
+from kbroker.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
+from kbroker.protocol.wire import ProtocolError
+
+MAGIC: Final = 2
+LOG_OVERHEAD_BYTES: Final = 12
+HEADER_BYTES: Final = 61
+_ATTRIBUTES_BEGIN: Final = 21
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_AFTER_CRC: Final = struct.Struct(">hiqqqhii")
+_CODEC_MASK: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+
+NO_PRODUCER_ID: Final = -1
+NO_TIMESTAMP: Final = -1
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    """One message. `offset` is -1 until a broker has given it one."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp_ms: int = NO_TIMESTAMP
+    offset: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordBatch:
+    """A decoded batch. Control batches carry transaction markers, not messages."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    codec: Codec
+    log_append_time: bool
+    transactional: bool
+    control: bool
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: tuple[Record, ...]
+
+
+def _append_varint(out: bytearray, value: int) -> None:
+    value = (value << 1) ^ (value >> 63)  # zigzag
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _append_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)  # zigzag of -1
+        return
+    _append_varint(out, len(value))
+    out += value
+
+
+def _encode_records(records: Sequence[Record], base_timestamp_ms: int) -> bytes:
+    out = bytearray()
+    body = bytearray()
+    for offset_delta, record in enumerate(records):
+        body.clear()
+        body.append(0)  # attributes
+        _append_varint(body, record.timestamp_ms - base_timestamp_ms)
+        _append_varint(body, offset_delta)
+        _append_bytes(body, record.key)
+        _append_bytes(body, record.value)
+        _append_varint(body, len(record.headers))
+        for name, value in record.headers:
+            _append_bytes(body, name.encode())
+            _append_bytes(body, value)
+        _append_varint(out, len(body))
+        out += body
+    return bytes(out)
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    codec: Codec = Codec.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    base_offset: int = 0,
+    transactional: bool = False,
+) -> bytes:
+    """The bytes of one batch; records without a timestamp want one from the caller first."""
+    if not records:
+        raise ValueError("a batch holds at least one record")
+    base_timestamp_ms = records[0].timestamp_ms
+    attributes = int(codec) | (_TRANSACTIONAL if transactional else 0)
+    payload = compress(codec, _encode_records(records, base_timestamp_ms))
+    covered = (
+        _AFTER_CRC.pack(
+            attributes,
+            len(records) - 1,
+            base_timestamp_ms,
+            max(record.timestamp_ms for record in records),
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(records),
+        )
+        + payload
+    )
+    length = HEADER_BYTES - LOG_OVERHEAD_BYTES - _AFTER_CRC.size + len(covered)
+    return struct.pack(">qiibI", base_offset, length, -1, MAGIC, crc32c(covered)) + covered
+
+
+class _Cursor:
+    """Varints and byte strings of records, each compared with what is left."""
+
+    __slots__ = ("data", "end", "position")
+
+    def __init__(self, data: bytes, position: int, end: int) -> None:
+        self.data = data
+        self.position = position
+        self.end = end
+
+    def varint(self) -> int:
+        value = shift = 0
+        position = self.position
+        while True:
+            if position >= self.end or shift > 63:
+                raise ProtocolError("a varint runs out of its record")
+            byte = self.data[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                self.position = position
+                return (value >> 1) ^ -(value & 1)
+            shift += 7
+
+    def nullable(self) -> bytes | None:
+        size = self.varint()
+        if size < 0:
+            return None
+        begin = self.position
+        if size > self.end - begin:
+            raise ProtocolError(f"{size} bytes wanted, {self.end - begin} left in the record")
+        self.position = begin + size
+        return self.data[begin : begin + size]
+
+
+def _decode_record(
+    outer: _Cursor, base_offset: int, base_timestamp_ms: int, append_time_ms: int | None
+) -> Record:
+    size = outer.varint()
+    if size < 1 or size > outer.end - outer.position:
+        raise ProtocolError(f"a record of {size} bytes, {outer.end - outer.position} left")
+    cursor = _Cursor(outer.data, outer.position + 1, outer.position + size)  # steps over attributes
+    outer.position += size
+    timestamp_ms = base_timestamp_ms + cursor.varint()
+    offset = base_offset + cursor.varint()
+    key = cursor.nullable()
+    value = cursor.nullable()
+    count = cursor.varint()
+    if count < 0 or count > cursor.end - cursor.position:
+        raise ProtocolError(f"{count} headers, {cursor.end - cursor.position} bytes left")
+    headers: Headers = ()
+    if count:
+        headers = tuple(_decode_header(cursor) for _ in range(count))
+    if cursor.position != cursor.end:
+        raise ProtocolError("a record longer than its fields")
+    if append_time_ms is not None:
+        timestamp_ms = append_time_ms
+    return Record(key, value, headers, timestamp_ms, offset)
+
+
+def _decode_header(cursor: _Cursor) -> tuple[str, bytes | None]:
+    name = cursor.nullable()
+    if name is None:
+        raise ProtocolError("a header without a name")
+    return name.decode(errors="replace"), cursor.nullable()
+
+
+def decode_batches(
+    data: bytes, limit_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> Iterator[RecordBatch]:
+    """The whole batches at the start of `data`, each checked and decompressed."""
+    position = 0
+    while len(data) - position >= HEADER_BYTES:
+        length = int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
+        if length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+            raise ProtocolError(f"a batch of {length} bytes is shorter than its header")
+        if length > len(data) - position - LOG_OVERHEAD_BYTES:
+            return
+        end = position + LOG_OVERHEAD_BYTES + length
+        yield _decode_batch(data[position:end], limit_bytes)
+        position = end
+
+
+def _decode_batch(data: bytes, limit_bytes: int) -> RecordBatch:
+    (
+        base_offset, _, leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp_ms,
+        max_timestamp_ms, producer_id, producer_epoch, base_sequence, count,
+    ) = _HEADER.unpack_from(data)  # fmt: skip
+    if magic != MAGIC:
+        raise ProtocolError(f"a batch of format {magic}; only format 2 is read")
+    actual = crc32c(memoryview(data)[_ATTRIBUTES_BEGIN:])
+    if actual != crc:
+        raise ProtocolError(f"batch at offset {base_offset}: CRC is {actual:#x}, not {crc:#x}")
+    codec_id = attributes & _CODEC_MASK
+    if codec_id > Codec.ZSTD:
+        raise ProtocolError(f"unknown codec {codec_id}")
+    codec = Codec(codec_id)
+    payload = decompress(codec, data[HEADER_BYTES:], limit_bytes)
+    log_append_time = bool(attributes & _LOG_APPEND_TIME)
+    cursor = _Cursor(payload, 0, len(payload))
+    if count < 0 or count > len(payload):
+        raise ProtocolError(f"{count} records in {len(payload)} bytes")
+    append_time_ms = max_timestamp_ms if log_append_time else None
+    records = tuple(
+        _decode_record(cursor, base_offset, base_timestamp_ms, append_time_ms)
+        for _ in range(count)
+    )
+    if cursor.position != cursor.end:
+        raise ProtocolError(f"{cursor.end - cursor.position} bytes behind the last record")
+    return RecordBatch(
+        base_offset=base_offset,
+        last_offset=base_offset + last_offset_delta,
+        leader_epoch=leader_epoch,
+        codec=codec,
+        log_append_time=log_append_time,
+        transactional=bool(attributes & _TRANSACTIONAL),
+        control=bool(attributes & _CONTROL),
+        max_timestamp_ms=max_timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        records=records,
+    )
