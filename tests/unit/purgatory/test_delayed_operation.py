@@ -107,3 +107,31 @@ def test_a_look_may_cause_the_event_it_waits_for() -> None:
     operation = Reentrant()
     assert operation.check()
     assert operation.ends == ["complete"]
+
+
+def test_who_ends_it_is_decided_in_one_step() -> None:
+    """Another caller comes in at the worst moment: right before the lock answers."""
+    operation = Probe()
+    inner: list[bool] = []
+
+    class Overtaken:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def locked(self) -> bool:
+            seen = self.lock.locked()
+            self.overtake()
+            return seen
+
+        def acquire(self, blocking: bool = True) -> bool:
+            self.overtake()
+            return self.lock.acquire(blocking)
+
+        def overtake(self) -> None:
+            if not inner:
+                inner.append(False)
+                inner[0] = operation.force_complete()
+
+    operation._once = Overtaken()  # type: ignore[assignment]
+    assert not operation.force_complete()
+    assert (inner, operation.ends) == ([True], ["complete"])
