@@ -1,0 +1,227 @@
+"""The configuration of one broker: typed values, each with where it came from.
+
+`BrokerConfig.load` joins command line, environment, file and defaults (in that order of strength),
+checks every value against its row of the table and the values against each other, and gathers
+warnings for what it ignores. What it returns is immutable: a change makes a new object
+(`with_values`), which other threads pick up by one reference.
+
+`config["num.io.threads"]` is the typed value of a key; an unknown name is a KeyError, since only
+the program asks. A value that a person gave and that is not allowed is a ConfigError with key,
+value, origin and allowed range on one line; secrets are never shown.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from kbroker.config.definition import BROKER_KEYS, REMOVED_KEYS, find_broker_key, nearest_name
+from kbroker.config.key import (
+    ConfigKey,
+    ConfigSource,
+    InvalidValue,
+    parse_value,
+)
+from kbroker.config.keys_network import parse_ip_overrides
+from kbroker.config.listeners import ListenerSet, parse_listeners
+from kbroker.config.sources import Setting, read_environment, read_file, read_overrides
+from kbroker.errors import ConfigError, InvariantError
+
+# Two names of one thing: the first that is set gives both their value.
+_NODE_ID_NAMES: Final = ("node.id", "broker.id")
+
+
+class Value(NamedTuple):
+    """A typed value with its text as given and its origin."""
+
+    value: Any
+    text: str
+    origin: str
+
+
+Layers = Mapping[ConfigSource, Mapping[str, Value]]
+
+
+class BrokerConfig:
+    """All settings of a broker. Immutable; any thread may read it."""
+
+    __slots__ = ("_effective", "_layers", "listeners", "warnings")
+
+    def __init__(self, layers: Layers, warnings: tuple[str, ...] = ()) -> None:
+        self._layers: Final = layers
+        self._effective: Final = _effective_values(layers)
+        self.warnings: Final = warnings
+        _check_together(self)
+        self.listeners: Final = _parse_listener_keys(self)
+
+    @classmethod
+    def load(
+        cls,
+        file: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        overrides: Iterable[str] = (),
+    ) -> BrokerConfig:
+        """The configuration a broker starts with. Reads `file` and nothing else."""
+        settings = read_file(file) if file is not None else {}
+        settings.update(read_environment(environ or {}))
+        settings.update(read_overrides(overrides))
+        values, warnings = _parse_settings(settings)
+        return cls({ConfigSource.STATIC_BROKER_CONFIG: values}, tuple(warnings))
+
+    def with_values(
+        self,
+        values: Mapping[str, str],
+        source: ConfigSource = ConfigSource.STATIC_BROKER_CONFIG,
+        origin: str = "set at run time",
+    ) -> BrokerConfig:
+        """A copy in which `values` are set at `source`; an unknown key is a ConfigError."""
+        parsed = dict(self._layers.get(source, {}))
+        for name, text in values.items():
+            key = find_broker_key(name)
+            if key is None:
+                raise ConfigError(f"unknown key {name}", _did_you_mean(name))
+            parsed[name] = Value(_parse(key, name, Setting(text, origin)), text, origin)
+        return BrokerConfig({**self._layers, source: parsed}, self.warnings)
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._effective:
+            return self._effective[name]
+        return BROKER_KEYS[name].default
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._effective or name in BROKER_KEYS
+
+    def __repr__(self) -> str:
+        return f"<BrokerConfig node.id={self.node_id}, {len(self._effective)} keys set>"
+
+    def source(self, name: str) -> ConfigSource:
+        """The strongest source that sets `name` itself."""
+        return next((s for s in _PRECEDENCE if name in self._layers.get(s, ())), _DEFAULT)
+
+    def origin(self, name: str) -> str:
+        """Where the value of `name` was written, in words."""
+        setting = self.setting(name, self.source(name))
+        return "default" if setting is None else setting.origin
+
+    def setting(self, name: str, source: ConfigSource) -> Value | None:
+        """What `source` says about `name`; None if nothing."""
+        return self._layers.get(source, {}).get(name)
+
+    def set_names(self) -> list[str]:
+        """Names that some source sets, keys with a listener's prefix among them."""
+        return sorted({name for layer in self._layers.values() for name in layer})
+
+    def for_listener(self, listener_name: str, name: str) -> Any:
+        """The value of `name` on one listener: the listener's own, or the broker's."""
+        own = f"listener.name.{listener_name.lower()}.{name}"
+        return self._effective[own] if own in self._effective else self[name]
+
+    @property
+    def node_id(self) -> int:
+        return int(self["node.id"])
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """The data directories with `~` resolved, as absolute paths."""
+        directories: tuple[str, ...] = self["log.dirs"] or self["log.dir"]
+        return tuple(os.path.abspath(os.path.expanduser(path)) for path in directories)
+
+    @property
+    def connections_per_ip_overrides(self) -> dict[str, int]:
+        """max.connections.per.ip.overrides by host."""
+        return parse_ip_overrides(self["max.connections.per.ip.overrides"])
+
+
+_DEFAULT: Final = ConfigSource.DEFAULT_CONFIG
+# Strongest first, without the defaults.
+_PRECEDENCE: Final = (
+    ConfigSource.DYNAMIC_BROKER_CONFIG,
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+    ConfigSource.STATIC_BROKER_CONFIG,
+)
+
+
+def _effective_values(layers: Layers) -> dict[str, Any]:
+    unknown = set(layers) - set(_PRECEDENCE)
+    if unknown:
+        raise InvariantError(f"a broker has no settings from {unknown}")
+    effective: dict[str, Any] = {}
+    for source in reversed(_PRECEDENCE):
+        for name, value in layers.get(source, {}).items():
+            effective[name] = value.value
+    ids = {effective[name] for name in _NODE_ID_NAMES if effective.get(name, -1) != -1}
+    if len(ids) > 1:
+        raise ConfigError(
+            f"node.id={effective['node.id']} and broker.id={effective['broker.id']} differ",
+            "set only node.id",
+        )
+    node_id = ids.pop() if ids else BROKER_KEYS["node.id"].default
+    return {**effective, **dict.fromkeys(_NODE_ID_NAMES, node_id)}
+
+
+def _parse_settings(settings: Mapping[str, Setting]) -> tuple[dict[str, Value], list[str]]:
+    values: dict[str, Value] = {}
+    unsupported: list[str] = []
+    warnings: list[str] = []
+    for name, setting in settings.items():
+        key = find_broker_key(name)
+        if name in REMOVED_KEYS:
+            unsupported.append(f"{name} ({REMOVED_KEYS[name]})")
+        elif key is None:
+            warnings.append(f"unknown key {name} ({setting.origin}) {_did_you_mean(name)}".rstrip())
+        elif key.default is None and not setting.text.strip() and name != "log.dirs":
+            continue  # templates leave optional keys empty: unset
+        else:
+            values[name] = Value(_parse(key, name, setting), setting.text, setting.origin)
+            if not key.supported:
+                unsupported.append(name)
+    if unsupported:
+        warnings.append(f"known keys without effect in this version: {', '.join(unsupported)}")
+    return values, warnings
+
+
+def _parse(key: ConfigKey, name: str, setting: Setting) -> Any:
+    try:
+        value = parse_value(key, setting.text)
+    except InvalidValue as error:
+        shown = "(hidden)" if key.sensitive else repr(setting.text)
+        raise ConfigError(
+            f"{name}={shown} ({setting.origin}) is not allowed", f"use {error.allowed}"
+        ) from None
+    if name in ("log.dirs", "log.dir") and not value:
+        raise ConfigError(f"{name} ({setting.origin}) is empty", "name a directory")
+    return value
+
+
+def _did_you_mean(name: str) -> str:
+    near = nearest_name(name, BROKER_KEYS)
+    return f"did you mean {near}?" if near else ""
+
+
+def _check_together(config: BrokerConfig) -> None:
+    """Values that are each allowed but do not go together."""
+    queued, largest = config["queued.max.request.bytes"], config["socket.request.max.bytes"]
+    if 0 < queued < largest:
+        raise ConfigError(
+            f"queued.max.request.bytes={queued} would never admit a request of"
+            f" socket.request.max.bytes={largest}",
+            "use -1 or at least as much",
+        )
+    wait, lag = config["replica.fetch.wait.max.ms"], config["replica.lag.time.max.ms"]
+    if wait > lag:
+        raise ConfigError(
+            f"replica.fetch.wait.max.ms={wait} is longer than replica.lag.time.max.ms={lag}",
+            "use less",
+        )
+
+
+def _parse_listener_keys(config: BrokerConfig) -> ListenerSet:
+    return parse_listeners(
+        listeners=config["listeners"],
+        advertised=config["advertised.listeners"],
+        protocol_map=config["listener.security.protocol.map"],
+        inter_broker_name=config["inter.broker.listener.name"],
+        inter_broker_protocol=config["security.inter.broker.protocol"],
+        controller_names=config["controller.listener.names"] or (),
+    )
