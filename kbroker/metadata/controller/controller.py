@@ -1,0 +1,538 @@
+"""The controller: the one writer of the cluster's metadata.
+
+Place in the flow: handlers on any thread ask for a change and give a callback; the thread
+`kbroker-controller` takes one request after the other, decides (`decisions.py`, pure), writes to
+the store (`nodes.py`, fenced by the election's epoch), propagates to the replica manager (`apply`),
+publishes the new image as one reference, and calls back. So a topic is visible in the image only
+when its log is open, and a callback only ever sees an image that contains its change. Handlers read
+`image` and never wait for any of this.
+
+`apply(image, delta)` runs on the controller thread and must be idempotent (see `ImageDelta`). If it
+raises, the topics of the delta are applied one by one, and those that fail are taken back: created
+ones are deleted again, configurations restored. At start there is nothing to take back: a topic
+whose log cannot be opened stays, without a leader.
+
+Crash rules: a change is in the store before anything else happens, so after a kill -9 the next
+start finds it whole and finishes it, whether or not anybody was told. When the outcome of a write
+is unknown, the request fails with KAFKA_STORAGE_ERROR and the store is read again at once.
+
+Bounds: CONTROLLER_EVENTS_MAX requests wait; the next one is answered REQUEST_TIMED_OUT, to be
+retried, on the caller's own thread. A broker that is not the controller, or is stopping, answers
+NOT_CONTROLLER; its image then shows the brokers only. Locks: none but the event queue's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from kbroker.clock import Clock
+from kbroker.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError
+from kbroker.limits import CONTROLLER_EVENTS_MAX
+from kbroker.metadata.controller import records
+from kbroker.metadata.controller.decisions import (
+    ConfigChange,
+    ConfigValidator,
+    Defaults,
+    NewTopic,
+    TopicResult,
+    elect_leaders,
+    plan_config_change,
+    plan_deletion,
+    plan_topics,
+)
+from kbroker.metadata.controller.election import Election
+from kbroker.metadata.controller.event_loop import EventLoop
+from kbroker.metadata.controller.events import (
+    AllocateProducerIds,
+    AlterConfigs,
+    ControllerChanged,
+    CreateTopics,
+    DeleteTopics,
+    Event,
+    SessionLost,
+    Start,
+    Stop,
+    TopicsCallback,
+    failed_deletion,
+)
+from kbroker.metadata.controller.nodes import (
+    FencedError,
+    MetadataNodes,
+    ensure_skeleton,
+    load_brokers,
+)
+from kbroker.metadata.controller.producer_ids import BlockCallback, ProducerIdBlock
+from kbroker.metadata.controller.propagation import Apply, Propagation
+from kbroker.metadata.image import (
+    BrokerImage,
+    ClusterImage,
+    ImageDelta,
+    PartitionImage,
+    TopicImage,
+    delta_between,
+    new_uuid,
+    uuid_text,
+)
+from kbroker.metadata.store.base import (
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    SessionEvent,
+    SessionExpiredError,
+    StoreError,
+    StoreUnavailableError,
+    WatchKind,
+)
+
+log = logging.getLogger("kbroker.controller")
+
+THREAD_NAME: Final = "kbroker-controller"
+PRODUCER_IDS_AT_ONCE_MAX: Final = 1_000_000
+
+Answer = Callable[[], None]
+
+
+class Settings(Protocol):
+    """The broker's configuration, of which num.partitions and default.replication.factor."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerStatistics:
+    active: bool
+    controller_epoch: int
+    image_version: int
+    events_queued: int
+    events_handled: int
+    events_failed: int
+    topics: int
+    partitions: int
+    offline_partitions: int
+
+
+class Controller:
+    """See the head of this file. `start` once, then ask from any thread, then `stop`."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        config: Settings,
+        node_id: int,
+        clock: Clock,
+        apply: Apply,
+        *,
+        validate_configs: ConfigValidator,
+        broker: BrokerImage | None = None,
+        cluster_id: str | None = None,
+        new_epochs_at_start: bool = False,
+        new_id: Callable[[], UUID] = new_uuid,
+    ) -> None:
+        """`cluster_id` is what a new cluster will be called and an old one must be called.
+        `new_epochs_at_start` starts a new leader epoch everywhere: give it after an unclean end,
+        when logs may have lost a tail that consumers have seen."""
+        self._store = store
+        self._config = config
+        self._node_id = node_id
+        self._clock = clock
+        self._validate_configs = validate_configs
+        self._broker = broker or BrokerImage(node_id)
+        self._cluster_id = cluster_id
+        self._new_epochs = new_epochs_at_start
+        self._new_id = new_id
+        self._election = Election(store, node_id, clock)
+        self._loop: EventLoop[Event] = EventLoop(THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX)
+        self._propagation = Propagation(apply)
+        self._nodes: MetadataNodes | None = None  # None: somebody else is the controller
+        self._stale = False  # the store may hold more than the image: read it again
+        self._placement_start = 0
+        self._events_handled = 0
+        self._events_failed = 0
+
+    # --- any thread -------------------------------------------------------------------------------
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster as published last; one reference read."""
+        return self._propagation.image
+
+    @property
+    def active(self) -> bool:
+        """Whether this broker is the controller."""
+        return self._nodes is not None
+
+    def start(self) -> None:
+        """Register this broker, stand for election, load and apply; returns when all is visible.
+
+        Raises DataDirectoryError for a damaged or foreign store or a node id in use; the thread
+        has ended then, and closing the store drops what was registered.
+        """
+        ready = threading.Event()
+        failures: list[Exception] = []
+
+        def failed(error: Exception) -> None:
+            failures.append(error)
+            ready.set()
+
+        self._loop.start()
+        self._loop.post(Start(ready.set, failed))
+        ready.wait()
+        if failures:
+            self._loop.stop()
+            raise failures[0]
+
+    def stop(self) -> None:
+        """Handle what is queued, leave office, end the thread. The store stays open."""
+        self._loop.stop(Stop())
+
+    def create_topics(
+        self, specs: Sequence[NewTopic], validate_only: bool, done: TopicsCallback
+    ) -> None:
+        """`done` gets one result per spec, in their order."""
+        self._post(CreateTopics(tuple(specs), validate_only, done))
+
+    def delete_topics(self, topics: Sequence[str | UUID], done: TopicsCallback) -> None:
+        """Topics by name or id; `done` gets one result each, in their order."""
+        self._post(DeleteTopics(tuple(topics), done))
+
+    def alter_topic_configs(
+        self, changes: Sequence[ConfigChange], validate_only: bool, done: TopicsCallback
+    ) -> None:
+        """`done` gets one result per change, in their order; `configs` as they are then."""
+        self._post(AlterConfigs(tuple(changes), validate_only, done))
+
+    def allocate_producer_ids(self, count: int, done: BlockCallback) -> None:
+        """`done` gets a block of ids that nobody else has had or will have, or a KafkaError."""
+        if not 0 < count <= PRODUCER_IDS_AT_ONCE_MAX:
+            raise InvariantError(f"{count} producer ids asked for at once")
+        self._post(AllocateProducerIds(count, done))
+
+    def statistics(self) -> ControllerStatistics:
+        image = self.image
+        return ControllerStatistics(
+            active=self.active,
+            controller_epoch=self._election.epoch,
+            image_version=image.version,
+            events_queued=self._loop.queued,
+            events_handled=self._events_handled,
+            events_failed=self._events_failed,
+            topics=len(image.topics),
+            partitions=image.partition_count,
+            offline_partitions=image.offline_partition_count,
+        )
+
+    def _post(self, event: Event) -> None:
+        if self._loop.post(event):
+            return
+        if self._loop.stopping:
+            event.fail(_not_controller("this broker is stopping"))
+        else:
+            event.fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The controller's queue is full."))
+
+    # --- the controller thread --------------------------------------------------------------------
+
+    def _handle(self, event: Event) -> None:
+        """Decide, then answer exactly once, whatever happens."""
+        self._events_handled += 1
+        answer: Answer
+        try:
+            if self._stale and self._nodes is not None and not isinstance(event, Stop):
+                self._load()
+            answer = self._decide(event)
+        except Exception as error:
+            self._events_failed += 1
+            if isinstance(event, Start):
+                self._nodes = None
+                answer = partial(event.failed, _start_trouble(error))
+            else:
+                answer = partial(event.fail, self._trouble(event, error))
+        try:
+            answer()
+        except Exception:
+            log.exception("the callback of %s failed", type(event).__name__)
+        if self._stale and self._nodes is not None:
+            self._try_load()
+
+    def _decide(self, event: Event) -> Answer:
+        match event:
+            case CreateTopics():
+                return self._create_topics(event)
+            case DeleteTopics():
+                return self._delete_topics(event)
+            case AlterConfigs():
+                return self._alter_configs(event)
+            case AllocateProducerIds():
+                first = self._office().take_producer_ids(self._node_id, event.count)
+                return partial(event.done, ProducerIdBlock(first, event.count))
+            case Start():
+                self._start()
+                return event.started
+            case ControllerChanged():
+                self._controller_changed()
+            case SessionLost():
+                self._leave_office("the session with the metadata store is over")
+            case Stop():
+                self._leave()
+            case _:
+                raise InvariantError(f"unknown event {event!r}")
+        return _nobody_asked
+
+    def _create_topics(self, event: CreateTopics) -> Answer:
+        nodes = self._office()
+        plans = plan_topics(
+            self.image, event.specs, self._defaults(), self._new_id, self._placement_start
+        )
+        topics = [plan for plan in plans if isinstance(plan, TopicImage)]
+        failures: dict[str, KafkaError] = {}
+        if topics and not event.validate_only:
+            self._placement_start += sum(len(topic.partitions) for topic in topics)
+            leftovers = self._propagation.unremoved(topic.name for topic in topics)
+            if leftovers:
+                self._forget(nodes, self._propagation.delete(leftovers))
+            nodes.create_topics(topics)
+            failures = self._propagation.create(topics)
+            if failures:
+                self._take_back(nodes, [each for each in topics if each.name in failures])
+            log.info("created topics: %s", [t.name for t in topics if t.name not in failures])
+        return partial(
+            event.done,
+            [
+                _result(spec.name, plan, failures)
+                for spec, plan in zip(event.specs, plans, strict=True)
+            ],
+        )
+
+    def _delete_topics(self, event: DeleteTopics) -> Answer:
+        nodes = self._office()
+        plans = [plan_deletion(self.image, topic) for topic in event.topics]
+        topics = {plan.topic_id: plan for plan in plans if isinstance(plan, TopicImage)}
+        if topics:
+            nodes.delete_topics(topics.values())
+            self._forget(nodes, self._propagation.delete(list(topics.values())))
+            log.info("deleted topics: %s", [topic.name for topic in topics.values()])
+        return partial(
+            event.done,
+            [
+                failed_deletion(asked, plan)
+                if isinstance(plan, KafkaError)
+                else TopicResult(plan.name, topic_id=plan.topic_id)
+                for asked, plan in zip(event.topics, plans, strict=True)
+            ],
+        )
+
+    def _alter_configs(self, event: AlterConfigs) -> Answer:
+        nodes = self._office()
+        image = self.image
+        plans: list[TopicImage | KafkaError] = []
+        for change in event.changes:
+            plan = plan_config_change(image, change, self._validate_configs)
+            plans.append(plan)
+            if isinstance(plan, TopicImage):
+                image = image.with_topics([plan])  # a later change of the same topic builds on it
+        before = self.image.topics
+        topics = [topic for name, topic in image.topics.items() if topic is not before[name]]
+        failures: dict[str, KafkaError] = {}
+        if topics and not event.validate_only:
+            nodes.set_configs(topics)
+            failures = self._propagation.reconfigure(topics)
+            if failures:
+                nodes.set_configs([before[name] for name in failures])
+                self._propagation.reconfigure([before[name] for name in failures])
+        return partial(
+            event.done,
+            [
+                _result(change.topic, plan, failures)
+                for change, plan in zip(event.changes, plans, strict=True)
+            ],
+        )
+
+    def _take_back(self, nodes: MetadataNodes, topics: list[TopicImage]) -> None:
+        nodes.delete_topics(topics)
+        self._forget(nodes, self._propagation.delete(topics))
+
+    def _forget(self, nodes: MetadataNodes, removed: list[TopicImage]) -> None:
+        """The deletion is a fact already; a tombstone too many is finished at the next start."""
+        try:
+            nodes.forget_deletions(removed)
+        except StoreError as error:
+            log.warning("tombstones of deleted topics remain: %s", error)
+
+    def _defaults(self) -> Defaults:
+        return Defaults(
+            int(self._config["num.partitions"]),
+            int(self._config["default.replication.factor"]),
+            self._validate_configs,
+        )
+
+    # --- office -----------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        wanted = self._cluster_id
+        cluster_id = ensure_skeleton(self._store, wanted or uuid_text(new_uuid()))
+        if wanted is not None and cluster_id != wanted:
+            raise DataDirectoryError(
+                f"the metadata store belongs to cluster {cluster_id}, not to {wanted}",
+                "use the data directory and the store of one cluster together",
+            )
+        self._cluster_id = cluster_id
+        try:
+            self._store.create(
+                records.broker_path(self._node_id),
+                records.encode_broker(self._broker, self._clock.wall_ms()),
+                ephemeral=True,
+            )
+        except NodeExistsError:
+            raise DataDirectoryError(
+                f"a broker with node.id {self._node_id} is registered already",
+                "give every broker its own node.id",
+            ) from None
+        self._store.on_session_event(self._on_session_event)
+        # Armed before standing for election, so that no loss of office goes unseen.
+        self._store.watch(
+            records.CONTROLLER,
+            WatchKind.DATA,
+            lambda _: self._notify(ControllerChanged()),
+            persistent=True,
+        )
+        self._run_for_office()
+        self._new_epochs = False
+
+    def _run_for_office(self) -> None:
+        if self._election.try_win():
+            self._nodes = MetadataNodes(self._store, self._election.fence, self._election.epoch)
+            log.info("node %d is the controller, epoch %d", self._node_id, self._election.epoch)
+            self._load()
+            return
+        self._nodes = None
+        self._propagation.publish(
+            replace(
+                ClusterImage(cluster_id=self._cluster_id or ""),
+                controller_id=self._election.current_controller(),
+            ).with_brokers(load_brokers(self._store))
+        )
+
+    def _load(self) -> None:
+        """Make the image what the store says, and everybody who listens follow."""
+        nodes = self._office()
+        self._stale = True  # until this has worked
+        loaded = nodes.load()
+        image = (
+            ClusterImage(cluster_id=self._cluster_id or "", controller_id=self._node_id)
+            .with_brokers(loaded.brokers)
+            .with_topics(loaded.topics)
+        )
+        changed = elect_leaders(image, image.brokers, new_epochs=self._new_epochs)
+        if changed:
+            image = _with_partitions(image, nodes.set_partitions(changed))
+        if self.image.version == 0:
+            delta = ImageDelta(created=tuple(image.topics.values()), initial=True)
+        else:
+            delta = delta_between(self.image, image)
+        removed = self._propagation.catch_up(
+            image, replace(delta, deleted=(*loaded.deletions, *delta.deleted))
+        )
+        self._forget(nodes, [each for each in removed if each in loaded.deletions])
+        self._stale = False
+
+    def _try_load(self) -> None:
+        try:
+            self._load()
+        except Exception as error:
+            self._trouble(None, error)
+
+    def _office(self) -> MetadataNodes:
+        if self._nodes is None:
+            raise _not_controller("another broker is the controller")
+        return self._nodes
+
+    def _controller_changed(self) -> None:
+        if self._nodes is not None and self._election.holds_office():
+            return
+        self._leave_office("another controller was elected, or /controller was deleted")
+        self._run_for_office()
+
+    def _leave_office(self, reason: str) -> None:
+        if self._nodes is not None:
+            log.warning("node %d is no longer the controller: %s", self._node_id, reason)
+            self._nodes = None
+
+    def _leave(self) -> None:
+        """A clean stop: the next broker need not wait for our session to expire."""
+        try:
+            if self._nodes is not None:
+                self._election.resign()
+            self._store.delete(records.broker_path(self._node_id))
+        except (SessionExpiredError, NoNodeError):
+            pass  # already gone, which is what we want
+        finally:
+            self._nodes = None
+
+    def _on_session_event(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            self._notify(SessionLost())
+
+    def _notify(self, event: Event) -> None:
+        self._loop.post(event, urgent=True)
+
+    def _trouble(self, event: Event | None, error: Exception) -> KafkaError:
+        """What the one who asked is told; and what we make of it ourselves."""
+        what = "reading the store" if event is None else type(event).__name__
+        match error:
+            case KafkaError():
+                return error
+            case FencedError() | SessionExpiredError():
+                self._leave_office(f"{what}: {error}")
+                return _not_controller("this broker is no longer the controller")
+            case StoreUnavailableError():
+                self._stale = True
+                log.error("%s: the metadata store failed: %s", what, error)
+                return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata store failed.")
+            case _:
+                # Whatever was half done, the store is the truth: start again from there.
+                self._stale = True
+                log.error("%s failed", what, exc_info=error)
+                return KafkaError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed; see the broker's log."
+                )
+
+
+def _nobody_asked() -> None:
+    """The answer to a notice."""
+
+
+def _not_controller(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER, message)
+
+
+def _start_trouble(error: Exception) -> Exception:
+    if isinstance(error, StoreError):
+        return DataDirectoryError(f"the metadata store cannot be used: {error}")
+    return error
+
+
+def _result(
+    name: str, plan: TopicImage | KafkaError, failures: dict[str, KafkaError]
+) -> TopicResult:
+    if isinstance(plan, KafkaError):
+        return TopicResult.failed(name, plan)
+    failure = failures.get(name)
+    return TopicResult.of(plan) if failure is None else TopicResult.failed(name, failure)
+
+
+def _with_partitions(image: ClusterImage, partitions: list[PartitionImage]) -> ClusterImage:
+    by_topic: dict[str, dict[int, PartitionImage]] = {}
+    for partition in partitions:
+        by_topic.setdefault(partition.topic, {})[partition.index] = partition
+    return image.with_topics(
+        replace(
+            image.topics[name],
+            partitions=tuple(new.get(old.index, old) for old in image.topics[name].partitions),
+        )
+        for name, new in by_topic.items()
+    )

@@ -1,0 +1,359 @@
+"""What the controller decides, as pure functions over an image: no store, no clock, no thread.
+
+Place in the flow: an event of `controller.py` comes in, one of these says what the cluster should
+look like afterwards or why not, and only then is anything written. Randomness (topic ids, where a
+placement starts) is handed in, so that a test gets the same answer twice.
+
+Codes and the order of checks are Apache Kafka 4.3's, seen from outside: total size of the request,
+name, collision, existence, configuration, assignment or replication factor before partitions. One
+case is stricter: of two topics of one request that collide with each other only the first is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final
+from uuid import UUID
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.image import (
+    INTERNAL_TOPICS,
+    NO_LEADER,
+    ZERO_UUID,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+)
+from kbroker.metadata.topic_names import (
+    collision_key,
+    has_collision_chars,
+    invalid_topic_name,
+)
+
+USE_DEFAULT: Final = -1
+# Apache Kafka's own bound on one request; it also bounds the time the controller is busy with it.
+REQUEST_PARTITIONS_MAX: Final = 10_000
+# Names and values of one topic's configuration; they share a store node and every image.
+TOPIC_CONFIG_BYTES_MAX: Final = 64 * 1024
+
+ConfigValidator = Callable[[Mapping[str, str]], None]
+Assignments = Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic somebody wants. With assignments, both numbers must be USE_DEFAULT."""
+
+    name: str
+    partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    assignments: Assignments | None = None
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """What becomes of one topic's own configuration: first `replace` clears it, then `remove`
+    drops keys, then `set` sets them."""
+
+    topic: str
+    set: Mapping[str, str | None] = field(default_factory=dict)
+    remove: frozenset[str] = frozenset()
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResult:
+    """The answer for one topic; the numbers are those of the topic if `error` is NONE."""
+
+    name: str | None
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    topic_id: UUID = ZERO_UUID
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, topic: TopicImage) -> TopicResult:
+        return cls(
+            topic.name,
+            topic_id=topic.topic_id,
+            partitions=len(topic.partitions),
+            replication_factor=topic.replication_factor,
+            configs=topic.configs,
+        )
+
+    @classmethod
+    def failed(cls, name: str | None, error: KafkaError, topic_id: UUID = ZERO_UUID) -> TopicResult:
+        return cls(name, error.code, error.message, topic_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What USE_DEFAULT stands for, and who checks a topic's configuration."""
+
+    partitions: int
+    replication_factor: int
+    validate_configs: ConfigValidator
+
+
+def plan_topics(
+    image: ClusterImage,
+    specs: Sequence[NewTopic],
+    defaults: Defaults,
+    new_id: Callable[[], UUID],
+    placement_start: int,
+) -> list[TopicImage | KafkaError]:
+    """For each spec the topic to create, or why not; nothing depends on later specs."""
+    if sum(_partitions_asked(spec, defaults) for spec in specs) > REQUEST_PARTITIONS_MAX:
+        message = f"Excessively large request: more than {REQUEST_PARTITIONS_MAX} partitions."
+        return [KafkaError(ErrorCode.POLICY_VIOLATION, message) for _ in specs]
+    colliding = _Collisions(image.topics)
+    planned: dict[str, TopicImage] = {}
+    plans: list[TopicImage | KafkaError] = []
+    for spec in specs:
+        try:
+            _check_name(spec.name, image, planned, colliding)
+            configs = _checked_configs(spec.configs, defaults.validate_configs)
+            if spec.assignments:
+                replicas = _assigned_replicas(spec, image.brokers)
+            else:
+                replicas = _placed_replicas(spec, defaults, image.brokers, placement_start)
+                placement_start += len(replicas)
+        except KafkaError as error:
+            plans.append(error)
+            continue
+        topic = new_topic_image(spec.name, new_id(), replicas, configs)
+        planned[topic.name] = topic
+        colliding.add(topic.name)
+        plans.append(topic)
+    return plans
+
+
+def new_topic_image(
+    name: str, topic_id: UUID, replicas: Iterable[tuple[int, ...]], configs: Mapping[str, str]
+) -> TopicImage:
+    """A topic in its first state: all replicas in sync, the first one leads, epoch 0."""
+    partitions = tuple(
+        first_partition_state(name, index, nodes) for index, nodes in enumerate(replicas)
+    )
+    return TopicImage(
+        name, topic_id, partitions, MappingProxyType(dict(configs)), name in INTERNAL_TOPICS
+    )
+
+
+def first_partition_state(name: str, index: int, replicas: tuple[int, ...]) -> PartitionImage:
+    return PartitionImage(name, index, replicas, replicas, replicas[0], 0, 0)
+
+
+def plan_deletion(image: ClusterImage, topic: str | UUID) -> TopicImage | KafkaError:
+    """The topic to delete, by name or by id, or why not."""
+    if isinstance(topic, UUID):
+        if topic == ZERO_UUID:
+            return KafkaError(ErrorCode.INVALID_REQUEST, "The topic id is zero.")
+        found = image.topic_by_id(topic)
+        missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server has no topic with this id.")
+    else:
+        found = image.topic(topic)
+        missing = KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server has no topic with this name."
+        )
+    return missing if found is None else found
+
+
+def plan_config_change(
+    image: ClusterImage, change: ConfigChange, validate: ConfigValidator
+) -> TopicImage | KafkaError:
+    """The topic with its new configuration, or why not."""
+    topic = image.topic(change.topic)
+    if topic is None:
+        return KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{change.topic}' does not exist."
+        )
+    configs: dict[str, str | None] = {} if change.replace else dict(topic.configs)
+    for name in change.remove:
+        configs.pop(name, None)
+    configs.update(change.set)
+    try:
+        return topic.with_configs(_checked_configs(configs, validate))
+    except KafkaError as error:
+        return error
+
+
+def elect_leaders(
+    image: ClusterImage, alive: Iterable[int], *, new_epochs: bool = False
+) -> list[PartitionImage]:
+    """The partitions whose leader must change given who is alive, in their new state.
+
+    A living leader stays; otherwise the first living in-sync replica leads, and with none alive
+    nobody does, the in-sync replicas being kept for the day one returns. Every change is a new
+    leader epoch. `new_epochs` starts one for every led partition: for a start after which the end
+    of the logs may differ from what consumers have seen.
+    """
+    living = frozenset(alive)
+    changed: list[PartitionImage] = []
+    for partition in image.partitions():
+        leader = partition.leader
+        if leader not in living:
+            candidates = (
+                node for node in partition.replicas if node in living and node in partition.isr
+            )
+            leader = next(candidates, NO_LEADER)
+        if leader != partition.leader or (new_epochs and leader != NO_LEADER):
+            epoch = partition.leader_epoch + 1
+            changed.append(replace(partition, leader=leader, leader_epoch=epoch))
+    return changed
+
+
+def place_replicas(
+    partitions: int, replication_factor: int, brokers: Sequence[int], start: int
+) -> list[tuple[int, ...]]:
+    """Leaders go round the brokers from `start`; followers follow, shifted once every round so
+    that the partitions of one leader do not all have the same followers."""
+    count = len(brokers)
+    placed: list[tuple[int, ...]] = []
+    for index in range(partitions):
+        first = (start + index) % count
+        others = [brokers[(first + step) % count] for step in range(1, count)]
+        shift = (index // count) % max(1, len(others))
+        followers = (others[shift:] + others[:shift])[: replication_factor - 1]
+        placed.append((brokers[first], *followers))
+    return placed
+
+
+class _Collisions:
+    """The existing names by collision key, built only when a name could collide at all."""
+
+    def __init__(self, existing: Iterable[str]) -> None:
+        self._existing = existing
+        self._by_key: dict[str, str] | None = None
+
+    def find(self, name: str) -> str | None:
+        if not has_collision_chars(name):
+            return None
+        if self._by_key is None:
+            self._by_key = {
+                collision_key(other): other
+                for other in self._existing
+                if has_collision_chars(other)
+            }
+        return self._by_key.get(collision_key(name))
+
+    def add(self, name: str) -> None:
+        if self.find(name) is None and self._by_key is not None:
+            self._by_key[collision_key(name)] = name
+
+
+def _partitions_asked(spec: NewTopic, defaults: Defaults) -> int:
+    if spec.assignments:
+        return len(spec.assignments)
+    return defaults.partitions if spec.partitions == USE_DEFAULT else max(0, spec.partitions)
+
+
+def _check_name(
+    name: str, image: ClusterImage, planned: Mapping[str, Any], collisions: _Collisions
+) -> None:
+    reason = invalid_topic_name(name)
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    if name in image.topics or name in planned:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    other = collisions.find(name)
+    if other is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic '{other}': "
+            "their metrics could not be told apart",
+        )
+
+
+def _checked_configs(
+    configs: Mapping[str, str | None], validate: ConfigValidator
+) -> dict[str, str]:
+    nulls = sorted(name for name, value in configs.items() if value is None)
+    if nulls:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"No value given for topic configs: {','.join(nulls)}"
+        )
+    checked = {name: value for name, value in configs.items() if value is not None}
+    if sum(len(name) + len(value) for name, value in checked.items()) > TOPIC_CONFIG_BYTES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"The configuration has more than {TOPIC_CONFIG_BYTES_MAX} bytes",
+        )
+    validate(checked)
+    return checked
+
+
+def _assigned_replicas(spec: NewTopic, brokers: Mapping[int, Any]) -> list[tuple[int, ...]]:
+    if spec.replication_factor != USE_DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "With a manual partition assignment the replication factor must be -1.",
+        )
+    if spec.partitions != USE_DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "With a manual partition assignment the number of partitions must be -1.",
+        )
+    assignments = spec.assignments or ()
+    pairs = assignments.items() if isinstance(assignments, Mapping) else assignments
+    by_index: dict[int, tuple[int, ...]] = {}
+    for index, nodes in pairs:
+        if index in by_index:
+            raise _bad_assignment(f"Partition {index} is assigned more than once.")
+        by_index[index] = _checked_replicas(index, tuple(nodes), brokers)
+    if sorted(by_index) != list(range(len(by_index))):
+        raise _bad_assignment("Partitions must be numbered from 0 without a gap.")
+    factor = len(by_index[0])
+    for index, replicas in by_index.items():
+        if len(replicas) != factor:
+            raise _bad_assignment(
+                f"Partition {index} has {len(replicas)} replicas, partition 0 has {factor}."
+            )
+    return [by_index[index] for index in range(len(by_index))]
+
+
+def _checked_replicas(
+    index: int, nodes: tuple[int, ...], brokers: Mapping[int, Any]
+) -> tuple[int, ...]:
+    if not nodes:
+        raise _bad_assignment(f"Partition {index} has an empty list of replicas.")
+    for node in nodes:
+        if node not in brokers:
+            raise _bad_assignment(f"Partition {index}: broker {node} is not registered.")
+    if len(set(nodes)) != len(nodes):
+        raise _bad_assignment(f"Partition {index} names a broker more than once.")
+    return nodes
+
+
+def _bad_assignment(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def _placed_replicas(
+    spec: NewTopic, defaults: Defaults, brokers: Mapping[int, Any], start: int
+) -> list[tuple[int, ...]]:
+    factor, partitions = spec.replication_factor, spec.partitions
+    if factor < USE_DEFAULT or factor == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 for the broker's default.",
+        )
+    if partitions < USE_DEFAULT or partitions == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions must be larger than 0, or -1 for the broker's default.",
+        )
+    factor = defaults.replication_factor if factor == USE_DEFAULT else factor
+    partitions = defaults.partitions if partitions == USE_DEFAULT else partitions
+    if factor > len(brokers):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor {factor} cannot be reached: "
+            f"only {len(brokers)} broker(s) are registered.",
+        )
+    return place_replicas(partitions, factor, sorted(brokers), start)

@@ -1,0 +1,82 @@
+"""One thread and a bounded queue of events: the controller's whole concurrency.
+
+Place in the flow: any thread posts, the loop's thread handles one event after the other, so that
+whatever the handler owns needs no lock. Knows nothing of what an event is.
+
+Locks: `_condition` only, a leaf; the handler runs without it. Full means `post` says False at once:
+a caller is never blocked, since it may be a request handler with other connections to serve. After
+`stop` the events already accepted are still handled, then the thread ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+log = logging.getLogger("kbroker.controller")
+
+E = TypeVar("E")
+
+
+class EventLoop(Generic[E]):
+    def __init__(self, name: str, handle: Callable[[E], None], events_max: int) -> None:
+        self._handle = handle
+        self._events_max = events_max
+        self._condition = threading.Condition()
+        self._queue: deque[E] = deque()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def post(self, event: E, *, urgent: bool = False) -> bool:
+        """Queue an event; False if the queue is full or the loop is stopping. An urgent event is
+        the loop owner's own: it is never refused for want of room."""
+        with self._condition:
+            if self._stopping or (len(self._queue) >= self._events_max and not urgent):
+                return False
+            self._queue.append(event)
+            self._condition.notify()
+            return True
+
+    def stop(self, last: E | None = None) -> None:
+        """Accept nothing more but `last`, handle what is queued, and wait for the thread."""
+        with self._condition:
+            if not self._stopping and last is not None:
+                self._queue.append(last)
+            self._stopping = True
+            self._condition.notify()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    @property
+    def queued(self) -> int:
+        with self._condition:
+            return len(self._queue)
+
+    @property
+    def stopping(self) -> bool:
+        with self._condition:
+            return self._stopping
+
+    @property
+    def thread(self) -> threading.Thread:
+        return self._thread
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._queue and not self._stopping:
+                    self._condition.wait()
+                if not self._queue:
+                    return
+                event = self._queue.popleft()
+            try:
+                self._handle(event)
+            except Exception:
+                # The handler answers its own failures; this is the net below it.
+                log.exception("an event was dropped: %r", event)

@@ -1,0 +1,103 @@
+"""What the controller can be asked or told: one small value per event, made on any thread.
+
+Place in the flow: `Controller`'s public methods wrap a request into one of these and post it; the
+controller thread takes it out. A request carries `done`, which is called exactly once, either with
+what the controller decided or through `fail` with one error for all of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from kbroker.errors import KafkaError
+from kbroker.metadata.controller.decisions import ConfigChange, NewTopic, TopicResult
+from kbroker.metadata.controller.producer_ids import BlockCallback
+from kbroker.metadata.image import ZERO_UUID
+
+TopicsCallback = Callable[[list[TopicResult]], None]
+
+
+class Event(ABC):
+    """Base of all events."""
+
+    @abstractmethod
+    def fail(self, error: KafkaError) -> None:
+        """Answer that nothing of the request was done, and why."""
+
+
+class Notice(Event):
+    """An event that nobody awaits an answer to."""
+
+    def fail(self, error: KafkaError) -> None:
+        pass  # a notice is repeated or overtaken by the next one; there is nobody to tell
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopics(Event):
+    specs: tuple[NewTopic, ...]
+    validate_only: bool
+    done: TopicsCallback
+
+    def fail(self, error: KafkaError) -> None:
+        self.done([TopicResult.failed(spec.name, error) for spec in self.specs])
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopics(Event):
+    topics: tuple[str | UUID, ...]
+    done: TopicsCallback
+
+    def fail(self, error: KafkaError) -> None:
+        self.done([failed_deletion(topic, error) for topic in self.topics])
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs(Event):
+    changes: tuple[ConfigChange, ...]
+    validate_only: bool
+    done: TopicsCallback
+
+    def fail(self, error: KafkaError) -> None:
+        self.done([TopicResult.failed(change.topic, error) for change in self.changes])
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds(Event):
+    count: int
+    done: BlockCallback
+
+    def fail(self, error: KafkaError) -> None:
+        self.done(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Event):
+    """`failed` is called, with anything, instead of `started` if the start did not work."""
+
+    started: Callable[[], None]
+    failed: Callable[[Exception], None]
+
+    def fail(self, error: KafkaError) -> None:
+        self.failed(error)
+
+
+class ControllerChanged(Notice):
+    """/controller was created, changed or deleted."""
+
+
+class SessionLost(Notice):
+    """Our session with the store is over."""
+
+
+class Stop(Notice):
+    """Leave office; nothing comes after this."""
+
+
+def failed_deletion(topic: str | UUID, error: KafkaError) -> TopicResult:
+    """The answer under the name or the id by which the topic was asked for."""
+    if isinstance(topic, UUID):
+        return TopicResult.failed(None, error, topic)
+    return TopicResult.failed(topic, error, ZERO_UUID)

@@ -1,0 +1,261 @@
+"""The controller's reading and writing of metadata nodes: the whole cluster in, changes out.
+
+Place in the flow: between `controller.py` and a `MetadataStore`, on the controller thread only.
+Every write carries the fence (a check of the controller epoch's version), so a controller that has
+been replaced without noticing changes nothing and gets `FencedError`.
+
+Writes are cut into multis that fit any store. The order within them makes every cut safe: a topic's
+own node comes with its configuration, its partition nodes after it, and `load` supplies partition
+nodes that a crash left out; a deletion writes its tombstone first and removes the topic's node
+last, and `load` finishes deletions whose tombstone it finds. So after a crash a topic is either
+whole or gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.controller import records
+from kbroker.metadata.controller.decisions import first_partition_state, new_topic_image
+from kbroker.metadata.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
+from kbroker.metadata.store.base import (
+    MULTI_BYTES_MAX,
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    MetadataStore,
+    MultiError,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Set,
+)
+
+# Producer ids are signed 64-bit numbers on the wire.
+_PRODUCER_ID_MAX: Final = records.INT64_MAX
+
+
+class FencedError(Exception):
+    """Another controller has been elected; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedMetadata:
+    """What the store holds. `deletions` are topics that are gone but perhaps not from disk."""
+
+    brokers: tuple[BrokerImage, ...]
+    topics: tuple[TopicImage, ...]
+    deletions: tuple[TopicImage, ...]
+
+
+class MetadataNodes:
+    """See the head of this file; one object per controller term."""
+
+    def __init__(self, store: MetadataStore, fence: Check, controller_epoch: int) -> None:
+        self._store = store
+        self._fence = fence
+        self._controller_epoch = controller_epoch
+
+    def load(self) -> LoadedMetadata:
+        """Read everything, finishing what a crash interrupted."""
+        tombstones = self._store.children_data(records.DELETED_TOPICS)
+        deletions = tuple(self._finish_deletion(name, node) for name, node in tombstones.items())
+        topics = self._store.children_data(records.TOPICS)
+        configs = self._store.children_data(records.TOPIC_CONFIGS)
+        loaded = tuple(
+            self._load_topic(name, node, configs.get(name)) for name, node in topics.items()
+        )
+        return LoadedMetadata(load_brokers(self._store), loaded, deletions)
+
+    def create_topics(self, topics: Iterable[TopicImage]) -> None:
+        """Write new topics; NodeExistsError inside a MultiError if one exists already."""
+        self._write(unit for topic in topics for unit in self._creation(topic))
+
+    def delete_topics(self, topics: Iterable[TopicImage]) -> None:
+        """Remove topics, leaving tombstones until `forget_deletions`."""
+        self._write(unit for topic in topics for unit in self._deletion(topic))
+
+    def forget_deletions(self, topics: Iterable[TopicImage]) -> None:
+        """The topics' logs are gone as well: drop the tombstones."""
+        self._write([[Delete(records.tombstone_path(topic.topic_id))] for topic in topics])
+
+    def set_configs(self, topics: Iterable[TopicImage]) -> None:
+        units: list[list[Operation]] = []
+        for topic in topics:
+            path = records.topic_config_path(topic.name)
+            data = records.encode_configs(topic.configs)
+            exists = self._store.exists(path)
+            units.append([Set(path, data) if exists else Create(path, data)])
+        self._write(units)
+
+    def set_partitions(self, partitions: Sequence[PartitionImage]) -> list[PartitionImage]:
+        """Write partition states over those of the same partition epoch; the new states."""
+        self._write(
+            [
+                Set(
+                    records.partition_path(each.topic, each.index),
+                    records.encode_partition(each, self._controller_epoch),
+                    each.partition_epoch,
+                )
+            ]
+            for each in partitions
+        )
+        return [replace(each, partition_epoch=each.partition_epoch + 1) for each in partitions]
+
+    def take_producer_ids(self, node_id: int, count: int) -> int:
+        """The first of `count` ids that nobody has had or will have; KafkaError when used up."""
+        path = records.PRODUCER_ID_BLOCK
+        try:
+            node = self._store.get(path)
+        except NoNodeError:
+            first = 0
+            data = records.encode_producer_id_block(node_id, first, count)
+            self._write([[Create(path, data)]])
+            return first
+        first = records.decode_producer_id_block(path, node.data)
+        if first > _PRODUCER_ID_MAX - count:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been used.")
+        data = records.encode_producer_id_block(node_id, first, count)
+        self._write([[Set(path, data, node.version)]])
+        return first
+
+    def _load_topic(self, name: str, node: Node, config: Node | None) -> TopicImage:
+        path = records.topic_path(name)
+        record = records.decode_topic(path, node.data)
+        configs = (
+            {}
+            if config is None
+            else records.decode_configs(records.topic_config_path(name), config.data)
+        )
+        stored = self._store.children_data(records.partitions_path(name))
+        topic = new_topic_image(name, record.topic_id, record.replicas, configs)
+        partitions: list[PartitionImage] = []
+        missing: list[PartitionImage] = []
+        for initial in topic.partitions:
+            found = stored.pop(str(initial.index), None)
+            if found is None:
+                missing.append(initial)
+                partitions.append(initial)
+                continue
+            partition_path = records.partition_path(name, initial.index)
+            state = records.decode_partition(partition_path, found.data)
+            if not {*state.isr, state.leader} <= {*initial.replicas, NO_LEADER}:
+                raise records.damaged(partition_path, "leader or in-sync replica is no replica")
+            partitions.append(
+                replace(
+                    initial,
+                    isr=state.isr,
+                    leader=state.leader,
+                    leader_epoch=state.leader_epoch,
+                    partition_epoch=found.version,
+                )
+            )
+        if stored:
+            raise records.damaged(path, f"it has unknown partitions {sorted(stored)}")
+        # Creation was cut short before anybody could write to these, so they start from nothing.
+        self._write([self._partition_creation(each)] for each in missing)
+        return replace(topic, partitions=tuple(partitions))
+
+    def _finish_deletion(self, name: str, node: Node) -> TopicImage:
+        path = f"{records.DELETED_TOPICS}/{name}"
+        topic_id = records.decode_tombstone_id(path)
+        record = records.decode_tombstone(path, node.data)
+        topic_path = records.topic_path(record.name)
+        try:
+            topic_node = self._store.get(topic_path)
+        except NoNodeError:
+            pass  # the usual case: only the logs were left
+        else:
+            # A topic of this name with another id was created after the deletion: not ours.
+            if records.decode_topic(topic_path, topic_node.data).topic_id == topic_id:
+                self._write(self._removal(record.name))
+        partitions = tuple(
+            # Nobody holds replicas of a deleted topic; the receiver goes by id, name and index.
+            replace(first_partition_state(record.name, index, (-1,)), replicas=(), isr=())
+            for index in range(record.partitions)
+        )
+        return replace(new_topic_image(record.name, topic_id, (), {}), partitions=partitions)
+
+    def _creation(self, topic: TopicImage) -> Iterator[list[Operation]]:
+        replicas = [partition.replicas for partition in topic.partitions]
+        yield [
+            Create(records.topic_path(topic.name), records.encode_topic(topic.topic_id, replicas)),
+            Create(records.partitions_path(topic.name)),
+            Create(records.topic_config_path(topic.name), records.encode_configs(topic.configs)),
+        ]
+        for partition in topic.partitions:
+            yield [self._partition_creation(partition)]
+
+    def _partition_creation(self, partition: PartitionImage) -> Operation:
+        path = records.partition_path(partition.topic, partition.index)
+        return Create(path, records.encode_partition(partition, self._controller_epoch))
+
+    def _deletion(self, topic: TopicImage) -> Iterator[list[Operation]]:
+        tombstone = records.encode_tombstone(topic.name, len(topic.partitions))
+        yield [Create(records.tombstone_path(topic.topic_id), tombstone)]
+        yield from self._removal(topic.name)
+
+    def _removal(self, name: str) -> Iterator[list[Operation]]:
+        """What is there is removed; the topic's node goes last, so a cut can be gone on with."""
+        partitions = records.partitions_path(name)
+        for index in self._store.children(partitions):
+            yield [Delete(f"{partitions}/{index}")]
+        config = records.topic_config_path(name)
+        last: list[Operation] = [Delete(config)] if self._store.exists(config) else []
+        yield [*last, Delete(partitions), Delete(records.topic_path(name))]
+
+    def _write(self, units: Iterable[Sequence[Operation]]) -> None:
+        """Write units, never cutting one, in as few fenced multis as the store's bound allows."""
+        batch: list[Operation] = []
+        batch_bytes = 0
+        for unit in units:
+            unit_bytes = sum(operation.size_bytes for operation in unit)
+            if batch and batch_bytes + unit_bytes > MULTI_BYTES_MAX - self._fence.size_bytes:
+                self._multi(batch)
+                batch, batch_bytes = [], 0
+            batch.extend(unit)
+            batch_bytes += unit_bytes
+        if batch:
+            self._multi(batch)
+
+    def _multi(self, operations: list[Operation]) -> None:
+        try:
+            self._store.multi([self._fence, *operations])
+        except MultiError as error:
+            if error.index == 0 and isinstance(error.cause, BadVersionError):
+                raise FencedError(str(error)) from None
+            raise
+
+
+def load_brokers(store: MetadataStore) -> tuple[BrokerImage, ...]:
+    nodes = store.children_data(records.BROKER_IDS)
+    brokers = (
+        records.decode_broker(f"{records.BROKER_IDS}/{name}", node.data)
+        for name, node in nodes.items()
+    )
+    return tuple(sorted(brokers, key=lambda broker: broker.node_id))
+
+
+def ensure_skeleton(store: MetadataStore, cluster_id: str) -> str:
+    """Create what every other node hangs under; the cluster's id, ours if it had none."""
+    try:
+        return records.decode_cluster_id(records.CLUSTER_ID, store.get(records.CLUSTER_ID).data)
+    except NoNodeError:
+        pass
+    # All in one multi, so that a cluster id is proof of a whole skeleton.
+    operations: list[Operation] = [
+        Create(path) for path in records.SKELETON if not store.exists(path)
+    ]
+    operations.append(Create(records.CONTROLLER_EPOCH, records.encode_controller_epoch(0)))
+    operations.append(Create(records.CLUSTER_ID, records.encode_cluster_id(cluster_id)))
+    try:
+        store.multi(operations)
+    except MultiError as error:
+        if not isinstance(error.cause, NodeExistsError):
+            raise
+    return records.decode_cluster_id(records.CLUSTER_ID, store.get(records.CLUSTER_ID).data)

@@ -1,0 +1,154 @@
+"""From a decision that is in the store to an image that everybody sees.
+
+Place in the flow: the controller thread calls one of these after each write. `apply` makes the
+listener (the replica manager) follow first; only then is the image published, as one reference that
+any thread may read. Nobody else publishes.
+
+When `apply` raises for several topics at once, nobody knows which of them it was, so each is
+applied alone, which idempotence allows; what still fails is left out and reported. Removal is the
+exception: a deleted topic is gone for everybody even if its log is not, and is kept in mind here
+(and as a tombstone in the store) to be removed before its name is used again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.image import NO_LEADER, ClusterImage, ImageDelta, TopicImage
+
+log = logging.getLogger("kbroker.controller")
+
+Apply = Callable[[ClusterImage, ImageDelta], None]
+
+
+class Propagation:
+    """Holds the published image; `image` from any thread, everything else on the controller's."""
+
+    def __init__(self, apply: Apply) -> None:
+        self._apply = apply
+        self._image = ClusterImage()
+        self._unremoved: dict[str, TopicImage] = {}
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._image
+
+    def publish(self, image: ClusterImage) -> None:
+        """Make this the image, under the next version."""
+        self._image = image.at_version(self._image.version + 1)
+
+    def create(self, topics: Sequence[TopicImage]) -> dict[str, KafkaError]:
+        """Open and publish new topics; those that could not be opened, with the reason."""
+        return self._one_by_one(topics, lambda some: ImageDelta(created=tuple(some)))
+
+    def reconfigure(self, topics: Sequence[TopicImage]) -> dict[str, KafkaError]:
+        """Apply and publish new configurations; those that could not be applied."""
+        return self._one_by_one(topics, lambda some: ImageDelta(reconfigured=tuple(some)))
+
+    def delete(self, topics: Sequence[TopicImage]) -> list[TopicImage]:
+        """Remove and unpublish; the topics that are removed for good."""
+        names = {
+            topic.name
+            for topic in topics
+            if self._image.topic_by_id(topic.topic_id) is not None  # not a namesake's
+        }
+        image = self._image.without_topics(names)
+        removed = self._remove(image, topics)
+        self.publish(image)
+        return removed
+
+    def unremoved(self, names: Iterable[str]) -> list[TopicImage]:
+        """Deleted topics of these names whose logs could not be removed yet."""
+        return [self._unremoved[name] for name in names if name in self._unremoved]
+
+    def catch_up(self, image: ClusterImage, delta: ImageDelta) -> list[TopicImage]:
+        """Follow an image read from the store; of `delta.deleted`, those removed for good.
+
+        Nothing can be taken back here: a topic whose log does not open is published leaderless.
+        """
+        try:
+            self._call(image, delta)
+        except Exception:
+            log.exception("applying the whole image failed, trying topic by topic")
+        else:
+            self.publish(image)
+            return list(delta.deleted)
+        removed = self._remove(image, delta.deleted)
+        for topic in (*delta.created, *delta.changed):
+            try:
+                self._call(image, ImageDelta(created=(topic,)))
+            except Exception:
+                log.exception("topic %s cannot be opened and has no leader", topic.name)
+                image = image.with_topics([_without_leader(topic)])
+        for topic in delta.reconfigured:
+            try:
+                self._call(image, ImageDelta(reconfigured=(topic,)))
+            except Exception:
+                log.exception("the configuration of topic %s was not applied", topic.name)
+        self.publish(image)
+        return removed
+
+    def _one_by_one(
+        self, topics: Sequence[TopicImage], delta_of: Callable[[Sequence[TopicImage]], ImageDelta]
+    ) -> dict[str, KafkaError]:
+        """All at once if that works, else each alone; the failures by name."""
+        failures: dict[str, KafkaError] = {}
+        image = self._image.with_topics(topics)
+        try:
+            self._call(image, delta_of(topics))
+        except Exception as error:
+            if len(topics) == 1:
+                return {topics[0].name: _reason(topics[0], error)}
+        else:
+            self.publish(image)
+            return failures
+        for topic in topics:
+            failures.update(self._one_by_one([topic], delta_of))
+        return failures
+
+    def _remove(self, image: ClusterImage, topics: Sequence[TopicImage]) -> list[TopicImage]:
+        removed: list[TopicImage] = []
+        if not topics:
+            return removed
+        for some in [topics] if len(topics) < 2 else [topics, *([topic] for topic in topics)]:
+            try:
+                self._call(image, ImageDelta(deleted=tuple(some)))
+            except Exception:
+                log.exception("removing the logs of %s failed", [topic.name for topic in some])
+                continue
+            removed.extend(some)
+            if len(removed) == len(topics):
+                break
+        for topic in topics:
+            if topic in removed:
+                self._unremoved.pop(topic.name, None)
+            else:
+                self._unremoved[topic.name] = topic
+        return removed
+
+    def _call(self, image: ClusterImage, delta: ImageDelta) -> None:
+        self._apply(image.at_version(self._image.version + 1), delta)
+
+
+def _reason(topic: TopicImage, error: Exception) -> KafkaError:
+    log.error("topic %s could not be applied", topic.name, exc_info=error)
+    if isinstance(error, KafkaError):
+        return error
+    if isinstance(error, OSError):
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"The log of topic '{topic.name}' cannot be opened: {error.strerror or error}",
+        )
+    return KafkaError(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        f"The log of topic '{topic.name}' cannot be opened; see the broker's log.",
+    )
+
+
+def _without_leader(topic: TopicImage) -> TopicImage:
+    return replace(
+        topic, partitions=tuple(replace(each, leader=NO_LEADER) for each in topic.partitions)
+    )

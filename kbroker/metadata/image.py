@@ -1,0 +1,199 @@
+"""What the cluster looks like at one moment, as values that never change.
+
+Place in the flow: the controller builds a `ClusterImage`, hands it with the `ImageDelta` since the
+previous one to the replica manager, and publishes it as one reference. Handlers on any thread read
+that reference once per request and so see one consistent moment; nothing here locks or waits.
+
+`version` counts publications of this process, it is not stored. A topic is identified by its id;
+its name may be deleted and created again with another id. `partition_epoch` is the version of the
+partition's node in the store, so it grows with every change of leader or in-sync replicas.
+
+Mappings are read-only proxies, so that an image that was handed out cannot be altered by mistake.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID
+
+NO_LEADER: Final = -1
+NO_CONTROLLER: Final = -1
+ZERO_UUID: Final = UUID(int=0)
+_ONE_UUID: Final = UUID(int=1)  # reserved by Kafka for its metadata topic
+
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
+
+
+def new_uuid() -> UUID:
+    """A random id whose text does not begin with '-', which command lines take for an option."""
+    while True:
+        candidate = UUID(bytes=os.urandom(16), version=4)
+        if candidate not in (ZERO_UUID, _ONE_UUID) and uuid_text(candidate)[0] != "-":
+            return candidate
+
+
+def uuid_text(value: UUID) -> str:
+    """The 22 characters by which Kafka's tools show an id: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
+
+
+def parse_uuid(text: str) -> UUID:
+    """The inverse of `uuid_text`; ValueError for anything that it would not have written."""
+    if len(text) != 22:
+        raise ValueError(f"{text!r} is not a 22-character id")
+    value = UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    if uuid_text(value) != text:
+        raise ValueError(f"{text!r} is not a 22-character id")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """A registered broker. `port` is -1 while it does not accept connections."""
+
+    node_id: int
+    host: str = ""
+    port: int = -1
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    topic: str
+    index: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic; `partitions[i].index == i`; `configs` holds the topic's own overrides only."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionImage, ...]
+    configs: Mapping[str, str]
+    internal: bool
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas) if self.partitions else 0
+
+    def with_configs(self, configs: Mapping[str, str]) -> TopicImage:
+        return replace(self, configs=MappingProxyType(dict(configs)))
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDelta:
+    """What the receiver must do to get from the previous image to this one, in this order.
+
+    Applying a delta again, or one whose work was half done by a process that died, does nothing
+    more than the rest: open what is not open, remove what is not removed.
+    """
+
+    deleted: tuple[TopicImage, ...] = ()  # close and remove, by topic id; may be long gone
+    created: tuple[TopicImage, ...] = ()  # open or create their logs
+    changed: tuple[TopicImage, ...] = ()  # leader, epoch, in-sync replicas or partitions changed
+    reconfigured: tuple[TopicImage, ...] = ()  # their configs changed
+    initial: bool = False  # the first delta after start: `created` is all there is
+
+    def __bool__(self) -> bool:
+        return bool(self.deleted or self.created or self.changed or self.reconfigured)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    """All that handlers may know about the cluster."""
+
+    version: int = 0
+    cluster_id: str = ""
+    controller_id: int = NO_CONTROLLER
+    brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
+    topics: Mapping[str, TopicImage] = field(default_factory=lambda: MappingProxyType({}))
+    topic_ids: Mapping[UUID, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def topic(self, name: str) -> TopicImage | None:
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
+        name = self.topic_ids.get(topic_id)
+        return None if name is None else self.topics.get(name)
+
+    def partition(self, name: str, index: int) -> PartitionImage | None:
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+    def partitions(self) -> Iterator[PartitionImage]:
+        for topic in self.topics.values():
+            yield from topic.partitions
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+    @property
+    def offline_partition_count(self) -> int:
+        return sum(partition.leader == NO_LEADER for partition in self.partitions())
+
+    def with_topics(self, topics: Iterable[TopicImage]) -> ClusterImage:
+        """This image with topics added, or replaced where the name exists; same version."""
+        return self._with_topics({**self.topics, **{topic.name: topic for topic in topics}})
+
+    def without_topics(self, names: Iterable[str]) -> ClusterImage:
+        """This image without these topics; same version."""
+        gone = set(names)
+        return self._with_topics(
+            {name: topic for name, topic in self.topics.items() if name not in gone}
+        )
+
+    def with_brokers(self, brokers: Iterable[BrokerImage]) -> ClusterImage:
+        """This image with exactly these brokers; same version."""
+        return replace(
+            self, brokers=MappingProxyType({broker.node_id: broker for broker in brokers})
+        )
+
+    def at_version(self, version: int) -> ClusterImage:
+        return replace(self, version=version)
+
+    def _with_topics(self, topics: dict[str, TopicImage]) -> ClusterImage:
+        return replace(
+            self,
+            topics=MappingProxyType(topics),
+            topic_ids=MappingProxyType({topic.topic_id: name for name, topic in topics.items()}),
+        )
+
+
+def delta_between(old: ClusterImage, new: ClusterImage) -> ImageDelta:
+    """The work between two images; a name whose id changed is deleted and created."""
+    deleted: list[TopicImage] = []
+    created: list[TopicImage] = []
+    changed: list[TopicImage] = []
+    reconfigured: list[TopicImage] = []
+    for name, before in old.topics.items():
+        after = new.topics.get(name)
+        if after is None or after.topic_id != before.topic_id:
+            deleted.append(before)
+    for name, after in new.topics.items():
+        known = old.topics.get(name)
+        if known is after:
+            continue
+        if known is None or known.topic_id != after.topic_id:
+            created.append(after)
+            continue
+        if known.partitions != after.partitions:
+            changed.append(after)
+        if known.configs != after.configs:
+            reconfigured.append(after)
+    return ImageDelta(tuple(deleted), tuple(created), tuple(changed), tuple(reconfigured))

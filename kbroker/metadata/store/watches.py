@@ -1,0 +1,173 @@
+"""The watches of one session, and the thread that calls back.
+
+Place in the flow: a store implementation arms watches here and reports every committed change with
+`changed`; the callbacks run on the thread `kbroker-store-events`, one at a time, holding no lock.
+The thread starts with the first watch or session callback, so a broker that needs none has none.
+
+Locks: `_condition` only, a leaf: nothing is called while it is held. A store may (and the embedded
+one does) report changes under its own lock, which is what keeps events in the order of changes.
+
+Bound: a watch has at most one undelivered event, so the queue is never longer than the number of
+watches (plus session events, which are at most a handful). A later change before the delivery
+replaces the event's type: the last word wins, since the receiver reads again anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from kbroker.metadata.store.base import (
+    EventType,
+    SessionCallback,
+    SessionEvent,
+    Watch,
+    WatchCallback,
+    WatchEvent,
+    WatchKind,
+    parent_of,
+)
+
+log = logging.getLogger("kbroker.controller")
+
+THREAD_NAME: Final = "kbroker-store-events"
+_JOIN_TIMEOUT_S: Final = 10.0
+
+
+class _Watch(Watch):
+    def __init__(
+        self,
+        registry: WatchRegistry,
+        path: str,
+        kind: WatchKind,
+        callback: WatchCallback,
+        persistent: bool,
+    ) -> None:
+        self.registry = registry
+        self.path = path
+        self.kind = kind
+        self.callback = callback
+        self.persistent = persistent
+        self.pending: EventType | None = None
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.registry.cancel(self)
+
+
+class WatchRegistry:
+    """See the head of this file. `changed` and `session_event` belong to the store."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._armed: dict[tuple[WatchKind, str], list[_Watch]] = {}
+        self._queue: deque[_Watch | SessionEvent] = deque()
+        self._session_callbacks: list[SessionCallback] = []
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def arm(self, path: str, kind: WatchKind, callback: WatchCallback, persistent: bool) -> Watch:
+        watch = _Watch(self, path, kind, callback, persistent)
+        with self._condition:
+            self._armed.setdefault((kind, path), []).append(watch)
+            self._start_locked()
+        return watch
+
+    def cancel(self, watch: _Watch) -> None:
+        with self._condition:
+            watch.cancelled = True
+            self._disarm_locked(watch)
+
+    def on_session_event(self, callback: SessionCallback) -> None:
+        with self._condition:
+            self._session_callbacks.append(callback)
+            self._start_locked()
+
+    def changed(self, changes: Iterable[tuple[EventType, str]]) -> None:
+        """Queue the events of committed changes, in their order."""
+        with self._condition:
+            if not self._armed:
+                return
+            for type_, path in changes:
+                self._fire_locked(WatchKind.DATA, path, type_)
+                if type_ is not EventType.CHANGED:
+                    self._fire_locked(WatchKind.CHILDREN, parent_of(path), EventType.CHILDREN)
+                if type_ is EventType.DELETED:
+                    self._fire_locked(WatchKind.CHILDREN, path, type_, last=True)
+            if self._queue:
+                self._condition.notify()
+
+    def session_event(self, event: SessionEvent) -> None:
+        """Queue a session event; EXPIRED also ends all watches."""
+        with self._condition:
+            if event is SessionEvent.EXPIRED:
+                self._armed.clear()
+            if self._thread is not None:
+                self._queue.append(event)
+                self._condition.notify()
+
+    def close(self) -> None:
+        """Drop what is undelivered and end the thread; safe from a callback."""
+        with self._condition:
+            self._closed = True
+            self._armed.clear()
+            self._queue.clear()
+            self._condition.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOIN_TIMEOUT_S)
+
+    @property
+    def watch_count(self) -> int:
+        with self._condition:
+            return sum(len(watches) for watches in self._armed.values())
+
+    def _fire_locked(
+        self, kind: WatchKind, path: str, type_: EventType, *, last: bool = False
+    ) -> None:
+        for watch in tuple(self._armed.get((kind, path), ())):
+            if watch.pending is None:
+                self._queue.append(watch)
+            watch.pending = type_
+            if last or not watch.persistent:
+                self._disarm_locked(watch)
+
+    def _disarm_locked(self, watch: _Watch) -> None:
+        key = (watch.kind, watch.path)
+        watches = self._armed.get(key)
+        if watches is not None and watch in watches:
+            watches.remove(watch)
+            if not watches:
+                del self._armed[key]
+
+    def _start_locked(self) -> None:
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._queue and not self._closed:
+                    self._condition.wait()
+                if self._closed:
+                    return
+                head = self._queue.popleft()
+                calls = self._calls_locked(head)
+            for call in calls:
+                try:
+                    call()
+                except Exception:
+                    log.exception("a callback of the metadata store failed: %r", call)
+
+    def _calls_locked(self, head: _Watch | SessionEvent) -> list[Callable[[], None]]:
+        if isinstance(head, SessionEvent):
+            return [partial(callback, head) for callback in self._session_callbacks]
+        type_, head.pending = head.pending, None
+        if head.cancelled or type_ is None:
+            return []
+        return [partial(head.callback, WatchEvent(type_, head.path))]
