@@ -34,6 +34,8 @@ DYNAMIC_ONLY = {
 # Apache Kafka sets no range; values outside ours make no sense.
 TIGHTER = {
     "default.replication.factor",
+    "log.roll.jitter.ms",
+    "log.roll.ms",
     "socket.send.buffer.bytes",
     "socket.receive.buffer.bytes",
 }

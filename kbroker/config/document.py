@@ -1,0 +1,172 @@
+"""Writes docs/configuration.md and docs/defaults.md from the table.
+
+    python -m kbroker.config.document [DIRECTORY]
+
+A test compares the committed files with what this module would write, so the documentation cannot
+drift from the table. Output depends on the table alone: not on the machine, not on the time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from kbroker.config.definition import BROKER_KEYS, REMOVED_KEYS, THEMES, TOPIC_KEYS
+from kbroker.config.documents import BROKER_VALUES, CLIENT_VALUES, TITLES
+from kbroker.config.key import SAME, ConfigKey, allowed_values, format_value
+from kbroker.config.keys_topic import SYNONYMS
+
+_NOTICE = "<!-- Written by `python -m kbroker.config.document`; edit the table, not this file. -->"
+
+_HOW = """\
+A setting comes from the strongest of: `--override key=value`, the environment, the file given to
+`kbroker start`, the default. The environment follows the rule of Apache Kafka's image, for both
+prefixes: `KBROKER_NUM_IO_THREADS` (or `KAFKA_NUM_IO_THREADS`) is `num.io.threads`; `__` stands for
+`_` and `___` for `-`. `kbroker config explain KEY` shows where a value comes from.
+
+An unknown key is a warning with the most similar name; a value outside its range ends the start
+with exit status 3. Keys marked *no effect yet* are known, checked and reported, and one warning
+names those that are set.
+
+In the column *change*, `cluster-wide` and `per-broker` are the keys that Apache Kafka changes
+at run time; the others are read at start.\
+"""
+
+
+def configuration_page() -> str:
+    """docs/configuration.md."""
+    lines = [_NOTICE, "# Configuration", "", _HOW, ""]
+    for title, keys in THEMES:
+        lines += [f"## {title}", ""]
+        lines += _key_table(key for key in keys if not key.internal)
+    lines += ["## Topics", ""]
+    lines += [
+        "A topic's own value wins over the broker keys in the last column, the finest that is set"
+        " first.",
+        "",
+    ]
+    lines += _topic_table()
+    lines += ["## Keys of older releases", ""]
+    lines += ["They are reported at start and have no effect.", ""]
+    lines += ["| key | instead |", "|---|---|"]
+    lines += [f"| `{name}` | {instead} |" for name, instead in sorted(REMOVED_KEYS.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _key_table(keys: Iterable[ConfigKey]) -> list[str]:
+    lines = ["| key | type | default | allowed | change | meaning |", "|---|---|---|---|---|---|"]
+    for key in sorted(keys, key=_name):
+        cells = [
+            f"`{key.name}`",
+            key.type.name.lower(),
+            _default(key),
+            _cell(allowed_values(key)),
+            key.dynamic.value,
+            _meaning(key),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _topic_table() -> list[str]:
+    lines = [
+        "| key | type | default | allowed | meaning | broker keys |",
+        "|---|---|---|---|---|---|",
+    ]
+    for key in sorted(TOPIC_KEYS.values(), key=_name):
+        synonyms = [f"`{synonym.broker_key}`" for synonym in SYNONYMS.get(key.name, ())]
+        cells = [
+            f"`{key.name}`",
+            key.type.name.lower(),
+            _default(key),
+            _cell(allowed_values(key)),
+            _meaning(key),
+            ", ".join(synonyms) or "none",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _meaning(key: ConfigKey) -> str:
+    return _cell(key.help) + ("" if key.supported else " *No effect yet.*")
+
+
+def _default(key: ConfigKey) -> str:
+    """Our default, and Apache Kafka's where it is another."""
+    ours = key.default_words or _shown(format_value(key, key.default))
+    if key.kafka is SAME:
+        return ours
+    if key.own:
+        return f"{ours} (kbroker's own key)"
+    return f"{ours} (Apache Kafka: {_shown(key.kafka)})"
+
+
+def _shown(text: str | None) -> str:
+    if text is None:
+        return "unset"
+    return f"`{_cell(text)}`" if text else "empty"
+
+
+def _name(key: ConfigKey) -> str:
+    return key.name
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def defaults_page() -> str:
+    """docs/defaults.md."""
+    lines = [_NOTICE, "# Defaults: the documents, kbroker, Apache Kafka 4.3", ""]
+    lines += [
+        "kbroker's defaults are those of Apache Kafka 4.3. The documents that describe the system",
+        "are older; an experiment that repeats one of them sets that document's value itself.",
+        "",
+    ]
+    lines += [f"- {number}: {title}" for number, title in TITLES.items()]
+    lines += ["", "## Broker settings that the documents name", ""]
+    lines += ["| document | key | the document | kbroker | Apache Kafka 4.3 | note |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for row in BROKER_VALUES:
+        key = BROKER_KEYS[row.key]
+        ours = key.default_words or _shown(format_value(key, key.default))
+        cells = [row.document, f"`{row.key}`", row.says, ours, _kafka(key), row.note]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "## Client settings that the documents name", ""]
+    lines += ["They belong to the client, whatever the broker; listed for the experiments.", ""]
+    lines += ["| document | key | the document | Apache Kafka 4.3 clients | note |"]
+    lines += ["|---|---|---|---|---|"]
+    for row in CLIENT_VALUES:
+        cells = [row.document, f"`{row.key}`", row.says, _shown(row.kafka), row.note]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "## Where kbroker's default is not Apache Kafka's", ""]
+    lines += ["| key | kbroker | Apache Kafka 4.3 |", "|---|---|---|"]
+    for key in sorted(BROKER_KEYS.values(), key=_name):
+        if key.kafka is not SAME and not key.own and not key.internal:
+            ours = key.default_words or _shown(format_value(key, key.default))
+            lines.append(f"| `{key.name}` | {ours} | {_kafka(key)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _kafka(key: ConfigKey) -> str:
+    if key.own:
+        return "has no such key"
+    return _shown(format_value(key, key.default) if key.kafka is SAME else key.kafka)
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by file name."""
+    return {"configuration.md": configuration_page(), "defaults.md": defaults_page()}
+
+
+def main(arguments: list[str]) -> int:
+    directory = Path(arguments[0]) if arguments else Path(__file__).parents[2] / "docs"
+    for name, text in pages().items():
+        (directory / name).write_text(text, encoding="utf-8")
+        print(directory / name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
