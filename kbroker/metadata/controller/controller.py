@@ -26,9 +26,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from kbroker.clock import Clock
@@ -104,8 +104,7 @@ class Settings(Protocol):
     def __getitem__(self, name: str, /) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerStatistics:
+class ControllerStatistics(NamedTuple):
     active: bool
     controller_epoch: int
     image_version: int
@@ -268,8 +267,8 @@ class Controller:
             case AlterConfigs():
                 return self._alter_configs(event)
             case AllocateProducerIds():
-                first = self._office().take_producer_ids(self._node_id, event.count)
-                return partial(event.done, ProducerIdBlock(first, event.count))
+                first = self._office().take_producer_ids(self._node_id, event.ids)
+                return partial(event.done, ProducerIdBlock(first, event.ids))
             case Start():
                 self._start()
                 return event.started

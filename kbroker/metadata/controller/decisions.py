@@ -12,9 +12,9 @@ case is stricter: of two topics of one request that collide with each other only
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kbroker.errors import ErrorCode, KafkaError
@@ -38,34 +38,33 @@ REQUEST_PARTITIONS_MAX: Final = 10_000
 # Names and values of one topic's configuration; they share a store node and every image.
 TOPIC_CONFIG_BYTES_MAX: Final = 64 * 1024
 
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
 ConfigValidator = Callable[[Mapping[str, str]], None]
 Assignments = Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]]
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(NamedTuple):
     """A topic somebody wants. With assignments, both numbers must be USE_DEFAULT."""
 
     name: str
     partitions: int = USE_DEFAULT
     replication_factor: int = USE_DEFAULT
     assignments: Assignments | None = None
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = _NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
+class ConfigChange(NamedTuple):
     """What becomes of one topic's own configuration: first `replace` clears it, then `remove`
     drops keys, then `set` sets them."""
 
     topic: str
-    set: Mapping[str, str | None] = field(default_factory=dict)
+    set: Mapping[str, str | None] = _NOTHING
     remove: frozenset[str] = frozenset()
     replace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TopicResult:
+class TopicResult(NamedTuple):
     """The answer for one topic; the numbers are those of the topic if `error` is NONE."""
 
     name: str | None
@@ -74,7 +73,7 @@ class TopicResult:
     topic_id: UUID = ZERO_UUID
     partitions: int = -1
     replication_factor: int = -1
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str] = _NOTHING
 
     @classmethod
     def of(cls, topic: TopicImage) -> TopicResult:
@@ -91,8 +90,7 @@ class TopicResult:
         return cls(name, error.code, error.message, topic_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
+class Defaults(NamedTuple):
     """What USE_DEFAULT stands for, and who checks a topic's configuration."""
 
     partitions: int

@@ -7,9 +7,8 @@ what the controller decided or through `fail` with one error for all of it.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from kbroker.errors import KafkaError
@@ -20,23 +19,21 @@ from kbroker.metadata.image import ZERO_UUID
 TopicsCallback = Callable[[list[TopicResult]], None]
 
 
-class Event(ABC):
-    """Base of all events."""
+class Event(Protocol):
+    """What all events have in common."""
 
-    @abstractmethod
     def fail(self, error: KafkaError) -> None:
         """Answer that nothing of the request was done, and why."""
 
 
-class Notice(Event):
+class Notice:
     """An event that nobody awaits an answer to."""
 
     def fail(self, error: KafkaError) -> None:
         pass  # a notice is repeated or overtaken by the next one; there is nobody to tell
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopics(Event):
+class CreateTopics(NamedTuple):
     specs: tuple[NewTopic, ...]
     validate_only: bool
     done: TopicsCallback
@@ -45,8 +42,7 @@ class CreateTopics(Event):
         self.done([TopicResult.failed(spec.name, error) for spec in self.specs])
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopics(Event):
+class DeleteTopics(NamedTuple):
     topics: tuple[str | UUID, ...]
     done: TopicsCallback
 
@@ -54,8 +50,7 @@ class DeleteTopics(Event):
         self.done([failed_deletion(topic, error) for topic in self.topics])
 
 
-@dataclass(frozen=True, slots=True)
-class AlterConfigs(Event):
+class AlterConfigs(NamedTuple):
     changes: tuple[ConfigChange, ...]
     validate_only: bool
     done: TopicsCallback
@@ -64,17 +59,15 @@ class AlterConfigs(Event):
         self.done([TopicResult.failed(change.topic, error) for change in self.changes])
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateProducerIds(Event):
-    count: int
+class AllocateProducerIds(NamedTuple):
+    ids: int
     done: BlockCallback
 
     def fail(self, error: KafkaError) -> None:
         self.done(error)
 
 
-@dataclass(frozen=True, slots=True)
-class Start(Event):
+class Start(NamedTuple):
     """`failed` is called, with anything, instead of `started` if the start did not work."""
 
     started: Callable[[], None]

@@ -14,8 +14,8 @@ whole or gone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import records
@@ -44,8 +44,7 @@ class FencedError(Exception):
     """Another controller has been elected; nothing was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedMetadata:
+class LoadedMetadata(NamedTuple):
     """What the store holds. `deletions` are topics that are gone but perhaps not from disk."""
 
     brokers: tuple[BrokerImage, ...]

@@ -16,8 +16,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.limits import PRODUCER_ID_BLOCK_SIZE
@@ -29,12 +28,11 @@ WAITERS_MAX: Final = 10_000
 _PREFETCH_AT_IDS_LEFT: Final = PRODUCER_ID_BLOCK_SIZE // 10
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdBlock:
-    """The ids from `first` on, `count` of them."""
+class ProducerIdBlock(NamedTuple):
+    """The ids from `first` on, `size` of them."""
 
     first: int
-    count: int
+    size: int
 
 
 BlockCallback = Callable[[ProducerIdBlock | KafkaError], None]
@@ -73,7 +71,7 @@ class ProducerIdManager:
     def _take_locked(self) -> int | None:
         if self._next == self._end and self._following is not None:
             block, self._following = self._following, None
-            self._next, self._end = block.first, block.first + block.count
+            self._next, self._end = block.first, block.first + block.size
         if self._next == self._end:
             return None
         producer_id = self._next
