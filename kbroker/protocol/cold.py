@@ -4,10 +4,10 @@ kio brings the schemas of every message and version as dataclasses, one module f
 it is imported before a request needs it, and then only the module of that API and version: the
 library costs 54 ms once, a message a few more, and neither may be part of starting a broker.
 
-Reading is done here, over `wire.Reader`, from a plan made once for each class, and not by kio's own
-reader: kio 0.6.5 sets aside memory for as many items as an array *claims* to have, so twenty hostile
-bytes make it ask for gigabytes and the process ends. kio's reader stays the oracle in the tests,
-where it reads what we write. Writing is kio's.
+Reading is done here, over `wire.Reader`, from a plan made once for each class, and not by kio's
+own reader: kio 0.6.5 sets aside memory for as many items as an array *claims* to have, so twenty
+hostile bytes make it ask for gigabytes and the process ends. kio's reader stays the oracle in the
+tests, where it reads what we write. Writing is kio's.
 
 The plans and writers are cached per class; filling a cache twice in a race is harmless, so there is
 no lock. Any thread may call.
@@ -20,7 +20,7 @@ import datetime
 import importlib
 import io
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import cache, partial
 from types import ModuleType, NoneType, UnionType
 from typing import Any, Final, Protocol, get_args, get_origin
 
@@ -57,7 +57,7 @@ def response_module(api_key: int, version: int) -> ModuleType:
     return _module(ApiKey(api_key), version, "response")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _module(api_key: ApiKey, version: int, kind: str) -> ModuleType:
     return importlib.import_module(f"kio.schema.{api_key.name.lower()}.v{version}.{kind}")
 
@@ -68,8 +68,8 @@ def decode(request: RequestBytes) -> Any:
     return decode_as(getattr(module, f"{ApiKey(request.api_key).label}Request"), request.body)
 
 
-def decode_as(message_class: type[Any], body: bytes) -> Any:
-    """The message of a known class in these bytes: a request's, or an answer from another broker."""
+def decode_as(message_class: Any, body: bytes) -> Any:
+    """The message of a known class: a request, or an answer that another broker sent."""
     reader = Reader(body, flexible=message_class.__flexible__)
     try:
         return _read_entity(message_class)(reader)
@@ -81,20 +81,21 @@ def decode_as(message_class: type[Any], body: bytes) -> Any:
 def encode(entity: Any) -> bytes:
     """The bytes of a response body, without its header."""
     out = io.BytesIO()
-    _writer(type(entity))(out, entity)
+    entity_class: Any = type(entity)
+    _writer(entity_class)(out, entity)
     return out.getvalue()
 
 
-@lru_cache(maxsize=None)
-def _writer(entity_class: type[Any]) -> Callable[[io.BytesIO, Any], None]:
+@cache
+def _writer(entity_class: Any) -> Callable[[io.BytesIO, Any], None]:
     from kio.serial import entity_writer
 
     write: Callable[[io.BytesIO, Any], None] = entity_writer(entity_class)
     return write
 
 
-@lru_cache(maxsize=None)
-def _read_entity(entity_class: type[Any]) -> Read:
+@cache
+def _read_entity(entity_class: Any) -> Read:
     """How to read one structure: its fields in order, then what its tags may hold."""
     plain: list[tuple[str, Read]] = []
     tagged: dict[int, tuple[str, Read]] = {}

@@ -212,9 +212,7 @@ def _decode_header(cursor: _Cursor) -> tuple[str, bytes | None]:
     return name.decode(errors="replace"), cursor.nullable()
 
 
-def decode_batches(
-    data: bytes, limit_bytes: int = DECOMPRESSED_BYTES_MAX
-) -> Iterator[RecordBatch]:
+def decode_batches(data: bytes, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[RecordBatch]:
     """The whole batches at the start of `data`, each checked and decompressed."""
     position = 0
     while len(data) - position >= HEADER_BYTES:
@@ -249,8 +247,7 @@ def _decode_batch(data: bytes, limit_bytes: int) -> RecordBatch:
         raise ProtocolError(f"{count} records in {len(payload)} bytes")
     append_time_ms = max_timestamp_ms if log_append_time else None
     records = tuple(
-        _decode_record(cursor, base_offset, base_timestamp_ms, append_time_ms)
-        for _ in range(count)
+        _decode_record(cursor, base_offset, base_timestamp_ms, append_time_ms) for _ in range(count)
     )
     if cursor.position != cursor.end:
         raise ProtocolError(f"{cursor.end - cursor.position} bytes behind the last record")

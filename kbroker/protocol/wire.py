@@ -12,13 +12,11 @@ spells each field a single time for all versions.
 
 A `Reader` works on bytes from a socket: every length is compared with what is left before it is
 used, array counts are bounded by the bytes that remain and by one budget for the whole request,
-unknown tagged fields are skipped. Whatever is wrong is a `ProtocolError`, after which the connection
-is closed. Bytes behind the last known field are left alone, as Apache Kafka does.
+unknown tagged fields are skipped. Whatever is wrong is a `ProtocolError`, after which the
+connection is closed. Bytes behind the last known field are left alone, as Apache Kafka does.
 
 Both classes belong to the thread that made them and hold no lock.
 """
-
-from __future__ import annotations
 
 from __future__ import annotations
 

@@ -1,0 +1,9 @@
+# cython: language_level=3
+from kbroker.handlers._context cimport HotContext, HotWorker
+from kbroker.net._types cimport Request
+
+cdef HotWorker* worker_new(HotContext* context, int index) noexcept nogil
+cdef void worker_free(HotWorker* worker) noexcept nogil
+cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil
+cdef void worker_flush(HotWorker* worker) noexcept nogil
+cdef void cold_push(HotWorker* worker, Request* request, int reason) noexcept nogil

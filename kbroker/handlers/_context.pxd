@@ -1,0 +1,97 @@
+# cython: language_level=3
+"""The struct sheet of the hot path: what all handlers share, and what each has for itself."""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from kbroker._arena cimport Arena
+from kbroker._sync cimport pthread_mutex_t
+from kbroker.log._partition cimport Partition
+from kbroker.net._types cimport Handler, Request, RequestChannel
+from kbroker.replica._fetch_session cimport SessionCache
+from kbroker.replica._snapshot cimport SnapshotReader, SnapshotRegistry
+
+
+cdef enum:
+    PROCESSORS_SEEN_MAX = 64
+    TICKS_MAX = 64                # new deadlines of one call; a full list goes back to Python
+    TICK_MS = 4                   # a long poll ends at most this much late
+    PARKED_BUCKETS = 2048
+
+
+# Why a hot request goes to Python.
+cdef enum HotReason:
+    REASON_NONE = 0
+    REASON_COLD = 1               # not a hot API or version
+    REASON_DECOMPRESS = 2         # a codec that C cannot open here
+    REASON_RECOMPRESS = 3         # the topic wants another codec
+    REASON_INTERNAL_TOPIC = 4
+
+
+cdef struct ParkedWatch:
+    ParkedWatch* previous         # in the partition's list, under its lock
+    ParkedWatch* next
+    ParkedFetch* parked
+    Partition* partition          # one reference
+    int64_t fetch_offset
+    int64_t max_bytes
+    int linked                    # under the partition's lock
+
+
+cdef struct ParkedFetch:
+    int refs                      # atomic: the deadline list's one, and each visitor's
+    int done                      # atomic: compare-and-swap decides who completes it
+    Request* request
+    int64_t min_bytes
+    int64_t max_bytes
+    int read_committed
+    uint64_t tick                 # of its deadline
+    ParkedFetch* previous         # in the bucket of its tick, under the table's lock
+    ParkedFetch* next
+    int listed
+    int count
+    ParkedWatch* watches          # in the same allocation
+
+
+cdef struct ParkedTable:
+    pthread_mutex_t lock          # "queue" in the lock order
+    ParkedFetch* buckets[PARKED_BUCKETS]
+    uint64_t announced[PARKED_BUCKETS]  # the tick last told to Python, per bucket
+    int64_t count                 # parked now
+    int64_t parked_total
+    int64_t expired_total
+    int closing                   # atomic: nothing is parked any more
+
+
+cdef struct HotContext:
+    RequestChannel* channel
+    SnapshotRegistry* registry
+    SessionCache* sessions
+    ParkedTable parked
+    int32_t fetch_bytes_max       # fetch.max.bytes of the broker
+    int32_t inline_range_bytes    # ranges up to this are read into the answer
+
+
+cdef struct HotWorker:
+    HotContext* context
+    Handler handler
+    SnapshotReader* reader
+    Arena arena
+    int has_role
+    Request* answers_head[PROCESSORS_SEEN_MAX]
+    Request* answers_tail[PROCESSORS_SEEN_MAX]
+    Request* cold_head            # of the last call: for Python
+    Request* cold_tail
+    Partition** touched           # partitions with watchers that this run appended to
+    int touched_count
+    uint64_t ticks[TICKS_MAX]
+    int tick_count
+    # Figures.
+    int64_t produce_requests
+    int64_t produce_batches
+    int64_t produce_records
+    int64_t produce_bytes
+    int64_t produce_errors
+    int64_t fetch_requests
+    int64_t fetch_bytes
+    int64_t fetch_errors
+    int64_t parked_fetches

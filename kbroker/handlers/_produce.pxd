@@ -1,0 +1,45 @@
+# cython: language_level=3
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from kbroker.handlers._context cimport HotWorker
+from kbroker.log._partition cimport Batch, Partition
+from kbroker.net._types cimport Request
+from kbroker.replica._snapshot cimport Snapshot
+
+
+cdef struct ProducePartition:
+    int32_t index
+    Partition* partition          # NULL: batch.error says why
+    Batch batch
+
+
+cdef struct ProduceTopic:
+    uint8_t* name                 # in the frame
+    int32_t name_length
+    uint8_t* topic_id             # in the frame, from version 13
+    int32_t partition_count
+    ProducePartition* partitions
+
+
+cdef struct ProduceFrame:
+    ProduceFrame* next            # of the same request's train
+    int32_t correlation_id
+    int16_t acks
+    int malformed
+    int32_t topic_count
+    ProduceTopic* topics
+
+
+cdef struct ProducePlan:
+    ProducePlan* next
+    Request* request
+    ProduceFrame* frames
+    int reason                    # not REASON_NONE: Python takes the request
+    int32_t batch_count
+
+
+cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil
+cdef ProducePlan* produce_plan(
+    HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil
+cdef void produce_commit(
+    HotWorker* worker, Snapshot* snapshot, ProducePlan* plans) noexcept nogil

@@ -1,0 +1,221 @@
+"""DescribeConfigs (32): every key of a topic, of this broker or of its loggers, with its source.
+
+Consoles and infrastructure tools compare these answers key by key, so all keys come back, in
+alphabetical order, unless the request names some (names that do not exist are left out). Resources:
+a topic by name; a broker, whose name must be this node's id, or empty for the cluster-wide dynamic
+defaults (there are none yet); a broker's loggers, with the levels that hold for them.
+
+A console asks for hundreds of topics at once and most have the same overrides, so the encoded keys
+of one set of overrides are kept while one request is answered.
+
+Any handler thread; holds no lock; does not import the schema library.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kbroker.config import ConfigEntry, TopicConfig, describe_broker, describe_topic
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.topic_names import invalid_topic_name
+from kbroker.protocol.versions import is_flexible
+from kbroker.protocol.wire import Reader, Writer
+from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker.handlers.services import Request, Services
+
+TOPIC: Final = 2
+BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+
+_SINCE_TYPE_AND_HELP: Final = 3
+_SOURCE_LOGGER: Final = 6
+_TYPE_UNKNOWN: Final = 0
+# Kafka's names for Python's levels; the names in between do not occur.
+_LEVELS: Final = (
+    (logging.CRITICAL, "FATAL"),
+    (logging.ERROR, "ERROR"),
+    (logging.WARNING, "WARN"),
+    (logging.INFO, "INFO"),
+    (logging.DEBUG, "DEBUG"),
+)
+
+
+class AskedResource(NamedTuple):
+    type: int
+    name: str
+    keys: frozenset[str]  # empty: all
+
+
+class Asked(NamedTuple):
+    resources: list[AskedResource]
+    synonyms: bool
+    documentation: bool
+
+
+def decode(request: Request) -> Asked:
+    version = request.api_version
+    reader = Reader(request.body, flexible=is_flexible(ApiKey.DESCRIBE_CONFIGS, version))
+    resources = []
+    for _ in range(reader.array()):
+        resource_type = reader.int8()
+        name = reader.string()
+        keys = frozenset(reader.string() for _ in range(reader.nullable_array() or 0))
+        reader.tags()
+        resources.append(AskedResource(resource_type, name, keys))
+    synonyms = reader.boolean()
+    documentation = reader.boolean() if version >= _SINCE_TYPE_AND_HELP else False
+    reader.tags()
+    return Asked(resources, synonyms, documentation)
+
+
+def handle_describe(services: Services, request: Request) -> None:
+    asked = decode(request)
+    describer = _Describer(services, request.api_version, asked)
+    out = _begin(request.api_version, len(asked.resources))
+    for resource in asked.resources:
+        try:
+            configs = describer.encoded(resource)
+        except KafkaError as error:
+            _write_result(out, resource, error.code, error.message)
+            out.array(0)
+        else:
+            _write_result(out, resource, ErrorCode.NONE, None)
+            out.raw(configs)
+        out.tags()
+    out.tags()
+    request.respond(out.getvalue())
+
+
+def _begin(version: int, count: int) -> Writer:
+    out = Writer(flexible=is_flexible(ApiKey.DESCRIBE_CONFIGS, version))
+    out.int32(0)  # throttle time
+    out.array(count)
+    return out
+
+
+def _write_result(
+    out: Writer, resource: AskedResource, code: ErrorCode, message: str | None
+) -> None:
+    out.int16(code)
+    out.string(message)
+    out.int8(resource.type)
+    out.string(resource.name)
+
+
+class _Describer:
+    """The resources of one request, read from one image and one configuration."""
+
+    def __init__(self, services: Services, version: int, asked: Asked) -> None:
+        self._image = services.controller.image
+        self._config = services.config
+        self._node_id = services.node_id
+        self._version = version
+        self._asked = asked
+        self._topics: dict[tuple[frozenset[tuple[str, str]], frozenset[str]], bytes] = {}
+
+    def encoded(self, resource: AskedResource) -> bytes:
+        """The array of keys of one resource."""
+        if resource.type == TOPIC:
+            return self._topic(resource)
+        if resource.type == BROKER:
+            if resource.name == "":
+                return self._encode(resource, [])
+            self._check_node(resource.name, "empty")
+            return self._encode(resource, describe_broker(self._config))
+        if resource.type == BROKER_LOGGER:
+            self._check_node(resource.name, None)
+            return self._encode(resource, describe_loggers())
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"resources of type {resource.type} are not described here"
+        )
+
+    def _topic(self, resource: AskedResource) -> bytes:
+        reason = invalid_topic_name(resource.name)
+        if reason is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+        topic = self._image.topic(resource.name)
+        if topic is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{resource.name}'"
+            )
+        key = (frozenset(topic.configs.items()), resource.keys)
+        known = self._topics.get(key)
+        if known is None:
+            entries = describe_topic(TopicConfig(self._config, topic.configs))
+            known = self._topics[key] = self._encode(resource, entries)
+        return known
+
+    def _check_node(self, name: str, otherwise: str | None) -> None:
+        if not (name.isascii() and name.isdigit()):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a broker id is a number, not '{name}'")
+        if int(name) != self._node_id:
+            wanted = f"{self._node_id} or {otherwise}" if otherwise else f"{self._node_id}"
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"this is broker {self._node_id}: ask for {wanted}"
+            )
+
+    def _encode(self, resource: AskedResource, entries: Iterable[ConfigEntry]) -> bytes:
+        chosen = [e for e in entries if not resource.keys or e.name in resource.keys]
+        out = Writer(flexible=is_flexible(ApiKey.DESCRIBE_CONFIGS, self._version))
+        out.array(len(chosen))
+        for entry in chosen:
+            out.string(entry.name)
+            out.string(entry.value)
+            out.boolean(entry.read_only)
+            out.int8(entry.source)
+            out.boolean(entry.sensitive)
+            synonyms = entry.synonyms if self._asked.synonyms else ()
+            out.array(len(synonyms))
+            for name, value, source in synonyms:
+                out.string(name)
+                out.string(value)
+                out.int8(source)
+                out.tags()
+            if self._version >= _SINCE_TYPE_AND_HELP:
+                out.int8(entry.type)
+                out.string(entry.documentation if self._asked.documentation else None)
+            out.tags()
+        return out.getvalue()
+
+
+def describe_loggers() -> list[ConfigEntry]:
+    """The root logger and those of this broker, by name, with the level that holds for each."""
+    names = sorted(
+        name
+        for name, logger in list(logging.Logger.manager.loggerDict.items())
+        if name.split(".")[0] == "kbroker" and isinstance(logger, logging.Logger)
+    )
+    loggers = [("root", logging.getLogger()), *((name, logging.getLogger(name)) for name in names)]
+    return [
+        ConfigEntry(
+            name=name,
+            value=_level_name(logger.getEffectiveLevel()),
+            source=_SOURCE_LOGGER,
+            read_only=False,
+            sensitive=False,
+            is_default=False,
+            type=_TYPE_UNKNOWN,
+            documentation="",
+            synonyms=[],
+        )
+        for name, logger in loggers
+    ]
+
+
+def _level_name(level: int) -> str:
+    return next((name for number, name in _LEVELS if level >= number), "TRACE")
+
+
+def describe_failure(request: Request, code: ErrorCode, message: str) -> bytes:
+    resources = decode(request).resources
+    out = _begin(request.api_version, len(resources))
+    for resource in resources:
+        _write_result(out, resource, code, message or None)
+        out.array(0)
+        out.tags()
+    out.tags()
+    return out.getvalue()

@@ -1,0 +1,200 @@
+"""ListOffsets (2): where a partition begins and ends, and which offset a moment has.
+
+A request names a timestamp per partition; the negative ones are questions of their own, each known
+from some version on. "Latest" is the high watermark for a consumer, the end of the log for whoever
+comes as a replica. A moment is answered by the first record (not batch) below the high watermark
+that is not older, with that record's own timestamp; none is no error, but offset -1.
+
+Every partition has its own error: 42 if the request names it twice, 35 for a question that its
+version does not have, 3, 6 and 56 for a partition that is not there, not led or not readable here,
+74 and 75 if the client's leader epoch is behind or ahead of ours.
+
+Any handler thread. A search by time may read an index and a few KB of a segment; it holds no lock
+of ours meanwhile. Does not import the schema library.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.protocol.versions import is_flexible
+from kbroker.protocol.wire import Reader, Writer
+from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker.handlers.services import PartitionLog, Request, Services
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+# The version that brought each question (KIP-734, KIP-405, KIP-1005, KIP-1023).
+_SINCE: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_SINCE_ISOLATION_LEVEL: Final = 2
+_SINCE_THROTTLE_TIME: Final = 2
+_SINCE_LEADER_EPOCH: Final = 4
+_SINCE_TIMEOUT: Final = 10
+
+CONSUMER: Final = -1
+_ISOLATION_LEVELS: Final = (0, 1)
+UNKNOWN: Final = -1
+
+
+class AskedPartition(NamedTuple):
+    partition: int
+    leader_epoch: int
+    timestamp: int
+
+
+class AskedTopic(NamedTuple):
+    name: str
+    partitions: list[AskedPartition]
+
+
+class Asked(NamedTuple):
+    replica_id: int
+    isolation_level: int
+    topics: list[AskedTopic]
+
+
+class Found(NamedTuple):
+    """One partition's answer."""
+
+    code: ErrorCode
+    offset: int = UNKNOWN
+    timestamp: int = UNKNOWN
+    leader_epoch: int = UNKNOWN
+
+
+_NOTHING: Final = Found(ErrorCode.NONE)
+
+
+def decode(request: Request) -> Asked:
+    version = request.api_version
+    reader = Reader(request.body, flexible=is_flexible(ApiKey.LIST_OFFSETS, version))
+    replica_id = reader.int32()
+    isolation_level = reader.int8() if version >= _SINCE_ISOLATION_LEVEL else 0
+    topics = []
+    for _ in range(reader.array()):
+        name = reader.string()
+        partitions = []
+        for _ in range(reader.array()):
+            index = reader.int32()
+            epoch = reader.int32() if version >= _SINCE_LEADER_EPOCH else UNKNOWN
+            partitions.append(AskedPartition(index, epoch, reader.int64()))
+            reader.tags()
+        reader.tags()
+        topics.append(AskedTopic(name, partitions))
+    if version >= _SINCE_TIMEOUT:
+        reader.int32()  # for reads of remote storage, which this broker does not have
+    reader.tags()
+    return Asked(replica_id, isolation_level, topics)
+
+
+def handle(services: Services, request: Request) -> None:
+    asked = decode(request)
+    if asked.isolation_level not in _ISOLATION_LEVELS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    times_named = Counter((t.name, p.partition) for t in asked.topics for p in t.partitions)
+    found = []
+    for topic in asked.topics:
+        for partition in topic.partitions:
+            if times_named[topic.name, partition.partition] > 1:
+                found.append(Found(ErrorCode.INVALID_REQUEST))
+            else:
+                found.append(_find(services, request, asked, topic.name, partition))
+    request.respond(encode(request.api_version, asked, found))
+
+
+def _find(
+    services: Services, request: Request, asked: Asked, topic: str, partition: AskedPartition
+) -> Found:
+    timestamp = partition.timestamp
+    if timestamp < 0 and request.api_version < _SINCE.get(timestamp, request.api_version + 1):
+        return Found(ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        log = _leader_log(services, topic, partition)
+        return _find_in_log(log, timestamp, is_consumer=asked.replica_id == CONSUMER)
+    except KafkaError as error:
+        return Found(error.code)
+
+
+def _leader_log(services: Services, topic: str, partition: AskedPartition) -> PartitionLog:
+    """The log, if this broker leads the partition in the epoch that the client believes in."""
+    image = services.controller.image.partition(topic, partition.partition)
+    if image is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if partition.leader_epoch != UNKNOWN:
+        if partition.leader_epoch < image.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        if partition.leader_epoch > image.leader_epoch:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    if image.leader != services.node_id:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    log = services.replicas.partition(topic, partition.partition)
+    if log is None:
+        # The image says that we lead it, but its log could not be opened or has failed since.
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    return log
+
+
+def _find_in_log(log: PartitionLog, timestamp: int, *, is_consumer: bool) -> Found:
+    if timestamp == LATEST:
+        # Without transactions the last stable offset is the high watermark.
+        end = log.high_watermark if is_consumer else log.log_end_offset
+        return Found(ErrorCode.NONE, end, UNKNOWN, log.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return Found(ErrorCode.NONE, log.log_start_offset, UNKNOWN, log.leader_epoch)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return _NOTHING
+    if timestamp == MAX_TIMESTAMP:
+        record = log.offset_of_max_timestamp()
+    else:
+        record = log.offset_for_time(timestamp)
+    if record is None:
+        return _NOTHING
+    offset, record_timestamp, leader_epoch = record
+    return Found(ErrorCode.NONE, offset, record_timestamp, leader_epoch)
+
+
+def encode(version: int, asked: Asked, found: list[Found]) -> bytes:
+    """`found` has one entry per partition asked, in the order of the request."""
+    out = Writer(flexible=is_flexible(ApiKey.LIST_OFFSETS, version))
+    if version >= _SINCE_THROTTLE_TIME:
+        out.int32(0)
+    answers = iter(found)
+    out.array(len(asked.topics))
+    for topic in asked.topics:
+        out.string(topic.name)
+        out.array(len(topic.partitions))
+        for partition in topic.partitions:
+            answer = next(answers)
+            out.int32(partition.partition)
+            out.int16(answer.code)
+            out.int64(answer.timestamp)
+            out.int64(answer.offset)
+            if version >= _SINCE_LEADER_EPOCH:
+                out.int32(answer.leader_epoch)
+            out.tags()
+        out.tags()
+    out.tags()
+    return out.getvalue()
+
+
+def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+    asked = decode(request)
+    return encode(
+        request.api_version, asked, [Found(code) for t in asked.topics for _ in t.partitions]
+    )

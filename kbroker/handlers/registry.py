@@ -1,0 +1,132 @@
+"""The list of what this broker serves, and the door every cold request comes through.
+
+Each row joins the versions of `protocol/versions.py` to the function of one API family and to the
+function that makes that family's error answers. ApiVersions answers exactly these rows, so an API
+is advertised when, and only when, it is here. Produce and Fetch are "hot": the compiled request
+path does them for whole runs; their cold half, where there is one, is put in by the server with
+`with_hot`.
+
+`dispatch` runs on a request-handler thread, once per cold request, and never raises. A key or
+version that is not served has no error body in the protocol, so the connection is closed, except
+that an unknown ApiVersions version is answered (KIP-511). Malformed bytes close the connection;
+anything else unexpected becomes UNKNOWN_SERVER_ERROR in the shape of the answer.
+
+`Registry` is immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from kbroker.handlers import (
+    cluster,
+    configs,
+    find_coordinator,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    topics,
+)
+from kbroker.handlers.api_versions import ApiVersions
+from kbroker.handlers.reply import Failure, answer_exception, api_name, close
+from kbroker.protocol.versions import SERVED
+from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker.handlers.services import Request, Services
+
+Handle = Callable[["Services", "Request"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: what is served, what is listed, and who does it.
+
+    `handle` is None for a hot API without a cold half: such a request never comes here.
+    """
+
+    key: ApiKey
+    handle: Handle | None
+    failure: Failure | None
+    hot: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.key.label
+
+    @property
+    def min_version(self) -> int:
+        return SERVED[self.key].min
+
+    @property
+    def max_version(self) -> int:
+        return SERVED[self.key].max
+
+    @property
+    def advertised_min(self) -> int:
+        return SERVED[self.key].advertised_min
+
+
+class Registry:
+    """The rows by key, ApiVersions made from them, and the dispatch over them."""
+
+    __slots__ = ("_api_versions", "_by_key", "apis")
+
+    def __init__(self, apis: Iterable[Api]) -> None:
+        rows = [api for api in apis if api.key is not ApiKey.API_VERSIONS]
+        own = SERVED[ApiKey.API_VERSIONS]
+        listed = [(api.key, api.advertised_min, api.max_version) for api in rows]
+        self._api_versions = ApiVersions([*listed, (ApiKey.API_VERSIONS, own.min, own.max)])
+        rows.append(Api(ApiKey.API_VERSIONS, self._api_versions.handle, self._api_versions.failure))
+        self.apis: tuple[Api, ...] = tuple(sorted(rows, key=lambda api: api.key))
+        self._by_key = {int(api.key): api for api in self.apis}
+
+    def with_hot(self, key: ApiKey, handle: Handle, failure: Failure | None) -> Registry:
+        """This registry with a cold half for a hot API."""
+        return Registry(
+            replace(api, handle=handle, failure=failure) if api.key is key else api
+            for api in self.apis
+        )
+
+    def get(self, api_key: int) -> Api | None:
+        return self._by_key.get(api_key)
+
+    def dispatch(self, services: Services, request: Request) -> None:
+        """Handle one cold request; whatever happens is an answer or a closed connection."""
+        api = self._by_key.get(request.api_key)
+        if api is None or request.api_version not in SERVED[api.key]:
+            if request.api_key == ApiKey.API_VERSIONS:
+                request.respond(self._api_versions.unsupported_version)
+            else:
+                close(request, f"{api_name(request)} is not served")
+            return
+        if api.handle is None:
+            close(request, f"{api_name(request)} is served by the compiled path only")
+            return
+        try:
+            api.handle(services, request)
+        except Exception as error:
+            answer_exception(request, api.failure, error)
+
+
+APIS: Final[tuple[Api, ...]] = (
+    Api(ApiKey.PRODUCE, None, None, hot=True),
+    Api(ApiKey.FETCH, None, None, hot=True),
+    Api(ApiKey.LIST_OFFSETS, list_offsets.handle, list_offsets.failure),
+    Api(ApiKey.METADATA, metadata.handle, metadata.failure),
+    Api(ApiKey.FIND_COORDINATOR, find_coordinator.handle, find_coordinator.failure),
+    Api(ApiKey.CREATE_TOPICS, topics.handle_create, topics.create_failure),
+    Api(ApiKey.DELETE_TOPICS, topics.handle_delete, topics.delete_failure),
+    Api(ApiKey.INIT_PRODUCER_ID, init_producer_id.handle, init_producer_id.failure),
+    Api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe, configs.describe_failure),
+    Api(ApiKey.DESCRIBE_CLUSTER, cluster.handle, cluster.failure),
+)
+
+REGISTRY: Final = Registry(APIS)
+
+
+def dispatch(services: Services, request: Request) -> None:
+    """`Registry.dispatch` of the registry that is built in."""
+    REGISTRY.dispatch(services, request)

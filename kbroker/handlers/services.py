@@ -1,0 +1,164 @@
+"""What a handler may touch: one object, built by the server, given to every handler.
+
+Place in the flow: `registry.dispatch(services, request)` runs on a request-handler thread (Python)
+for each request that the hot path does not do itself. A handler reads the request, reads the
+published image or asks a partition's log, and answers; or it hands a question to the controller and
+leaves, and the answer is sent from the controller's thread. It never waits.
+
+The protocols below say which part of an object the handlers use, so that the tests can stand in a
+small fake for each; the objects themselves belong to the packages further down. All of them may be
+called from any handler thread at once. `config` is replaced, never changed, when a broker key is
+altered, so a handler reads the attribute once per request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
+
+from kbroker.handlers.auto_topics import AutoTopicCreation
+from kbroker.handlers.metadata_cache import MetadataCache
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.config import BrokerConfig
+    from kbroker.errors import KafkaError
+    from kbroker.metadata.image import ClusterImage
+
+
+# Node id to (host, port, rack).
+BrokersSeen = Mapping[int, tuple[str, int, str | None]]
+
+
+class Request(Protocol):
+    """A cold request, as the compiled core hands it up."""
+
+    @property
+    def api_key(self) -> int: ...
+
+    @property
+    def api_version(self) -> int: ...
+
+    @property
+    def correlation_id(self) -> int: ...
+
+    @property
+    def client_id(self) -> str | None: ...
+
+    @property
+    def body(self) -> bytes:
+        """What follows the request header and its tagged fields."""
+        ...
+
+    @property
+    def connection_id(self) -> str: ...
+
+    @property
+    def listener(self) -> str: ...
+
+    @property
+    def local_host(self) -> str: ...
+
+    @property
+    def local_port(self) -> int: ...
+
+    @property
+    def peer_host(self) -> str: ...
+
+    @property
+    def peer_port(self) -> int: ...
+
+    def respond(self, body: bytes) -> None:
+        """Send this body behind the response header, in the connection's order; once only."""
+        ...
+
+    def close_connection(self, reason: str) -> None: ...
+
+
+class PartitionLog(Protocol):
+    """What ListOffsets asks of a partition's log."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the first record below the high watermark whose
+        timestamp is not lower."""
+        ...
+
+    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None: ...
+
+
+class Replicas(Protocol):
+    def partition(self, topic: str, index: int) -> PartitionLog | None: ...
+
+
+class Controller(Protocol):
+    """The controller as handlers see it; each `done` runs on the controller's thread."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    def create_topics(
+        self, specs: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
+    ) -> None: ...
+
+    def delete_topics(self, topics: Sequence[str | UUID], done: Callable[[Any], None]) -> None: ...
+
+
+class ProducerIds(Protocol):
+    def generate(self, done: Callable[[int | KafkaError], None]) -> None:
+        """Call `done` with a producer id that was never given out before, perhaps at once."""
+        ...
+
+
+class CallLater(Protocol):
+    def __call__(self, delay_ms: int, action: Callable[[], object]) -> Callable[[], object]:
+        """Run a short action on the timer's thread after a delay; returns how to cancel it."""
+        ...
+
+
+@dataclass(slots=True)
+class Services:
+    """The broker, as its handlers see it."""
+
+    config: BrokerConfig
+    clock: Clock
+    controller: Controller
+    replicas: Replicas
+    producer_ids: ProducerIds
+    call_later: CallLater
+    cluster_id: str
+    node_id: int
+    # This node's host and port as the peer of this connection should be told them.
+    advertised: Callable[[Request], tuple[str, int]]
+    metadata_cache: MetadataCache = field(default_factory=MetadataCache)
+    auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
+
+
+def brokers_as_seen(services: Services, request: Request) -> BrokersSeen:
+    """Every live broker, in the order of the ids.
+
+    The node that was connected to is shown under the address that this connection used unless
+    one is configured; the others under the address they registered.
+    """
+    image = services.controller.image
+    host, port = services.advertised(request)
+    seen = {
+        node_id: (broker.host, broker.port, broker.rack)
+        for node_id, broker in sorted(image.brokers.items())
+    }
+    own = image.brokers.get(services.node_id)
+    seen[services.node_id] = (host, port, None if own is None else own.rack)
+    return seen

@@ -1,0 +1,284 @@
+"""CreateTopics (19) and DeleteTopics (20): asked here, decided and done by the controller.
+
+A handler checks what concerns the request as a whole (a topic named twice, a time-out that is over
+already, deletion switched off) and hands the rest to the controller, which answers on its own
+thread once the topics can be used, or are gone. A timer answers REQUEST_TIMED_OUT if that takes
+longer than the client waits; the work itself goes on. Every topic has its own error, and the answer
+keeps the order of the request, a topic that was named twice at its first place.
+
+Any handler thread, then the controller's or the timer's; `Reply` sees to one answer. Holds no lock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from kbroker.config import TopicConfig, describe_topic
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.reply import Reply
+from kbroker.metadata.controller.decisions import NewTopic, TopicResult
+from kbroker.metadata.image import ZERO_UUID
+from kbroker.protocol import cold
+from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.handlers.services import Request, Services
+
+_CREATE_SINCE_CONFIGS: Final = 5
+_CREATE_SINCE_ID: Final = 7
+_DELETE_SINCE_DISABLED_CODE: Final = 3
+_DELETE_SINCE_MESSAGE: Final = 5
+_DELETE_SINCE_ID: Final = 6
+
+# The name of Apache Kafka's own metadata log, which no client may create.
+_METADATA_TOPIC: Final = "__cluster_metadata"
+
+
+def _answer_in_time(
+    services: Services, reply: Reply, timeout_ms: int, finish: Callable[[Any], bytes]
+) -> Callable[[Any], None]:
+    """The callback for the controller: it answers unless the timer was first."""
+    cancel = services.call_later(timeout_ms, partial(reply.fail, ErrorCode.REQUEST_TIMED_OUT))
+
+    def done(results: Any) -> None:
+        cancel()
+        reply.send(partial(finish, results))
+
+    return done
+
+
+def _timeout_ms(asked: Any) -> int:
+    timeout: timedelta = asked.timeout
+    return round(timeout.total_seconds() * 1000)
+
+
+# --- CreateTopics -----------------------------------------------------------------------------
+
+
+def handle_create(services: Services, request: Request) -> None:
+    with Reply(request, create_failure) as reply:
+        _create(services, request, reply)
+
+
+def _create(services: Services, request: Request, reply: Reply) -> None:
+    asked = cold.decode(request)
+    timeout_ms = _timeout_ms(asked)
+    if timeout_ms <= 0:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    refused = _refused(asked.topics)
+    specs = [_new_topic(topic) for topic in asked.topics if topic.name not in refused]
+    names = list(dict.fromkeys(topic.name for topic in asked.topics))
+    config = services.config
+
+    def finish(results: Sequence[TopicResult]) -> bytes:
+        by_name = refused | {result.name: result for result in results}
+        return _encode_created(request.api_version, config, [by_name[name] for name in names])
+
+    if not specs:
+        reply.send(partial(finish, ()))
+        return
+    done = _answer_in_time(services, reply, timeout_ms, finish)
+    services.controller.create_topics(specs, asked.validate_only, done)
+
+
+def _refused(topics: Sequence[Any]) -> dict[str, TopicResult]:
+    """The topics that are not even put to the controller."""
+    refused = {}
+    for name, times in Counter(topic.name for topic in topics).items():
+        if times > 1:
+            message = f"Topic '{name}' is in the request {times} times"
+        elif name == _METADATA_TOPIC:
+            message = f"Topic '{name}' cannot be created by a client"
+        else:
+            continue
+        refused[name] = TopicResult(name, ErrorCode.INVALID_REQUEST, message)
+    return refused
+
+
+def _new_topic(topic: Any) -> NewTopic:
+    assignments = [(a.partition_index, a.broker_ids) for a in topic.assignments]
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        assignments or None,
+        {config.name: config.value for config in topic.configs},
+    )
+
+
+def _encode_created(version: int, config: BrokerConfig, results: Sequence[TopicResult]) -> bytes:
+    module = cold.response_module(ApiKey.CREATE_TOPICS, version)
+    described: dict[frozenset[tuple[str, str]], tuple[Any, ...]] = {}
+    topics = []
+    for result in results:
+        fields: dict[str, Any] = {
+            "name": result.name,
+            "error_code": result.error,
+            "error_message": result.message,
+        }
+        if version >= _CREATE_SINCE_CONFIGS:
+            fields["num_partitions"] = result.partitions
+            fields["replication_factor"] = result.replication_factor
+            fields["configs"] = _created_configs(module, config, result, described)
+        if version >= _CREATE_SINCE_ID:
+            fields["topic_id"] = _id_or_none(result.topic_id)
+        topics.append(module.CreatableTopicResult(**fields))
+    answer = module.CreateTopicsResponse(throttle_time=cold.NO_TIME, topics=tuple(topics))
+    return cold.encode(answer)
+
+
+def _created_configs(
+    module: Any,
+    config: BrokerConfig,
+    result: TopicResult,
+    described: dict[frozenset[tuple[str, str]], tuple[Any, ...]],
+) -> tuple[Any, ...]:
+    """Every key of a new topic; topics with the same overrides share one description."""
+    if result.error is not ErrorCode.NONE:
+        return ()
+    key = frozenset(result.configs.items())
+    known = described.get(key)
+    if known is None:
+        known = described[key] = tuple(
+            module.CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in describe_topic(TopicConfig(config, result.configs))
+        )
+    return known
+
+
+def create_failure(request: Request, code: ErrorCode, message: str) -> bytes:
+    names = dict.fromkeys(topic.name for topic in cold.decode(request).topics)
+    module = cold.response_module(ApiKey.CREATE_TOPICS, request.api_version)
+    empty: Mapping[str, Any] = {}
+    if request.api_version >= _CREATE_SINCE_CONFIGS:
+        empty = {"configs": ()}
+    if request.api_version >= _CREATE_SINCE_ID:
+        empty = {**empty, "topic_id": None}
+    topics = tuple(
+        module.CreatableTopicResult(
+            name=name, error_code=code, error_message=message or None, **empty
+        )
+        for name in names
+    )
+    return cold.encode(module.CreateTopicsResponse(throttle_time=cold.NO_TIME, topics=topics))
+
+
+# --- DeleteTopics -----------------------------------------------------------------------------
+
+
+class _Deletion:
+    """What to answer at once, what to ask the controller, and in which order they come back."""
+
+    def __init__(self) -> None:
+        self.order: list[TopicResult | int] = []  # an answer, or a place among `wanted`
+        self.wanted: list[str | UUID] = []
+
+    def refuse(self, name: str | None, topic_id: UUID | None, message: str) -> None:
+        self.order.append(
+            TopicResult(name, ErrorCode.INVALID_REQUEST, message, topic_id or ZERO_UUID)
+        )
+
+    def ask(self, topic: str | UUID) -> None:
+        self.order.append(len(self.wanted))
+        self.wanted.append(topic)
+
+    def answers(self, results: Sequence[TopicResult]) -> list[TopicResult]:
+        return [entry if isinstance(entry, TopicResult) else results[entry] for entry in self.order]
+
+
+def handle_delete(services: Services, request: Request) -> None:
+    with Reply(request, delete_failure) as reply:
+        _delete(services, request, reply)
+
+
+def _delete(services: Services, request: Request, reply: Reply) -> None:
+    asked = cold.decode(request)
+    if not services.config["delete.topic.enable"]:
+        known = request.api_version >= _DELETE_SINCE_DISABLED_CODE
+        raise KafkaError(
+            ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST,
+            "delete.topic.enable is false on this broker",
+        )
+    timeout_ms = _timeout_ms(asked)
+    if timeout_ms <= 0:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    deletion = _plan(services, _topics_to_delete(request.api_version, asked))
+
+    def finish(results: Sequence[TopicResult]) -> bytes:
+        return _encode_deleted(request.api_version, deletion.answers(results))
+
+    if not deletion.wanted:
+        reply.send(partial(finish, ()))
+        return
+    done = _answer_in_time(services, reply, timeout_ms, finish)
+    services.controller.delete_topics(deletion.wanted, done)
+
+
+def _topics_to_delete(version: int, asked: Any) -> list[tuple[str | None, UUID | None]]:
+    if version >= _DELETE_SINCE_ID:
+        return [(topic.name, topic.topic_id) for topic in asked.topics]
+    return [(name, None) for name in asked.topic_names]
+
+
+def _plan(services: Services, topics: Sequence[tuple[str | None, UUID | None]]) -> _Deletion:
+    """Refuse what names a topic in no way, in two ways or twice; ask for the rest."""
+    image = services.controller.image
+    times = Counter(topic for topic in topics if (topic[0] is None) != (topic[1] is None))
+    deletion = _Deletion()
+    for name, topic_id in dict.fromkeys(topics):
+        if name is not None and topic_id is not None:
+            deletion.refuse(name, topic_id, "A topic is given by name or by id, not by both")
+        elif times[name, topic_id] > 1:
+            deletion.refuse(name, topic_id, "The topic is in the request more than once")
+        elif name is not None:
+            known = image.topic(name)
+            if known is not None and times[None, known.topic_id]:
+                deletion.refuse(name, known.topic_id, "The topic is in the request by its id, too")
+            else:
+                deletion.ask(name)
+        elif topic_id is not None:
+            by_id = image.topic_by_id(topic_id)
+            if by_id is None or not times[by_id.name, None]:
+                deletion.ask(topic_id)
+            # else: its name carries the one answer for both
+        else:
+            deletion.refuse(None, None, "Neither the name nor the id of a topic is given")
+    return deletion
+
+
+def _encode_deleted(version: int, results: Sequence[TopicResult]) -> bytes:
+    module = cold.response_module(ApiKey.DELETE_TOPICS, version)
+    topics = []
+    for result in results:
+        fields: dict[str, Any] = {"name": result.name, "error_code": result.error}
+        if version >= _DELETE_SINCE_MESSAGE:
+            fields["error_message"] = result.message
+        if version >= _DELETE_SINCE_ID:
+            fields["topic_id"] = _id_or_none(result.topic_id)
+        topics.append(module.DeletableTopicResult(**fields))
+    answer = module.DeleteTopicsResponse(throttle_time=cold.NO_TIME, responses=tuple(topics))
+    return cold.encode(answer)
+
+
+def delete_failure(request: Request, code: ErrorCode, message: str) -> bytes:
+    version = request.api_version
+    topics = dict.fromkeys(_topics_to_delete(version, cold.decode(request)))
+    results = [TopicResult(name, code, message or None, id or ZERO_UUID) for name, id in topics]
+    return _encode_deleted(version, results)
+
+
+def _id_or_none(topic_id: UUID) -> UUID | None:
+    """kio writes the zero id, which means "none", for None."""
+    return None if topic_id == ZERO_UUID else topic_id

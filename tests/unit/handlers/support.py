@@ -1,0 +1,284 @@
+"""A broker around the handlers, made of small fakes, and kio as the client on the other side.
+
+Requests are written by kio's writers and answers read by kio's readers, so that both directions of
+every version are checked by somebody else's code. The controller decides with the real decision
+functions, on the calling thread; `hold` makes it keep its callbacks, as the real one would while
+it works.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from kio.schema.index import api_key_map
+from kio.serial import entity_reader, entity_writer
+
+from kbroker.clock import ManualClock
+from kbroker.config import BrokerConfig, validate_topic_overrides
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.registry import REGISTRY
+from kbroker.handlers.services import Services
+from kbroker.metadata.controller.decisions import (
+    Defaults,
+    NewTopic,
+    TopicResult,
+    plan_deletion,
+    plan_topics,
+)
+from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage, delta_between
+from kbroker.protocol import cold
+from kbroker.types import ApiKey
+
+CLUSTER_ID = "LgA8qWu9TMCDO1kS-PKCZg"
+NODE_ID = 1
+
+
+class AnsweredTwice(Exception):
+    """The core would raise here."""
+
+
+@dataclass
+class FakeRequest:
+    api_key: int
+    api_version: int
+    body: bytes
+    correlation_id: int = 7
+    client_id: str | None = "test"
+    connection_id: str = "127.0.0.1:9092-127.0.0.1:50000-0"
+    listener: str = "PLAINTEXT"
+    local_host: str = "127.0.0.1"
+    local_port: int = 9092
+    peer_host: str = "127.0.0.1"
+    peer_port: int = 50000
+    received_ns: int = 0
+    answer: bytes | None = None
+    closed: str | None = None
+
+    def respond(self, body: bytes) -> None:
+        if self.answer is not None or self.closed is not None:
+            raise AnsweredTwice(self)
+        assert isinstance(body, bytes)
+        self.answer = body
+
+    def close_connection(self, reason: str) -> None:
+        if self.answer is not None or self.closed is not None:
+            raise AnsweredTwice(self)
+        self.closed = reason
+
+
+@dataclass
+class FakeLog:
+    log_start_offset: int = 0
+    high_watermark: int = 0
+    log_end_offset: int = 0
+    leader_epoch: int = 0
+    records: list[tuple[int, int, int]] = field(default_factory=list)  # offset, timestamp, epoch
+
+    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        visible = (r for r in self.records if r[0] < self.high_watermark)
+        return next((r for r in visible if r[1] >= timestamp_ms), None)
+
+    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
+        return max(self.records, key=lambda r: (r[1], -r[0]), default=None)
+
+
+class FakeReplicas:
+    def __init__(self) -> None:
+        self.logs: dict[tuple[str, int], FakeLog] = {}
+
+    def partition(self, topic: str, index: int) -> FakeLog | None:
+        return self.logs.get((topic, index))
+
+
+class FakeController:
+    """Decides as the real one does; applies nothing but the image."""
+
+    def __init__(self, config: BrokerConfig, replicas: FakeReplicas, brokers: int = 1) -> None:
+        self._config = config
+        self._replicas = replicas
+        self.image = ClusterImage(1, CLUSTER_ID, NODE_ID).with_brokers(
+            BrokerImage(node, f"host{node}", 9000 + node, f"rack{node}")
+            for node in range(NODE_ID, NODE_ID + brokers)
+        )
+        self.hold = False
+        self.held: list[Callable[[], None]] = []
+        self.broken: Exception | None = None
+        self.asked: list[list[NewTopic]] = []
+
+    def _run(self, work: Callable[[], None]) -> None:
+        if self.broken is not None:
+            raise self.broken
+        if self.hold:
+            self.held.append(work)
+        else:
+            work()
+
+    def release(self) -> None:
+        held, self.held = self.held, []
+        for work in held:
+            work()
+
+    def create_topics(
+        self, specs: Sequence[NewTopic], validate_only: bool, done: Callable[[Any], None]
+    ) -> None:
+        self.asked.append(list(specs))
+        self._run(partial(self._create, specs, validate_only, done))
+
+    def _create(
+        self, specs: Sequence[NewTopic], validate_only: bool, done: Callable[[Any], None]
+    ) -> None:
+        defaults = Defaults(
+            self._config["num.partitions"],
+            self._config["default.replication.factor"],
+            validate_topic_overrides,
+        )
+        plans = plan_topics(self.image, specs, defaults, uuid.uuid4, 0)
+        if not validate_only:
+            self.publish(self.image.with_topics(p for p in plans if isinstance(p, TopicImage)))
+        done(
+            [
+                TopicResult.of(plan)
+                if isinstance(plan, TopicImage)
+                else TopicResult.failed(spec.name, plan)
+                for spec, plan in zip(specs, plans, strict=True)
+            ]
+        )
+
+    def delete_topics(
+        self, topics: Sequence[str | uuid.UUID], done: Callable[[Any], None]
+    ) -> None:
+        self._run(partial(self._delete, topics, done))
+
+    def _delete(self, topics: Sequence[str | uuid.UUID], done: Callable[[Any], None]) -> None:
+        results = []
+        for asked in topics:
+            plan = plan_deletion(self.image, asked)
+            if isinstance(plan, KafkaError):
+                by_id = isinstance(asked, uuid.UUID)
+                results.append(
+                    TopicResult.failed(None, plan, asked)
+                    if by_id
+                    else TopicResult.failed(asked, plan)
+                )
+            else:
+                self.publish(self.image.without_topics([plan.name]))
+                results.append(TopicResult(plan.name, topic_id=plan.topic_id))
+        done(results)
+
+    def publish(self, image: ClusterImage) -> None:
+        for topic in delta_between(self.image, image).created:
+            for partition in topic.partitions:
+                self._replicas.logs.setdefault((topic.name, partition.index), FakeLog())
+        self.image = image.at_version(self.image.version + 1)
+
+
+class FakeProducerIds:
+    def __init__(self) -> None:
+        self.next = 1000
+        self.broken: KafkaError | None = None
+
+    def generate(self, done: Callable[[int | KafkaError], None]) -> None:
+        if self.broken is not None:
+            done(self.broken)
+            return
+        self.next += 1
+        done(self.next - 1)
+
+
+class FakeTimer:
+    def __init__(self) -> None:
+        self.pending: list[tuple[int, Callable[[], object]]] = []
+
+    def call_later(self, delay_ms: int, action: Callable[[], object]) -> Callable[[], object]:
+        entry = (delay_ms, action)
+        self.pending.append(entry)
+
+        def cancel() -> None:
+            if entry in self.pending:
+                self.pending.remove(entry)
+
+        return cancel
+
+    def expire(self) -> None:
+        pending, self.pending = self.pending, []
+        for _, action in pending:
+            action()
+
+
+class FakeBroker:
+    """The services and a client in one."""
+
+    def __init__(self, *, brokers: int = 1, overrides: Sequence[str] = ()) -> None:
+        self.config = BrokerConfig.load(None, {}, list(overrides))
+        self.replicas = FakeReplicas()
+        self.controller = FakeController(self.config, self.replicas, brokers)
+        self.timer = FakeTimer()
+        self.producer_ids = FakeProducerIds()
+        self.services = Services(
+            config=self.config,
+            clock=ManualClock(),
+            controller=self.controller,
+            replicas=self.replicas,
+            producer_ids=self.producer_ids,
+            call_later=self.timer.call_later,
+            cluster_id=CLUSTER_ID,
+            node_id=NODE_ID,
+            advertised=lambda request: (request.local_host, request.local_port),
+        )
+
+    def create(self, *names: str, partitions: int = 1, **configs: str) -> None:
+        specs = [
+            NewTopic(n, partitions, 1, None, {k.replace("_", "."): v for k, v in configs.items()})
+            for n in names
+        ]
+
+        def done(results: Sequence[TopicResult]) -> None:
+            assert all(r.error is ErrorCode.NONE for r in results), results
+
+        self.controller._create(specs, False, done)
+
+    def send(self, key: int, version: int, body: bytes, **fields: Any) -> FakeRequest:
+        request = FakeRequest(key, version, body, **fields)
+        REGISTRY.dispatch(self.services, request)
+        return request
+
+    def call(self, entity: Any, **fields: Any) -> Any:
+        """The decoded answer to a request."""
+        return answer_of(self.ask(entity, **fields))
+
+    def ask(self, entity: Any, **fields: Any) -> FakeRequest:
+        return self.send(entity.__api_key__, entity.__version__, written(entity), **fields)
+
+
+def written(entity: Any) -> bytes:
+    out = io.BytesIO()
+    entity_writer(type(entity))(out, entity)
+    return out.getvalue()
+
+
+def answer_of(request: FakeRequest) -> Any:
+    """What a client makes of the answer; all of it must be used up."""
+    assert request.closed is None, request.closed
+    assert request.answer is not None, "no answer"
+    module = cold.response_module(request.api_key, request.api_version)
+    entity_class = getattr(module, f"{ApiKey(request.api_key).label}Response")
+    entity, size = entity_reader(entity_class)(request.answer, 0)
+    assert size == len(request.answer)
+    return entity
+
+
+def request_of(key: ApiKey, version: int, **fields: Any) -> Any:
+    """kio's request of this API and version."""
+    assert api_key_map[key] == key.name.lower()
+    module = cold.request_module(key, version)
+    return getattr(module, f"{key.label}Request")(**fields)
+
+
+def part_of(key: ApiKey, version: int, name: str, **fields: Any) -> Any:
+    """A structure inside such a request."""
+    return getattr(cold.request_module(key, version), name)(**fields)
