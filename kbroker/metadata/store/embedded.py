@@ -305,29 +305,39 @@ def _open_database(path: Path) -> sqlite3.Connection:
     try:
         # Exclusive: the directory lock has settled who may be here, so no shared-memory file.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        _check_identity(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA trusted_schema = OFF")
-        application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
-        schema_version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        is_new = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
-        if is_new:
+        if _is_new(connection):
             connection.executescript(
                 f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION_ID};"
                 f"PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;"
-            )
-        elif application_id != _APPLICATION_ID:
-            raise DataDirectoryError(f"{path} is not a kbroker metadata store")
-        elif schema_version != _SCHEMA_VERSION:
-            raise DataDirectoryError(
-                f"{path} has schema {schema_version}, this kbroker reads {_SCHEMA_VERSION}",
-                "start the version of kbroker that wrote it, or a newer one",
             )
         connection.execute("DELETE FROM node WHERE owner <> 0")  # dead sessions: the lock was free
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _is_new(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
+
+
+def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a database that is not ours, or a later version's, before anything is written."""
+    if _is_new(connection):
+        return
+    application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
+    schema_version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if application_id != _APPLICATION_ID:
+        raise DataDirectoryError(f"{path} is not a kbroker metadata store")
+    if schema_version != _SCHEMA_VERSION:
+        raise DataDirectoryError(
+            f"{path} has schema {schema_version}, this kbroker reads {_SCHEMA_VERSION}",
+            "start the version of kbroker that wrote it, or a newer one",
+        )
 
 
 def _key(path: str) -> tuple[str, str]:
