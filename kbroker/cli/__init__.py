@@ -1,0 +1,1 @@
+"""The `kbroker` command. Every verb is a file of its own, imported only when it is used."""

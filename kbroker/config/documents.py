@@ -1,8 +1,8 @@
-"""What the five documents that describe the system say about settings, as rows for docs/defaults.md.
+"""What the documents that describe the system say about settings: rows for docs/defaults.md.
 
-The documents are articles about Apache Kafka of several ages, so their values often differ from
-today's. kbroker's defaults are those of Apache Kafka 4.3 unless a row gives a reason; an experiment
-of a document sets the document's value itself.
+The five documents are articles about Apache Kafka of several ages, so their values often differ
+from today's. kbroker's defaults are those of Apache Kafka 4.3 unless a row gives a reason; an
+experiment of a document sets the document's value itself.
 
 Only the documentation generator imports this file; a broker never does.
 """
@@ -21,7 +21,7 @@ TITLES: Final[dict[str, str]] = {
 
 
 class DocumentValue(NamedTuple):
-    """One statement of a document. `kafka` is needed where the key is a client's, not a broker's."""
+    """One statement of a document; `kafka` is today's default of a client's key."""
 
     document: str
     key: str
@@ -93,7 +93,7 @@ BROKER_VALUES: Final = (
         "003",
         "min.insync.replicas",
         "more than 2",
-        "The durable preset is acks=-1, three replicas and 2 here: 3 of 3 could not lose a replica.",
+        "The durable preset is acks=-1, 3 replicas and 2 here: with 3 of 3, none may fail.",
     ),
     DocumentValue(
         "003",

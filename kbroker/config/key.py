@@ -155,6 +155,8 @@ def allowed_values(key: ConfigKey) -> str:
 
 def _number_words(key: ConfigKey) -> str:
     words = _NUMBER_WORDS[key.type]
+    if key.type is INT and key.low is None:
+        words = "a 32-bit integer"
     if key.low is not None and key.high is not None:
         words += f" from {key.low} to {key.high}"
     elif key.low is not None:

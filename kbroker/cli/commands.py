@@ -1,0 +1,79 @@
+"""The tree of verbs: which module holds which command, known without importing any of them.
+
+A `LazyGroup` knows its commands by name, module and one line of help. `kbroker --help` prints those
+lines from here; a command's module is imported when the command runs or shows its own help. Each
+module offers its click command as the attribute `command`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import click
+
+from kbroker.errors import InvariantError
+
+
+class Verb(NamedTuple):
+    """Where a command lives, and its line in the overview."""
+
+    module: str
+    help: str
+
+
+VERBS: Final[dict[str, Verb]] = {
+    "start": Verb("kbroker.cli.start", "Run a broker in the foreground."),
+    "topic": Verb("kbroker.cli.topic", "Create, list, describe and delete topics."),
+    "produce": Verb("kbroker.cli.produce", "Write records to a topic."),
+    "consume": Verb("kbroker.cli.consume", "Read records from a topic."),
+    "config": Verb("kbroker.cli.config", "Explain configuration keys and values."),
+    "perf": Verb("kbroker.cli.perf", "Measure: load, latency, limits, comparison."),
+    "version": Verb("kbroker.cli.version", "Print the version."),
+}  # fmt: skip
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when the command is used."""
+
+    def __init__(self, *arguments: Any, verbs: Mapping[str, Verb], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._verbs: Final = dict(verbs)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._verbs)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        verb = self._verbs.get(cmd_name)
+        if verb is None:
+            return None
+        command = getattr(import_module(verb.module), "command", None)
+        if not isinstance(command, click.Command):
+            raise InvariantError(f"{verb.module} offers no command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self._verbs and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], self._verbs, n=1)
+            hint = f", did you mean {near[0]}?" if near else ""
+            ctx.fail(f"no command {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.help) for name, verb in self._verbs.items()])
+
+
+def root() -> click.Group:
+    """The command `kbroker` itself."""
+    return LazyGroup(
+        "kbroker",
+        verbs=VERBS,
+        help="A message broker that speaks the Apache Kafka wire protocol.",
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )

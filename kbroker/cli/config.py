@@ -1,0 +1,131 @@
+"""`kbroker config explain KEY`: what a key means, what it may hold, and where its value comes from.
+
+Reads the same file, environment and overrides as `kbroker start` would, asks no broker. Works for
+broker keys and for topic keys; a topic key shows the broker keys behind it. Secrets stay hidden.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import click
+
+from kbroker.cli.output import output_option, write_json
+from kbroker.config import BROKER_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, ConfigSource
+from kbroker.config.definition import REMOVED_KEYS, find_broker_key, nearest_name
+from kbroker.config.describe import ConfigEntry, describe_broker_key, describe_topic_key
+from kbroker.config.key import SAME, allowed_values, format_value
+from kbroker.config.topic import TopicConfig, broker_value
+from kbroker.errors import UsageError
+
+HIDDEN: Final = "(hidden)"
+
+
+@click.group("config")
+def command() -> None:
+    """Explain configuration keys and values."""
+
+
+@command.command("explain")
+@click.argument("key")
+@click.option("--config", "file", metavar="FILE", help="The server.properties file to read.")
+@click.option("--override", "overrides", metavar="KEY=VALUE", multiple=True, help="As for start.")
+@output_option
+def explain(key: str, file: str | None, overrides: tuple[str, ...], output: str) -> None:
+    """Say what KEY means, what it may hold and where its value comes from."""
+    name = key.strip()
+    broker = BrokerConfig.load(file, os.environ, overrides)
+    explanation = _explain_broker_key(broker, name) or _explain_topic_key(broker, name)
+    if explanation is None:
+        raise UsageError(*_unknown(name))
+    if output == "json":
+        write_json(explanation)
+    else:
+        _print(explanation)
+
+
+def _unknown(name: str) -> tuple[str, str]:
+    if name in REMOVED_KEYS:
+        return f"{name} is a key of older releases", REMOVED_KEYS[name]
+    near = nearest_name(name, [*BROKER_KEYS, *TOPIC_KEYS])
+    return (
+        f"there is no key {name}",
+        f"did you mean {near}?" if near else "see docs/configuration.md",
+    )
+
+
+def _explain_broker_key(broker: BrokerConfig, name: str) -> dict[str, Any] | None:
+    key = find_broker_key(name)
+    if key is None:
+        return None
+    entry = describe_broker_key(broker, name)
+    explanation = _common(key, entry, "broker", broker.origin(name))
+    explanation["dynamic"] = key.dynamic.value
+    if key.kafka is not SAME:
+        explanation["apache_kafka_default"] = None if key.own else key.kafka
+    return explanation
+
+
+def _explain_topic_key(broker: BrokerConfig, name: str) -> dict[str, Any] | None:
+    key = TOPIC_KEYS.get(name)
+    if key is None:
+        return None
+    behind = broker_value(broker, name)
+    origin = "default" if behind is None else broker.origin(behind.broker_key)
+    if behind is not None and origin != "default":
+        origin = f"{behind.broker_key} ({origin})"
+    entry = describe_topic_key(TopicConfig(broker), name)
+    explanation = _common(key, entry, "topic", origin)
+    explanation["dynamic"] = "per topic"
+    return explanation
+
+
+def _common(key: ConfigKey, entry: ConfigEntry, kind: str, origin: str) -> dict[str, Any]:
+    """The fields that both kinds of key have, in the order in which they are printed."""
+    is_set = entry.source != ConfigSource.DEFAULT_CONFIG
+    return {
+        "key": entry.name,
+        "kind": kind,
+        "help": key.help,
+        "value": HIDDEN if key.sensitive and is_set else entry.value,
+        "origin": origin,
+        "source": ConfigSource(entry.source).name,
+        "default": key.default_words or format_value(key, key.default),
+        "type": key.type.name,
+        "allowed": allowed_values(key),
+        "in_effect": key.supported,
+        "synonyms": [
+            {"name": name, "value": value, "source": ConfigSource(source).name}
+            for name, value, source in entry.synonyms
+        ],
+    }
+
+
+def _print(explanation: dict[str, Any]) -> None:
+    click.echo(explanation["key"])
+    click.echo(f"  {explanation['help']}")
+    if not explanation["in_effect"]:
+        click.echo("  Known, without effect in this version.")
+    kafka = explanation.get("apache_kafka_default", explanation["default"])
+    default = _shown(explanation["default"])
+    if kafka != explanation["default"]:
+        default += f" (Apache Kafka: {_shown(kafka)})"
+    rows = [
+        ("value", f"{_shown(explanation['value'])}, from: {explanation['origin']}"),
+        ("default", default),
+        ("type", explanation["type"].lower()),
+        ("allowed", explanation["allowed"]),
+        ("change", explanation["dynamic"]),
+    ]
+    behind = [s["name"] for s in explanation["synonyms"] if s["name"] != explanation["key"]]
+    if behind:
+        rows.append(("behind it", ", ".join(dict.fromkeys(behind))))
+    for label, text in rows:
+        click.echo(f"  {label:<10}{text}")
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "unset"
+    return value if value else "empty"

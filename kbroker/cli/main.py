@@ -1,0 +1,87 @@
+"""The entry point `kbroker`: finds the verb, runs it, turns trouble into one line and a status.
+
+Place in the flow: `main` is what the installed script and `python -m kbroker` call, on the main
+thread. `kbroker start` with plain options goes to the broker without importing click, since every
+millisecond here stands before the first acknowledged produce; everything else goes through click,
+and each verb's module is imported when that verb is used, not before.
+
+Exit statuses: 0 done, 1 trouble at run time, 2 wrong usage, 3 to 6 the causes that
+`kbroker.errors` numbers, 130 interrupted. Trouble that a person can mend is one line on standard
+error that begins with "error:"; a traceback is a defect of kbroker.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kbroker.errors import KafkaError, UserError
+
+if TYPE_CHECKING:
+    import click
+
+INTERRUPTED_STATUS = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs `kbroker` with `arguments` (default: the process's own) and returns the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(words)
+    except UserError as error:
+        return report(str(error), error.exit_code)
+    except KafkaError as error:
+        return report(str(error), 1)
+    except KeyboardInterrupt:
+        return INTERRUPTED_STATUS
+    except BrokenPipeError:
+        # The reader of our output is gone (`kbroker ... | head`): end without a word, and keep the
+        # interpreter from flushing to the closed pipe once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def report(message: str, status: int) -> int:
+    """Writes the one line of an expected failure and returns its status."""
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return status
+
+
+def _run(words: list[str]) -> int:
+    if words[:1] == ["start"]:
+        from kbroker.cli.start_arguments import parse_plain
+
+        plain = parse_plain(words[1:])
+        if plain is not None:
+            from kbroker.cli.start import run_start
+
+            return run_start(plain)
+    return _run_click(words)
+
+
+def _run_click(words: list[str]) -> int:
+    import click
+
+    from kbroker.cli.commands import root
+
+    try:
+        status = root().main(args=words, prog_name="kbroker", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except click.UsageError as error:
+        return report(_usage_line(error), error.exit_code)
+    except click.ClickException as error:
+        return report(error.format_message(), error.exit_code)
+    except click.exceptions.Abort:
+        return INTERRUPTED_STATUS
+    return status if isinstance(status, int) else 0
+
+
+def _usage_line(error: click.UsageError) -> str:
+    message = error.format_message()
+    if error.ctx is None:
+        return message
+    return f"{message} -> see {error.ctx.command_path} --help"

@@ -1,0 +1,44 @@
+"""What commands share: the option `-o text|json` and the way each form is printed.
+
+Text is for people and may change; JSON is for programs: one document on standard output, field
+names in snake_case, nothing else beside it. Errors go to standard error in both forms.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def output_option(function: Command) -> Command:
+    """Adds `-o/--output text|json`, which arrives as `output`."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="For people, or for programs.",
+    )(function)
+
+
+def write_json(document: object) -> None:
+    """One JSON document on standard output."""
+    import json
+
+    json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
+    sys.stdout.write("\n")
+
+
+def write_table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns under their headings, two blanks apart; no trailing blanks."""
+    lines = [tuple(heading), *(tuple(str(cell) for cell in row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heading))]
+    for line in lines:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())

@@ -1,0 +1,107 @@
+"""`kbroker start`: from arguments to a configuration, and from there to a running broker.
+
+`run_start` is on the way from exec to the first acknowledged produce: it imports the configuration
+and the broker, nothing else. Click is imported only when `command` is asked for, which the module's
+`__getattr__` does, so that the ordinary start never pays for it.
+
+Warnings of the configuration are the broker's to log; this file only builds and hands over.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from kbroker.cli.start_arguments import LOG_FORMATS, OPTIONS, PORT_MAX, StartArguments
+from kbroker.config import BrokerConfig
+from kbroker.config.listeners import format_address
+from kbroker.errors import UsageError
+
+if TYPE_CHECKING:
+    import click
+
+
+def run_start(arguments: StartArguments) -> int:
+    """Runs a broker until it is told to stop; returns the exit status."""
+    config = build_config(arguments)
+    from kbroker.server.broker import run
+
+    ready_file = arguments.ready_file
+    return run(
+        config,
+        data_dir=config.log_dirs[0],
+        ready_file=None if ready_file is None else os.path.abspath(ready_file),
+    )
+
+
+def build_config(arguments: StartArguments) -> BrokerConfig:
+    """The configuration that `arguments`, the environment and the file add up to."""
+    overrides = list(arguments.overrides)
+    # The short options are overrides with a name of their own, and as strong.
+    if arguments.data_dir is not None:
+        overrides.append(f"log.dirs={_one_directory(arguments.data_dir)}")
+    if arguments.log_format is not None:
+        overrides.append(f"logging.format={arguments.log_format}")
+    config = BrokerConfig.load(arguments.file, os.environ, overrides)
+    return config if arguments.port is None else with_port(config, arguments.port)
+
+
+def _one_directory(path: str) -> str:
+    absolute = os.path.abspath(os.path.expanduser(path))
+    if "," in absolute:
+        raise UsageError(
+            f"--data-dir {path!r} has a comma, which separates directories in log.dirs",
+            "choose another name",
+        )
+    return absolute
+
+
+def with_port(config: BrokerConfig, port: int) -> BrokerConfig:
+    """`config` with its listeners moved to `port`."""
+    listeners = config.listeners
+    if len(listeners.names) > 1:
+        raise UsageError(
+            f"--port {port} fits one listener name, and there are {', '.join(listeners.names)}",
+            "set listeners instead",
+        )
+    moved = ",".join(
+        f"{listener.name}://{format_address(listener.host, port)}"
+        for listener in listeners.listeners
+    )
+    return config.with_values({"listeners": moved}, origin="--port")
+
+
+def _make_command() -> click.Command:
+    import click
+
+    parameters: list[click.Parameter] = [
+        click.Argument(["file"], required=False, metavar="[FILE]"),
+    ]
+    kinds: dict[str, Any] = {
+        "port": click.IntRange(0, PORT_MAX),
+        "log_format": click.Choice(LOG_FORMATS),
+    }
+    for option in OPTIONS:
+        parameters.append(
+            click.Option(
+                [option.flag, option.field],
+                type=kinds.get(option.field, str),
+                multiple=option.field == "overrides",
+                metavar=option.metavar,
+                help=option.help,
+            )
+        )
+    return click.Command(
+        "start",
+        params=parameters,
+        callback=lambda **fields: run_start(StartArguments(**fields)),
+        help="Run a broker in the foreground until SIGTERM or Ctrl-C.\n\n"
+        "FILE is a server.properties file; without one the defaults hold: one node on"
+        " 127.0.0.1:9092 and [::1]:9092 with its data in ~/.local/share/kbroker.",
+    )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "command":
+        return _make_command()
+    raise AttributeError(name)
