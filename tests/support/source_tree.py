@@ -1,0 +1,193 @@
+"""The project's own source as data, for the tests that read it: files, logical lines, imports.
+
+Python is read with `ast`. Cython has no such reader in the standard library, so `.pyx` and `.pxd`
+are read by lines: comments and strings are blanked (their line breaks stay), then lines that a
+bracket or a backslash continues are joined. That is enough for imports, for the head of a function
+and for where its body ends, which is all that is asked.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+_STRINGS_AND_COMMENTS: Final = re.compile(
+    r'"""(?:\\.|.)*?"""'
+    r"|'''(?:\\.|.)*?'''"
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'(?:\\.|[^'\\\n])*'"
+    r"|\#[^\n]*",
+    re.DOTALL,
+)
+_FUNCTION_HEAD: Final = re.compile(r"^(?:async\s+def|def|cdef|cpdef)\b.*\(.*:$", re.DOTALL)
+_NOT_A_FUNCTION: Final = re.compile(r"^cdef\s+(?:extern|struct|union|enum|packed|public|class)\b")
+
+
+@dataclass(frozen=True)
+class LogicalLine:
+    first: int  # line numbers, from 1
+    last: int
+    indent: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    first: int
+    last: int
+
+    @property
+    def lines(self) -> int:
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True)
+class Import:
+    """One name asked for: `from module import name`, or `import module` with no name."""
+
+    line: int
+    module: str
+    name: str
+
+
+def source_files(*folders: str, suffixes: tuple[str, ...]) -> list[Path]:
+    """Files below the folders, sorted; nothing hidden and nothing built."""
+    return sorted(
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in suffixes
+        and not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+    )
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def module_name(path: Path) -> str:
+    """`kbroker/log/_segment.pxd` is kbroker.log._segment, `__init__` is its package."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def blanked(text: str) -> str:
+    """The text with each string as an empty one and without comments, on the same lines."""
+
+    def empty(match: re.Match[str]) -> str:
+        found = match[0]
+        return ("" if found[0] == "#" else '""') + "\n" * found.count("\n")
+
+    return _STRINGS_AND_COMMENTS.sub(empty, text)
+
+
+def logical_lines(text: str) -> Iterator[LogicalLine]:
+    """Cython's (or Python's) statements by line; text as it is in the file."""
+    pending: list[str] = []
+    first = depth = 0
+    for number, line in enumerate(blanked(text).split("\n"), start=1):
+        if not pending:
+            if not line.strip():
+                continue
+            first = number
+        continued = line.rstrip().endswith("\\")
+        pending.append(line.rstrip().rstrip("\\"))
+        depth += sum(line.count(c) for c in "([{") - sum(line.count(c) for c in ")]}")
+        if depth <= 0 and not continued:
+            indent = len(pending[0]) - len(pending[0].lstrip())
+            joined = " ".join(part.strip() for part in pending).strip()
+            yield LogicalLine(first, number, indent, joined)
+            pending, depth = [], 0
+
+
+def functions(path: Path) -> list[Function]:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return [
+            Function(node.name, node.lineno, node.end_lineno or node.lineno)
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+    return list(cython_functions(text))
+
+
+def cython_functions(text: str) -> Iterator[Function]:
+    lines = list(logical_lines(text))
+    for index, head in enumerate(lines):
+        if not _FUNCTION_HEAD.match(head.text) or _NOT_A_FUNCTION.match(head.text):
+            continue
+        last = head.last
+        for line in lines[index + 1 :]:
+            if line.indent <= head.indent:
+                break
+            last = line.last
+        name = head.text.partition("(")[0].split()[-1].lstrip("*")
+        yield Function(name, head.first, last)
+
+
+def imports(path: Path) -> list[Import]:
+    """Everything a file imports or cimports, anywhere in it, relative ones made absolute."""
+    text = path.read_text(encoding="utf-8")
+    module = module_name(path)
+    package = module if path.stem == "__init__" else module.rpartition(".")[0]
+    found = python_imports(text) if path.suffix == ".py" else cython_imports(text)
+    return [Import(i.line, absolute(i.module, package), i.name) for i in found]
+
+
+def absolute(module: str, package: str) -> str:
+    dots = len(module) - len(module.lstrip("."))
+    if not dots:
+        return module
+    parts = package.split(".")
+    base = parts[: len(parts) - dots + 1]
+    return ".".join([*base, *filter(None, [module[dots:]])])
+
+
+def python_imports(text: str) -> Iterator[Import]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(node.lineno, alias.name, "")
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                yield Import(node.lineno, module, alias.name)
+        elif isinstance(node, ast.Call) and _is_import_call(node.func):
+            argument = node.args[0] if node.args else None
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                yield Import(node.lineno, argument.value, "")
+
+
+def _is_import_call(function: ast.expr) -> bool:
+    return (isinstance(function, ast.Name) and function.id in ("import_module", "__import__")) or (
+        isinstance(function, ast.Attribute) and function.attr == "import_module"
+    )
+
+
+_FROM: Final = re.compile(r"from\s+(\.*[\w.]*)\s*c?import\s+(.*)$")
+_IMPORT: Final = re.compile(r"c?import\s+(.*)$")
+
+
+def cython_imports(text: str) -> Iterator[Import]:
+    for line in logical_lines(text):
+        for statement in line.text.split(";"):
+            if match := _FROM.match(statement.strip()):
+                for name in _names(match[2]):
+                    yield Import(line.first, match[1], name)
+            elif match := _IMPORT.match(statement.strip()):
+                for name in _names(match[1]):
+                    yield Import(line.first, name, "")
+
+
+def _names(listed: str) -> Iterator[str]:
+    """`(a, b as c, )` names a and b."""
+    for item in listed.strip("() ").split(","):
+        if item.strip():
+            yield item.split()[0]
