@@ -17,8 +17,7 @@ anything else unexpected becomes UNKNOWN_SERVER_ERROR in the shape of the answer
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.handlers import (
     cluster,
@@ -40,8 +39,7 @@ if TYPE_CHECKING:
 Handle = Callable[["Services", "Request"], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(NamedTuple):
     """One API: what is served, what is listed, and who does it.
 
     `handle` is None for a hot API without a cold half: such a request never comes here.
@@ -86,7 +84,7 @@ class Registry:
     def with_hot(self, key: ApiKey, handle: Handle, failure: Failure | None) -> Registry:
         """This registry with a cold half for a hot API."""
         return Registry(
-            replace(api, handle=handle, failure=failure) if api.key is key else api
+            api._replace(handle=handle, failure=failure) if api.key is key else api
             for api in self.apis
         )
 

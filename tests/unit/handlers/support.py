@@ -8,6 +8,7 @@ it works.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import uuid
 from collections.abc import Callable, Sequence
@@ -149,9 +150,7 @@ class FakeController:
             ]
         )
 
-    def delete_topics(
-        self, topics: Sequence[str | uuid.UUID], done: Callable[[Any], None]
-    ) -> None:
+    def delete_topics(self, topics: Sequence[str | uuid.UUID], done: Callable[[Any], None]) -> None:
         self._run(partial(self._delete, topics, done))
 
     def _delete(self, topics: Sequence[str | uuid.UUID], done: Callable[[Any], None]) -> None:
@@ -279,6 +278,11 @@ def request_of(key: ApiKey, version: int, **fields: Any) -> Any:
     return getattr(module, f"{key.label}Request")(**fields)
 
 
-def part_of(key: ApiKey, version: int, name: str, **fields: Any) -> Any:
+def part_of(key: ApiKey, version: int, structure: str, /, **fields: Any) -> Any:
     """A structure inside such a request."""
-    return getattr(cold.request_module(key, version), name)(**fields)
+    return getattr(cold.request_module(key, version), structure)(**fields)
+
+
+def changed(image: Any, **fields: Any) -> Any:
+    """A copy of a piece of an image with some fields changed."""
+    return dataclasses.replace(image, **fields)

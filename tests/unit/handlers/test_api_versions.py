@@ -25,9 +25,7 @@ def test_lists_exactly_the_registry(version: int) -> None:
     answer = FakeBroker().call(ask(version))
     assert answer.error_code.value == ErrorCode.NONE
     listed = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
-    assert listed == {
-        int(api.key): (api.advertised_min, api.max_version) for api in REGISTRY.apis
-    }
+    assert listed == {int(api.key): (api.advertised_min, api.max_version) for api in REGISTRY.apis}
     assert list(listed) == sorted(listed)
 
 
@@ -60,7 +58,7 @@ def test_an_unknown_version_is_answered_unread_in_the_v0_shape(version: int) -> 
     request = FakeBroker().send(ApiKey.API_VERSIONS, version, b"\xffno message\xff")
     assert request.closed is None
     # Byte for byte what Apache Kafka 4.3.0 sends.
-    assert request.answer == bytes.fromhex("0023" "00000001" "0012" "0000" "0004")
+    assert request.answer == bytes.fromhex("002300000001001200000004")
 
 
 @pytest.mark.parametrize("version", [3, 4])
