@@ -43,3 +43,4 @@ cdef ProducePlan* produce_plan(
     HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil
 cdef void produce_commit(
     HotWorker* worker, Snapshot* snapshot, ProducePlan* plans) noexcept nogil
+cdef void produce_validate(ProducePlan* plan) noexcept nogil

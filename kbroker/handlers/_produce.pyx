@@ -19,7 +19,7 @@ from libc.string cimport memcmp, strlen
 
 from kbroker._arena cimport arena_take
 from kbroker._atomics cimport kb_load_int
-from kbroker._sync cimport kb_now_ns, kb_wall_ms
+from kbroker._sync cimport kb_wall_ms
 from kbroker.handlers._answers cimport cold_push, worker_answer
 from kbroker.handlers._context cimport (
     REASON_DECOMPRESS,
@@ -234,8 +234,9 @@ cdef void _plan_batch(
             plan.reason = REASON_RECOMPRESS
 
 
-cdef void _validate(ProducePlan* plan, int64_t now_ms) noexcept nogil:
-    # CRC and every record, outside every lock. The first batch that needs Python ends it.
+cdef void produce_validate(ProducePlan* plan) noexcept nogil:
+    """CRC and every record, outside every lock. The first batch that needs Python ends it."""
+    cdef int64_t now_ms = kb_wall_ms()
     cdef ProduceFrame* frame = plan.frames
     cdef Batch* batch
     cdef int32_t topic
@@ -467,7 +468,6 @@ cdef void produce_commit(
 
 cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil:
     """Every Produce request of a run, in order; those for Python go to the worker's cold list."""
-    cdef int64_t now_ms = kb_wall_ms()
     cdef ProducePlan* plans = NULL
     cdef ProducePlan** place = &plans
     cdef ProducePlan* plan
@@ -482,7 +482,7 @@ cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noe
             worker_answer(worker, request)
         else:
             if plan.reason == REASON_NONE:
-                _validate(plan, now_ms)
+                produce_validate(plan)
             if plan.reason != REASON_NONE:
                 cold_push(worker, request, plan.reason)
             else:

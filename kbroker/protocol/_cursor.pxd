@@ -69,7 +69,7 @@ cdef inline uint32_t take_uvarint(Cursor* cursor) noexcept nogil:
         cursor.left -= 1
         value |= <uint64_t>(byte & 0x7f) << shift
         if byte < 0x80:
-            if value > 0xffffffff:
+            if value >> 32:
                 cursor.failed = 1
                 return 0
             return <uint32_t>value

@@ -1,0 +1,67 @@
+# cython: language_level=3
+"""A bump allocator for what one run needs; inline, no module behind it.
+
+One per handler, never shared. `arena_take` is a pointer bump; `arena_reset` after the run gives
+back every block but the first, so that one large run does not stay in memory. What is taken is
+zeroed and lives until the reset. NULL means that memory is short.
+"""
+
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+cdef enum:
+    ARENA_BLOCK_BYTES = 64 << 10
+
+
+cdef struct ArenaBlock:
+    ArenaBlock* older
+    size_t capacity
+    size_t used
+
+
+cdef struct Arena:
+    ArenaBlock* block
+
+
+cdef inline void* arena_take(Arena* arena, size_t count) noexcept nogil:
+    cdef ArenaBlock* block = arena.block
+    cdef size_t capacity
+    cdef void* taken
+    count = (count + 15) & ~<size_t>15
+    if block == NULL or block.capacity - block.used < count:
+        capacity = count if count > ARENA_BLOCK_BYTES else ARENA_BLOCK_BYTES
+        block = <ArenaBlock*>malloc(sizeof(ArenaBlock) + 16 + capacity)
+        if block == NULL:
+            return NULL
+        block.older = arena.block
+        block.capacity = capacity
+        block.used = 0
+        arena.block = block
+    taken = <uint8_t*>block + ((sizeof(ArenaBlock) + 15) & ~<size_t>15) + block.used
+    block.used += count
+    memset(taken, 0, count)
+    return taken
+
+
+cdef inline void arena_reset(Arena* arena) noexcept nogil:
+    cdef ArenaBlock* block = arena.block
+    cdef ArenaBlock* older
+    if block == NULL:
+        return
+    while block.older != NULL:
+        older = block.older
+        free(block)
+        block = older
+    if block.capacity > ARENA_BLOCK_BYTES:
+        free(block)
+        arena.block = NULL
+        return
+    block.used = 0
+    arena.block = block
+
+
+cdef inline void arena_free(Arena* arena) noexcept nogil:
+    arena_reset(arena)
+    free(arena.block)
+    arena.block = NULL

@@ -1,0 +1,56 @@
+# cython: language_level=3
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from kbroker.handlers._context cimport HotWorker
+from kbroker.log._partition cimport FileSlice, Partition
+from kbroker.net._types cimport Request
+from kbroker.replica._fetch_session cimport FetchSession, SessionPartition
+from kbroker.replica._snapshot cimport Snapshot
+
+
+# One partition that this fetch reads: from the request, or from its session.
+cdef struct FetchTarget:
+    Partition* partition
+    uint8_t* topic_id             # from version 13
+    uint8_t* name
+    int32_t name_length
+    int32_t index
+    int32_t leader_epoch
+    int64_t fetch_offset
+    int64_t max_bytes
+    SessionPartition* entry       # under the session's lock
+    int in_answer
+    # What was read.
+    int16_t error
+    int64_t high_watermark
+    int64_t last_stable
+    int64_t log_start
+    FileSlice slice
+
+
+cdef struct FetchPlan:
+    Request* request
+    int16_t version
+    int flexible
+    int32_t replica_id
+    int32_t max_wait_ms
+    int32_t min_bytes
+    int32_t max_bytes
+    int read_committed
+    int32_t session_id
+    int32_t session_epoch
+    int32_t count
+    FetchTarget* targets
+    int32_t forgotten_count
+    FetchTarget* forgotten
+    # Decided on the way.
+    int incremental
+    int16_t error                 # of the whole answer
+    FetchSession* session         # locked while it is here
+    int32_t answer_session_id
+    int64_t read_bytes
+    int any_error
+
+
+cdef void fetch_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil
+cdef void fetch_resume(HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil

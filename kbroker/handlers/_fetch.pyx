@@ -1,0 +1,446 @@
+# cython: language_level=3
+"""Fetch without the GIL: parse, find the session, read, answer or park.
+
+One read before waiting and one at completion: a fetch that found enough bytes, an error, or may not
+wait is answered at once; any other is parked on its partitions and comes back through
+`fetch_resume`, which reads the request again from the copy it kept and answers with what there is.
+
+Sessions (KIP-227) are C: a full fetch with epoch 0 makes one when it is answered, an incremental one
+changes and serves its partitions under the session's lock, which is never held while parked. Topic
+ids from version 13, diverging epochs and followers come with replication: a follower's fetch is
+answered with 9 until then.
+
+Ranges up to `inline_range_bytes` are read into the answer (one send); longer ones go by sendfile
+with their segment held. Protocol: FetchRequest and FetchResponse 4-18.
+Locks: session, then what partition_read takes.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp
+
+from kbroker._arena cimport arena_take
+from kbroker._sync cimport pthread_mutex_lock, pthread_mutex_unlock
+from kbroker.handlers._answers cimport worker_answer
+from kbroker.handlers._context cimport HotWorker
+from kbroker.handlers._fetch_answer cimport fetch_answer, fetch_drop_slices
+from kbroker.handlers._parked cimport PARK_READ_AGAIN, park_fetch
+from kbroker.log._partition cimport (
+    Partition,
+    partition_offsets,
+    partition_read,
+    slice_release,
+)
+from kbroker.net._types cimport ACTION_CLOSE, Request
+from kbroker.protocol._cursor cimport (
+    Cursor,
+    skip_tags,
+    take,
+    take_count,
+    take_i8,
+    take_i16,
+    take_i32,
+    take_i64,
+    take_string,
+    take_uvarint,
+)
+from kbroker.replica._fetch_session cimport (
+    SessionPartition,
+    session_close,
+    session_create,
+    session_find,
+    session_forget_locked,
+    session_next_epoch,
+    session_partition_locked,
+    session_release,
+)
+from kbroker.replica._snapshot cimport (
+    Snapshot,
+    TopicEntry,
+    snapshot_by_id,
+    snapshot_by_name,
+)
+
+cdef enum:
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    REPLICA_NOT_AVAILABLE = 9
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNKNOWN_TOPIC_ID = 100
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+
+    FLEXIBLE_FROM = 12
+    TOPIC_IDS_FROM = 13
+    REPLICA_STATE_FROM = 15
+    REPLICA_STATE_TAG = 1
+    FINAL_EPOCH = -1
+    INITIAL_EPOCH = 0
+
+
+# --- parse ---------------------------------------------------------------------------------------
+
+cdef void _parse_target(Cursor* cursor, FetchPlan* plan, FetchTarget* target) noexcept nogil:
+    target.index = take_i32(cursor)
+    target.leader_epoch = -1
+    if plan.version >= 9:
+        target.leader_epoch = take_i32(cursor)
+    target.fetch_offset = take_i64(cursor)
+    if plan.version >= 12:
+        take_i32(cursor)          # last_fetched_epoch: a follower's
+    if plan.version >= 5:
+        take_i64(cursor)          # log_start_offset: a follower's
+    target.max_bytes = take_i32(cursor)
+    skip_tags(cursor, plan.flexible)
+
+
+cdef int32_t _parse_topics(
+    HotWorker* worker, Cursor* cursor, FetchPlan* plan, FetchTarget** targets, int forgotten,
+) noexcept nogil:
+    # Topics of partitions, flattened; `forgotten` ones are bare indexes.
+    cdef int32_t topics = take_count(cursor, plan.flexible, 6)
+    cdef int32_t partitions
+    cdef int32_t total = 0
+    cdef int32_t i
+    cdef int32_t topic
+    cdef FetchTarget* target
+    cdef FetchTarget* fresh
+    cdef uint8_t* topic_id
+    cdef uint8_t* name
+    cdef int64_t name_length
+    targets[0] = NULL
+    for topic in range(topics):
+        topic_id = NULL
+        name = NULL
+        name_length = 0
+        if plan.version >= TOPIC_IDS_FROM:
+            topic_id = take(cursor, 16)
+        else:
+            name = take_string(cursor, plan.flexible, &name_length)
+            if name == NULL:
+                cursor.failed = 1
+        partitions = take_count(cursor, plan.flexible, 4 if forgotten else 16)
+        if cursor.failed:
+            return 0
+        fresh = <FetchTarget*>arena_take(
+            &worker.arena, sizeof(FetchTarget) * <size_t>(total + partitions + 1))
+        if fresh == NULL:
+            cursor.failed = 1
+            return 0
+        for i in range(total):
+            fresh[i] = targets[0][i]
+        targets[0] = fresh
+        for i in range(partitions):
+            target = &fresh[total]
+            target.topic_id = topic_id
+            target.name = name
+            target.name_length = <int32_t>name_length
+            if forgotten:
+                target.index = take_i32(cursor)
+            else:
+                _parse_target(cursor, plan, target)
+            total += 1
+        skip_tags(cursor, plan.flexible)
+        if cursor.failed:
+            return 0
+    return total
+
+
+cdef void _parse_tags(Cursor* cursor, FetchPlan* plan) noexcept nogil:
+    # The request's tagged fields: replica_state carries the replica id from version 15.
+    cdef uint32_t count = take_uvarint(cursor)
+    cdef uint32_t tag
+    cdef uint32_t size
+    cdef Cursor field
+    while count > 0 and not cursor.failed:
+        count -= 1
+        tag = take_uvarint(cursor)
+        size = take_uvarint(cursor)
+        field.at = take(cursor, size)
+        field.left = size
+        field.failed = 0
+        if tag == REPLICA_STATE_TAG and plan.version >= REPLICA_STATE_FROM and not cursor.failed:
+            plan.replica_id = take_i32(&field)
+            cursor.failed |= field.failed
+
+
+cdef int _parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # -1: the frame does not parse.
+    cdef Request* request = plan.request
+    cdef Cursor cursor
+    cdef int64_t length
+    plan.version = request.api_version
+    plan.flexible = plan.version >= FLEXIBLE_FROM
+    cursor.at = request.data
+    cursor.left = request.length_bytes
+    cursor.failed = 0
+    take(&cursor, 8)
+    take_string(&cursor, 0, &length)
+    skip_tags(&cursor, plan.flexible)
+    plan.replica_id = -1
+    if plan.version < REPLICA_STATE_FROM:
+        plan.replica_id = take_i32(&cursor)
+    plan.max_wait_ms = take_i32(&cursor)
+    plan.min_bytes = take_i32(&cursor)
+    plan.max_bytes = take_i32(&cursor)
+    plan.read_committed = take_i8(&cursor) == 1
+    plan.session_epoch = FINAL_EPOCH
+    if plan.version >= 7:
+        plan.session_id = take_i32(&cursor)
+        plan.session_epoch = take_i32(&cursor)
+    plan.count = _parse_topics(worker, &cursor, plan, &plan.targets, 0)
+    if plan.version >= 7:
+        plan.forgotten_count = _parse_topics(worker, &cursor, plan, &plan.forgotten, 1)
+    if plan.version >= 11:
+        take_string(&cursor, plan.flexible, &length)
+    if plan.flexible:
+        _parse_tags(&cursor, plan)
+    if plan.max_bytes > worker.context.fetch_bytes_max:
+        plan.max_bytes = worker.context.fetch_bytes_max
+    return -1 if cursor.failed else 0
+
+
+# --- session -------------------------------------------------------------------------------------
+
+cdef void _find_session(HotWorker* worker, FetchPlan* plan, int resumed) noexcept nogil:
+    # Sets plan.session (locked) for an incremental fetch, or plan.error.
+    if plan.session_epoch == FINAL_EPOCH or plan.session_epoch == INITIAL_EPOCH:
+        if plan.session_id != 0 and not resumed:
+            session_close(worker.context.sessions, plan.session_id)
+        return
+    plan.incremental = 1
+    plan.session = session_find(worker.context.sessions, plan.session_id)
+    if plan.session == NULL:
+        plan.error = FETCH_SESSION_ID_NOT_FOUND
+        return
+    pthread_mutex_lock(&plan.session.lock)
+    if plan.session.by_id != (plan.version >= TOPIC_IDS_FROM):
+        plan.error = FETCH_SESSION_TOPIC_ID_ERROR
+    elif resumed:
+        pass                      # its epoch moved on when it came
+    elif plan.session.epoch != plan.session_epoch:
+        plan.error = INVALID_FETCH_SESSION_EPOCH
+    else:
+        plan.session.epoch = session_next_epoch(plan.session.epoch)
+        _change_session_locked(plan)
+    plan.answer_session_id = 0 if plan.error else plan.session_id
+
+
+cdef void _change_session_locked(FetchPlan* plan) noexcept nogil:
+    cdef SessionPartition* entry
+    cdef FetchTarget* target
+    cdef int32_t i
+    for i in range(plan.count):
+        target = &plan.targets[i]
+        entry = session_partition_locked(
+            plan.session, target.topic_id, target.name, target.name_length, target.index, 1)
+        if entry != NULL:
+            entry.fetch_offset = target.fetch_offset
+            entry.max_bytes = <int32_t>target.max_bytes
+            entry.leader_epoch = target.leader_epoch
+    for i in range(plan.forgotten_count):
+        target = &plan.forgotten[i]
+        entry = session_partition_locked(
+            plan.session, target.topic_id, target.name, target.name_length, target.index, 0)
+        if entry != NULL:
+            session_forget_locked(plan.session, entry)
+
+
+cdef int _targets_of_session_locked(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # An incremental fetch reads everything its session follows; -1: no memory.
+    cdef SessionPartition* entry = plan.session.first
+    cdef FetchTarget* target
+    plan.targets = <FetchTarget*>arena_take(
+        &worker.arena, sizeof(FetchTarget) * (plan.session.count + 1))
+    if plan.targets == NULL:
+        return -1
+    plan.count = 0
+    while entry != NULL:
+        target = &plan.targets[plan.count]
+        target.entry = entry
+        target.topic_id = entry.topic_id if plan.session.by_id else NULL
+        target.name = entry.name
+        target.name_length = entry.name_length
+        target.index = entry.index
+        target.leader_epoch = entry.leader_epoch
+        target.fetch_offset = entry.fetch_offset
+        target.max_bytes = entry.max_bytes
+        plan.count += 1
+        entry = entry.next
+    return 0
+
+
+cdef void _new_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # A full fetch with epoch 0 that named partitions gets a session, if there is room for one.
+    cdef SessionPartition* entry
+    cdef FetchTarget* target
+    cdef int32_t i
+    plan.session = session_create(
+        worker.context.sessions, plan.version >= TOPIC_IDS_FROM, <uint32_t>plan.count)
+    if plan.session == NULL:
+        return
+    pthread_mutex_lock(&plan.session.lock)
+    plan.answer_session_id = plan.session.session_id
+    for i in range(plan.count):
+        target = &plan.targets[i]
+        entry = session_partition_locked(
+            plan.session, target.topic_id, target.name, target.name_length, target.index, 1)
+        if entry != NULL:
+            entry.fetch_offset = target.fetch_offset
+            entry.max_bytes = <int32_t>target.max_bytes
+            entry.leader_epoch = target.leader_epoch
+            target.entry = entry
+
+
+cdef void _leave_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    if plan.session != NULL:
+        pthread_mutex_unlock(&plan.session.lock)
+        session_release(worker.context.sessions, plan.session)
+        plan.session = NULL
+
+
+# --- read ----------------------------------------------------------------------------------------
+
+cdef void _look_up(Snapshot* snapshot, FetchPlan* plan) noexcept nogil:
+    cdef TopicEntry* entry = NULL
+    cdef FetchTarget* target
+    cdef FetchTarget* before
+    cdef int32_t i
+    for i in range(plan.count):
+        target = &plan.targets[i]
+        before = &plan.targets[i - 1]
+        if i == 0 or target.name != before.name or target.topic_id != before.topic_id:
+            if target.topic_id != NULL:
+                entry = snapshot_by_id(snapshot, target.topic_id)
+            else:
+                entry = snapshot_by_name(snapshot, target.name, target.name_length)
+        if entry == NULL:
+            target.error = UNKNOWN_TOPIC_ID if target.topic_id != NULL \
+                else UNKNOWN_TOPIC_OR_PARTITION
+        elif target.index < 0 or target.index >= entry.partition_count:
+            target.error = UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            target.partition = entry.partitions[target.index]
+            if target.partition == NULL:
+                target.error = NOT_LEADER_OR_FOLLOWER
+
+
+cdef int16_t _check_epoch(Partition* partition, FetchTarget* target) noexcept nogil:
+    if target.leader_epoch < 0 or target.leader_epoch == partition.leader_epoch:
+        return NONE
+    if target.leader_epoch < partition.leader_epoch:
+        return FENCED_LEADER_EPOCH
+    return UNKNOWN_LEADER_EPOCH
+
+
+cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexcept nogil:
+    cdef int64_t most = target.max_bytes
+    target.high_watermark = -1
+    target.last_stable = -1
+    target.log_start = -1
+    if plan.replica_id >= 0:
+        target.error = REPLICA_NOT_AVAILABLE
+    if target.error == NONE:
+        target.error = _check_epoch(target.partition, target)
+    if target.error == NONE:
+        partition_offsets(target.partition, &target.log_start, NULL,
+                          &target.high_watermark, &target.last_stable)
+        if most > left:
+            most = left
+        if most < 0:
+            most = 0
+        target.error = partition_read(
+            target.partition, target.fetch_offset, most, plan.read_bytes == 0,
+            plan.read_committed, &target.slice)
+    if target.error != NONE:
+        plan.any_error = 1
+        target.high_watermark = -1
+        target.last_stable = -1
+        target.log_start = -1
+        return
+    plan.read_bytes += target.slice.length
+
+
+cdef void _read_all(FetchPlan* plan) noexcept nogil:
+    # In order; the first data may exceed the bounds by one whole batch, then they hold.
+    cdef int32_t i
+    plan.read_bytes = 0
+    plan.any_error = 0
+    for i in range(plan.count):
+        _read_target(plan, &plan.targets[i], plan.max_bytes - plan.read_bytes)
+
+
+# --- the run -------------------------------------------------------------------------------------
+
+cdef int _is_due(FetchPlan* plan) noexcept nogil:
+    return (
+        plan.error != NONE
+        or plan.any_error
+        or plan.read_bytes >= plan.min_bytes
+        or plan.max_wait_ms <= 0
+        or plan.count == 0
+    )
+
+
+cdef void _close_frame(HotWorker* worker, Request* request) noexcept nogil:
+    request.action = ACTION_CLOSE
+    worker_answer(worker, request)
+
+
+cdef void _fetch(
+    HotWorker* worker, Snapshot* snapshot, Request* request, int resumed,
+) noexcept nogil:
+    cdef FetchPlan* plan = <FetchPlan*>arena_take(&worker.arena, sizeof(FetchPlan))
+    cdef int parked
+    if plan == NULL:
+        _close_frame(worker, request)
+        return
+    plan.request = request
+    if _parse(worker, plan) != 0:
+        _close_frame(worker, request)
+        return
+    if not resumed:
+        worker.fetch_requests += 1
+    _find_session(worker, plan, resumed)
+    if plan.error == NONE and plan.incremental and _targets_of_session_locked(worker, plan) != 0:
+        _leave_session(worker, plan)
+        _close_frame(worker, request)
+        return
+    if plan.error == NONE:
+        _look_up(snapshot, plan)
+        _read_all(plan)
+        if not resumed and not _is_due(plan):
+            fetch_drop_slices(plan)
+            parked = park_fetch(worker, plan)
+            _leave_session(worker, plan)
+            if parked == PARK_READ_AGAIN:
+                # From the start: the plan points into a frame that has been let go.
+                _fetch(worker, snapshot, request, 1)
+            return
+    if plan.session_epoch == INITIAL_EPOCH and plan.version >= 7 and plan.count > 0:
+        _new_session(worker, plan)
+    elif plan.incremental and plan.error == NONE and plan.count == 0:
+        # Nothing is followed any more: the session ends, as Kafka's does.
+        session_close(worker.context.sessions, plan.session_id)
+        plan.answer_session_id = 0
+    fetch_answer(worker, plan)
+    _leave_session(worker, plan)
+
+
+cdef void fetch_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil:
+    """Every Fetch request of a run: answered or parked."""
+    cdef Request* request = first
+    cdef Request* following
+    while request != NULL:
+        following = request.next
+        request.next = NULL
+        _fetch(worker, snapshot, request, 0)
+        request = following
+
+
+cdef void fetch_resume(HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil:
+    """A parked fetch that is due: answered with what there is now."""
+    _fetch(worker, snapshot, request, 1)

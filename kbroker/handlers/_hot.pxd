@@ -1,0 +1,19 @@
+# cython: language_level=3
+from kbroker._net cimport SocketServer
+from kbroker.handlers._context cimport HotContext, HotWorker
+from kbroker.replica._topic_table cimport TopicTable
+
+cdef enum:
+    WORKERS_MAX = 1024
+
+
+cdef class HotPath:
+    cdef HotContext context
+    cdef SocketServer server
+    cdef TopicTable table
+    cdef HotWorker* workers[1024]
+    cdef int worker_count
+    cdef HotWorker* own_worker
+    cdef object own_lock
+    cdef list _wrap_cold(self, HotWorker* worker)
+    cdef list _take_ticks(self, HotWorker* worker)

@@ -1,0 +1,354 @@
+# cython: language_level=3
+"""The hot path's face: `serve()`, in which a handler thread spends its life.
+
+    serve: take a run -> Produce, then Fetch, of the whole run -> answers to their Processors in one
+           push each -> fetches that an append has completed -> the next run
+
+A wholly hot run never takes the GIL. `serve` returns to Python only with requests that Python must
+answer, with deadlines that the time wheel must hold, with the idle tick, or at the end. Before it
+returns it has pushed its answers and given up the role of taker.
+
+Every thread that calls in here has a worker of its own: handlers by index; the timer, the controller
+and whoever else through the path's own worker under a lock. Level: handlers; it joins `_net`
+(requests), `replica` (snapshot, sessions) and `log` (partitions), which do not know each other.
+"""
+
+from libc.stdint cimport int16_t, int64_t, uint64_t
+
+import threading
+
+from kbroker._arena cimport arena_reset
+from kbroker._log cimport PartitionLog
+from kbroker._net cimport Request, SocketServer, request_wrap
+from kbroker.handlers._answers cimport worker_flush, worker_free, worker_new
+from kbroker.handlers._context cimport (
+    REASON_COLD,
+    REASON_DECOMPRESS,
+    REASON_RECOMPRESS,
+    TICK_MS,
+    HotContext,
+    HotWorker,
+)
+from kbroker.handlers._fetch cimport fetch_run
+from kbroker.handlers._parked cimport (
+    parked_close,
+    parked_expire,
+    parked_init,
+    parked_wake,
+    parked_wake_touched,
+)
+from kbroker.handlers._produce cimport (
+    ProduceFrame,
+    ProducePlan,
+    produce_commit,
+    produce_plan,
+    produce_run,
+    produce_validate,
+)
+from kbroker.log._partition cimport Batch
+from kbroker.net._request_channel cimport (
+    TAKE_CLOSED,
+    TAKE_COLD,
+    TAKE_IDLE,
+    TAKE_RUN,
+    request_channel_take,
+    request_channel_yield,
+)
+from kbroker.net._types cimport Request as RequestNode
+from kbroker.replica._fetch_session cimport sessions_free, sessions_new
+from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
+from kbroker.replica._topic_table cimport TopicTable
+
+cdef enum:
+    API_PRODUCE = 0
+    IDLE_TICK_NS = 300000000      # the receive wait of Kafka's handlers
+
+SERVED = 0                        # requests or deadlines for Python
+IDLE = 1
+CLOSED = 2
+
+_REASONS = {
+    REASON_COLD: "cold",
+    REASON_DECOMPRESS: "decompress",
+    REASON_RECOMPRESS: "recompress",
+}
+
+
+cdef void _split(RequestNode* run, RequestNode** produces, RequestNode** fetches) noexcept nogil:
+    # A run by API, in order. Within a connection there is nothing to keep apart: one request each.
+    cdef RequestNode* following
+    while run != NULL:
+        following = run.next
+        run.next = NULL
+        if run.api_key == API_PRODUCE:
+            produces[0] = run
+            produces = &run.next
+        else:
+            fetches[0] = run
+            fetches = &run.next
+        run = following
+
+
+cdef void _do_run(HotWorker* worker, RequestNode* run) noexcept nogil:
+    cdef RequestNode* produces = NULL
+    cdef RequestNode* fetches = NULL
+    cdef Snapshot* snapshot
+    _split(run, &produces, &fetches)
+    snapshot = snapshot_enter(worker.context.registry, worker.reader)
+    worker.touched_count = 0
+    if produces != NULL:
+        produce_run(worker, snapshot, produces)
+        if fetches != NULL or worker.touched_count > 0:
+            worker_flush(worker)  # producers need not wait for the fetches
+    if fetches != NULL:
+        fetch_run(worker, snapshot, fetches)
+    if worker.touched_count > 0:
+        parked_wake_touched(worker, snapshot)
+    worker_flush(worker)
+    snapshot_leave(worker.reader)
+    arena_reset(&worker.arena)
+
+
+cdef int _serve(HotWorker* worker) noexcept nogil:
+    # Until Python is needed: a TakeStatus, with what Python must do in the worker's lists.
+    cdef RequestNode* run = NULL
+    cdef int count = 0
+    cdef int status
+    while True:
+        status = request_channel_take(
+            worker.context.channel, &worker.handler, worker.has_role, IDLE_TICK_NS, &run, &count)
+        worker.has_role = 0
+        if status == TAKE_IDLE or status == TAKE_CLOSED:
+            return status
+        if status == TAKE_COLD:
+            worker.handler.cold_requests += 1
+            run.action = REASON_COLD
+            worker.cold_head = run
+            worker.cold_tail = run
+            return status
+        worker.has_role = 1
+        worker.handler.runs += 1
+        worker.handler.run_requests += count
+        _do_run(worker, run)
+        if worker.cold_head != NULL or worker.tick_count > 0:
+            worker.has_role = 0
+            request_channel_yield(worker.context.channel)
+            return TAKE_COLD
+
+
+cdef class HotPath:
+    """What the handlers of one broker share."""
+
+    def __cinit__(
+        self, SocketServer server not None, TopicTable table not None, *,
+        int session_slots_max, long long session_eviction_ms_min, int fetch_bytes_max,
+        int inline_range_bytes=32768,
+    ):
+        self.server = server
+        self.table = table
+        self.own_lock = threading.Lock()
+        parked_init(&self.context)
+        self.context.channel = &server.channel
+        self.context.registry = table.registry
+        self.context.fetch_bytes_max = fetch_bytes_max
+        self.context.inline_range_bytes = inline_range_bytes
+        self.context.sessions = sessions_new(session_slots_max, session_eviction_ms_min)
+        self.own_worker = worker_new(&self.context, -1)
+        if self.context.sessions == NULL or self.own_worker == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(self.worker_count):
+            worker_free(self.workers[i])
+        worker_free(self.own_worker)
+        sessions_free(self.context.sessions)
+
+    def add_worker(self):
+        """A worker for one more handler thread; its index."""
+        if self.worker_count == WORKERS_MAX:
+            raise ValueError(f"at most {WORKERS_MAX} request handlers")
+        self.workers[self.worker_count] = worker_new(&self.context, self.worker_count)
+        if self.workers[self.worker_count] == NULL:
+            raise MemoryError
+        self.worker_count += 1
+        return self.worker_count - 1
+
+    def serve(self, int index):
+        """Serves until Python is needed: (status, cold requests, new deadline ticks)."""
+        cdef HotWorker* worker = self.workers[index]
+        cdef int status
+        with nogil:
+            status = _serve(worker)
+        if status == TAKE_IDLE:
+            return IDLE, (), ()
+        if status == TAKE_CLOSED:
+            return CLOSED, (), ()
+        return SERVED, self._wrap_cold(worker), self._take_ticks(worker)
+
+    cdef list _wrap_cold(self, HotWorker* worker):
+        cdef RequestNode* node = worker.cold_head
+        cdef RequestNode* following
+        wrapped = []
+        worker.cold_head = NULL
+        worker.cold_tail = NULL
+        while node != NULL:
+            following = node.next
+            node.next = NULL
+            request = request_wrap(self.server, node, _REASONS.get(node.action))
+            if request is not None:
+                wrapped.append(request)
+            node = following
+        return wrapped
+
+    cdef list _take_ticks(self, HotWorker* worker):
+        ticks = [worker.ticks[i] for i in range(worker.tick_count)]
+        worker.tick_count = 0
+        return ticks
+
+    @staticmethod
+    def tick_deadline_ms(tick):
+        """The monotonic time, in ms, at which a deadline tick is to be expired."""
+        return tick * TICK_MS
+
+    def expire(self, uint64_t tick):
+        """Answers the parked fetches whose deadline tick has come."""
+        cdef HotWorker* worker = self.own_worker
+        cdef Snapshot* snapshot
+        with self.own_lock:
+            with nogil:
+                snapshot = snapshot_enter(worker.context.registry, worker.reader)
+                parked_expire(worker, snapshot, tick)
+                worker_flush(worker)
+                snapshot_leave(worker.reader)
+                arena_reset(&worker.arena)
+
+    def wake(self, PartitionLog log not None):
+        """Answers the fetches parked on a partition that moved or went away."""
+        cdef HotWorker* worker = self.own_worker
+        cdef Snapshot* snapshot
+        with self.own_lock:
+            with nogil:
+                snapshot = snapshot_enter(worker.context.registry, worker.reader)
+                parked_wake(worker, snapshot, log.partition)
+                worker_flush(worker)
+                snapshot_leave(worker.reader)
+                arena_reset(&worker.arena)
+
+    def close_parked(self):
+        """Answers everything that is parked; from now on nothing parks."""
+        cdef HotWorker* worker = self.own_worker
+        cdef Snapshot* snapshot
+        with self.own_lock:
+            with nogil:
+                snapshot = snapshot_enter(worker.context.registry, worker.reader)
+                parked_close(worker, snapshot)
+                worker_flush(worker)
+                snapshot_leave(worker.reader)
+                arena_reset(&worker.arena)
+
+    def produce_batches(self, Request request not None):
+        """The batches of a produce request that C could not check: (ordinal, bytes).
+
+        Only well-formed ones with a known partition; the ordinal is for `produce_checked`.
+        """
+        cdef HotWorker* worker = self.own_worker
+        cdef Snapshot* snapshot
+        cdef ProducePlan* plan
+        batches = []
+        with self.own_lock:
+            snapshot = snapshot_enter(worker.context.registry, worker.reader)
+            try:
+                plan = produce_plan(worker, snapshot, request.node)
+                if plan == NULL:
+                    raise MemoryError
+                for ordinal, address in enumerate(_batches(plan)):
+                    batch = <Batch*><size_t>address
+                    if batch.error == 0:
+                        batches.append(
+                            (ordinal, (<char*>batch.data)[:batch.length_bytes]))
+            finally:
+                snapshot_leave(worker.reader)
+                arena_reset(&worker.arena)
+        return batches
+
+    def produce_checked(self, Request request not None, dict verdicts):
+        """Appends and answers a produce request whose batches Python has checked.
+
+        `verdicts`: ordinal -> Kafka error code, 0 for a batch whose records are valid. A batch
+        without a verdict is validated by C as usual.
+        """
+        cdef HotWorker* worker = self.own_worker
+        cdef Snapshot* snapshot
+        cdef ProducePlan* plan
+        cdef Batch* batch
+        with self.own_lock:
+            snapshot = snapshot_enter(worker.context.registry, worker.reader)
+            try:
+                plan = produce_plan(worker, snapshot, request.node)
+                if plan == NULL:
+                    raise MemoryError
+                for ordinal, address in enumerate(_batches(plan)):
+                    batch = <Batch*><size_t>address
+                    if batch.error == 0 and ordinal in verdicts:
+                        batch.error = <int16_t>verdicts[ordinal]
+                        batch.prechecked = 1
+                request.node = NULL
+                with nogil:
+                    _finish_checked(worker, snapshot, plan)
+            finally:
+                snapshot_leave(worker.reader)
+                arena_reset(&worker.arena)
+
+    def statistics(self):
+        """Figures of the hot path as a dict; counters since the start."""
+        cdef HotWorker* worker
+        totals = dict.fromkeys((
+            "produce_requests", "produce_batches", "produce_records", "produce_bytes",
+            "produce_errors", "fetch_requests", "fetch_bytes", "fetch_errors", "parked_fetches"), 0)
+        handlers = []
+        for i in range(self.worker_count):
+            worker = self.workers[i]
+            totals["produce_requests"] += worker.produce_requests
+            totals["produce_batches"] += worker.produce_batches
+            totals["produce_records"] += worker.produce_records
+            totals["produce_bytes"] += worker.produce_bytes
+            totals["produce_errors"] += worker.produce_errors
+            totals["fetch_requests"] += worker.fetch_requests
+            totals["fetch_bytes"] += worker.fetch_bytes
+            totals["fetch_errors"] += worker.fetch_errors
+            totals["parked_fetches"] += worker.parked_fetches
+            handlers.append({
+                "name": f"kafka-request-handler-{i}",
+                "idle_ns": worker.handler.idle_ns,
+                "runs": worker.handler.runs,
+                "run_requests": worker.handler.run_requests,
+                "cold_requests": worker.handler.cold_requests,
+            })
+        totals["parked_now"] = self.context.parked.count
+        totals["parked_expired"] = self.context.parked.expired_total
+        totals["fetch_sessions"] = self.context.sessions.count
+        totals["handlers"] = handlers
+        return totals
+
+
+cdef list _batches(ProducePlan* plan):
+    # The addresses of a plan's batches, in the order of the frames.
+    cdef ProduceFrame* frame = plan.frames
+    cdef int topic
+    cdef int number
+    addresses = []
+    while frame != NULL and not frame.malformed:
+        for topic in range(frame.topic_count):
+            for number in range(frame.topics[topic].partition_count):
+                addresses.append(<size_t>&frame.topics[topic].partitions[number].batch)
+        frame = frame.next
+    return addresses
+
+
+cdef void _finish_checked(HotWorker* worker, Snapshot* snapshot, ProducePlan* plan) noexcept nogil:
+    worker.touched_count = 0
+    produce_validate(plan)
+    produce_commit(worker, snapshot, plan)
+    parked_wake_touched(worker, snapshot)
+    worker_flush(worker)

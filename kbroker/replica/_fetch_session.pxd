@@ -1,0 +1,74 @@
+# cython: language_level=3
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from kbroker._sync cimport pthread_mutex_t
+
+
+cdef struct SessionPartition:
+    SessionPartition* previous    # in the order in which they are served
+    SessionPartition* next
+    SessionPartition* next_hashed
+    int32_t index
+    int32_t leader_epoch          # -1: not checked
+    int64_t fetch_offset
+    int32_t max_bytes
+    # What the client was last told.
+    int64_t sent_high_watermark
+    int64_t sent_log_start
+    int sent_error
+    # By id, or by name for versions below 13.
+    uint8_t topic_id[16]
+    int32_t name_length
+    uint8_t* name                 # in the same allocation
+
+
+cdef struct FetchSession:
+    pthread_mutex_t lock
+    int refs                      # under the cache's lock
+    int32_t session_id
+    int32_t epoch                 # the one that the next request must carry
+    int by_id
+    int closed
+    uint32_t count
+    uint32_t buckets
+    SessionPartition** hashed
+    SessionPartition* first
+    SessionPartition* last
+    # The cache's.
+    FetchSession* next_hashed
+    FetchSession* older
+    FetchSession* newer
+    int64_t created_ns
+    int64_t last_used_ns
+
+
+cdef enum:
+    SESSION_BUCKETS = 1024
+
+
+cdef struct SessionCache:
+    pthread_mutex_t lock          # "table" in the lock order, below the snapshot's
+    int32_t slots_max             # max.incremental.fetch.session.cache.slots
+    int64_t eviction_ns_min       # min.incremental.fetch.session.eviction.ms
+    int32_t count
+    int64_t partitions
+    int64_t evictions
+    uint64_t seed
+    FetchSession* buckets[SESSION_BUCKETS]
+    FetchSession* oldest
+    FetchSession* newest
+
+
+cdef SessionCache* sessions_new(int32_t slots_max, int64_t eviction_ms_min) noexcept nogil
+cdef void sessions_free(SessionCache* cache) noexcept nogil
+cdef FetchSession* session_create(SessionCache* cache, int by_id, uint32_t partitions) noexcept nogil
+cdef FetchSession* session_find(SessionCache* cache, int32_t session_id) noexcept nogil
+cdef void session_close(SessionCache* cache, int32_t session_id) noexcept nogil
+cdef void session_release(SessionCache* cache, FetchSession* session) noexcept nogil
+
+cdef SessionPartition* session_partition_locked(
+    FetchSession* session, const uint8_t* topic_id, const uint8_t* name, int32_t name_length,
+    int32_t index, int create) noexcept nogil
+cdef void session_forget_locked(FetchSession* session, SessionPartition* entry) noexcept nogil
+cdef void session_to_tail_locked(FetchSession* session, SessionPartition* entry) noexcept nogil
+cdef int32_t session_next_epoch(int32_t epoch) noexcept nogil

@@ -1,0 +1,50 @@
+# cython: language_level=3
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+
+from kbroker._sync cimport pthread_mutex_t
+from kbroker.log._partition cimport Partition
+
+
+cdef struct TopicEntry:
+    uint32_t name_hash
+    uint8_t topic_id[16]
+    int32_t partition_count
+    Partition** partitions        # NULL where this broker has no replica
+    int internal
+    int32_t name_length
+    uint8_t* name                 # in the same allocation
+
+
+cdef struct Snapshot:
+    uint32_t mask
+    uint32_t count
+    TopicEntry** by_name          # open addressing, NULL ends a probe
+    TopicEntry** by_id
+
+
+cdef struct SnapshotReader:
+    SnapshotReader* next
+    uint64_t epoch                # atomic: 0 outside a hot call
+
+
+cdef struct SnapshotRegistry:
+    pthread_mutex_t lock          # of the publisher; "table" in the lock order
+    Snapshot* current             # atomic
+    uint64_t epoch                # atomic
+    SnapshotReader* readers
+
+
+cdef SnapshotRegistry* registry_new() noexcept nogil
+cdef void registry_free(SnapshotRegistry* registry) noexcept nogil
+cdef SnapshotReader* reader_new(SnapshotRegistry* registry) noexcept nogil
+cdef Snapshot* snapshot_enter(SnapshotRegistry* registry, SnapshotReader* reader) noexcept nogil
+cdef void snapshot_leave(SnapshotReader* reader) noexcept nogil
+cdef TopicEntry* snapshot_by_name(
+    Snapshot* snapshot, const uint8_t* name, int32_t length) noexcept nogil
+cdef TopicEntry* snapshot_by_id(Snapshot* snapshot, const uint8_t* topic_id) noexcept nogil
+cdef TopicEntry* topic_entry_new(
+    const uint8_t* name, int32_t length, const uint8_t* topic_id, int32_t partition_count,
+    int internal) noexcept nogil
+cdef int registry_publish(
+    SnapshotRegistry* registry, TopicEntry** added, int added_count,
+    const uint8_t** removed_ids, int removed_count) noexcept nogil

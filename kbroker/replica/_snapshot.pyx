@@ -1,0 +1,263 @@
+# cython: language_level=3
+"""The C snapshot of the metadata: topic name or id to partitions, read without a lock.
+
+The replica manager publishes a new snapshot for every change of topics; handlers read the current
+one. Reading costs two atomic stores: a reader writes the epoch it entered in and zero when it
+leaves. The publisher swaps the pointer, moves the epoch on and waits until no reader is inside an
+older epoch; only then it frees the old tables and the entries that nobody lists any more. Entries
+are shared between snapshots, so publishing copies pointers, not topics.
+
+Bounds: hot calls last well below a millisecond, so a publisher waits about as long; it must not
+hold the GIL meanwhile. A removed partition lives on through its references (parked fetches, slices)
+and answers as offline. Lock: `registry.lock`, the first of the order (table); readers take none.
+"""
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+from posix.unistd cimport usleep
+
+from kbroker._atomics cimport (
+    kb_add_u64,
+    kb_load_ptr,
+    kb_load_u64,
+    kb_store_ptr,
+    kb_store_u64,
+)
+from kbroker._sync cimport (
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
+from kbroker.log._partition cimport Partition, partition_release
+
+cdef enum:
+    CAPACITY_MIN = 64
+    GRACE_POLL_US = 50
+
+
+cdef uint32_t _hash(const uint8_t* data, int32_t length) noexcept nogil:
+    # FNV-1a.
+    cdef uint32_t mixed = 2166136261u
+    cdef int32_t i
+    for i in range(length):
+        mixed = (mixed ^ data[i]) * 16777619u
+    return mixed
+
+
+# --- building ------------------------------------------------------------------------------------
+
+cdef TopicEntry* topic_entry_new(
+    const uint8_t* name, int32_t length, const uint8_t* topic_id, int32_t partition_count,
+    int internal,
+) noexcept nogil:
+    """An entry with empty places for partitions, each of which takes a reference over."""
+    cdef size_t places = sizeof(Partition*) * <size_t>partition_count
+    cdef TopicEntry* entry = <TopicEntry*>calloc(1, sizeof(TopicEntry) + places + <size_t>length)
+    if entry == NULL:
+        return NULL
+    entry.partitions = <Partition**>(<char*>entry + sizeof(TopicEntry))
+    entry.name = <uint8_t*>entry.partitions + places
+    memcpy(entry.name, name, <size_t>length)
+    memcpy(entry.topic_id, topic_id, 16)
+    entry.name_length = length
+    entry.name_hash = _hash(name, length)
+    entry.partition_count = partition_count
+    entry.internal = internal
+    return entry
+
+
+cdef void _entry_free(TopicEntry* entry) noexcept nogil:
+    cdef int32_t i
+    for i in range(entry.partition_count):
+        if entry.partitions[i] != NULL:
+            partition_release(entry.partitions[i])
+    free(entry)
+
+
+cdef Snapshot* _snapshot_new(uint32_t count) noexcept nogil:
+    cdef uint32_t capacity = CAPACITY_MIN
+    cdef Snapshot* snapshot = <Snapshot*>calloc(1, sizeof(Snapshot))
+    while capacity < 2 * count:
+        capacity *= 2
+    if snapshot == NULL:
+        return NULL
+    snapshot.mask = capacity - 1
+    snapshot.by_name = <TopicEntry**>calloc(capacity, sizeof(TopicEntry*))
+    snapshot.by_id = <TopicEntry**>calloc(capacity, sizeof(TopicEntry*))
+    if snapshot.by_name == NULL or snapshot.by_id == NULL:
+        _snapshot_free(snapshot)
+        return NULL
+    return snapshot
+
+
+cdef void _snapshot_free(Snapshot* snapshot) noexcept nogil:
+    free(snapshot.by_name)
+    free(snapshot.by_id)
+    free(snapshot)
+
+
+cdef void _insert(Snapshot* snapshot, TopicEntry* entry) noexcept nogil:
+    cdef uint32_t place = entry.name_hash & snapshot.mask
+    while snapshot.by_name[place] != NULL:
+        place = (place + 1) & snapshot.mask
+    snapshot.by_name[place] = entry
+    place = _hash(entry.topic_id, 16) & snapshot.mask
+    while snapshot.by_id[place] != NULL:
+        place = (place + 1) & snapshot.mask
+    snapshot.by_id[place] = entry
+    snapshot.count += 1
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+cdef SnapshotReader* reader_new(SnapshotRegistry* registry) noexcept nogil:
+    """One per thread that makes hot calls; it lives as long as the registry."""
+    cdef SnapshotReader* reader = <SnapshotReader*>calloc(1, sizeof(SnapshotReader))
+    if reader == NULL:
+        return NULL
+    pthread_mutex_lock(&registry.lock)
+    reader.next = registry.readers
+    registry.readers = reader
+    pthread_mutex_unlock(&registry.lock)
+    return reader
+
+
+cdef Snapshot* snapshot_enter(SnapshotRegistry* registry, SnapshotReader* reader) noexcept nogil:
+    """What it answers with stays valid until snapshot_leave; not to be nested."""
+    kb_store_u64(&reader.epoch, kb_load_u64(&registry.epoch))
+    return <Snapshot*>kb_load_ptr(<void**>&registry.current)
+
+
+cdef void snapshot_leave(SnapshotReader* reader) noexcept nogil:
+    kb_store_u64(&reader.epoch, 0)
+
+
+cdef TopicEntry* snapshot_by_name(
+    Snapshot* snapshot, const uint8_t* name, int32_t length,
+) noexcept nogil:
+    cdef uint32_t name_hash = _hash(name, length)
+    cdef uint32_t place = name_hash & snapshot.mask
+    cdef TopicEntry* entry = snapshot.by_name[place]
+    while entry != NULL:
+        if (
+            entry.name_hash == name_hash
+            and entry.name_length == length
+            and memcmp(entry.name, name, <size_t>length) == 0
+        ):
+            return entry
+        place = (place + 1) & snapshot.mask
+        entry = snapshot.by_name[place]
+    return NULL
+
+
+cdef TopicEntry* snapshot_by_id(Snapshot* snapshot, const uint8_t* topic_id) noexcept nogil:
+    cdef uint32_t place = _hash(topic_id, 16) & snapshot.mask
+    cdef TopicEntry* entry = snapshot.by_id[place]
+    while entry != NULL:
+        if memcmp(entry.topic_id, topic_id, 16) == 0:
+            return entry
+        place = (place + 1) & snapshot.mask
+        entry = snapshot.by_id[place]
+    return NULL
+
+
+# --- publishing ----------------------------------------------------------------------------------
+
+cdef SnapshotRegistry* registry_new() noexcept nogil:
+    cdef SnapshotRegistry* registry = <SnapshotRegistry*>calloc(1, sizeof(SnapshotRegistry))
+    if registry == NULL:
+        return NULL
+    pthread_mutex_init(&registry.lock, NULL)
+    registry.epoch = 1
+    registry.current = _snapshot_new(0)
+    if registry.current == NULL:
+        free(registry)
+        return NULL
+    return registry
+
+
+cdef void registry_free(SnapshotRegistry* registry) noexcept nogil:
+    """When no thread makes hot calls any more."""
+    cdef SnapshotReader* reader
+    cdef uint32_t place
+    if registry == NULL:
+        return
+    for place in range(registry.current.mask + 1):
+        if registry.current.by_name[place] != NULL:
+            _entry_free(registry.current.by_name[place])
+    _snapshot_free(registry.current)
+    while registry.readers != NULL:
+        reader = registry.readers
+        registry.readers = reader.next
+        free(reader)
+    pthread_mutex_destroy(&registry.lock)
+    free(registry)
+
+
+cdef int _is_removed(
+    TopicEntry* entry, TopicEntry** added, int added_count,
+    const uint8_t** removed_ids, int removed_count,
+) noexcept nogil:
+    # Removed by id, or replaced by an entry of the same id.
+    cdef int i
+    for i in range(removed_count):
+        if memcmp(entry.topic_id, removed_ids[i], 16) == 0:
+            return 1
+    for i in range(added_count):
+        if memcmp(entry.topic_id, added[i].topic_id, 16) == 0:
+            return 1
+    return 0
+
+
+cdef void _wait_for_readers_locked(SnapshotRegistry* registry, uint64_t epoch) noexcept nogil:
+    cdef SnapshotReader* reader = registry.readers
+    cdef uint64_t inside
+    while reader != NULL:
+        inside = kb_load_u64(&reader.epoch)
+        while inside != 0 and inside < epoch:
+            usleep(GRACE_POLL_US)
+            inside = kb_load_u64(&reader.epoch)
+        reader = reader.next
+
+
+cdef int registry_publish(
+    SnapshotRegistry* registry, TopicEntry** added, int added_count,
+    const uint8_t** removed_ids, int removed_count,
+) noexcept nogil:
+    """Adds (or replaces, by id) and removes topics; -1: no memory, nothing changed.
+
+    Without the GIL. On return no reader can see a removed entry, and its partitions' references
+    have been given back.
+    """
+    cdef Snapshot* old
+    cdef Snapshot* fresh
+    cdef TopicEntry* entry
+    cdef uint32_t place
+    cdef uint64_t epoch
+    cdef int i
+    pthread_mutex_lock(&registry.lock)
+    old = registry.current
+    fresh = _snapshot_new(old.count + <uint32_t>added_count)
+    if fresh == NULL:
+        pthread_mutex_unlock(&registry.lock)
+        return -1
+    for place in range(old.mask + 1):
+        entry = old.by_name[place]
+        if entry != NULL and not _is_removed(
+            entry, added, added_count, removed_ids, removed_count
+        ):
+            _insert(fresh, entry)
+    for i in range(added_count):
+        _insert(fresh, added[i])
+    kb_store_ptr(<void**>&registry.current, fresh)
+    epoch = kb_add_u64(&registry.epoch, 1)
+    _wait_for_readers_locked(registry, epoch)
+    for place in range(old.mask + 1):
+        entry = old.by_name[place]
+        if entry != NULL and _is_removed(entry, added, added_count, removed_ids, removed_count):
+            _entry_free(entry)
+    _snapshot_free(old)
+    pthread_mutex_unlock(&registry.lock)
+    return 0
