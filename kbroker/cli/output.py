@@ -7,7 +7,7 @@ names in snake_case, nothing else beside it. Errors go to standard error in both
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -33,12 +33,3 @@ def write_json(document: object) -> None:
 
     json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
     sys.stdout.write("\n")
-
-
-def write_table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns under their headings, two blanks apart; no trailing blanks."""
-    lines = [tuple(heading), *(tuple(str(cell) for cell in row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heading))]
-    for line in lines:
-        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        click.echo("  ".join(padded).rstrip())

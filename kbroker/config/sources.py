@@ -20,9 +20,11 @@ from kbroker.errors import ConfigError, UsageError
 PREFIXES: Final = ("KAFKA_", "KBROKER_")  # the later one wins
 FILE_BYTES_MAX: Final = 1_048_576  # a configuration is a few KB; anything larger is another file
 
-# Set beside the configuration by images and tools; never keys.
+# Set beside the configuration by images, tools and our own build and tests; never keys.
 _NOT_KEYS: Final = frozenset(
     {
+        "BIG_BYTES",
+        "CACHE",
         "CLUSTER_ID",
         "DEBUG",
         "GC_LOG_OPTS",
@@ -38,11 +40,13 @@ _NOT_KEYS: Final = frozenset(
         "LOG4J_ROOT_LOGLEVEL",
         "MODE",
         "OPTS",
+        "REQUIRE",
         "SANITIZE",
         "TOOLS_LOG4J_LOGLEVEL",
         "VERSION",
     }
 )
+_TEST_PREFIX: Final = "TEST_"
 # Orchestrators announce a service called "kafka" with variables that look like keys.
 _SERVICE_LINK: Final = re.compile(r"(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP)(_.*)?)?)")
 
@@ -82,9 +86,17 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Setting]:
             if not variable.startswith(prefix):
                 continue
             rest = variable[len(prefix) :]
-            if rest and rest not in _NOT_KEYS and not _SERVICE_LINK.fullmatch(rest):
+            if rest and not _is_no_key(rest):
                 settings[environment_key(rest)] = Setting(text, f"environment, {variable}")
     return settings
+
+
+def _is_no_key(rest: str) -> bool:
+    return (
+        rest in _NOT_KEYS
+        or rest.startswith(_TEST_PREFIX)
+        or _SERVICE_LINK.fullmatch(rest) is not None
+    )
 
 
 def environment_key(rest: str) -> str:

@@ -94,6 +94,7 @@ def test_variables_that_are_no_settings() -> None:
         "KAFKA_SERVICE_HOST": "10.0.0.1",
         "KAFKA_UI_SERVICE_PORT_HTTP": "80",
         "KBROKER_DEBUG": "1",
+        "KBROKER_TEST_BOOTSTRAP": "127.0.0.1:9092",
         "KAFKA_": "x",
         "HOME": "/root",
     }
