@@ -1,0 +1,254 @@
+"""One connection of `NetworkClient`: frames out, frames in, and the requests between them.
+
+A request's header is made here; the caller brings an encoded body. A response is handed over as a
+`Reader` behind its header. Responses must come in request order: a correlation id that is not the
+oldest one's, a frame of a size out of bounds, or a request past its deadline ends the connection
+and everything in flight on it, since nothing behind can be trusted or told apart from silence.
+
+Owner: the asyncio loop of its client; nothing here blocks, nothing is sent twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, cast
+
+from kbroker import limits
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.peer import messages
+from kbroker.protocol.versions import request_header_version, response_header_version
+from kbroker.protocol.wire import ProtocolError, Reader, encode_string
+from kbroker.types import ApiKey
+
+_REQUEST_HEADER: Final = struct.Struct(">ihhi")
+_CORRELATION_ID_MAX: Final = 2**31 - 1
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkClientOptions:
+    client_id: str = "kbroker"
+    in_flight_max: int = limits.CLIENT_IN_FLIGHT_MAX
+    request_timeout_ms: int = 30_000
+    connection_setup_timeout_ms: int = 10_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    # One fetch response: fetch.max.bytes is 50 MiB by default, and a first batch may exceed it.
+    response_bytes_max: int = 128 * 1024 * 1024
+    # Callers that wait for a place on one node; more are refused at once.
+    waiting_max: int = 1_000
+
+
+@dataclass(slots=True)
+class Counters:
+    requests_sent: int = 0
+    responses_received: int = 0
+    connects_failed: int = 0
+    disconnects: int = 0
+    requests_timed_out: int = 0
+
+
+class _InFlight(NamedTuple):
+    correlation_id: int
+    api_key: ApiKey
+    version: int
+    deadline_s: float
+    response: asyncio.Future[Reader]
+
+
+def network_error(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.NETWORK_EXCEPTION, message)
+
+
+class Connection(asyncio.Protocol):
+    """One socket: frames out, frames in, the queue between them."""
+
+    def __init__(
+        self,
+        address: Address,
+        options: NetworkClientOptions,
+        counters: Counters,
+        on_change: Callable[[], None],
+        on_lost: Callable[[Connection, KafkaError], None],
+    ) -> None:
+        self.address = address
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.negotiated = False
+        self.closed = False
+        self._options = options
+        self._counters = counters
+        self._on_change = on_change
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._in_flight: deque[_InFlight] = deque()
+        self._buffer = bytearray()
+        self._next_correlation_id = 0
+        self._write_paused = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def has_room(self) -> bool:
+        return (
+            not self.closed
+            and not self._write_paused
+            and len(self._in_flight) < self._options.in_flight_max
+        )
+
+    def send(
+        self, api_key: ApiKey, version: int, body: bytes, timeout_ms: int, expects_response: bool
+    ) -> asyncio.Future[Reader]:
+        transport = self._transport
+        if transport is None or self.closed:
+            raise network_error(f"{self.address} is not connected")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & _CORRELATION_ID_MAX
+        tail = encode_string(self._options.client_id, flexible=False)
+        if request_header_version(api_key, version) >= 2:
+            tail += b"\x00"
+        size = _REQUEST_HEADER.size - 4 + len(tail) + len(body)
+        head = _REQUEST_HEADER.pack(size, api_key, version, correlation_id)
+        response: asyncio.Future[Reader] = self._loop.create_future()
+        self._counters.requests_sent += 1
+        if expects_response:
+            deadline_s = self._loop.time() + timeout_ms / 1000
+            self._in_flight.append(
+                _InFlight(correlation_id, api_key, version, deadline_s, response)
+            )
+            self._arm_timer()
+        else:
+            response.set_result(Reader(b"", flexible=False))
+        transport.write(head + tail + body)
+        return response
+
+    def close(self, error: KafkaError) -> None:
+        """Fails everything in flight, once; later calls do nothing."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        while self._in_flight:
+            response = self._in_flight.popleft().response
+            if not response.done():
+                response.set_exception(error)
+                response.exception()  # a caller that went away leaves no complaint behind
+        self._on_lost(self, error)
+
+    # --- asyncio's callbacks ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close(network_error(f"{self.address} closed the connection{_because(exc)}"))
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._on_change()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        position = 0
+        while not self.closed and len(self._buffer) - position >= limits.FRAME_SIZE_BYTES:
+            begin = position + limits.FRAME_SIZE_BYTES
+            size = int.from_bytes(self._buffer[position:begin], "big", signed=True)
+            if size < 4 or size > self._options.response_bytes_max:
+                self.close(network_error(f"{self.address} sent a frame of {size} bytes"))
+                return
+            if size > len(self._buffer) - begin:
+                break
+            position = begin + size
+            self._on_frame(bytes(memoryview(self._buffer)[begin:position]))
+        del self._buffer[:position]
+
+    def _on_frame(self, frame: bytes) -> None:
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
+            expected = self._in_flight[0].correlation_id if self._in_flight else "none"
+            self.close(
+                network_error(
+                    f"{self.address} answered correlation id {correlation_id}, expected {expected}"
+                )
+            )
+            return
+        request = self._in_flight.popleft()
+        self._counters.responses_received += 1
+        flexible = request_header_version(request.api_key, request.version) >= 2
+        reader = Reader(frame, flexible=flexible)
+        reader.int32()
+        try:
+            if response_header_version(request.api_key, request.version) >= 1:
+                reader.tags()
+        except ProtocolError as error:
+            self._in_flight.appendleft(request)
+            self.close(network_error(f"{self.address} sent a malformed response: {error}"))
+            return
+        if not request.response.done():
+            request.response.set_result(reader)
+        self._arm_timer()
+        self._on_change()
+
+    def _arm_timer(self) -> None:
+        """One timer for the earliest deadline among the few requests in flight."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._in_flight and not self.closed:
+            deadline_s = min(request.deadline_s for request in self._in_flight)
+            self._timer = self._loop.call_at(deadline_s, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        now_s = self._loop.time()
+        late = [request for request in self._in_flight if request.deadline_s <= now_s]
+        if not late:
+            self._arm_timer()
+            return
+        for request in late:
+            self._counters.requests_timed_out += 1
+            if not request.response.done():
+                text = f"{self.address} did not answer {request.api_key.label} in time"
+                request.response.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
+                request.response.exception()
+        label = late[0].api_key.label
+        self.close(network_error(f"{self.address}: closed, {label} was not answered in time"))
+
+
+async def negotiate(
+    connection: Connection, options: NetworkClientOptions
+) -> dict[int, tuple[int, int]]:
+    """ApiVersions in the newest form we know, then in the oldest if the peer does not know it."""
+    timeout_ms = options.connection_setup_timeout_ms
+    for version in (3, 0):
+        body = messages.encode_api_versions(version)
+        reader = await connection.send(ApiKey.API_VERSIONS, version, body, timeout_ms, True)
+        try:
+            return messages.decode_api_versions(reader, version)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+    raise network_error(f"{connection.address} answers no version of ApiVersions")
+
+
+def _because(error: Exception | None) -> str:
+    return f": {error}" if error is not None else ""
