@@ -57,7 +57,7 @@ class Stream:
     acks: int = 1
     in_flight: int = 1
     rate: float = 0.0  # requests per second over all connections; 0 is a closed loop
-    coalesce: bool = True  # small requests of one turn leave in one send
+    coalesce: bool = False  # requests that may go at the same moment leave in one send
     send_limit: int = 0
     max_wait_ms: int = 500
     min_bytes: int = 1

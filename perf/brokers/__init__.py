@@ -1,0 +1,14 @@
+"""The processes that are measured: Apache Kafka, kbroker, and the limit server, one shape for all."""
+
+from perf.brokers.base import Broker, BrokerError
+from perf.brokers.kafka import KafkaBroker
+from perf.brokers.kbroker import KbrokerBroker
+from perf.brokers.limit import LimitBroker
+
+KINDS: dict[str, type[Broker]] = {
+    "limit": LimitBroker,
+    "kafka": KafkaBroker,
+    "kbroker": KbrokerBroker,
+}
+
+__all__ = ["KINDS", "Broker", "BrokerError", "KafkaBroker", "KbrokerBroker", "LimitBroker"]

@@ -1,0 +1,174 @@
+"""A broker under measurement: its own process, its own data directory, held still when not its turn.
+
+`start` returns when the port accepts; `hold` and `resume` stop and continue the process, so that two
+brokers that are both alive and warm do not measure each other. `stop` ends it with SIGTERM and, if
+that takes too long, SIGKILL. Only a process that this object started is ever signalled.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+from perf.client import Client
+
+START_WAIT_S = 60.0
+STOP_WAIT_S = 30.0
+POLL_S = 0.01
+LOG_TAIL_BYTES = 2_000
+
+
+class BrokerError(Exception):
+    """The broker did not start, or went away."""
+
+
+class Broker:
+    """One broker process. Subclasses say how it is prepared and what its command is."""
+
+    name = "broker"
+    is_limit = False
+
+    def __init__(self, directory: Path, port: int = 0) -> None:
+        self.directory = directory
+        self.host = "127.0.0.1"
+        self.port = port or free_port()
+        self.log_path = directory / f"{self.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.started_ns = 0
+
+    # What a subclass gives.
+
+    def prepare(self) -> None:
+        """What has to be there before the process starts: formatted directories, files."""
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def version(self) -> str:
+        return ""
+
+    # What callers use.
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise BrokerError(f"{self.name} is not running")
+        return self._process.pid
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def launch(self) -> None:
+        """Start the process; return at once."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("ab") as log:
+            self.started_ns = time.monotonic_ns()
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment(),
+                cwd=self.directory,
+                start_new_session=True,
+            )
+
+    def start(self) -> None:
+        """Prepare, start, wait until it answers."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.prepare()
+        self.launch()
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        give_up = time.monotonic() + START_WAIT_S
+        while True:
+            self.check_alive()
+            try:
+                with self.client() as client:
+                    client.api_versions()
+                return
+            except OSError:
+                if time.monotonic() > give_up:
+                    raise BrokerError(f"{self.name} did not answer: {self.log_tail()}") from None
+                time.sleep(POLL_S)
+
+    def check_alive(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            raise BrokerError(f"{self.name} is not running: {self.log_tail()}")
+
+    def client(self) -> Client:
+        return Client(self.host, self.port, limit=self.is_limit)
+
+    def hold(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+            try:
+                process.wait(STOP_WAIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL: for recovery cells."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            process.kill()
+            process.wait()
+
+    def discard(self) -> None:
+        """Stop and remove the data directory."""
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def log_tail(self) -> str:
+        try:
+            data = self.log_path.read_bytes()
+        except FileNotFoundError:
+            return "(no log)"
+        return data[-LOG_TAIL_BYTES:].decode(errors="replace").strip() or "(empty log)"
+
+    def __enter__(self) -> Broker:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.discard()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def cache_directory() -> Path:
+    """Where what is fetched once is kept."""
+    chosen = os.environ.get("KBROKER_CACHE")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "kbroker"

@@ -1,0 +1,136 @@
+"""Apache Kafka 4.3.0 on this machine: the yardstick.
+
+Its jars come from Maven once, by a pom that is written into the cache directory; the broker is one
+node in KRaft mode, controller and broker in one process, with the heap and the flags that its own
+start script gives a JVM (heap 1 GB, G1). Settings are the defaults but for what a single node needs,
+and two that do not touch the request path: a session timeout long enough to be held still between
+blocks, and segments of deleted topics going at once so that a long run does not fill the disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from perf.brokers.base import Broker, BrokerError, cache_directory, free_port
+
+VERSION = "4.3.0"
+SCALA = "2.13"
+SLF4J = "1.7.36"
+HEAP = "1G"
+CLUSTER_ID = "a2Jyb2tlci1wZXJmLTAwMQ"
+FETCH_TIMEOUT_S = 600
+HELD_STILL_MS = 24 * 3_600_000
+
+JVM_FLAGS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+
+_DEPENDENCY = (
+    "    <dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+    "<version>{version}</version></dependency>\n"
+)
+_POM = """<?xml version="1.0" encoding="UTF-8"?>
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>kbroker.perf</groupId>
+  <artifactId>kafka-jars</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+{dependencies}  </dependencies>
+</project>
+"""
+
+
+def jars() -> Path:
+    """The directory with Apache Kafka's jars, fetched by Maven at the first call."""
+    home = cache_directory() / f"kafka-{VERSION}"
+    libs = home / "libs"
+    if any(libs.glob(f"kafka_{SCALA}-{VERSION}.jar")) and any(libs.glob("kafka-tools-*.jar")):
+        return libs
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            raise BrokerError(f"Apache Kafka {VERSION} needs {tool}, which is not installed")
+    home.mkdir(parents=True, exist_ok=True)
+    kafka = "org.apache.kafka"
+    wanted = (
+        (kafka, f"kafka_{SCALA}", VERSION),
+        (kafka, "kafka-tools", VERSION),
+        ("org.slf4j", "slf4j-simple", SLF4J),
+    )
+    text = "".join(_DEPENDENCY.format(group=g, name=n, version=v) for g, n, v in wanted)
+    (home / "pom.xml").write_text(_POM.format(dependencies=text))
+    fetched = subprocess.run(
+        ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={libs}"],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=FETCH_TIMEOUT_S,
+    )
+    if fetched.returncode:
+        raise BrokerError(f"Maven could not fetch Apache Kafka: {fetched.stdout[-500:].strip()}")
+    return libs
+
+
+class KafkaBroker(Broker):
+    """One node of Apache Kafka."""
+
+    name = "kafka"
+
+    def __init__(self, directory: Path, port: int = 0, heap: str = HEAP) -> None:
+        super().__init__(directory, port)
+        self._controller_port = free_port()
+        self._heap = heap
+
+    def _java(self, *arguments: str) -> list[str]:
+        return ["java", *arguments[:-1], "-cp", f"{jars()}/*", *arguments[-1].split()]
+
+    def prepare(self) -> None:
+        config = self.directory / "server.properties"
+        data = self.directory / "data"
+        listeners = f"PLAINTEXT://{self.address},CONTROLLER://{self.host}:{self._controller_port}"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{self.host}:{self._controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": listeners,
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "log.dirs": str(data),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "broker.session.timeout.ms": str(HELD_STILL_MS),
+            "log.segment.delete.delay.ms": "500",
+        }
+        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        if (data / "meta.properties").exists():
+            return
+        formatted = subprocess.run(
+            self._java(f"kafka.tools.StorageTool format -t {CLUSTER_ID} -c {config}"),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if formatted.returncode:
+            raise BrokerError(f"formatting failed: {formatted.stdout}{formatted.stderr}")
+
+    def command(self) -> list[str]:
+        return self._java(
+            f"-Xms{self._heap}",
+            f"-Xmx{self._heap}",
+            *JVM_FLAGS,
+            f"kafka.Kafka {self.directory / 'server.properties'}",
+        )
+
+    def version(self) -> str:
+        return VERSION

@@ -1,0 +1,122 @@
+"""What a process and the box cost: CPU, memory, and whether anything else was running.
+
+CPU of a process comes from its own clock (the kernel counts ended threads in, to the nanosecond);
+by thread name from /proc/PID/task/*/schedstat, which tells a JVM's compiler and collector from its
+request threads. Reads only; never a signal.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+OTHERS_CPU_MAX = 0.02  # of the box: more, and a block says nothing
+STEAL_MAX = 0.01
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time of a process, user and system, all its threads."""
+    return time.clock_gettime_ns((~pid << 3) | 2)
+
+
+def cpu_ns_by_thread(pid: int) -> dict[str, int]:
+    """CPU time by thread name, digits at the end taken off so that pools add up."""
+    spent: dict[str, int] = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            name = re.sub(r"[-#\s]*\d+$", "", (task / "comm").read_text().strip())
+            used = int((task / "schedstat").read_text().split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the thread ended between the listing and the reading
+        spent[name] = spent.get(name, 0) + used
+    return spent
+
+
+def threads(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/task"))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Resident memory in bytes; `anonymous` leaves out mapped files."""
+
+    resident: int
+    anonymous: int
+    peak: int
+
+
+def memory(pid: int) -> Memory:
+    found = {"VmRSS": 0, "RssAnon": 0, "VmHWM": 0}
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key in found:
+            found[key] = int(value.split()[0]) * 1024
+    return Memory(found["VmRSS"], found["RssAnon"], found["VmHWM"])
+
+
+@dataclass(frozen=True)
+class BoxTime:
+    """Seconds of the whole box since boot, all CPUs together."""
+
+    busy_s: float
+    steal_s: float
+    wall_s: float
+
+
+def box_time() -> BoxTime:
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(f) for f in fields[:8])
+    busy = (user + nice + system + irq + softirq) / CLOCK_TICKS_PER_S
+    return BoxTime(busy, steal / CLOCK_TICKS_PER_S, time.monotonic())
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What ran beside a block, as shares of the box's CPU time."""
+
+    others: float
+    steal: float
+
+    @property
+    def quiet(self) -> bool:
+        return self.others <= OTHERS_CPU_MAX and self.steal <= STEAL_MAX
+
+
+class Watch:
+    """Measures the box from its creation to `guard()`, taking off what these processes used.
+
+    /proc/stat counts in ticks, so a block of two seconds on two CPUs is known to half a percent.
+    """
+
+    def __init__(self, pids: list[int]) -> None:
+        self._pids = pids
+        self._box = box_time()
+        self._own_ns = sum(cpu_ns(pid) for pid in pids)
+
+    def guard(self) -> Guard:
+        box = box_time()
+        span_s = (box.wall_s - self._box.wall_s) * (os.cpu_count() or 1)
+        own_s = (sum(cpu_ns(pid) for pid in self._pids) - self._own_ns) / 1e9
+        others_s = max(0.0, box.busy_s - self._box.busy_s - own_s)
+        return Guard(others_s / span_s, (box.steal_s - self._box.steal_s) / span_s)
+
+
+def touch_pages(directory: Path, size: int) -> None:
+    """Write and unlink as many bytes as a block will write.
+
+    The first touch of a guest page costs ten times a later one; without this the block that comes
+    first pays for those that follow.
+    """
+    chunk = bytes(1 << 20)
+    path = directory / f"touch-{os.getpid()}"
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    try:
+        os.unlink(path)
+        for _ in range(max(1, size >> 20)):
+            os.write(fd, chunk)
+    finally:
+        os.close(fd)
