@@ -1,4 +1,4 @@
-"""Imports point one way: this reads them all, cimports too, and fails on an arrow that points up.
+"""Imports point one way: this reads them all and fails on an arrow that points up.
 
 The levels below are the ones of docs/architecture.md. A module may import modules of lower levels
 and of its own package; packages of one level do not know each other. Two packages are words rather
