@@ -128,3 +128,17 @@ cdef void partition_acquire(Partition* partition) noexcept nogil
 cdef void partition_release(Partition* partition) noexcept nogil
 cdef void partition_lock(Partition* partition) noexcept nogil
 cdef void partition_unlock(Partition* partition) noexcept nogil
+
+# --- For the log's Python face and the replica layer ----------------------------------------------
+
+# A partition that is offline, has no segment and leads nothing. One reference; NULL: no memory.
+cdef Partition* partition_new(
+    const char* directory, int32_t partition_index, const uint8_t* topic_id) noexcept nogil
+
+# Where this replica stands. With one replica in sync the high watermark moves to the log's end.
+cdef void partition_set_leadership(
+    Partition* partition, int32_t leader_id, int is_leader, int32_t leader_epoch,
+    int32_t in_sync_count) noexcept nogil
+
+# The high watermark of a partition with followers. 0 or a Kafka error code.
+cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) noexcept nogil

@@ -1,0 +1,564 @@
+# cython: language_level=3
+"""The log as Python sees it: `PartitionLog`, the face of the units in kbroker/log/_*.pyx.
+
+The request path never comes here: it holds the `Partition*` behind the object. Python opens,
+configures, recovers, flushes and closes a log, and tests read and append through it. Every method
+gives up the GIL before it waits for the partition's lock or the disk, and none calls back.
+
+A log begins offline: its segments are loaded one by one (`load_segment`), its producers restored,
+then `begin` puts it online. `close` or the last reference ends it; slices that were lent keep
+their segment open beyond that. Expected trouble is a KafkaError; a failing disk is an OSError.
+"""
+
+import os
+from typing import NamedTuple
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport (
+    INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t)
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from kbroker._atomics cimport kb_load_i64
+from kbroker._sync cimport kb_wall_ms
+from kbroker.log._partition cimport (
+    NEEDS_PYTHON, Batch, FileSlice, Partition, Segment, partition_append, partition_new,
+    partition_offsets, partition_read, partition_readable_bytes, partition_release,
+    partition_set_high_watermark, partition_set_leadership, partition_validate, slice_release)
+from kbroker.log._producer_state cimport (
+    Producer, ProducerBatch, producers_commit, producers_expire, producers_restore)
+from kbroker.log._recovery cimport (
+    Recovered, inspect_segment, recover_segment, replay_producers, truncate_segment)
+from kbroker.log._segment cimport (
+    part_of, segment_add_reference, segment_create, segment_drop_reference, segment_open,
+    segment_seal, segment_sync)
+from kbroker.log._storage cimport (
+    Log, active_of, lock_partition, log_add_segment, log_drop_segments_after, log_of, log_roll,
+    log_size_bytes, recent_clear, unlock_partition)
+
+from kbroker.errors import ErrorCode, InvariantError, KafkaError
+
+cdef extern from "crc32c.h" nogil:
+    uint32_t kb_crc32c(uint32_t crc, const uint8_t* data, size_t length)
+    uint32_t kb_crc32c_of_kind(int kind, uint32_t crc, const uint8_t* data, size_t length)
+
+cdef extern from "<unistd.h>" nogil:
+    int64_t pread(int fd, void* buffer, size_t length, int64_t position)
+
+cdef enum:
+    LATEST_PRODUCE_VERSION = 13
+
+
+class AppendResult(NamedTuple):
+    """What became of one batch: an error code, or where it stands."""
+
+    error: int
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+    log_start_offset: int
+    error_record: int
+    error_message: str
+
+
+class LoadedSegment(NamedTuple):
+    """What opening one segment found. `reason` is empty if the whole file is good."""
+
+    base_offset: int
+    valid_bytes: int
+    file_bytes: int
+    next_offset: int
+    last_leader_epoch: int
+    batches: int
+    reason: str
+
+
+class ProducerEntry(NamedTuple):
+    """The last batch of one producer, as a snapshot keeps it; sequence and offset -1: none."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+    coordinator_epoch: int
+    transaction_first_offset: int
+
+
+def crc32c(const uint8_t[::1] data not None, uint32_t crc = 0, int kind = -1) -> int:
+    """The CRC-32C of `data`, continued from `crc`. `kind` picks one implementation, for tests."""
+    cdef const uint8_t* at = &data[0] if data.shape[0] else NULL
+    cdef size_t length = <size_t>data.shape[0]
+    if kind < 0:
+        return kb_crc32c(crc, at, length)
+    return kb_crc32c_of_kind(kind, crc, at, length)
+
+
+cdef str text_of(const char* message):
+    return message.decode("ascii") if message != NULL else ""
+
+
+cdef object os_error(int status, str path):
+    return OSError(status, os.strerror(status), path)
+
+
+cdef class PartitionLog:
+    """One partition's log. See the module for who calls what when."""
+
+    def __cinit__(self, str directory not None, str topic not None, int index, topic_id):
+        cdef bytes path = os.fsencode(directory)
+        cdef bytes ident = topic_id.bytes
+        self.directory = directory
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.partition = partition_new(path, index, <const uint8_t*>PyBytes_AS_STRING(ident))
+        if self.partition == NULL:
+            raise MemoryError
+
+    def __init__(self, directory, topic, index, topic_id):
+        self.configure()
+
+    def __dealloc__(self):
+        if self.partition != NULL:
+            partition_release(self.partition)
+
+    # --- Settings ---------------------------------------------------------------------------------
+
+    def configure(
+        self, *, int64_t segment_bytes = 1 << 30, int64_t segment_ms = 7 * 86_400_000,
+        int64_t segment_jitter_ms = 0, int64_t index_interval_bytes = 4096,
+        int64_t segment_index_bytes = 10 << 20, int64_t max_message_bytes = 1_048_588,
+        int64_t min_insync_replicas = 1, bint log_append_time = False, bint recompress = False,
+        bint compacted = False, int64_t timestamp_before_max_ms = INT64_MAX,
+        int64_t timestamp_after_max_ms = INT64_MAX,
+    ) -> None:
+        """The topic's settings, all at once; what is left out gets Kafka's default."""
+        cdef Partition* partition = self.partition
+        cdef Log* log = log_of(partition)
+        with nogil:
+            lock_partition(partition)
+            log.settings.segment_bytes = segment_bytes
+            log.settings.segment_ms = segment_ms
+            log.settings.segment_jitter_ms = segment_jitter_ms
+            log.settings.index_interval_bytes = index_interval_bytes
+            log.settings.index_bytes = segment_index_bytes
+            log.settings.timestamp_before_max_ms = timestamp_before_max_ms
+            log.settings.timestamp_after_max_ms = timestamp_after_max_ms
+            partition.max_message_bytes = <int32_t>max_message_bytes
+            partition.min_in_sync = <int32_t>min_insync_replicas
+            partition.log_append_time = log_append_time
+            partition.recompress = recompress
+            partition.compacted = compacted
+            unlock_partition(partition)
+
+    def set_leadership(
+        self, int32_t leader_id, bint is_leader, int32_t leader_epoch, int32_t in_sync_count
+    ) -> None:
+        """Who leads, in which epoch, and how many replicas are in sync with it."""
+        with nogil:
+            partition_set_leadership(
+                self.partition, leader_id, is_leader, leader_epoch, in_sync_count)
+
+    def set_high_watermark(self, int64_t offset) -> None:
+        """Moves the high watermark to a batch's start; beyond the log's end it stops there."""
+        cdef int16_t error
+        with nogil:
+            error = partition_set_high_watermark(self.partition, offset)
+        if error:
+            raise KafkaError(ErrorCode(error), "the log cannot be read")
+
+    # --- Opening ----------------------------------------------------------------------------------
+
+    def load_segment(self, int64_t base_offset, *, bint active, bint recover) -> LoadedSegment:
+        """Opens the next segment. `recover` checks every batch and builds its indexes anew."""
+        cdef Log* log = log_of(self.partition)
+        cdef Segment* segment
+        cdef Recovered found
+        cdef int status = 0
+        cdef int64_t file_bytes = 0
+        with nogil:
+            segment = segment_open(
+                log.directory, base_offset, log.settings.index_bytes, active, &status)
+            if segment != NULL:
+                file_bytes = segment.size_bytes
+                if recover:
+                    recover_segment(
+                        segment, log.settings.index_bytes, log.settings.index_interval_bytes,
+                        &found)
+                    status = found.status
+                    if status == 0 and found.valid_bytes < file_bytes:
+                        status = truncate_segment(segment, found.valid_bytes)
+                    if status == 0 and not active:
+                        status = segment_seal(segment)
+                else:
+                    inspect_segment(segment, &found)
+                if status == 0:
+                    status = log_add_segment(log, segment)
+                if status != 0:
+                    segment_drop_reference(segment)
+        if status != 0:
+            raise os_error(status, f"{self.directory}/{base_offset:020d}.log")
+        return LoadedSegment(
+            base_offset, found.valid_bytes, file_bytes, found.next_offset,
+            found.last_leader_epoch, found.batches, text_of(found.reason))
+
+    def unload_last_segment(self) -> None:
+        """Lets go of the segment loaded last, so that it can be loaded in another way."""
+        cdef Log* log = log_of(self.partition)
+        if self.partition.online or log.segment_count == 0:
+            raise InvariantError(f"{self.directory}: no segment to unload")
+        with nogil:
+            log_drop_segments_after(log, log.segment_count - 1)
+
+    def create_segment(self, int64_t base_offset, int64_t now_ms = -1) -> None:
+        """Begins an empty log at an offset."""
+        cdef Log* log = log_of(self.partition)
+        cdef Segment* segment
+        cdef int status = 0
+        with nogil:
+            segment = segment_create(
+                log.directory, base_offset, log.settings.index_bytes,
+                now_ms if now_ms >= 0 else kb_wall_ms(), &status)
+            if segment != NULL:
+                status = log_add_segment(log, segment)
+        if status != 0:
+            raise os_error(status, self.directory)
+
+    def restore_producer(self, entry: ProducerEntry) -> None:
+        """A producer as the snapshot has it."""
+        cdef ProducerBatch last
+        cdef int64_t producer_id = entry.producer_id
+        cdef int64_t transaction_first_offset = entry.transaction_first_offset
+        cdef int32_t coordinator_epoch = entry.coordinator_epoch
+        cdef int16_t epoch = entry.producer_epoch
+        cdef Log* log = log_of(self.partition)
+        cdef int status
+        last.last_sequence = entry.last_sequence
+        last.last_offset = entry.last_offset
+        last.offset_delta = entry.offset_delta
+        last.timestamp_ms = entry.timestamp_ms
+        with nogil:
+            lock_partition(self.partition)
+            status = producers_restore(
+                &log.producers, producer_id, epoch, coordinator_epoch, &last,
+                transaction_first_offset)
+            unlock_partition(self.partition)
+        if status:
+            raise MemoryError
+
+    def producer_entries(self) -> tuple:
+        """(log end offset, [ProducerEntry]): the last batch of each producer, as of that offset."""
+        cdef Log* log = log_of(self.partition)
+        cdef Producer* producer
+        cdef Producer* copies
+        cdef ProducerBatch last
+        cdef int64_t count = 0, at, end
+        with nogil:
+            lock_partition(self.partition)
+            end = self.partition.log_end_offset
+            copies = <Producer*>calloc(<size_t>log.producers.count + 1, sizeof(Producer))
+            producer = log.producers.oldest
+            while producer != NULL and copies != NULL:
+                copies[count] = producer[0]
+                count += 1
+                producer = producer.newer
+            unlock_partition(self.partition)
+        if copies == NULL:
+            raise MemoryError
+        entries = []
+        for at in range(count):
+            last.last_sequence = -1
+            last.last_offset = -1
+            last.offset_delta = 0
+            last.timestamp_ms = copies[at].last_timestamp_ms
+            if copies[at].batch_count:
+                last = copies[at].batches[copies[at].batch_count - 1]
+            entries.append(ProducerEntry(
+                copies[at].producer_id, copies[at].epoch, last.last_sequence, last.last_offset,
+                last.offset_delta, last.timestamp_ms, copies[at].coordinator_epoch,
+                copies[at].transaction_first_offset))
+        free(copies)
+        return end, entries
+
+    def replay_producers(self, int64_t from_offset) -> None:
+        """Notes the producers of every batch at or behind an offset."""
+        cdef Log* log = log_of(self.partition)
+        cdef int status = 0
+        cdef int32_t at
+        with nogil:
+            for at in range(log.segment_count):
+                if at + 1 < log.segment_count and log.segments[at + 1].base_offset <= from_offset:
+                    continue
+                status = replay_producers(&log.producers, log.segments[at], from_offset)
+                if status:
+                    break
+        if status:
+            raise os_error(status, self.directory)
+
+    def begin(self, int64_t log_start_offset, int64_t log_end_offset, int64_t recovery_point) -> None:
+        """Puts the log online; its segments are loaded. The high watermark is the log's start."""
+        cdef Partition* partition = self.partition
+        cdef Log* log = log_of(partition)
+        if log.segment_count == 0 or not log_start_offset <= log_end_offset:
+            raise InvariantError(f"{self.directory}: begins without a segment or behind its end")
+        with nogil:
+            lock_partition(partition)
+            partition.log_start_offset = log_start_offset
+            partition.log_end_offset = log_end_offset
+            partition.high_watermark = log_start_offset
+            partition.last_stable_offset = log_start_offset
+            log.high_watermark_base = log.segments[0].base_offset
+            log.high_watermark_position = 0
+            log.recovery_point = recovery_point
+            partition.online = 1
+            unlock_partition(partition)
+
+    # --- Appending and reading --------------------------------------------------------------------
+
+    def append(
+        self, batch: bytes, *, int acks = 1, int64_t now_ms = -1, bint prechecked = False,
+        int api_version = LATEST_PRODUCE_VERSION,
+    ) -> AppendResult:
+        """Appends one record batch as a produce would, or raises what the produce would answer."""
+        result = self.append_group(
+            [batch], acks=acks, now_ms=now_ms, prechecked=prechecked, api_version=api_version)[0]
+        if result.error:
+            raise KafkaError(ErrorCode(result.error), result.error_message)
+        return result
+
+    def append_group(
+        self, batches: list, *, int acks = 1, int64_t now_ms = -1, bint prechecked = False,
+        int api_version = LATEST_PRODUCE_VERSION,
+    ) -> list:
+        """Appends several batches as the group of one run. The bytes are copied first."""
+        cdef Py_ssize_t count = len(batches), at
+        cdef int64_t total = sum(len(batch) for batch in batches)
+        cdef Batch* group = <Batch*>calloc(<size_t>count + 1, sizeof(Batch))
+        cdef uint8_t* frame = <uint8_t*>calloc(<size_t>total + 1, 1)
+        cdef uint8_t* place = frame
+        cdef bytes source
+        cdef int verdict = 0
+        try:
+            if group == NULL or frame == NULL:
+                raise MemoryError
+            for at in range(count):
+                source = batches[at]
+                memcpy(place, PyBytes_AS_STRING(source), <size_t>len(source))
+                group[at].data = place
+                group[at].length_bytes = <uint32_t>len(source)
+                group[at].acks = acks
+                group[at].api_version = api_version
+                group[at].prechecked = prechecked
+                group[at].next = &group[at + 1] if at + 1 < count else NULL
+                place += len(source)
+            with nogil:
+                if now_ms < 0:
+                    now_ms = kb_wall_ms()
+                for at in range(count):
+                    verdict |= partition_validate(self.partition, &group[at], now_ms)
+                if verdict == 0 and count:
+                    partition_append(self.partition, group, now_ms)
+            if verdict == NEEDS_PYTHON:
+                raise NotImplementedError("the records are packed with a codec without a library")
+            return [
+                AppendResult(
+                    group[at].error, group[at].base_offset, group[at].last_offset,
+                    group[at].append_time_ms, group[at].log_start_offset, group[at].error_record,
+                    text_of(group[at].error_message))
+                for at in range(count)
+            ]
+        finally:
+            free(group)
+            free(frame)
+
+    def read(
+        self, int64_t offset, int64_t max_bytes = 1 << 20, *, bint whole_first = True,
+        bint read_committed = False,
+    ) -> bytes:
+        """The bytes that a fetch would get."""
+        cdef FileSlice piece
+        cdef int16_t error
+        cdef int64_t got = 0, total = 0
+        cdef bytes data
+        cdef char* at
+        with nogil:
+            error = partition_read(
+                self.partition, offset, max_bytes, whole_first, read_committed, &piece)
+        if error:
+            raise KafkaError(ErrorCode(error), f"offset {offset}")
+        if piece.segment == NULL:
+            return b""
+        try:
+            data = PyBytes_FromStringAndSize(NULL, piece.length)
+            at = PyBytes_AS_STRING(data)
+            with nogil:
+                while total < piece.length:
+                    got = pread(piece.fd, at + total, <size_t>(piece.length - total),
+                                piece.position + total)
+                    if got <= 0 and not (got < 0 and errno == EINTR):
+                        break
+                    if got > 0:
+                        total += got
+            if total < piece.length:
+                raise OSError(f"{self.directory}: a slice is shorter than promised")
+            return data
+        finally:
+            slice_release(&piece)
+
+    def locate(
+        self, int64_t offset, int64_t max_bytes = 1 << 20, *, bint whole_first = True
+    ) -> tuple:
+        """Where a fetch would read: (base offset of the segment, position, length)."""
+        cdef FileSlice piece
+        cdef int16_t error
+        with nogil:
+            error = partition_read(self.partition, offset, max_bytes, whole_first, 0, &piece)
+        if error:
+            raise KafkaError(ErrorCode(error), f"offset {offset}")
+        if piece.segment == NULL:
+            return (-1, 0, 0)
+        found = (piece.segment.base_offset, piece.position, piece.length)
+        slice_release(&piece)
+        return found
+
+    def readable_bytes(self, int64_t offset, int64_t max_bytes = 1 << 20) -> int:
+        """What a waiting fetch asks after each append."""
+        cdef int64_t found
+        with nogil:
+            found = partition_readable_bytes(self.partition, offset, max_bytes, 0)
+        return found
+
+    # --- Numbers ----------------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        return kb_load_i64(&self.partition.log_start_offset)
+
+    @property
+    def log_end_offset(self) -> int:
+        return kb_load_i64(&self.partition.log_end_offset)
+
+    @property
+    def high_watermark(self) -> int:
+        return kb_load_i64(&self.partition.high_watermark)
+
+    @property
+    def last_stable_offset(self) -> int:
+        return kb_load_i64(&self.partition.last_stable_offset)
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.partition.leader_epoch
+
+    @property
+    def online(self) -> bool:
+        return bool(self.partition.online)
+
+    @property
+    def recovery_point(self) -> int:
+        return kb_load_i64(&log_of(self.partition).recovery_point)
+
+    @property
+    def size_bytes(self) -> int:
+        cdef int64_t size_bytes
+        with nogil:
+            lock_partition(self.partition)
+            size_bytes = log_size_bytes(log_of(self.partition))
+            unlock_partition(self.partition)
+        return size_bytes
+
+    # --- Ending -----------------------------------------------------------------------------------
+
+    def roll(self, int64_t now_ms = -1) -> None:
+        """Ends the active segment, unless it is empty."""
+        cdef Log* log = log_of(self.partition)
+        cdef int status = 0
+        with nogil:
+            lock_partition(self.partition)
+            if self.partition.online:
+                status = log_roll(
+                    log, self.partition.log_end_offset, now_ms if now_ms >= 0 else kb_wall_ms())
+            unlock_partition(self.partition)
+        if status:
+            raise os_error(status, self.directory)
+
+    def flush(self) -> int:
+        """Brings everything up to the log's end to the disk; answers the new recovery point."""
+        cdef Partition* partition = self.partition
+        cdef Log* log = log_of(partition)
+        cdef Segment** held
+        cdef int32_t count = 0, at
+        cdef int64_t end = 0, following
+        cdef int status = 0
+        with nogil:
+            lock_partition(partition)
+            held = <Segment**>calloc(<size_t>log.segment_count + 1, sizeof(Segment*))
+            if held != NULL:
+                end = partition.log_end_offset
+                for at in range(log.segment_count):
+                    following = (log.segments[at + 1].base_offset
+                                 if at + 1 < log.segment_count else end)
+                    if following > log.recovery_point:
+                        held[count] = log.segments[at]
+                        segment_add_reference(held[count])
+                        count += 1
+            unlock_partition(partition)
+            for at in range(count):
+                if status == 0:
+                    status = segment_sync(held[at])
+                segment_drop_reference(held[at])
+            if status == 0 and held != NULL:
+                lock_partition(partition)
+                if end > log.recovery_point:
+                    log.recovery_point = end
+                unlock_partition(partition)
+        if held == NULL:
+            raise MemoryError
+        free(held)
+        if status:
+            raise os_error(status, self.directory)
+        return end
+
+    def close(self) -> None:
+        """Takes the log offline, cuts its indexes to size and lets go of its files."""
+        cdef Log* log = log_of(self.partition)
+        with nogil:
+            lock_partition(self.partition)
+            self.partition.online = 0
+            self.partition.is_leader = 0
+            if log.segment_count:
+                segment_seal(active_of(log))
+            recent_clear(log)
+            log_drop_segments_after(log, 0)
+            unlock_partition(self.partition)
+
+    def statistics(self) -> dict:
+        """Counters and sizes, for metrics and the admin page."""
+        cdef Partition* partition = self.partition
+        cdef Log* log = log_of(partition)
+        cdef int64_t size_bytes
+        with nogil:
+            lock_partition(partition)
+            size_bytes = log_size_bytes(log)
+            unlock_partition(partition)
+        return {
+            "log_start_offset": partition.log_start_offset,
+            "log_end_offset": partition.log_end_offset,
+            "high_watermark": partition.high_watermark,
+            "recovery_point": log.recovery_point,
+            "size_bytes": size_bytes,
+            "segments": log.segment_count,
+            "producers": log.producers.count,
+            "appended_bytes": kb_load_i64(&partition.appended_bytes),
+            "appended_records": kb_load_i64(&partition.appended_records),
+            "appended_batches": kb_load_i64(&partition.appended_batches),
+            "writes": log.writes,
+            "failed_writes": log.failed_writes,
+            "duplicates": log.duplicates,
+            "rolls": log.rolls,
+            "fast_reads": log.fast_reads,
+            "file_scans": log.file_scans,
+        }

@@ -1,0 +1,64 @@
+# cython: language_level=3
+"""A segment's sparse indexes: offsets to positions, timestamps to offsets."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+cdef enum:
+    OFFSET_ENTRY_BYTES = 8        # relative offset, position
+    TIME_ENTRY_BYTES = 12         # timestamp, relative offset
+
+
+cdef struct Index:
+    uint8_t* map                  # NULL until somebody looks or writes
+    int64_t map_bytes
+    int64_t allocated_bytes       # of the file, really there: a write below it cannot lack space
+    int32_t entry_bytes
+    int32_t entries
+    int32_t entries_max           # 0: read only
+
+
+# Every function answers 0 or an errno; `path` is the index's file.
+
+# Makes the file large (sparse) and maps it for writing, keeping its first `entries` entries.
+cdef int index_open_writable(
+    Index* index, const char* path, int32_t entry_bytes, int64_t capacity_bytes, int32_t entries
+) noexcept nogil
+
+# Notes how many entries a rolled segment's index has; it is mapped when somebody looks.
+cdef int index_open_readable(Index* index, const char* path, int32_t entry_bytes) noexcept nogil
+
+# Space for so many more entries, on disk as well, or as many as the capacity leaves. Answers ENOSPC
+# before anything is written.
+cdef int index_reserve(Index* index, const char* path, int32_t entries) noexcept nogil
+
+# Unmaps, cuts the file to what is used; the index can be read afterwards, not written.
+cdef int index_trim(Index* index, const char* path) noexcept nogil
+
+cdef void index_close(Index* index) noexcept nogil
+
+# `index_reserve` has been asked, for both of these.
+cdef void offset_index_append(Index* index, int32_t relative, int32_t position) noexcept nogil
+# Adds nothing unless the timestamp is newer than the last entry's.
+cdef void time_index_append(Index* index, int64_t timestamp_ms, int32_t relative) noexcept nogil
+
+# The entry `at`; the index must be mapped.
+cdef void offset_entry(
+    const Index* index, int32_t at, int32_t* relative, int32_t* position) noexcept nogil
+cdef void time_entry(
+    const Index* index, int32_t at, int64_t* timestamp_ms, int32_t* relative) noexcept nogil
+
+# The largest entry at or below the target: its position / relative offset; 0 where there is none.
+# `path` is for mapping at the first look. A file that cannot be mapped counts as empty.
+cdef int32_t offset_index_lookup(
+    Index* index, const char* path, int32_t relative) noexcept nogil
+cdef int32_t time_index_lookup(
+    Index* index, const char* path, int64_t timestamp_ms) noexcept nogil
+
+# Forgets the entries at or behind a relative offset (truncation).
+cdef void offset_index_truncate(Index* index, int32_t relative) noexcept nogil
+cdef void time_index_truncate(Index* index, int32_t relative) noexcept nogil
+
+# 1 if the last `checked` entries rise and stay inside the segment.
+cdef int offset_index_sane(
+    Index* index, const char* path, int64_t size_bytes, int32_t checked) noexcept nogil
+cdef int time_index_sane(Index* index, const char* path, int32_t checked) noexcept nogil

@@ -1,0 +1,299 @@
+# cython: language_level=3
+"""Sparse indexes of a segment over mmap, in Kafka's format.
+
+`.index`: 8 bytes an entry, the last offset of a batch relative to the segment's base and the
+position at which that batch starts. `.timeindex`: 12 bytes an entry, the largest timestamp so far
+and the relative last offset of the batch that brought it. Both rise strictly; both get an entry
+once more than `index.interval.bytes` have been appended since the one before. A lookup takes the
+largest entry at or below the target; the log is scanned from there.
+
+The active segment's files are large and sparse, cut to their entries at a roll or a clean close; a
+crash leaves them long, with zeros behind the last entry, which is why recovery writes them anew.
+There is no checksum. Blocks are allocated before they are written through the map: on a full disk
+an append then gets an error where a plain store would end the process by SIGBUS.
+
+Called with the partition's lock held. No GIL.
+"""
+
+from libc.errno cimport EFBIG, ENODEV, ENOSYS, EOPNOTSUPP, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from kbroker.log._cursor cimport get_i32, get_i64, kb_put_u32, kb_put_u64
+
+cdef extern from "<sys/mman.h>" nogil:
+    enum:
+        PROT_READ
+        PROT_WRITE
+        MAP_SHARED
+    void* MAP_FAILED
+    void* mmap(void* address, size_t length, int protection, int flags, int fd, int64_t offset)
+    int munmap(void* address, size_t length)
+
+cdef extern from "<fcntl.h>" nogil:
+    enum:
+        O_RDWR
+        O_RDONLY
+        O_CREAT
+        O_CLOEXEC
+    int open(const char* path, int flags, ...)
+    int posix_fallocate(int fd, int64_t offset, int64_t length)
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+    int ftruncate(int fd, int64_t length)
+    int64_t lseek(int fd, int64_t offset, int whence)
+    int SEEK_END
+
+cdef enum:
+    ALLOCATE_FIRST_BYTES = 4096           # one page, and the indexes of a small partition need no more
+    ALLOCATE_NEXT_BYTES = 64 * 1024       # about 32 MB of log at the default interval
+
+
+cdef int allocate(Index* index, int fd, int64_t wanted_bytes) noexcept nogil:
+    cdef int status
+    if wanted_bytes > index.map_bytes:
+        wanted_bytes = index.map_bytes
+    if wanted_bytes <= index.allocated_bytes:
+        return 0
+    status = posix_fallocate(fd, index.allocated_bytes, wanted_bytes - index.allocated_bytes)
+    if status != 0 and status != EOPNOTSUPP and status != ENOSYS and status != ENODEV:
+        return status
+    index.allocated_bytes = wanted_bytes
+    return 0
+
+
+cdef int index_open_writable(
+    Index* index, const char* path, int32_t entry_bytes, int64_t capacity_bytes, int32_t entries
+) noexcept nogil:
+    cdef int64_t size_bytes = capacity_bytes - capacity_bytes % entry_bytes
+    cdef int status = 0
+    cdef void* map
+    if size_bytes < <int64_t>(entries + 1) * entry_bytes:      # keeps what is there, and room for more
+        size_bytes = <int64_t>(entries + 1) * entry_bytes
+    index_close(index)
+    cdef int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
+    if fd < 0:
+        return errno
+    # Cut first: what stands behind the entries (a crash's zeros, another segment's) must read as 0.
+    if (ftruncate(fd, <int64_t>entries * entry_bytes) < 0 or ftruncate(fd, size_bytes) < 0):
+        status = errno
+    index.map_bytes = size_bytes
+    index.entry_bytes = entry_bytes
+    index.entries = entries
+    index.entries_max = <int32_t>(size_bytes / entry_bytes)
+    index.allocated_bytes = 0
+    if status == 0:
+        status = allocate(
+            index, fd, <int64_t>entries * entry_bytes + ALLOCATE_FIRST_BYTES)
+    if status == 0:
+        map = mmap(NULL, <size_t>size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+        if map == MAP_FAILED:
+            status = errno
+        else:
+            index.map = <uint8_t*>map
+    close(fd)
+    return status
+
+
+cdef int index_open_readable(Index* index, const char* path, int32_t entry_bytes) noexcept nogil:
+    index_close(index)
+    index.entry_bytes = entry_bytes
+    index.entries = 0
+    index.entries_max = 0
+    cdef int fd = open(path, O_RDONLY | O_CLOEXEC)
+    if fd < 0:
+        return errno
+    cdef int64_t size_bytes = lseek(fd, 0, SEEK_END)
+    close(fd)
+    if size_bytes < 0 or size_bytes / entry_bytes > 0x7FFFFFFF:
+        return EFBIG
+    index.entries = <int32_t>(size_bytes / entry_bytes)
+    return 0
+
+
+cdef int map_readable(Index* index, const char* path) noexcept nogil:
+    # 1 if the entries can be read now.
+    cdef int64_t wanted_bytes = <int64_t>index.entries * index.entry_bytes
+    cdef void* map
+    if index.map != NULL:
+        return 1
+    if index.entries == 0:
+        return 0
+    cdef int fd = open(path, O_RDONLY | O_CLOEXEC)
+    if fd < 0:
+        return 0
+    # A file shorter than its entries would end the process at the first look behind its end.
+    if lseek(fd, 0, SEEK_END) < wanted_bytes:
+        close(fd)
+        return 0
+    map = mmap(NULL, <size_t>wanted_bytes, PROT_READ, MAP_SHARED, fd, 0)
+    close(fd)
+    if map == MAP_FAILED:
+        return 0
+    index.map = <uint8_t*>map
+    index.map_bytes = wanted_bytes
+    return 1
+
+
+cdef int index_reserve(Index* index, const char* path, int32_t entries) noexcept nogil:
+    cdef int64_t wanted_bytes = <int64_t>(index.entries + entries) * index.entry_bytes
+    cdef int fd, status
+    if index.map == NULL or index.entries >= index.entries_max:
+        return EFBIG
+    if wanted_bytes <= index.allocated_bytes or index.allocated_bytes == index.map_bytes:
+        return 0
+    fd = open(path, O_RDWR | O_CLOEXEC)
+    if fd < 0:
+        return errno
+    status = allocate(index, fd, index.allocated_bytes + ALLOCATE_NEXT_BYTES)
+    close(fd)
+    return status
+
+
+cdef int index_trim(Index* index, const char* path) noexcept nogil:
+    cdef int status = 0
+    cdef int32_t entries = index.entries
+    if index.entries_max == 0:
+        return 0
+    index_close(index)
+    index.entries = entries
+    cdef int fd = open(path, O_RDWR | O_CLOEXEC)
+    if fd < 0:
+        return errno
+    if ftruncate(fd, <int64_t>entries * index.entry_bytes) < 0:
+        status = errno
+    close(fd)
+    return status
+
+
+cdef void index_close(Index* index) noexcept nogil:
+    if index.map != NULL:
+        munmap(index.map, <size_t>index.map_bytes)
+    index.map = NULL
+    index.map_bytes = 0
+    index.allocated_bytes = 0
+    index.entries_max = 0
+
+
+# --- Entries --------------------------------------------------------------------------------------
+
+cdef void offset_index_append(Index* index, int32_t relative, int32_t position) noexcept nogil:
+    cdef uint8_t* at = index.map + <int64_t>index.entries * OFFSET_ENTRY_BYTES
+    if index.entries >= index.entries_max:
+        return
+    kb_put_u32(at, <uint32_t>relative)
+    kb_put_u32(at + 4, <uint32_t>position)
+    index.entries += 1
+
+
+cdef void time_index_append(Index* index, int64_t timestamp_ms, int32_t relative) noexcept nogil:
+    cdef uint8_t* at = index.map + <int64_t>index.entries * TIME_ENTRY_BYTES
+    cdef int64_t last_timestamp_ms = -1
+    cdef int32_t last_relative = 0
+    if index.entries > 0:
+        time_entry(index, index.entries - 1, &last_timestamp_ms, &last_relative)
+    if index.entries >= index.entries_max or timestamp_ms <= last_timestamp_ms:
+        return
+    if relative < last_relative:
+        return
+    kb_put_u64(at, <uint64_t>timestamp_ms)
+    kb_put_u32(at + 8, <uint32_t>relative)
+    index.entries += 1
+
+
+cdef void offset_entry(
+    const Index* index, int32_t at, int32_t* relative, int32_t* position
+) noexcept nogil:
+    cdef const uint8_t* entry = index.map + <int64_t>at * OFFSET_ENTRY_BYTES
+    relative[0] = get_i32(entry)
+    position[0] = get_i32(entry + 4)
+
+
+cdef void time_entry(
+    const Index* index, int32_t at, int64_t* timestamp_ms, int32_t* relative
+) noexcept nogil:
+    cdef const uint8_t* entry = index.map + <int64_t>at * TIME_ENTRY_BYTES
+    timestamp_ms[0] = get_i64(entry)
+    relative[0] = get_i32(entry + 8)
+
+
+cdef int32_t offset_index_lookup(
+    Index* index, const char* path, int32_t relative
+) noexcept nogil:
+    cdef int32_t low = 0, high = index.entries, middle
+    if not map_readable(index, path):
+        return 0
+    while low < high:             # low: how many entries are at or below the target
+        middle = low + (high - low) / 2
+        if get_i32(index.map + <int64_t>middle * OFFSET_ENTRY_BYTES) <= relative:
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0:
+        return 0
+    return get_i32(index.map + <int64_t>(low - 1) * OFFSET_ENTRY_BYTES + 4)
+
+
+cdef int32_t time_index_lookup(
+    Index* index, const char* path, int64_t timestamp_ms
+) noexcept nogil:
+    cdef int32_t low = 0, high = index.entries, middle
+    if not map_readable(index, path):
+        return 0
+    while low < high:
+        middle = low + (high - low) / 2
+        if get_i64(index.map + <int64_t>middle * TIME_ENTRY_BYTES) <= timestamp_ms:
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0:
+        return 0
+    return get_i32(index.map + <int64_t>(low - 1) * TIME_ENTRY_BYTES + 8)
+
+
+cdef void offset_index_truncate(Index* index, int32_t relative) noexcept nogil:
+    while index.entries > 0 and index.map != NULL and get_i32(
+            index.map + <int64_t>(index.entries - 1) * OFFSET_ENTRY_BYTES) >= relative:
+        index.entries -= 1
+        memset(index.map + <int64_t>index.entries * OFFSET_ENTRY_BYTES, 0, OFFSET_ENTRY_BYTES)
+
+
+cdef void time_index_truncate(Index* index, int32_t relative) noexcept nogil:
+    while index.entries > 0 and index.map != NULL and get_i32(
+            index.map + <int64_t>(index.entries - 1) * TIME_ENTRY_BYTES + 8) >= relative:
+        index.entries -= 1
+        memset(index.map + <int64_t>index.entries * TIME_ENTRY_BYTES, 0, TIME_ENTRY_BYTES)
+
+
+cdef inline int32_t from_entry(const Index* index, int32_t checked) noexcept nogil:
+    return index.entries - checked if index.entries > checked else 0
+
+
+cdef int offset_index_sane(
+    Index* index, const char* path, int64_t size_bytes, int32_t checked
+) noexcept nogil:
+    cdef int32_t at, relative, position, last_relative = -1, last_position = -1
+    if index.entries and not map_readable(index, path):
+        return 0
+    for at in range(from_entry(index, checked), index.entries):
+        offset_entry(index, at, &relative, &position)
+        if relative <= last_relative or position <= last_position or position >= size_bytes:
+            return 0
+        last_relative = relative
+        last_position = position
+    return 1
+
+
+cdef int time_index_sane(Index* index, const char* path, int32_t checked) noexcept nogil:
+    cdef int32_t at, relative, last_relative = -1
+    cdef int64_t timestamp_ms, last_timestamp_ms = -1
+    if index.entries and not map_readable(index, path):
+        return 0
+    for at in range(from_entry(index, checked), index.entries):
+        time_entry(index, at, &timestamp_ms, &relative)
+        if relative < last_relative or timestamp_ms <= last_timestamp_ms or relative < 0:
+            return 0
+        last_relative = relative
+        last_timestamp_ms = timestamp_ms
+    return 1

@@ -1,0 +1,167 @@
+# cython: language_level=3
+"""The partition: life, lock and offsets; the doors to validation, append and read.
+
+`_partition.pxd` is the contract with those who hold requests; this unit keeps it and leaves the
+work to the units below: `_records` (validation), `_append`, `_read`, `_segment`, `_storage`. A
+Partition is counted by references; its log goes with the last one, its files stay. No GIL, no
+Python object; functions that end in `_locked` below want the lock, all others take it.
+"""
+
+from libc.stdint cimport (
+    INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t)
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from kbroker._atomics cimport kb_add_int, kb_load_i64
+from kbroker.log._append cimport append_group_locked
+from kbroker.log._read cimport read_slice, readable_bytes, set_high_watermark_locked
+from kbroker.log._records cimport NO_ERROR, Rules, batch_validate
+from kbroker.log._segment cimport segment_add_reference, segment_drop_reference
+from kbroker.log._storage cimport (
+    Log, kb_mutex_init, lock_partition, log_free, log_new, log_of, unlock_partition)
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_destroy(pthread_mutex_t* mutex)
+
+
+cdef Partition* partition_new(
+    const char* directory, int32_t partition_index, const uint8_t* topic_id
+) noexcept nogil:
+    cdef Partition* partition = <Partition*>calloc(1, sizeof(Partition))
+    cdef Log* log = log_new(directory)
+    if partition == NULL or log == NULL or kb_mutex_init(&partition.lock) != 0:
+        log_free(log)
+        free(partition)
+        return NULL
+    partition.refs = 1
+    partition.log = log
+    partition.partition_index = partition_index
+    memcpy(partition.topic_id, topic_id, 16)
+    partition.leader_id = -1
+    partition.leader_epoch = -1
+    partition.min_in_sync = 1
+    return partition
+
+
+cdef void partition_acquire(Partition* partition) noexcept nogil:
+    kb_add_int(&partition.refs, 1)
+
+
+cdef void partition_release(Partition* partition) noexcept nogil:
+    if kb_add_int(&partition.refs, -1) > 0:
+        return
+    log_free(log_of(partition))
+    pthread_mutex_destroy(&partition.lock)
+    free(partition)
+
+
+cdef void partition_lock(Partition* partition) noexcept nogil:
+    lock_partition(partition)
+
+
+cdef void partition_unlock(Partition* partition) noexcept nogil:
+    unlock_partition(partition)
+
+
+cdef void segment_acquire(Segment* segment) noexcept nogil:
+    segment_add_reference(segment)
+
+
+cdef void segment_release(Segment* segment) noexcept nogil:
+    segment_drop_reference(segment)
+
+
+cdef void slice_release(FileSlice* slice) noexcept nogil:
+    if slice.segment != NULL:
+        segment_drop_reference(slice.segment)
+    slice.segment = NULL
+    slice.fd = -1
+    slice.length = 0
+
+
+# --- Leadership and offsets -----------------------------------------------------------------------
+
+cdef void partition_set_leadership(
+    Partition* partition, int32_t leader_id, int is_leader, int32_t leader_epoch,
+    int32_t in_sync_count
+) noexcept nogil:
+    lock_partition(partition)
+    partition.leader_id = leader_id
+    partition.is_leader = is_leader
+    partition.leader_epoch = leader_epoch
+    partition.in_sync_count = in_sync_count
+    if is_leader and in_sync_count <= 1 and partition.online:
+        set_high_watermark_locked(partition, partition.log_end_offset)
+    unlock_partition(partition)
+
+
+cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) noexcept nogil:
+    cdef int16_t error = NO_ERROR
+    lock_partition(partition)
+    if partition.online:
+        error = set_high_watermark_locked(partition, offset)
+    unlock_partition(partition)
+    return error
+
+
+cdef void partition_offsets(
+    Partition* partition, int64_t* log_start, int64_t* log_end, int64_t* high_watermark,
+    int64_t* last_stable
+) noexcept nogil:
+    lock_partition(partition)
+    if log_start != NULL:
+        log_start[0] = partition.log_start_offset
+    if log_end != NULL:
+        log_end[0] = partition.log_end_offset
+    if high_watermark != NULL:
+        high_watermark[0] = partition.high_watermark
+    if last_stable != NULL:
+        last_stable[0] = partition.last_stable_offset
+    unlock_partition(partition)
+
+
+# --- Produce and fetch ----------------------------------------------------------------------------
+
+cdef inline int64_t shifted(int64_t time_ms, int64_t by_ms) noexcept nogil:
+    # Saturates: the window's defaults are the largest int64.
+    if by_ms > 0 and time_ms > INT64_MAX - by_ms:
+        return INT64_MAX
+    if by_ms < 0 and time_ms < INT64_MIN - by_ms:
+        return INT64_MIN
+    return time_ms + by_ms
+
+
+cdef int partition_validate(Partition* partition, Batch* batch, int64_t now_ms) noexcept nogil:
+    cdef Rules rules
+    cdef Log* log = log_of(partition)
+    rules.compacted = partition.compacted
+    rules.timestamp_min_ms = INT64_MIN
+    rules.timestamp_max_ms = INT64_MAX
+    rules.wanted_timestamp_ms = INT64_MAX
+    if not partition.log_append_time:
+        if log.settings.timestamp_before_max_ms < INT64_MAX:
+            rules.timestamp_min_ms = shifted(now_ms, -log.settings.timestamp_before_max_ms)
+        rules.timestamp_max_ms = shifted(now_ms, log.settings.timestamp_after_max_ms)
+    if partition.recompress and not batch.prechecked:
+        return NEEDS_PYTHON
+    return batch_validate(
+        batch, &rules, partition.max_message_bytes, partition.log_append_time, now_ms)
+
+
+cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil:
+    lock_partition(partition)
+    append_group_locked(partition, first, now_ms)
+    unlock_partition(partition)
+
+
+cdef int16_t partition_read(
+    Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
+    FileSlice* out
+) noexcept nogil:
+    return read_slice(partition, offset, max_bytes, whole_first, read_committed, out)
+
+
+cdef int64_t partition_readable_bytes(
+    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed
+) noexcept nogil:
+    return readable_bytes(partition, offset, max_bytes, read_committed)

@@ -1,0 +1,23 @@
+# cython: language_level=3
+"""Finding bytes by offset, and offsets by timestamp."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from kbroker.log._partition cimport FileSlice, Partition
+
+
+cdef struct TimedOffset:
+    int64_t offset                # -1: there is no such record
+    int64_t timestamp_ms
+    int32_t leader_epoch
+
+
+# As partition_read and partition_readable_bytes say. They take the lock themselves.
+cdef int16_t read_slice(
+    Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
+    FileSlice* out) noexcept nogil
+cdef int64_t readable_bytes(
+    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed) noexcept nogil
+
+# The high watermark (and the last stable offset with it) moves to `offset`; with the lock held.
+cdef int16_t set_high_watermark_locked(Partition* partition, int64_t offset) noexcept nogil

@@ -1,0 +1,103 @@
+# cython: language_level=3
+"""What a record batch (magic 2) is made of, and the walk over its records."""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+from kbroker.log._partition cimport Batch
+
+# Kafka's names and numbers for the codes that validation gives.
+cdef enum:
+    NO_ERROR = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    NOT_LEADER_OR_FOLLOWER = 6
+    MESSAGE_TOO_LARGE = 10
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    INVALID_TIMESTAMP = 32
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    KAFKA_STORAGE_ERROR = 56
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    INVALID_RECORD = 87
+
+# Where the fields of a batch's header stand, and the bits of its attributes.
+cdef enum:
+    AT_BASE_OFFSET = 0
+    AT_LENGTH = 8
+    AT_LEADER_EPOCH = 12
+    AT_MAGIC = 16
+    AT_CRC = 17
+    AT_ATTRIBUTES = 21
+    AT_LAST_OFFSET_DELTA = 23
+    AT_BASE_TIMESTAMP = 27
+    AT_MAX_TIMESTAMP = 35
+    AT_PRODUCER_ID = 43
+    AT_PRODUCER_EPOCH = 51
+    AT_BASE_SEQUENCE = 53
+    AT_RECORD_COUNT = 57
+    HEADER_BYTES = 61             # and the records begin
+    LOG_OVERHEAD_BYTES = 12       # base offset and length, which the length does not count
+    CODEC_MASK = 0x07
+    LOG_APPEND_TIME_BIT = 0x08
+    TRANSACTIONAL_BIT = 0x10
+    CONTROL_BIT = 0x20
+
+
+cdef struct Header:
+    int64_t base_offset
+    int64_t size_bytes            # all of the batch, its first 12 bytes included
+    int32_t leader_epoch
+    int8_t magic
+    uint32_t crc
+    int16_t attributes
+    int32_t last_offset_delta
+    int64_t base_timestamp_ms
+    int64_t max_timestamp_ms
+    int64_t producer_id
+    int16_t producer_epoch
+    int32_t base_sequence
+    int32_t record_count
+
+
+cdef struct Rules:
+    # What the topic asks of every record, and what the caller wants to find.
+    int8_t compacted              # a null key is refused
+    int64_t timestamp_min_ms      # CreateTime window, inclusive; the extremes for none
+    int64_t timestamp_max_ms
+    int64_t wanted_timestamp_ms   # the first record at or after it is noted; INT64_MAX for none
+
+
+cdef struct Walk:
+    # What a walk over the records found. With an error, `record` is the one at fault or -1.
+    int16_t error
+    int32_t record
+    const char* message
+    int64_t max_timestamp_ms
+    int32_t max_timestamp_index
+    int32_t found_index           # the first at or after the wanted timestamp, or -1
+    int64_t found_timestamp_ms
+
+
+# Fills the header from at least HEADER_BYTES bytes; judges nothing.
+cdef void header_read(const uint8_t* data, Header* header) noexcept nogil
+
+# 1 if a log may hold such a header: sizes, magic and counts agree with each other.
+cdef int header_plausible(const Header* header) noexcept nogil
+
+# The CRC-32C of a whole batch of `size_bytes`, as its header should name it.
+cdef uint32_t batch_crc(const uint8_t* data, int64_t size_bytes) noexcept nogil
+
+# CRC-32C of `length` bytes continued from `crc`.
+cdef uint32_t crc32c(uint32_t crc, const uint8_t* data, int64_t length) noexcept nogil
+
+# Walks every record. 0: done, `walk` says how. 1: the codec's library is missing here.
+cdef int records_walk(
+    const uint8_t* records, int64_t length, int codec, int32_t count, int64_t base_timestamp_ms,
+    const Rules* rules, Walk* walk) noexcept nogil
+
+# Everything that can be said of a produced batch without a lock; answers a ValidateVerdict.
+cdef int batch_validate(
+    Batch* batch, const Rules* rules, int32_t max_message_bytes, int log_append_time,
+    int64_t now_ms) noexcept nogil

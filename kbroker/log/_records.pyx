@@ -1,0 +1,358 @@
+# cython: language_level=3
+"""Validation of a produced record batch: header, CRC-32C, and every record walked.
+
+Called by the request path for each batch before the partition's lock is taken, by recovery, and
+by the searches for a timestamp. Any thread; no lock, no GIL, no allocation but a codec's window.
+
+The bytes are a client's and hostile: the header's length is compared once with what is there,
+records are read through a `kb_stream` that never passes its end, and a record must take exactly
+the bytes that it announces. What a batch may be: https://kafka.apache.org/documentation, "Message
+Format". The base offset, its length and the leader epoch lie outside the CRC, so assigning offsets
+costs no second pass; a changed timestamp or its type does.
+"""
+
+from libc.stdint cimport (INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t)
+
+from kbroker.log._cursor cimport get_i16, get_i32, get_i64, kb_get_u32, kb_put_u16, kb_put_u32, \
+    kb_put_u64
+from kbroker.log._partition cimport NEEDS_PYTHON, VALIDATED, Batch
+
+cdef extern from "crc32c.h" nogil:
+    uint32_t kb_crc32c(uint32_t crc, const uint8_t* data, size_t length)
+
+cdef extern from "codecs.h" nogil:
+    enum:
+        KB_STREAM_OK
+        KB_STREAM_TOO_LONG
+        KB_STREAM_NO_MEMORY
+        KB_STREAM_NO_CODEC
+    ctypedef struct kb_stream:
+        const uint8_t* at
+        const uint8_t* end
+        int64_t end_offset
+        int status
+    int kb_stream_open(kb_stream* stream, int codec, const uint8_t* data, size_t length,
+                       int64_t output_bytes_max)
+    int kb_stream_refill(kb_stream* stream)
+    void kb_stream_close(kb_stream* stream)
+
+cdef enum:
+    CODEC_ZSTD = 4
+    ZSTD_PRODUCE_VERSION = 7      # the first Produce version whose clients know zstd
+    NO_PRODUCER_ID = -1
+
+# A batch may unpack to 256 times its size, and to this much in any case: more is refused as too
+# large. Real text reaches 10, a Java producer's own bound on a request is far below either.
+cdef int64_t UNPACKED_BYTES_MIN = 64 * 1024 * 1024
+cdef int64_t UNPACKED_RATIO_MAX = 256
+
+
+cdef void header_read(const uint8_t* data, Header* header) noexcept nogil:
+    header.base_offset = get_i64(data + AT_BASE_OFFSET)
+    header.size_bytes = <int64_t>get_i32(data + AT_LENGTH) + LOG_OVERHEAD_BYTES
+    header.leader_epoch = get_i32(data + AT_LEADER_EPOCH)
+    header.magic = <int8_t>data[AT_MAGIC]
+    header.crc = kb_get_u32(data + AT_CRC)
+    header.attributes = get_i16(data + AT_ATTRIBUTES)
+    header.last_offset_delta = get_i32(data + AT_LAST_OFFSET_DELTA)
+    header.base_timestamp_ms = get_i64(data + AT_BASE_TIMESTAMP)
+    header.max_timestamp_ms = get_i64(data + AT_MAX_TIMESTAMP)
+    header.producer_id = get_i64(data + AT_PRODUCER_ID)
+    header.producer_epoch = get_i16(data + AT_PRODUCER_EPOCH)
+    header.base_sequence = get_i32(data + AT_BASE_SEQUENCE)
+    header.record_count = get_i32(data + AT_RECORD_COUNT)
+
+
+cdef int header_plausible(const Header* header) noexcept nogil:
+    # A compacted log may hold a batch with fewer records than offsets, even with none.
+    return (header.magic == 2 and header.size_bytes >= HEADER_BYTES and header.base_offset >= 0
+            and header.last_offset_delta >= 0 and header.record_count >= 0
+            and header.base_offset <= INT64_MAX - header.last_offset_delta)
+
+
+cdef uint32_t crc32c(uint32_t crc, const uint8_t* data, int64_t length) noexcept nogil:
+    return kb_crc32c(crc, data, <size_t>length)
+
+
+cdef uint32_t batch_crc(const uint8_t* data, int64_t size_bytes) noexcept nogil:
+    return kb_crc32c(0, data + AT_ATTRIBUTES, <size_t>(size_bytes - AT_ATTRIBUTES))
+
+
+# --- Reading from the stream: 0 is good, -1 is not (end, or a number too long) --------------------
+
+cdef int take_unsigned(kb_stream* stream, int bytes_max, uint64_t* out) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef uint8_t byte
+    cdef int taken = 0
+    while taken < bytes_max:
+        if stream.at == stream.end and not kb_stream_refill(stream):
+            return -1
+        byte = stream.at[0]
+        stream.at += 1
+        value |= <uint64_t>(byte & 0x7F) << (7 * taken)
+        taken += 1
+        if byte < 0x80:
+            out[0] = value
+            return 0
+    return -1
+
+
+cdef inline int take_varint(kb_stream* stream, int32_t* out) noexcept nogil:
+    cdef uint64_t raw
+    if stream.at < stream.end and stream.at[0] < 0x80:
+        raw = stream.at[0]
+        stream.at += 1
+    elif take_unsigned(stream, 5, &raw) < 0:
+        return -1
+    out[0] = <int32_t>((<uint32_t>raw >> 1) ^ (0 - (<uint32_t>raw & 1)))
+    return 0
+
+
+cdef inline int take_varlong(kb_stream* stream, int64_t* out) noexcept nogil:
+    cdef uint64_t raw
+    if stream.at < stream.end and stream.at[0] < 0x80:
+        raw = stream.at[0]
+        stream.at += 1
+    elif take_unsigned(stream, 10, &raw) < 0:
+        return -1
+    out[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return 0
+
+
+cdef int skip_far(kb_stream* stream, int64_t length) noexcept nogil:
+    while length > stream.end - stream.at:
+        length -= stream.end - stream.at
+        stream.at = stream.end
+        if not kb_stream_refill(stream):
+            return -1
+    stream.at += length
+    return 0
+
+
+cdef inline int skip(kb_stream* stream, int64_t length) noexcept nogil:
+    if length <= stream.end - stream.at:
+        stream.at += length
+        return 0
+    return skip_far(stream, length)
+
+
+cdef inline int64_t position(const kb_stream* stream) noexcept nogil:
+    return stream.end_offset - (stream.end - stream.at)
+
+
+# --- Records --------------------------------------------------------------------------------------
+
+cdef inline int fail(Walk* walk, int16_t error, int32_t record, const char* message) noexcept nogil:
+    walk.error = error
+    walk.record = record
+    walk.message = message
+    return -1
+
+
+cdef inline int walk_field(kb_stream* stream, int64_t end, int32_t* length) noexcept nogil:
+    # A length and as many bytes, all of them inside the record that ends at `end`.
+    if take_varint(stream, length) < 0 or length[0] < -1:
+        return -1
+    if length[0] > 0:
+        if length[0] > end - position(stream):
+            return -1
+        return skip(stream, length[0])
+    return 0
+
+
+cdef int walk_headers(kb_stream* stream, int64_t end) noexcept nogil:
+    cdef int32_t count, length, at
+    if take_varint(stream, &count) < 0 or count < 0 or count > (end - position(stream)) / 2:
+        return -1
+    for at in range(count):
+        if walk_field(stream, end, &length) < 0 or length < 0:    # a header's key is never null
+            return -1
+        if walk_field(stream, end, &length) < 0:
+            return -1
+    return 0
+
+
+cdef int walk_record(
+    kb_stream* stream, int32_t index, int64_t base_timestamp_ms, const Rules* rules, Walk* walk
+) noexcept nogil:
+    cdef int32_t length, offset_delta, key_length, value_length
+    cdef int64_t timestamp_delta, timestamp_ms, end
+    if take_varint(stream, &length) < 0:
+        return fail(walk, INVALID_RECORD, index, "the batch ends before its last record")
+    end = position(stream) + length
+    if length < 0 or skip(stream, 1) < 0 or take_varlong(stream, &timestamp_delta) < 0:
+        return fail(walk, INVALID_RECORD, index, "a record is cut off or not well formed")
+    if take_varint(stream, &offset_delta) < 0:
+        return fail(walk, INVALID_RECORD, index, "a record is cut off or not well formed")
+    if walk_field(stream, end, &key_length) < 0 or walk_field(stream, end, &value_length) < 0:
+        return fail(walk, INVALID_RECORD, index, "a key or value does not fit in its record")
+    if walk_headers(stream, end) < 0:
+        return fail(walk, INVALID_RECORD, index, "a record's headers do not fit in it")
+    if position(stream) != end:
+        return fail(walk, INVALID_RECORD, index, "a record's length disagrees with its fields")
+    if offset_delta != index:
+        return fail(walk, INVALID_RECORD, index, "offsets inside the batch are not consecutive")
+    if key_length < 0 and rules.compacted:
+        return fail(walk, INVALID_RECORD, index, "a compacted topic takes no record without a key")
+    timestamp_ms = <int64_t>(<uint64_t>base_timestamp_ms + <uint64_t>timestamp_delta)
+    if timestamp_ms < rules.timestamp_min_ms or timestamp_ms > rules.timestamp_max_ms:
+        return fail(walk, INVALID_TIMESTAMP, index, "a timestamp lies outside the topic's window")
+    if timestamp_ms > walk.max_timestamp_ms:
+        walk.max_timestamp_ms = timestamp_ms
+        walk.max_timestamp_index = index
+    if timestamp_ms >= rules.wanted_timestamp_ms and walk.found_index < 0:
+        walk.found_index = index
+        walk.found_timestamp_ms = timestamp_ms
+    return 0
+
+
+cdef int records_walk(
+    const uint8_t* records, int64_t length, int codec, int32_t count, int64_t base_timestamp_ms,
+    const Rules* rules, Walk* walk
+) noexcept nogil:
+    cdef kb_stream stream
+    cdef int64_t unpacked_bytes_max = length * UNPACKED_RATIO_MAX
+    cdef int32_t index
+    cdef int status
+    walk.error = NO_ERROR
+    walk.record = -1
+    walk.message = NULL
+    walk.max_timestamp_ms = -1
+    walk.max_timestamp_index = -1
+    walk.found_index = -1
+    walk.found_timestamp_ms = -1
+    if unpacked_bytes_max < UNPACKED_BYTES_MIN:
+        unpacked_bytes_max = UNPACKED_BYTES_MIN
+    status = kb_stream_open(&stream, codec, records, <size_t>length, unpacked_bytes_max)
+    if status == KB_STREAM_NO_CODEC:
+        return 1
+    if status == KB_STREAM_OK:
+        for index in range(count):
+            if walk_record(&stream, index, base_timestamp_ms, rules, walk) < 0:
+                break
+        else:
+            if stream.at != stream.end or kb_stream_refill(&stream):
+                fail(walk, INVALID_RECORD, -1, "bytes are left behind the batch's last record")
+    # What the codec says explains the records' trouble, not the other way round.
+    if stream.status == KB_STREAM_TOO_LONG:
+        fail(walk, MESSAGE_TOO_LARGE, -1, "the compressed records unpack to too many bytes")
+    elif stream.status == KB_STREAM_NO_MEMORY:
+        fail(walk, KAFKA_STORAGE_ERROR, -1, "no memory to unpack the records")
+    elif stream.status != KB_STREAM_OK:
+        fail(walk, INVALID_RECORD, -1, "the compressed records cannot be unpacked")
+    kb_stream_close(&stream)
+    return 0
+
+
+# --- Batches --------------------------------------------------------------------------------------
+
+cdef int refuse(Batch* batch, int16_t error, const char* message) noexcept nogil:
+    batch.error = error
+    batch.error_message = message
+    return VALIDATED
+
+
+cdef const char* header_trouble(const Header* header) noexcept nogil:
+    # What makes a batch invalid whatever its records are; NULL if nothing.
+    if header.base_offset != 0:
+        return "a produced batch must have base offset 0"
+    if header.record_count <= 0 or header.record_count - 1 != header.last_offset_delta:
+        return "the record count disagrees with the last offset"
+    if header.attributes & CONTROL_BIT:
+        return "clients may not write control records"
+    if header.producer_id != NO_PRODUCER_ID:
+        if header.producer_id < 0 or header.producer_epoch < 0:
+            return "the producer id or its epoch is negative"
+        if header.base_sequence < 0:
+            return "a batch with a producer id needs a sequence number"
+    elif header.attributes & TRANSACTIONAL_BIT:
+        return "a transactional batch needs a producer id"
+    return NULL
+
+
+cdef int batch_shape(Batch* batch, Header* header, int32_t max_message_bytes) noexcept nogil:
+    # The header and the CRC. 0: `header` is filled and good; -1: batch.error says why not.
+    cdef const char* trouble
+    if batch.length_bytes < HEADER_BYTES:
+        if batch.length_bytes > AT_MAGIC and batch.data[AT_MAGIC] != 2:
+            refuse(batch, INVALID_RECORD, "only record batches of magic 2 are taken")
+        else:
+            refuse(batch, INVALID_RECORD, "a record batch is missing or cut off")
+        return -1
+    header_read(batch.data, header)
+    if header.magic != 2:
+        refuse(batch, INVALID_RECORD, "only record batches of magic 2 are taken")
+        return -1
+    if header.size_bytes < HEADER_BYTES:
+        refuse(batch, CORRUPT_MESSAGE, "a batch announces fewer bytes than its header has")
+        return -1
+    if header.size_bytes != batch.length_bytes:
+        refuse(batch, INVALID_RECORD, "a produce request holds exactly one batch per partition")
+        return -1
+    if header.size_bytes > max_message_bytes:
+        refuse(batch, MESSAGE_TOO_LARGE, "the batch is larger than max.message.bytes")
+        return -1
+    if batch_crc(batch.data, header.size_bytes) != header.crc:
+        refuse(batch, CORRUPT_MESSAGE, "the batch does not have the CRC that it names")
+        return -1
+    trouble = header_trouble(header)
+    if trouble != NULL:
+        refuse(batch, INVALID_RECORD, trouble)
+        return -1
+    return 0
+
+
+cdef void batch_settle_time(
+    Batch* batch, const Header* header, int log_append_time, int64_t now_ms
+) noexcept nogil:
+    # The broker's time where the topic wants it, else the largest timestamp that the records have.
+    cdef int16_t attributes = header.attributes & ~LOG_APPEND_TIME_BIT
+    if log_append_time:
+        attributes |= LOG_APPEND_TIME_BIT
+        batch.append_time_ms = now_ms
+        batch.max_timestamp_ms = now_ms
+    if attributes == header.attributes and batch.max_timestamp_ms == header.max_timestamp_ms:
+        return
+    batch.attributes = attributes
+    kb_put_u16(batch.data + AT_ATTRIBUTES, <uint32_t>attributes & 0xFFFF)
+    kb_put_u64(batch.data + AT_MAX_TIMESTAMP, <uint64_t>batch.max_timestamp_ms)
+    kb_put_u32(batch.data + AT_CRC, batch_crc(batch.data, batch.length_bytes))
+
+
+cdef int batch_validate(
+    Batch* batch, const Rules* rules, int32_t max_message_bytes, int log_append_time, int64_t now_ms
+) noexcept nogil:
+    cdef Header header
+    cdef Walk walk
+    batch.base_offset = -1
+    batch.last_offset = -1
+    batch.append_time_ms = -1
+    batch.log_start_offset = -1
+    batch.error_record = -1
+    batch.error_message = NULL
+    if batch.error != NO_ERROR or batch_shape(batch, &header, max_message_bytes) < 0:
+        return VALIDATED
+    batch.attributes = header.attributes
+    batch.codec = header.attributes & CODEC_MASK
+    batch.record_count = header.record_count
+    batch.producer_id = header.producer_id
+    batch.producer_epoch = header.producer_epoch
+    batch.base_sequence = header.base_sequence
+    batch.max_timestamp_ms = header.max_timestamp_ms
+    if batch.codec > CODEC_ZSTD:
+        return refuse(batch, UNSUPPORTED_COMPRESSION_TYPE, "there is no such compression type")
+    if batch.codec == CODEC_ZSTD and batch.api_version < ZSTD_PRODUCE_VERSION:
+        return refuse(batch, UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
+    if header.attributes & TRANSACTIONAL_BIT:
+        return refuse(batch, INVALID_TXN_STATE, "the producer has no transaction here")
+    if not (batch.prechecked and batch.codec):
+        if records_walk(
+                batch.data + HEADER_BYTES, header.size_bytes - HEADER_BYTES, batch.codec,
+                header.record_count, header.base_timestamp_ms, rules, &walk):
+            return NEEDS_PYTHON
+        if walk.error:
+            batch.error_record = walk.record
+            return refuse(batch, walk.error, walk.message)
+        batch.max_timestamp_ms = walk.max_timestamp_ms
+    batch_settle_time(batch, &header, log_append_time, now_ms)
+    return VALIDATED

@@ -1,0 +1,32 @@
+# cython: language_level=3
+"""Reading whole segments when a log is opened."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from kbroker.log._partition cimport Segment
+from kbroker.log._producer_state cimport ProducerTable
+
+
+cdef struct Recovered:
+    int status                    # 0 or an errno
+    int64_t valid_bytes           # up to here every batch is whole and its CRC right
+    int64_t next_offset
+    int32_t last_leader_epoch     # of the last batch, -1 if there is none
+    int64_t batches
+    const char* reason            # why the scan ended before the end of the file, or NULL
+
+
+# Reads every batch from the start, checks it, and builds both indexes anew.
+cdef void recover_segment(
+    Segment* segment, int64_t index_bytes, int64_t index_interval_bytes, Recovered* out
+) noexcept nogil
+
+# Trusts the segment: finds its end from the last index entry on, and its timestamps.
+cdef void inspect_segment(Segment* segment, Recovered* out) noexcept nogil
+
+# Cuts the file. 0 or an errno.
+cdef int truncate_segment(Segment* segment, int64_t size_bytes) noexcept nogil
+
+# Notes every batch with a producer id at or behind an offset. 0 or an errno.
+cdef int replay_producers(
+    ProducerTable* table, Segment* segment, int64_t from_offset) noexcept nogil

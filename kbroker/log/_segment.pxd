@@ -1,0 +1,78 @@
+# cython: language_level=3
+"""One segment: its .log file and both indexes; and the scan over batch headers in a file."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kbroker.log._index cimport Index
+from kbroker.log._partition cimport Segment
+from kbroker.log._records cimport Header
+
+
+cdef struct SegmentPart:
+    # What stands behind Segment.index. Under the partition's lock.
+    Index offsets
+    Index times
+    char* log_path
+    char* offsets_path
+    char* times_path
+    int64_t max_timestamp_ms      # of any batch, -1 for none
+    int64_t max_timestamp_offset  # the last offset of the batch that brought it
+    int64_t first_timestamp_ms    # of the first batch, what the roll by time counts from; -1: none
+    int64_t created_ms
+    int64_t bytes_since_entry
+    int64_t largest_batch_bytes   # INT64_MAX where nobody has looked
+
+
+cdef enum:
+    SCAN_CHUNK_BYTES = 4096
+
+
+cdef struct Scan:
+    # A walk over the batch headers of a file, from `position` to `limit`.
+    int fd
+    int64_t position
+    int64_t limit
+    Header header                 # of the batch at `position`, after scan_next answered 1
+    int64_t chunk_position
+    int64_t chunk_bytes
+    uint8_t chunk[SCAN_CHUNK_BYTES]
+
+
+cdef inline SegmentPart* part_of(Segment* segment) noexcept nogil:
+    return <SegmentPart*>segment.index
+
+# NULL and an errno in `status` if it cannot be opened or created. `active`: its indexes are made
+# writable, keeping the entries that the files have. The caller owns one reference.
+cdef Segment* segment_create(
+    const char* directory, int64_t base_offset, int64_t index_bytes, int64_t now_ms, int* status
+) noexcept nogil
+cdef Segment* segment_open(
+    const char* directory, int64_t base_offset, int64_t index_bytes, int active, int* status
+) noexcept nogil
+cdef void segment_add_reference(Segment* segment) noexcept nogil
+cdef void segment_drop_reference(Segment* segment) noexcept nogil
+
+# The batch with `header` stands at `position`: timestamps, and index entries when they are due.
+# segment_reserve has been asked for as many.
+cdef void segment_note_batch(
+    Segment* segment, int64_t position, const Header* header, int64_t index_interval_bytes
+) noexcept nogil
+cdef int segment_reserve(Segment* segment, int32_t batches) noexcept nogil
+cdef int segment_index_full(Segment* segment) noexcept nogil
+
+# No more appends: the last time index entry, both indexes cut to size. 0 or an errno.
+cdef int segment_seal(Segment* segment) noexcept nogil
+# Empties both indexes for writing anew. 0 or an errno.
+cdef int segment_reset_indexes(Segment* segment, int64_t index_bytes) noexcept nogil
+# Data and indexes to the disk. 0 or an errno. Needs a reference, not the lock.
+cdef int segment_sync(Segment* segment) noexcept nogil
+
+# Where to begin a scan for an offset.
+cdef int64_t segment_scan_start(Segment* segment, int64_t offset) noexcept nogil
+
+cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexcept nogil
+# 1: `header` is that of the batch at `position`; 0: the limit; -1: no whole batch stands there.
+cdef int scan_next(Scan* scan) noexcept nogil
+cdef void scan_advance(Scan* scan) noexcept nogil
+# Goes to the first batch whose last offset is at or above `offset`; answers as scan_next.
+cdef int scan_to_offset(Scan* scan, int64_t offset) noexcept nogil

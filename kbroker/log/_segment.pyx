@@ -1,0 +1,307 @@
+# cython: language_level=3
+"""A segment of a log: `<base offset, 20 digits>.log` and its two indexes.
+
+A segment is counted by references: one is the partition's, one belongs to every slice lent to a
+send. The last one closes the file, so what was promised can be sent whatever retention, truncation
+or deletion do meanwhile. Bytes below `size_bytes` never change, except by truncation.
+
+Everything but the reference count and `segment_sync` wants the partition's lock. Scans read with
+pread and need none. No GIL. A scan trusts nothing that it reads: a header that does not fit in
+the file or does not agree with itself ends it.
+"""
+
+from libc.errno cimport EINTR, EIO, ENOMEM, errno
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport strlen
+
+from kbroker._atomics cimport kb_add_int, kb_load_i64, kb_store_i64
+from kbroker.log._index cimport (
+    OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, index_close, index_open_readable, index_open_writable,
+    index_reserve, index_trim, offset_index_append, offset_index_lookup,
+    time_index_append)
+from kbroker.log._records cimport HEADER_BYTES, header_plausible, header_read
+
+cdef extern from "<fcntl.h>" nogil:
+    enum:
+        O_RDWR
+        O_CREAT
+        O_TRUNC
+        O_CLOEXEC
+    int open(const char* path, int flags, ...)
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+    int fdatasync(int fd)
+    int64_t lseek(int fd, int64_t offset, int whence)
+    int64_t pread(int fd, void* buffer, size_t length, int64_t position)
+    int SEEK_END
+
+
+# --- Life -----------------------------------------------------------------------------------------
+
+cdef char* path_of(const char* directory, int64_t base_offset, const char* suffix) noexcept nogil:
+    cdef size_t size = strlen(directory) + 40
+    cdef char* path = <char*>malloc(size)
+    if path != NULL:
+        snprintf(path, size, "%s/%020lld.%s", directory, <long long>base_offset, suffix)
+    return path
+
+
+cdef Segment* segment_new(const char* directory, int64_t base_offset) noexcept nogil:
+    cdef Segment* segment = <Segment*>calloc(1, sizeof(Segment))
+    cdef SegmentPart* part = <SegmentPart*>calloc(1, sizeof(SegmentPart))
+    if segment == NULL or part == NULL:
+        free(segment)
+        free(part)
+        return NULL
+    segment.refs = 1
+    segment.fd = -1
+    segment.base_offset = base_offset
+    segment.index = part
+    part.log_path = path_of(directory, base_offset, b"log")
+    part.offsets_path = path_of(directory, base_offset, b"index")
+    part.times_path = path_of(directory, base_offset, b"timeindex")
+    part.offsets.entry_bytes = OFFSET_ENTRY_BYTES
+    part.times.entry_bytes = TIME_ENTRY_BYTES
+    part.max_timestamp_ms = -1
+    part.max_timestamp_offset = base_offset
+    part.first_timestamp_ms = -1
+    if part.log_path == NULL or part.offsets_path == NULL or part.times_path == NULL:
+        segment_drop_reference(segment)
+        return NULL
+    return segment
+
+
+cdef Segment* segment_create(
+    const char* directory, int64_t base_offset, int64_t index_bytes, int64_t now_ms, int* status
+) noexcept nogil:
+    cdef Segment* segment = segment_new(directory, base_offset)
+    status[0] = ENOMEM
+    if segment == NULL:
+        return NULL
+    cdef SegmentPart* part = part_of(segment)
+    part.created_ms = now_ms
+    segment.fd = open(part.log_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
+    status[0] = errno if segment.fd < 0 else segment_reset_indexes(segment, index_bytes)
+    if status[0] != 0:
+        segment_drop_reference(segment)
+        return NULL
+    return segment
+
+
+cdef Segment* segment_open(
+    const char* directory, int64_t base_offset, int64_t index_bytes, int active, int* status
+) noexcept nogil:
+    cdef Segment* segment = segment_new(directory, base_offset)
+    cdef Index* offsets
+    cdef Index* times
+    status[0] = ENOMEM
+    if segment == NULL:
+        return NULL
+    cdef SegmentPart* part = part_of(segment)
+    offsets = &part.offsets
+    times = &part.times
+    part.largest_batch_bytes = INT64_MAX
+    segment.fd = open(part.log_path, O_RDWR | O_CLOEXEC)
+    status[0] = errno if segment.fd < 0 else 0
+    if status[0] == 0:
+        segment.size_bytes = lseek(segment.fd, 0, SEEK_END)
+        # A missing index reads as an empty one: the loader sees that and has it built anew.
+        index_open_readable(offsets, part.offsets_path, OFFSET_ENTRY_BYTES)
+        index_open_readable(times, part.times_path, TIME_ENTRY_BYTES)
+        if active:
+            status[0] = index_open_writable(
+                offsets, part.offsets_path, OFFSET_ENTRY_BYTES, index_bytes, offsets.entries)
+            if status[0] == 0:
+                status[0] = index_open_writable(
+                    times, part.times_path, TIME_ENTRY_BYTES, index_bytes, times.entries)
+    if status[0] != 0:
+        segment_drop_reference(segment)
+        return NULL
+    return segment
+
+
+cdef void segment_add_reference(Segment* segment) noexcept nogil:
+    kb_add_int(&segment.refs, 1)
+
+
+cdef void segment_drop_reference(Segment* segment) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    if kb_add_int(&segment.refs, -1) > 0:
+        return
+    if segment.fd >= 0:
+        close(segment.fd)
+    index_close(&part.offsets)
+    index_close(&part.times)
+    free(part.log_path)
+    free(part.offsets_path)
+    free(part.times_path)
+    free(part)
+    free(segment)
+
+
+cdef int segment_seal(Segment* segment) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    cdef int status = 0, trim_status
+    if part.times.entries_max and part.max_timestamp_ms >= 0:
+        status = index_reserve(&part.times, part.times_path, 1)
+        if status == 0:
+            time_index_append(
+                &part.times, part.max_timestamp_ms,
+                <int32_t>(part.max_timestamp_offset - segment.base_offset))
+    trim_status = index_trim(&part.offsets, part.offsets_path)
+    status = status or trim_status
+    trim_status = index_trim(&part.times, part.times_path)
+    return status or trim_status
+
+
+cdef int segment_reset_indexes(Segment* segment, int64_t index_bytes) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    part.bytes_since_entry = 0
+    part.largest_batch_bytes = 0
+    part.max_timestamp_ms = -1
+    part.max_timestamp_offset = segment.base_offset
+    part.first_timestamp_ms = -1
+    cdef int status = index_open_writable(
+        &part.offsets, part.offsets_path, OFFSET_ENTRY_BYTES, index_bytes, 0)
+    if status == 0:
+        status = index_open_writable(
+            &part.times, part.times_path, TIME_ENTRY_BYTES, index_bytes, 0)
+    return status
+
+
+cdef int sync_file(int fd) noexcept nogil:
+    while fdatasync(fd) < 0:
+        if errno != EINTR:
+            return errno
+    return 0
+
+
+cdef int sync_path(const char* path) noexcept nogil:
+    # By its own descriptor: the maps belong to who holds the lock.
+    cdef int fd = open(path, O_RDWR | O_CLOEXEC)
+    cdef int status
+    if fd < 0:
+        return errno
+    status = sync_file(fd)
+    close(fd)
+    return status
+
+
+cdef int segment_sync(Segment* segment) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    cdef int status = sync_file(segment.fd)
+    if status == 0:
+        status = sync_path(part.offsets_path)
+    if status == 0:
+        status = sync_path(part.times_path)
+    return status
+
+
+# --- Appending ------------------------------------------------------------------------------------
+
+cdef int segment_index_full(Segment* segment) noexcept nogil:
+    # The time index keeps one entry free for the sealing.
+    cdef SegmentPart* part = part_of(segment)
+    return (part.offsets.entries >= part.offsets.entries_max
+            or part.times.entries + 1 >= part.times.entries_max)
+
+
+cdef int segment_reserve(Segment* segment, int32_t batches) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    cdef int status = index_reserve(&part.offsets, part.offsets_path, batches)
+    return status or index_reserve(&part.times, part.times_path, batches)
+
+
+cdef void segment_note_batch(
+    Segment* segment, int64_t position, const Header* header, int64_t index_interval_bytes
+) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    cdef int64_t last_offset = header.base_offset + header.last_offset_delta
+    cdef int64_t relative = last_offset - segment.base_offset
+    if part.first_timestamp_ms < 0:
+        part.first_timestamp_ms = header.max_timestamp_ms
+    if header.max_timestamp_ms > part.max_timestamp_ms:
+        part.max_timestamp_ms = header.max_timestamp_ms
+        part.max_timestamp_offset = last_offset
+    if part.bytes_since_entry > index_interval_bytes and relative <= INT32_MAX:
+        offset_index_append(&part.offsets, <int32_t>relative, <int32_t>position)
+        time_index_append(
+            &part.times, part.max_timestamp_ms,
+            <int32_t>(part.max_timestamp_offset - segment.base_offset))
+        part.bytes_since_entry = 0
+    part.bytes_since_entry += header.size_bytes
+    if header.size_bytes > part.largest_batch_bytes:
+        part.largest_batch_bytes = header.size_bytes
+
+
+# --- Scanning -------------------------------------------------------------------------------------
+
+cdef int64_t segment_scan_start(Segment* segment, int64_t offset) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    cdef int64_t relative = offset - segment.base_offset
+    cdef int64_t start
+    if relative < 0:
+        return 0
+    start = offset_index_lookup(
+        &part.offsets, part.offsets_path, <int32_t>(relative if relative < INT32_MAX else INT32_MAX))
+    return start if 0 <= start < segment.size_bytes else 0
+
+
+cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexcept nogil:
+    scan.fd = fd
+    scan.position = position
+    scan.limit = limit
+    scan.chunk_position = 0
+    scan.chunk_bytes = 0
+
+
+cdef int read_chunk(Scan* scan) noexcept nogil:
+    cdef int64_t wanted = scan.limit - scan.position
+    cdef int64_t got
+    if wanted > SCAN_CHUNK_BYTES:
+        wanted = SCAN_CHUNK_BYTES
+    scan.chunk_position = scan.position
+    scan.chunk_bytes = 0
+    while scan.chunk_bytes < wanted:
+        got = pread(scan.fd, scan.chunk + scan.chunk_bytes, <size_t>(wanted - scan.chunk_bytes),
+                    scan.position + scan.chunk_bytes)
+        if got < 0 and errno == EINTR:
+            continue
+        if got <= 0:
+            return -1
+        scan.chunk_bytes += got
+    return 0
+
+
+cdef int scan_next(Scan* scan) noexcept nogil:
+    cdef int64_t inside
+    if scan.position >= scan.limit:
+        return 0
+    if scan.limit - scan.position < HEADER_BYTES:
+        return -1
+    inside = scan.position - scan.chunk_position
+    if inside < 0 or inside + HEADER_BYTES > scan.chunk_bytes:
+        if read_chunk(scan) < 0:
+            return -1
+        inside = 0
+    header_read(scan.chunk + inside, &scan.header)
+    if not header_plausible(&scan.header):
+        return -1
+    if scan.header.size_bytes > scan.limit - scan.position:
+        return -1
+    return 1
+
+
+cdef void scan_advance(Scan* scan) noexcept nogil:
+    scan.position += scan.header.size_bytes
+
+
+cdef int scan_to_offset(Scan* scan, int64_t offset) noexcept nogil:
+    cdef int status = scan_next(scan)
+    while status == 1 and scan.header.base_offset + scan.header.last_offset_delta < offset:
+        scan_advance(scan)
+        status = scan_next(scan)
+    return status

@@ -1,0 +1,105 @@
+# cython: language_level=3
+"""What stands behind `Partition.log`: the segments, where recent batches lie, the settings."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from kbroker.log._partition cimport Partition, Segment, pthread_mutex_t
+from kbroker.log._producer_state cimport ProducerTable
+from kbroker.log._records cimport Header
+
+cdef extern from "debug.h" nogil:
+    int kb_mutex_init(pthread_mutex_t* mutex)
+    void kb_mutex_lock(pthread_mutex_t* mutex)
+    void kb_mutex_unlock(pthread_mutex_t* mutex)
+    void kb_assert(int condition, const char* text)
+
+
+cdef enum:
+    RECENT_BATCHES = 256          # of the active segment, 4 KB a partition once something is appended
+    HANDED_OUT = 8                # places where sequential readers will go on
+
+
+cdef struct RecentBatch:
+    int64_t base_offset
+    int32_t position
+    int32_t size_bytes
+
+
+cdef struct HandedOut:
+    int64_t offset                # the batch that holds it begins at `position`; -1: free
+    int64_t segment_base
+    int64_t position
+    int64_t size_bytes            # of that batch, 0 if not known
+
+
+cdef struct Settings:
+    int64_t segment_bytes
+    int64_t segment_ms
+    int64_t segment_jitter_ms     # already drawn, taken off segment_ms
+    int64_t index_interval_bytes
+    int64_t index_bytes
+    int64_t timestamp_before_max_ms
+    int64_t timestamp_after_max_ms
+
+
+cdef struct Log:
+    char* directory
+    Settings settings
+    Segment** segments            # by base offset; the last one is active
+    int32_t segment_count
+    int32_t segment_max
+    int64_t high_watermark_base   # base offset of the segment that the high watermark lies in
+    int64_t high_watermark_position
+    int64_t recovery_point        # everything below is on the disk, not only in the page cache
+    RecentBatch* recent           # a ring, oldest first at recent_first
+    int32_t recent_first
+    int32_t recent_count
+    HandedOut handed_out[HANDED_OUT]
+    int32_t handed_out_next
+    ProducerTable producers
+    # Counters, under the lock.
+    int64_t rolls
+    int64_t writes
+    int64_t failed_writes
+    int64_t duplicates
+    int64_t file_scans            # reads that had to look into the .log
+    int64_t fast_reads            # those that did not
+
+
+cdef inline Log* log_of(Partition* partition) noexcept nogil:
+    return <Log*>partition.log
+
+cdef inline Segment* active_of(Log* log) noexcept nogil:
+    return log.segments[log.segment_count - 1]
+
+cdef inline void lock_partition(Partition* partition) noexcept nogil:
+    kb_mutex_lock(&partition.lock)
+
+cdef inline void unlock_partition(Partition* partition) noexcept nogil:
+    kb_mutex_unlock(&partition.lock)
+
+cdef Log* log_new(const char* directory) noexcept nogil
+cdef void log_free(Log* log) noexcept nogil
+
+# Adds a segment at the end and takes over its reference. 0 or ENOMEM.
+cdef int log_add_segment(Log* log, Segment* segment) noexcept nogil
+# Drops the segments behind the first `keep`.
+cdef void log_drop_segments_after(Log* log, int32_t keep) noexcept nogil
+# Index of the segment that holds an offset, or -1 where it lies below all.
+cdef int32_t log_find_segment(const Log* log, int64_t offset) noexcept nogil
+cdef int64_t log_size_bytes(const Log* log) noexcept nogil
+
+# Ends the active segment and begins one at `base_offset`. 0 or an errno, and nothing has changed.
+cdef int log_roll(Log* log, int64_t base_offset, int64_t now_ms) noexcept nogil
+
+# The recent batches of the active segment.
+cdef void recent_clear(Log* log) noexcept nogil
+cdef void recent_add(
+    Log* log, int64_t base_offset, int64_t position, int64_t size_bytes) noexcept nogil
+cdef RecentBatch* recent_find(Log* log, int64_t offset, int64_t log_end_offset) noexcept nogil
+
+cdef void handed_out_note(
+    Log* log, int64_t offset, int64_t segment_base, int64_t position, int64_t size_bytes
+) noexcept nogil
+cdef HandedOut* handed_out_find(Log* log, int64_t offset, int64_t segment_base) noexcept nogil
+cdef void handed_out_clear(Log* log) noexcept nogil

@@ -1,0 +1,180 @@
+# cython: language_level=3
+"""The log of one partition: its segments in order, and the memory of where batches lie.
+
+Readers at the tail find their batch in a ring of the last 256 appended (offset, position, size),
+readers that go on where a slice ended find it among the places handed out; both cost no look into
+a file. Everything here is under the partition's lock. No GIL.
+
+A roll creates files, which takes about 0.1 ms; the next segment begins at the offset that the next
+batch will have. Nothing is synced here: the flush in the background does it, and the recovery
+point says how far it came.
+"""
+
+from libc.errno cimport ENOMEM
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport strdup
+
+from kbroker.log._partition cimport Segment
+from kbroker.log._producer_state cimport producers_clear
+from kbroker.log._segment cimport segment_create, segment_drop_reference, segment_seal
+
+
+cdef Log* log_new(const char* directory) noexcept nogil:
+    cdef Log* log = <Log*>calloc(1, sizeof(Log))
+    if log == NULL:
+        return NULL
+    log.directory = strdup(directory)
+    if log.directory == NULL:
+        free(log)
+        return NULL
+    handed_out_clear(log)
+    return log
+
+
+cdef void log_free(Log* log) noexcept nogil:
+    if log == NULL:
+        return
+    log_drop_segments_after(log, 0)
+    producers_clear(&log.producers)
+    free(log.segments)
+    free(log.recent)
+    free(log.directory)
+    free(log)
+
+
+# --- Segments -------------------------------------------------------------------------------------
+
+cdef int log_add_segment(Log* log, Segment* segment) noexcept nogil:
+    cdef Segment** segments
+    cdef int32_t wanted
+    if log.segment_count == log.segment_max:
+        wanted = log.segment_max * 2 if log.segment_max else 4
+        segments = <Segment**>realloc(log.segments, <size_t>wanted * sizeof(Segment*))
+        if segments == NULL:
+            return ENOMEM
+        log.segments = segments
+        log.segment_max = wanted
+    log.segments[log.segment_count] = segment
+    log.segment_count += 1
+    return 0
+
+
+cdef void log_drop_segments_after(Log* log, int32_t keep) noexcept nogil:
+    while log.segment_count > keep:
+        log.segment_count -= 1
+        segment_drop_reference(log.segments[log.segment_count])
+
+
+cdef int32_t log_find_segment(const Log* log, int64_t offset) noexcept nogil:
+    cdef int32_t low = 0, high = log.segment_count, middle
+    # The tail first: most reads are there.
+    if high and log.segments[high - 1].base_offset <= offset:
+        return high - 1
+    while low < high:
+        middle = low + (high - low) / 2
+        if log.segments[middle].base_offset <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+cdef int64_t log_size_bytes(const Log* log) noexcept nogil:
+    cdef int64_t total = 0
+    cdef int32_t at
+    for at in range(log.segment_count):
+        total += log.segments[at].size_bytes
+    return total
+
+
+cdef int log_roll(Log* log, int64_t base_offset, int64_t now_ms) noexcept nogil:
+    cdef int status = 0
+    cdef Segment* following
+    if active_of(log).base_offset >= base_offset:    # it is empty and may simply go on
+        return 0
+    following = segment_create(
+        log.directory, base_offset, log.settings.index_bytes, now_ms, &status)
+    if following == NULL:
+        return status
+    # A seal that fails leaves index files too long; recovery or the next open writes them anew.
+    segment_seal(active_of(log))
+    status = log_add_segment(log, following)
+    if status != 0:
+        segment_drop_reference(following)
+        return status
+    recent_clear(log)
+    log.rolls += 1
+    return 0
+
+
+# --- Where recent batches lie ---------------------------------------------------------------------
+
+cdef void recent_clear(Log* log) noexcept nogil:
+    log.recent_first = 0
+    log.recent_count = 0
+
+
+cdef inline RecentBatch* recent_at(Log* log, int32_t at) noexcept nogil:
+    return &log.recent[(log.recent_first + at) & (RECENT_BATCHES - 1)]
+
+
+cdef void recent_add(
+    Log* log, int64_t base_offset, int64_t position, int64_t size_bytes
+) noexcept nogil:
+    cdef RecentBatch* batch
+    if log.recent == NULL:
+        log.recent = <RecentBatch*>malloc(RECENT_BATCHES * sizeof(RecentBatch))
+        if log.recent == NULL:
+            return                # readers look into the file instead
+    if log.recent_count == RECENT_BATCHES:
+        log.recent_first = (log.recent_first + 1) & (RECENT_BATCHES - 1)
+        log.recent_count -= 1
+    batch = recent_at(log, log.recent_count)
+    log.recent_count += 1
+    batch.base_offset = base_offset
+    batch.position = <int32_t>position
+    batch.size_bytes = <int32_t>size_bytes
+
+
+cdef RecentBatch* recent_find(Log* log, int64_t offset, int64_t log_end_offset) noexcept nogil:
+    # The batch that holds an offset; offsets in the active segment's tail have no gaps.
+    cdef int32_t low = 0, high = log.recent_count, middle
+    if high == 0 or offset >= log_end_offset or offset < recent_at(log, 0).base_offset:
+        return NULL
+    if offset >= recent_at(log, high - 1).base_offset:
+        return recent_at(log, high - 1)
+    while low < high:
+        middle = low + (high - low) / 2
+        if recent_at(log, middle).base_offset <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return recent_at(log, low - 1)
+
+
+cdef void handed_out_clear(Log* log) noexcept nogil:
+    cdef int at
+    for at in range(HANDED_OUT):
+        log.handed_out[at].offset = -1
+
+
+cdef void handed_out_note(
+    Log* log, int64_t offset, int64_t segment_base, int64_t position, int64_t size_bytes
+) noexcept nogil:
+    cdef HandedOut* place = handed_out_find(log, offset, segment_base)
+    if place == NULL:
+        place = &log.handed_out[log.handed_out_next]
+        log.handed_out_next = (log.handed_out_next + 1) % HANDED_OUT
+    place.offset = offset
+    place.segment_base = segment_base
+    place.position = position
+    place.size_bytes = size_bytes
+
+
+cdef HandedOut* handed_out_find(Log* log, int64_t offset, int64_t segment_base) noexcept nogil:
+    cdef int at
+    for at in range(HANDED_OUT):
+        if log.handed_out[at].offset == offset and log.handed_out[at].segment_base == segment_base:
+            return &log.handed_out[at]
+    return NULL

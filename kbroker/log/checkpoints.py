@@ -1,0 +1,206 @@
+"""The small text files of a data directory, in Kafka's formats, replaced as a whole.
+
+Read when a data directory or a log is opened, written by the manager in the background and by the
+log that they belong to. A crash leaves the old file or the new one, never half of one: the text
+goes to `<name>.tmp`, to the disk, then over the old name.
+
+| file | holds |
+|---|---|
+| `recovery-point-offset-checkpoint` | per partition, up to where the log is on the disk |
+| `replication-offset-checkpoint` | per partition, the high watermark |
+| `log-start-offset-checkpoint` | per partition, the start where DeleteRecords moved it |
+| `leader-epoch-checkpoint` | per log, where each leader epoch begins |
+| `meta.properties` | whose directory this is |
+| `partition.metadata` | per log, the topic's id |
+
+No locks: a caller writes a given file from one thread at a time. A file that cannot be read as what
+it should be is a `CheckpointError` with the reason; who opens decides whether that matters.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kbroker.types import TopicPartition
+
+RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARK_FILE: Final = "replication-offset-checkpoint"
+LOG_START_FILE: Final = "log-start-offset-checkpoint"
+LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
+META_PROPERTIES_FILE: Final = "meta.properties"
+PARTITION_METADATA_FILE: Final = "partition.metadata"
+
+CHECKPOINT_VERSION: Final = 0
+
+
+class CheckpointError(ValueError):
+    """A checkpoint file is not what it should be."""
+
+
+@dataclass(frozen=True)
+class MetaProperties:
+    """Whose data directory this is: version 1 of the file."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+
+def replace_file(path: Path, text: str, *, sync: bool = True) -> None:
+    """Puts `text` in the place of the file. Without `sync` a power cut may leave it empty."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(temporary, path)
+    if sync:
+        sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes the names in a directory last."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def format_id(ident: uuid.UUID) -> str:
+    """A topic's id as Kafka writes it: URL-safe base64 without padding, 22 characters."""
+    return base64.urlsafe_b64encode(ident.bytes).decode("ascii").rstrip("=")
+
+
+def parse_id(text: str) -> uuid.UUID:
+    """The reverse of `format_id`."""
+    try:
+        return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    except ValueError as error:
+        raise CheckpointError(f"'{text}' is not a topic id") from error
+
+
+# --- Lines behind a version and a count -----------------------------------------------------------
+
+
+def _read_lines(path: Path) -> list[list[str]]:
+    """The fields of each line; none if there is no file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path}: not text") from error
+    if len(lines) < 2 or lines[0].strip() != str(CHECKPOINT_VERSION):
+        raise CheckpointError(f"{path}: no version {CHECKPOINT_VERSION} in its first line")
+    fields = [line.split() for line in lines[2:] if line.strip()]
+    if lines[1].strip() != str(len(fields)):
+        raise CheckpointError(f"{path}: announces {lines[1]} lines and has {len(fields)}")
+    return fields
+
+
+def _write_lines(path: Path, lines: Iterable[str], *, sync: bool) -> None:
+    listed = list(lines)
+    text = "".join(f"{line}\n" for line in [str(CHECKPOINT_VERSION), str(len(listed)), *listed])
+    replace_file(path, text, sync=sync)
+
+
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
+    """Offsets by partition; empty if there is no file."""
+    offsets: dict[TopicPartition, int] = {}
+    for fields in _read_lines(path):
+        try:
+            topic, index, offset = fields
+            offsets[TopicPartition(topic, int(index))] = int(offset)
+        except ValueError as error:
+            raise CheckpointError(f"{path}: no offset in {' '.join(fields)!r}") from error
+    return offsets
+
+
+def write_offsets(path: Path, offsets: Mapping[TopicPartition, int], *, sync: bool = True) -> None:
+    """Offsets by partition, in the order of their names."""
+    lines = (f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items()))
+    _write_lines(path, lines, sync=sync)
+
+
+def read_leader_epochs(path: Path) -> list[tuple[int, int]]:
+    """(epoch, start offset), both rising; empty if there is no file."""
+    entries: list[tuple[int, int]] = []
+    for fields in _read_lines(path):
+        try:
+            epoch, start_offset = (int(field) for field in fields)
+        except ValueError as error:
+            raise CheckpointError(f"{path}: no epoch in {' '.join(fields)!r}") from error
+        if entries and (epoch <= entries[-1][0] or start_offset < entries[-1][1]):
+            raise CheckpointError(f"{path}: epoch {epoch} at {start_offset} goes back")
+        entries.append((epoch, start_offset))
+    return entries
+
+
+def write_leader_epochs(path: Path, entries: Iterable[tuple[int, int]]) -> None:
+    """Not synced: what a power cut takes is found again in the batches themselves."""
+    _write_lines(path, (f"{epoch} {start}" for epoch, start in entries), sync=False)
+
+
+# --- Whose directory, which topic -----------------------------------------------------------------
+
+
+def _pairs(lines: Iterable[str], separator: str) -> dict[str, str]:
+    cut = (line.partition(separator) for line in lines if separator in line)
+    return {name.strip(): value.strip() for name, _, value in cut}
+
+
+def read_meta_properties(path: Path) -> MetaProperties | None:
+    """None if there is no file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path}: not text") from error
+    values = _pairs((line for line in lines if not line.lstrip().startswith("#")), "=")
+    try:
+        if values["version"] != "1":
+            raise CheckpointError(f"{path}: version {values['version']} is not known here")
+        return MetaProperties(
+            values["cluster.id"], int(values["node.id"]), values.get("directory.id", "")
+        )
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(f"{path}: {error} is missing or not a number") from error
+
+
+def write_meta_properties(path: Path, properties: MetaProperties) -> None:
+    """Once, when a directory is first used."""
+    replace_file(
+        path,
+        f"#\nversion=1\ncluster.id={properties.cluster_id}\nnode.id={properties.node_id}\n"
+        f"directory.id={properties.directory_id}\n",
+    )
+
+
+def read_partition_metadata(path: Path) -> uuid.UUID | None:
+    """The topic's id; None if there is no file or a power cut left it empty."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path}: not text") from error
+    if not text.strip():
+        return None
+    values = _pairs(text.splitlines(), ":")
+    if values.get("version") != "0" or "topic_id" not in values:
+        raise CheckpointError(f"{path}: no topic id of version 0")
+    return parse_id(values["topic_id"])
+
+
+def write_partition_metadata(path: Path, topic_id: uuid.UUID) -> None:
+    """Once, when a log is created. Not synced: the metadata store knows the id as well."""
+    replace_file(path, f"version: 0\ntopic_id: {format_id(topic_id)}", sync=False)
