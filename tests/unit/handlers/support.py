@@ -271,7 +271,7 @@ def answer_of(request: FakeRequest) -> Any:
     return entity
 
 
-def request_of(key: ApiKey, version: int, **fields: Any) -> Any:
+def request_of(key: ApiKey, version: int, /, **fields: Any) -> Any:
     """kio's request of this API and version."""
     assert api_key_map[key] == key.name.lower()
     module = cold.request_module(key, version)
