@@ -75,3 +75,7 @@ SEQUENCE_MAX: Final = 2**31 - 1
 CLIENT_IN_FLIGHT_MAX: Final = 5
 # Events the controller has not taken yet. Full: the caller gets an error to retry, never blocks.
 CONTROLLER_EVENTS_MAX: Final = 10_000
+# Between two writes of recovery points and high watermarks.
+LOG_CHECKPOINT_PERIOD_MS: Final = 5_000
+# A session idle for less than this does not give way to a new one (KIP-227).
+FETCH_SESSION_EVICTION_MS_MIN: Final = 120_000

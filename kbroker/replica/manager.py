@@ -1,0 +1,152 @@
+"""ReplicaManager: which partitions this broker holds, in step with the controller's images.
+
+`apply` runs on the controller's thread before an image is published: it opens or creates logs, sets
+who leads, publishes the C snapshot, and only then may anybody see the topic. Removed topics leave
+the snapshot first, then the fetches parked on them are answered, then their logs go. `apply` may be
+repeated with the same delta; what is done already is left alone.
+
+Readers (`partition`) take one dictionary look-up and no lock: the map is replaced, never changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from kbroker.config.topic import TopicConfig
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.log.manager import LogManager
+    from kbroker.log.partition_log import PartitionLog
+    from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
+    from kbroker.replica._topic_table import TopicTable
+
+logger: Final = logging.getLogger("kbroker.replica")
+
+
+def log_settings(config: TopicConfig) -> dict[str, Any]:
+    """A topic's configuration in the terms of the log (`PartitionLog.configure`)."""
+    policy = config["cleanup.policy"]
+    return {
+        "segment_bytes": config["segment.bytes"],
+        "segment_ms": config["segment.ms"],
+        "segment_jitter_ms": config["segment.jitter.ms"],
+        "index_interval_bytes": config["index.interval.bytes"],
+        "segment_index_bytes": config["segment.index.bytes"],
+        "max_message_bytes": config["max.message.bytes"],
+        "min_insync_replicas": config["min.insync.replicas"],
+        "log_append_time": config["message.timestamp.type"] == "LogAppendTime",
+        "recompress": config["compression.type"] != "producer",
+        "compacted": "compact" in policy,
+        "timestamp_before_max_ms": config["message.timestamp.before.max.ms"],
+        "timestamp_after_max_ms": config["message.timestamp.after.max.ms"],
+    }
+
+
+class ReplicaManager:
+    """The partitions of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        node_id: int,
+        logs: LogManager,
+        table: TopicTable,
+        wake: Callable[[PartitionLog], None],
+    ) -> None:
+        """`wake` answers the fetches that are parked on a partition."""
+        self._config = config
+        self._node_id = node_id
+        self._logs = logs
+        self._table = table
+        self._wake = wake
+        self._partitions: Mapping[TopicPartition, PartitionLog] = {}
+        self._topic_ids: dict[str, UUID] = {}
+
+    def partition(self, topic: str, index: int) -> PartitionLog | None:
+        """The log of a partition that this broker holds; from any thread."""
+        return self._partitions.get(TopicPartition(topic, index))
+
+    def apply(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """Follow the controller; raises when a log cannot be opened, with nothing published."""
+        gone = [topic for topic in delta.deleted if self._topic_ids.get(topic.name) == topic.topic_id]
+        if gone:
+            self._remove(gone)
+        for stale in delta.deleted:
+            self._logs.delete_topic_directories(stale.name, stale.topic_id)
+        opened = [*delta.created, *delta.changed]
+        if opened:
+            self._open(opened)
+        for topic in delta.reconfigured:
+            self._configure(topic)
+
+    def _open(self, topics: list[TopicImage]) -> None:
+        partitions = dict(self._partitions)
+        rows: list[tuple[str, bytes, bool, list[PartitionLog | None]]] = []
+        fresh: list[PartitionLog] = []
+        try:
+            for topic in topics:
+                rows.append(self._open_topic(topic, partitions, fresh))
+            self._table.publish(rows, [])
+        except BaseException:
+            for log in fresh:
+                self._logs.close(log)
+            raise
+        self._partitions = partitions
+        self._topic_ids.update((topic.name, topic.topic_id) for topic in topics)
+
+    def _open_topic(
+        self,
+        topic: TopicImage,
+        partitions: dict[TopicPartition, PartitionLog],
+        fresh: list[PartitionLog],
+    ) -> tuple[str, bytes, bool, list[PartitionLog | None]]:
+        settings = log_settings(TopicConfig(self._config, topic.configs))
+        logs: list[PartitionLog | None] = []
+        for partition in topic.partitions:
+            if self._node_id not in partition.replicas:
+                logs.append(None)
+                continue
+            name = TopicPartition(topic.name, partition.index)
+            log = partitions.get(name)
+            if log is None:
+                log = self._logs.open(topic.name, partition.index, topic.topic_id, settings)
+                fresh.append(log)
+                partitions[name] = log
+            log.set_leadership(
+                partition.leader,
+                partition.leader == self._node_id,
+                partition.leader_epoch,
+                len(partition.isr),
+            )
+            logs.append(log)
+        return topic.name, topic.topic_id.bytes, topic.internal, logs
+
+    def _remove(self, topics: list[TopicImage]) -> None:
+        names = {topic.name for topic in topics}
+        removed = {name: log for name, log in self._partitions.items() if name.topic in names}
+        self._table.publish([], [topic.topic_id.bytes for topic in topics])
+        self._partitions = {
+            name: log for name, log in self._partitions.items() if name not in removed
+        }
+        for topic in topics:
+            del self._topic_ids[topic.name]
+        for log in removed.values():
+            self._logs.delete(log)
+            self._wake(log)
+
+    def _configure(self, topic: TopicImage) -> None:
+        settings = log_settings(TopicConfig(self._config, topic.configs))
+        for partition in topic.partitions:
+            log = self.partition(topic.name, partition.index)
+            if log is not None:
+                log.configure(**settings)
+
+    def statistics(self) -> dict[str, int]:
+        """Figures for metrics: partitions held, led, without enough in-sync replicas."""
+        logs = list(self._partitions.values())
+        return {"partitions": len(logs), "bytes": sum(log.size_bytes for log in logs)}

@@ -1,0 +1,298 @@
+"""One broker: the only place that builds objects across packages, and the order they come up in.
+
+    limits -> metadata store -> timer -> logs -> listeners bound -> controller (logs opened)
+    -> request handlers -> network threads -> ready file -> scheduler
+
+`Broker(...).start()` and `.stop()` walk that list down and up; `run` is what `kbroker start` calls:
+it starts a broker, waits for a signal, stops it and returns the exit status. Stopping the network
+closes the listening sockets, answers what is parked, sends what is on its way, and joins the C
+threads, before anything below it goes.
+
+The main thread does the starting and stopping. After the start the garbage collector's generations
+are frozen and the switch interval is set to half a millisecond, so that a thread in C that needs
+the GIL for a cold request waits no longer than that behind a busy one.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kbroker import limits
+from kbroker._net import SocketServer
+from kbroker.clock import SystemClock
+from kbroker.config.topic import validate_topic_overrides
+from kbroker.errors import AddressInUse, UserError
+from kbroker.handlers._hot import HotPath
+from kbroker.handlers.delayed_fetch import FetchDeadlines
+from kbroker.handlers.produce import ColdProduce
+from kbroker.handlers.registry import REGISTRY
+from kbroker.handlers.services import Services
+from kbroker.log.manager import LogManager
+from kbroker.metadata.controller import Controller, ProducerIdManager
+from kbroker.metadata.image import BrokerImage
+from kbroker.metadata.meta_properties import ensure as ensure_meta_properties
+from kbroker.metadata.store.embedded import EmbeddedStore
+from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
+from kbroker.purgatory.purgatory import Purgatory
+from kbroker.purgatory.timer import Timer
+from kbroker.replica._topic_table import TopicTable
+from kbroker.replica.manager import ReplicaManager
+from kbroker.server.advertised import Advertised
+from kbroker.server.call_later import CallLater
+from kbroker.server.handler_pool import HandlerPool
+from kbroker.server.lifecycle import Lifecycle, Step
+from kbroker.server.logs import configure_logging
+from kbroker.server.open_files import raise_open_file_limit
+from kbroker.server.ready import ready_line, remove_ready_file, write_ready_file
+from kbroker.server.scheduler import Scheduler
+from kbroker.server.signals import EndSignal
+from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+
+logger: Final = logging.getLogger("kbroker.server")
+
+_HOT: Final = (ApiKey.PRODUCE, ApiKey.FETCH)
+
+
+class Broker:
+    """Everything of one node. Build, `start`, `stop`; not to be started twice."""
+
+    def __init__(
+        self, config: BrokerConfig, data_dir: Path, ready_file: Path | None = None
+    ) -> None:
+        self.config = config
+        self._data_dir = data_dir
+        self._ready_file = ready_file
+        self._clock = SystemClock()
+        self._started_ns = self._clock.monotonic_ns()
+        self.bootstrap = ("", 0)
+        self._advertised = Advertised(config.listeners)
+        self._bound: dict[str, list[tuple[str, int]]] = {}
+        self._unclean = False
+
+        self._server = _socket_server(config)
+        self._table = TopicTable()
+        self._hot = HotPath(
+            self._server,
+            self._table,
+            session_slots_max=config["max.incremental.fetch.session.cache.slots"],
+            session_eviction_ms_min=limits.FETCH_SESSION_EVICTION_MS_MIN,
+            fetch_bytes_max=config["fetch.max.bytes"],
+        )
+        self._timer = Timer(self._clock)
+        self._fetch_purgatory = Purgatory("Fetch", self._timer)
+        self._deadlines = FetchDeadlines(self._hot, self._fetch_purgatory, self._clock)
+        self._scheduler = Scheduler(self._clock)
+        self._logs = LogManager(
+            [Path(directory) for directory in config.log_dirs],
+            recovery_threads=config["num.recovery.threads.per.data.dir"],
+        )
+        self._replicas = ReplicaManager(
+            config, config.node_id, self._logs, self._table, self._hot.wake
+        )
+        self._store: EmbeddedStore | None = None
+        self._controller: Controller | None = None
+        self._handlers: HandlerPool | None = None
+        self._lifecycle = Lifecycle(
+            [
+                Step("open-file limit", raise_open_file_limit),
+                Step("metadata store", self._open_store, self._close_store),
+                Step("timer", self._timer.start, self._timer.stop),
+                Step("logs", self._logs.start, self._logs.stop),
+                Step("listeners", self._bind, self._server.stop_accepting),
+                Step("controller", self._start_controller, self._stop_controller),
+                Step("request handlers", self._start_handlers, self._stop_handlers),
+                Step("network threads", self._server.start, self._stop_network),
+                Step("ready file", self._announce, self._withdraw),
+                Step("scheduler", self._start_scheduler, self._scheduler.stop),
+            ]
+        )
+
+    def start(self) -> None:
+        """Returns when the broker accepts requests; UserError when a person must mend something."""
+        self._lifecycle.start()
+
+    def stop(self) -> bool:
+        """True when every step ended as it should."""
+        return not self._lifecycle.stop()
+
+    # --- steps, in their order --------------------------------------------------------------------
+
+    def _open_store(self) -> None:
+        self._store = EmbeddedStore.open(self._data_dir)
+
+    def _close_store(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    def _bind(self) -> None:
+        for name in self.config.listeners.names:
+            addresses = [
+                (listener.host or "0.0.0.0", listener.port)
+                for listener in self.config.listeners.listeners
+                if listener.name == name
+            ]
+            self._bound[name] = _listen(self._server, name, addresses)
+        first = self.config.listeners.names[0]
+        self.bootstrap = self._bound[first][0]
+
+    def _start_controller(self) -> None:
+        if self._store is None:
+            raise UserError("the metadata store is not open")
+        host, port = self._advertised.registered(self._bound)
+        self._controller = Controller(
+            self._store,
+            self.config,
+            self.config.node_id,
+            self._clock,
+            self._replicas.apply,
+            validate_configs=validate_topic_overrides,
+            broker=BrokerImage(self.config.node_id, host, port, self.config["broker.rack"]),
+        )
+        self._controller.start()
+        for directory in self.config.log_dirs:
+            ensure_meta_properties(
+                Path(directory), self._controller.image.cluster_id, self.config.node_id
+            )
+
+    def _stop_controller(self) -> None:
+        if self._controller is not None:
+            self._controller.stop()
+
+    def _start_handlers(self) -> None:
+        if self._controller is None:
+            raise UserError("the controller is not there")
+        services = Services(
+            config=self.config,
+            clock=self._clock,
+            controller=self._controller,
+            replicas=self._replicas,
+            producer_ids=ProducerIdManager(self._controller.allocate_producer_ids),
+            call_later=CallLater(self._timer),
+            cluster_id=self._controller.image.cluster_id,
+            node_id=self.config.node_id,
+            advertised=self._advertised,
+        )
+        registry = REGISTRY.with_hot(ApiKey.PRODUCE, ColdProduce(self._hot).handle, None)
+        self._handlers = HandlerPool(
+            self._hot,
+            self.config["num.io.threads"],
+            lambda request: registry.dispatch(services, request),
+            self._deadlines.watch,
+            self._clock,
+        )
+        self._handlers.start()
+
+    def _stop_handlers(self) -> None:
+        self._server.close_queue()
+        if self._handlers is not None:
+            self._handlers.join()
+
+    def _stop_network(self) -> None:
+        self._server.stop_accepting()
+        self._hot.close_parked()
+        self._server.stop()
+
+    def _announce(self) -> None:
+        host, port = self.bootstrap
+        seconds = (self._clock.monotonic_ns() - self._started_ns) / 1e9
+        if self._ready_file is not None:
+            write_ready_file(
+                self._ready_file,
+                node_id=self.config.node_id,
+                bootstrap=f"{host}:{port}",
+                admin="",
+            )
+        logger.info(ready_line(self.config.node_id, seconds, host, port))
+
+    def _withdraw(self) -> None:
+        if self._ready_file is not None:
+            remove_ready_file(self._ready_file)
+
+    def _start_scheduler(self) -> None:
+        self._scheduler.schedule(
+            "log-checkpoints",
+            self._logs.checkpoint,
+            limits.LOG_CHECKPOINT_PERIOD_MS,
+            delay_ms=limits.LOG_CHECKPOINT_PERIOD_MS,
+        )
+        self._scheduler.start()
+
+
+def _socket_server(config: BrokerConfig) -> SocketServer:
+    server = SocketServer(
+        processors=config["num.network.threads"],
+        queued_requests_max=config["queued.max.requests"],
+        queued_bytes_max=config["queued.max.request.bytes"],
+        request_bytes_max=config["socket.request.max.bytes"],
+        idle_ms_max=config["connections.max.idle.ms"],
+        connections_max=config["max.connections"],
+        connections_per_ip_max=config["max.connections.per.ip"],
+        pipelined=config["channel.pipelining.enable"],
+        pipelined_requests_max=config["channel.pipelining.max.requests"],
+        pipelined_bytes_max=config["channel.pipelining.max.bytes"],
+        send_buffer_bytes=config["socket.send.buffer.bytes"],
+        receive_buffer_bytes=config["socket.receive.buffer.bytes"],
+    )
+    for address, bound in config.connections_per_ip_overrides.items():
+        server.override_connections(address, bound)
+    for key in _HOT:
+        server.set_hot(key, SERVED[key].min, SERVED[key].max)
+    for api_key, version in FLEXIBLE_SINCE.items():
+        server.set_flexible_from(api_key, version)
+    return server
+
+
+def _listen(
+    server: SocketServer, name: str, addresses: list[tuple[str, int]]
+) -> list[tuple[str, int]]:
+    """Binds a listener; a second address that this machine does not have (no IPv6) is left out."""
+    import errno
+
+    while True:
+        try:
+            return server.listen(name, addresses)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                places = ", ".join(f"{host}:{port}" for host, port in addresses)
+                raise AddressInUse(
+                    f"a port of {name} ({places}) is taken by another process",
+                    "stop it, or start with --port 0 or another port",
+                ) from error
+            v4 = [address for address in addresses if ":" not in address[0]]
+            absent = error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+            if absent and v4 and len(v4) < len(addresses):
+                logger.warning("this machine has no IPv6 address for %s", name)
+                addresses = v4
+                continue
+            raise UserError(
+                f"cannot listen on {addresses}: {error.strerror}",
+                "set listeners to addresses of this machine",
+            ) from error
+
+
+def run(config: BrokerConfig, *, data_dir: str, ready_file: str | None) -> int:
+    """`kbroker start`: a broker until SIGTERM or SIGINT; the exit status."""
+    configure_logging(config["logging.format"])
+    for warning in config.warnings:
+        logger.warning(warning)
+    broker = Broker(config, Path(data_dir), None if ready_file is None else Path(ready_file))
+    end = EndSignal()
+    broker.start()
+    end.install()
+    gc.collect()
+    gc.freeze()
+    sys.setswitchinterval(limits.GIL_SWITCH_INTERVAL_S)
+    number = end.wait()
+    began = time.monotonic()
+    logger.info("stopping on %s", number.name)
+    clean = broker.stop()
+    logger.info("stopped in %.2f s", time.monotonic() - began)
+    return 0 if clean else 1

@@ -1,0 +1,100 @@
+"""KafkaRequestHandlerPool: the threads that do requests, and how idle they are.
+
+Each thread spends its life in `HotPath.serve`, without the GIL; it comes back with the requests that
+Python must answer, which it dispatches one after the other, and with deadlines for the time wheel.
+Threads are `kafka-request-handler-N` in logs and metrics (the kernel keeps 15 bytes of that).
+
+Idle is time asleep with nothing to take. Waiting for the GIL and time in Python count as busy, so
+the meter falls to 0 when the broker is saturated, whatever saturates it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kbroker.handlers._hot import CLOSED, IDLE
+
+if TYPE_CHECKING:
+    from kbroker._net import Request
+    from kbroker.clock import Clock
+    from kbroker.handlers._hot import HotPath
+
+logger: Final = logging.getLogger("kbroker.request")
+
+# A handler that is inside a slow request when the broker stops is left behind after this.
+JOIN_TIMEOUT_S: Final = 5.0
+
+
+class HandlerPool:
+    """`num.io.threads` handlers over one hot path."""
+
+    def __init__(
+        self,
+        hot: HotPath,
+        size: int,
+        dispatch: Callable[[Request], None],
+        watch_deadline: Callable[[int], None],
+        clock: Clock,
+    ) -> None:
+        self._hot = hot
+        self._dispatch = dispatch
+        self._watch_deadline = watch_deadline
+        self._clock = clock
+        self._last_sample: tuple[int, int] | None = None
+        self._threads = [
+            threading.Thread(
+                target=self._serve,
+                args=(hot.add_worker(),),
+                name=f"kafka-request-handler-{index}",
+                daemon=True,
+            )
+            for index in range(size)
+        ]
+
+    @property
+    def size(self) -> int:
+        return len(self._threads)
+
+    def start(self) -> None:
+        self._last_sample = (self._clock.monotonic_ns(), 0)
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        """Wait for the handlers to leave; the request queue has been closed before."""
+        for thread in self._threads:
+            thread.join(JOIN_TIMEOUT_S)
+            if thread.is_alive():
+                logger.warning("%s is still inside a request; it is left behind", thread.name)
+
+    def idle_fraction(self) -> float:
+        """Share of the handlers' time that they were idle since the last call, 0 to 1."""
+        now_ns = self._clock.monotonic_ns()
+        idle_ns = sum(handler["idle_ns"] for handler in self._hot.statistics()["handlers"])
+        before_ns, before_idle_ns = self._last_sample or (now_ns, idle_ns)
+        self._last_sample = (now_ns, idle_ns)
+        elapsed_ns = (now_ns - before_ns) * len(self._threads)
+        if elapsed_ns <= 0:
+            return 1.0
+        return min(1.0, (idle_ns - before_idle_ns) / elapsed_ns)
+
+    def _serve(self, worker: int) -> None:
+        while True:
+            status, requests, ticks = self._hot.serve(worker)
+            if status == IDLE:
+                continue
+            if status == CLOSED:
+                return
+            for tick in ticks:
+                self._watch_deadline(tick)
+            for request in requests:
+                try:
+                    self._dispatch(request)
+                except Exception:
+                    # dispatch answers every failure itself; this is the last net.
+                    logger.exception("request %d was not dispatched", request.api_key)
+                    if not request.answered:
+                        request.close_connection("dispatch failed")

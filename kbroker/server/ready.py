@@ -1,0 +1,46 @@
+"""How the world learns that the broker accepts requests: the ready line and the ready file.
+
+The line goes to the log and can be searched for; the file appears by an atomic rename, so whoever
+sees it can read it whole. It is removed when the broker stops in order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+from kbroker.config.listeners import format_address
+from kbroker.errors import UserError
+
+EXIT_RUNTIME: Final = 1
+
+
+def ready_line(node_id: int, seconds: float, host: str, port: int) -> str:
+    return (
+        f"[KafkaServer id={node_id}] started (kbroker) in {seconds:.2f} s"
+        f" on {format_address(host, port)}"
+    )
+
+
+def write_ready_file(path: Path, *, node_id: int, bootstrap: str, admin: str) -> None:
+    """Raises UserError when the place cannot be written."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    content = {"pid": os.getpid(), "node_id": node_id, "bootstrap": bootstrap, "admin": admin}
+    try:
+        temporary.write_text(json.dumps(content) + "\n")
+        temporary.rename(path)
+    except OSError as error:
+        raise UserError(
+            f"cannot write the ready file {path}: {error.strerror}",
+            "name a file in a directory that exists and can be written",
+        ) from error
+
+
+def remove_ready_file(path: Path) -> None:
+    """Gone already is as good."""
+    try:
+        path.unlink()
+    except OSError:
+        pass  # nobody can be told more by now
