@@ -251,12 +251,12 @@ class Controller:
                 answer = partial(event.failed, _start_trouble(error))
             else:
                 answer = partial(event.fail, self._trouble(event, error))
+        if self._stale and self._nodes is not None:
+            self._try_load()  # before the answer, so that who asks again finds the truth
         try:
             answer()
         except Exception:
             log.exception("the callback of %s failed", type(event).__name__)
-        if self._stale and self._nodes is not None:
-            self._try_load()
 
     def _decide(self, event: Event) -> Answer:
         match event:

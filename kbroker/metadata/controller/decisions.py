@@ -40,7 +40,8 @@ TOPIC_CONFIG_BYTES_MAX: Final = 64 * 1024
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
-ConfigValidator = Callable[[Mapping[str, str]], None]
+# Raises KafkaError INVALID_CONFIG; what it returns is of no interest.
+ConfigValidator = Callable[[Mapping[str, str]], object]
 Assignments = Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]]
 
 

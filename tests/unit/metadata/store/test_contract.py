@@ -261,21 +261,25 @@ def test_expiry_takes_only_the_ephemeral_nodes_of_that_session(harness: Embedded
     assert theirs.children("/") == ["persistent", "theirs"]
 
 
-def test_after_its_end_a_session_does_nothing_more(harness: EmbeddedHarness) -> None:
-    ours, closed, theirs = harness.session(), harness.session(), harness.session()
-    harness.expire(ours)
-    closed.close()
-    for session in (ours, closed):
-        for call in (
-            lambda: session.create("/late"),
-            lambda: session.get("/"),
-            lambda: session.children("/"),
-            lambda: session.multi([Create("/late")]),
-            lambda: session.watch("/", WatchKind.DATA, lambda _: None),
-        ):
-            with pytest.raises(SessionExpiredError):
-                call()
-        session.close()  # again is nothing
+@pytest.mark.parametrize("by_expiry", [True, False])
+def test_after_its_end_a_session_does_nothing_more(
+    harness: EmbeddedHarness, by_expiry: bool
+) -> None:
+    ours, theirs = harness.session(), harness.session()
+    if by_expiry:
+        harness.expire(ours)
+    else:
+        ours.close()
+    for call in (
+        lambda: ours.create("/late"),
+        lambda: ours.get("/"),
+        lambda: ours.children("/"),
+        lambda: ours.multi([Create("/late")]),
+        lambda: ours.watch("/", WatchKind.DATA, lambda _: None),
+    ):
+        with pytest.raises(SessionExpiredError):
+            call()
+    ours.close()  # again is nothing
     assert theirs.children("/") == []
 
 

@@ -1,4 +1,4 @@
-"""What only the embedded store promises: one process, a readable refusal, nothing lost by kill -9."""
+"""What only the embedded store promises: one process, readable refusals, and kill -9."""
 
 from __future__ import annotations
 

@@ -1,0 +1,123 @@
+"""Two controllers on one store: one rules, the other waits, and nobody writes out of office."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.clock import ManualClock
+from kbroker.errors import ErrorCode
+from kbroker.metadata.controller import records
+from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.controller.election import Election
+from kbroker.metadata.controller.nodes import FencedError, MetadataNodes, ensure_skeleton
+from kbroker.metadata.image import NO_CONTROLLER, new_uuid
+from kbroker.metadata.store.embedded import EmbeddedStore
+from tests.unit.metadata.controller.harness import WAIT_S, OneBroker, codes
+
+OK = ErrorCode.NONE
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    made = EmbeddedStore.open(tmp_path / "metadata")
+    ensure_skeleton(made, "cluster")
+    yield made
+    made.close()
+
+
+def test_one_is_elected_and_the_epoch_counts_the_terms(store: EmbeddedStore) -> None:
+    other = store.new_session()
+    first, second = Election(store, 1, ManualClock()), Election(other, 2, ManualClock())
+    assert first.current_controller() == NO_CONTROLLER
+    assert first.try_win() and not second.try_win() and not first.try_win()
+    assert first.holds_office() and not second.holds_office()
+    assert second.current_controller() == 1
+    second.resign()  # not his to leave
+    assert first.holds_office()
+    first.resign()
+    assert second.try_win()
+    assert (first.epoch, second.epoch) == (1, 2)
+    other.close()
+
+
+def test_who_was_replaced_writes_nothing(store: EmbeddedStore) -> None:
+    other = store.new_session()
+    first, second = Election(store, 1, ManualClock()), Election(other, 2, ManualClock())
+    first.try_win()
+    nodes = MetadataNodes(store, first.fence, first.epoch)
+    topic = new_topic_image("t", new_uuid(), [(1,)], {})
+    nodes.create_topics([topic])
+    other.delete(records.CONTROLLER)  # as an operator, or an expiry, would
+    assert second.try_win()
+    late = new_topic_image("late", new_uuid(), [(1,)], {})
+    for write in (
+        lambda: nodes.create_topics([late]),
+        lambda: nodes.delete_topics([topic]),
+        lambda: nodes.set_configs([topic]),
+        lambda: nodes.set_partitions(topic.partitions),
+        lambda: nodes.take_producer_ids(1, 10),
+    ):
+        with pytest.raises(FencedError):
+            write()
+    assert store.children(records.TOPICS) == ["t"]
+    assert not store.exists(records.PRODUCER_ID_BLOCK)
+    first.resign()
+    assert second.holds_office()
+    other.close()
+
+
+def wait_until_active(broker: OneBroker) -> None:
+    tick = threading.Event()
+    for _ in range(int(WAIT_S * 200)):
+        if broker.controller.active:
+            return
+        tick.wait(0.005)
+    raise TimeoutError("never elected")
+
+
+def test_the_standby_takes_over_with_everything_when_the_session_expires(tmp_path: Path) -> None:
+    one, two = OneBroker(tmp_path, node_id=1), OneBroker(tmp_path, node_id=2)
+    one.start()
+    two.start(one.embedded.new_session())
+    assert one.controller.active and not two.controller.active
+    assert two.image.controller_id == 1
+    assert codes(two.create("t")) == [ErrorCode.NOT_CONTROLLER]
+    assert two.replicas.calls == []
+    one.create("t")
+    topic = one.image.topics["t"]
+
+    one.embedded.expire()
+    wait_until_active(two)
+    assert codes(one.create("u")) == [ErrorCode.NOT_CONTROLLER]
+    assert not one.controller.active
+    assert codes(two.create("u")) == [OK]
+    assert two.image.controller_id == 2
+    assert two.controller.statistics().controller_epoch == 2
+    # Broker 1 is gone and held the only replica: same topic, next epoch, no leader.
+    taken_over = two.image.topics["t"]
+    assert taken_over.topic_id == topic.topic_id
+    assert {(each.leader, each.leader_epoch) for each in taken_over.partitions} == {(-1, 1)}
+    one.stop()
+    two.stop()
+
+
+def test_a_controller_whose_node_was_deleted_stands_again(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path)
+    broker.start()
+    broker.create("t")
+    broker.embedded.delete(records.CONTROLLER)
+    # Whether or not the news has arrived: the request is done in one term or refused, never lost.
+    assert codes(broker.create("u"))[0] in (OK, ErrorCode.NOT_CONTROLLER)
+    tick = threading.Event()
+    for _ in range(int(WAIT_S * 200)):
+        if broker.controller.statistics().controller_epoch == 2 and broker.controller.active:
+            break
+        tick.wait(0.005)
+    assert broker.controller.statistics().controller_epoch == 2
+    assert codes(broker.create("v")) == [OK]
+    assert {"t", "v"} <= set(broker.image.topics)
+    broker.stop()

@@ -1,0 +1,119 @@
+"""The bytes of metadata nodes: what is written reads back, and nothing else is believed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbroker.errors import DataDirectoryError
+from kbroker.metadata.controller import records
+from kbroker.metadata.controller.decisions import first_partition_state
+from kbroker.metadata.controller.records import PartitionRecord, TombstoneRecord, TopicRecord
+from kbroker.metadata.image import BrokerImage, new_uuid, parse_uuid, uuid_text
+
+TOPIC_ID = parse_uuid("4L6g3nShT-eMCtK--X86sw")
+
+# path, decoder: everything that reads a node
+DECODERS = [
+    (records.broker_path(7), records.decode_broker),
+    (records.topic_path("t"), records.decode_topic),
+    (records.partition_path("t", 0), records.decode_partition),
+    (records.topic_config_path("t"), records.decode_configs),
+    (records.tombstone_path(TOPIC_ID), records.decode_tombstone),
+    (records.CONTROLLER, records.decode_controller),
+    (records.CONTROLLER_EPOCH, records.decode_controller_epoch),
+    (records.PRODUCER_ID_BLOCK, records.decode_producer_id_block),
+    (records.CLUSTER_ID, records.decode_cluster_id),
+]
+
+# Nodes written by version 1 of the schema, kept byte for byte: later versions must read them.
+WRITTEN = [
+    (
+        records.encode_broker(BrokerImage(7, "h", 9092, None), 5),
+        b'{"v":1,"host":"h","port":9092,"rack":null,"registered_ms":5}',
+        BrokerImage(7, "h", 9092, None),
+    ),
+    (
+        records.encode_topic(TOPIC_ID, [(1, 2), (2, 0)]),
+        b'{"v":1,"topic_id":"4L6g3nShT-eMCtK--X86sw","replicas":[[1,2],[2,0]]}',
+        TopicRecord(TOPIC_ID, ((1, 2), (2, 0))),
+    ),
+    (
+        records.encode_partition(first_partition_state("t", 0, (3, 1)), 9),
+        b'{"v":1,"leader":3,"leader_epoch":0,"isr":[3,1],"controller_epoch":9}',
+        PartitionRecord(3, 0, (3, 1)),
+    ),
+    (records.encode_configs({"k": "é"}), b'{"v":1,"config":{"k":"\\u00e9"}}', {"k": "é"}),
+    (
+        records.encode_tombstone("t", 3),
+        b'{"v":1,"name":"t","partitions":3}',
+        TombstoneRecord("t", 3),
+    ),
+    (records.encode_controller(4, 6), b'{"v":1,"broker":4,"since_ms":6}', 4),
+    (records.encode_controller_epoch(8), b'{"v":1,"epoch":8}', 8),
+    (
+        records.encode_producer_id_block(4, 1000, 500),
+        b'{"v":1,"broker":4,"first":1000,"count":500}',
+        1500,
+    ),
+    (records.encode_cluster_id("c"), b'{"v":1,"id":"c"}', "c"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "decode", "written", "kept", "value"),
+    [(*decoder, *written) for decoder, written in zip(DECODERS, WRITTEN, strict=True)],
+)
+def test_what_is_written_reads_back(
+    path: str, decode: Any, written: bytes, kept: bytes, value: object
+) -> None:
+    assert written == kept
+    assert decode(path, kept) == value
+    unknown = json.dumps({**json.loads(kept), "later": [1]}).encode()
+    assert decode(path, unknown) == value  # a field more is no reason to refuse
+
+
+@pytest.mark.parametrize(("path", "decode"), DECODERS)
+@given(data=st.data())
+def test_any_other_bytes_are_refused_with_the_path(path: str, decode: Any, data: Any) -> None:
+    (kept,) = (
+        kept for (known, _), (_, kept, _) in zip(DECODERS, WRITTEN, strict=True) if known == path
+    )
+    fields = json.loads(kept)
+    junk = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+    junk |= st.lists(junk | st.lists(junk, max_size=3), max_size=3)
+    name = data.draw(st.sampled_from(sorted(fields)))
+    mutated = data.draw(
+        st.binary(max_size=40)
+        | st.just(json.dumps({k: v for k, v in fields.items() if k != name}).encode())
+        | junk.map(lambda value: json.dumps({**fields, name: value}).encode())
+        | st.integers(0, len(kept) - 1).map(lambda end: kept[:end])
+    )
+    try:
+        decode(path, mutated)
+    except DataDirectoryError as error:
+        assert path in error.message
+        assert "\n" not in error.message
+
+
+def test_deep_nesting_is_refused_not_a_crash() -> None:
+    with pytest.raises(DataDirectoryError):
+        records.decode_configs("/config/topics/t", b'{"v":1,"config":' + b"[" * 100_000)
+
+
+@pytest.mark.parametrize("name", ["", "x", "-1", "01", "1 ", "٣", "9" * 30])
+def test_a_broker_node_that_is_no_number_is_refused(name: str) -> None:
+    with pytest.raises(DataDirectoryError):
+        records.decode_broker(f"/brokers/ids/{name}", records.encode_broker(BrokerImage(1), 0))
+
+
+def test_a_tombstones_name_is_the_topics_id() -> None:
+    topic_id = new_uuid()
+    assert records.tombstone_path(topic_id).endswith(uuid_text(topic_id))
+    assert records.decode_tombstone_id(records.tombstone_path(topic_id)) == topic_id
+    with pytest.raises(DataDirectoryError):
+        records.decode_tombstone_id("/topics/deleted/nonsense")
