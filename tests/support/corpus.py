@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 LINE_BYTES_MAX = 4000
+BIG_BYTES_DEFAULT = 32_000_000
 
 
 @functools.cache
@@ -50,3 +52,8 @@ def blocks(size_bytes: int, block_bytes: int) -> Iterator[bytes]:
             block, held = [], 0
     if block:
         yield b"\n".join(block)
+
+
+def big_bytes() -> int:
+    """How much the slow tests stream; the full measure is 1 GB (KBROKER_BIG_BYTES=1000000000)."""
+    return int(os.environ.get("KBROKER_BIG_BYTES", BIG_BYTES_DEFAULT))

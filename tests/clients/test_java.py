@@ -1,0 +1,216 @@
+"""Apache Kafka 4.3.0's own command-line tools and Java clients, unchanged, against the broker.
+
+Each call is one JVM, some seconds of two cores in all; the jars come from tests/support/jars.py.
+DumpLogSegments runs on the broker's files without the broker: what it reads is what an Apache Kafka
+pointed at the directory would read.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.clients.adapters import CODECS, Admin, Confluent, Record
+from tests.clients.conftest import Server
+from tests.support import batches, corpus, jars, requirements
+
+pytestmark = [pytest.mark.client, pytest.mark.java]
+
+TIMEOUT_S = 90
+# A short-lived JVM on a shared machine: no second compiler, no parallel collector.
+JVM_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class Tool:
+    def __init__(self, bootstrap: str) -> None:
+        self._java = requirements.java()
+        self._class_path = jars.class_path()
+        self.bootstrap = bootstrap
+
+    def attempt(
+        self, tool: str, *arguments: str, stdin: bytes = b""
+    ) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [
+                self._java, *JVM_FLAGS, "-cp", self._class_path,
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+                f"org.apache.kafka.tools.{tool}", *arguments,
+            ],
+            input=stdin,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+        )  # fmt: skip
+
+    def run(self, tool: str, *arguments: str, stdin: bytes = b"") -> str:
+        """A tool that talks to the broker and must succeed; what it printed."""
+        ran = self.attempt(tool, "--bootstrap-server", self.bootstrap, *arguments, stdin=stdin)
+        assert ran.returncode == 0, (ran.stdout + ran.stderr).decode(errors="replace")
+        return ran.stdout.decode()
+
+
+@pytest.fixture
+def tool(bootstrap: str) -> Tool:
+    return Tool(bootstrap)
+
+
+def text_lines(size_bytes: int) -> list[str]:
+    """Lines that mean the same to the tools' text readers as they do here."""
+    decoded = (line.decode(errors="replace") for line in corpus.lines(size_bytes))
+    return [line for line in decoded if line.isprintable()]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_console_producer_to_console_consumer(
+    tool: Tool, codec: str, topic: str, batches_of: Callable[..., list[batches.Batch]]
+) -> None:
+    lines = text_lines(200_000)
+    text = "".join(f"{line}\n" for line in lines)
+    tool.run("ConsoleProducer", "--topic", topic, "--compression-codec", codec,
+             stdin=text.encode())  # fmt: skip
+    read = tool.run("consumer.ConsoleConsumer", "--topic", topic, "--partition", "0",
+                    "--offset", "earliest", "--max-messages", str(len(lines)))  # fmt: skip
+    assert read == text
+    found = batches_of(topic)
+    assert {batch.codec for batch in found if batch.record_count > 1} == {codec}
+    assert all(batch.producer_id >= 0 for batch in found)  # idempotent unless told otherwise
+
+
+def test_console_tools_with_keys_headers_and_an_offset(tool: Tool, topic: str) -> None:
+    tool.run(
+        "ConsoleProducer", "--topic", topic, "--command-property", "acks=1",
+        "--command-property", "enable.idempotence=false",
+        "--reader-property", "parse.key=true", "--reader-property", "parse.headers=true",
+        stdin=b"h1:a,h2:b\tk0\tzero\nh1:c\tk1\tone\nh1:d\tk2\ttwo\n",
+    )  # fmt: skip
+    properties = [
+        part
+        for name in ("key", "offset", "partition", "headers")
+        for part in ("--formatter-property", f"print.{name}=true")
+    ]
+    read = tool.run("consumer.ConsoleConsumer", "--topic", topic, "--partition", "0",
+                    "--offset", "1", "--max-messages", "2", *properties)  # fmt: skip
+    assert read.splitlines() == [
+        "Partition:0\tOffset:1\th1:c\tk1\tone",
+        "Partition:0\tOffset:2\th1:d\tk2\ttwo",
+    ]
+
+
+def test_a_topic_lives_by_kafka_topics(tool: Tool, admin: Admin) -> None:
+    name = f"java-topic-{time.time_ns()}"
+    created = tool.run("TopicCommand", "--create", "--topic", name, "--partitions", "3",
+                       "--config", "retention.ms=60000")  # fmt: skip
+    assert created.strip() == f"Created topic {name}."
+    assert name in tool.run("TopicCommand", "--list").split()
+    described = tool.run("TopicCommand", "--describe", "--topic", name).splitlines()
+    summary = described[0]
+    assert "PartitionCount: 3\tReplicationFactor: 1\t" in summary
+    assert "retention.ms=60000" in summary
+    assert re.search(r"TopicId: [A-Za-z0-9_-]{22}\t", summary)
+    (node,) = admin.client.describe_cluster().result(TIMEOUT_S).nodes
+    for number, line in enumerate(described[1:]):
+        wanted = f"Partition: {number}\tLeader: {node.id}\tReplicas: {node.id}\tIsr: {node.id}"
+        assert wanted in line
+    again = tool.attempt("TopicCommand", "--bootstrap-server", tool.bootstrap, "--create",
+                         "--topic", name)  # fmt: skip
+    assert again.returncode == 1
+    assert f"Topic '{name}' already exists" in again.stdout.decode()
+    tool.run("TopicCommand", "--delete", "--topic", name)
+    gone = tool.attempt("TopicCommand", "--bootstrap-server", tool.bootstrap, "--describe",
+                        "--topic", name)  # fmt: skip
+    assert gone.returncode == 1
+    assert f"Topic '{name}' does not exist as expected" in gone.stdout.decode()
+
+
+def test_get_offsets(tool: Tool, make_topic: Callable[..., str], bootstrap: str) -> None:
+    topic = make_topic(partitions=2)
+    stamps = [0, 500, 300]
+    client = Confluent(bootstrap)
+    for stamp in stamps:
+        client.produce(topic, [Record(b"x", timestamp_ms=1_700_000_000_000 + stamp)], partition=1)
+
+    def offsets(*arguments: str) -> list[str]:
+        return tool.run("GetOffsetShell", "--topic", topic, *arguments).split()
+
+    assert offsets() == [f"{topic}:0:0", f"{topic}:1:3"]
+    assert offsets("--time", "earliest") == [f"{topic}:0:0", f"{topic}:1:0"]
+    assert offsets("--time", "max-timestamp") == [f"{topic}:1:1"]
+    assert offsets("--time", "1700000000001", "--partitions", "1") == [f"{topic}:1:1"]
+
+
+# What the request path must speak, at which versions; the whole list is the registry's own affair.
+API_RANGES = {
+    "Produce": (0, 13),
+    "Fetch": (4, 18),
+    "ListOffsets": (1, 11),
+    "Metadata": (0, 13),
+    "ApiVersions": (0, 4),
+    "CreateTopics": (2, 7),
+    "DeleteTopics": (1, 6),
+    "InitProducerId": (0, 5),
+    "FindCoordinator": (0, 6),
+    "DescribeCluster": (0, 2),
+    "DescribeConfigs": (1, 4),
+}
+
+
+def test_broker_api_versions(tool: Tool) -> None:
+    printed = tool.run("BrokerApiVersionsCommand")
+    assert printed.startswith(f"{tool.bootstrap} (id: ")
+    listed = {
+        name: (int(low), int(high))
+        for name, low, high in re.findall(r"^\t(\w+)\(\d+\): (\d+) to (\d+) \[", printed, re.M)
+    }
+    assert {name: listed.get(name) for name in API_RANGES} == API_RANGES
+
+
+def test_producer_performance(tool: Tool, topic: str, bootstrap: str) -> None:
+    ran = tool.attempt(
+        "ProducerPerformance", "--topic", topic, "--num-records", "20000", "--record-size", "200",
+        "--throughput", "-1", "--command-property", f"bootstrap.servers={bootstrap}",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert b"20000 records sent, " in ran.stdout
+    with Confluent(bootstrap).consumer() as consumer:
+        assert consumer.offsets(topic, 0) == (0, 20_000)
+
+
+# Anything else that the tool prints of an index is a complaint about it.
+INDEX_ENTRY = re.compile(r"offset: \d+ position: \d+|timestamp: -?\d+ offset: \d+|")
+
+
+def test_apache_kafka_reads_the_files(
+    tool: Tool, server: Server, make_topic: Callable[..., str]
+) -> None:
+    """Log and both indexes, over several segments, as its own DumpLogSegments understands them."""
+    if server.data_dir is None:
+        requirements.skip_missing("the broker's data directory", "name it: KBROKER_TEST_DATA_DIR")
+    topic = make_topic(segment_bytes=1_048_576, index_interval_bytes=4096)
+    client = Confluent(server.bootstrap)
+    for codec in CODECS:
+        count = 1000 if codec == "none" else 200
+        records = [Record(b"%d" % n + b"." * 2000, timestamp_ms=n + 1) for n in range(count)]
+        client.produce(topic, records, codec=codec, idempotent=True)
+    segments = batches.segment_files(server.data_dir, topic)
+    assert len(segments) > 1
+    for segment in segments:
+        dumped = dump(tool, segment)
+        offsets = [int(found) for found in re.findall(r"^\| offset: (\d+) ", dumped, re.M)]
+        first = int(segment.stem)
+        assert offsets == list(range(first, first + len(offsets)))
+        assert dumped.count("isvalid: true") == dumped.count("isvalid:") > 0
+        for suffix in (".index", ".timeindex"):
+            index = segment.with_suffix(suffix)
+            if index.exists():
+                entries = dump(tool, index).splitlines()[1:]
+                assert [e for e in entries if not INDEX_ENTRY.fullmatch(e)] == [], index
+
+
+def dump(tool: Tool, file: Path) -> str:
+    ran = tool.attempt("DumpLogSegments", "--deep-iteration", "--files", str(file))
+    assert ran.returncode == 0, (ran.stdout + ran.stderr).decode(errors="replace")
+    return ran.stdout.decode()

@@ -1,0 +1,30 @@
+"""Brokers of a test's own, to be started, stopped and killed at will."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from kbroker.testing import Broker
+
+MakeBroker = Callable[..., Broker]
+
+
+@pytest.fixture
+def make_broker() -> Iterator[MakeBroker]:
+    """make_broker(...) -> a Broker, not started; whatever it became is ended after the test."""
+    with ExitStack() as stack:
+
+        def make(*arguments: object, **options: object) -> Broker:
+            broker = Broker(*arguments, **options)  # type: ignore[arg-type]
+            stack.callback(broker.close)
+            return broker
+
+        yield make
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker) -> Broker:
+    return make_broker().start()

@@ -1,0 +1,42 @@
+"""What the kernel says about a process: memory, mapped files, open files, CPU time, threads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(pid: int) -> int:
+    return _status_kib(pid, "VmRSS") * 1024
+
+
+def _status_kib(pid: int, field: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0])
+    raise ValueError(f"process {pid} has no {field}")
+
+
+def mapped_files(pid: int) -> set[str]:
+    """Paths of everything mapped, compiled modules among them."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {fields[5] for fields in (line.split(maxsplit=5) for line in lines) if len(fields) == 6}
+
+
+def open_files(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def cpu_s(pid: int) -> float:
+    # The command's name may hold spaces and parentheses; the fields start after the last one.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user, system = int(fields[11]), int(fields[12])
+    return (user + system) / _TICKS_PER_S
+
+
+def thread_names(pid: int) -> list[str]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sorted((task / "comm").read_text().strip() for task in tasks)
