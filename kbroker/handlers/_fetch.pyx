@@ -5,8 +5,8 @@ One read before waiting and one at completion: a fetch that found enough bytes, 
 wait is answered at once; any other is parked on its partitions and comes back through
 `fetch_resume`, which reads the request again from the copy it kept and answers with what there is.
 
-Sessions (KIP-227) are C: a full fetch with epoch 0 makes one when it is answered, an incremental one
-changes and serves its partitions under the session's lock, which is never held while parked. Topic
+Sessions (KIP-227) are C: a full fetch with epoch 0 makes one when it is answered, an incremental
+one changes and serves its partitions under the session's lock, which is never held while parked. Topic
 ids from version 13, diverging epochs and followers come with replication: a follower's fetch is
 answered with 9 until then.
 

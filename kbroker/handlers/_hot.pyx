@@ -8,8 +8,8 @@ A wholly hot run never takes the GIL. `serve` returns to Python only with reques
 answer, with deadlines that the time wheel must hold, with the idle tick, or at the end. Before it
 returns it has pushed its answers and given up the role of taker.
 
-Every thread that calls in here has a worker of its own: handlers by index; the timer, the controller
-and whoever else through the path's own worker under a lock. Level: handlers; it joins `_net`
+Every thread that calls in here has a worker of its own: handlers by index; the timer, the
+controller and whoever else through the path's own worker under a lock. Level: handlers; it joins `_net`
 (requests), `replica` (snapshot, sessions) and `log` (partitions), which do not know each other.
 """
 

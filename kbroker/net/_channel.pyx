@@ -9,18 +9,13 @@ until the socket itself says EAGAIN, so that muting costs a flag and no system c
     channel_received the queue has them: REQUEST_RECEIVED
     channel_answer   an answer came back: FIFO, send at once, RESPONSE_SENT, unmute, turn again
 
-Small frames share the Processor's receive chunk; a frame that does not fit gets a chunk of its own,
-which grows with what has really arrived, so that an announced size costs nothing. Bytes behind a
-frame stay where they are until the channel is readable again: a muted channel is not read.
-
-A wrong frame or an illegal event closes this one channel; its requests in service come back later
-and are dropped.
+A muted channel is not read: bytes behind a frame stay where they are. How frames and trains come
+out of bytes is `_frames`. A wrong frame or an illegal event closes this one channel; its requests
+in service come back later and are dropped.
 """
 
-from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
 from posix.unistd cimport close
 
 from kbroker._state cimport (
@@ -47,40 +42,31 @@ from kbroker._state cimport (
     slots_push,
     slots_release,
 )
-from kbroker.net._quotas cimport quota_release
-from kbroker.net._request cimport (
-    chunk_acquire,
-    chunk_new,
-    chunk_release,
-    request_free,
-    request_new,
+from kbroker.net._frames cimport (
+    FRAMES_BAD,
+    FRAMES_GOT,
+    FRAMES_NONE,
+    frames_next,
+    frames_receive,
 )
+from kbroker.net._quotas cimport quota_release
+from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._send cimport SEND_BLOCKED, SEND_DONE, send_some
 from kbroker.net._types cimport (
     ACTION_CLOSE,
     WAIT_BUCKETS,
     Channel,
-    Chunk,
     NewConnection,
     Processor,
     Request,
 )
 
 cdef extern from "socket_io.h" nogil:
-    ssize_t kb_recv(int fd, void* data, size_t length)
     void kb_addresses(int fd, uint8_t* local, unsigned short* local_port, uint8_t* peer,
                       unsigned short* peer_port, signed char* is_ipv6)
     int kb_epoll_add(int epoll_fd, int fd, void* data)
 
 cdef enum:
-    API_PRODUCE = 0
-    FRAME_HEADER_BYTES = 8        # api key, version, correlation id: every header begins so
-    SHARED_CHUNK_BYTES = 256 << 10
-    SHARED_ROOM_MIN_BYTES = 16 << 10
-    OWN_CHUNK_FIRST_BYTES = 1 << 20  # what an announced size may reserve before bytes come
-    RECEIVE_BYTES_MAX = 256 << 10
-    TRAIN_FRAMES_MAX = 32
-    TRAIN_BYTES_MAX = 256 << 10
     SEND_BYTES_PER_TURN = 4 << 20
 
 
@@ -201,193 +187,24 @@ cdef unsigned long long _next_connection_id(Processor* processor) noexcept nogil
     return <unsigned long long>processor.connections_opened * 64 + <unsigned>processor.index
 
 
-# --- reading ---------------------------------------------------------------------------------------
+# --- reading -------------------------------------------------------------------------------------
 
-cdef int64_t _frame_need(Channel* channel) noexcept nogil:
-    # Bytes of the frame at the front with its size; 0: not known yet, -1: not acceptable.
-    cdef uint8_t* data
-    cdef int32_t size
-    if channel.rx == NULL or channel.rx_end - channel.rx_start < 4:
-        return 0
-    data = channel.rx.data + channel.rx_start
-    size = <int32_t>((<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16)
-                     | (<uint32_t>data[2] << 8) | data[3])
-    if size < FRAME_HEADER_BYTES or size > channel.processor.settings.request_bytes_max:
-        return -1
-    return <int64_t>size + 4
-
-
-cdef Chunk* _shared_chunk(Processor* processor) noexcept nogil:
-    # The Processor's chunk with room for a read; started afresh when nobody points into it.
-    cdef Chunk* chunk = processor.shared
-    if chunk != NULL:
-        if chunk.refs == 1:
-            chunk.filled_bytes = 0
-        if chunk.capacity_bytes - chunk.filled_bytes >= SHARED_ROOM_MIN_BYTES:
-            return chunk
-        chunk_release(chunk)
-    processor.shared = chunk_new(SHARED_CHUNK_BYTES)
-    return processor.shared
-
-
-cdef int _own_chunk(Channel* channel, int64_t need) noexcept nogil:
-    # Moves what has arrived of a frame to a chunk of its own; doubles towards the frame's size.
-    cdef uint32_t have = channel.rx_end - channel.rx_start
-    cdef int64_t capacity = 2 * <int64_t>have
-    cdef Chunk* chunk
-    if capacity < OWN_CHUNK_FIRST_BYTES:
-        capacity = OWN_CHUNK_FIRST_BYTES
-    if need > 0 and capacity > need:
-        capacity = need
-    if need == 0 or capacity < SHARED_ROOM_MIN_BYTES:
-        capacity = SHARED_ROOM_MIN_BYTES
-    chunk = chunk_new(<uint32_t>capacity)
-    if chunk == NULL:
-        return -1
-    memcpy(chunk.data, channel.rx.data + channel.rx_start, have)
-    chunk_release(channel.rx)
-    channel.rx = chunk
-    channel.rx_start = 0
-    channel.rx_end = have
-    channel.shared_chunk = 0
-    return 0
-
-
-cdef int64_t _make_room(Channel* channel) noexcept nogil:
-    # Room to read into behind rx_end; below 1: the connection must end.
+cdef Request* _take(Channel* channel) noexcept nogil:
+    # What is complete, after one recv at most; NULL: nothing, or the channel had to close.
     cdef Processor* processor = channel.processor
-    cdef int64_t need = _frame_need(channel)
-    cdef int64_t room
-    if need < 0:
-        return -1
-    if channel.rx == NULL:
-        channel.rx = _shared_chunk(processor)
-        if channel.rx == NULL:
-            return -1
-        chunk_acquire(channel.rx)
-        channel.shared_chunk = 1
-        channel.rx_start = channel.rx.filled_bytes
-        channel.rx_end = channel.rx_start
-    elif channel.shared_chunk:
-        # Only the last reader of the shared chunk may go on in place.
-        room = channel.rx.capacity_bytes - channel.rx_end
-        if (
-            channel.rx != processor.shared
-            or channel.rx.filled_bytes != channel.rx_end
-            or room + (channel.rx_end - channel.rx_start) < need
-            or room == 0
-        ) and _own_chunk(channel, need) != 0:
-            return -1
-    elif channel.rx_end == channel.rx.capacity_bytes and _own_chunk(channel, need) != 0:
-        return -1
-    room = channel.rx.capacity_bytes - channel.rx_end
-    return room if room < RECEIVE_BYTES_MAX or not channel.shared_chunk else RECEIVE_BYTES_MAX
-
-
-cdef void _receive(Channel* channel) noexcept nogil:
-    cdef Processor* processor = channel.processor
-    cdef int64_t room = _make_room(channel)
-    cdef ssize_t got
-    if room < 1:
-        processor.protocol_errors += 1
+    cdef Request* request = NULL
+    cdef int status = frames_next(channel, &request)
+    if status == FRAMES_NONE and channel.readable:
+        status = frames_receive(channel)
+        if status == FRAMES_GOT:
+            _touch(channel)
+            status = frames_next(channel, &request)
+    if status == FRAMES_GOT:
+        return request
+    if status != FRAMES_NONE:
+        processor.protocol_errors += status == FRAMES_BAD
         channel_close(channel)
-        return
-    got = kb_recv(channel.fd, channel.rx.data + channel.rx_end, <size_t>room)
-    if got > 0:
-        if got < room:
-            channel.readable = 0  # drained: the next byte is a new edge
-        channel.rx_end += <uint32_t>got
-        if channel.shared_chunk:
-            channel.rx.filled_bytes = channel.rx_end
-        processor.received_bytes += got
-        _touch(channel)
-    elif got < 0 and (errno == EAGAIN or errno == EINTR):
-        channel.readable = errno == EINTR
-        _drop_empty_rx(channel)
-    else:
-        channel_close(channel)
-
-
-cdef void _drop_empty_rx(Channel* channel) noexcept nogil:
-    # An idle connection holds no receive memory.
-    if channel.rx != NULL and channel.rx_start == channel.rx_end:
-        chunk_release(channel.rx)
-        channel.rx = NULL
-        channel.rx_start = 0
-        channel.rx_end = 0
-        channel.shared_chunk = 0
-
-
-cdef int16_t _api_key(uint8_t* frame) noexcept nogil:
-    return <int16_t>((<uint32_t>frame[0] << 8) | frame[1])
-
-
-cdef Request* _next_request(Channel* channel) noexcept nogil:
-    # The complete frame at the front, or a train of Produce frames; NULL when there is none.
-    cdef Processor* processor = channel.processor
-    cdef int64_t need = _frame_need(channel)
-    cdef Request* request
-    cdef uint8_t* frame
-    cdef uint32_t end
-    if need < 0:
-        processor.protocol_errors += 1
-        channel_close(channel)
-        return NULL
-    if need == 0 or channel.rx_end - channel.rx_start < need:
-        return NULL
-    request = request_new(processor)
-    if request == NULL:
-        channel_close(channel)
-        return NULL
-    frame = channel.rx.data + channel.rx_start + 4
-    request.channel = channel
-    request.request_id = channel.next_request_id
-    channel.next_request_id += 1
-    request.frames = 1
-    request.api_key = _api_key(frame)
-    request.api_version = <int16_t>((<uint32_t>frame[2] << 8) | frame[3])
-    request.correlation_id = <int32_t>(
-        (<uint32_t>frame[4] << 24) | (<uint32_t>frame[5] << 16)
-        | (<uint32_t>frame[6] << 8) | frame[7])
-    request.data = frame
-    request.length_bytes = <uint32_t>(need - 4)
-    request.chunk = channel.rx
-    chunk_acquire(channel.rx)
-    request.received_ns = processor.now_ns
-    end = channel.rx_start + <uint32_t>need
-    if request.api_key == API_PRODUCE and processor.settings.pipelined:
-        end = _extend_train(channel, request, end)
-    request.total_bytes = end - channel.rx_start
-    channel.rx_start = end
-    _drop_empty_rx(channel)
-    processor.requests += request.frames
-    return request
-
-
-cdef uint32_t _extend_train(Channel* channel, Request* request, uint32_t end) noexcept nogil:
-    # Further complete Produce frames of the same version right behind the first.
-    cdef uint32_t start = channel.rx_start
-    cdef int64_t need
-    cdef int room = channel.processor.settings.pipelined_requests_max - channel.cached_frames
-    if room > TRAIN_FRAMES_MAX:
-        room = TRAIN_FRAMES_MAX
-    while request.frames < room:
-        channel.rx_start = end
-        need = _frame_need(channel)
-        if (
-            need <= 0
-            or channel.rx_end - end < need
-            or end + need - start > TRAIN_BYTES_MAX
-            or memcmp(channel.rx.data + end + 4, request.data, 4) != 0
-        ):
-            break
-        request.frames += 1
-        end += <uint32_t>need
-    channel.rx_start = start
-    if request.frames > 1:
-        channel.processor.trains += 1
-        channel.processor.train_frames += request.frames
-    return end
+    return NULL
 
 
 cdef void channel_turn(Channel* channel) noexcept nogil:
@@ -403,11 +220,7 @@ cdef void channel_turn(Channel* channel) noexcept nogil:
             _waits(channel)
         return
     _waited(channel)
-    request = _next_request(channel)
-    if request == NULL and channel.readable and not channel.closed:
-        _receive(channel)
-        if not channel.closed:
-            request = _next_request(channel)
+    request = _take(channel)
     if request == NULL:
         if channel.readable and not channel.closed:
             _make_ready(channel)
@@ -440,7 +253,7 @@ cdef void channel_on_readable(Channel* channel) noexcept nogil:
     channel_turn(channel)
 
 
-# --- answering -------------------------------------------------------------------------------------
+# --- answering ------------------------------------------------------------------------------------
 
 cdef void channel_local_processed(Channel* channel, Request* request) noexcept nogil:
     """Its answer comes later; meanwhile the channel may be read on."""
@@ -572,7 +385,7 @@ cdef void channel_on_writable(Channel* channel) noexcept nogil:
         _make_ready(channel)
 
 
-# --- death -----------------------------------------------------------------------------------------
+# --- death ----------------------------------------------------------------------------------------
 
 cdef void channel_close(Channel* channel) noexcept nogil:
     """Closes the socket now; the struct lives until its requests have come back."""

@@ -42,6 +42,7 @@ from kbroker.net._channel cimport (
     channel_received,
     channel_turn,
 )
+from kbroker.net._frames cimport frames_compact
 from kbroker.net._request cimport chunk_release
 from kbroker.net._request_channel cimport request_channel_push
 from kbroker.net._types cimport (
@@ -81,6 +82,7 @@ cdef enum:
     POLL_MS = 300
     STOPPING_POLL_MS = 10
     DRAIN_NS_MAX = 1000000000     # for answers that are on their way when the broker stops
+    COMPACT_NS = 1000000000
     ABANDON_NS = 3000000000       # a request lent for longer than this is given up with its memory
 
 
@@ -339,6 +341,17 @@ cdef void _reap(Processor* processor) noexcept nogil:
             channel_reap(channel)
 
 
+cdef void _compact(Processor* processor) noexcept nogil:
+    # Once a second: what slow peers have sent of a frame leaves the shared chunks.
+    cdef Channel* channel = processor.oldest
+    if processor.now_ns - processor.compacted_ns < COMPACT_NS:
+        return
+    processor.compacted_ns = processor.now_ns
+    while channel != NULL and processor.now_ns - channel.last_active_ns > COMPACT_NS:
+        frames_compact(channel)
+        channel = channel.newer
+
+
 cdef int _something_waits(Processor* processor) noexcept nogil:
     cdef int waits
     pthread_mutex_lock(&processor.lock)
@@ -391,6 +404,7 @@ cdef void* _main(void* argument) noexcept nogil:
         if count == 0 or processor.closed_head != NULL:
             _reap(processor)
         _close_idle(processor)
+        _compact(processor)
     return NULL
 
 

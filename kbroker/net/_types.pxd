@@ -170,6 +170,7 @@ cdef struct Processor:
     Channel* noted_head           # their channels, while they are handed over
     Channel* noted_tail
     int64_t now_ns
+    int64_t compacted_ns
     # Figures, written by the thread, read by anyone.
     int64_t idle_ns
     int64_t started_ns

@@ -61,7 +61,8 @@ cdef struct SessionCache:
 
 cdef SessionCache* sessions_new(int32_t slots_max, int64_t eviction_ms_min) noexcept nogil
 cdef void sessions_free(SessionCache* cache) noexcept nogil
-cdef FetchSession* session_create(SessionCache* cache, int by_id, uint32_t partitions) noexcept nogil
+cdef FetchSession* session_create(
+    SessionCache* cache, int by_id, uint32_t partitions) noexcept nogil
 cdef FetchSession* session_find(SessionCache* cache, int32_t session_id) noexcept nogil
 cdef void session_close(SessionCache* cache, int32_t session_id) noexcept nogil
 cdef void session_release(SessionCache* cache, FetchSession* session) noexcept nogil

@@ -3,8 +3,8 @@
 
 A session holds the partitions of one client in the order in which they are served, with what the
 client was last told about each. The cache finds sessions by id, keeps them in the order of their
-last use and is bounded by slots: when it is full, the least recently used session that has been idle
-for the eviction time gives way, or else the new client is served without a session.
+last use and is bounded by slots: when it is full, the least recently used session that has been
+idle for the eviction time gives way, or else the new client is served without a session.
 
 Locks: the cache's ("table") for finding, creating, closing; a session's own ("session") for its
 partitions. A session found is held by a reference; one that was closed meanwhile is freed by the

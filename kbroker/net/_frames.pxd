@@ -1,0 +1,12 @@
+# cython: language_level=3
+from kbroker.net._types cimport Channel, Request
+
+cdef enum FramesStatus:
+    FRAMES_GOT = 0
+    FRAMES_NONE = 1               # nothing more for now
+    FRAMES_GONE = 2               # the peer, or memory, is gone
+    FRAMES_BAD = 3                # a size that is not acceptable
+
+cdef int frames_receive(Channel* channel) noexcept nogil
+cdef int frames_next(Channel* channel, Request** taken) noexcept nogil
+cdef void frames_compact(Channel* channel) noexcept nogil

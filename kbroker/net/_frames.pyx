@@ -1,0 +1,229 @@
+# cython: language_level=3
+"""Frames out of a socket's bytes: receive chunks, sizes, trains.
+
+    frames_receive  one recv into the Processor's shared chunk, or into the channel's own
+    frames_next     the complete frame at the front, or a train of Produce frames
+
+Small frames share the Processor's receive chunk; a frame that does not fit gets a chunk of its own,
+which grows with what has really arrived, so that an announced size costs nothing. Bytes behind a
+frame stay where they are until the channel is readable again.
+
+A train ends at any other API or version, at 32 frames or 256 KB, and at the channel's own bound.
+Every function runs on the Processor's thread; none of them closes anything: the channel does, by
+the status. A size below the shortest header or above `socket.request.max.bytes` is FRAMES_BAD.
+"""
+
+from libc.errno cimport EAGAIN, errno
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, memcpy
+
+from kbroker.net._request cimport (
+    chunk_acquire,
+    chunk_new,
+    chunk_release,
+    request_new,
+)
+from kbroker.net._types cimport Channel, Chunk, Processor, Request
+
+cdef extern from "socket_io.h" nogil:
+    ssize_t kb_recv(int fd, void* data, size_t length)
+
+cdef enum:
+    API_PRODUCE = 0
+    FRAME_HEADER_BYTES = 8        # api key, version, correlation id: every header begins so
+    SHARED_CHUNK_BYTES = 256 << 10
+    SHARED_ROOM_MIN_BYTES = 16 << 10
+    OWN_CHUNK_FIRST_BYTES = 1 << 20  # what an announced size may reserve before bytes come
+    RECEIVE_BYTES_MAX = 256 << 10
+    TRAIN_FRAMES_MAX = 32
+    TRAIN_BYTES_MAX = 256 << 10
+
+
+cdef int64_t _frame_need(Channel* channel) noexcept nogil:
+    # Bytes of the frame at the front with its size; 0: not known yet, -1: not acceptable.
+    cdef uint8_t* data
+    cdef int32_t size
+    if channel.rx == NULL or channel.rx_end - channel.rx_start < 4:
+        return 0
+    data = channel.rx.data + channel.rx_start
+    size = <int32_t>((<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16)
+                     | (<uint32_t>data[2] << 8) | data[3])
+    if size < FRAME_HEADER_BYTES or size > channel.processor.settings.request_bytes_max:
+        return -1
+    return <int64_t>size + 4
+
+
+cdef Chunk* _shared_chunk(Processor* processor) noexcept nogil:
+    # The Processor's chunk with room for a read; started afresh when nobody points into it.
+    cdef Chunk* chunk = processor.shared
+    if chunk != NULL:
+        if chunk.refs == 1:
+            chunk.filled_bytes = 0
+        if chunk.capacity_bytes - chunk.filled_bytes >= SHARED_ROOM_MIN_BYTES:
+            return chunk
+        chunk_release(chunk)
+    processor.shared = chunk_new(SHARED_CHUNK_BYTES)
+    return processor.shared
+
+
+cdef int _own_chunk(Channel* channel, int64_t need) noexcept nogil:
+    # Moves what has arrived of a frame to a chunk of its own; doubles towards the frame's size.
+    cdef uint32_t have = channel.rx_end - channel.rx_start
+    cdef int64_t capacity = 2 * <int64_t>have
+    cdef Chunk* chunk
+    if capacity < OWN_CHUNK_FIRST_BYTES:
+        capacity = OWN_CHUNK_FIRST_BYTES
+    if need > 0 and capacity > need:
+        capacity = need
+    if need == 0 or capacity < SHARED_ROOM_MIN_BYTES:
+        capacity = SHARED_ROOM_MIN_BYTES
+    chunk = chunk_new(<uint32_t>capacity)
+    if chunk == NULL:
+        return -1
+    memcpy(chunk.data, channel.rx.data + channel.rx_start, have)
+    chunk_release(channel.rx)
+    channel.rx = chunk
+    channel.rx_start = 0
+    channel.rx_end = have
+    channel.shared_chunk = 0
+    return 0
+
+
+cdef int64_t _make_room(Channel* channel) noexcept nogil:
+    # Room to read into behind rx_end; below 1: the connection must end.
+    cdef Processor* processor = channel.processor
+    cdef int64_t need = _frame_need(channel)
+    cdef int64_t room
+    if need < 0:
+        return -1
+    if channel.rx == NULL:
+        channel.rx = _shared_chunk(processor)
+        if channel.rx == NULL:
+            return -1
+        chunk_acquire(channel.rx)
+        channel.shared_chunk = 1
+        channel.rx_start = channel.rx.filled_bytes
+        channel.rx_end = channel.rx_start
+    elif channel.shared_chunk:
+        # Only the last reader of the shared chunk may go on in place.
+        room = channel.rx.capacity_bytes - channel.rx_end
+        if (
+            channel.rx != processor.shared
+            or channel.rx.filled_bytes != channel.rx_end
+            or room + (channel.rx_end - channel.rx_start) < need
+            or room == 0
+        ) and _own_chunk(channel, need) != 0:
+            return -1
+    elif channel.rx_end == channel.rx.capacity_bytes and _own_chunk(channel, need) != 0:
+        return -1
+    room = channel.rx.capacity_bytes - channel.rx_end
+    return room if room < RECEIVE_BYTES_MAX or not channel.shared_chunk else RECEIVE_BYTES_MAX
+
+
+cdef int frames_receive(Channel* channel) noexcept nogil:
+    """One recv into the room behind what has arrived."""
+    cdef Processor* processor = channel.processor
+    cdef int64_t room = _make_room(channel)
+    cdef ssize_t got
+    if room < 1:
+        return FRAMES_BAD
+    got = kb_recv(channel.fd, channel.rx.data + channel.rx_end, <size_t>room)
+    if got > 0:
+        if got < room:
+            channel.readable = 0  # drained: the next byte is a new edge
+        channel.rx_end += <uint32_t>got
+        if channel.shared_chunk:
+            channel.rx.filled_bytes = channel.rx_end
+        processor.received_bytes += got
+        return FRAMES_GOT
+    if got < 0 and errno == EAGAIN:
+        channel.readable = 0
+        _drop_empty_rx(channel)
+        return FRAMES_NONE
+    return FRAMES_GONE
+
+
+cdef void _drop_empty_rx(Channel* channel) noexcept nogil:
+    # An idle connection holds no receive memory.
+    if channel.rx != NULL and channel.rx_start == channel.rx_end:
+        chunk_release(channel.rx)
+        channel.rx = NULL
+        channel.rx_start = 0
+        channel.rx_end = 0
+        channel.shared_chunk = 0
+
+
+cdef void frames_compact(Channel* channel) noexcept nogil:
+    """A slow peer's part of a frame must not hold a whole shared chunk: it gets a small one."""
+    if channel.rx != NULL and channel.shared_chunk:
+        _own_chunk(channel, 0)    # without memory it stays where it is
+
+
+cdef int16_t _api_key(uint8_t* frame) noexcept nogil:
+    return <int16_t>((<uint32_t>frame[0] << 8) | frame[1])
+
+
+cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:
+    """The complete frame at the front, or a train of Produce frames, as a request."""
+    cdef Processor* processor = channel.processor
+    cdef int64_t need = _frame_need(channel)
+    cdef Request* request
+    cdef uint8_t* frame
+    cdef uint32_t end
+    if need < 0:
+        return FRAMES_BAD
+    if need == 0 or channel.rx_end - channel.rx_start < need:
+        return FRAMES_NONE
+    request = request_new(processor)
+    if request == NULL:
+        return FRAMES_GONE
+    frame = channel.rx.data + channel.rx_start + 4
+    request.channel = channel
+    request.request_id = channel.next_request_id
+    channel.next_request_id += 1
+    request.frames = 1
+    request.api_key = _api_key(frame)
+    request.api_version = <int16_t>((<uint32_t>frame[2] << 8) | frame[3])
+    request.correlation_id = <int32_t>(
+        (<uint32_t>frame[4] << 24) | (<uint32_t>frame[5] << 16)
+        | (<uint32_t>frame[6] << 8) | frame[7])
+    request.data = frame
+    request.length_bytes = <uint32_t>(need - 4)
+    request.chunk = channel.rx
+    chunk_acquire(channel.rx)
+    request.received_ns = processor.now_ns
+    end = channel.rx_start + <uint32_t>need
+    if request.api_key == API_PRODUCE and processor.settings.pipelined:
+        end = _extend_train(channel, request, end)
+    request.total_bytes = end - channel.rx_start
+    channel.rx_start = end
+    _drop_empty_rx(channel)
+    processor.requests += request.frames
+    taken[0] = request
+    return FRAMES_GOT
+
+
+cdef uint32_t _extend_train(Channel* channel, Request* request, uint32_t end) noexcept nogil:
+    # Further complete Produce frames of the same version right behind the first.
+    cdef uint32_t start = channel.rx_start
+    cdef int64_t need
+    cdef int room = channel.processor.settings.pipelined_requests_max - channel.cached_frames
+    if room > TRAIN_FRAMES_MAX:
+        room = TRAIN_FRAMES_MAX
+    while request.frames < room:
+        channel.rx_start = end
+        need = _frame_need(channel)
+        if (
+            need <= 0
+            or channel.rx_end - end < need
+            or end + need - start > TRAIN_BYTES_MAX
+            or memcmp(channel.rx.data + end + 4, request.data, 4) != 0
+        ):
+            break
+        request.frames += 1
+        end += <uint32_t>need
+    channel.rx_start = start
+    if request.frames > 1:
+        channel.processor.trains += 1
+        channel.processor.train_frames += request.frames
+    return end
