@@ -94,6 +94,7 @@ log = logging.getLogger("kbroker.controller")
 
 THREAD_NAME: Final = "kbroker-controller"
 PRODUCER_IDS_AT_ONCE_MAX: Final = 1_000_000
+LOGGED_NAMES_MAX: Final = 20
 
 Answer = Callable[[], None]
 
@@ -298,7 +299,8 @@ class Controller:
             failures = self._propagation.create(topics)
             if failures:
                 self._take_back(nodes, [each for each in topics if each.name in failures])
-            log.info("created topics: %s", [t.name for t in topics if t.name not in failures])
+            made = [topic for topic in topics if topic.name not in failures]
+            log.info("created %d topics: %s", len(made), _names(made))
         return partial(
             event.done,
             [
@@ -314,7 +316,7 @@ class Controller:
         if topics:
             nodes.delete_topics(topics.values())
             self._forget(nodes, self._propagation.delete(list(topics.values())))
-            log.info("deleted topics: %s", [topic.name for topic in topics.values()])
+            log.info("deleted %d topics: %s", len(topics), _names(list(topics.values())))
         return partial(
             event.done,
             [
@@ -499,6 +501,12 @@ class Controller:
                 return KafkaError(
                     ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed; see the broker's log."
                 )
+
+
+def _names(topics: Sequence[TopicImage]) -> str:
+    """For one line of the log: the first few stand for all."""
+    names = [topic.name for topic in topics[:LOGGED_NAMES_MAX]]
+    return ", ".join(names) + (", ..." if len(topics) > LOGGED_NAMES_MAX else "")
 
 
 def _nobody_asked() -> None:

@@ -126,6 +126,11 @@ class WatchRegistry:
         with self._condition:
             return sum(len(watches) for watches in self._armed.values())
 
+    @property
+    def queued(self) -> int:
+        with self._condition:
+            return len(self._queue)
+
     def _fire_locked(
         self, kind: WatchKind, path: str, type_: EventType, *, last: bool = False
     ) -> None:

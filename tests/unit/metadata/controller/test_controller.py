@@ -265,6 +265,22 @@ def test_a_deleted_topic_is_gone_even_if_its_log_is_not(broker: OneBroker) -> No
     assert broker.embedded.children(records.DELETED_TOPICS) == []
 
 
+def test_a_tombstone_never_touches_a_later_topic_of_the_same_name(broker: OneBroker) -> None:
+    broker.create("t")
+    old = broker.image.topics["t"]
+    broker.replicas.fail_on_delete = fail_for("t")
+    broker.delete("t")
+    assert codes(broker.create("t")) == [OK]  # the old log still could not be removed
+    new = broker.image.topics["t"]
+    broker.restart()
+    assert broker.image.topics["t"].topic_id == new.topic_id
+    broker.replicas.fail_on_delete = fail_for()
+    broker.restart()
+    assert broker.replicas.calls[-1].deleted[0].topic_id == old.topic_id
+    assert broker.image.topics["t"] == new
+    assert broker.replicas.logs == {new.topic_id: "t"}
+
+
 def test_an_unfinished_deletion_is_finished_at_the_next_start(broker: OneBroker) -> None:
     broker.create(NewTopic("t", 5, 1))
     topic = broker.image.topics["t"]

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import threading
+
+from kbroker.metadata.store.base import EventType, SessionEvent, WatchEvent, WatchKind
+from kbroker.metadata.store.watches import THREAD_NAME, WatchRegistry
+from tests.unit.metadata.store.harness import WAIT_S, Inbox
+
+
+def test_the_queue_is_never_longer_than_the_number_of_watches() -> None:
+    registry = WatchRegistry()
+    entered, leave = threading.Event(), threading.Event()
+
+    def block(_: WatchEvent) -> None:
+        entered.set()
+        leave.wait(WAIT_S)
+
+    inbox: Inbox[WatchEvent] = Inbox()
+    registry.arm("/block", WatchKind.DATA, block, False)
+    registry.arm("/a", WatchKind.DATA, inbox, True)
+    registry.arm("/", WatchKind.CHILDREN, inbox, True)
+    registry.changed([(EventType.CREATED, "/block")])
+    assert entered.wait(WAIT_S)
+    for _ in range(1000):
+        registry.changed([(EventType.CREATED, "/a"), (EventType.DELETED, "/a")])
+    assert registry.queued <= 3
+    leave.set()
+    # The children watch fired first (for /block), then the data watch; each once, last type.
+    assert inbox.wait_for(2) == [
+        WatchEvent(EventType.CHILDREN, "/"),
+        WatchEvent(EventType.DELETED, "/a"),
+    ]
+    registry.close()
+
+
+def test_no_callback_begins_after_cancel() -> None:
+    registry = WatchRegistry()
+    entered, leave = threading.Event(), threading.Event()
+
+    def block(_: WatchEvent) -> None:
+        entered.set()
+        leave.wait(WAIT_S)
+
+    cancelled: Inbox[WatchEvent] = Inbox()
+    last: Inbox[WatchEvent] = Inbox()
+    registry.arm("/a", WatchKind.DATA, block, False)
+    watch = registry.arm("/a", WatchKind.DATA, cancelled, False)
+    registry.arm("/a", WatchKind.DATA, last, False)
+    registry.changed([(EventType.CREATED, "/a")])
+    assert entered.wait(WAIT_S)
+    watch.cancel()  # its event is queued already
+    leave.set()
+    last.wait_for(1)
+    assert cancelled.items == []
+    registry.close()
+
+
+def test_close_from_a_callback_ends_the_thread() -> None:
+    registry = WatchRegistry()
+    inbox: Inbox[SessionEvent] = Inbox()
+
+    def close(event: SessionEvent) -> None:
+        registry.close()
+        inbox(event)
+
+    registry.on_session_event(close)
+    registry.session_event(SessionEvent.SUSPENDED)
+    assert inbox.wait_for(1) == [SessionEvent.SUSPENDED]
+    registry.close()
+    assert THREAD_NAME not in {thread.name for thread in threading.enumerate()}
