@@ -1,19 +1,90 @@
-# make run · make build · make unit · make test · make bench · make lint
+# kbroker's commands; `make help` lists them. A fresh machine needs Linux, Python >= 3.11 and a C
+# compiler; every target brings the rest into $(VENV) by itself.
+#
+# Stamps in $(VENV) say which extras are installed; a change of pyproject.toml or constraints.txt
+# installs again. Compiled modules stand beside their sources (.so) and are made again when a source,
+# or the kind of build (KBROKER_DEBUG, KBROKER_SANITIZE), changed.
+
 PYTHON ?= python3
 VENV ?= .venv
 PY = $(VENV)/bin/python
-JOBS ?= 2
+JOBS ?= $(shell nproc)
+# Extra words for the program that a target runs, such as ARGS='-k kcat -x'.
+ARGS ?=
+PORT ?= 9092
+DATA ?= ./data
+LINTED = kbroker perf tests setup.py
 
-$(VENV)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --upgrade pip setuptools "cython>=3.1,<3.4"
-	$(PY) -c "import tomllib; d = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*d['dependencies'], sep='\n')" \
-	  | $(PY) -m pip install --quiet -r /dev/stdin
-	touch $@
+BUILD_KIND = debug=$(KBROKER_DEBUG) sanitize=$(KBROKER_SANITIZE)
+# Requirements of kbroker itself and of the named extras, one to a line.
+REQUIREMENTS = import sys, tomllib; \
+  project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+  print(*project["dependencies"], sep="\n"); \
+  [print(*project["optional-dependencies"][extra], sep="\n") for extra in sys.argv[1:]]
 
-.PHONY: build run
-build: $(VENV)/.installed
-	$(PY) setup.py --quiet build_ext --inplace -j $(JOBS)
+.DEFAULT_GOAL = help
+.PHONY: help run build unit test test-fast setup bench lint clean
 
-run: build
-	$(PY) -m kbroker start --data-dir ./data --port 9092
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+run: build ## a broker on 127.0.0.1:9092 (PORT=) with its data under ./data (DATA=)
+	@$(PY) -m kbroker start --data-dir $(DATA) --port $(PORT) $(ARGS)
+
+build: $(VENV)/.run ## the virtual environment and the compiled modules, in place
+	@mkdir -p build
+	@echo '$(BUILD_KIND)' | cmp -s - build/.kind && force= || force=--force; \
+	  $(PY) setup.py --quiet build_ext --inplace -j $(JOBS) $$force
+	@echo '$(BUILD_KIND)' > build/.kind
+
+unit: build $(VENV)/.test ## tests/unit, offline
+	$(PY) -m pytest tests/unit $(ARGS)
+
+test-fast: build $(VENV)/.test ## everything but the slow and the Java tests, with what is here
+	$(PY) -m pytest -m 'not slow and not java' $(ARGS)
+
+test: build $(VENV)/.test setup ## everything, set-up included; KBROKER_REQUIRE=all: no skips
+	$(PY) -m pytest $(ARGS)
+
+setup: $(VENV)/.test ## fetch what the client tests need: kcat, Apache Kafka's jars
+	@$(PY) -m tests.support.setup
+
+bench: build $(VENV)/.test setup ## kbroker beside Apache Kafka and the machine's limit
+	$(PY) -m kbroker perf compare $(ARGS)
+
+lint: build $(VENV)/.lint ## ruff, mypy and cython-lint
+	$(VENV)/bin/ruff check $(LINTED)
+	$(VENV)/bin/ruff format --check $(LINTED)
+	$(VENV)/bin/mypy
+	$(VENV)/bin/cython-lint --max-line-length 100 kbroker perf
+
+clean: ## what was built or installed here; data and caches of downloads stay
+	rm -rf $(VENV) build dist *.egg-info
+	find kbroker perf \( -name '*.so' -o -name '*.html' \) -delete
+	find kbroker perf tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find kbroker perf -name '*.pyx' | sed 's/pyx$$/c/' | xargs -r rm -f
+
+# -- the virtual environment, by layers
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "kbroker needs Python 3.11 or later; this is $$($(PYTHON) --version): make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "no virtual environment: on Debian, apt-get install python3-venv python3-dev" >&2; exit 1; }
+
+$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@$(call install,setuptools wheel cython)
+
+$(VENV)/.test: $(VENV)/.run
+	@$(call install,,test perf)
+
+$(VENV)/.lint: $(VENV)/.run
+	@$(call install,,lint)
+
+# $(call install,packages,extras): kbroker's dependencies, the packages and the extras, as pinned.
+define install
+echo "installing into $(VENV): $(strip kbroker's dependencies $(1) $(2))"; \
+$(PY) -c '$(REQUIREMENTS)' $(2) > $@.txt && \
+$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt $(1) -r $@.txt && \
+touch $@
+endef
