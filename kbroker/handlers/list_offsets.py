@@ -5,9 +5,9 @@ from some version on. "Latest" is the high watermark for a consumer, the end of 
 comes as a replica. A moment is answered by the first record (not batch) below the high watermark
 that is not older, with that record's own timestamp; none is no error, but offset -1.
 
-Every partition has its own error: 42 if the request names it twice, 35 for a question that its
-version does not have, 3, 6 and 56 for a partition that is not there, not led or not readable here,
-74 and 75 if the client's leader epoch is behind or ahead of ours.
+Every partition has its own error: 42, once, if the request names it twice, 35 for a question that
+its version does not have, 3, 6 and 56 for a partition that is not there, not led or not readable
+here, 74 and 75 if the client's leader epoch is behind or ahead of ours.
 
 Any handler thread. A search by time may read an index and a few KB of a segment; it holds no lock
 of ours meanwhile. Does not import the schema library.
@@ -108,14 +108,16 @@ def handle(services: Services, request: Request) -> None:
     if asked.isolation_level not in _ISOLATION_LEVELS:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     times_named = Counter((t.name, p.partition) for t in asked.topics for p in t.partitions)
-    found = []
+    answers: list[tuple[str, list[tuple[int, Found]]]] = []
     for topic in asked.topics:
+        found: dict[int, Found] = {}
         for partition in topic.partitions:
             if times_named[topic.name, partition.partition] > 1:
-                found.append(Found(ErrorCode.INVALID_REQUEST))
+                found[partition.partition] = Found(ErrorCode.INVALID_REQUEST)
             else:
-                found.append(_find(services, request, asked, topic.name, partition))
-    request.respond(encode(request.api_version, asked, found))
+                found[partition.partition] = _find(services, request, asked, topic.name, partition)
+        answers.append((topic.name, list(found.items())))
+    request.respond(encode(request.api_version, answers))
 
 
 def _find(
@@ -169,24 +171,22 @@ def _find_in_log(log: PartitionLog, timestamp: int, *, is_consumer: bool) -> Fou
     return Found(ErrorCode.NONE, offset, record_timestamp, leader_epoch)
 
 
-def encode(version: int, asked: Asked, found: list[Found]) -> bytes:
-    """`found` has one entry per partition asked, in the order of the request."""
+def encode(version: int, answers: list[tuple[str, list[tuple[int, Found]]]]) -> bytes:
+    """Topic by topic, what was found for each partition."""
     out = Writer(flexible=is_flexible(ApiKey.LIST_OFFSETS, version))
     if version >= _SINCE_THROTTLE_TIME:
         out.int32(0)
-    answers = iter(found)
-    out.array(len(asked.topics))
-    for topic in asked.topics:
-        out.string(topic.name)
-        out.array(len(topic.partitions))
-        for partition in topic.partitions:
-            answer = next(answers)
-            out.int32(partition.partition)
-            out.int16(answer.code)
-            out.int64(answer.timestamp)
-            out.int64(answer.offset)
+    out.array(len(answers))
+    for topic, partitions in answers:
+        out.string(topic)
+        out.array(len(partitions))
+        for partition, found in partitions:
+            out.int32(partition)
+            out.int16(found.code)
+            out.int64(found.timestamp)
+            out.int64(found.offset)
             if version >= _SINCE_LEADER_EPOCH:
-                out.int32(answer.leader_epoch)
+                out.int32(found.leader_epoch)
             out.tags()
         out.tags()
     out.tags()
@@ -194,7 +194,6 @@ def encode(version: int, asked: Asked, found: list[Found]) -> bytes:
 
 
 def failure(request: Request, code: ErrorCode, message: str) -> bytes:
-    asked = decode(request)
-    return encode(
-        request.api_version, asked, [Found(code) for t in asked.topics for _ in t.partitions]
-    )
+    topics = decode(request).topics
+    answers = [(t.name, [(p.partition, Found(code)) for p in t.partitions]) for t in topics]
+    return encode(request.api_version, answers)

@@ -27,6 +27,7 @@ from kbroker.handlers.metadata_cache import (
     SINCE_TOPIC_OPERATIONS,
     encode_broker,
     encode_missing_topic,
+    topic_operations,
 )
 from kbroker.handlers.services import BrokersSeen, brokers_as_seen
 from kbroker.metadata.image import INTERNAL_TOPICS
@@ -154,7 +155,9 @@ def _topics_by_name(
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         elif name not in INTERNAL_TOPICS:
             creatable.append(name)
-        found.append(encode_missing_topic(version, code, name, None))
+        # Operations are a matter of the name, so they are told of a topic that is not there, too.
+        operations = topic_operations(asked=asked.topic_operations)
+        found.append(encode_missing_topic(version, code, name, None, operations))
     if creatable and asked.auto_creation and services.config["auto.create.topics.enable"]:
         services.auto_topics.create(services.controller, creatable)
     return found

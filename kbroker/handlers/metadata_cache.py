@@ -42,6 +42,11 @@ NO_NODE: Final = -1
 TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 OPERATIONS_NOT_ASKED: Final = INT32_MIN
 
+
+def topic_operations(*, asked: bool) -> int:
+    return TOPIC_OPERATIONS if asked else OPERATIONS_NOT_ASKED
+
+
 _DEAD_ENTRIES_MIN: Final = 64
 
 _WITHOUT_EPOCH: Final = struct.Struct(">hii")
@@ -81,7 +86,7 @@ class MetadataCache:
         """Each topic's bytes, in the order given."""
         table = self._table(image, version)
         known = table.topics
-        end = topic_end(version, TOPIC_OPERATIONS if operations else OPERATIONS_NOT_ASKED)
+        end = topic_end(version, topic_operations(asked=operations))
         out = []
         for topic in topics:
             entry = known.get(topic.name)
@@ -137,13 +142,17 @@ def encode_topic(version: int, topic: TopicImage, alive: frozenset[int]) -> byte
 
 
 def encode_missing_topic(
-    version: int, code: ErrorCode, name: str | None, topic_id: UUID | None
+    version: int,
+    code: ErrorCode,
+    name: str | None,
+    topic_id: UUID | None,
+    operations: int = OPERATIONS_NOT_ASKED,
 ) -> bytes:
     """A whole topic that is only an error."""
     out = Writer(flexible=_flexible(version))
     _begin_topic(out, version, code, name, topic_id, internal=False)
     out.array(0)
-    out.raw(topic_end(version, OPERATIONS_NOT_ASKED))
+    out.raw(topic_end(version, operations))
     return out.getvalue()
 
 

@@ -88,7 +88,8 @@ def answer_exception(request: Request, failure: Failure | None, error: Exception
         close(request, f"malformed {name}: {error}")
         return
     if isinstance(error, KafkaError):
-        code, message = error.code, error.message
+        # Without words of its own an error's message is the code's name, which the client has.
+        code, message = error.code, error.message if error.message != error.code.name else ""
     else:
         code, message = ErrorCode.UNKNOWN_SERVER_ERROR, ""
         logger.error(
