@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -326,7 +327,9 @@ def test_a_one_shot_data_watch_fires_once(store: MetadataStore) -> None:
         (lambda store: store.delete("/old"), EventType.DELETED),
     ],
 )
-def test_a_data_watch_says_what_happened(store: MetadataStore, change, type_) -> None:  # type: ignore[no-untyped-def]
+def test_a_data_watch_says_what_happened(
+    store: MetadataStore, change: Callable[[MetadataStore], object], type_: EventType
+) -> None:
     store.create("/old")
     inbox: Inbox[WatchEvent] = Inbox()
     for path in ("/new", "/old"):
