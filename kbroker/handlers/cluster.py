@@ -41,7 +41,7 @@ def handle(services: Services, request: Request) -> None:
         )
     module = cold.response_module(ApiKey.DESCRIBE_CLUSTER, version)
     fenced = {"is_fenced": False} if version >= _SINCE_FENCED else {}
-    seen = brokers_as_seen(services, request)
+    seen = brokers_as_seen(services, request, services.controller.image)
     brokers = tuple(
         module.DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack, **fenced)
         for node_id, (host, port, rack) in seen.items()

@@ -96,7 +96,7 @@ def handle(services: Services, request: Request) -> None:
     else:
         topics = _named_topics(services, version, image, asked, asked.topics)
     operations = CLUSTER_OPERATIONS if asked.cluster_operations else OPERATIONS_NOT_ASKED
-    brokers = brokers_as_seen(services, request)
+    brokers = brokers_as_seen(services, request, image)
     request.respond(
         encode(version, brokers, services.cluster_id, _some_broker(brokers), topics, operations)
     )

@@ -94,19 +94,18 @@ class Registry:
     def dispatch(self, services: Services, request: Request) -> None:
         """Handle one cold request; whatever happens is an answer or a closed connection."""
         api = self._by_key.get(request.api_key)
-        if api is None or request.api_version not in SERVED[api.key]:
-            if request.api_key == ApiKey.API_VERSIONS:
+        try:
+            if api is not None and request.api_version in SERVED[api.key]:
+                if api.handle is None:
+                    close(request, f"{api_name(request)} is served by the compiled path only")
+                else:
+                    api.handle(services, request)
+            elif request.api_key == ApiKey.API_VERSIONS:
                 request.respond(self._api_versions.unsupported_version)
             else:
                 close(request, f"{api_name(request)} is not served")
-            return
-        if api.handle is None:
-            close(request, f"{api_name(request)} is served by the compiled path only")
-            return
-        try:
-            api.handle(services, request)
         except Exception as error:
-            answer_exception(request, api.failure, error)
+            answer_exception(request, api.failure if api is not None else None, error)
 
 
 APIS: Final[tuple[Api, ...]] = (

@@ -147,13 +147,12 @@ class Services:
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
 
 
-def brokers_as_seen(services: Services, request: Request) -> BrokersSeen:
+def brokers_as_seen(services: Services, request: Request, image: ClusterImage) -> BrokersSeen:
     """Every live broker, in the order of the ids.
 
     The node that was connected to is shown under the address that this connection used unless
     one is configured; the others under the address they registered.
     """
-    image = services.controller.image
     host, port = services.advertised(request)
     seen = {
         node_id: (broker.host, broker.port, broker.rack)
