@@ -60,7 +60,7 @@ def ensure() -> None:
         jars = Path(scratch) / "jars"
         subprocess.run(
             [
-                "mvn", "--batch-mode", "--quiet", "--file", str(project),
+                "mvn", "--batch-mode", "--quiet", "-Dstyle.color=never", "--file", str(project),
                 "dependency:copy-dependencies", f"-DoutputDirectory={jars}",
             ],
             check=True,

@@ -23,7 +23,7 @@ def everything_required() -> bool:
 
 
 def skip_missing(what: str, how_to_get_it: str) -> NoReturn:
-    pytest.skip(f"{what} is missing: {how_to_get_it}")
+    pytest.skip(f"missing: {what} ({how_to_get_it})")
 
 
 def skip_on_this_machine(why: str) -> NoReturn:
