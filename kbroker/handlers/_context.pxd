@@ -16,6 +16,7 @@ cdef enum:
     TICKS_MAX = 64                # new deadlines of one call; a full list goes back to Python
     TICK_MS = 4                   # a long poll ends at most this much late
     PARKED_BUCKETS = 2048
+    GIL_WAIT_BUCKETS = 24         # powers of two of microseconds: up to 4 s
 
 
 # Why a hot request goes to Python.
@@ -95,3 +96,4 @@ cdef struct HotWorker:
     int64_t fetch_bytes
     int64_t fetch_errors
     int64_t parked_fetches
+    int64_t gil_waits[GIL_WAIT_BUCKETS]

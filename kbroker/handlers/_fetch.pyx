@@ -6,9 +6,9 @@ wait is answered at once; any other is parked on its partitions and comes back t
 `fetch_resume`, which reads the request again from the copy it kept and answers with what there is.
 
 Sessions (KIP-227) are C: a full fetch with epoch 0 makes one when it is answered, an incremental
-one changes and serves its partitions under the session's lock, which is never held while parked. Topic
-ids from version 13, diverging epochs and followers come with replication: a follower's fetch is
-answered with 9 until then.
+one changes and serves its partitions under the session's lock, which is never held while parked.
+Diverging epochs and followers come with replication: a follower's fetch is answered with 9 until
+then.
 
 Ranges up to `inline_range_bytes` are read into the answer (one send); longer ones go by sendfile
 with their segment held. Protocol: FetchRequest and FetchResponse 4-18.

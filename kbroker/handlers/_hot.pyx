@@ -9,19 +9,23 @@ answer, with deadlines that the time wheel must hold, with the idle tick, or at 
 returns it has pushed its answers and given up the role of taker.
 
 Every thread that calls in here has a worker of its own: handlers by index; the timer, the
-controller and whoever else through the path's own worker under a lock. Level: handlers; it joins `_net`
-(requests), `replica` (snapshot, sessions) and `log` (partitions), which do not know each other.
+controller and whoever else through the path's own worker under a lock. Level: handlers; it joins
+`_net` (requests), `replica` (snapshot, sessions) and `log` (partitions), which know nothing of each
+other.
 """
 
-from libc.stdint cimport int16_t, int64_t, uint64_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 import threading
 
-from kbroker._arena cimport arena_reset
+from kbroker._arena cimport arena_reset, arena_take
 from kbroker._log cimport PartitionLog
 from kbroker._net cimport Request, SocketServer, request_wrap
+from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.handlers._answers cimport worker_flush, worker_free, worker_new
 from kbroker.handlers._context cimport (
+    GIL_WAIT_BUCKETS,
     REASON_COLD,
     REASON_DECOMPRESS,
     REASON_RECOMPRESS,
@@ -39,13 +43,14 @@ from kbroker.handlers._parked cimport (
 )
 from kbroker.handlers._produce cimport (
     ProduceFrame,
+    ProducePartition,
     ProducePlan,
     produce_commit,
     produce_plan,
     produce_run,
     produce_validate,
 )
-from kbroker.log._partition cimport Batch
+from kbroker.log._partition cimport Batch, partition_validate
 from kbroker.net._request_channel cimport (
     TAKE_CLOSED,
     TAKE_COLD,
@@ -136,6 +141,16 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
             return TAKE_COLD
 
 
+cdef void _note_gil_wait(HotWorker* worker, int64_t waited_ns) noexcept:
+    # Powers of two of microseconds; how long a request for Python stood before the GIL.
+    cdef int64_t waited_us = waited_ns // 1000
+    cdef int bucket = 0
+    while waited_us > 0 and bucket < GIL_WAIT_BUCKETS - 1:
+        waited_us >>= 1
+        bucket += 1
+    worker.gil_waits[bucket] += 1
+
+
 cdef class HotPath:
     """What the handlers of one broker share."""
 
@@ -178,8 +193,11 @@ cdef class HotPath:
         """Serves until Python is needed: (status, cold requests, new deadline ticks)."""
         cdef HotWorker* worker = self.workers[index]
         cdef int status
+        cdef int64_t asked_ns
         with nogil:
             status = _serve(worker)
+            asked_ns = kb_now_ns()
+        _note_gil_wait(worker, kb_now_ns() - asked_ns)
         if status == TAKE_IDLE:
             return IDLE, (), ()
         if status == TAKE_CLOSED:
@@ -248,12 +266,13 @@ cdef class HotPath:
                 arena_reset(&worker.arena)
 
     def produce_batches(self, Request request not None):
-        """The batches of a produce request that C could not check: (ordinal, bytes).
+        """The batches of a produce request for Python: (ordinal, topic id, bytes).
 
-        Only well-formed ones with a known partition; the ordinal is for `produce_checked`.
+        Only those with a known partition; the ordinal is for `produce_checked`.
         """
         cdef HotWorker* worker = self.own_worker
         cdef Snapshot* snapshot
+        cdef ProducePartition* place
         cdef ProducePlan* plan
         batches = []
         with self.own_lock:
@@ -262,37 +281,46 @@ cdef class HotPath:
                 plan = produce_plan(worker, snapshot, request.node)
                 if plan == NULL:
                     raise MemoryError
-                for ordinal, address in enumerate(_batches(plan)):
-                    batch = <Batch*><size_t>address
-                    if batch.error == 0:
-                        batches.append(
-                            (ordinal, (<char*>batch.data)[:batch.length_bytes]))
+                for ordinal, address in enumerate(_places(plan)):
+                    place = <ProducePartition*><size_t>address
+                    if place.batch.error == 0:
+                        batches.append((
+                            ordinal,
+                            (<char*>place.partition.topic_id)[:16],
+                            (<char*>place.batch.data)[:place.batch.length_bytes],
+                        ))
             finally:
                 snapshot_leave(worker.reader)
                 arena_reset(&worker.arena)
         return batches
 
-    def produce_checked(self, Request request not None, dict verdicts):
-        """Appends and answers a produce request whose batches Python has checked.
+    def produce_checked(
+        self, Request request not None, dict twins, dict stored, dict errors,
+    ):
+        """Appends and answers a produce request that Python has unpacked.
 
-        `verdicts`: ordinal -> Kafka error code, 0 for a batch whose records are valid. A batch
-        without a verdict is validated by C as usual.
+        By ordinal: `twins` are uncompressed batches, whose records C walks in place of the
+        original's; `stored` replaces what is written; `errors` are Kafka error codes.
         """
         cdef HotWorker* worker = self.own_worker
         cdef Snapshot* snapshot
+        cdef ProducePartition* place
         cdef ProducePlan* plan
-        cdef Batch* batch
         with self.own_lock:
             snapshot = snapshot_enter(worker.context.registry, worker.reader)
             try:
                 plan = produce_plan(worker, snapshot, request.node)
                 if plan == NULL:
                     raise MemoryError
-                for ordinal, address in enumerate(_batches(plan)):
-                    batch = <Batch*><size_t>address
-                    if batch.error == 0 and ordinal in verdicts:
-                        batch.error = <int16_t>verdicts[ordinal]
-                        batch.prechecked = 1
+                for ordinal, address in enumerate(_places(plan)):
+                    place = <ProducePartition*><size_t>address
+                    if place.batch.error != 0:
+                        continue
+                    place.batch.error = <int16_t>errors.get(ordinal, 0)
+                    if ordinal in twins and place.batch.error == 0:
+                        _check_twin(worker, place, twins[ordinal])
+                    if ordinal in stored:
+                        _replace(worker, &place.batch, stored[ordinal])
                 request.node = NULL
                 with nogil:
                     _finish_checked(worker, snapshot, plan)
@@ -324,6 +352,7 @@ cdef class HotPath:
                 "runs": worker.handler.runs,
                 "run_requests": worker.handler.run_requests,
                 "cold_requests": worker.handler.cold_requests,
+                "gil_waits_us": [worker.gil_waits[bucket] for bucket in range(GIL_WAIT_BUCKETS)],
             })
         totals["parked_now"] = self.context.parked.count
         totals["parked_expired"] = self.context.parked.expired_total
@@ -332,8 +361,8 @@ cdef class HotPath:
         return totals
 
 
-cdef list _batches(ProducePlan* plan):
-    # The addresses of a plan's batches, in the order of the frames.
+cdef list _places(ProducePlan* plan):
+    # The addresses of a plan's partitions, in the order of the frames.
     cdef ProduceFrame* frame = plan.frames
     cdef int topic
     cdef int number
@@ -341,9 +370,33 @@ cdef list _batches(ProducePlan* plan):
     while frame != NULL and not frame.malformed:
         for topic in range(frame.topic_count):
             for number in range(frame.topics[topic].partition_count):
-                addresses.append(<size_t>&frame.topics[topic].partitions[number].batch)
+                addresses.append(<size_t>&frame.topics[topic].partitions[number])
         frame = frame.next
     return addresses
+
+
+cdef int _replace(HotWorker* worker, Batch* batch, bytes content) except -1:
+    # Other bytes for a batch; they live until the worker's arena is reset.
+    cdef Py_ssize_t length = len(content)
+    batch.data = <uint8_t*>arena_take(&worker.arena, <size_t>length + 1)
+    if batch.data == NULL:
+        raise MemoryError
+    memcpy(batch.data, <const char*>content, <size_t>length)
+    batch.length_bytes = <uint32_t>length
+    return 0
+
+
+cdef int _check_twin(HotWorker* worker, ProducePartition* place, bytes content) except -1:
+    # The verdict on the uncompressed twin's records is the verdict on the original's.
+    cdef Batch twin = place.batch
+    _replace(worker, &twin, content)
+    with nogil:
+        partition_validate(place.partition, &twin, kb_wall_ms())
+    place.batch.error = twin.error
+    place.batch.error_record = twin.error_record
+    place.batch.error_message = twin.error_message
+    place.batch.prechecked = 1
+    return 0
 
 
 cdef void _finish_checked(HotWorker* worker, Snapshot* snapshot, ProducePlan* plan) noexcept nogil:

@@ -1,34 +1,61 @@
-"""The cold half of Produce: batches that C cannot check alone.
+"""The cold half of Produce: batches that C cannot check or store alone.
 
 The hot path sends a whole request here, before anything of it is written, when one of its batches
-is compressed with a codec for which this machine has no system library. Its records are unpacked
-here with the bundled codecs, bounded in memory, and walked in C; then the request goes back for its
-append with a verdict per batch, so the order of appends and the answer are the hot path's own.
+is compressed with a codec for which this machine has no system library, or when its topic wants
+another codec than the producer's (`compression.type`). Each batch is unpacked with the bundled
+codecs, bounded in memory; its uncompressed twin goes back with the request for C to walk every
+record, and, for another codec, the re-packed batch to be stored. Appends, their order and the
+answer stay the hot path's own.
 
-Runs on a request-handler thread, which has given up the role of taker; the unpacking releases the
-GIL. A request whose topic wants another codec than the producer's (`compression.type`) is refused
-at the topic's configuration for now, so it does not come here.
+A batch that does not unpack is CORRUPT_MESSAGE for its partition. Runs on a request-handler thread,
+which has given up the role of taker; the codecs release the GIL.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
-from kbroker.log.validator import check_batch
+from kbroker.errors import ErrorCode
+from kbroker.protocol.wire import ProtocolError
 
 if TYPE_CHECKING:
     from kbroker._net import Request
     from kbroker.handlers._hot import HotPath
+    from kbroker.handlers.services import Services
+
+_CODEC_NAMES: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 class ColdProduce:
-    """Callable as a registry handler."""
+    """`handle` is the registry's entry for Produce."""
 
     def __init__(self, hot: HotPath) -> None:
         self._hot = hot
 
-    def handle(self, services: object, request: Request) -> None:
-        verdicts = {
-            ordinal: check_batch(batch) for ordinal, batch in self._hot.produce_batches(request)
-        }
-        self._hot.produce_checked(request, verdicts)
+    def handle(self, services: Services, request: Request) -> None:
+        # Imported when first needed: most brokers never come here.
+        from kbroker.protocol.record_batch import repack
+
+        twins: dict[int, bytes] = {}
+        stored: dict[int, bytes] = {}
+        errors: dict[int, int] = {}
+        for ordinal, topic_id, batch in self._hot.produce_batches(request):
+            codec = _wanted_codec(services, topic_id)
+            try:
+                twins[ordinal] = repack(batch, 0)
+                if codec is not None:
+                    stored[ordinal] = repack(batch, codec)
+            except ProtocolError:
+                errors[ordinal] = ErrorCode.CORRUPT_MESSAGE
+        self._hot.produce_checked(request, twins, stored, errors)
+
+
+def _wanted_codec(services: Services, topic_id: bytes) -> int | None:
+    """The codec that the topic stores; None: the producer's own."""
+    from kbroker.config.topic import TopicConfig
+
+    topic = services.controller.image.topic_by_id(UUID(bytes=topic_id))
+    if topic is None:
+        return None
+    return _CODEC_NAMES.get(TopicConfig(services.config, topic.configs)["compression.type"])

@@ -38,6 +38,7 @@ LOG_OVERHEAD_BYTES: Final = 12
 HEADER_BYTES: Final = 61
 _ATTRIBUTES_BEGIN: Final = 21
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_LENGTH_FIELD, _CRC_FIELD, _ATTRIBUTES_FIELD = 1, 4, 5
 _AFTER_CRC: Final = struct.Struct(">hiqqqhii")
 _CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
@@ -265,3 +266,27 @@ def _decode_batch(data: bytes, limit_bytes: int) -> RecordBatch:
         base_sequence=base_sequence,
         records=records,
     )
+
+
+def repack(batch: bytes, codec: int, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """The same batch with its records under another codec; nothing else changes but the CRC.
+
+    ProtocolError when the batch is cut off, is of an unknown codec, or does not unpack within the
+    limit.
+    """
+    if len(batch) < HEADER_BYTES:
+        raise ProtocolError("a record batch is shorter than its header")
+    header = list(_HEADER.unpack_from(batch))
+    if header[_CRC_FIELD] != crc32c(memoryview(batch)[_ATTRIBUTES_BEGIN:]):
+        raise ProtocolError("the batch's CRC is not that of its bytes")
+    attributes = header[_ATTRIBUTES_FIELD]
+    try:
+        source, target = Codec(attributes & _CODEC_MASK), Codec(codec)
+    except ValueError as error:
+        raise ProtocolError(f"unknown codec {attributes & _CODEC_MASK}") from error
+    payload = compress(target, decompress(source, batch[HEADER_BYTES:], limit_bytes))
+    header[_LENGTH_FIELD] = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload)
+    header[_ATTRIBUTES_FIELD] = attributes & ~_CODEC_MASK | target
+    covered = _HEADER.pack(*header)[_ATTRIBUTES_BEGIN:] + payload
+    header[_CRC_FIELD] = crc32c(covered)
+    return _HEADER.pack(*header) + payload

@@ -113,7 +113,7 @@ class ReplicaManager:
                 continue
             name = TopicPartition(topic.name, partition.index)
             log = partitions.get(name)
-            if log is None:
+            if log is None or log.topic_id != topic.topic_id:
                 log = self._logs.open(topic.name, partition.index, topic.topic_id, settings)
                 fresh.append(log)
                 partitions[name] = log
