@@ -12,6 +12,7 @@ import asyncio
 import io
 import threading
 from collections import defaultdict, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from importlib import import_module
@@ -91,10 +92,10 @@ class FakeTopic:
 
 
 class FakeBroker:
-    def __init__(self, *, auto_create: bool = True, apis: dict[ApiKey, Any] | None = None) -> None:
+    def __init__(self, *, auto_create: bool = True, apis: Mapping[Any, tuple[int, int]] | None = None) -> None:
         self.topics: dict[str, FakeTopic] = {}
         self.auto_create = auto_create
-        self.apis = dict(APIS if apis is None else apis)
+        self.apis: dict[Any, tuple[int, int]] = dict(APIS if apis is None else apis)
         self.requests: list[tuple[ApiKey, int, Any]] = []
         self.port = 0
         self._scripts: dict[ApiKey, deque[Any]] = defaultdict(deque)
@@ -312,7 +313,7 @@ class FakeBroker:
 
     def _describe_configs(self, where: ModuleType, request: Any, error: ErrorCode) -> Any:
         resource = request.resources[0]
-        entries = [("segment.bytes", "1073741824", 5)]
+        entries: list[tuple[str, str | None, int]] = [("segment.bytes", "1073741824", 5)]
         entries += [(k, v, 1) for k, v in self.topics[resource.resource_name].configs.items()]
         return make(
             where,
