@@ -29,8 +29,6 @@ class ProducerEntry(NamedTuple):
     coordinator_epoch: int
     transaction_first_offset: int
 
-def crc32c(data: bytes | bytearray | memoryview, crc: int = 0, kind: int = -1) -> int: ...
-
 class PartitionLog:
     @property
     def directory(self) -> str: ...
@@ -94,6 +92,10 @@ class PartitionLog:
         whole_first: bool = True,
         read_committed: bool = False,
     ) -> bytes: ...
+    def find_by_time(
+        self, timestamp_ms: int, from_offset: int = 0
+    ) -> tuple[int, int, int, bool] | None: ...
+    def find_max_timestamp(self) -> tuple[int, int, int, bool] | None: ...
     def locate(
         self, offset: int, max_bytes: int = ..., *, whole_first: bool = True
     ) -> tuple[int, int, int]: ...

@@ -36,12 +36,9 @@ from kbroker.log._segment cimport (
 from kbroker.log._storage cimport (
     Log, active_of, lock_partition, log_add_segment, log_drop_segments_after, log_of, log_roll,
     log_size_bytes, recent_clear, unlock_partition)
+from kbroker.log._time_search cimport TimedOffset, find_by_time, find_max_timestamp
 
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
-
-cdef extern from "crc32c.h" nogil:
-    uint32_t kb_crc32c(uint32_t crc, const uint8_t* data, size_t length)
-    uint32_t kb_crc32c_of_kind(int kind, uint32_t crc, const uint8_t* data, size_t length)
 
 cdef extern from "<unistd.h>" nogil:
     int64_t pread(int fd, void* buffer, size_t length, int64_t position)
@@ -87,17 +84,16 @@ class ProducerEntry(NamedTuple):
     transaction_first_offset: int
 
 
-def crc32c(const uint8_t[::1] data not None, uint32_t crc = 0, int kind = -1) -> int:
-    """The CRC-32C of `data`, continued from `crc`. `kind` picks one implementation, for tests."""
-    cdef const uint8_t* at = &data[0] if data.shape[0] else NULL
-    cdef size_t length = <size_t>data.shape[0]
-    if kind < 0:
-        return kb_crc32c(crc, at, length)
-    return kb_crc32c_of_kind(kind, crc, at, length)
-
-
 cdef str text_of(const char* message):
     return message.decode("ascii") if message != NULL else ""
+
+
+cdef object _timed(int16_t error, const TimedOffset* found):
+    if error:
+        raise KafkaError(ErrorCode(error), "the log cannot be searched")
+    if found.offset < 0:
+        return None
+    return found.offset, found.timestamp_ms, found.leader_epoch, bool(found.needs_python)
 
 
 cdef object os_error(int status, str path):
@@ -298,7 +294,9 @@ cdef class PartitionLog:
         if status:
             raise os_error(status, self.directory)
 
-    def begin(self, int64_t log_start_offset, int64_t log_end_offset, int64_t recovery_point) -> None:
+    def begin(
+        self, int64_t log_start_offset, int64_t log_end_offset, int64_t recovery_point
+    ) -> None:
         """Puts the log online; its segments are loaded. The high watermark is the log's start."""
         cdef Partition* partition = self.partition
         cdef Log* log = log_of(partition)
@@ -407,6 +405,25 @@ cdef class PartitionLog:
             return data
         finally:
             slice_release(&piece)
+
+    def find_by_time(self, int64_t timestamp_ms, int64_t from_offset = 0) -> tuple:
+        """(offset, timestamp, leader epoch, whether Python has to look into that batch) or None.
+
+        The first record at or behind `from_offset`, below the high watermark, not older.
+        """
+        cdef TimedOffset found
+        cdef int16_t error
+        with nogil:
+            error = find_by_time(self.partition, timestamp_ms, from_offset, &found)
+        return _timed(error, &found)
+
+    def find_max_timestamp(self) -> tuple:
+        """The same for the first record with the largest timestamp."""
+        cdef TimedOffset found
+        cdef int16_t error
+        with nogil:
+            error = find_max_timestamp(self.partition, &found)
+        return _timed(error, &found)
 
     def locate(
         self, int64_t offset, int64_t max_bytes = 1 << 20, *, bint whole_first = True

@@ -22,7 +22,8 @@ from kbroker.log._partition cimport Batch, Partition, Segment
 from kbroker.log._producer_state cimport (
     ProducerBatch, producers_check, producers_commit, producers_note, producers_roll_back)
 from kbroker.log._records cimport (
-    AT_BASE_OFFSET, AT_LEADER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR, NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER, RECORD_LIST_TOO_LARGE, Header)
+    AT_BASE_OFFSET, AT_LEADER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR, NOT_ENOUGH_REPLICAS,
+    NOT_LEADER_OR_FOLLOWER, RECORD_LIST_TOO_LARGE, Header)
 from kbroker.log._segment cimport (
     SegmentPart, part_of, segment_index_full, segment_note_batch, segment_reserve)
 from kbroker.log._storage cimport Log, active_of, log_of, log_roll, recent_add

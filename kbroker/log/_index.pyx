@@ -46,7 +46,7 @@ cdef extern from "<unistd.h>" nogil:
     int SEEK_END
 
 cdef enum:
-    ALLOCATE_FIRST_BYTES = 4096           # one page, and the indexes of a small partition need no more
+    ALLOCATE_FIRST_BYTES = 4096           # one page: a small partition needs no more
     ALLOCATE_NEXT_BYTES = 64 * 1024       # about 32 MB of log at the default interval
 
 
@@ -69,7 +69,8 @@ cdef int index_open_writable(
     cdef int64_t size_bytes = capacity_bytes - capacity_bytes % entry_bytes
     cdef int status = 0
     cdef void* map
-    if size_bytes < <int64_t>(entries + 1) * entry_bytes:      # keeps what is there, and room for more
+    # Whatever the setting, what is there is kept, with room for more.
+    if size_bytes < <int64_t>(entries + 1) * entry_bytes:
         size_bytes = <int64_t>(entries + 1) * entry_bytes
     index_close(index)
     cdef int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)

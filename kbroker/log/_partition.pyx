@@ -15,7 +15,7 @@ from libc.string cimport memcpy
 from kbroker._atomics cimport kb_add_int, kb_load_i64
 from kbroker.log._append cimport append_group_locked
 from kbroker.log._read cimport read_slice, readable_bytes, set_high_watermark_locked
-from kbroker.log._records cimport NO_ERROR, Rules, batch_validate
+from kbroker.log._records cimport NO_ERROR, Rules, batch_validate, rules_none
 from kbroker.log._segment cimport segment_add_reference, segment_drop_reference
 from kbroker.log._storage cimport (
     Log, kb_mutex_init, lock_partition, log_free, log_new, log_of, unlock_partition)
@@ -134,10 +134,8 @@ cdef inline int64_t shifted(int64_t time_ms, int64_t by_ms) noexcept nogil:
 cdef int partition_validate(Partition* partition, Batch* batch, int64_t now_ms) noexcept nogil:
     cdef Rules rules
     cdef Log* log = log_of(partition)
+    rules_none(&rules)
     rules.compacted = partition.compacted
-    rules.timestamp_min_ms = INT64_MIN
-    rules.timestamp_max_ms = INT64_MAX
-    rules.wanted_timestamp_ms = INT64_MAX
     if not partition.log_append_time:
         if log.settings.timestamp_before_max_ms < INT64_MAX:
             rules.timestamp_min_ms = shifted(now_ms, -log.settings.timestamp_before_max_ms)

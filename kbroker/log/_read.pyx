@@ -34,8 +34,7 @@ cdef struct Found:
     int64_t next_offset           # the one behind that batch; -1 if not known
 
 
-cdef inline int64_t visible_bytes(const Log* log, Segment* segment) noexcept nogil:
-    # Of one segment, below the high watermark.
+cdef int64_t visible_bytes(const Log* log, Segment* segment) noexcept nogil:
     if segment.base_offset < log.high_watermark_base:
         return kb_load_i64(&segment.size_bytes)
     if segment.base_offset > log.high_watermark_base:

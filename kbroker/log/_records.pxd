@@ -64,9 +64,11 @@ cdef struct Header:
 cdef struct Rules:
     # What the topic asks of every record, and what the caller wants to find.
     int8_t compacted              # a null key is refused
+    int8_t gaps                   # offsets may leave gaps, as compaction makes them
     int64_t timestamp_min_ms      # CreateTime window, inclusive; the extremes for none
     int64_t timestamp_max_ms
     int64_t wanted_timestamp_ms   # the first record at or after it is noted; INT64_MAX for none
+    int32_t wanted_delta_min      # ... with this offset delta or a larger one
 
 
 cdef struct Walk:
@@ -75,10 +77,13 @@ cdef struct Walk:
     int32_t record
     const char* message
     int64_t max_timestamp_ms
-    int32_t max_timestamp_index
-    int32_t found_index           # the first at or after the wanted timestamp, or -1
+    int32_t max_timestamp_delta   # the offset delta of the first record that has it
+    int32_t found_delta           # of the first at or after the wanted timestamp, or -1
     int64_t found_timestamp_ms
 
+
+# Rules that refuse nothing and look for nothing.
+cdef void rules_none(Rules* rules) noexcept nogil
 
 # Fills the header from at least HEADER_BYTES bytes; judges nothing.
 cdef void header_read(const uint8_t* data, Header* header) noexcept nogil

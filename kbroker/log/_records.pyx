@@ -11,7 +11,8 @@ Format". The base offset, its length and the leader epoch lie outside the CRC, s
 costs no second pass; a changed timestamp or its type does.
 """
 
-from libc.stdint cimport (INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t)
+from libc.stdint cimport (
+    INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t)
 
 from kbroker.log._cursor cimport get_i16, get_i32, get_i64, kb_get_u32, kb_put_u16, kb_put_u32, \
     kb_put_u64
@@ -45,6 +46,15 @@ cdef enum:
 # large. Real text reaches 10, a Java producer's own bound on a request is far below either.
 cdef int64_t UNPACKED_BYTES_MIN = 64 * 1024 * 1024
 cdef int64_t UNPACKED_RATIO_MAX = 256
+
+
+cdef void rules_none(Rules* rules) noexcept nogil:
+    rules.compacted = 0
+    rules.gaps = 0
+    rules.timestamp_min_ms = INT64_MIN
+    rules.timestamp_max_ms = INT64_MAX
+    rules.wanted_timestamp_ms = INT64_MAX
+    rules.wanted_delta_min = 0
 
 
 cdef void header_read(const uint8_t* data, Header* header) noexcept nogil:
@@ -190,7 +200,7 @@ cdef int walk_record(
         return fail(walk, INVALID_RECORD, index, "a record's headers do not fit in it")
     if position(stream) != end:
         return fail(walk, INVALID_RECORD, index, "a record's length disagrees with its fields")
-    if offset_delta != index:
+    if offset_delta != index and (not rules.gaps or offset_delta < index):
         return fail(walk, INVALID_RECORD, index, "offsets inside the batch are not consecutive")
     if key_length < 0 and rules.compacted:
         return fail(walk, INVALID_RECORD, index, "a compacted topic takes no record without a key")
@@ -199,9 +209,10 @@ cdef int walk_record(
         return fail(walk, INVALID_TIMESTAMP, index, "a timestamp lies outside the topic's window")
     if timestamp_ms > walk.max_timestamp_ms:
         walk.max_timestamp_ms = timestamp_ms
-        walk.max_timestamp_index = index
-    if timestamp_ms >= rules.wanted_timestamp_ms and walk.found_index < 0:
-        walk.found_index = index
+        walk.max_timestamp_delta = offset_delta
+    if (timestamp_ms >= rules.wanted_timestamp_ms and walk.found_delta < 0
+            and offset_delta >= rules.wanted_delta_min):
+        walk.found_delta = offset_delta
         walk.found_timestamp_ms = timestamp_ms
     return 0
 
@@ -218,14 +229,12 @@ cdef int records_walk(
     walk.record = -1
     walk.message = NULL
     walk.max_timestamp_ms = -1
-    walk.max_timestamp_index = -1
-    walk.found_index = -1
+    walk.max_timestamp_delta = -1
+    walk.found_delta = -1
     walk.found_timestamp_ms = -1
     if unpacked_bytes_max < UNPACKED_BYTES_MIN:
         unpacked_bytes_max = UNPACKED_BYTES_MIN
     status = kb_stream_open(&stream, codec, records, <size_t>length, unpacked_bytes_max)
-    if status == KB_STREAM_NO_CODEC:
-        return 1
     if status == KB_STREAM_OK:
         for index in range(count):
             if walk_record(&stream, index, base_timestamp_ms, rules, walk) < 0:
@@ -241,7 +250,7 @@ cdef int records_walk(
     elif stream.status != KB_STREAM_OK:
         fail(walk, INVALID_RECORD, -1, "the compressed records cannot be unpacked")
     kb_stream_close(&stream)
-    return 0
+    return stream.status == KB_STREAM_NO_CODEC
 
 
 # --- Batches --------------------------------------------------------------------------------------

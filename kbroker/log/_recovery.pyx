@@ -141,7 +141,7 @@ cdef void inspect_segment(Segment* segment, Recovered* out) noexcept nogil:
     scan_begin(&scan, segment.fd, 0, segment.size_bytes)
     if scan_next(&scan) == 1:
         part.first_timestamp_ms = scan.header.max_timestamp_ms
-    if part.times.entries:        # the last entry is the largest timestamp, once a segment is sealed
+    if part.times.entries:        # the last entry of a sealed segment is its largest timestamp
         time_index_lookup(&part.times, part.times_path, -1)           # maps it
         if part.times.map != NULL:
             time_entry(

@@ -245,8 +245,9 @@ cdef int64_t segment_scan_start(Segment* segment, int64_t offset) noexcept nogil
     cdef int64_t start
     if relative < 0:
         return 0
-    start = offset_index_lookup(
-        &part.offsets, part.offsets_path, <int32_t>(relative if relative < INT32_MAX else INT32_MAX))
+    if relative > INT32_MAX:
+        relative = INT32_MAX
+    start = offset_index_lookup(&part.offsets, part.offsets_path, <int32_t>relative)
     return start if 0 <= start < segment.size_bytes else 0
 
 

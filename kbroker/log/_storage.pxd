@@ -15,7 +15,7 @@ cdef extern from "debug.h" nogil:
 
 
 cdef enum:
-    RECENT_BATCHES = 256          # of the active segment, 4 KB a partition once something is appended
+    RECENT_BATCHES = 256          # of the active segment: 4 KB, once something is appended
     HANDED_OUT = 8                # places where sequential readers will go on
 
 

@@ -10,7 +10,6 @@ goes to `<name>.tmp`, to the disk, then over the old name.
 | `replication-offset-checkpoint` | per partition, the high watermark |
 | `log-start-offset-checkpoint` | per partition, the start where DeleteRecords moved it |
 | `leader-epoch-checkpoint` | per log, where each leader epoch begins |
-| `meta.properties` | whose directory this is |
 | `partition.metadata` | per log, the topic's id |
 
 No locks: a caller writes a given file from one thread at a time. A file that cannot be read as what
@@ -23,7 +22,6 @@ import base64
 import os
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +31,6 @@ RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_FILE: Final = "replication-offset-checkpoint"
 LOG_START_FILE: Final = "log-start-offset-checkpoint"
 LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
-META_PROPERTIES_FILE: Final = "meta.properties"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 
 CHECKPOINT_VERSION: Final = 0
@@ -41,15 +38,6 @@ CHECKPOINT_VERSION: Final = 0
 
 class CheckpointError(ValueError):
     """A checkpoint file is not what it should be."""
-
-
-@dataclass(frozen=True)
-class MetaProperties:
-    """Whose data directory this is: version 1 of the file."""
-
-    cluster_id: str
-    node_id: int
-    directory_id: str
 
 
 def replace_file(path: Path, text: str, *, sync: bool = True) -> None:
@@ -149,40 +137,7 @@ def write_leader_epochs(path: Path, entries: Iterable[tuple[int, int]]) -> None:
     _write_lines(path, (f"{epoch} {start}" for epoch, start in entries), sync=False)
 
 
-# --- Whose directory, which topic -----------------------------------------------------------------
-
-
-def _pairs(lines: Iterable[str], separator: str) -> dict[str, str]:
-    cut = (line.partition(separator) for line in lines if separator in line)
-    return {name.strip(): value.strip() for name, _, value in cut}
-
-
-def read_meta_properties(path: Path) -> MetaProperties | None:
-    """None if there is no file."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return None
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{path}: not text") from error
-    values = _pairs((line for line in lines if not line.lstrip().startswith("#")), "=")
-    try:
-        if values["version"] != "1":
-            raise CheckpointError(f"{path}: version {values['version']} is not known here")
-        return MetaProperties(
-            values["cluster.id"], int(values["node.id"]), values.get("directory.id", "")
-        )
-    except (KeyError, ValueError) as error:
-        raise CheckpointError(f"{path}: {error} is missing or not a number") from error
-
-
-def write_meta_properties(path: Path, properties: MetaProperties) -> None:
-    """Once, when a directory is first used."""
-    replace_file(
-        path,
-        f"#\nversion=1\ncluster.id={properties.cluster_id}\nnode.id={properties.node_id}\n"
-        f"directory.id={properties.directory_id}\n",
-    )
+# --- Which topic ----------------------------------------------------------------------------------
 
 
 def read_partition_metadata(path: Path) -> uuid.UUID | None:
@@ -195,7 +150,8 @@ def read_partition_metadata(path: Path) -> uuid.UUID | None:
         raise CheckpointError(f"{path}: not text") from error
     if not text.strip():
         return None
-    values = _pairs(text.splitlines(), ":")
+    cut = (line.partition(":") for line in text.splitlines() if ":" in line)
+    values = {name.strip(): value.strip() for name, _, value in cut}
     if values.get("version") != "0" or "topic_id" not in values:
         raise CheckpointError(f"{path}: no topic id of version 0")
     return parse_id(values["topic_id"])

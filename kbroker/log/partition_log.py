@@ -11,14 +11,16 @@ Lock: the partition's own, taken by the methods below it. Nothing here is called
 from __future__ import annotations
 
 import os
+import random
 import uuid
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kbroker import _log
 from kbroker.log import producer_snapshots
 from kbroker.log.checkpoints import LEADER_EPOCH_FILE
 from kbroker.log.leader_epochs import LeaderEpochs
+from kbroker.log.validator import batch_offsets, unpack_and_walk
 from kbroker.types import TopicPartition
 
 DELETED_SUFFIX: Final = "-delete"
@@ -43,6 +45,35 @@ class PartitionLog(_log.PartitionLog):
         if is_leader:
             self.epochs.assign(leader_epoch, self.log_end_offset)
         super().set_leadership(leader_id, is_leader, leader_epoch, in_sync_count)
+
+    def configure(self, *, segment_jitter_ms: int = 0, **settings: Any) -> None:
+        """As the log's own, but for the jitter: here it is the bound, and one is drawn from it."""
+        drawn = random.randrange(segment_jitter_ms) if segment_jitter_ms > 0 else 0
+        super().configure(segment_jitter_ms=drawn, **settings)
+
+    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the first record not older, below the watermark."""
+        found = self.find_by_time(timestamp_ms)
+        while found is not None and found[3]:
+            batch = self.read(found[0], 1)
+            walk = unpack_and_walk(
+                batch, wanted_timestamp_ms=timestamp_ms, from_offset=self.log_start_offset
+            )
+            base_offset, last_offset, leader_epoch = batch_offsets(batch)
+            if walk.found_delta >= 0:
+                return base_offset + walk.found_delta, walk.found_timestamp_ms, leader_epoch
+            found = self.find_by_time(timestamp_ms, last_offset + 1)
+        return found[:3] if found is not None else None
+
+    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
+        """The same for the first record with the largest timestamp; None if there are none."""
+        found = self.find_max_timestamp()
+        if found is None or not found[3]:
+            return found[:3] if found is not None else None
+        batch = self.read(found[0], 1)
+        walk = unpack_and_walk(batch)
+        base_offset, _, leader_epoch = batch_offsets(batch)
+        return base_offset + walk.max_timestamp_delta, walk.max_timestamp_ms, leader_epoch
 
     def write_snapshot(self, *, sync: bool = False) -> bool:
         """Writes the producers' state, if there is something new. True if a file was written."""

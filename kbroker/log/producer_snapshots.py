@@ -19,7 +19,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from kbroker._log import ProducerEntry, crc32c
+from kbroker._log import ProducerEntry
+from kbroker.log._tools import crc32c
 
 VERSION: Final = 1
 SUFFIX: Final = ".snapshot"

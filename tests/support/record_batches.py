@@ -78,7 +78,10 @@ def compress(codec: str, data: bytes) -> bytes:
     if codec == "snappy":
         return xerial(data)
     if codec == "lz4":
-        return bytes(cramjam.lz4.compress(data))
+        # Kafka's Java clients read independent blocks only.
+        compressor = cramjam.lz4.Compressor(block_linked=False)
+        compressor.compress(data)
+        return bytes(compressor.finish())
     if codec == "zstd":
         return bytes(cramjam.zstd.compress(data))
     return data

@@ -1,0 +1,225 @@
+# cython: language_level=3
+"""From a timestamp to an offset, exact to the record, also inside compressed batches.
+
+Timestamps are the producers' and need not rise. What holds: a segment knows its largest one, and
+every entry of its time index is the largest so far with the last offset of the batch that brought
+it. So a segment whose largest is below the wanted one is passed over; in the first other one
+nothing before the index entry at or below the wanted timestamp can match; from there batches are
+taken by their header's largest timestamp, and in the first that reaches it the records are walked.
+
+For ListOffsets, from Python. The partition's lock is held to pick a segment, not while its file is
+read. No GIL.
+"""
+
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+
+from kbroker.log._index cimport time_index_lookup
+from kbroker.log._partition cimport Partition, Segment
+from kbroker.log._read cimport visible_bytes
+from kbroker.log._records cimport (
+    CODEC_MASK, HEADER_BYTES, KAFKA_STORAGE_ERROR, LOG_APPEND_TIME_BIT, NO_ERROR, Rules, Walk,
+    records_walk, rules_none)
+from kbroker.log._segment cimport (
+    Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_next, scan_to_offset,
+    segment_add_reference, segment_drop_reference, segment_scan_start)
+from kbroker.log._storage cimport (
+    Log, lock_partition, log_find_segment, log_of, unlock_partition)
+
+cdef extern from "<unistd.h>" nogil:
+    int64_t pread(int fd, void* buffer, size_t length, int64_t position)
+
+
+cdef struct Candidate:
+    Segment* segment              # one reference, or NULL: no more
+    int64_t position
+    int64_t limit
+
+
+cdef int16_t read_records(const Scan* scan, uint8_t** records) noexcept nogil:
+    # What lies behind the header of the scan's batch; the caller frees it.
+    cdef int64_t length = scan.header.size_bytes - HEADER_BYTES
+    cdef int64_t total = 0, got
+    records[0] = <uint8_t*>malloc(<size_t>(length + 1))
+    if records[0] == NULL:
+        return KAFKA_STORAGE_ERROR
+    while total < length:
+        got = pread(scan.fd, records[0] + total, <size_t>(length - total),
+                    scan.position + HEADER_BYTES + total)
+        if got < 0 and errno == EINTR:
+            continue
+        if got <= 0:
+            free(records[0])
+            return KAFKA_STORAGE_ERROR
+        total += got
+    return NO_ERROR
+
+
+cdef int16_t walk_batch(
+    const Scan* scan, const Rules* rules, Walk* walk, int* missing
+) noexcept nogil:
+    cdef uint8_t* records = NULL
+    cdef int16_t error = read_records(scan, &records)
+    if error != NO_ERROR:
+        return error
+    missing[0] = records_walk(
+        records, scan.header.size_bytes - HEADER_BYTES, scan.header.attributes & CODEC_MASK,
+        scan.header.record_count, scan.header.base_timestamp_ms, rules, walk)
+    free(records)
+    return KAFKA_STORAGE_ERROR if walk.error != NO_ERROR and not missing[0] else NO_ERROR
+
+
+cdef int16_t look_into_batch(
+    const Scan* scan, int64_t timestamp_ms, int64_t from_offset, TimedOffset* out
+) noexcept nogil:
+    # Sets out.offset if a record of this batch matches, or if Python has to look.
+    cdef Rules rules
+    cdef Walk walk
+    cdef int missing = 0
+    cdef int16_t error
+    cdef int64_t first = from_offset - scan.header.base_offset
+    if scan.header.attributes & LOG_APPEND_TIME_BIT:      # all records have the header's timestamp
+        out.offset = scan.header.base_offset if first < 0 else from_offset
+        out.timestamp_ms = scan.header.max_timestamp_ms
+        out.leader_epoch = scan.header.leader_epoch
+        return NO_ERROR
+    rules_none(&rules)
+    rules.gaps = 1
+    rules.wanted_timestamp_ms = timestamp_ms
+    rules.wanted_delta_min = 0 if first < 0 else <int32_t>first
+    error = walk_batch(scan, &rules, &walk, &missing)
+    if error == NO_ERROR and missing:
+        out.offset = scan.header.base_offset
+        out.needs_python = 1
+    elif error == NO_ERROR and walk.found_delta >= 0:
+        out.offset = scan.header.base_offset + walk.found_delta
+        out.timestamp_ms = walk.found_timestamp_ms
+        out.leader_epoch = scan.header.leader_epoch
+    return error
+
+
+# --- By time --------------------------------------------------------------------------------------
+
+cdef void next_candidate(
+    Partition* partition, int64_t timestamp_ms, int64_t from_offset, int64_t after_base,
+    Candidate* out
+) noexcept nogil:
+    # The first segment behind `after_base` that may hold a match, and where in it to begin.
+    cdef Log* log = log_of(partition)
+    cdef SegmentPart* part
+    cdef int64_t start_offset
+    cdef int32_t at = 0
+    out.segment = NULL
+    lock_partition(partition)
+    if partition.online:
+        at = log_find_segment(log, from_offset)
+        at = 0 if at < 0 else at
+        while at < log.segment_count and (
+                log.segments[at].base_offset <= after_base
+                or part_of(log.segments[at]).max_timestamp_ms < timestamp_ms):
+            at += 1
+        if at < log.segment_count:
+            out.segment = log.segments[at]
+            segment_add_reference(out.segment)
+            part = part_of(out.segment)
+            start_offset = out.segment.base_offset + time_index_lookup(
+                &part.times, part.times_path, timestamp_ms)
+            out.position = segment_scan_start(
+                out.segment, start_offset if start_offset > from_offset else from_offset)
+            out.limit = visible_bytes(log, out.segment)
+    unlock_partition(partition)
+
+
+cdef int16_t scan_segment(
+    const Candidate* candidate, int64_t timestamp_ms, int64_t from_offset, TimedOffset* out
+) noexcept nogil:
+    cdef Scan scan
+    cdef int16_t error = NO_ERROR
+    cdef int found
+    scan_begin(&scan, candidate.segment.fd, candidate.position, candidate.limit)
+    found = scan_to_offset(&scan, from_offset)
+    while found == 1:
+        if scan.header.max_timestamp_ms >= timestamp_ms:
+            error = look_into_batch(&scan, timestamp_ms, from_offset, out)
+            if error != NO_ERROR or out.offset >= 0:
+                return error
+        scan_advance(&scan)
+        found = scan_next(&scan)
+    return KAFKA_STORAGE_ERROR if found < 0 else NO_ERROR
+
+
+cdef inline void nothing(TimedOffset* out) noexcept nogil:
+    out.offset = -1
+    out.timestamp_ms = -1
+    out.leader_epoch = -1
+    out.needs_python = 0
+
+
+cdef int16_t find_by_time(
+    Partition* partition, int64_t timestamp_ms, int64_t from_offset, TimedOffset* out
+) noexcept nogil:
+    cdef Candidate candidate
+    cdef int64_t after_base = -1
+    cdef int16_t error = NO_ERROR
+    nothing(out)
+    lock_partition(partition)
+    if not partition.online:
+        error = KAFKA_STORAGE_ERROR
+    if from_offset < partition.log_start_offset:
+        from_offset = partition.log_start_offset
+    unlock_partition(partition)
+    while error == NO_ERROR and out.offset < 0:
+        next_candidate(partition, timestamp_ms, from_offset, after_base, &candidate)
+        if candidate.segment == NULL:
+            break
+        after_base = candidate.segment.base_offset
+        error = scan_segment(&candidate, timestamp_ms, from_offset, out)
+        segment_drop_reference(candidate.segment)
+    return error
+
+
+# --- The largest ----------------------------------------------------------------------------------
+
+cdef int16_t find_max_timestamp(Partition* partition, TimedOffset* out) noexcept nogil:
+    cdef Log* log = log_of(partition)
+    cdef Candidate best
+    cdef Scan scan
+    cdef Rules rules
+    cdef Walk walk
+    cdef int64_t timestamp_ms = -1, batch_end = -1
+    cdef int32_t at
+    cdef int missing = 0
+    cdef int16_t error = NO_ERROR
+    nothing(out)
+    best.segment = NULL
+    lock_partition(partition)
+    if not partition.online:
+        error = KAFKA_STORAGE_ERROR
+    for at in range(log.segment_count):
+        if part_of(log.segments[at]).max_timestamp_ms > timestamp_ms:
+            best.segment = log.segments[at]
+            timestamp_ms = part_of(best.segment).max_timestamp_ms
+            batch_end = part_of(best.segment).max_timestamp_offset
+    if best.segment != NULL:
+        segment_add_reference(best.segment)
+        best.position = segment_scan_start(best.segment, batch_end)
+        best.limit = visible_bytes(log, best.segment)
+    unlock_partition(partition)
+    if best.segment == NULL:
+        return error
+    scan_begin(&scan, best.segment.fd, best.position, best.limit)
+    if scan_to_offset(&scan, batch_end) == 1:             # else it lies beyond the high watermark
+        rules_none(&rules)
+        rules.gaps = 1
+        out.timestamp_ms = scan.header.max_timestamp_ms
+        out.leader_epoch = scan.header.leader_epoch
+        out.offset = scan.header.base_offset
+        if not scan.header.attributes & LOG_APPEND_TIME_BIT:
+            error = walk_batch(&scan, &rules, &walk, &missing)
+            out.needs_python = missing
+            if error == NO_ERROR and not missing and walk.max_timestamp_delta >= 0:
+                out.offset += walk.max_timestamp_delta
+                out.timestamp_ms = walk.max_timestamp_ms
+    segment_drop_reference(best.segment)
+    return error

@@ -1,0 +1,139 @@
+# cython: language_level=3
+"""Pieces of the log that Python wants by themselves: the CRC, the codecs, the walk over records.
+
+For producer snapshots, for the batches whose codec has no library here (`validator`), and for tests
+that hold each piece against another implementation. Nothing of the request path comes here. The
+GIL is released over the bytes.
+"""
+
+from typing import NamedTuple
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from kbroker.log._records cimport Rules, Walk, records_walk, rules_none
+
+cdef extern from "crc32c.h" nogil:
+    uint32_t kb_crc32c(uint32_t crc, const uint8_t* data, size_t length)
+    uint32_t kb_crc32c_of_kind(int kind, uint32_t crc, const uint8_t* data, size_t length)
+
+cdef extern from "codecs.h" nogil:
+    enum:
+        KB_STREAM_OK
+        KB_STREAM_CORRUPT
+        KB_STREAM_TOO_LONG
+        KB_STREAM_NO_MEMORY
+        KB_STREAM_NO_CODEC
+    ctypedef struct kb_stream:
+        const uint8_t* at
+        const uint8_t* end
+        int64_t end_offset
+        int status
+    int kb_stream_open(kb_stream* stream, int codec, const uint8_t* data, size_t length,
+                       int64_t output_bytes_max)
+    int kb_stream_refill(kb_stream* stream)
+    void kb_stream_close(kb_stream* stream)
+
+
+class RecordsWalk(NamedTuple):
+    """What a walk over a batch's records found; `error` is a Kafka error code."""
+
+    error: int
+    record: int
+    message: str
+    max_timestamp_ms: int
+    max_timestamp_delta: int
+    found_delta: int
+    found_timestamp_ms: int
+
+
+class CodecMissing(Exception):
+    """No library for this codec here."""
+
+
+class CodecError(ValueError):
+    """The bytes are not what the codec makes, or unpack to more than was allowed."""
+
+
+def crc32c(const uint8_t[::1] data not None, uint32_t crc = 0, int kind = -1) -> int:
+    """The CRC-32C of `data`, continued from `crc`. `kind` picks one implementation, for tests."""
+    cdef const uint8_t* at = &data[0] if data.shape[0] else NULL
+    cdef size_t length = <size_t>data.shape[0]
+    cdef uint32_t result
+    with nogil:
+        if kind < 0:
+            result = kb_crc32c(crc, at, length)
+        else:
+            result = kb_crc32c_of_kind(kind, crc, at, length)
+    return result
+
+
+def walk_records(
+    const uint8_t[::1] records not None, int codec, int32_t count, int64_t base_timestamp_ms, *,
+    bint compacted = False, bint gaps = False, int64_t timestamp_min_ms = INT64_MIN,
+    int64_t timestamp_max_ms = INT64_MAX, int64_t wanted_timestamp_ms = INT64_MAX,
+    int32_t wanted_delta_min = 0,
+) -> RecordsWalk:
+    """Walks the records behind a batch's header as validation does."""
+    cdef const uint8_t* at = &records[0] if records.shape[0] else NULL
+    cdef int64_t length = records.shape[0]
+    cdef Rules rules
+    cdef Walk walk
+    cdef int missing
+    rules_none(&rules)
+    rules.compacted = compacted
+    rules.gaps = gaps
+    rules.wanted_delta_min = wanted_delta_min
+    rules.timestamp_min_ms = timestamp_min_ms
+    rules.timestamp_max_ms = timestamp_max_ms
+    rules.wanted_timestamp_ms = wanted_timestamp_ms
+    with nogil:
+        missing = records_walk(at, length, codec, count, base_timestamp_ms, &rules, &walk)
+    if missing:
+        raise CodecMissing(f"codec {codec}")
+    return RecordsWalk(
+        walk.error, walk.record, walk.message.decode("ascii") if walk.message != NULL else "",
+        walk.max_timestamp_ms, walk.max_timestamp_delta, walk.found_delta,
+        walk.found_timestamp_ms)
+
+
+def unpack(const uint8_t[::1] data not None, int codec, int64_t output_bytes_max) -> bytes:
+    """All that the stream gives, in one piece."""
+    cdef const uint8_t* at = &data[0] if data.shape[0] else NULL
+    cdef size_t length = <size_t>data.shape[0]
+    cdef kb_stream stream
+    cdef char* out = NULL
+    cdef char* larger
+    cdef int64_t size = 0, room = 0, piece
+    with nogil:
+        kb_stream_open(&stream, codec, at, length, output_bytes_max)
+        while stream.status == KB_STREAM_OK:
+            piece = stream.end - stream.at
+            if size + piece > room:
+                room = 2 * (size + piece)
+                larger = <char*>realloc(out, <size_t>room)
+                if larger == NULL:
+                    stream.status = KB_STREAM_NO_MEMORY
+                    break
+                out = larger
+            if piece:
+                memcpy(out + size, stream.at, <size_t>piece)
+            size += piece
+            stream.at = stream.end
+            if not kb_stream_refill(&stream):
+                break
+        kb_stream_close(&stream)
+    try:
+        if stream.status == KB_STREAM_NO_CODEC:
+            raise CodecMissing(f"codec {codec}")
+        if stream.status == KB_STREAM_NO_MEMORY:
+            raise MemoryError
+        if stream.status == KB_STREAM_TOO_LONG:
+            raise CodecError(f"more than {output_bytes_max} bytes")
+        if stream.status != KB_STREAM_OK:
+            raise CodecError(f"not sound in codec {codec}")
+        return PyBytes_FromStringAndSize(out, size)
+    finally:
+        free(out)

@@ -1,0 +1,71 @@
+"""The batches that the compiled log cannot open: unpacked here, walked there.
+
+A machine may lack a codec's library, and a Snappy block may copy from further back than the
+compiled window remembers. The request path then hands the batch over; it goes back with a verdict
+and `prechecked` set. Only the records are judged: size, CRC and header were checked before and
+are checked again at the append. Runs on a handler's thread; unpacking and walking release the GIL.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from kbroker.compression import Codec, CompressionError, decompress
+from kbroker.errors import ErrorCode
+from kbroker.log._tools import RecordsWalk, walk_records
+
+# As the compiled walk bounds it: a batch may unpack to 256 times its size, and to 64 MB anyway.
+UNPACKED_RATIO_MAX: Final = 256
+UNPACKED_BYTES_MIN: Final = 64 * 1024 * 1024
+
+HEADER_BYTES: Final = 61
+# base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base timestamp,
+# largest timestamp, producer id, producer epoch, base sequence, record count
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_CODEC_MASK: Final = 0x07
+
+
+def check_batch(batch: bytes, *, compacted: bool = False) -> ErrorCode:
+    """What the records of one produced batch are worth."""
+    if len(batch) < HEADER_BYTES:
+        return ErrorCode.INVALID_RECORD
+    try:
+        return ErrorCode(unpack_and_walk(batch, compacted=compacted, gaps=False).error)
+    except CompressionError:
+        return ErrorCode.INVALID_RECORD
+
+
+def unpack_and_walk(
+    batch: bytes,
+    *,
+    compacted: bool = False,
+    gaps: bool = True,
+    wanted_timestamp_ms: int = 2**63 - 1,
+    from_offset: int = 0,
+) -> RecordsWalk:
+    """Walks the records of a whole batch, whatever its codec; raises CompressionError."""
+    base_offset, *_, attributes, _, base_timestamp_ms, _, _, _, _, count = _HEADER.unpack_from(
+        batch
+    )
+    packed = batch[HEADER_BYTES:]
+    number = attributes & _CODEC_MASK
+    if number > max(Codec):
+        raise CompressionError(f"there is no codec {number}")
+    output_bytes_max = max(UNPACKED_BYTES_MIN, len(packed) * UNPACKED_RATIO_MAX)
+    return walk_records(
+        decompress(Codec(number), packed, output_bytes_max),
+        Codec.NONE,
+        count,
+        base_timestamp_ms,
+        compacted=compacted,
+        gaps=gaps,
+        wanted_timestamp_ms=wanted_timestamp_ms,
+        wanted_delta_min=max(0, from_offset - base_offset),
+    )
+
+
+def batch_offsets(batch: bytes) -> tuple[int, int, int]:
+    """(base offset, last offset, leader epoch) of a stored batch."""
+    base_offset, _, leader_epoch, _, _, _, last_offset_delta, *_ = _HEADER.unpack_from(batch)
+    return base_offset, base_offset + last_offset_delta, leader_epoch
