@@ -1,7 +1,7 @@
 """One broker: the only place that builds objects across packages, and the order they come up in.
 
     limits -> metadata store -> timer -> logs -> listeners bound -> controller (logs opened)
-    -> request handlers -> network threads -> ready file -> scheduler
+    -> request handlers -> network threads -> ready file -> scheduler -> control loop
 
 `Broker(...).start()` and `.stop()` walk that list down and up; `run` is what `kbroker start` calls:
 it starts a broker, waits for a signal, stops it and returns the exit status. Stopping the network
@@ -55,6 +55,7 @@ from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
+    from kbroker.server.control_loop import ControlLoop
 
 logger: Final = logging.getLogger("kbroker.server")
 
@@ -100,6 +101,7 @@ class Broker:
         self._store: EmbeddedStore | None = None
         self._controller: Controller | None = None
         self._handlers: HandlerPool | None = None
+        self._control_loop: ControlLoop | None = None
         self._lifecycle = Lifecycle(
             [
                 Step("open-file limit", raise_open_file_limit),
@@ -112,6 +114,7 @@ class Broker:
                 Step("network threads", self._server.start, self._stop_network),
                 Step("ready file", self._announce, self._withdraw),
                 Step("scheduler", self._start_scheduler, self._scheduler.stop),
+                Step("control loop", self._start_control_loop, self._stop_control_loop),
             ]
         )
 
@@ -224,6 +227,18 @@ class Broker:
             delay_ms=limits.LOG_CHECKPOINT_PERIOD_MS,
         )
         self._scheduler.start()
+
+    def _start_control_loop(self) -> None:
+        # asyncio and uvloop are imported here, behind the ready line.
+        from kbroker.server.control_loop import ControlLoop, warm_schemas
+
+        self._control_loop = ControlLoop()
+        self._control_loop.start()
+        self._control_loop.submit(warm_schemas())
+
+    def _stop_control_loop(self) -> None:
+        if self._control_loop is not None:
+            self._control_loop.stop()
 
 
 def _socket_server(config: BrokerConfig) -> SocketServer:

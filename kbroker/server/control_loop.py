@@ -1,0 +1,73 @@
+"""The control loop: one thread with an asyncio loop on uvloop, for what is rare or talks to peers.
+
+It starts after the ready line, so that nobody's first request waits for its imports, and warms the
+schema library that the rare APIs use. Replica fetchers, peer connections and the HTTP side are its
+tenants as they come; the data path never is: a Produce or Fetch does not touch it.
+
+`submit` may be called from any thread and answers with a concurrent future. `stop` cancels what is
+still running and joins the thread. Where uvloop has no wheel the standard loop does the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+logger: Final = logging.getLogger("kbroker.server")
+
+THREAD_NAME: Final = "kbroker-control"
+STOP_TIMEOUT_S: Final = 5.0
+
+T = TypeVar("T")
+
+
+class ControlLoop:
+    """`start`, `submit`, `stop`; each once but submit."""
+
+    def __init__(self) -> None:
+        self._loop = _new_loop()
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(STOP_TIMEOUT_S)
+        if self._thread.is_alive():
+            logger.warning("%s is still busy; it is left behind", THREAD_NAME)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            tasks = asyncio.all_tasks(self._loop)
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        finally:
+            self._loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+async def warm_schemas() -> None:
+    """Import what the first CreateTopics would otherwise wait for."""
+    import kio.serial
+
+    logger.debug("%s is loaded", kio.serial.__name__)

@@ -1,0 +1,37 @@
+"""Which address a client is told: the configured one, else the one that it reached."""
+
+from __future__ import annotations
+
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+from kbroker.config import BrokerConfig
+from kbroker.server.advertised import Advertised
+
+
+def _advertised(*overrides: str) -> Advertised:
+    return Advertised(BrokerConfig.load(overrides=list(overrides)).listeners)
+
+
+def _request(host: str, port: int) -> Any:
+    return SimpleNamespace(listener="PLAINTEXT", local_host=host, local_port=port)
+
+
+def test_without_configuration_a_client_is_told_what_it_reached() -> None:
+    advertised = _advertised()
+    assert advertised(_request("127.0.0.1", 9092)) == ("127.0.0.1", 9092)
+    assert advertised(_request("::1", 9092)) == ("::1", 9092)
+
+
+def test_a_configured_address_wins() -> None:
+    advertised = _advertised("advertised.listeners=PLAINTEXT://kafka.example:1234")
+    assert advertised(_request("127.0.0.1", 9092)) == ("kafka.example", 1234)
+    assert advertised.registered({"PLAINTEXT": [("127.0.0.1", 9092)]}) == ("kafka.example", 1234)
+
+
+def test_a_wildcard_is_registered_under_this_hosts_name() -> None:
+    advertised = _advertised("listeners=PLAINTEXT://0.0.0.0:9092")
+    name = socket.gethostname()
+    assert advertised.registered({"PLAINTEXT": [("0.0.0.0", 9092)]}) == (name, 9092)
+    assert advertised.registered({"PLAINTEXT": [("10.0.0.7", 9092)]}) == ("10.0.0.7", 9092)
