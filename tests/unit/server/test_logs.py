@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import re
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -14,30 +12,29 @@ import pytest
 from kbroker.server.logs import configure_logging
 
 
-@pytest.fixture
-def stderr(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
     root = logging.getLogger()
     before = root.handlers[:], root.level
-    text = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", text)
-    yield text
-    root.handlers[:], root.level = before
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
 
 
-def test_text_has_kafkas_layout(stderr: io.StringIO) -> None:
+def test_text_has_kafkas_layout(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("text")
     logging.getLogger("kbroker.request").warning("slow: %d ms", 7)
     pattern = r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] WARNING slow: 7 ms \(kbroker\.request\)\n"
-    assert re.fullmatch(pattern, stderr.getvalue())
+    assert re.fullmatch(pattern, capsys.readouterr().err)
 
 
-def test_json_is_one_object_a_line_with_the_traceback(stderr: io.StringIO) -> None:
+def test_json_is_one_object_a_line_with_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("json")
     try:
         raise ValueError("broken")
     except ValueError:
         logging.getLogger("kbroker.log").exception("cannot")
-    entry = json.loads(stderr.getvalue())
+    entry = json.loads(capsys.readouterr().err)
     assert entry["level"] == "ERROR"
     assert entry["logger"] == "kbroker.log"
     assert entry["message"] == "cannot"
