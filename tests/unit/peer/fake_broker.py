@@ -92,7 +92,9 @@ class FakeTopic:
 
 
 class FakeBroker:
-    def __init__(self, *, auto_create: bool = True, apis: Mapping[Any, tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self, *, auto_create: bool = True, apis: Mapping[Any, tuple[int, int]] | None = None
+    ) -> None:
         self.topics: dict[str, FakeTopic] = {}
         self.auto_create = auto_create
         self.apis: dict[Any, tuple[int, int]] = dict(APIS if apis is None else apis)
@@ -102,6 +104,7 @@ class FakeBroker:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="fake-broker")
         self._started = threading.Event()
+        self._arrived = threading.Condition()
         self._stop = asyncio.Event()
 
     def __enter__(self) -> Self:
@@ -133,6 +136,11 @@ class FakeBroker:
 
     def seen(self, api: ApiKey) -> list[Any]:
         return [entity for key, _, entity in self.requests if key is api]
+
+    def wait_for(self, api: ApiKey) -> None:
+        """Until a request of that API has come."""
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: bool(self.seen(api)), timeout=10)
 
     def records(self, name: str, partition: int = 0) -> list[Any]:
         data = b"".join(batch for _, _, batch in self.topics[name].partitions[partition].batches)
@@ -194,7 +202,9 @@ class FakeBroker:
         request = kio_read(
             getattr(module(api, version, "request"), f"{api.label}Request"), frame[body_at:]
         )
-        self.requests.append((api, version, request))
+        with self._arrived:
+            self.requests.append((api, version, request))
+            self._arrived.notify_all()
         turn = self._scripts[api].popleft() if self._scripts[api] else None
         if turn in (CLOSE, SILENCE):
             return CLOSE if turn == CLOSE else None
@@ -365,7 +375,7 @@ class FakeBroker:
                 if this is ErrorCode.NONE and (known is None or data.index not in known.partitions):
                     this = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 elif this is ErrorCode.NONE and known is not None:
-                    base_offset = _append(known.partitions[data.index], data.records)
+                    base_offset = append(known.partitions[data.index], data.records)
                 partitions.append(
                     make(
                         where,
@@ -457,7 +467,7 @@ class FakeBroker:
         return make(where, "ListOffsetsResponse", throttle_time=NO_TIME, topics=tuple(topics))
 
 
-def _append(partition: FakePartition, data: bytes) -> int:
+def append(partition: FakePartition, data: bytes) -> int:
     (batch,) = decode_batches(data)
     base = partition.end
     stored = base.to_bytes(8, "big") + data[8:]
