@@ -1,33 +1,6 @@
 import uuid
-from typing import NamedTuple
 
-class AppendResult(NamedTuple):
-    error: int
-    base_offset: int
-    last_offset: int
-    append_time_ms: int
-    log_start_offset: int
-    error_record: int
-    error_message: str
-
-class LoadedSegment(NamedTuple):
-    base_offset: int
-    valid_bytes: int
-    file_bytes: int
-    next_offset: int
-    last_leader_epoch: int
-    batches: int
-    reason: str
-
-class ProducerEntry(NamedTuple):
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp_ms: int
-    coordinator_epoch: int
-    transaction_first_offset: int
+from kbroker.log._results import AppendResult, LoadedSegment, ProducerEntry
 
 class PartitionLog:
     @property
@@ -63,6 +36,7 @@ class PartitionLog:
     def unload_last_segment(self) -> None: ...
     def create_segment(self, base_offset: int, now_ms: int = -1) -> None: ...
     def restore_producer(self, entry: ProducerEntry) -> None: ...
+    def expire_producers(self, before_ms: int) -> int: ...
     def producer_entries(self) -> tuple[int, list[ProducerEntry]]: ...
     def replay_producers(self, from_offset: int) -> None: ...
     def begin(self, log_start_offset: int, log_end_offset: int, recovery_point: int) -> None: ...
@@ -115,8 +89,10 @@ class PartitionLog:
     @property
     def recovery_point(self) -> int: ...
     @property
+    def active_base_offset(self) -> int: ...
+    @property
     def size_bytes(self) -> int: ...
     def roll(self, now_ms: int = -1) -> None: ...
-    def flush(self) -> int: ...
+    def flush(self, *, active: bool = True) -> int: ...
     def close(self) -> None: ...
     def statistics(self) -> dict[str, int]: ...

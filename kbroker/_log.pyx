@@ -11,7 +11,6 @@ their segment open beyond that. Expected trouble is a KafkaError; a failing disk
 """
 
 import os
-from typing import NamedTuple
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EINTR, errno
@@ -39,49 +38,13 @@ from kbroker.log._storage cimport (
 from kbroker.log._time_search cimport TimedOffset, find_by_time, find_max_timestamp
 
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
+from kbroker.log._results import AppendResult, LoadedSegment, ProducerEntry
 
 cdef extern from "<unistd.h>" nogil:
     int64_t pread(int fd, void* buffer, size_t length, int64_t position)
 
 cdef enum:
     LATEST_PRODUCE_VERSION = 13
-
-
-class AppendResult(NamedTuple):
-    """What became of one batch: an error code, or where it stands."""
-
-    error: int
-    base_offset: int
-    last_offset: int
-    append_time_ms: int
-    log_start_offset: int
-    error_record: int
-    error_message: str
-
-
-class LoadedSegment(NamedTuple):
-    """What opening one segment found. `reason` is empty if the whole file is good."""
-
-    base_offset: int
-    valid_bytes: int
-    file_bytes: int
-    next_offset: int
-    last_leader_epoch: int
-    batches: int
-    reason: str
-
-
-class ProducerEntry(NamedTuple):
-    """The last batch of one producer, as a snapshot keeps it; sequence and offset -1: none."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp_ms: int
-    coordinator_epoch: int
-    transaction_first_offset: int
 
 
 cdef str text_of(const char* message):
@@ -244,6 +207,15 @@ cdef class PartitionLog:
             unlock_partition(self.partition)
         if status:
             raise MemoryError
+
+    def expire_producers(self, int64_t before_ms) -> int:
+        """Forgets producers whose last batch is older; answers how many."""
+        cdef int64_t expired
+        with nogil:
+            lock_partition(self.partition)
+            expired = producers_expire(&log_of(self.partition).producers, before_ms)
+            unlock_partition(self.partition)
+        return expired
 
     def producer_entries(self) -> tuple:
         """(log end offset, [ProducerEntry]): the last batch of each producer, as of that offset."""
@@ -479,6 +451,17 @@ cdef class PartitionLog:
         return kb_load_i64(&log_of(self.partition).recovery_point)
 
     @property
+    def active_base_offset(self) -> int:
+        """The base offset of the segment that is appended to; -1 of a closed log."""
+        cdef int64_t base_offset = -1
+        with nogil:
+            lock_partition(self.partition)
+            if log_of(self.partition).segment_count:
+                base_offset = active_of(log_of(self.partition)).base_offset
+            unlock_partition(self.partition)
+        return base_offset
+
+    @property
     def size_bytes(self) -> int:
         cdef int64_t size_bytes
         with nogil:
@@ -502,8 +485,11 @@ cdef class PartitionLog:
         if status:
             raise os_error(status, self.directory)
 
-    def flush(self) -> int:
-        """Brings everything up to the log's end to the disk; answers the new recovery point."""
+    def flush(self, *, bint active = True) -> int:
+        """Brings the log to the disk, without the `active` segment if that is not wanted.
+
+        Answers the recovery point. The lock is not held while the disk works.
+        """
         cdef Partition* partition = self.partition
         cdef Log* log = log_of(partition)
         cdef Segment** held
@@ -514,11 +500,12 @@ cdef class PartitionLog:
             lock_partition(partition)
             held = <Segment**>calloc(<size_t>log.segment_count + 1, sizeof(Segment*))
             if held != NULL:
-                end = partition.log_end_offset
-                for at in range(log.segment_count):
+                end = log.recovery_point
+                for at in range(log.segment_count if active else log.segment_count - 1):
                     following = (log.segments[at + 1].base_offset
-                                 if at + 1 < log.segment_count else end)
+                                 if at + 1 < log.segment_count else partition.log_end_offset)
                     if following > log.recovery_point:
+                        end = following
                         held[count] = log.segments[at]
                         segment_add_reference(held[count])
                         count += 1

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kbroker._log import LoadedSegment
 from kbroker.log import producer_snapshots
+from kbroker.log._results import LoadedSegment
 from kbroker.log.checkpoints import (
     PARTITION_METADATA_FILE,
     CheckpointError,

@@ -84,6 +84,14 @@ class PartitionLog(_log.PartitionLog):
         self._snapshot_offset = offset
         return True
 
+    def flush_rolled(self) -> bool:
+        """Brings segments that are full to the disk, and a snapshot with them. True if it did."""
+        if self.active_base_offset <= self.recovery_point:
+            return False
+        self.flush(active=False)
+        self.write_snapshot(sync=True)
+        return True
+
     def close(self, *, clean: bool = True) -> None:
         """Ends the log. `clean`: everything is on the disk, so that the next open reads little."""
         if clean and self.online:

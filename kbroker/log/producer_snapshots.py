@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from kbroker._log import ProducerEntry
+from kbroker.log._results import ProducerEntry
 from kbroker.log._tools import crc32c
 
 VERSION: Final = 1

@@ -1,0 +1,42 @@
+"""What the log's compiled face answers with, as named tuples."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class AppendResult(NamedTuple):
+    """What became of one batch: an error code, or where it stands."""
+
+    error: int
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+    log_start_offset: int
+    error_record: int
+    error_message: str
+
+
+class LoadedSegment(NamedTuple):
+    """What opening one segment found. `reason` is empty if the whole file is good."""
+
+    base_offset: int
+    valid_bytes: int
+    file_bytes: int
+    next_offset: int
+    last_leader_epoch: int
+    batches: int
+    reason: str
+
+
+class ProducerEntry(NamedTuple):
+    """The last batch of one producer, as a snapshot keeps it; sequence and offset -1: none."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+    coordinator_epoch: int
+    transaction_first_offset: int

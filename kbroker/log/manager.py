@@ -1,0 +1,323 @@
+"""LogManager: every log of this broker, over one or more data directories.
+
+    start        takes the directories, reads their checkpoints, recovers logs after a crash
+    open         the log of a partition: its directory, or a new one where there are fewest
+    checkpoint   in the background: rolled segments to the disk, snapshots, offsets, removals
+    delete       renames the directory; the files go later
+    stop         closes every log, leaves the clean-shutdown mark, lets go of the directories
+
+`open`, `close` and `delete` come from the controller's thread, `checkpoint` from the scheduler's,
+`start` and `stop` from the main one. One lock guards the map of logs; no file is touched under it.
+A log that cannot be opened is a KAFKA_STORAGE_ERROR for its partition, not the broker's end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from kbroker.clock import Clock, SystemClock
+from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
+from kbroker.log.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_FILE,
+    CheckpointError,
+    read_partition_metadata,
+)
+from kbroker.log.data_directory import DataDirectory, in_threads, partition_of, remove_steps
+from kbroker.log.loader import open_partition_log
+from kbroker.log.partition_log import PartitionLog, deleted_path
+from kbroker.types import TopicPartition
+
+logger: Final = logging.getLogger("kbroker.log")
+
+FILE_DELETE_DELAY_MS: Final = 60_000
+# A producer that is silent for a day may begin again with any sequence; looked for this often.
+PRODUCER_EXPIRATION_MS: Final = 86_400_000
+PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
+STRAY_SUFFIX: Final = "-stray"
+
+
+@dataclass
+class _Held:
+    log: PartitionLog
+    directory: DataDirectory
+
+
+class LogManager:
+    """The logs of one broker. See the module for who calls what."""
+
+    def __init__(
+        self,
+        directories: Sequence[Path],
+        *,
+        recovery_threads: int = 1,
+        file_delete_delay_ms: int = FILE_DELETE_DELAY_MS,
+        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+        clock: Clock | None = None,
+    ) -> None:
+        self._directories: Final = [DataDirectory(path) for path in directories]
+        self._recovery_threads: Final = recovery_threads
+        self._file_delete_delay_ms: Final = file_delete_delay_ms
+        self._producer_expiration_ms: Final = producer_expiration_ms
+        self._clock: Final[Clock] = clock or SystemClock()
+        self._expire_at_ms = self._clock.monotonic_ms() + PRODUCER_EXPIRATION_CHECK_MS
+        self._lock: Final = threading.Lock()
+        self._logs: dict[TopicPartition, _Held] = {}
+        self._recovered: dict[TopicPartition, _Held] = {}
+        self._doomed: list[tuple[int, Path]] = []
+
+    # --- Start and stop ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Takes every directory; raises DataDirectoryError with what a person can do."""
+        opened: list[DataDirectory] = []
+        try:
+            for directory in self._directories:
+                directory.open()
+                opened.append(directory)
+        except DataDirectoryError:
+            for directory in opened:
+                directory.close(clean=directory.clean)
+            raise
+        for directory in self._directories:
+            self._doomed += [(0, path) for path in directory.deleted()]
+            if not directory.clean:
+                self._recover(directory)
+
+    def _recover(self, directory: DataDirectory) -> None:
+        """After a crash: opens every log here, several at a time, before anybody asks for it."""
+
+        def open_one(path: Path) -> None:
+            name = partition_of(path.name)
+            try:
+                topic_id = read_partition_metadata(path / PARTITION_METADATA_FILE)
+                if name is None or topic_id is None:
+                    return
+                log = open_partition_log(
+                    path, name.topic, name.partition, topic_id, {}, directory.checkpointed(name)
+                )
+            except (OSError, CheckpointError, KafkaError) as error:
+                # It is asked for again by `open`, which tells whoever wants it.
+                logger.error("%s cannot be recovered: %s", path, error)
+                return
+            with self._lock:
+                self._recovered[name] = _Held(log, directory)
+
+        paths = list(directory.logs().values())
+        if not paths:
+            return
+        began = time.monotonic()
+        in_threads(self._recovery_threads, open_one, paths)
+        logger.info(
+            "recovered %d logs in %s in %.2f s", len(paths), directory.path,
+            time.monotonic() - began,
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """Closes every log. Where one cannot be, its directory is left without the mark."""
+        with self._lock:
+            held = {**self._recovered, **self._logs}
+            self._logs, self._recovered = {}, {}
+        dirty: set[Path] = set()
+        for directory in self._directories:
+            logs = {name: it.log for name, it in held.items() if it.directory is directory}
+            for name, log in logs.items():
+                try:
+                    log.close()
+                except OSError as error:
+                    logger.error("%s was not closed cleanly: %s", name, error)
+                    dirty.add(directory.path)
+            try:
+                self._write_checkpoints(directory, logs)
+                directory.close(clean=directory.path not in dirty)
+            except OSError as error:
+                logger.error("%s was not closed cleanly: %s", directory.path, error)
+                directory.close(clean=False)
+
+    # --- Logs -------------------------------------------------------------------------------------
+
+    def open(
+        self, topic: str, partition: int, topic_id: UUID, settings: Mapping[str, Any]
+    ) -> PartitionLog:
+        """The log of a partition, open; `settings` as `PartitionLog.configure` takes them."""
+        name = TopicPartition(topic, partition)
+        with self._lock:
+            known = self._logs.get(name)
+            recovered = self._recovered.pop(name, None)
+        if known is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} is open already")
+        if recovered is not None and recovered.log.topic_id == topic_id:
+            recovered.log.configure(**settings)
+            held = recovered
+        else:
+            if recovered is not None:
+                recovered.log.close()
+            held = self._open(name, topic_id, settings)
+        with self._lock:
+            self._logs[name] = held
+        return held.log
+
+    def _open(self, name: TopicPartition, topic_id: UUID, settings: Mapping[str, Any]) -> _Held:
+        directory, path = self._place(name)
+        try:
+            if path.exists() and not _belongs_to(path, topic_id):
+                self._set_aside(directory, name, path)
+            log = open_partition_log(
+                path, name.topic, name.partition, topic_id, settings, directory.checkpointed(name)
+            )
+        except (OSError, CheckpointError) as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} cannot be opened: {error}"
+            ) from error
+        return _Held(log, directory)
+
+    def _place(self, name: TopicPartition) -> tuple[DataDirectory, Path]:
+        """Where the log is, or where it should be: the directory with the fewest."""
+        for directory in self._directories:
+            path = directory.path / str(name)
+            if path.is_dir():
+                return directory, path
+        with self._lock:
+            counts = [
+                sum(1 for held in self._logs.values() if held.directory is directory)
+                for directory in self._directories
+            ]
+        directory = self._directories[counts.index(min(counts))]
+        return directory, directory.path / str(name)
+
+    def _set_aside(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
+        """Another topic of the same name was here: kept under another name, never appended to."""
+        target = path.with_name(f"{path.name[:200]}.{uuid4().hex}{STRAY_SUFFIX}")
+        os.rename(path, target)
+        directory.forget(name)
+        logger.warning("%s held another topic %s; it is now %s", path, name.topic, target.name)
+
+    def close(self, log: PartitionLog) -> None:
+        """Closes one log; its files stay."""
+        self._forget(log)
+        log.close()
+
+    def delete(self, log: PartitionLog) -> None:
+        """Ends one log; its files go later, so that whoever reads them can finish."""
+        held = self._forget(log)
+        if held is not None:
+            held.directory.forget(log.name)
+        try:
+            self._doom(log.delete())
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {log.name} cannot be deleted: {error}"
+            ) from error
+
+    def delete_topic_directories(self, topic: str, topic_id: UUID) -> None:
+        """Removes what a crash between the metadata and the files left of a deleted topic."""
+        for directory in self._directories:
+            for name, path in directory.logs().items():
+                if name.topic != topic or not _belongs_to(path, topic_id, unknown=False):
+                    continue
+                with self._lock:
+                    is_open = name in self._logs
+                    recovered = self._recovered.pop(name, None) if not is_open else None
+                if is_open:
+                    continue
+                if recovered is not None:
+                    recovered.log.close(clean=False)
+                directory.forget(name)
+                target = deleted_path(path)
+                os.rename(path, target)
+                self._doom(target)
+
+    def _forget(self, log: PartitionLog) -> _Held | None:
+        with self._lock:
+            held = self._logs.get(log.name)
+            if held is None or held.log is not log:
+                return None
+            return self._logs.pop(log.name)
+
+    def _doom(self, path: Path) -> None:
+        with self._lock:
+            self._doomed.append((self._clock.monotonic_ms() + self._file_delete_delay_ms, path))
+
+    # --- In the background ------------------------------------------------------------------------
+
+    def checkpoint(self) -> Iterator[None]:
+        """One round of the background work, in steps. Runs on the scheduler's thread."""
+        with self._lock:
+            held = list(self._logs.values())
+        for it in held:
+            try:
+                it.log.flush_rolled()
+            except OSError as error:
+                logger.error("%s cannot be flushed: %s", it.log.name, error)
+            yield
+        for directory in self._directories:
+            logs = {it.log.name: it.log for it in held if it.directory is directory}
+            try:
+                self._write_checkpoints(directory, logs)
+            except OSError as error:
+                logger.error("%s: checkpoints cannot be written: %s", directory.path, error)
+            yield
+        yield from self._expire_producers(held)
+        yield from self._remove_doomed()
+
+    def _expire_producers(self, held: Sequence[_Held]) -> Iterator[None]:
+        if self._clock.monotonic_ms() < self._expire_at_ms:
+            return
+        self._expire_at_ms = self._clock.monotonic_ms() + PRODUCER_EXPIRATION_CHECK_MS
+        before_ms = self._clock.wall_ms() - self._producer_expiration_ms
+        for it in held:
+            it.log.expire_producers(before_ms)
+            yield
+
+    def _remove_doomed(self) -> Iterator[None]:
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
+            self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        for path in due:
+            yield from remove_steps(path)
+
+    @staticmethod
+    def _write_checkpoints(
+        directory: DataDirectory, logs: Mapping[TopicPartition, PartitionLog]
+    ) -> None:
+        # Only what is a promise to a later start has to be on the disk: where recovery may begin.
+        directory.write_checkpoint(
+            RECOVERY_POINT_FILE, {n: log.recovery_point for n, log in logs.items()}, sync=True
+        )
+        directory.write_checkpoint(
+            HIGH_WATERMARK_FILE, {n: log.high_watermark for n, log in logs.items()}, sync=False
+        )
+        moved = {n: log.log_start_offset for n, log in logs.items() if log.log_start_offset > 0}
+        directory.write_checkpoint(LOG_START_FILE, moved, sync=False)
+
+    def statistics(self) -> dict[str, int]:
+        """Figures for metrics and the admin page."""
+        with self._lock:
+            held = list(self._logs.values())
+            doomed = len(self._doomed)
+        return {
+            "directories": len(self._directories),
+            "logs": len(held),
+            "bytes": sum(it.log.size_bytes for it in held),
+            "directories_to_remove": doomed,
+        }
+
+
+def _belongs_to(path: Path, topic_id: UUID, *, unknown: bool = True) -> bool:
+    """Whether the directory is that topic's; `unknown` is the answer if it has no id."""
+    try:
+        known = read_partition_metadata(path / PARTITION_METADATA_FILE)
+    except CheckpointError:
+        return False
+    return unknown if known is None else known == topic_id
