@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import socket
+from typing import Any
 
 import pytest
 
@@ -178,8 +179,8 @@ def test_a_broker_that_lacks_an_api() -> None:
 # --- the producer ---
 
 
-def producer(client: Client, **options: object) -> Producer:
-    return Producer(client, "t", clock=ManualClock(start_wall_ms=1000), **options)  # type: ignore[arg-type]
+def producer(client: Client, **options: Any) -> Producer:
+    return Producer(client, "t", clock=ManualClock(start_wall_ms=1000), **options)
 
 
 def test_records_go_to_the_partition_of_their_key_in_order() -> None:
