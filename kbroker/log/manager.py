@@ -94,6 +94,11 @@ class LogManager:
             if not directory.clean:
                 self._recover(directory)
 
+    @property
+    def clean(self) -> bool:
+        """Whether every directory was left in order; after a crash a log's tail may be lost."""
+        return all(directory.clean for directory in self._directories)
+
     def _recover(self, directory: DataDirectory) -> None:
         """After a crash: opens every log here, several at a time, before anybody asks for it."""
 

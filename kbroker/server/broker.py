@@ -1,6 +1,7 @@
 """One broker: the only place that builds objects across packages, and the order they come up in.
 
-    limits -> metadata store -> timer -> logs -> listeners bound -> controller (logs opened)
+    limits -> metadata store -> timer -> identity -> logs -> listeners bound
+    -> controller (partitions opened)
     -> request handlers -> network threads -> ready file -> scheduler -> control loop
 
 `Broker(...).start()` and `.stop()` walk that list down and up; `run` is what `kbroker start` calls:
@@ -18,7 +19,6 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +36,7 @@ from kbroker.log.manager import LogManager
 from kbroker.metadata.controller import Controller, ProducerIdManager
 from kbroker.metadata.image import BrokerImage
 from kbroker.metadata.meta_properties import ensure as ensure_meta_properties
+from kbroker.metadata.meta_properties import load as load_meta_properties
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.purgatory.purgatory import Purgatory
@@ -48,7 +49,12 @@ from kbroker.server.handler_pool import HandlerPool
 from kbroker.server.lifecycle import Lifecycle, Step
 from kbroker.server.logs import configure_logging
 from kbroker.server.open_files import raise_open_file_limit
-from kbroker.server.ready import ready_line, remove_ready_file, write_ready_file
+from kbroker.server.ready import (
+    ready_line,
+    remove_ready_file,
+    seconds_since_exec,
+    write_ready_file,
+)
 from kbroker.server.scheduler import Scheduler
 from kbroker.server.signals import EndSignal
 from kbroker.types import ApiKey
@@ -72,11 +78,9 @@ class Broker:
         self._data_dir = data_dir
         self._ready_file = ready_file
         self._clock = SystemClock()
-        self._started_ns = self._clock.monotonic_ns()
         self.bootstrap = ("", 0)
         self._advertised = Advertised(config.listeners)
         self._bound: dict[str, list[tuple[str, int]]] = {}
-        self._unclean = False
 
         self._server = _socket_server(config)
         self._table = TopicTable()
@@ -98,6 +102,7 @@ class Broker:
         self._replicas = ReplicaManager(
             config, config.node_id, self._logs, self._table, self._hot.wake
         )
+        self._cluster_id: str | None = None
         self._store: EmbeddedStore | None = None
         self._controller: Controller | None = None
         self._handlers: HandlerPool | None = None
@@ -107,6 +112,7 @@ class Broker:
                 Step("open-file limit", raise_open_file_limit),
                 Step("metadata store", self._open_store, self._close_store),
                 Step("timer", self._timer.start, self._timer.stop),
+                Step("cluster identity", self._read_identity),
                 Step("logs", self._logs.start, self._logs.stop),
                 Step("listeners", self._bind, self._server.stop_accepting),
                 Step("controller", self._start_controller, self._stop_controller),
@@ -135,6 +141,14 @@ class Broker:
         if self._store is not None:
             self._store.close()
 
+    def _read_identity(self) -> None:
+        """What the data directories say they belong to, before anything in them is touched."""
+        for directory in self.config.log_dirs:
+            found = load_meta_properties(Path(directory))
+            if found is not None:
+                self._cluster_id = found.cluster_id
+                ensure_meta_properties(Path(directory), found.cluster_id, self.config.node_id)
+
     def _bind(self) -> None:
         for name in self.config.listeners.names:
             addresses = [
@@ -158,6 +172,8 @@ class Broker:
             self._replicas.apply,
             validate_configs=validate_topic_overrides,
             broker=BrokerImage(self.config.node_id, host, port, self.config["broker.rack"]),
+            cluster_id=self._cluster_id,
+            new_epochs_at_start=not self._logs.clean,
         )
         self._controller.start()
         for directory in self.config.log_dirs:
@@ -205,7 +221,7 @@ class Broker:
 
     def _announce(self) -> None:
         host, port = self.bootstrap
-        seconds = (self._clock.monotonic_ns() - self._started_ns) / 1e9
+        seconds = seconds_since_exec()
         if self._ready_file is not None:
             write_ready_file(
                 self._ready_file,
@@ -306,8 +322,7 @@ def run(config: BrokerConfig, *, data_dir: str, ready_file: str | None) -> int:
     gc.freeze()
     sys.setswitchinterval(limits.GIL_SWITCH_INTERVAL_S)
     number = end.wait()
-    began = time.monotonic()
     logger.info("stopping on %s", number.name)
     clean = broker.stop()
-    logger.info("stopped in %.2f s", time.monotonic() - began)
+    logger.info("stopped")
     return 0 if clean else 1
