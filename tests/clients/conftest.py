@@ -41,6 +41,7 @@ def server() -> Iterator[Server]:
         return
     with servers.make() as broker:
         yield Server(broker.bootstrap, broker.data_dir, not servers.reference())
+        servers.assert_nothing_unexpected(broker)
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_a_topic_lives_by_kafka_topics(tool: Tool, admin: Admin) -> None:
     assert "PartitionCount: 3\tReplicationFactor: 1\t" in summary
     assert "retention.ms=60000" in summary
     assert re.search(r"TopicId: [A-Za-z0-9_-]{22}\t", summary)
-    (node,) = admin.client.describe_cluster().result(TIMEOUT_S).nodes
+    (node,) = admin.cluster().nodes
     for number, line in enumerate(described[1:]):
         wanted = f"Partition: {number}\tLeader: {node.id}\tReplicas: {node.id}\tIsr: {node.id}"
         assert wanted in line

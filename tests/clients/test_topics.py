@@ -92,7 +92,7 @@ def test_topic_settings_can_be_read_back(admin: Admin, make_topic: Callable[...,
 
 
 def test_the_cluster_can_be_described(admin: Admin) -> None:
-    described = admin.client.describe_cluster().result(TIMEOUT_S)
+    described = admin.cluster()
     assert described.cluster_id
     (node,) = described.nodes
     assert described.controller.id == node.id

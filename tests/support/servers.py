@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kbroker.testing import Broker
-from kbroker.testing.process import ServerProcess
+from kbroker.testing.process import ServerProcess, log_tail
 from tests.support.kafka import KafkaBroker
 
 
@@ -20,3 +20,9 @@ def make(
     overrides: Mapping[str, object] | None = None, data_dir: Path | None = None
 ) -> ServerProcess:
     return (KafkaBroker if reference() else Broker)(overrides, data_dir)
+
+
+def assert_nothing_unexpected(server: ServerProcess) -> None:
+    """No test provokes a traceback, so each one in the log is a bug that its client did not see."""
+    if isinstance(server, Broker):
+        assert "Traceback" not in server.log_text(), log_tail(server.log_text())

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from kbroker.testing import Broker
+from tests.support import servers
 
 MakeBroker = Callable[..., Broker]
 
@@ -20,6 +21,7 @@ def make_broker() -> Iterator[MakeBroker]:
         def make(*arguments: object, **options: object) -> Broker:
             broker = Broker(*arguments, **options)  # type: ignore[arg-type]
             stack.callback(broker.close)
+            stack.callback(servers.assert_nothing_unexpected, broker)
             return broker
 
         yield make

@@ -36,6 +36,7 @@ def server() -> Iterator[ServerProcess]:
         server = servers.make()
         stack.callback(server.close)
         yield server.start()
+        servers.assert_nothing_unexpected(server)
 
 
 class Load(threading.Thread):

@@ -81,7 +81,7 @@ def test_the_ready_line(broker: Broker) -> None:
 def test_node_id_0_is_an_id(make_broker: MakeBroker, key: str) -> None:
     broker = make_broker({key: 0}).start()
     assert broker.node_id == 0
-    (node,) = Admin(broker.bootstrap).client.describe_cluster().result(30).nodes
+    (node,) = Admin(broker.bootstrap).cluster().nodes
     assert node.id == 0
 
 
@@ -134,10 +134,10 @@ def test_data_outlives_a_restart(broker: Broker) -> None:
     Admin(broker.bootstrap).create("kept", 2)
     client = Confluent(broker.bootstrap)
     client.produce("kept", [Record(b"%d" % n) for n in range(100)], partition=1)
-    described = Admin(broker.bootstrap).client.describe_cluster().result(30)
+    described = Admin(broker.bootstrap).cluster()
     broker.restart()
     assert Admin(broker.bootstrap).topics()["kept"] == 2
-    again = Admin(broker.bootstrap).client.describe_cluster().result(30)
+    again = Admin(broker.bootstrap).cluster()
     assert again.cluster_id == described.cluster_id
     values = [r.value for r in client.consume("kept", 100, partition=1)]
     assert values == [b"%d" % n for n in range(100)]
@@ -148,9 +148,13 @@ def test_data_outlives_a_restart(broker: Broker) -> None:
 def test_idling_costs_little(broker: Broker) -> None:
     Confluent(broker.bootstrap).produce("t", [Record(b"x")])
     assert process_facts.resident_bytes(broker.pid) < IDLE_BYTES_MAX
-    before_s = process_facts.cpu_s(broker.pid)
-    time.sleep(2)  # the thing measured is this stretch of time
-    assert process_facts.cpu_s(broker.pid) - before_s <= 0.1
+    # What is loaded after the ready line takes its time once; any quiet second shows the rest.
+    spent_s = []
+    for _ in range(5):
+        before_s = process_facts.cpu_s(broker.pid)
+        time.sleep(1)  # the thing measured is this stretch of time
+        spent_s.append(process_facts.cpu_s(broker.pid) - before_s)
+    assert sorted(spent_s)[2] <= 0.02
 
 
 def test_connections_leave_nothing_behind(broker: Broker) -> None:
@@ -167,7 +171,8 @@ def test_connections_leave_nothing_behind(broker: Broker) -> None:
         time.sleep(0.01)
 
 
-def test_threads_carry_their_names(broker: Broker) -> None:
+def test_threads_are_few_and_the_network_ones_have_names(broker: Broker) -> None:
     names = process_facts.thread_names(broker.pid)
-    assert len(names) > 3
+    assert any(name.startswith("acceptor-") for name in names)
+    assert any(name.startswith("network-") for name in names)
     assert len(names) <= 40

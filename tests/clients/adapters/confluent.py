@@ -200,6 +200,10 @@ class Admin:
         listed = self.client.list_topics(timeout=TIMEOUT_S).topics
         return {name: len(metadata.partitions) for name, metadata in listed.items()}
 
+    def cluster(self) -> Any:
+        """The cluster's id, its nodes and its controller."""
+        return self.client.describe_cluster().result(TIMEOUT_S)
+
     def _usable(self, topic: str, partitions: int) -> bool:
         latest = confluent_kafka.admin.OffsetSpec.latest()
         asked = {confluent_kafka.TopicPartition(topic, n): latest for n in range(partitions)}
