@@ -16,13 +16,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from kbroker.errors import ErrorCode
+from kbroker import _net
+from kbroker.errors import ErrorCode, InvariantError
 from kbroker.protocol.wire import ProtocolError
 
 if TYPE_CHECKING:
-    from kbroker._net import Request
     from kbroker.handlers._hot import HotPath
-    from kbroker.handlers.services import Services
+    from kbroker.handlers.services import Request, Services
 
 _CODEC_NAMES: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
@@ -37,6 +37,8 @@ class ColdProduce:
         # Imported when first needed: most brokers never come here.
         from kbroker.protocol.record_batch import repack
 
+        if not isinstance(request, _net.Request):
+            raise InvariantError("a Produce for Python has its frame in the compiled core")
         twins: dict[int, bytes] = {}
         stored: dict[int, bytes] = {}
         errors: dict[int, int] = {}

@@ -19,11 +19,15 @@ from kbroker.config.topic import TopicConfig
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kbroker import _log
     from kbroker.config import BrokerConfig
     from kbroker.log.manager import LogManager
     from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
     from kbroker.replica._topic_table import TopicTable
+
+    # One topic of the C snapshot: name, id, internal, the logs that are here by partition.
+    Row = tuple[str, bytes, bool, list[_log.PartitionLog | None]]
 
 logger: Final = logging.getLogger("kbroker.replica")
 
@@ -73,7 +77,9 @@ class ReplicaManager:
 
     def apply(self, image: ClusterImage, delta: ImageDelta) -> None:
         """Follow the controller; raises when a log cannot be opened, with nothing published."""
-        gone = [topic for topic in delta.deleted if self._topic_ids.get(topic.name) == topic.topic_id]
+        gone = [
+            topic for topic in delta.deleted if self._topic_ids.get(topic.name) == topic.topic_id
+        ]
         if gone:
             self._remove(gone)
         for stale in delta.deleted:
@@ -86,7 +92,7 @@ class ReplicaManager:
 
     def _open(self, topics: list[TopicImage]) -> None:
         partitions = dict(self._partitions)
-        rows: list[tuple[str, bytes, bool, list[PartitionLog | None]]] = []
+        rows: list[Row] = []
         fresh: list[PartitionLog] = []
         try:
             for topic in topics:
@@ -104,9 +110,9 @@ class ReplicaManager:
         topic: TopicImage,
         partitions: dict[TopicPartition, PartitionLog],
         fresh: list[PartitionLog],
-    ) -> tuple[str, bytes, bool, list[PartitionLog | None]]:
+    ) -> Row:
         settings = log_settings(TopicConfig(self._config, topic.configs))
-        logs: list[PartitionLog | None] = []
+        logs: list[_log.PartitionLog | None] = []
         for partition in topic.partitions:
             if self._node_id not in partition.replicas:
                 logs.append(None)

@@ -1,0 +1,104 @@
+"""The network core as Python sees it; see _net.pyx for threads and lifetimes."""
+
+from typing import Self, TypedDict, type_check_only
+
+from typing_extensions import disjoint_base
+
+@type_check_only
+class _ProcessorStatistics(TypedDict):
+    name: str
+    connections: int
+    connections_opened: int
+    requests: int
+    responses: int
+    received_bytes: int
+    sent_bytes: int
+    idle_closed: int
+    protocol_errors: int
+    trains: int
+    train_frames: int
+    idle_ns: int
+    alive_ns: int
+    muted_waits: int
+    muted_wait_ns: int
+    muted_wait_histogram_us: list[int]
+
+@type_check_only
+class _AcceptorStatistics(TypedDict):
+    listener: str
+    accepted: int
+    refused: int
+    paused: int
+    blocked_ns: int
+
+@type_check_only
+class _SocketServerStatistics(TypedDict):
+    processors: list[_ProcessorStatistics]
+    acceptors: list[_AcceptorStatistics]
+    queued_requests: int
+    queued_bytes: int
+    queued_requests_peak: int
+
+@disjoint_base
+class SocketServer:
+    def __new__(
+        cls,
+        *,
+        processors: int,
+        queued_requests_max: int,
+        queued_bytes_max: int,
+        request_bytes_max: int,
+        idle_ms_max: int,
+        connections_max: int,
+        connections_per_ip_max: int,
+        pipelined: bool,
+        pipelined_requests_max: int,
+        pipelined_bytes_max: int,
+        send_buffer_bytes: int,
+        receive_buffer_bytes: int,
+    ) -> Self: ...
+    def override_connections(self, address: str, bound: int) -> None: ...
+    def set_hot(self, api_key: int, min_version: int, max_version: int) -> None: ...
+    def set_flexible_from(self, api_key: int, version: int) -> None: ...
+    def listen(self, name: str, addresses: list[tuple[str, int]]) -> list[tuple[str, int]]: ...
+    def start(self) -> None: ...
+    def stop_accepting(self) -> None: ...
+    def stop(self, at_once: bool = False) -> None: ...
+    def close_queue(self) -> None: ...
+    def statistics(self) -> _SocketServerStatistics: ...
+
+@disjoint_base
+class Request:
+    # Only the core makes one: calling the class raises InvariantError.
+    @property
+    def api_key(self) -> int: ...
+    @property
+    def api_version(self) -> int: ...
+    @property
+    def correlation_id(self) -> int: ...
+    @property
+    def client_id(self) -> str | None: ...
+    @property
+    def body(self) -> bytes: ...
+    # Why the hot path passed it on: cold, decompress or recompress.
+    @property
+    def reason(self) -> str | None: ...
+    @property
+    def received_ns(self) -> int: ...
+    # The addresses can be read until the request is answered.
+    @property
+    def connection_id(self) -> str: ...
+    @property
+    def listener(self) -> str: ...
+    @property
+    def local_host(self) -> str: ...
+    @property
+    def local_port(self) -> int: ...
+    @property
+    def peer_host(self) -> str: ...
+    @property
+    def peer_port(self) -> int: ...
+    @property
+    def answered(self) -> bool: ...
+    def respond(self, body: bytes) -> None: ...
+    def close_connection(self, reason: str = "") -> None: ...

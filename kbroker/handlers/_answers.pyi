@@ -1,0 +1,1 @@
+"""A worker and its answers, in C alone: no Python surface; see _hot.pyi."""

@@ -1,0 +1,1 @@
+"""Fetch of a run, in C alone: no Python surface; see _hot.pyi."""

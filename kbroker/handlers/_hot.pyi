@@ -1,0 +1,70 @@
+"""The hot path's face; see _hot.pyx for what `serve` does without the GIL."""
+
+from typing import Final, Self, TypedDict, type_check_only
+
+from typing_extensions import disjoint_base
+
+from kbroker._log import PartitionLog
+from kbroker._net import Request, SocketServer
+from kbroker.replica._topic_table import TopicTable
+
+# What `serve` came back with: something for Python, the idle tick, the end.
+SERVED: Final = 0
+IDLE: Final = 1
+CLOSED: Final = 2
+
+@type_check_only
+class _HandlerStatistics(TypedDict):
+    name: str
+    idle_ns: int
+    runs: int
+    run_requests: int
+    cold_requests: int
+    gil_waits_us: list[int]
+
+@type_check_only
+class _HotPathStatistics(TypedDict):
+    produce_requests: int
+    produce_batches: int
+    produce_records: int
+    produce_bytes: int
+    produce_errors: int
+    fetch_requests: int
+    fetch_bytes: int
+    fetch_errors: int
+    parked_fetches: int
+    parked_now: int
+    parked_expired: int
+    fetch_sessions: int
+    handlers: list[_HandlerStatistics]
+
+@disjoint_base
+class HotPath:
+    def __new__(
+        cls,
+        server: SocketServer,
+        table: TopicTable,
+        *,
+        session_slots_max: int,
+        session_eviction_ms_min: int,
+        fetch_bytes_max: int,
+        inline_range_bytes: int = 32768,
+    ) -> Self: ...
+    def add_worker(self) -> int: ...
+    # (status, cold requests, deadline ticks that are new)
+    def serve(self, index: int) -> tuple[int, list[Request] | tuple[()], list[int] | tuple[()]]: ...
+    @staticmethod
+    def tick_deadline_ms(tick: int) -> int: ...
+    def expire(self, tick: int) -> None: ...
+    def wake(self, log: PartitionLog) -> None: ...
+    def close_parked(self) -> None: ...
+    # (ordinal, topic id, bytes) of every batch whose partition is known
+    def produce_batches(self, request: Request) -> list[tuple[int, bytes, bytes]]: ...
+    def produce_checked(
+        self,
+        request: Request,
+        twins: dict[int, bytes],
+        stored: dict[int, bytes],
+        errors: dict[int, int],
+    ) -> None: ...
+    def statistics(self) -> _HotPathStatistics: ...

@@ -1,0 +1,1 @@
+"""Parked fetches, in C alone: Python holds their deadlines through _hot.HotPath."""

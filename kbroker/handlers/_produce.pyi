@@ -1,0 +1,1 @@
+"""Produce of a run, in C alone: no Python surface; see _hot.pyi."""

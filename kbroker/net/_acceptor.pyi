@@ -1,0 +1,1 @@
+"""The acceptor threads, in C alone: nothing here is called from Python; see _net.pyi."""

@@ -1,0 +1,1 @@
+"""ConnectionQuotas, in C alone: Python sets its overrides through _net.SocketServer."""

@@ -1,0 +1,1 @@
+"""The queue between Processors and handlers, in C alone: no Python surface; see _net.pyi."""
