@@ -64,8 +64,8 @@ def command(
     fixed_key = key.encode() if key is not None else None
     delimiter = _unescape(key_delimiter) if key_delimiter else None
 
+    from kbroker.compression import Codec
     from kbroker.peer.producer import Producer
-    from kbroker.protocol.compression import Codec
     from kbroker.protocol.record_batch import Record
 
     def record(line: bytes) -> Record:

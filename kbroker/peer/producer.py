@@ -17,12 +17,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from kbroker.clock import Clock, SystemClock
+from kbroker.compression import Codec
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.limits import SEQUENCE_MAX
 from kbroker.peer.client import Client
 from kbroker.peer.messages import ProducerId
 from kbroker.peer.partitioner import StickyPartitioner
-from kbroker.protocol.compression import Codec
 from kbroker.protocol.record_batch import NO_PRODUCER_ID, NO_TIMESTAMP, Record, encode_batch
 from kbroker.types import TopicPartition
 

@@ -29,8 +29,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kbroker.compression import Codec, CompressionError, compress, decompress
 from kbroker.protocol._crc32c import crc32c
-from kbroker.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
 from kbroker.protocol.wire import ProtocolError
 
 MAGIC: Final = 2
@@ -44,6 +44,10 @@ _CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
+
+# What the records of one batch may unpack to: above any message.max.bytes in use.
+DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
+_FIRST_OUTPUT_BYTES: Final = 64 * 1024
 
 NO_PRODUCER_ID: Final = -1
 NO_TIMESTAMP: Final = -1
@@ -227,6 +231,18 @@ def decode_batches(data: bytes, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> It
         position = end
 
 
+def _unpack(codec: Codec, payload: bytes, base_offset: int, limit_bytes: int) -> bytes:
+    """A codec's output buffer may be as large as its limit, so the limit grows with the need."""
+    size = min(limit_bytes, max(_FIRST_OUTPUT_BYTES, 4 * len(payload)))
+    while True:
+        try:
+            return decompress(codec, payload, size)
+        except CompressionError as error:
+            if size >= limit_bytes:
+                raise ProtocolError(f"batch at offset {base_offset}: {error}") from error
+        size = min(limit_bytes, 4 * size)
+
+
 def _decode_batch(data: bytes, limit_bytes: int) -> RecordBatch:
     (
         base_offset, _, leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp_ms,
@@ -241,7 +257,9 @@ def _decode_batch(data: bytes, limit_bytes: int) -> RecordBatch:
     if codec_id > Codec.ZSTD:
         raise ProtocolError(f"unknown codec {codec_id}")
     codec = Codec(codec_id)
-    payload = decompress(codec, data[HEADER_BYTES:], limit_bytes)
+    payload = data[HEADER_BYTES:]
+    if codec is not Codec.NONE:
+        payload = _unpack(codec, payload, base_offset, limit_bytes)
     log_append_time = bool(attributes & _LOG_APPEND_TIME)
     cursor = _Cursor(payload, 0, len(payload))
     if count < 0 or count > len(payload):

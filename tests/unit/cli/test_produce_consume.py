@@ -15,8 +15,8 @@ import pytest
 from kbroker.cli.consume import Start, parse_start
 from kbroker.cli.main import main
 from kbroker.cli.produce import read_lines
+from kbroker.compression import Codec
 from kbroker.errors import ErrorCode, UsageError
-from kbroker.protocol.compression import Codec
 from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
 from kbroker.types import ApiKey
 from tests.unit.peer.fake_broker import FakeBroker, FakePartition, append

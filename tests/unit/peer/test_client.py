@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from kbroker.clock import ManualClock
+from kbroker.compression import Codec
 from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.peer.client import Client, parse_addresses
 from kbroker.peer.connection import Address
 from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
 from kbroker.peer.partitioner import StickyPartitioner, partition_for_key
 from kbroker.peer.producer import Producer
-from kbroker.protocol.compression import Codec
 from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
 from kbroker.types import ApiKey, TopicPartition
 from tests.unit.peer.fake_broker import APIS, CLOSE, SILENCE, FakeBroker

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode, KafkaError
@@ -419,6 +419,7 @@ DECODERS: list[tuple[ApiKey, Any]] = [
 
 
 @pytest.mark.parametrize(("api", "decode"), DECODERS)
+@settings(deadline=None)  # the first example imports a library
 @given(data=st.binary(max_size=80), high=st.booleans())
 def test_hostile_responses_end_in_a_protocol_error(
     api: ApiKey, decode: Any, data: bytes, high: bool

@@ -7,11 +7,11 @@ from typing import Any
 
 import fastcrc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kbroker.compression import Codec
 from kbroker.protocol._crc32c import crc32c
-from kbroker.protocol.compression import Codec
 from kbroker.protocol.record_batch import (
     HEADER_BYTES,
     Record,
@@ -78,6 +78,7 @@ def test_the_layout() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
+@settings(deadline=None)  # the first example imports a library
 @given(written=records)
 def test_round_trip(codec: Codec, written: list[Record]) -> None:
     batch = decode_one(encode_batch(written, codec=codec, base_offset=10))
@@ -88,6 +89,7 @@ def test_round_trip(codec: Codec, written: list[Record]) -> None:
     assert batch.max_timestamp_ms == max(record.timestamp_ms for record in written)
 
 
+@settings(deadline=None)  # the first example imports a library
 @given(written=records)
 def test_kio_reads_the_same(written: list[Record]) -> None:
     from kio.records.readers import read_batch
@@ -96,6 +98,14 @@ def test_kio_reads_the_same(written: list[Record]) -> None:
     kio: Any = read_batch(data, 0)[0]
     assert (kio.producer_id, kio.producer_epoch, kio.base_sequence) == (9, 1, 3)
     assert [(r.key, r.value) for r in kio.records] == [(r.key, r.value) for r in written]
+
+
+@pytest.mark.parametrize("codec", list(Codec)[1:])
+def test_a_batch_unpacks_to_its_limit_and_not_beyond(codec: Codec) -> None:
+    data = encode_batch([Record(None, bytes(1_000_000), timestamp_ms=1)], codec=codec)
+    assert len(decode_one(data).records[0].value or b"") == 1_000_000
+    with pytest.raises(ProtocolError, match="offset 0"):
+        list(decode_batches(data, limit_bytes=900_000))
 
 
 def test_no_record_is_no_batch() -> None:
@@ -164,6 +174,7 @@ def test_broken_records_with_a_right_checksum(at: int, value: bytes, message: st
         list(decode_batches(with_crc(bytes(data))))
 
 
+@settings(deadline=None)  # the first example imports a library
 @given(flips=st.lists(st.tuples(st.integers(21, 200), st.integers(0, 255)), max_size=6))
 def test_hostile_bytes_end_in_a_protocol_error(flips: list[tuple[int, int]]) -> None:
     data = bytearray(encode_batch([Record(b"key", b"v" * 40, (("h", b"x"),), 1)] * 3))
