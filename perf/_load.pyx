@@ -241,7 +241,7 @@ cdef class Load:
             raise MemoryError
         conn = &self._run.conns[index]
         conn.idempotent = connection.idempotent
-        if len(topic) > sizeof(conn.topic):
+        if <size_t> len(topic) > sizeof(conn.topic):
             raise ValueError("the topic's name is too long")
         memcpy(conn.topic, <const char *> topic, <size_t> len(topic))
         conn.topic_bytes = len(topic)

@@ -124,7 +124,12 @@ class Client:
         while True:
             code, topic = self._describe(name)
             if not code:
-                return topic
+                # Metadata may know a leader before that leader's log is open: ask the log itself.
+                try:
+                    self.offsets(topic)
+                    return topic
+                except ClientError as error:
+                    code = error.code
             if time.monotonic() > give_up:
                 raise ClientError(f"topic {name} did not become ready", code)
             time.sleep(READY_RETRY_S)

@@ -4,7 +4,7 @@
  *
  * It answers Produce 3-13, Fetch 4-18 (long polling; a session is granted and every request is
  * taken for whole), ListOffsets 1, DeleteTopics 1 and ApiVersions 0. A topic exists once somebody
- * writes to it; its id is pm_topic_key() of its name, which the caller computes too.
+ * asks for it; its id is pm_topic_key() of its name, which the caller computes too.
  *
  * It trusts nothing it reads (a malformed frame closes the connection) but is a yardstick, not a
  * broker: its files are unlinked at birth and gone with the process. */
@@ -360,7 +360,7 @@ static int pm_fetch(pm_server *s, pm_conn *c, pw_cursor body, int version, int32
         int32_t most = pw_i32(&body);
         if (flexible) pw_skip_tags(&body);
         if (body.bad) return -1;
-        want->partition = pm_find(s, key, want->index, 0);
+        want->partition = pm_find(s, key, want->index, 1);
         want->bytes = 0;
         want->code = want->partition ? PM_OK : PM_UNKNOWN_TOPIC;
         if (want->partition && (want->offset < 0 || want->offset > want->partition->next_offset))
