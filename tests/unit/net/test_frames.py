@@ -1,0 +1,156 @@
+"""Frames out of a socket's bytes: however they arrive, and what is not a frame."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from tests.unit.net.harness import Gate, Rig, cold_frame, eventually, framed, header
+
+REQUEST_BYTES_MAX = 1 << 20
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_frame_in_one_read_is_answered_with_its_correlation_id(rig: Rig) -> None:
+    client = rig.client()
+    client.send(cold_frame(b"hello", 77))
+    assert client.receive_cold() == (77, b"hello")
+
+
+def test_a_frame_in_reads_of_one_byte(rig: Rig) -> None:
+    client = rig.client()
+    for byte in cold_frame(b"slowly", 3):
+        client.send(bytes([byte]))
+        client.all_delivered()
+    assert client.receive_cold() == (3, b"slowly")
+    assert rig.total("requests") == 1
+
+
+def test_many_frames_in_one_write_are_answered_in_order(rig: Rig) -> None:
+    client = rig.client()
+    client.send(b"".join(cold_frame(b"%d" % i, i) for i in range(200)))
+    assert [client.receive_cold() for _ in range(200)] == [(i, b"%d" % i) for i in range(200)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_frames_cut_anywhere(rig: Rig, seed: int) -> None:
+    dice = random.Random(seed)
+    bodies = [dice.randbytes(dice.choice((0, 1, 100, 5_000, 70_000))) for _ in range(30)]
+    stream = b"".join(cold_frame(body, i) for i, body in enumerate(bodies))
+    client = rig.client()
+    answers: list[tuple[int, bytes]] = []
+    while stream:
+        cut = dice.choice((1, 3, 4, 5, 1_000, 40_000))
+        client.send(stream[:cut])
+        stream = stream[cut:]
+        # What has been answered is taken, or both sides would wait for each other.
+        while len(answers) < rig.total("responses"):
+            answers.append(client.receive_cold())
+    while len(answers) < len(bodies):
+        answers.append(client.receive_cold())
+    assert answers == list(enumerate(bodies)), f"seed {seed}"
+
+
+def test_frames_of_many_connections_share_a_chunk_and_stay_apart(rig: Rig) -> None:
+    clients = [rig.client() for _ in range(40)]
+    halves = [cold_frame(b"%d" % i * 300, i) for i in range(40)]
+    for client, frame in zip(clients, halves, strict=True):
+        client.send(frame[: len(frame) // 2])
+    for client, frame in reversed(list(zip(clients, halves, strict=True))):
+        client.send(frame[len(frame) // 2 :])
+    for i, client in enumerate(clients):
+        assert client.receive_cold() == (i, b"%d" % i * 300)
+
+
+@pytest.mark.parametrize("size", [-1, -(1 << 31), 0, 7, REQUEST_BYTES_MAX + 1, (1 << 31) - 1])
+def test_a_size_that_no_request_can_have_closes_without_an_answer(
+    make_rig: Callable[..., Rig], size: int
+) -> None:
+    rig = make_rig(request_bytes_max=REQUEST_BYTES_MAX)
+    client = rig.client()
+    client.send(struct.pack(">i", size) + b"\0" * 20)
+    assert client.ended()
+    assert rig.total("protocol_errors") == 1
+    assert rig.total("requests") == 0
+
+
+def test_the_largest_size_is_taken(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(request_bytes_max=REQUEST_BYTES_MAX)
+    client = rig.client()
+    body = b"x" * (REQUEST_BYTES_MAX - len(header(16, 0)))
+    client.send(cold_frame(body))
+    assert client.receive_cold() == (1, body)
+
+
+def test_frames_before_a_bad_size_are_answered(rig: Rig) -> None:
+    client = rig.client()
+    client.send(cold_frame(b"good", 5) + struct.pack(">i", -1))
+    assert client.receive_cold() == (5, b"good")
+    assert client.ended()
+
+
+@pytest.mark.parametrize("length", [8, 9])
+def test_a_header_without_a_client_id_closes(rig: Rig, length: int) -> None:
+    client = rig.client()
+    client.send(framed(header(16, 0)[:length]))
+    assert client.ended()
+
+
+@pytest.mark.parametrize("client_length", [-2, 1, 32_767])
+def test_a_client_id_longer_than_the_frame_closes(rig: Rig, client_length: int) -> None:
+    client = rig.client()
+    client.send(framed(struct.pack(">hhih", 16, 0, 1, client_length)))
+    assert client.ended()
+
+
+def test_announced_bytes_cost_no_memory(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(request_bytes_max=100 << 20)
+    rig.client().send(cold_frame(b"warm"))
+    before = resident_bytes()
+    announced = struct.pack(">i", 100 << 20) + header(16, 0)
+    clients = [rig.client() for _ in range(50)]
+    for client in clients:
+        client.send(announced)
+    eventually(lambda: rig.total("received_bytes") >= 50 * len(announced), "received")
+    grown = resident_bytes() - before
+    assert grown < 16 << 20, f"{grown} bytes for 5 GB announced"
+
+
+def test_what_a_slow_peer_sent_of_a_frame_survives_the_move_to_a_chunk_of_its_own(
+    rig: Rig,
+) -> None:
+    # A connection that is silent for a second gives the shared chunk back: more than a small
+    # chunk must move along with it. The processor looks again with every turn.
+    body = random.Random(1).randbytes(200_000)
+    frame = cold_frame(body, 9)
+    slow, other = rig.client(), rig.client()
+    slow.send(frame[:150_000])
+    eventually(lambda: rig.total("received_bytes") >= 150_000, "received")
+    until = eventually(rig.silent_for_a_second, "a second of silence")
+    assert until
+    for i in range(20):
+        other.send(cold_frame(b"x" * 30_000, i))
+        assert other.receive_cold() == (i, b"x" * 30_000)
+    slow.send(frame[150_000:])
+    assert slow.receive_cold() == (9, body)
+
+
+def test_bytes_behind_a_frame_in_service_survive_the_move(make_rig: Callable[..., Rig]) -> None:
+    gate = Gate()
+    rig = make_rig(dispatch=gate)
+    client = rig.client()
+    bodies = [random.Random(i).randbytes(20_000) for i in range(10)]
+    client.send(b"".join(cold_frame(body, i) for i, body in enumerate(bodies)))
+    gate.wait_for(1)
+    assert eventually(rig.silent_for_a_second, "a second of silence")
+    rig.dispatch = lambda request: request.respond(request.body)
+    gate.release()
+    assert [client.receive_cold() for _ in bodies] == list(enumerate(bodies))
