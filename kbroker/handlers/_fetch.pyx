@@ -200,6 +200,8 @@ cdef int _parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         _parse_tags(&cursor, plan)
     if plan.max_bytes > worker.context.fetch_bytes_max:
         plan.max_bytes = worker.context.fetch_bytes_max
+    if plan.min_bytes > plan.max_bytes:
+        plan.min_bytes = plan.max_bytes  # more will never be in one answer
     return -1 if cursor.failed else 0
 
 

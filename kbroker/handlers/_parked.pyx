@@ -111,8 +111,8 @@ cdef int _has_enough(ParkedFetch* parked) noexcept nogil:
         watch = &parked.watches[i]
         here = partition_readable_bytes(
             watch.partition, watch.fetch_offset, watch.max_bytes, parked.read_committed)
-        if here < 0:
-            return 1              # the partition has gone offline: an error to be told
+        if here == 0 and not (watch.partition.online and watch.partition.is_leader):
+            return 1              # deleted, broken or led elsewhere: an error to be told
         readable += here
         if readable >= parked.min_bytes:
             return 1
