@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker.handlers._hot import CLOSED, IDLE
@@ -90,11 +90,16 @@ class HandlerPool:
                 return
             for tick in ticks:
                 self._watch_deadline(tick)
-            for request in requests:
-                try:
-                    self._dispatch(request)
-                except Exception:
-                    # dispatch answers every failure itself; this is the last net.
-                    logger.exception("request %d was not dispatched", request.api_key)
-                    if not request.answered:
-                        request.close_connection("dispatch failed")
+            self._dispatch_all(requests)
+            # A request that nobody keeps ends its connection: none is kept while serving.
+            del requests
+
+    def _dispatch_all(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            try:
+                self._dispatch(request)
+            except Exception:
+                # dispatch answers every failure itself; this is the last net.
+                logger.exception("request %d was not dispatched", request.api_key)
+                if not request.answered:
+                    request.close_connection("dispatch failed")
