@@ -24,6 +24,7 @@ FILE_BYTES_MAX: Final = 1_048_576  # a configuration is a few KB; anything large
 _NOT_KEYS: Final = frozenset(
     {
         "BIG_BYTES",
+        "BOOTSTRAP",
         "CACHE",
         "CLUSTER_ID",
         "DEBUG",

@@ -62,7 +62,7 @@ CORES: Final = {"log": "log core", "net": "net core"}
 ONE_DOOR: Final[dict[str, tuple[str, ...]]] = {
     "numpy": (),
     "kazoo": ("kbroker/metadata/store/zookeeper.py",),
-    "cramjam": ("kbroker/protocol/compression.py",),
+    "cramjam": ("kbroker/compression.py",),
     "javaproperties": ("kbroker/config/sources.py",),
     "sqlite3": ("kbroker/metadata/store/embedded.py",),
 }
