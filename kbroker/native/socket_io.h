@@ -86,6 +86,10 @@ static inline int kb_epoll_add(int epoll_fd, int fd, void *data) {
     return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
 }
 
+static inline int kb_epoll_remove(int epoll_fd, int fd) {
+    return epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
 static inline int kb_epoll_add_level(int epoll_fd, int fd, void *data) {
     struct epoll_event event;
     memset(&event, 0, sizeof(event));

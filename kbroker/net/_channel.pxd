@@ -5,7 +5,7 @@ from kbroker.net._types cimport Channel, NewConnection, Processor, Request
 
 cdef Channel* channel_open(
     Processor* processor, NewConnection* connection) noexcept nogil
-cdef void channel_on_readable(Channel* channel) noexcept nogil
+cdef void channel_on_readable(Channel* channel, int ended) noexcept nogil
 cdef void channel_on_writable(Channel* channel) noexcept nogil
 cdef void channel_turn(Channel* channel) noexcept nogil
 cdef void channel_received(Channel* channel, Request* request) noexcept nogil

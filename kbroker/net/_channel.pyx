@@ -54,6 +54,7 @@ from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._send cimport SEND_BLOCKED, SEND_DONE, send_some
 from kbroker.net._types cimport (
     ACTION_CLOSE,
+    PEER_ENDED,
     WAIT_BUCKETS,
     Channel,
     NewConnection,
@@ -65,6 +66,7 @@ cdef extern from "socket_io.h" nogil:
     void kb_addresses(int fd, uint8_t* local, unsigned short* local_port, uint8_t* peer,
                       unsigned short* peer_port, signed char* is_ipv6)
     int kb_epoll_add(int epoll_fd, int fd, void* data)
+    int kb_epoll_remove(int epoll_fd, int fd)
 
 cdef enum:
     SEND_BYTES_PER_TURN = 4 << 20
@@ -248,8 +250,11 @@ cdef void channel_received(Channel* channel, Request* request) noexcept nogil:
         _waits(channel)
 
 
-cdef void channel_on_readable(Channel* channel) noexcept nogil:
-    channel.readable = 1
+cdef void channel_on_readable(Channel* channel, int ended) noexcept nogil:
+    if ended:
+        channel.readable = PEER_ENDED
+    elif not channel.readable:
+        channel.readable = 1
     channel_turn(channel)
 
 
@@ -345,7 +350,9 @@ cdef void _sent(Channel* channel, Request* request) noexcept nogil:
     request_free(request)
     if closes:
         channel_close(channel)
-    elif channel.state == MUTED:
+    elif channel.state == MUTED and channel.stalled == NULL:
+        # With a frame in hand that the queue has no room for it stays muted, as behind
+        # FRAME_COMPLETE: REQUEST_RECEIVED comes next.
         _fire(channel, UNMUTE)
 
 
@@ -395,7 +402,10 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     if channel.closed:
         return
     channel.closed = 1
-    close(channel.fd)             # leaves the epoll set by itself
+    # Taken out by name: a process that was forked and has not yet called exec holds the socket too,
+    # and until then closing it here would leave this struct's address in the epoll set.
+    kb_epoll_remove(processor.epoll_fd, channel.fd)
+    close(channel.fd)
     channel.fd = -1
     quota_release(channel.ip_entry)
     channel.ip_entry = NULL

@@ -17,13 +17,14 @@ from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
+from kbroker._atomics cimport kb_load_int
 from kbroker.net._request cimport (
     chunk_acquire,
     chunk_new,
     chunk_release,
     request_new,
 )
-from kbroker.net._types cimport Channel, Chunk, Processor, Request
+from kbroker.net._types cimport PEER_ENDED, Channel, Chunk, Processor, Request
 
 cdef extern from "socket_io.h" nogil:
     ssize_t kb_recv(int fd, void* data, size_t length)
@@ -57,7 +58,7 @@ cdef Chunk* _shared_chunk(Processor* processor) noexcept nogil:
     # The Processor's chunk with room for a read; started afresh when nobody points into it.
     cdef Chunk* chunk = processor.shared
     if chunk != NULL:
-        if chunk.refs == 1:
+        if kb_load_int(&chunk.refs) == 1:
             chunk.filled_bytes = 0
         if chunk.capacity_bytes - chunk.filled_bytes >= SHARED_ROOM_MIN_BYTES:
             return chunk
@@ -77,6 +78,8 @@ cdef int _own_chunk(Channel* channel, int64_t need) noexcept nogil:
         capacity = need
     if need == 0 or capacity < SHARED_ROOM_MIN_BYTES:
         capacity = SHARED_ROOM_MIN_BYTES
+    if capacity <= have:          # several frames, or most of one: all of it, and room to go on
+        capacity = <int64_t>have + SHARED_ROOM_MIN_BYTES
     chunk = chunk_new(<uint32_t>capacity)
     if chunk == NULL:
         return -1
@@ -129,7 +132,7 @@ cdef int frames_receive(Channel* channel) noexcept nogil:
         return FRAMES_BAD
     got = kb_recv(channel.fd, channel.rx.data + channel.rx_end, <size_t>room)
     if got > 0:
-        if got < room:
+        if got < room and channel.readable != PEER_ENDED:
             channel.readable = 0  # drained: the next byte is a new edge
         channel.rx_end += <uint32_t>got
         if channel.shared_chunk:

@@ -209,7 +209,7 @@ cdef void _configure_new_connections(Processor* processor) noexcept nogil:
     for i in range(count):
         channel = channel_open(processor, &taken[i])
         if channel != NULL:
-            channel_on_readable(channel)
+            channel_on_readable(channel, 0)
 
 
 cdef void _process_answers(Processor* processor) noexcept nogil:
@@ -314,7 +314,7 @@ cdef void _process_events(Processor* processor, epoll_event* events, int count) 
         if events[i].events & EPOLLOUT:
             channel_on_writable(channel)
         if not channel.closed and events[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP):
-            channel_on_readable(channel)
+            channel_on_readable(channel, events[i].events & (EPOLLRDHUP | EPOLLHUP))
 
 
 cdef void _close_idle(Processor* processor) noexcept nogil:

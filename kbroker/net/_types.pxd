@@ -76,6 +76,10 @@ cdef struct Request:
     void* parked                  # the request path's own, while it waits
 
 
+cdef enum:
+    PEER_ENDED = 2                # Channel.readable: an end stands behind the bytes, no edge follows
+
+
 cdef struct Channel:
     Channel* next_ready           # in the Processor's ready list
     Channel* older                # least recently active first
