@@ -53,19 +53,20 @@ cdef int request_is_hot(RequestChannel* channel, Request* request) noexcept nogi
 
 
 cdef Handler* _give_role_locked(RequestChannel* channel) noexcept nogil:
-    # Who is to be woken, if there is work that nobody takes.
+    # Who is to be woken, if there is work that nobody takes. Its word is written under the lock: a
+    # sleeper whose time runs out just now must see that it was given the role, or it is lost.
     cdef Handler* handler = channel.sleepers
     if channel.taking or handler == NULL or channel.head == NULL:
         return NULL
     channel.sleepers = handler.below
     handler.asleep = 0
     channel.taking = 1
+    kb_store_int(&handler.awake, WOKEN_TO_TAKE)
     return handler
 
 
 cdef void _wake(Handler* handler) noexcept nogil:
     if handler != NULL:
-        kb_store_int(&handler.awake, WOKEN_TO_TAKE)
         kb_futex_wake(&handler.awake, 1)
 
 
@@ -186,7 +187,7 @@ cdef int request_channel_take(
         elif now_ns >= deadline_ns:
             pthread_mutex_unlock(&channel.lock)
             return TAKE_IDLE
-        handler.awake = 0
+        kb_store_int(&handler.awake, 0)
         handler.asleep = 1
         handler.below = channel.sleepers
         channel.sleepers = handler
@@ -203,7 +204,7 @@ cdef int request_channel_take(
                 place = &place[0].below
             place[0] = handler.below
             handler.asleep = 0
-        elif handler.awake == WOKEN_TO_TAKE:
+        elif kb_load_int(&handler.awake) == WOKEN_TO_TAKE:
             channel.taking = 0    # the role came with the wake-up; taken again above
 
 
