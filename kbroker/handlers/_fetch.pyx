@@ -104,6 +104,7 @@ cdef int32_t _parse_topics(
     cdef int32_t topics = take_count(cursor, plan.flexible, 6)
     cdef int32_t partitions
     cdef int32_t total = 0
+    cdef int64_t room = 0
     cdef int32_t i
     cdef int32_t topic
     cdef FetchTarget* target
@@ -125,16 +126,18 @@ cdef int32_t _parse_topics(
         partitions = take_count(cursor, plan.flexible, 4 if forgotten else 16)
         if cursor.failed:
             return 0
-        fresh = <FetchTarget*>arena_take(
-            &worker.arena, sizeof(FetchTarget) * <size_t>(total + partitions + 1))
-        if fresh == NULL:
-            cursor.failed = 1
-            return 0
-        for i in range(total):
-            fresh[i] = targets[0][i]
-        targets[0] = fresh
+        if <int64_t>total + partitions > room or targets[0] == NULL:
+            # Doubled: many topics of few partitions must not cost the square of their number.
+            room = 2 * (<int64_t>total + partitions) + 8
+            fresh = <FetchTarget*>arena_take(&worker.arena, sizeof(FetchTarget) * <size_t>room)
+            if fresh == NULL:
+                cursor.failed = 1
+                return 0
+            for i in range(total):
+                fresh[i] = targets[0][i]
+            targets[0] = fresh
         for i in range(partitions):
-            target = &fresh[total]
+            target = &targets[0][total]
             target.topic_id = topic_id
             target.name = name
             target.name_length = <int32_t>name_length

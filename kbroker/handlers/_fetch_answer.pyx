@@ -17,7 +17,7 @@ from kbroker.handlers._answers cimport worker_answer
 from kbroker.handlers._context cimport HotWorker
 from kbroker.handlers._fetch cimport FetchPlan, FetchTarget
 from kbroker.log._partition cimport FileSlice, Segment, segment_release, slice_release
-from kbroker.net._request cimport answer_bytes, answer_range, answer_reserve
+from kbroker.net._request cimport answer_bytes, answer_range, answer_reserve, answer_reset
 from kbroker.net._types cimport ACTION_CLOSE, ACTION_SEND, Request
 from kbroker.protocol._cursor cimport (
     put_count,
@@ -41,6 +41,7 @@ cdef enum:
     TOPIC_IDS_FROM = 13
     HEAD_BYTES = 64               # size, header, throttle, error, session, counts, tags
     TARGET_HEAD_BYTES = 72        # of one partition and its topic, without name and records
+    ANSWER_BYTES_MAX = 0x7fffffff # what a frame's size can say; a request for more is hostile
 
 
 cdef void _release(void* keeper) noexcept nogil:
@@ -88,13 +89,14 @@ cdef void _choose(
         target.in_answer = plan.error == 0 and _belongs(plan, target)
         if not target.in_answer:
             continue
-        head_bytes[0] += TARGET_HEAD_BYTES + <size_t>target.name_length
+        head_bytes[0] += TARGET_HEAD_BYTES
         if target.slice.length > worker.context.inline_range_bytes:
             ranges[0] += 1
         else:
             head_bytes[0] += <size_t>target.slice.length
         if before == NULL or not _same_topic(before, target):
             topics[0] += 1
+            head_bytes[0] += <size_t>target.name_length
         before = target
 
 
@@ -215,13 +217,16 @@ cdef void fetch_answer(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     cdef uint8_t* pending
     cdef uint8_t* at = NULL
     _choose(worker, plan, &head_bytes, &ranges, &topics)
-    start = answer_reserve(request, <uint32_t>head_bytes, 2 * ranges + 1)
+    start = NULL
+    if head_bytes <= ANSWER_BYTES_MAX:
+        start = answer_reserve(request, <uint32_t>head_bytes, 2 * ranges + 1)
     if start != NULL:
         pending = start
         at = _put_head(start + 4, plan, topics)
         at = _put_targets(worker, plan, at, &pending, &range_bytes)
     fetch_drop_slices(plan)
     if at == NULL:
+        answer_reset(request)     # no part of it may leave
         request.action = ACTION_CLOSE
         worker_answer(worker, request)
         return

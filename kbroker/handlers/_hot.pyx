@@ -23,11 +23,12 @@ from kbroker._arena cimport arena_reset, arena_take
 from kbroker._log cimport PartitionLog
 from kbroker._net cimport Request, SocketServer, request_wrap
 from kbroker._sync cimport kb_now_ns, kb_wall_ms
-from kbroker.handlers._answers cimport worker_flush, worker_free, worker_new
+from kbroker.handlers._answers cimport worker_answer, worker_flush, worker_free, worker_new
 from kbroker.handlers._context cimport (
     GIL_WAIT_BUCKETS,
     REASON_COLD,
     REASON_DECOMPRESS,
+    REASON_NONE,
     REASON_RECOMPRESS,
     TICK_MS,
     HotContext,
@@ -59,6 +60,7 @@ from kbroker.net._request_channel cimport (
     request_channel_take,
     request_channel_yield,
 )
+from kbroker.net._types cimport ACTION_CLOSE
 from kbroker.net._types cimport Request as RequestNode
 from kbroker.replica._fetch_session cimport sessions_free, sessions_new
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
@@ -389,6 +391,7 @@ cdef int _replace(HotWorker* worker, Batch* batch, bytes content) except -1:
 cdef int _check_twin(HotWorker* worker, ProducePartition* place, bytes content) except -1:
     # The verdict on the uncompressed twin's records is the verdict on the original's.
     cdef Batch twin = place.batch
+    twin.prechecked = 1           # it is here already: not to be sent to Python once more
     _replace(worker, &twin, content)
     with nogil:
         partition_validate(place.partition, &twin, kb_wall_ms())
@@ -401,7 +404,15 @@ cdef int _check_twin(HotWorker* worker, ProducePartition* place, bytes content) 
 
 cdef void _finish_checked(HotWorker* worker, Snapshot* snapshot, ProducePlan* plan) noexcept nogil:
     worker.touched_count = 0
+    plan.reason = REASON_NONE
     produce_validate(plan)
+    if plan.reason != REASON_NONE:
+        # A topic came or changed since Python looked, and its batch has not been checked. Nothing
+        # is written; the client sends it again.
+        plan.request.action = ACTION_CLOSE
+        worker_answer(worker, plan.request)
+        worker_flush(worker)
+        return
     produce_commit(worker, snapshot, plan)
     parked_wake_touched(worker, snapshot)
     worker_flush(worker)

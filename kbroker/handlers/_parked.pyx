@@ -64,8 +64,14 @@ cdef int parked_init(HotContext* context) noexcept nogil:
 
 
 cdef void _drop(ParkedFetch* parked) noexcept nogil:
-    if kb_add_int(&parked.refs, -1) == 0:
-        free(parked)
+    # The partitions go with the last reference: a visitor may still look at them after another
+    # thread has completed the fetch and a topic's removal has let go of them.
+    cdef int i
+    if kb_add_int(&parked.refs, -1) != 0:
+        return
+    for i in range(parked.count):
+        partition_release(parked.watches[i].partition)
+    free(parked)
 
 
 # --- watches -------------------------------------------------------------------------------------
@@ -190,8 +196,6 @@ cdef void _unhook(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
     cdef int i
     for i in range(parked.count):
         _unlink(&parked.watches[i])
-    for i in range(parked.count):
-        partition_release(parked.watches[i].partition)
     _unlist(worker, parked)
     _drop(parked)
 
@@ -291,7 +295,14 @@ cdef void _complete_bucket(
 
 cdef void parked_expire(HotWorker* worker, Snapshot* snapshot, uint64_t tick) noexcept nogil:
     """The deadline of a tick has come."""
-    _complete_bucket(worker, snapshot, tick % PARKED_BUCKETS, tick)
+    cdef ParkedTable* table = &worker.context.parked
+    cdef uint64_t bucket = tick % PARKED_BUCKETS
+    # Who is late and lists one more of this tick announces it once more.
+    pthread_mutex_lock(&table.lock)
+    if table.announced[bucket] == tick:
+        table.announced[bucket] = 0
+    pthread_mutex_unlock(&table.lock)
+    _complete_bucket(worker, snapshot, bucket, tick)
 
 
 cdef void parked_close(HotWorker* worker, Snapshot* snapshot) noexcept nogil:

@@ -76,6 +76,7 @@ cdef enum:
     RECORD_ERRORS_FROM = 8
     LOG_START_FROM = 5
     GROUPS_MIN = 64
+    ANSWER_BYTES_MAX = 0x7fffffff # what a frame's size can say; a request for more is hostile
 
 cdef const char* ADMIN_CLIENT = b"__admin_client"
 
@@ -148,6 +149,7 @@ cdef void _parse_frame(
     frame.topics = <ProduceTopic*>arena_take(
         &worker.arena, sizeof(ProduceTopic) * <size_t>(frame.topic_count + 1))
     if frame.topics == NULL:
+        frame.topic_count = 0
         frame.malformed = 1
         return
     admin = client != NULL and client_length == 14 and memcmp(client, ADMIN_CLIENT, 14) == 0
@@ -190,6 +192,7 @@ cdef void _parse_topic(
     topic.partitions = <ProducePartition*>arena_take(
         &worker.arena, sizeof(ProducePartition) * <size_t>(topic.partition_count + 1))
     if topic.partitions == NULL:
+        topic.partition_count = 0
         cursor.failed = 1
         return
     if frame.acks < -1 or frame.acks > 1:
@@ -429,8 +432,12 @@ cdef void _count(HotWorker* worker, ProduceFrame* frame) noexcept nogil:
 cdef void _answer(HotWorker* worker, ProducePlan* plan) noexcept nogil:
     cdef Request* request = plan.request
     cdef ProduceFrame* frame = plan.frames
-    cdef uint8_t* head = answer_reserve(request, <uint32_t>_answer_bound(plan), 1)
-    cdef uint8_t* at = head
+    cdef size_t bound = _answer_bound(plan)
+    cdef uint8_t* head = NULL
+    cdef uint8_t* at
+    if bound <= ANSWER_BYTES_MAX:
+        head = answer_reserve(request, <uint32_t>bound, 1)
+    at = head
     request.action = ACTION_NO_OP
     while frame != NULL and head != NULL:
         if frame.malformed or (frame.acks == 0 and _frame_failed(worker, frame)):

@@ -24,6 +24,9 @@ from kbroker._sync cimport (
     pthread_mutex_unlock,
 )
 
+cdef enum:
+    TOPIC_NAME_BYTES_MAX = 249
+
 
 cdef SessionCache* sessions_new(int32_t slots_max, int64_t eviction_ms_min) noexcept nogil:
     cdef SessionCache* cache = <SessionCache*>calloc(1, sizeof(SessionCache))
@@ -217,12 +220,16 @@ cdef SessionPartition* session_partition_locked(
     FetchSession* session, const uint8_t* topic_id, const uint8_t* name, int32_t name_length,
     int32_t index, int create,
 ) noexcept nogil:
-    """The entry of a partition, by id (name NULL) or by name; new ones go to the end."""
+    """The entry of a partition, by id (name NULL) or by name; new ones go to the end.
+
+    NULL: there is none, no memory, or a name longer than any topic's, which is not followed: a
+    hostile request could name it once for a hundred thousand partitions.
+    """
     cdef uint32_t bucket = _partition_hash(topic_id, name, name_length, index) % session.buckets
     cdef SessionPartition* entry = session.hashed[bucket]
     while entry != NULL and not _same(entry, topic_id, name, name_length, index):
         entry = entry.next_hashed
-    if entry != NULL or not create:
+    if entry != NULL or not create or name_length > TOPIC_NAME_BYTES_MAX:
         return entry
     if name == NULL:
         name_length = 0
