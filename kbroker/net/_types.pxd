@@ -77,7 +77,7 @@ cdef struct Request:
 
 
 cdef enum:
-    PEER_ENDED = 2                # Channel.readable: an end stands behind the bytes, no edge follows
+    PEER_ENDED = 2                # Channel.readable: the end stands behind the bytes, without an edge
 
 
 cdef struct Channel:
