@@ -77,7 +77,7 @@ cdef struct Request:
 
 
 cdef enum:
-    PEER_ENDED = 2                # Channel.readable: the end stands behind the bytes, without an edge
+    PEER_ENDED = 2                # Channel.readable: behind the bytes the end, which has no edge
 
 
 cdef struct Channel:
