@@ -103,7 +103,9 @@ static inline int kb_window_match(kb_window *window) {
 /* 1 if the offset reaches back no further than the block's start and the window's memory. */
 static inline int kb_window_reaches(const kb_window *window) {
     if (window->offset == 0 || window->offset > window->block_bytes) return KB_PIECE_CORRUPT;
-    if (window->offset > window->filled - window->floor) return KB_PIECE_TOO_FAR;
+    /* No further than what a slide keeps either: a copy may be cut in two by one. */
+    if (window->offset > window->filled - window->floor || window->offset > KB_HISTORY_BYTES)
+        return KB_PIECE_TOO_FAR;
     return 1;
 }
 
