@@ -28,10 +28,11 @@ from kbroker.log._partition cimport (
 from kbroker.log._producer_state cimport (
     Producer, ProducerBatch, producers_commit, producers_expire, producers_restore)
 from kbroker.log._recovery cimport (
-    Recovered, inspect_segment, recover_segment, replay_producers, truncate_segment)
+    Recovered, find_newer_epoch, inspect_segment, recover_segment, replay_producers, truncate_segment)
 from kbroker.log._segment cimport (
     part_of, segment_add_reference, segment_create, segment_drop_reference, segment_open,
     segment_seal, segment_sync)
+from kbroker.log._slice cimport Slice
 from kbroker.log._storage cimport (
     Log, active_of, lock_partition, log_add_segment, log_drop_segments_after, log_of, log_roll,
     log_size_bytes, recent_clear, unlock_partition)
@@ -39,9 +40,6 @@ from kbroker.log._time_search cimport TimedOffset, find_by_time, find_max_timest
 
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.log._results import AppendResult, LoadedSegment, ProducerEntry
-
-cdef extern from "<unistd.h>" nogil:
-    int64_t pread(int fd, void* buffer, size_t length, int64_t position)
 
 cdef enum:
     LATEST_PRODUCE_VERSION = 13
@@ -143,7 +141,9 @@ cdef class PartitionLog:
                 log.directory, base_offset, log.settings.index_bytes, active, &status)
             if segment != NULL:
                 file_bytes = segment.size_bytes
-                if recover:
+                if not recover:
+                    inspect_segment(segment, &found)
+                if recover or found.reason != NULL:
                     recover_segment(
                         segment, log.settings.index_bytes, log.settings.index_interval_bytes,
                         &found)
@@ -152,8 +152,6 @@ cdef class PartitionLog:
                         status = truncate_segment(segment, found.valid_bytes)
                     if status == 0 and not active:
                         status = segment_seal(segment)
-                else:
-                    inspect_segment(segment, &found)
                 if status == 0:
                     status = log_add_segment(log, segment)
                 if status != 0:
@@ -266,6 +264,22 @@ cdef class PartitionLog:
         if status:
             raise os_error(status, self.directory)
 
+    def find_epochs(self) -> list:
+        """(leader epoch, start offset) of every epoch that the batches carry, oldest first."""
+        cdef Log* log = log_of(self.partition)
+        cdef int32_t at, epoch = -1
+        cdef int64_t offset = 0
+        cdef int found
+        epochs = []
+        for at in range(log.segment_count):
+            found = 1
+            while found == 1:
+                with nogil:
+                    found = find_newer_epoch(log.segments[at], &epoch, &offset)
+                if found == 1:
+                    epochs.append((epoch, offset))
+        return epochs
+
     def begin(
         self, int64_t log_start_offset, int64_t log_end_offset, int64_t recovery_point
     ) -> None:
@@ -349,34 +363,26 @@ cdef class PartitionLog:
         bint read_committed = False,
     ) -> bytes:
         """The bytes that a fetch would get."""
-        cdef FileSlice piece
+        slice = self.borrow(
+            offset, max_bytes, whole_first=whole_first, read_committed=read_committed)
+        try:
+            return slice.read()
+        finally:
+            slice.release()
+
+    def borrow(
+        self, int64_t offset, int64_t max_bytes = 1 << 20, *, bint whole_first = True,
+        bint read_committed = False,
+    ) -> Slice:
+        """Where a fetch would read, as a slice that keeps its file open."""
+        cdef Slice slice = Slice()
         cdef int16_t error
-        cdef int64_t got = 0, total = 0
-        cdef bytes data
-        cdef char* at
         with nogil:
             error = partition_read(
-                self.partition, offset, max_bytes, whole_first, read_committed, &piece)
+                self.partition, offset, max_bytes, whole_first, read_committed, &slice.piece)
         if error:
             raise KafkaError(ErrorCode(error), f"offset {offset}")
-        if piece.segment == NULL:
-            return b""
-        try:
-            data = PyBytes_FromStringAndSize(NULL, piece.length)
-            at = PyBytes_AS_STRING(data)
-            with nogil:
-                while total < piece.length:
-                    got = pread(piece.fd, at + total, <size_t>(piece.length - total),
-                                piece.position + total)
-                    if got <= 0 and not (got < 0 and errno == EINTR):
-                        break
-                    if got > 0:
-                        total += got
-            if total < piece.length:
-                raise OSError(f"{self.directory}: a slice is shorter than promised")
-            return data
-        finally:
-            slice_release(&piece)
+        return slice
 
     def find_by_time(self, int64_t timestamp_ms, int64_t from_offset = 0) -> tuple:
         """(offset, timestamp, leader epoch, whether Python has to look into that batch) or None.
@@ -396,22 +402,6 @@ cdef class PartitionLog:
         with nogil:
             error = find_max_timestamp(self.partition, &found)
         return _timed(error, &found)
-
-    def locate(
-        self, int64_t offset, int64_t max_bytes = 1 << 20, *, bint whole_first = True
-    ) -> tuple:
-        """Where a fetch would read: (base offset of the segment, position, length)."""
-        cdef FileSlice piece
-        cdef int16_t error
-        with nogil:
-            error = partition_read(self.partition, offset, max_bytes, whole_first, 0, &piece)
-        if error:
-            raise KafkaError(ErrorCode(error), f"offset {offset}")
-        if piece.segment == NULL:
-            return (-1, 0, 0)
-        found = (piece.segment.base_offset, piece.position, piece.length)
-        slice_release(&piece)
-        return found
 
     def readable_bytes(self, int64_t offset, int64_t max_bytes = 1 << 20) -> int:
         """What a waiting fetch asks after each append."""

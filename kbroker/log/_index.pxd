@@ -15,6 +15,7 @@ cdef struct Index:
     int32_t entry_bytes
     int32_t entries
     int32_t entries_max           # 0: read only
+    int torn                      # its file was no whole number of entries when it was opened
 
 
 # Every function answers 0 or an errno; `path` is the index's file.
@@ -58,7 +59,9 @@ cdef int32_t time_index_lookup(
 cdef void offset_index_truncate(Index* index, int32_t relative) noexcept nogil
 cdef void time_index_truncate(Index* index, int32_t relative) noexcept nogil
 
-# 1 if the last `checked` entries rise and stay inside the segment.
+# 1 if the file was whole and its last `checked` entries rise and stay inside the segment: below
+# `size_bytes`, or below `relative_end`.
 cdef int offset_index_sane(
     Index* index, const char* path, int64_t size_bytes, int32_t checked) noexcept nogil
-cdef int time_index_sane(Index* index, const char* path, int32_t checked) noexcept nogil
+cdef int time_index_sane(
+    Index* index, const char* path, int64_t relative_end, int32_t checked) noexcept nogil

@@ -110,6 +110,7 @@ cdef int index_open_readable(Index* index, const char* path, int32_t entry_bytes
     if size_bytes < 0 or size_bytes / entry_bytes > 0x7FFFFFFF:
         return EFBIG
     index.entries = <int32_t>(size_bytes / entry_bytes)
+    index.torn = size_bytes % entry_bytes != 0
     return 0
 
 
@@ -275,7 +276,7 @@ cdef int offset_index_sane(
     Index* index, const char* path, int64_t size_bytes, int32_t checked
 ) noexcept nogil:
     cdef int32_t at, relative, position, last_relative = -1, last_position = -1
-    if index.entries and not map_readable(index, path):
+    if index.torn or (index.entries and not map_readable(index, path)):
         return 0
     for at in range(from_entry(index, checked), index.entries):
         offset_entry(index, at, &relative, &position)
@@ -286,14 +287,18 @@ cdef int offset_index_sane(
     return 1
 
 
-cdef int time_index_sane(Index* index, const char* path, int32_t checked) noexcept nogil:
+cdef int time_index_sane(
+    Index* index, const char* path, int64_t relative_end, int32_t checked
+) noexcept nogil:
     cdef int32_t at, relative, last_relative = -1
     cdef int64_t timestamp_ms, last_timestamp_ms = -1
-    if index.entries and not map_readable(index, path):
+    if index.torn or (index.entries and not map_readable(index, path)):
         return 0
     for at in range(from_entry(index, checked), index.entries):
         time_entry(index, at, &timestamp_ms, &relative)
-        if relative < last_relative or timestamp_ms <= last_timestamp_ms or relative < 0:
+        if timestamp_ms <= last_timestamp_ms or relative < last_relative or relative < 0:
+            return 0
+        if relative >= relative_end:
             return 0
         last_relative = relative
         last_timestamp_ms = timestamp_ms

@@ -21,8 +21,13 @@ cdef void recover_segment(
     Segment* segment, int64_t index_bytes, int64_t index_interval_bytes, Recovered* out
 ) noexcept nogil
 
-# Trusts the segment: finds its end from the last index entry on, and its timestamps.
+# Trusts the segment: finds its end from the last index entry on, and its timestamps. `reason` says
+# why it had better be recovered after all.
 cdef void inspect_segment(Segment* segment, Recovered* out) noexcept nogil
+
+# The first batch behind `offset` with an epoch above `epoch`: 1, and both are set to its own; 0 if
+# there is none, -1 if the file cannot be read.
+cdef int find_newer_epoch(Segment* segment, int32_t* epoch, int64_t* offset) noexcept nogil
 
 # Cuts the file. 0 or an errno.
 cdef int truncate_segment(Segment* segment, int64_t size_bytes) noexcept nogil

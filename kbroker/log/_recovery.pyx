@@ -16,7 +16,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from kbroker._atomics cimport kb_store_i64
-from kbroker.log._index cimport time_entry, time_index_lookup
+from kbroker.log._index cimport (
+    offset_index_sane, time_entry, time_index_lookup, time_index_sane)
 from kbroker.log._producer_state cimport producers_commit, producers_note
 from kbroker.log._records cimport (
     AT_ATTRIBUTES, CONTROL_BIT, HEADER_BYTES, Header, crc32c)
@@ -30,6 +31,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     BUFFER_BYTES = 1024 * 1024
+    ENTRIES_CHECKED = 2           # of each index at an open after a clean stop
 
 
 cdef struct Reader:
@@ -165,6 +167,25 @@ cdef void inspect_segment(Segment* segment, Recovered* out) noexcept nogil:
     out.valid_bytes = scan.position
     if found < 0:
         out.reason = "a batch is cut off or has no sound header"
+    elif not (
+            offset_index_sane(&part.offsets, part.offsets_path, segment.size_bytes, ENTRIES_CHECKED)
+            and time_index_sane(
+                &part.times, part.times_path, out.next_offset - segment.base_offset,
+                ENTRIES_CHECKED)):
+        out.reason = "an index does not fit its segment"
+
+
+cdef int find_newer_epoch(Segment* segment, int32_t* epoch, int64_t* offset) noexcept nogil:
+    cdef Scan scan
+    scan_begin(&scan, segment.fd, segment_scan_start(segment, offset[0]), segment.size_bytes)
+    cdef int found = scan_to_offset(&scan, offset[0])
+    while found == 1 and scan.header.leader_epoch <= epoch[0]:
+        scan_advance(&scan)
+        found = scan_next(&scan)
+    if found == 1:
+        epoch[0] = scan.header.leader_epoch
+        offset[0] = scan.header.base_offset
+    return found
 
 
 cdef int truncate_segment(Segment* segment, int64_t size_bytes) noexcept nogil:

@@ -69,6 +69,8 @@ def open_partition_log(
         return log
     last = _load_segments(log, directory, bases, checkpointed)
     _restore_producers(log, directory, bases[0], last.next_offset)
+    if not log.epochs.entries and last.next_offset > bases[0]:
+        log.epochs.restore(log.find_epochs())
     log.epochs.truncate_from_end(last.next_offset)
     log_start_offset = max(bases[0], min(checkpointed.log_start_offset, last.next_offset))
     recovery_point = last.next_offset

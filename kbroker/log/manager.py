@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,11 +120,11 @@ class LogManager:
         paths = list(directory.logs().values())
         if not paths:
             return
-        began = time.monotonic()
+        began_ms = self._clock.monotonic_ms()
         in_threads(self._recovery_threads, open_one, paths)
         logger.info(
-            "recovered %d logs in %s in %.2f s", len(paths), directory.path,
-            time.monotonic() - began,
+            "recovered %d logs in %s in %d ms", len(paths), directory.path,
+            self._clock.monotonic_ms() - began_ms,
         )  # fmt: skip
 
     def stop(self) -> None:

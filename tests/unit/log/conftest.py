@@ -1,0 +1,49 @@
+"""A log in a temporary directory, opened and opened again as the manager does."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.log.loader import Checkpointed, open_partition_log
+from kbroker.log.partition_log import PartitionLog
+
+TOPIC_ID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
+OpenLog = Callable[..., PartitionLog]
+
+
+@pytest.fixture
+def open_log(tmp_path: Path) -> Iterator[OpenLog]:
+    """Opens the log of one partition and leads it; called again, opens what is there now."""
+    opened: list[PartitionLog] = []
+
+    def open_it(
+        *,
+        clean: bool = False,
+        recovery_point: int = 0,
+        high_watermark: int = 0,
+        leader_epoch: int = 0,
+        lead: bool = True,
+        **settings: Any,
+    ) -> PartitionLog:
+        log = open_partition_log(
+            tmp_path / "words-0", "words", 0, TOPIC_ID, settings,
+            Checkpointed(clean, recovery_point, high_watermark),
+        )  # fmt: skip
+        if lead:
+            log.set_leadership(1, True, leader_epoch, 1)
+        opened.append(log)
+        return log
+
+    yield open_it
+    for log in opened:
+        log.close(clean=False)
+
+
+@pytest.fixture
+def log(open_log: OpenLog) -> PartitionLog:
+    return open_log()

@@ -1,0 +1,100 @@
+"""The bytes of .index and .timeindex, and what becomes of files that a crash left."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.support.record_batches import Record, build_batch, parse_batches
+from tests.unit.log.conftest import OpenLog
+
+
+def offsets_of(path: Path) -> list[tuple[int, int]]:
+    data = path.read_bytes()
+    assert len(data) % 8 == 0
+    return [struct.unpack_from(">ii", data, at) for at in range(0, len(data), 8)]
+
+
+def times_of(path: Path) -> list[tuple[int, int]]:
+    data = path.read_bytes()
+    assert len(data) % 12 == 0
+    return [struct.unpack_from(">qi", data, at) for at in range(0, len(data), 12)]
+
+
+def test_entries_are_those_of_the_rule(open_log: OpenLog) -> None:
+    log = open_log(index_interval_bytes=500)
+    log.append(build_batch())
+    log.roll()
+    times = [50, 90, 20, 20, 95, 95, 10, 99, 98, 97, 100, 3]
+    for number, time_ms in enumerate(times):
+        log.append(build_batch([Record(b"x" * (90 + number), timestamp_ms=time_ms)] * 2))
+    batches = [b for b in parse_batches(log.read(1)) if b.base_offset >= 1]
+    log.close()
+
+    expected_offsets, expected_times = [], []
+    position = since = 0
+    largest, largest_at = -1, 0
+    for batch in batches:
+        if batch.max_timestamp_ms > largest:
+            largest, largest_at = batch.max_timestamp_ms, batch.last_offset
+        if since > 500:
+            expected_offsets.append((batch.last_offset - 1, position))
+            if not expected_times or largest > expected_times[-1][0]:
+                expected_times.append((largest, largest_at - 1))
+            since = 0
+        position += batch.size_bytes
+        since += batch.size_bytes
+    if largest > expected_times[-1][0]:
+        expected_times.append((largest, largest_at - 1))
+    assert len(expected_offsets) >= 3
+    name = f"{1:020d}"
+    assert offsets_of(log.path / f"{name}.index") == expected_offsets
+    assert times_of(log.path / f"{name}.timeindex") == expected_times
+
+
+def test_files_are_large_while_active_and_cut_at_the_end(open_log: OpenLog) -> None:
+    log = open_log(segment_index_bytes=100_000)
+    first = log.path / f"{0:020d}.index"
+    log.append(build_batch())
+    assert first.stat().st_size == 100_000
+    assert first.with_suffix(".timeindex").stat().st_size == 100_000 - 100_000 % 12
+    assert first.stat().st_blocks * 512 <= 8_192  # sparse: most of it is not there
+    log.roll()
+    assert first.stat().st_size == 0
+    assert times_of(first.with_suffix(".timeindex")) == [(1_000, 0)]
+    log.close()
+    assert sum(f.stat().st_size for f in log.path.glob("*.index")) == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["missing", "zeros", "short", "going back", "beyond the end", "not a multiple"],
+)
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_a_damaged_index_is_written_anew(open_log: OpenLog, damage: str, suffix: str) -> None:
+    settings = {"index_interval_bytes": 200, "segment_bytes": 3_000}
+    log = open_log(**settings)
+    for number in range(60):
+        log.append(build_batch([Record(b"x" * 80, timestamp_ms=number * 5)] * 2))
+    log.close()
+    path = sorted(log.path.glob(f"*.{suffix}"))[1]
+    good = path.read_bytes()
+    entry = 8 if suffix == "index" else 12
+    bad = {
+        "missing": b"",
+        "zeros": bytes(len(good) + 5 * entry),
+        "short": good[: entry + 1],
+        "going back": good + good[:entry],
+        "beyond the end": good + b"\x7f" * entry,
+        "not a multiple": good + b"\0",
+    }[damage]
+    path.write_bytes(bad)
+    if damage == "missing":
+        path.unlink()
+    log = open_log(clean=True, **settings)
+    assert path.read_bytes() == good
+    for offset in range(120):
+        assert parse_batches(log.read(offset, 1))[0].base_offset == offset // 2 * 2
+        assert log.offset_for_time(offset // 2 * 5) == (offset // 2 * 2, offset // 2 * 5, 0)

@@ -1,0 +1,181 @@
+"""Finding bytes by offset: whole batches, bounds, segments, and how seldom a file is read."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.partition_log import PartitionLog
+from tests.support.record_batches import build_batch, parse_batches
+from tests.unit.log.conftest import OpenLog
+
+
+def filled(log: PartitionLog, batches: int = 60, seed: int = 1) -> list[tuple[int, int, int]]:
+    """(base offset, last offset, size) of what was appended."""
+    rng = random.Random(seed)
+    out = []
+    for _ in range(batches):
+        batch = build_batch([rng.randbytes(rng.randint(0, 200))] * rng.randint(1, 5))
+        result = log.append(batch)
+        out.append((result.base_offset, result.last_offset, len(batch)))
+    return out
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 30, 2_000])
+@pytest.mark.parametrize("reopened", [False, True])
+def test_every_offset_gives_its_whole_batch(
+    open_log: OpenLog, segment_bytes: int, reopened: bool
+) -> None:
+    settings = {"segment_bytes": segment_bytes, "index_interval_bytes": 300}
+    log = open_log(**settings)
+    batches = filled(log)
+    if reopened:
+        log.close()
+        log = open_log(clean=True, **settings)
+    for base, last, size in batches:
+        for offset in (base, last, (base + last) // 2):
+            whole = log.read(offset, 1)
+            assert len(whole) == size
+            assert parse_batches(whole)[0].base_offset == base
+            assert log.read(offset, size - 1, whole_first=False) == b""
+            assert len(log.read(offset, size, whole_first=False)) == size
+
+
+def test_a_slice_is_cut_anywhere_behind_its_first_batch(log: PartitionLog) -> None:
+    batches = filled(log)
+    everything = log.read(0, 1 << 30)
+    assert len(everything) == sum(size for _, _, size in batches)
+    first = batches[0][2]
+    for extra in (0, 1, 60, 100):
+        assert log.read(0, first + extra, whole_first=False) == everything[: first + extra]
+
+
+def test_offsets_that_are_not_there(log: PartitionLog) -> None:
+    filled(log, 3)
+    end = log.log_end_offset
+    assert log.read(end) == b""
+    for offset in (-1, end + 1, 2**62):
+        with pytest.raises(KafkaError) as caught:
+            log.read(offset)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_no_bytes_wanted(log: PartitionLog) -> None:
+    filled(log, 3)
+    assert log.read(0, 0, whole_first=False) == b""
+    assert log.read(0, -5, whole_first=False) == b""
+    assert log.read(0, 0) != b""
+
+
+def test_only_the_leader_answers(log: PartitionLog) -> None:
+    filled(log, 1)
+    log.set_leadership(2, False, 1, 1)
+    with pytest.raises(KafkaError) as caught:
+        log.read(0)
+    assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_reader_of_all_segments_sees_every_batch_once(open_log: OpenLog) -> None:
+    log = open_log(segment_bytes=1_500, index_interval_bytes=200)
+    batches = filled(log, 100)
+    for max_bytes in (1, 300, 1_000, 1 << 20):
+        offset, seen = 0, []
+        while offset < log.log_end_offset:
+            for batch in parse_batches(log.read(offset, max_bytes), records=False):
+                seen.append((batch.base_offset, batch.last_offset, batch.size_bytes))
+            offset = seen[-1][1] + 1
+        assert seen == batches
+
+
+def test_tail_readers_look_into_no_file(log: PartitionLog) -> None:
+    filled(log, 300)
+    before = log.statistics()["file_scans"]
+    for _ in range(50):
+        ((base, _, size),) = filled(log, 1, seed=3)
+        assert len(log.read(base)) == size
+        assert log.readable_bytes(base) == size
+    recent = [b.base_offset for b in parse_batches(log.read(0, 1 << 30), records=False)][-200:]
+    for offset in recent:
+        log.read(offset, 1)
+    assert log.statistics()["file_scans"] == before
+
+
+def test_a_position_that_was_found_is_remembered(open_log: OpenLog) -> None:
+    log = open_log(index_interval_bytes=1_000)
+    batches = filled(log, 400)
+    wanted = batches[7][0]
+    log.read(wanted, 10_000)
+    scans = log.statistics()["file_scans"]
+    log.read(wanted, 10_000)
+    assert log.statistics()["file_scans"] == scans
+
+
+def test_batches_larger_than_the_fetch_are_followed_without_an_index_scan(
+    open_log: OpenLog,
+) -> None:
+    log = open_log()
+    for number in range(400):
+        log.append(build_batch([bytes([number % 256]) * 6_000]))
+    for offset in range(100):
+        assert parse_batches(log.read(offset, 1_000))[0].base_offset == offset
+    # One look for each batch's size, at a place that is known.
+    assert log.statistics()["file_scans"] == 100
+
+
+def test_readable_bytes(open_log: OpenLog) -> None:
+    log = open_log(segment_bytes=1_500)
+    batches = filled(log, 40)
+    total = 0
+    for base, last, size in reversed(batches):
+        total += size
+        if log.active_base_offset <= base:
+            assert log.readable_bytes(base, 1 << 30) == total
+            assert log.readable_bytes(last, 1 << 30) == total
+        assert log.readable_bytes(base, 1 << 30) >= total
+        assert log.readable_bytes(base, 10) == 10
+    assert log.readable_bytes(0, 1 << 30) == log.size_bytes
+    assert log.readable_bytes(log.log_end_offset) == 0
+    assert log.readable_bytes(log.log_end_offset + 9) == 0
+
+
+def test_a_slice_outlives_its_file(log: PartitionLog) -> None:
+    filled(log, 5)
+    everything = log.read(0)
+    piece = log.borrow(0)
+    gone = log.delete()
+    for name in os.listdir(gone):
+        os.unlink(gone / name)
+    assert piece.read() == everything
+    open_before = len(os.listdir("/proc/self/fd"))
+    piece.release()
+    assert len(os.listdir("/proc/self/fd")) == open_before - 1
+
+
+def test_a_closed_log_answers_with_a_code(log: PartitionLog) -> None:
+    filled(log, 2)
+    log.close()
+    for ask in (lambda: log.read(0), lambda: log.find_by_time(0), log.find_max_timestamp):
+        with pytest.raises(KafkaError) as caught:
+            ask()
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.readable_bytes(0) == 0
+    log.close()
+
+
+def test_files_and_maps_are_given_back(open_log: OpenLog) -> None:
+    def resources() -> tuple[int, int]:
+        with open("/proc/self/maps") as maps:
+            mapped = sum(1 for line in maps if "words-0" in line)
+        return len(os.listdir("/proc/self/fd")), mapped
+
+    before = resources()
+    log = open_log(segment_bytes=1_500, index_interval_bytes=100)
+    filled(log, 50)
+    for offset in range(0, log.log_end_offset, 3):
+        log.read(offset)
+    assert resources() != before
+    log.close()
+    assert resources() == before
