@@ -34,9 +34,12 @@ def _kcat() -> str:
                     check=True,
                     timeout=APT_TIMEOUT_S,
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
                     env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
                 )
+            except subprocess.CalledProcessError as error:
+                return f"missing, and installing it failed: {error.stderr.strip()}"
             except (subprocess.SubprocessError, OSError) as error:
                 return f"missing, and installing it failed: {error}"
     return str(shutil.which("kcat"))
