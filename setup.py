@@ -42,7 +42,7 @@ units = sorted([*ROOT.glob("kbroker/**/*.pyx"), *ROOT.glob("perf/**/*.pyx")])
 setup(
     ext_modules=cythonize(
         [extension(path) for path in units],
-        nthreads=0,
+        nthreads=os.cpu_count() or 1,
         compiler_directives={
             "language_level": 3,
             "boundscheck": DEBUG,

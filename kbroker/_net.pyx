@@ -104,7 +104,9 @@ cdef class SocketServer:
         cdef bytes packed = _socket.inet_pton(family, address)
         if len(packed) == 4:
             packed = b"\0" * 10 + b"\xff\xff" + packed
-        quotas_override(self.quotas, <const uint8_t*>packed, bound)
+        cdef const uint8_t* at = <const uint8_t*>packed
+        with nogil:
+            quotas_override(self.quotas, at, bound)
 
     def set_hot(self, int api_key, int min_version, int max_version):
         """These versions go to the hot path; everything else goes to Python."""

@@ -19,7 +19,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
 from kbroker._arena cimport arena_take
-from kbroker._sync cimport pthread_mutex_lock, pthread_mutex_unlock
+from kbroker._lock_order cimport RANK_SESSION, lock_ranked, unlock_ranked
 from kbroker.handlers._answers cimport worker_answer
 from kbroker.handlers._context cimport HotWorker
 from kbroker.handlers._fetch_answer cimport fetch_answer, fetch_drop_slices
@@ -221,7 +221,7 @@ cdef void _find_session(HotWorker* worker, FetchPlan* plan, int resumed) noexcep
     if plan.session == NULL:
         plan.error = FETCH_SESSION_ID_NOT_FOUND
         return
-    pthread_mutex_lock(&plan.session.lock)
+    lock_ranked(&plan.session.lock, RANK_SESSION)
     if plan.session.by_id != (plan.version >= TOPIC_IDS_FROM):
         plan.error = FETCH_SESSION_TOPIC_ID_ERROR
     elif resumed:
@@ -287,7 +287,7 @@ cdef void _new_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         worker.context.sessions, plan.version >= TOPIC_IDS_FROM, <uint32_t>plan.count)
     if plan.session == NULL:
         return
-    pthread_mutex_lock(&plan.session.lock)
+    lock_ranked(&plan.session.lock, RANK_SESSION)
     plan.answer_session_id = plan.session.session_id
     for i in range(plan.count):
         target = &plan.targets[i]
@@ -302,7 +302,7 @@ cdef void _new_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
 
 cdef void _leave_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     if plan.session != NULL:
-        pthread_mutex_unlock(&plan.session.lock)
+        unlock_ranked(&plan.session.lock, RANK_SESSION)
         session_release(worker.context.sessions, plan.session)
         plan.session = NULL
 
@@ -399,6 +399,7 @@ cdef void _fetch(
     HotWorker* worker, Snapshot* snapshot, Request* request, int resumed,
 ) noexcept nogil:
     cdef FetchPlan* plan = <FetchPlan*>arena_take(&worker.arena, sizeof(FetchPlan))
+    cdef int32_t ended = 0
     cdef int parked
     if plan == NULL:
         _close_frame(worker, request)
@@ -429,10 +430,12 @@ cdef void _fetch(
         _new_session(worker, plan)
     elif plan.incremental and plan.error == NONE and plan.count == 0:
         # Nothing is followed any more: the session ends, as Kafka's does.
-        session_close(worker.context.sessions, plan.session_id)
         plan.answer_session_id = 0
+        ended = plan.session_id
     fetch_answer(worker, plan)
     _leave_session(worker, plan)
+    if ended != 0:
+        session_close(worker.context.sessions, ended)
 
 
 cdef void fetch_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil:

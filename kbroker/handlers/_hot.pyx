@@ -170,7 +170,8 @@ cdef class HotPath:
         self.context.fetch_bytes_max = fetch_bytes_max
         self.context.inline_range_bytes = inline_range_bytes
         self.context.sessions = sessions_new(session_slots_max, session_eviction_ms_min)
-        self.own_worker = worker_new(&self.context, -1)
+        with nogil:
+            self.own_worker = worker_new(&self.context, -1)
         if self.context.sessions == NULL or self.own_worker == NULL:
             raise MemoryError
 
@@ -185,7 +186,8 @@ cdef class HotPath:
         """A worker for one more handler thread; its index."""
         if self.worker_count == WORKERS_MAX:
             raise ValueError(f"at most {WORKERS_MAX} request handlers")
-        self.workers[self.worker_count] = worker_new(&self.context, self.worker_count)
+        with nogil:
+            self.workers[self.worker_count] = worker_new(&self.context, self.worker_count)
         if self.workers[self.worker_count] == NULL:
             raise MemoryError
         self.worker_count += 1

@@ -26,12 +26,8 @@ from kbroker._atomics cimport (
     kb_load_int,
     kb_store_int,
 )
-from kbroker._sync cimport (
-    kb_now_ns,
-    pthread_mutex_init,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
-)
+from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker._sync cimport kb_now_ns
 from kbroker.handlers._context cimport (
     PARKED_BUCKETS,
     TICK_MS,
@@ -60,7 +56,7 @@ cdef enum:
 
 cdef int parked_init(HotContext* context) noexcept nogil:
     memset(&context.parked, 0, sizeof(ParkedTable))
-    return pthread_mutex_init(&context.parked.lock, NULL)
+    return kb_mutex_init(&context.parked.lock)
 
 
 cdef void _drop(ParkedFetch* parked) noexcept nogil:
@@ -131,7 +127,7 @@ cdef void _list(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
     # Into the bucket of its tick; the first of a tick is announced to Python.
     cdef ParkedTable* table = &worker.context.parked
     cdef uint64_t bucket = parked.tick % PARKED_BUCKETS
-    pthread_mutex_lock(&table.lock)
+    lock_ranked(&table.lock, RANK_QUEUE)
     parked.previous = NULL
     parked.next = table.buckets[bucket]
     if parked.next != NULL:
@@ -144,12 +140,12 @@ cdef void _list(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
         table.announced[bucket] = parked.tick
         worker.ticks[worker.tick_count] = parked.tick
         worker.tick_count += 1
-    pthread_mutex_unlock(&table.lock)
+    unlock_ranked(&table.lock, RANK_QUEUE)
 
 
 cdef void _unlist(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
     cdef ParkedTable* table = &worker.context.parked
-    pthread_mutex_lock(&table.lock)
+    lock_ranked(&table.lock, RANK_QUEUE)
     if parked.listed:
         if parked.previous != NULL:
             parked.previous.next = parked.next
@@ -159,7 +155,7 @@ cdef void _unlist(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
             parked.next.previous = parked.previous
         parked.listed = 0
         table.count -= 1
-    pthread_mutex_unlock(&table.lock)
+    unlock_ranked(&table.lock, RANK_QUEUE)
 
 
 # --- park and complete ---------------------------------------------------------------------------
@@ -280,14 +276,14 @@ cdef void _complete_bucket(
     cdef ParkedTable* table = &worker.context.parked
     cdef ParkedFetch* parked
     while True:
-        pthread_mutex_lock(&table.lock)
+        lock_ranked(&table.lock, RANK_QUEUE)
         parked = table.buckets[bucket]
         while parked != NULL and (parked.tick > tick_max or kb_load_int(&parked.done)):
             parked = parked.next
         if parked != NULL:
             kb_add_int(&parked.refs, 1)
             table.expired_total += 1
-        pthread_mutex_unlock(&table.lock)
+        unlock_ranked(&table.lock, RANK_QUEUE)
         if parked == NULL:
             return
         _complete(worker, snapshot, parked)
@@ -298,10 +294,10 @@ cdef void parked_expire(HotWorker* worker, Snapshot* snapshot, uint64_t tick) no
     cdef ParkedTable* table = &worker.context.parked
     cdef uint64_t bucket = tick % PARKED_BUCKETS
     # Who is late and lists one more of this tick announces it once more.
-    pthread_mutex_lock(&table.lock)
+    lock_ranked(&table.lock, RANK_QUEUE)
     if table.announced[bucket] == tick:
         table.announced[bucket] = 0
-    pthread_mutex_unlock(&table.lock)
+    unlock_ranked(&table.lock, RANK_QUEUE)
     _complete_bucket(worker, snapshot, bucket, tick)
 
 

@@ -12,9 +12,7 @@ functions want it held; all others take it themselves and never hold it on retur
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
+from kbroker._sync cimport pthread_mutex_t
 
 
 cdef struct Segment:

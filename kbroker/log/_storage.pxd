@@ -3,14 +3,14 @@
 
 from libc.stdint cimport int32_t, int64_t
 
-from kbroker.log._partition cimport Partition, Segment, pthread_mutex_t
+from kbroker._lock_order cimport RANK_PARTITION, lock_ranked, unlock_ranked
+from kbroker._sync cimport pthread_mutex_t
+from kbroker.log._partition cimport Partition, Segment
 from kbroker.log._producer_state cimport ProducerTable
 from kbroker.log._records cimport Header
 
 cdef extern from "debug.h" nogil:
     int kb_mutex_init(pthread_mutex_t* mutex)
-    void kb_mutex_lock(pthread_mutex_t* mutex)
-    void kb_mutex_unlock(pthread_mutex_t* mutex)
     void kb_assert(int condition, const char* text)
 
 
@@ -73,10 +73,10 @@ cdef inline Segment* active_of(Log* log) noexcept nogil:
     return log.segments[log.segment_count - 1]
 
 cdef inline void lock_partition(Partition* partition) noexcept nogil:
-    kb_mutex_lock(&partition.lock)
+    lock_ranked(&partition.lock, RANK_PARTITION)
 
 cdef inline void unlock_partition(Partition* partition) noexcept nogil:
-    kb_mutex_unlock(&partition.lock)
+    unlock_ranked(&partition.lock, RANK_PARTITION)
 
 cdef Log* log_new(const char* directory) noexcept nogil
 cdef void log_free(Log* log) noexcept nogil

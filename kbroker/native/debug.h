@@ -23,6 +23,17 @@
 #define KB_ASSERT(condition, text) ((void)0)
 #endif
 
+#ifdef KBROKER_DEBUG
+#define KB_DEBUG_BUILD 1
+#else
+#define KB_DEBUG_BUILD 0
+#endif
+
+/* The ranks of the locks that this thread holds, as bits. One unit (_lock_order) uses it. */
+static __thread int kb_ranks_of_thread;
+static inline int kb_held_ranks(void) { return kb_ranks_of_thread; }
+static inline void kb_set_held_ranks(int ranks) { kb_ranks_of_thread = ranks; }
+
 static inline void kb_assert(int condition, const char *text) {
     (void)condition;
     (void)text;

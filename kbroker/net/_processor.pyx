@@ -21,14 +21,12 @@ from libc.string cimport memset
 from posix.unistd cimport close, read, write
 
 from kbroker._atomics cimport kb_exchange_int, kb_load_int, kb_store_int
+from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport (
     kb_now_ns,
     pthread_create,
     pthread_join,
     pthread_mutex_destroy,
-    pthread_mutex_init,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
     pthread_setname_np,
 )
 from kbroker.net._channel cimport (
@@ -96,7 +94,7 @@ cdef Processor* processor_new(
     processor.index = index
     processor.settings = settings
     processor.request_channel = channel
-    pthread_mutex_init(&processor.lock, NULL)
+    kb_mutex_init(&processor.lock)
     processor.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
     processor.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
     if (
@@ -159,12 +157,12 @@ cdef void processor_free(Processor* processor) noexcept nogil:
 cdef int processor_offer(Processor* processor, NewConnection* connection) noexcept nogil:
     """-1: its ring of new connections is full, or it is stopping."""
     cdef int status = -1
-    pthread_mutex_lock(&processor.lock)
+    lock_ranked(&processor.lock, RANK_QUEUE)
     if processor.new_count < NEW_CONNECTIONS_MAX and not kb_load_int(&processor.stopping):
         processor.new_connections[processor.new_count] = connection[0]
         processor.new_count += 1
         status = 0
-    pthread_mutex_unlock(&processor.lock)
+    unlock_ranked(&processor.lock, RANK_QUEUE)
     if status == 0:
         _wake(processor)
     return status
@@ -173,23 +171,23 @@ cdef int processor_offer(Processor* processor, NewConnection* connection) noexce
 cdef void processor_push(Processor* processor, Request* first, Request* last) noexcept nogil:
     """Requests that come back with their answers, in one list."""
     last.next = NULL
-    pthread_mutex_lock(&processor.lock)
+    lock_ranked(&processor.lock, RANK_QUEUE)
     if processor.answers_tail == NULL:
         processor.answers_head = first
     else:
         processor.answers_tail.next = first
     processor.answers_tail = last
-    pthread_mutex_unlock(&processor.lock)
+    unlock_ranked(&processor.lock, RANK_QUEUE)
     _wake(processor)
 
 
 cdef void processor_push_local(Request* request) noexcept nogil:
     """Locally processed; its answer will come later through processor_push."""
     cdef Processor* processor = request.processor
-    pthread_mutex_lock(&processor.lock)
+    lock_ranked(&processor.lock, RANK_QUEUE)
     request.local_next = processor.local_head
     processor.local_head = request
-    pthread_mutex_unlock(&processor.lock)
+    unlock_ranked(&processor.lock, RANK_QUEUE)
     _wake(processor)
 
 
@@ -200,12 +198,12 @@ cdef void _configure_new_connections(Processor* processor) noexcept nogil:
     cdef Channel* channel
     cdef int count
     cdef int i
-    pthread_mutex_lock(&processor.lock)
+    lock_ranked(&processor.lock, RANK_QUEUE)
     count = processor.new_count
     for i in range(count):
         taken[i] = processor.new_connections[i]
     processor.new_count = 0
-    pthread_mutex_unlock(&processor.lock)
+    unlock_ranked(&processor.lock, RANK_QUEUE)
     for i in range(count):
         channel = channel_open(processor, &taken[i])
         if channel != NULL:
@@ -216,13 +214,13 @@ cdef void _process_answers(Processor* processor) noexcept nogil:
     cdef Request* request
     cdef Request* local
     cdef Request* following
-    pthread_mutex_lock(&processor.lock)
+    lock_ranked(&processor.lock, RANK_QUEUE)
     request = processor.answers_head
     local = processor.local_head
     processor.answers_head = NULL
     processor.answers_tail = NULL
     processor.local_head = NULL
-    pthread_mutex_unlock(&processor.lock)
+    unlock_ranked(&processor.lock, RANK_QUEUE)
     # Local ones first: an answer must find its slot. At most one of a channel is in the list.
     while local != NULL:
         following = local.local_next
@@ -354,10 +352,10 @@ cdef void _compact(Processor* processor) noexcept nogil:
 
 cdef int _something_waits(Processor* processor) noexcept nogil:
     cdef int waits
-    pthread_mutex_lock(&processor.lock)
+    lock_ranked(&processor.lock, RANK_QUEUE)
     waits = (processor.answers_head != NULL or processor.local_head != NULL
              or processor.new_count > 0)
-    pthread_mutex_unlock(&processor.lock)
+    unlock_ranked(&processor.lock, RANK_QUEUE)
     return waits
 
 

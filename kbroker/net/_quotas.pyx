@@ -12,18 +12,14 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
-from kbroker._sync cimport (
-    pthread_mutex_destroy,
-    pthread_mutex_init,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
-)
+from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker._sync cimport pthread_mutex_destroy
 
 
 cdef ConnectionQuotas* quotas_new(int32_t per_ip_max, int32_t total_max) noexcept nogil:
     cdef ConnectionQuotas* quotas = <ConnectionQuotas*>calloc(1, sizeof(ConnectionQuotas))
     if quotas != NULL:
-        pthread_mutex_init(&quotas.lock, NULL)
+        kb_mutex_init(&quotas.lock)
         quotas.per_ip_max = per_ip_max
         quotas.total_max = total_max
     return quotas
@@ -86,11 +82,11 @@ cdef int quotas_override(
 ) noexcept nogil:
     """max.connections.per.ip.overrides; -1: no memory."""
     cdef IpEntry* entry
-    pthread_mutex_lock(&quotas.lock)
+    lock_ranked(&quotas.lock, RANK_QUEUE)
     entry = _entry_locked(quotas, address)
     if entry != NULL:
         entry.bound = bound
-    pthread_mutex_unlock(&quotas.lock)
+    unlock_ranked(&quotas.lock, RANK_QUEUE)
     return 0 if entry != NULL else -1
 
 
@@ -98,7 +94,7 @@ cdef IpEntry* quota_acquire(ConnectionQuotas* quotas, const uint8_t* address) no
     """NULL: over a bound, the connection is to be closed."""
     cdef IpEntry* entry
     cdef int32_t bound
-    pthread_mutex_lock(&quotas.lock)
+    lock_ranked(&quotas.lock, RANK_QUEUE)
     entry = _entry_locked(quotas, address)
     if entry != NULL:
         bound = entry.bound if entry.bound >= 0 else quotas.per_ip_max
@@ -108,7 +104,7 @@ cdef IpEntry* quota_acquire(ConnectionQuotas* quotas, const uint8_t* address) no
         else:
             entry.count += 1
             quotas.total += 1
-    pthread_mutex_unlock(&quotas.lock)
+    unlock_ranked(&quotas.lock, RANK_QUEUE)
     return entry
 
 
@@ -118,8 +114,8 @@ cdef void quota_release(void* entry) noexcept nogil:
     if ip == NULL:
         return
     quotas = ip.quotas
-    pthread_mutex_lock(&quotas.lock)
+    lock_ranked(&quotas.lock, RANK_QUEUE)
     ip.count -= 1
     quotas.total -= 1
     _drop_unused_locked(ip)
-    pthread_mutex_unlock(&quotas.lock)
+    unlock_ranked(&quotas.lock, RANK_QUEUE)

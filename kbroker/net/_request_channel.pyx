@@ -21,13 +21,11 @@ from libc.string cimport memset
 from posix.unistd cimport write
 
 from kbroker._atomics cimport kb_exchange_int, kb_load_int, kb_store_int
+from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport (
     kb_futex_wait,
     kb_futex_wake,
     kb_now_ns,
-    pthread_mutex_init,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
 )
 from kbroker.net._types cimport Handler, Request, RequestChannel
 
@@ -41,7 +39,7 @@ cdef enum:
 cdef int request_channel_init(RequestChannel* channel) noexcept nogil:
     memset(channel, 0, sizeof(RequestChannel))
     memset(channel.flexible_from, -1, sizeof(channel.flexible_from))
-    return pthread_mutex_init(&channel.lock, NULL)
+    return kb_mutex_init(&channel.lock)
 
 
 cdef int request_is_hot(RequestChannel* channel, Request* request) noexcept nogil:
@@ -85,7 +83,7 @@ cdef Request* request_channel_push(
     cdef Request* request = first
     cdef Request* following
     cdef Handler* woken
-    pthread_mutex_lock(&channel.lock)
+    lock_ranked(&channel.lock, RANK_QUEUE)
     while request != NULL:
         if channel.count > 0 and (
             channel.count + request.frames > channel.count_max
@@ -107,7 +105,7 @@ cdef Request* request_channel_push(
     if channel.count > channel.count_peak:
         channel.count_peak = channel.count
     woken = _give_role_locked(channel)
-    pthread_mutex_unlock(&channel.lock)
+    unlock_ranked(&channel.lock, RANK_QUEUE)
     _wake(woken)
     if request == NULL:
         last[0] = NULL
@@ -163,7 +161,7 @@ cdef int request_channel_take(
     cdef int room
     cdef Handler* woken
     cdef Handler** place
-    pthread_mutex_lock(&channel.lock)
+    lock_ranked(&channel.lock, RANK_QUEUE)
     if had_role:
         channel.taking = 0
     while True:
@@ -173,30 +171,30 @@ cdef int request_channel_take(
             room = channel.stalled
             channel.stalled = 0
             woken = _give_role_locked(channel)
-            pthread_mutex_unlock(&channel.lock)
+            unlock_ranked(&channel.lock, RANK_QUEUE)
             _wake(woken)
             if room:
                 _wake_processors(channel)
             return status
         if channel.closed:
-            pthread_mutex_unlock(&channel.lock)
+            unlock_ranked(&channel.lock, RANK_QUEUE)
             return TAKE_CLOSED
         now_ns = kb_now_ns()
         if deadline_ns == 0:
             deadline_ns = now_ns + timeout_ns
         elif now_ns >= deadline_ns:
-            pthread_mutex_unlock(&channel.lock)
+            unlock_ranked(&channel.lock, RANK_QUEUE)
             return TAKE_IDLE
         kb_store_int(&handler.awake, 0)
         handler.asleep = 1
         handler.below = channel.sleepers
         channel.sleepers = handler
-        pthread_mutex_unlock(&channel.lock)
+        unlock_ranked(&channel.lock, RANK_QUEUE)
         slept_ns = now_ns
         if kb_load_int(&handler.awake) == 0:
             kb_futex_wait(&handler.awake, 0, deadline_ns - now_ns)
         handler.idle_ns += kb_now_ns() - slept_ns
-        pthread_mutex_lock(&channel.lock)
+        lock_ranked(&channel.lock, RANK_QUEUE)
         if handler.asleep:
             # Nobody popped this handler: a timeout or a signal. Leave the stack.
             place = &channel.sleepers
@@ -211,10 +209,10 @@ cdef int request_channel_take(
 cdef void request_channel_yield(RequestChannel* channel) noexcept nogil:
     """The taker goes off to something slow: whoever sleeps may take what is queued."""
     cdef Handler* woken
-    pthread_mutex_lock(&channel.lock)
+    lock_ranked(&channel.lock, RANK_QUEUE)
     channel.taking = 0
     woken = _give_role_locked(channel)
-    pthread_mutex_unlock(&channel.lock)
+    unlock_ranked(&channel.lock, RANK_QUEUE)
     _wake(woken)
 
 
@@ -222,7 +220,7 @@ cdef void request_channel_close(RequestChannel* channel) noexcept nogil:
     """Nothing more will be queued; sleepers wake and leave once the queue is empty."""
     cdef Handler* handler
     cdef Handler* below
-    pthread_mutex_lock(&channel.lock)
+    lock_ranked(&channel.lock, RANK_QUEUE)
     channel.closed = 1
     handler = channel.sleepers
     channel.sleepers = NULL
@@ -232,4 +230,4 @@ cdef void request_channel_close(RequestChannel* channel) noexcept nogil:
         kb_store_int(&handler.awake, WOKEN_TO_LEAVE)
         kb_futex_wake(&handler.awake, 1)
         handler = below
-    pthread_mutex_unlock(&channel.lock)
+    unlock_ranked(&channel.lock, RANK_QUEUE)

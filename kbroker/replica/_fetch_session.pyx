@@ -16,13 +16,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
-from kbroker._sync cimport (
-    kb_now_ns,
-    pthread_mutex_destroy,
-    pthread_mutex_init,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
-)
+from kbroker._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker._sync cimport kb_now_ns, pthread_mutex_destroy
 
 cdef enum:
     TOPIC_NAME_BYTES_MAX = 249
@@ -32,7 +27,7 @@ cdef SessionCache* sessions_new(int32_t slots_max, int64_t eviction_ms_min) noex
     cdef SessionCache* cache = <SessionCache*>calloc(1, sizeof(SessionCache))
     if cache == NULL:
         return NULL
-    pthread_mutex_init(&cache.lock, NULL)
+    kb_mutex_init(&cache.lock)
     cache.slots_max = slots_max
     cache.eviction_ns_min = eviction_ms_min * 1000000
     # Ids need no secrecy (a session carries no rights), only to differ between restarts.
@@ -127,10 +122,10 @@ cdef FetchSession* session_create(
     cdef uint32_t buckets = 8
     while buckets < partitions:
         buckets *= 2
-    pthread_mutex_lock(&cache.lock)
+    lock_ranked(&cache.lock, RANK_TABLE)
     if cache.count >= cache.slots_max:
         if cache.oldest == NULL or now_ns - cache.oldest.last_used_ns < cache.eviction_ns_min:
-            pthread_mutex_unlock(&cache.lock)
+            unlock_ranked(&cache.lock, RANK_TABLE)
             return NULL
         cache.evictions += 1
         _unlink_locked(cache, cache.oldest)
@@ -139,9 +134,9 @@ cdef FetchSession* session_create(
         session.hashed = <SessionPartition**>calloc(buckets, sizeof(SessionPartition*))
     if session == NULL or session.hashed == NULL:
         free(session)
-        pthread_mutex_unlock(&cache.lock)
+        unlock_ranked(&cache.lock, RANK_TABLE)
         return NULL
-    pthread_mutex_init(&session.lock, NULL)
+    kb_mutex_init(&session.lock)
     session.refs = 2
     session.buckets = buckets
     session.by_id = by_id
@@ -153,39 +148,39 @@ cdef FetchSession* session_create(
     cache.buckets[<uint32_t>session.session_id % SESSION_BUCKETS] = session
     _link_newest_locked(cache, session)
     cache.count += 1
-    pthread_mutex_unlock(&cache.lock)
+    unlock_ranked(&cache.lock, RANK_TABLE)
     return session
 
 
 cdef FetchSession* session_find(SessionCache* cache, int32_t session_id) noexcept nogil:
     """With a reference, and now the most recently used; NULL: unknown or evicted."""
     cdef FetchSession* session
-    pthread_mutex_lock(&cache.lock)
+    lock_ranked(&cache.lock, RANK_TABLE)
     session = _lookup_locked(cache, session_id)
     if session != NULL:
         session.refs += 1
         session.last_used_ns = kb_now_ns()
         _unlink_age_locked(cache, session)
         _link_newest_locked(cache, session)
-    pthread_mutex_unlock(&cache.lock)
+    unlock_ranked(&cache.lock, RANK_TABLE)
     return session
 
 
 cdef void session_close(SessionCache* cache, int32_t session_id) noexcept nogil:
     cdef FetchSession* session
-    pthread_mutex_lock(&cache.lock)
+    lock_ranked(&cache.lock, RANK_TABLE)
     session = _lookup_locked(cache, session_id)
     if session != NULL:
         _unlink_locked(cache, session)
-    pthread_mutex_unlock(&cache.lock)
+    unlock_ranked(&cache.lock, RANK_TABLE)
 
 
 cdef void session_release(SessionCache* cache, FetchSession* session) noexcept nogil:
     if session == NULL:
         return
-    pthread_mutex_lock(&cache.lock)
+    lock_ranked(&cache.lock, RANK_TABLE)
     _drop_locked(cache, session)
-    pthread_mutex_unlock(&cache.lock)
+    unlock_ranked(&cache.lock, RANK_TABLE)
 
 
 # --- one session's partitions --------------------------------------------------------------------

@@ -24,12 +24,8 @@ from kbroker._atomics cimport (
     kb_store_ptr,
     kb_store_u64,
 )
-from kbroker._sync cimport (
-    pthread_mutex_destroy,
-    pthread_mutex_init,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
-)
+from kbroker._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker._sync cimport pthread_mutex_destroy
 from kbroker.log._partition cimport Partition, partition_release
 
 cdef enum:
@@ -117,10 +113,10 @@ cdef SnapshotReader* reader_new(SnapshotRegistry* registry) noexcept nogil:
     cdef SnapshotReader* reader = <SnapshotReader*>calloc(1, sizeof(SnapshotReader))
     if reader == NULL:
         return NULL
-    pthread_mutex_lock(&registry.lock)
+    lock_ranked(&registry.lock, RANK_TABLE)
     reader.next = registry.readers
     registry.readers = reader
-    pthread_mutex_unlock(&registry.lock)
+    unlock_ranked(&registry.lock, RANK_TABLE)
     return reader
 
 
@@ -169,7 +165,7 @@ cdef SnapshotRegistry* registry_new() noexcept nogil:
     cdef SnapshotRegistry* registry = <SnapshotRegistry*>calloc(1, sizeof(SnapshotRegistry))
     if registry == NULL:
         return NULL
-    pthread_mutex_init(&registry.lock, NULL)
+    kb_mutex_init(&registry.lock)
     registry.epoch = 1
     registry.current = _snapshot_new(0)
     if registry.current == NULL:
@@ -237,11 +233,11 @@ cdef int registry_publish(
     cdef uint32_t place
     cdef uint64_t epoch
     cdef int i
-    pthread_mutex_lock(&registry.lock)
+    lock_ranked(&registry.lock, RANK_TABLE)
     old = registry.current
     fresh = _snapshot_new(old.count + <uint32_t>added_count)
     if fresh == NULL:
-        pthread_mutex_unlock(&registry.lock)
+        unlock_ranked(&registry.lock, RANK_TABLE)
         return -1
     for place in range(old.mask + 1):
         entry = old.by_name[place]
@@ -259,5 +255,5 @@ cdef int registry_publish(
         if entry != NULL and _is_removed(entry, added, added_count, removed_ids, removed_count):
             _entry_free(entry)
     _snapshot_free(old)
-    pthread_mutex_unlock(&registry.lock)
+    unlock_ranked(&registry.lock, RANK_TABLE)
     return 0

@@ -1,7 +1,8 @@
 """KafkaRequestHandlerPool: the threads that do requests, and how idle they are.
 
-Each thread spends its life in `HotPath.serve`, without the GIL; it comes back with the requests that
-Python must answer, which it dispatches one after the other, and with deadlines for the time wheel.
+Each thread spends its life in `HotPath.serve`, without the GIL; it comes back with the requests
+that Python must answer, which it dispatches one after the other, and with deadlines for the time
+wheel.
 Threads are `kafka-request-handler-N` in logs and metrics (the kernel keeps 15 bytes of that).
 
 Idle is time asleep with nothing to take. Waiting for the GIL and time in Python count as busy, so

@@ -50,6 +50,7 @@ TOP_LEVEL: Final = {
     "kbroker._atomics": "c helpers",
     "kbroker._sync": "c helpers",
     "kbroker._arena": "c helpers",
+    "kbroker._lock_order": "c helpers",
     "kbroker._state": "state machine",
     "kbroker._log": "log core",
     "kbroker._net": "net core",
