@@ -99,6 +99,7 @@ cdef extern from "perf_engine.h" nogil:
         int64_t window_ns
         int64_t window_requests
         int64_t window_bytes
+        int64_t window_records
         int64_t stall_ns
         int stop
         int64_t wall_ns
@@ -197,6 +198,7 @@ cdef class Load:
         self._run.window_ns = int(spec.window_s * 1e9)
         self._run.window_requests = spec.window_requests
         self._run.window_bytes = spec.window_bytes
+        self._run.window_records = spec.window_records
         self._run.stall_ns = int(spec.stall_s * 1e9)
         at = 0
         for number, stream in enumerate(spec.streams):

@@ -2,8 +2,8 @@
 
 The value of each record is pseudo-random from a fixed seed, or words where a codec is to have
 something to find, so that every run of every broker gets the same bytes. The first 8 bytes of the
-first value can be left zero for the send time that the end-to-end cell writes there; `stamp_at` says
-where they are. Layout: https://kafka.apache.org/documentation/#recordbatch
+first value can be left zero for the send time that the end-to-end cell writes there; `stamp_at`
+says where they are. Layout: https://kafka.apache.org/documentation/#recordbatch
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ LZ4_BLOCK_BYTES = 64 << 10
 LZ4_FRAME_HEAD = bytes.fromhex("04224d18604082")
 
 _WORDS = (
-    "offset segment leader follower epoch request answer batch record topic partition index "
-    "consumer producer session broker cluster replica header payload the of and to in a is that"
-).split()
+    b"offset segment leader follower epoch request answer batch record topic partition index",
+    b"consumer producer session broker cluster replica header payload the of and to in a is",
+)
+_VOCABULARY = b" ".join(_WORDS).split(b" ")
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def payload(size: int, *, words: bool = False, seed: int = 7) -> bytes:
         return source.randbytes(size)
     out = bytearray()
     while len(out) < size:
-        out += source.choice(_WORDS).encode() + b" "
+        out += source.choice(_VOCABULARY) + b" "
     return bytes(out[:size])
 
 

@@ -1,14 +1,14 @@
 """The cells: what is measured, and how one block of a cell is run against one broker.
 
-A cell is a fixed piece of work (sizes, connections, requests in flight, path); a block is one run of
-it, a second or two, on a fresh topic. `Bench.run` prepares the topic, touches as many pages as the
-block will write, runs the generator, checks that the broker holds exactly the records that it
+A cell is a fixed piece of work (sizes, connections, requests in flight, path); a block is one run
+of it, a second or two, on a fresh topic. `Bench.run` prepares the topic, touches as many pages as
+the block will write, runs the generator, checks that the broker holds exactly the records that it
 acknowledged, removes the topic and returns a `Block`. A block with a single error code, a wrong
 offset or a wrong count raises CellError: there are no figures of a broker that loses or reorders.
 
 plain path: Produce 7 and Fetch 4 by topic name, one partition to a connection.
-java path:  what the Java client does by default: Produce 13 by topic id, idempotent, acks=-1, a batch
-            for each of four partitions; Fetch 18 in a session, four partitions.
+java path:  what the Java client does by default: Produce 13 by topic id, idempotent, acks=-1, a
+            batch for each of four partitions; Fetch 18 in a session, four partitions.
 """
 
 from __future__ import annotations
@@ -205,9 +205,7 @@ class Bench:
             return batch.of_size(cell.size, **options)
         if cell.kind == "e2e":
             return batch.of_records(cell.size, stamped=True, **options)
-        return batch.of_records(
-            cell.size, cell.batch_bytes, words=cell.codec != "none", **options
-        )
+        return batch.of_records(cell.size, cell.batch_bytes, words=cell.codec != "none", **options)
 
     def _producers(self, client: Client, cell: Cell, topic: Topic) -> tuple[Connection, ...]:
         made = []
@@ -222,12 +220,9 @@ class Bench:
             body = self._batch(cell, client.init_producer_id())
             exact = 0 if cell.connections == 1 else -1
             several = [
-                (Partition(index, expected_offset=exact), body)
-                for index in range(topic.partitions)
+                (Partition(index, expected_offset=exact), body) for index in range(topic.partitions)
             ]
-            made.append(
-                requests.produce(JAVA_PRODUCE, topic, several, acks=-1, idempotent=True)
-            )
+            made.append(requests.produce(JAVA_PRODUCE, topic, several, acks=-1, idempotent=True))
         return tuple(made)
 
     def _produce_stream(self, client: Client, cell: Cell, topic: Topic) -> Stream:
@@ -250,7 +245,8 @@ class Bench:
         expected = {100: 160 << 20, 1000: 448 << 20}.get(cell.size, cell.bytes_max or 1 << 30)
         if cell.rate:
             expected = int(cell.rate * (self.seconds + 1) * (cell.size + 100))
-        touch_pages(self.broker.directory, min(expected, TOUCH_BYTES_MAX))
+        if self.broker.directory.is_dir():  # not that of a broker which is merely attached
+            touch_pages(self.broker.directory, min(expected, TOUCH_BYTES_MAX))
 
     def _produce(self, client: Client, cell: Cell) -> Block:
         topic = self._new_topic(client, cell, self._partitions(cell))
@@ -281,7 +277,8 @@ class Bench:
             return self._logs[partitions]
         self._serial += 1
         topic = client.create_topic(f"perf-{os.getpid()}-{id(self) & 0xFFFFFF:x}-log", partitions)
-        touch_pages(self.broker.directory, FETCH_LOG_BYTES * partitions)
+        if self.broker.directory.is_dir():
+            touch_pages(self.broker.directory, FETCH_LOG_BYTES * partitions)
         body = batch.of_size(FETCH_BATCH_BYTES, timestamp_ms=time.time_ns() // 1_000_000)
         connections = tuple(
             requests.produce(
@@ -291,9 +288,7 @@ class Bench:
         )
         each = FETCH_LOG_BYTES // FETCH_BATCH_BYTES
         for connection in connections:
-            stream = Stream(
-                "produce", PLAIN_PRODUCE, (connection,), in_flight=5, send_limit=each
-            )
+            stream = Stream("produce", PLAIN_PRODUCE, (connection,), in_flight=5, send_limit=each)
             run_load(Run(self.broker.host, self.broker.port, (stream,), warm_s=0, window_s=0))
         if client.offsets(topic) != [each] * partitions:
             raise CellError(f"{self.broker.name}: the log to fetch from is not what was written")
@@ -354,7 +349,7 @@ class Bench:
     # The run itself.
 
     def _go(self, cell: Cell, streams: tuple[Stream, ...]) -> tuple[Block, dict[str, Any]]:
-        pid = self.broker.pid
+        pid = self.broker.measured_pid
         spec = Run(
             self.broker.host,
             self.broker.port,
@@ -391,6 +386,8 @@ class Bench:
             verified_batches=sum(s["verified_batches"] for s in counters["streams"]),
             guard=guard,
         )
+        if not block.measured.total:
+            raise CellError(f"{cell.key} on {self.broker.name}: {cell.rate:.0f}/s was not held")
         return block, counters
 
 
@@ -400,7 +397,7 @@ class Placement:
     def __init__(self, broker_pid: int, pinned: bool) -> None:
         self._pid = broker_pid
         self._all = os.sched_getaffinity(0)
-        self._pinned = pinned and len(self._all) > 1
+        self._pinned = pinned and broker_pid > 0 and len(self._all) > 1
 
     def __enter__(self) -> None:
         if self._pinned:
@@ -421,7 +418,9 @@ class Placement:
                 continue  # a thread that has just ended
 
 
-def _produce(key: str, title: str, size: int, connections: int, in_flight: int, **more: Any) -> Cell:
+def _produce(
+    key: str, title: str, size: int, connections: int, in_flight: int, **more: Any
+) -> Cell:
     return Cell(key, title, "produce", size, connections, in_flight, **more)
 
 
@@ -437,7 +436,9 @@ CELLS: tuple[Cell, ...] = (
     _produce("p-1k-1x5", "produce 1 KB, 1 conn, 5 in flight", 1000, 1, 5),
     _produce("p-1k-4x5", "produce 1 KB, 4 conns, 5 in flight", 1000, 4, 5),
     _produce("p-1k-16x5", "produce 1 KB, 16 conns, 5 in flight", 1000, 16, 5),
-    _produce("p-16k-4x5", "produce 16 KB, 4 conns, 5 in flight", 16 << 10, 4, 5, bytes_max=GIGABYTE),
+    _produce(
+        "p-16k-4x5", "produce 16 KB, 4 conns, 5 in flight", 16 << 10, 4, 5, bytes_max=GIGABYTE
+    ),
     _produce("p-1m-4x5", "produce 1 MB, 4 conns, 5 in flight", 1 << 20, 4, 5, bytes_max=GIGABYTE),
     Cell("f-16k", "fetch, 16 KB max, 4 conns", "fetch", 16 << 10, 4),
     Cell("f-1m", "fetch, 1 MB max, 4 conns", "fetch", 1 << 20, 4),
@@ -449,19 +450,43 @@ CELLS: tuple[Cell, ...] = (
     _produce("j-1k-4x5", "java path, 4 x 1 KB, 4 conns", 1000, 4, 5, path="java"),
     _produce("j-100-16x5", "java path, 4 x 100 B, 16 conns", 100, 16, 5, path="java"),
     _produce(
-        "j-lz4", "java path, 4 x 16 KB of 1 KB, lz4", 1000, 4, 5, path="java",
-        codec="lz4", batch_bytes=16 << 10,
+        "j-lz4",
+        "java path, 4 x 16 KB of 1 KB, lz4",
+        1000,
+        4,
+        5,
+        path="java",
+        codec="lz4",
+        batch_bytes=16 << 10,
     ),
     _produce(
-        "j-zstd", "java path, 4 x 16 KB of 1 KB, zstd", 1000, 4, 5, path="java",
-        codec="zstd", batch_bytes=16 << 10,
+        "j-zstd",
+        "java path, 4 x 16 KB of 1 KB, zstd",
+        1000,
+        4,
+        5,
+        path="java",
+        codec="zstd",
+        batch_bytes=16 << 10,
     ),
-    Cell("jf-16k", "java fetch in a session, 4 x 16 KB, 4 conns", "fetch", 16 << 10, 4, path="java"),
+    Cell(
+        "jf-16k", "java fetch in a session, 4 x 16 KB, 4 conns", "fetch", 16 << 10, 4, path="java"
+    ),
     Cell("e2e-200", "produce to long-polling fetch, 200/s", "e2e", 100, rate=200.0),
     Cell("e2e-java-200", "the same on the java path", "e2e", 100, rate=200.0, path="java"),
 )
 BY_KEY = {cell.key: cell for cell in CELLS}
 QUICK = (
-    "p-100-1x1", "p-100-1x5", "p-100-16x5", "p-1k-4x5", "p-16k-4x5", "p-1m-4x5",
-    "f-16k", "f-1m", "j-100-1x5", "j-1k-4x5", "jf-16k", "e2e-200",
+    "p-100-1x1",
+    "p-100-1x5",
+    "p-100-16x5",
+    "p-1k-4x5",
+    "p-16k-4x5",
+    "p-1m-4x5",
+    "f-16k",
+    "f-1m",
+    "j-100-1x5",
+    "j-1k-4x5",
+    "jf-16k",
+    "e2e-200",
 )

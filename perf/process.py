@@ -93,14 +93,14 @@ class Watch:
     """
 
     def __init__(self, pids: list[int]) -> None:
-        self._pids = pids
+        self._pids = [pid for pid in pids if pid > 0]
         self._box = box_time()
-        self._own_ns = sum(cpu_ns(pid) for pid in pids)
+        self._own_ns = sum(map(cpu_ns, self._pids))
 
     def guard(self) -> Guard:
         box = box_time()
         span_s = (box.wall_s - self._box.wall_s) * (os.cpu_count() or 1)
-        own_s = (sum(cpu_ns(pid) for pid in self._pids) - self._own_ns) / 1e9
+        own_s = (sum(map(cpu_ns, self._pids)) - self._own_ns) / 1e9
         others_s = max(0.0, box.busy_s - self._box.busy_s - own_s)
         return Guard(others_s / span_s, (box.steal_s - self._box.steal_s) / span_s)
 

@@ -84,4 +84,5 @@ class Run:
     window_s: float = 2.0
     window_requests: int = 0
     window_bytes: int = 0
+    window_records: int = 0  # counted from the start of the run
     stall_s: float = 10.0

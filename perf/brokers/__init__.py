@@ -1,5 +1,6 @@
-"""The processes that are measured: Apache Kafka, kbroker, and the limit server, one shape for all."""
+"""The processes that are measured: Apache Kafka, kbroker, the limit server, one shape for all."""
 
+from perf.brokers.attached import AttachedBroker
 from perf.brokers.base import Broker, BrokerError
 from perf.brokers.kafka import KafkaBroker
 from perf.brokers.kbroker import KbrokerBroker
@@ -11,4 +12,12 @@ KINDS: dict[str, type[Broker]] = {
     "kbroker": KbrokerBroker,
 }
 
-__all__ = ["KINDS", "Broker", "BrokerError", "KafkaBroker", "KbrokerBroker", "LimitBroker"]
+__all__ = [
+    "KINDS",
+    "AttachedBroker",
+    "Broker",
+    "BrokerError",
+    "KafkaBroker",
+    "KbrokerBroker",
+    "LimitBroker",
+]

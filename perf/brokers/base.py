@@ -1,8 +1,8 @@
-"""A broker under measurement: its own process, its own data directory, held still when not its turn.
+"""A broker under measurement: a process and a data directory of its own, held still between turns.
 
-`start` returns when the port accepts; `hold` and `resume` stop and continue the process, so that two
-brokers that are both alive and warm do not measure each other. `stop` ends it with SIGTERM and, if
-that takes too long, SIGKILL. Only a process that this object started is ever signalled.
+`start` returns when the port accepts; `hold` and `resume` stop and continue the process, so that
+two brokers that are both alive and warm do not measure each other. `stop` ends it with SIGTERM
+and, if that takes too long, SIGKILL. Only a process that this object started is ever signalled.
 """
 
 from __future__ import annotations
@@ -63,6 +63,11 @@ class Broker:
         if self._process is None:
             raise BrokerError(f"{self.name} is not running")
         return self._process.pid
+
+    @property
+    def measured_pid(self) -> int:
+        """Whose CPU a block counts; 0 where that is not known."""
+        return self.pid
 
     @property
     def address(self) -> str:

@@ -2,9 +2,10 @@
 
 Its jars come from Maven once, by a pom that is written into the cache directory; the broker is one
 node in KRaft mode, controller and broker in one process, with the heap and the flags that its own
-start script gives a JVM (heap 1 GB, G1). Settings are the defaults but for what a single node needs,
-and two that do not touch the request path: a session timeout long enough to be held still between
-blocks, and segments of deleted topics going at once so that a long run does not fill the disk.
+start script gives a JVM (heap 1 GB, G1). Settings are the defaults but for what a single node
+needs, and two that do not touch the request path: a session timeout long enough to be held still
+between blocks, and segments of deleted topics going at once so that a long run does not fill the
+disk.
 """
 
 from __future__ import annotations
@@ -85,8 +86,12 @@ class KafkaBroker(Broker):
 
     name = "kafka"
 
-    def __init__(self, directory: Path, port: int = 0, heap: str = HEAP) -> None:
+    def __init__(
+        self, directory: Path, port: int = 0, *, heap: str = HEAP, holdable: bool = True
+    ) -> None:
+        """`holdable`: may be stopped in its tracks for minutes without being fenced."""
         super().__init__(directory, port)
+        self._holdable = holdable
         self._controller_port = free_port()
         self._heap = heap
 
@@ -109,9 +114,10 @@ class KafkaBroker(Broker):
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
-            "broker.session.timeout.ms": str(HELD_STILL_MS),
             "log.segment.delete.delay.ms": "500",
         }
+        if self._holdable:
+            settings["broker.session.timeout.ms"] = str(HELD_STILL_MS)
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if (data / "meta.properties").exists():
             return

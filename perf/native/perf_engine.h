@@ -95,10 +95,16 @@ static void pl_answered(pl_run *run, pl_conn *conn, int64_t now_ns, uint64_t byt
     if (in_window) ph_add(&stream->latency, (uint64_t)(now_ns - intended_ns));
 }
 
+/* At a fixed rate every request that the window meant is sent, however late: leaving out those that
+ * a slow broker left no room for would flatter it. */
+static inline int pl_owes(const pl_run *run, const pl_stream *stream) {
+    return stream->interval_ns > 0 && stream->next_due_ns < (double)run->window_end_ns;
+}
+
 /* Whether this connection may take one more request now. */
 static inline int pl_may_send(const pl_run *run, const pl_conn *conn) {
     const pl_stream *stream = &run->streams[conn->stream];
-    if (run->phase == PL_DRAINING && !stream->tail) return 0;
+    if (run->phase == PL_DRAINING && !stream->tail && !pl_owes(run, stream)) return 0;
     if (stream->send_limit && stream->sent >= stream->send_limit) return 0;
     if (conn->direct_bytes || pl_in_flight(conn) >= (uint32_t)stream->in_flight_max) return 0;
     return conn->frame_bytes > PL_COPY_BYTES_MAX ? conn->out_bytes == 0
@@ -159,7 +165,8 @@ static int pl_pump(pl_run *run, pl_conn *conn) {
 
 /* Fixed rate: everything that is due, on whichever connection has room. */
 static int pl_pump_due(pl_run *run, pl_stream *stream, int64_t now_ns) {
-    while (stream->next_due_ns <= (double)now_ns) {
+    while (stream->next_due_ns <= (double)now_ns
+           && (run->phase != PL_DRAINING || stream->tail || pl_owes(run, stream))) {
         pl_conn *conn = NULL;
         for (int i = 0; i < stream->n_conns && !conn; i++) {
             pl_conn *candidate = &run->conns[stream->first_conn + stream->next_conn];
@@ -280,6 +287,7 @@ static void pl_move_phase(pl_run *run, int64_t now_ns) {
     if (run->phase != PL_MEASURING) return;
     int over = (run->window_ns && now_ns - run->window_start_ns >= run->window_ns)
                || (run->window_requests && first->requests >= run->window_requests)
+               || (run->window_records && first->records_all >= run->window_records)
                || (run->window_bytes && first->bytes >= run->window_bytes)
                || (first->send_limit && first->answered >= first->send_limit) || run->stop;
     if (!over) return;
@@ -296,6 +304,7 @@ static int pl_drained(const pl_run *run) {
     for (int i = 0; i < run->n_streams; i++) {
         const pl_stream *stream = &run->streams[i];
         if (stream->tail ? stream->records_all < produced : stream->answered < stream->sent) return 0;
+        if (!stream->tail && pl_owes(run, stream)) return 0;
     }
     return 1;
 }
@@ -344,7 +353,7 @@ static int64_t pl_turn(pl_run *run, int64_t now_ns) {
     }
     for (int i = 0; i < run->n_streams; i++) {
         pl_stream *stream = &run->streams[i];
-        if (run->phase == PL_DRAINING && !stream->tail) continue;
+        if (run->phase == PL_DRAINING && !stream->tail && !pl_owes(run, stream)) continue;
         if (stream->interval_ns > 0) {
             if (pl_pump_due(run, stream, now_ns)) return -1;
             double due = stream->next_due_ns - (double)now_ns;

@@ -112,7 +112,8 @@ typedef struct {
     uint32_t address;            /* IPv4, network order */
     uint16_t port;
     int32_t broker_pid;          /* whose CPU is sampled; 0: nobody's */
-    int64_t warm_ns, warm_requests, window_ns, window_requests, window_bytes, stall_ns;
+    int64_t warm_ns, warm_requests, window_ns, window_requests, window_bytes;
+    int64_t window_records, stall_ns;   /* records count from the start of the run */
     volatile int stop;
     /* state and results */
     int epoll_fd, phase;

@@ -1,0 +1,301 @@
+"""The comparison: the limit, Apache Kafka and kbroker on the same cells, in alternating blocks.
+
+All brokers live through the whole run, warm, each in its own process and directory; the one whose
+turn it is runs, the others are held still (SIGSTOP), so that none pays for another's housekeeping.
+A round visits every cell; in a cell each broker has one block, in an order that reverses from round
+to round. A ratio is taken inside a round, then the median over the rounds with its bootstrap
+interval. A block beside which something else ran is repeated once; if the repetition is noisy too,
+it is kept and marked. Null test: a broker against itself, two blocks in a row, must come out as 1.
+
+What this module gives is data; perf.report turns it into a table and the bars.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from perf import idle, librdkafka, neighbour, startup
+from perf.brokers import KINDS, Broker, KafkaBroker
+from perf.cells import BY_KEY, CELLS, QUICK, Bench, Block, Cell, CellError
+from perf.idle import IdleResult
+from perf.librdkafka import LibrdkafkaResult
+from perf.neighbour import NeighbourResult
+from perf.process import memory, threads
+from perf.startup import StartResult
+
+Progress = Callable[[str], None]
+
+NULL_CELLS = ("p-1k-4x5", "f-16k")
+WARM_REQUESTS = 200_000  # of Apache Kafka, before its first block counts
+WARM_CELLS = ("p-100-4x5", "j-1k-4x5", "f-16k", "jf-16k", "e2e-200")
+WARM_ROUNDS_MAX = 12
+SETTLE_AFTER_HOLD_S = 0.05
+START_REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is run."""
+
+    brokers: tuple[str, ...] = ("limit", "kafka", "kbroker")
+    cells: tuple[str, ...] = tuple(cell.key for cell in CELLS)
+    rounds: int = 3
+    seconds: float = 1.6
+    warm_s: float = 0.3
+    idle_connections: int = 10_000
+    start_repeats: int = START_REPEATS
+    null_cells: tuple[str, ...] = NULL_CELLS
+    extras: bool = True  # idle, neighbour, start, librdkafka
+    repeat_noisy: bool = True
+    directory: Path | None = None
+
+    @classmethod
+    def quick(cls, **changes: Any) -> Plan:
+        """Four minutes instead of fifteen: fewer cells, shorter blocks."""
+        base = cls(
+            cells=QUICK,
+            seconds=0.8,
+            warm_s=0.2,
+            idle_connections=2_000,
+            start_repeats=1,
+            null_cells=NULL_CELLS[:1],
+        )
+        return replace(base, **changes)
+
+
+@dataclass
+class Outcome:
+    """Everything that was measured, and what went wrong on the way."""
+
+    plan: Plan
+    machine: dict[str, Any]
+    blocks: dict[str, dict[str, list[Block]]] = field(default_factory=dict)
+    null: dict[str, dict[str, list[tuple[Block, Block]]]] = field(default_factory=dict)
+    memory_idle: dict[str, int] = field(default_factory=dict)
+    memory_after: dict[str, int] = field(default_factory=dict)
+    threads: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    idle: dict[str, IdleResult] = field(default_factory=dict)
+    neighbour: dict[str, list[NeighbourResult]] = field(default_factory=dict)
+    neighbour_closed: dict[str, list[NeighbourResult]] = field(default_factory=dict)
+    starts: dict[str, list[StartResult]] = field(default_factory=dict)
+    librdkafka: dict[str, list[LibrdkafkaResult]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    noisy_blocks: int = 0
+    repeated_blocks: int = 0
+    took_s: float = 0.0
+
+
+def describe_machine() -> dict[str, Any]:
+    """Where and of what the figures are."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    return {
+        "cpus": os.cpu_count(),
+        "model": model,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "commit": commit or "unknown",
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+class Comparison:
+    """Runs a Plan. Use once."""
+
+    def __init__(self, plan: Plan, progress: Progress) -> None:
+        self.plan = plan
+        self.say = progress
+        self.outcome = Outcome(plan, describe_machine())
+        self._root = Path(tempfile.mkdtemp(prefix="kbroker-perf-", dir=plan.directory))
+        self._benches: dict[str, Bench] = {}
+        self._done = 0
+        self._blocks_in_all = (
+            len(plan.cells) * len(plan.brokers)
+            + len(plan.null_cells) * 2 * len([b for b in plan.brokers if b != "limit"])
+        ) * plan.rounds
+
+    def run(self) -> Outcome:
+        """The whole comparison; whatever was started is ended and removed, whatever happens."""
+        began = time.monotonic()
+        try:
+            self._start_brokers()
+            if self.plan.extras:
+                self._each_broker("idle", self._idle)
+            self._rounds()
+            for name, bench in self._benches.items():
+                self.outcome.memory_after[name] = memory(bench.broker.pid).resident
+            if self.plan.extras:
+                self._each_broker("neighbour", self._neighbour)
+                self._each_broker("librdkafka", self._librdkafka)
+        finally:
+            for bench in self._benches.values():
+                bench.broker.discard()
+        try:
+            if self.plan.extras:
+                self._starts()
+        finally:
+            shutil.rmtree(self._root, ignore_errors=True)
+        self.outcome.took_s = time.monotonic() - began
+        return self.outcome
+
+    # Starting and warming.
+
+    def _start_brokers(self) -> None:
+        for name in self.plan.brokers:
+            broker: Broker = KINDS[name](self._root / name)
+            self._benches[name] = Bench(broker, seconds=self.plan.seconds, warm_s=self.plan.warm_s)
+            broker.start()
+            time.sleep(1.0)  # start-up work that outlives the first answer is not "idle"
+            self.outcome.memory_idle[name] = memory(broker.pid).resident
+            self.outcome.threads[name] = threads(broker.pid)
+            self.outcome.versions[name] = broker.version()
+            self.say(f"{name} started, pid {broker.pid}; warming")
+            self._warm(self._benches[name])
+            broker.hold()
+
+    def _warm(self, bench: Bench) -> None:
+        """Kafka's compiler needs many requests of every kind; the others a few."""
+        is_kafka = bench.broker.name == "kafka"
+        target = WARM_REQUESTS if is_kafka else 2_000
+        served = 0
+        warm = Bench(bench.broker, seconds=1.0 if is_kafka else 0.2, warm_s=0)
+        for _ in range(WARM_ROUNDS_MAX):
+            for key in WARM_CELLS:
+                served += warm.run(BY_KEY[key]).requests
+            if served >= target:
+                break
+        self.say(f"{bench.broker.name} warm after {served:,} requests")
+
+    # The rounds.
+
+    def _rounds(self) -> None:
+        for number in range(self.plan.rounds):
+            order = list(self.plan.brokers)
+            if number % 2:
+                order.reverse()
+            for key in self.plan.cells:
+                for name in order:
+                    block = self._block(name, BY_KEY[key])
+                    if block is not None:
+                        cell = self.outcome.blocks.setdefault(key, {})
+                        cell.setdefault(name, []).append(block)
+                if key in self.plan.null_cells:
+                    self._null(key, order)
+
+    def _null(self, key: str, order: Sequence[str]) -> None:
+        for name in order:
+            if name == "limit":
+                continue
+            pair = [self._block(name, BY_KEY[key], "null ") for _ in range(2)]
+            if pair[0] is not None and pair[1] is not None:
+                found = self.outcome.null.setdefault(key, {}).setdefault(name, [])
+                found.append((pair[0], pair[1]))
+
+    def _block(self, name: str, cell: Cell, label: str = "") -> Block | None:
+        """One block with its broker running alone; None if it is void."""
+        bench = self._benches[name]
+        self._done += 1
+        bench.broker.resume()
+        try:
+            time.sleep(SETTLE_AFTER_HOLD_S)
+            block = bench.run(cell)
+            if not block.guard.quiet and self.plan.repeat_noisy:
+                self.outcome.repeated_blocks += 1
+                block = bench.run(cell)
+            self.outcome.noisy_blocks += not block.guard.quiet
+        except (CellError, OSError) as error:
+            self._fault(str(error))
+            bench.broker.check_alive()
+            return None
+        finally:
+            bench.broker.hold()
+        noise = "" if block.guard.quiet else f"  (others {block.guard.others:.0%})"
+        self.say(
+            f"[{self._done}/{self._blocks_in_all}] {label}{cell.key:14} {name:8}"
+            f"{block.requests_per_s:>10,.0f}/s {block.cpu_us_per_request:>9.1f} us CPU"
+            f" p50 {block.percentile_us(50):>9,.0f} us{noise}"
+        )
+        return block
+
+    def _fault(self, text: str) -> None:
+        self.outcome.faults.append(text)
+        self.say(f"VOID {text}")
+
+    # Beside the table.
+
+    def _each_broker(self, what: str, work: Callable[[Bench], str]) -> None:
+        for name, bench in self._benches.items():
+            if name == "limit":
+                continue
+            bench.broker.resume()
+            try:
+                self.say(f"{what} {name}: {work(bench)}")
+            except (CellError, OSError) as error:
+                self._fault(f"{what}: {error}")
+            finally:
+                bench.broker.hold()
+
+    def _idle(self, bench: Bench) -> str:
+        result = idle.measure_idle(bench, self.plan.idle_connections)
+        self.outcome.idle[bench.broker.name] = result
+        return f"{result.bytes_each:,.0f} B each of {result.connections:,}"
+
+    def _neighbour(self, bench: Bench) -> str:
+        neighbour.prepare(bench)
+        name = bench.broker.name
+        for _ in range(self.plan.rounds):
+            self.outcome.neighbour.setdefault(name, []).append(neighbour.measure_neighbour(bench))
+            self.outcome.neighbour_closed.setdefault(name, []).append(
+                neighbour.measure_neighbour(bench, neighbour.CLOSED)
+            )
+        ratios = [one.p99_ratio for one in self.outcome.neighbour[name]]
+        return "p99 x " + ", ".join(f"{ratio:.2f}" for ratio in ratios)
+
+    def _librdkafka(self, bench: Bench) -> str:
+        name = bench.broker.name
+        result = librdkafka.measure_librdkafka(bench)
+        self.outcome.librdkafka.setdefault(name, []).append(result)
+        return (
+            f"{result.records / result.produce_s:,.0f} records/s in, "
+            f"{result.records / result.consume_s:,.0f} out"
+        )
+
+    def _starts(self) -> None:
+        for repeat in range(self.plan.start_repeats):
+            for name in self.plan.brokers:
+                if name == "limit":
+                    continue
+                directory = self._root / f"start-{name}-{repeat}"
+                broker = (
+                    KafkaBroker(directory, holdable=False)
+                    if name == "kafka"
+                    else KINDS[name](directory)
+                )
+                try:
+                    result = startup.measure_start(broker, self.say)
+                except (CellError, OSError) as error:
+                    self._fault(f"start: {error}")
+                    continue
+                self.outcome.starts.setdefault(name, []).append(result)
