@@ -12,6 +12,10 @@ def resident_bytes(pid: int) -> int:
     return _status_kib(pid, "VmRSS") * 1024
 
 
+def peak_bytes(pid: int) -> int:
+    return _status_kib(pid, "VmHWM") * 1024
+
+
 def _status_kib(pid: int, field: str) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         name, _, value = line.partition(":")

@@ -172,6 +172,17 @@ def test_a_snappy_copy_from_too_far_back_is_left_to_python() -> None:
         unpack(block, 2, PLENTY)
 
 
+def test_a_snappy_copy_from_far_back_that_the_window_cuts_in_two_is_left_to_python() -> None:
+    # 30 bytes of the copy fit in the window, which then slides and forgets where it comes from.
+    text = random.Random(6).randbytes(131_072 - 30)
+    literal = bytes([62 << 2]) + (len(text) - 1).to_bytes(3, "little") + text
+    copy = bytes([(63 << 2) | 3]) + (131_000).to_bytes(4, "little")
+    block = varint(len(text) + 64) + literal + copy
+    assert bytes(cramjam.snappy.decompress_raw(block)) == text + text[42:106]
+    with pytest.raises(CodecMissing):
+        unpack(block, 2, PLENTY)
+
+
 def test_a_snappy_block_is_as_long_as_it_says() -> None:
     for claimed in (3, 5):
         with pytest.raises(CodecError):

@@ -1,0 +1,121 @@
+"""Frames that no client sends: what they cost the broker, and that the next client finds it well.
+
+Each case once wrote over the heap, took gigabytes or kept a socket; with a sanitizer's build
+(`make test-asan`) the first wrong byte ends the broker, without one its memory and files tell.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kbroker.testing import Broker
+from tests.system import process_facts
+
+pytestmark = pytest.mark.client
+
+PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
+FETCH_4 = struct.pack(">iiiib", -1, 0, 0, 1 << 20, 0)  # any replica, no wait, no minimum
+MEMORY_BYTES_MAX = 128 << 20
+
+
+def framed(key: int, version: int, correlation: int, body: bytes) -> bytes:
+    head = struct.pack(">hhih", key, version, correlation, 1) + b"x"
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def connect(broker: Broker) -> socket.socket:
+    host, _, port = broker.bootstrap.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def answer(connection: socket.socket) -> bytes:
+    with connection.makefile("rb") as stream:
+        (size,) = struct.unpack(">i", stream.read(4))
+        return stream.read(size)
+
+
+def assert_well(broker: Broker) -> None:
+    with connect(broker) as connection:
+        connection.sendall(framed(API_VERSIONS, 0, 7, b""))
+        assert answer(connection)[:6] == struct.pack(">ih", 7, 0)
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_most_of_a_frame_then_a_pause(broker: Broker) -> None:
+    # 150 KB for one partition of a topic that nobody has: nothing of it is looked at.
+    records = bytes(150_000)
+    body = struct.pack(">hhii", -1, 1, 1000, 1) + struct.pack(">h7si", 7, b"nowhere", 1)
+    body += struct.pack(">ii", 0, len(records)) + records
+    frame = framed(PRODUCE, 3, 42, body)
+    resume = time.monotonic() + 2.5  # behind the tick that makes slow peers' bytes smaller
+    with connect(broker) as connection:
+        connection.sendall(frame[:110_000])
+        while time.monotonic() < resume:
+            assert_well(broker)
+        connection.sendall(frame[110_000:])
+        assert answer(connection)[:4] == struct.pack(">i", 42)
+    assert_well(broker)
+
+
+def test_a_long_name_for_many_partitions(broker: Broker) -> None:
+    # 131,142 x (72 + 32,767) bytes is little more than 4 GB.
+    count, name = 131_142, b"n" * 32_767
+    body = FETCH_4 + struct.pack(">ih", 1, len(name)) + name + struct.pack(">i", count)
+    body += b"".join(struct.pack(">iqi", index, 0, 1024) for index in range(count))
+    with connect(broker) as connection:
+        connection.sendall(framed(FETCH, 4, 43, body))
+        assert answer(connection)[:4] == struct.pack(">i", 43)
+    assert_well(broker)
+
+
+def test_a_session_does_not_multiply_a_name(broker: Broker) -> None:
+    count, name = 20_000, b"n" * 32_767
+    body = FETCH_4 + struct.pack(">ii", 0, 0)  # a full fetch that wants a session
+    body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">i", count)
+    body += b"".join(struct.pack(">iqqi", index, 0, -1, 1024) for index in range(count))
+    with connect(broker) as connection:
+        connection.sendall(framed(FETCH, 7, 44, body + struct.pack(">i", 0)))
+        assert answer(connection)[:4] == struct.pack(">i", 44)
+        assert process_facts.resident_bytes(broker.pid) < MEMORY_BYTES_MAX
+
+
+def test_many_topics_of_one_partition(broker: Broker) -> None:
+    count = 6000
+    body = FETCH_4 + struct.pack(">i", count)
+    body += b"".join(
+        struct.pack(">h6siiqi", 6, b"%06d" % topic, 1, 0, 0, 1024) for topic in range(count)
+    )
+    with connect(broker) as connection:
+        connection.sendall(framed(FETCH, 4, 45, body))
+        assert answer(connection)[:4] == struct.pack(">i", 45)
+    assert process_facts.peak_bytes(broker.pid) < MEMORY_BYTES_MAX
+
+
+def test_bytes_and_the_end_in_one_event(broker: Broker) -> None:
+    """A producer with acks=0 that leaves at once: nothing is ever sent to it, so nothing fails."""
+    assert_well(broker)
+    before = process_facts.open_files(broker.pid)
+    connections = [connect(broker) for _ in range(20)]
+    for connection in connections:
+        connection.sendall(framed(API_VERSIONS, 0, 7, b""))
+        answer(connection)
+    broker.signal(signal.SIGSTOP)  # so that both are there when it looks
+    for connection in connections:
+        connection.sendall(framed(PRODUCE, 3, 46, struct.pack(">hhii", -1, 0, 1000, 0)))
+        connection.close()
+    broker.signal(signal.SIGCONT)
+    assert eventually(lambda: process_facts.open_files(broker.pid) <= before)
