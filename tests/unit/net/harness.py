@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import array
 import fcntl
+import select
 import socket
 import struct
 import termios
@@ -121,6 +122,10 @@ class Client:
             return self.socket.recv(1) == b""
         except ConnectionResetError:
             return True
+
+    def has_bytes(self) -> bool:
+        """Whether bytes or the end are there to be read, now."""
+        return bool(select.select([self.socket], [], [], 0)[0])
 
     def all_delivered(self) -> None:
         """Waits until the peer's kernel has every byte that was sent."""
@@ -282,6 +287,8 @@ class Rig:
         for client in self.clients:
             client.close()
         if not self.stopped:
+            # The end of a client whose fetch waits is seen when the wait ends.
+            self.hot.close_parked()
             eventually(lambda: self.total("connections") == 0, "connections outlive their clients")
         self.stop()
         assert self.hot.statistics()["parked_now"] == 0
