@@ -12,6 +12,7 @@ frames of independent blocks, zstd frames.
 
 from __future__ import annotations
 
+import mmap
 import struct
 import zlib
 from enum import IntEnum
@@ -83,10 +84,14 @@ def _cramjam() -> ModuleType:
 
 
 def _into(module: ModuleType, data: bytes, output_bytes_max: int) -> bytes:
-    # Pages of the buffer that nothing is written to are never there.
-    buffer = bytearray(output_bytes_max)
-    size = module.decompress_into(data, buffer)
-    return bytes(memoryview(buffer)[:size])
+    if not data:
+        raise CompressionError("no bytes at all")
+    # An anonymous map: pages that nothing is written to are never there.
+    with mmap.mmap(-1, max(output_bytes_max, 1)) as room:
+        size = module.decompress_into(data, room)
+        if size > output_bytes_max:
+            raise CompressionError(f"more than {output_bytes_max} bytes")
+        return room[:size]
 
 
 def _gunzip(data: bytes, output_bytes_max: int) -> bytes:

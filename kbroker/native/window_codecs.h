@@ -5,8 +5,8 @@
  * for output of any length, and a small batch that claims gigabytes costs no memory.
  *
  *   LZ4    the frame format, one frame: https://github.com/lz4/lz4/tree/dev/doc. Independent blocks
- *          only, as Kafka's Java clients want them. Header and block checksums are verified; the
- *          content checksum is passed over, the batch has its own.
+ *          only, as Kafka's Java clients want them. All its checksums and the size are verified:
+ *          one client or another would stop at a wrong one.
  *   Snappy raw (https://github.com/google/snappy, format_description) or in the framing of the
  *          Java library: a header of 16 bytes, then int32 sizes and raw blocks.
  *
@@ -45,6 +45,7 @@ typedef struct kb_window {
     enum kb_window_phase phase;
 } kb_window;
 
+/* The same field read from the other end; right on machines of either order. */
 static inline uint32_t kb_get_le32(const uint8_t *at) { return __builtin_bswap32(kb_get_u32(at)); }
 
 static void kb_window_block(
@@ -154,28 +155,76 @@ static int kb_lz4_decode(kb_window *window) {
         }
 }
 
-/* XXH32 of the whole input, https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md */
-static uint32_t kb_xxh32(const uint8_t *data, size_t length) {
-    const uint32_t p1 = 2654435761u, p2 = 2246822519u, p3 = 3266489917u, p4 = 668265263u,
-                   p5 = 374761393u;
-#define KB_ROTL(x, r) (((x) << (r)) | ((x) >> (32 - (r))))
-    const uint8_t *at = data, *end = data + length;
-    uint32_t hash = p5;
-    if (length >= 16) {
-        uint32_t lane[4] = {p1 + p2, p2, 0, 0 - p1};
-        for (; end - at >= 16; at += 16)
-            for (int i = 0; i < 4; i++)
-                lane[i] = KB_ROTL(lane[i] + kb_get_le32(at + 4 * i) * p2, 13) * p1;
-        hash = KB_ROTL(lane[0], 1) + KB_ROTL(lane[1], 7) + KB_ROTL(lane[2], 12) +
-               KB_ROTL(lane[3], 18);
+/* XXH32 in parts, https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md */
+#define KB_XXH_P1 2654435761u
+#define KB_XXH_P2 2246822519u
+#define KB_XXH_P3 3266489917u
+#define KB_XXH_P4 668265263u
+#define KB_XXH_P5 374761393u
+
+typedef struct kb_xxh32 {
+    uint32_t lane[4];
+    uint8_t tail[16];
+    size_t tail_bytes;
+    uint64_t length;
+} kb_xxh32;
+
+static inline uint32_t kb_rotate(uint32_t value, int by) {
+    return value << by | value >> (32 - by);
+}
+
+static void kb_xxh32_begin(kb_xxh32 *hash) {
+    hash->lane[0] = KB_XXH_P1 + KB_XXH_P2;
+    hash->lane[1] = KB_XXH_P2;
+    hash->lane[2] = 0;
+    hash->lane[3] = 0 - KB_XXH_P1;
+    hash->tail_bytes = 0;
+    hash->length = 0;
+}
+
+static inline void kb_xxh32_stripe(kb_xxh32 *hash, const uint8_t *at) {
+    for (int i = 0; i < 4; i++)
+        hash->lane[i] =
+            kb_rotate(hash->lane[i] + kb_get_le32(at + 4 * i) * KB_XXH_P2, 13) * KB_XXH_P1;
+}
+
+static void kb_xxh32_add(kb_xxh32 *hash, const uint8_t *at, size_t length) {
+    hash->length += length;
+    if (hash->tail_bytes) {
+        size_t wanted = 16 - hash->tail_bytes;
+        if (wanted > length) wanted = length;
+        memcpy(hash->tail + hash->tail_bytes, at, wanted);
+        hash->tail_bytes += wanted;
+        at += wanted;
+        length -= wanted;
+        if (hash->tail_bytes < 16) return;
+        kb_xxh32_stripe(hash, hash->tail);
     }
-    hash += (uint32_t)length;
-    for (; end - at >= 4; at += 4) hash = KB_ROTL(hash + kb_get_le32(at) * p3, 17) * p4;
-    for (; at < end; at++) hash = KB_ROTL(hash + *at * p5, 11) * p1;
-    hash = (hash ^ (hash >> 15)) * p2;
-    hash = (hash ^ (hash >> 13)) * p3;
-    return hash ^ (hash >> 16);
-#undef KB_ROTL
+    for (; length >= 16; at += 16, length -= 16) kb_xxh32_stripe(hash, at);
+    memcpy(hash->tail, at, length);
+    hash->tail_bytes = length;
+}
+
+static uint32_t kb_xxh32_end(const kb_xxh32 *hash) {
+    const uint8_t *at = hash->tail, *end = at + hash->tail_bytes;
+    uint32_t sum = hash->lane[2] + KB_XXH_P5;
+    if (hash->length >= 16)
+        sum = kb_rotate(hash->lane[0], 1) + kb_rotate(hash->lane[1], 7) +
+              kb_rotate(hash->lane[2], 12) + kb_rotate(hash->lane[3], 18);
+    sum += (uint32_t)hash->length;
+    for (; end - at >= 4; at += 4)
+        sum = kb_rotate(sum + kb_get_le32(at) * KB_XXH_P3, 17) * KB_XXH_P4;
+    for (; at < end; at++) sum = kb_rotate(sum + *at * KB_XXH_P5, 11) * KB_XXH_P1;
+    sum = (sum ^ (sum >> 15)) * KB_XXH_P2;
+    sum = (sum ^ (sum >> 13)) * KB_XXH_P3;
+    return sum ^ (sum >> 16);
+}
+
+static uint32_t kb_xxh32_of(const uint8_t *data, size_t length) {
+    kb_xxh32 hash;
+    kb_xxh32_begin(&hash);
+    kb_xxh32_add(&hash, data, length);
+    return kb_xxh32_end(&hash);
 }
 
 /* --- LZ4 frames --------------------------------------------------------------------------------*/
@@ -183,7 +232,9 @@ static uint32_t kb_xxh32(const uint8_t *data, size_t length) {
 typedef struct kb_lz4_frame {
     const uint8_t *in, *in_end;
     size_t block_bytes_max;
-    int block_checksum, content_checksum, in_block;
+    int block_checksum, content_checksum, content_size, in_block;
+    uint64_t content_bytes, claimed_bytes;
+    kb_xxh32 content;
 } kb_lz4_frame;
 
 /* Reads the frame's header. 0, or -1 if it is not one that a Java client could read. */
@@ -196,9 +247,13 @@ static int kb_lz4_open(kb_lz4_frame *frame, const uint8_t *in, size_t length) {
     /* version 1, independent blocks, no dictionary, no reserved bit; blocks of 64 KB to 4 MB */
     if ((flags & 0xe3) != 0x60 || (block & 0x8f) || (block >> 4) < 4) return -1;
     if (length < 4 + descriptor + 1) return -1;
-    if (((kb_xxh32(in + 4, descriptor) >> 8) & 0xff) != in[4 + descriptor]) return -1;
+    if (((kb_xxh32_of(in + 4, descriptor) >> 8) & 0xff) != in[4 + descriptor]) return -1;
     frame->block_checksum = (flags >> 4) & 1;
     frame->content_checksum = (flags >> 2) & 1;
+    frame->content_size = (flags >> 3) & 1;
+    frame->claimed_bytes = frame->content_size ? __builtin_bswap64(kb_get_u64(in + 6)) : 0;
+    frame->content_bytes = 0;
+    kb_xxh32_begin(&frame->content);
     frame->block_bytes_max = (size_t)1 << (8 + 2 * (block >> 4));
     frame->in = in + 4 + descriptor + 1;
     return 0;
@@ -213,13 +268,17 @@ static int kb_lz4_next_block(kb_lz4_frame *frame, kb_window *window) {
     frame->in += 4;
     left -= 4;
     if (size == 0) { /* the end mark */
-        size_t trailer = frame->content_checksum ? 4 : 0;
-        return left == trailer ? KB_PIECE_END : KB_PIECE_CORRUPT;
+        if (left != (frame->content_checksum ? 4 : 0)) return KB_PIECE_CORRUPT;
+        if (frame->content_size && frame->content_bytes != frame->claimed_bytes)
+            return KB_PIECE_CORRUPT;
+        if (frame->content_checksum && kb_xxh32_end(&frame->content) != kb_get_le32(frame->in))
+            return KB_PIECE_CORRUPT;
+        return KB_PIECE_END;
     }
     size_t checksum = frame->block_checksum ? 4 : 0;
     if (size > frame->block_bytes_max || left < checksum || size > left - checksum)
         return KB_PIECE_CORRUPT;
-    if (checksum && kb_xxh32(frame->in, size) != kb_get_le32(frame->in + size))
+    if (checksum && kb_xxh32_of(frame->in, size) != kb_get_le32(frame->in + size))
         return KB_PIECE_CORRUPT;
     kb_window_block(window, frame->in, size, frame->block_bytes_max);
     if (stored) {
@@ -237,7 +296,12 @@ static int kb_lz4_fill(kb_lz4_frame *frame, kb_window *window) {
     for (;;) {
         if (!frame->in_block && (status = kb_lz4_next_block(frame, window)) != KB_PIECE_FULL)
             return status;
+        size_t before = window->filled;
         status = kb_lz4_decode(window);
+        if (status < 0) return status;
+        frame->content_bytes += window->filled - before;
+        if (frame->content_checksum)
+            kb_xxh32_add(&frame->content, window->out + before, window->filled - before);
         if (status != KB_PIECE_END) return status;
         frame->in_block = 0;
         if (window->filled > KB_HISTORY_BYTES) return KB_PIECE_FULL; /* enough fresh for a turn */

@@ -139,6 +139,33 @@ def test_an_lz4_block_with_a_wrong_checksum_is_refused() -> None:
         unpack(frame, 3, PLENTY)
 
 
+def test_an_lz4_frame_is_what_it_says_of_its_content() -> None:
+    text = random.Random(3).randbytes(1_000) * 200
+    for option in ("content_checksum", "store_size"):
+        chosen = {"content_checksum": False, "store_size": False, option: True}
+        frame = lz4.frame.compress(text, block_linked=False, **chosen)
+        assert unpack(frame, 3, PLENTY) == text
+        altered = bytearray(frame)
+        if option == "content_checksum":
+            altered[-1] ^= 1
+        else:
+            altered[6] ^= 1
+            altered[14] = checksum_of_header(altered[4:14])
+        with pytest.raises(CodecError):
+            unpack(altered, 3, PLENTY)
+
+
+def checksum_of_header(descriptor: bytes) -> int:
+    """The byte that makes liblz4 accept the header; the search is shorter than XXH32."""
+    for byte in range(256):
+        try:
+            lz4.frame.get_frame_info(b"\x04\x22\x4d\x18" + descriptor + bytes([byte]))
+        except RuntimeError:
+            continue
+        return byte
+    raise AssertionError("no byte fits")
+
+
 def test_an_lz4_copy_from_before_the_block_is_refused() -> None:
     # token: 1 literal, copy of 4 from 2 back, while 1 byte is out
     block = bytes([0x10]) + b"a" + b"\x02\x00" + bytes([0x50]) + b"bcdef"

@@ -1,0 +1,73 @@
+"""Leader epochs: assigned, asked for, cut at both ends, and in step with their file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbroker.log.checkpoints import read_leader_epochs
+from kbroker.log.leader_epochs import LeaderEpochs
+
+
+@pytest.fixture
+def epochs(tmp_path: Path) -> LeaderEpochs:
+    made = LeaderEpochs(tmp_path / "leader-epoch-checkpoint")
+    for epoch, start in ((2, 0), (3, 10), (5, 30)):
+        made.assign(epoch, start)
+    return made
+
+
+def same_on_disk(epochs: LeaderEpochs) -> bool:
+    return read_leader_epochs(epochs.path) == epochs.entries == LeaderEpochs(epochs.path).entries
+
+
+def test_only_a_newer_epoch_is_assigned(epochs: LeaderEpochs) -> None:
+    epochs.assign(5, 40)
+    epochs.assign(4, 40)
+    assert epochs.entries == [(2, 0), (3, 10), (5, 30)]
+    assert epochs.latest == 5
+    assert same_on_disk(epochs)
+
+
+def test_an_epoch_without_a_batch_gives_way(epochs: LeaderEpochs) -> None:
+    epochs.assign(6, 30)
+    assert epochs.entries == [(2, 0), (3, 10), (6, 30)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [(-1, (-1, -1)), (1, (1, 0)), (2, (2, 10)), (3, (3, 30)), (4, (3, 30)), (5, (5, 77)),
+     (6, (-1, -1))],
+)  # fmt: skip
+def test_how_far_an_epoch_came(epochs: LeaderEpochs, asked: int, answer: tuple[int, int]) -> None:
+    assert epochs.end_offset_for(asked, 77) == answer
+
+
+def test_none_known(tmp_path: Path) -> None:
+    epochs = LeaderEpochs(tmp_path / "file")
+    assert (epochs.latest, epochs.end_offset_for(0, 5)) == (-1, (-1, -1))
+
+
+def test_cut_from_the_end(epochs: LeaderEpochs) -> None:
+    epochs.truncate_from_end(31)
+    assert len(epochs.entries) == 3
+    epochs.truncate_from_end(30)
+    assert epochs.entries == [(2, 0), (3, 10)]
+    assert same_on_disk(epochs)
+
+
+def test_cut_from_the_start(epochs: LeaderEpochs) -> None:
+    epochs.truncate_from_start(0)
+    assert epochs.entries[0] == (2, 0)
+    epochs.truncate_from_start(12)
+    assert epochs.entries == [(3, 12), (5, 30)]
+    epochs.truncate_from_start(30)
+    assert epochs.entries == [(5, 30)]
+    assert same_on_disk(epochs)
+
+
+def test_a_file_that_a_power_cut_emptied(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+    assert LeaderEpochs(path).entries == []

@@ -1,0 +1,69 @@
+"""Batches that the compiled log leaves to Python get the verdict that C would have given."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbroker.errors import ErrorCode
+from kbroker.log.partition_log import PartitionLog
+from kbroker.log.validator import check_batch
+from tests.support.record_batches import CODECS, Record, build_batch, compress
+from tests.unit.log.test_validation import BROKEN_RECORDS
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("name", BROKEN_RECORDS)
+def test_the_same_verdict_as_in_c(log: PartitionLog, codec: str, name: str) -> None:
+    batch = build_batch([b"v"], codec=codec, payload=compress(codec, BROKEN_RECORDS[name]))
+    assert check_batch(batch) == log.append_group([batch])[0].error == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_sound_batches(codec: str) -> None:
+    batch = build_batch([Record(key=b"k"), Record(key=None)], codec=codec)
+    assert check_batch(batch) is ErrorCode.NONE
+    assert check_batch(batch, compacted=True) is ErrorCode.INVALID_RECORD
+
+
+def test_batches_that_are_none() -> None:
+    assert check_batch(b"short") is ErrorCode.INVALID_RECORD
+    assert check_batch(build_batch(codec="zstd", payload=b"junk")) is ErrorCode.INVALID_RECORD
+    assert check_batch(build_batch(attributes=6)) is ErrorCode.INVALID_RECORD
+
+
+WITHOUT_LIBRARIES = """
+import sys, uuid
+from pathlib import Path
+from kbroker.log.loader import open_partition_log
+from kbroker.log.validator import check_batch
+from tests.support.record_batches import CODECS, Record, build_batch
+
+log = open_partition_log(Path(sys.argv[1]) / "words-0", "words", 0, uuid.UUID(int=1), {})
+log.set_leadership(1, True, 0, 1)
+left = []
+for number, codec in enumerate(CODECS):
+    batch = build_batch([Record(timestamp_ms=5), Record(timestamp_ms=10 + number)], codec=codec)
+    try:
+        log.append(batch)
+    except NotImplementedError:
+        left.append(codec)
+        assert check_batch(batch) == 0
+        log.append(batch, prechecked=True)
+    assert log.offset_for_time(10 + number) == (2 * number + 1, 10 + number, 0)
+    assert log.offset_of_max_timestamp() == (2 * number + 1, 10 + number, 0)
+print(*left)
+"""
+
+
+def test_a_machine_without_the_libraries(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LIBRARIES, str(tmp_path)],
+        env={**os.environ, "KBROKER_WITHOUT_CODECS": "1"}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (run.stdout.split(), run.stderr) == (["gzip", "zstd"], "")
