@@ -54,6 +54,7 @@ class SocketServer:
         pipelined: bool,
         pipelined_requests_max: int,
         pipelined_bytes_max: int,
+        pipelined_total_bytes_max: int,
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
     ) -> Self: ...

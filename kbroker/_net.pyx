@@ -60,7 +60,8 @@ cdef class SocketServer:
         self, *, int processors, int queued_requests_max, long long queued_bytes_max,
         int request_bytes_max, long long idle_ms_max, int connections_max,
         int connections_per_ip_max, bint pipelined, int pipelined_requests_max,
-        long long pipelined_bytes_max, int send_buffer_bytes, int receive_buffer_bytes,
+        long long pipelined_bytes_max, long long pipelined_total_bytes_max,
+        int send_buffer_bytes, int receive_buffer_bytes,
     ):
         cdef int index
         if not 1 <= processors <= 64:
@@ -71,6 +72,7 @@ cdef class SocketServer:
         self.settings.pipelined = pipelined
         self.settings.pipelined_requests_max = pipelined_requests_max
         self.settings.pipelined_bytes_max = pipelined_bytes_max
+        self.settings.pipelined_total_max = pipelined_total_bytes_max
         self.settings.send_buffer_bytes = send_buffer_bytes
         self.settings.receive_buffer_bytes = receive_buffer_bytes
         self.settings.connections_max = connections_max
@@ -220,6 +222,7 @@ cdef class SocketServer:
             "processors": processors,
             "acceptors": [
                 {
+                    "name": f"kafka-socket-acceptor-{self.listeners[i]}",
                     "listener": self.listeners[i],
                     "accepted": self.acceptors[i].accepted,
                     "refused": self.acceptors[i].refused,
@@ -228,6 +231,7 @@ cdef class SocketServer:
                 }
                 for i in range(self.acceptor_count)
             ],
+            "pipelined_bytes": self.settings.pipelined_total,
             "queued_requests": self.channel.count,
             "queued_bytes": self.channel.bytes,
             "queued_requests_peak": self.channel.count_peak,

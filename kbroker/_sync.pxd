@@ -21,4 +21,5 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_create(pthread_t* thread, void* attributes, void* (*start)(void*) noexcept nogil,
                        void* argument)
     int pthread_join(pthread_t thread, void** result)
+    pthread_t pthread_self()
     int pthread_setname_np(pthread_t thread, const char* name)

@@ -78,6 +78,8 @@ cdef struct HotWorker:
     SnapshotReader* reader
     Arena arena
     int has_role
+    int named                     # the kernel knows the thread by kernel_name
+    char kernel_name[16]
     Request* answers_head[PROCESSORS_SEEN_MAX]
     Request* answers_tail[PROCESSORS_SEEN_MAX]
     Request* cold_head            # of the last call: for Python

@@ -351,8 +351,6 @@ cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexc
     if target.error == NONE:
         target.error = _check_epoch(target.partition, target)
     if target.error == NONE:
-        partition_offsets(target.partition, &target.log_start, NULL,
-                          &target.high_watermark, &target.last_stable)
         if most > left:
             most = left
         if most < 0:
@@ -366,6 +364,9 @@ cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexc
         target.last_stable = -1
         target.log_start = -1
         return
+    # After the read: the high watermark that is told never lies behind the records that are given.
+    partition_offsets(target.partition, &target.log_start, NULL,
+                      &target.high_watermark, &target.last_stable)
     plan.read_bytes += target.slice.length
 
 

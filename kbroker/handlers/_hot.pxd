@@ -15,5 +15,7 @@ cdef class HotPath:
     cdef int worker_count
     cdef HotWorker* own_worker
     cdef object own_lock
+    cdef HotWorker* cold_worker
+    cdef object cold_lock
     cdef list _wrap_cold(self, HotWorker* worker)
     cdef list _take_ticks(self, HotWorker* worker)

@@ -8,8 +8,8 @@ A wholly hot run never takes the GIL. `serve` returns to Python only with reques
 answer, with deadlines that the time wheel must hold, with the idle tick, or at the end. Before it
 returns it has pushed its answers and given up the role of taker.
 
-Every thread that calls in here has a worker of its own: handlers by index; the timer, the
-controller and whoever else through the path's own worker under a lock. Level: handlers; it joins
+Every thread that calls in here has a worker of its own: handlers by index; the timer and the
+controller share one under a lock, and so do the handlers for produces that Python has unpacked. Level: handlers; it joins
 `_net` (requests), `replica` (snapshot, sessions) and `log` (partitions), which know nothing of each
 other.
 """
@@ -22,7 +22,7 @@ import threading
 from kbroker._arena cimport arena_reset, arena_take
 from kbroker._log cimport PartitionLog
 from kbroker._net cimport Request, SocketServer, request_wrap
-from kbroker._sync cimport kb_now_ns, kb_wall_ms
+from kbroker._sync cimport kb_now_ns, kb_wall_ms, pthread_self, pthread_setname_np
 from kbroker.handlers._answers cimport worker_answer, worker_flush, worker_free, worker_new
 from kbroker.handlers._context cimport (
     GIL_WAIT_BUCKETS,
@@ -65,6 +65,9 @@ from kbroker.net._types cimport Request as RequestNode
 from kbroker.replica._fetch_session cimport sessions_free, sessions_new
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
 from kbroker.replica._topic_table cimport TopicTable
+
+cdef extern from "<stdio.h>" nogil:
+    int snprintf(char* text, size_t size, const char* format, ...)
 
 cdef enum:
     API_PRODUCE = 0
@@ -121,6 +124,11 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
     cdef RequestNode* run = NULL
     cdef int count = 0
     cdef int status
+    if not worker.named:
+        worker.named = 1
+        snprintf(worker.kernel_name, sizeof(worker.kernel_name), "request-hand-%d",
+                 worker.handler.index)
+        pthread_setname_np(pthread_self(), worker.kernel_name)
     while True:
         status = request_channel_take(
             worker.context.channel, &worker.handler, worker.has_role, IDLE_TICK_NS, &run, &count)
@@ -164,6 +172,7 @@ cdef class HotPath:
         self.server = server
         self.table = table
         self.own_lock = threading.Lock()
+        self.cold_lock = threading.Lock()
         parked_init(&self.context)
         self.context.channel = &server.channel
         self.context.registry = table.registry
@@ -172,7 +181,10 @@ cdef class HotPath:
         self.context.sessions = sessions_new(session_slots_max, session_eviction_ms_min)
         with nogil:
             self.own_worker = worker_new(&self.context, -1)
-        if self.context.sessions == NULL or self.own_worker == NULL:
+            self.cold_worker = worker_new(&self.context, -1)
+        if (
+            self.context.sessions == NULL or self.own_worker == NULL or self.cold_worker == NULL
+        ):
             raise MemoryError
 
     def __dealloc__(self):
@@ -180,6 +192,7 @@ cdef class HotPath:
         for i in range(self.worker_count):
             worker_free(self.workers[i])
         worker_free(self.own_worker)
+        worker_free(self.cold_worker)
         sessions_free(self.context.sessions)
 
     def add_worker(self):
@@ -274,12 +287,12 @@ cdef class HotPath:
 
         Only those with a known partition; the ordinal is for `produce_checked`.
         """
-        cdef HotWorker* worker = self.own_worker
+        cdef HotWorker* worker = self.cold_worker
         cdef Snapshot* snapshot
         cdef ProducePartition* place
         cdef ProducePlan* plan
         batches = []
-        with self.own_lock:
+        with self.cold_lock:
             snapshot = snapshot_enter(worker.context.registry, worker.reader)
             try:
                 plan = produce_plan(worker, snapshot, request.node)
@@ -306,11 +319,11 @@ cdef class HotPath:
         By ordinal: `twins` are uncompressed batches, whose records C walks in place of the
         original's; `stored` replaces what is written; `errors` are Kafka error codes.
         """
-        cdef HotWorker* worker = self.own_worker
+        cdef HotWorker* worker = self.cold_worker
         cdef Snapshot* snapshot
         cdef ProducePartition* place
         cdef ProducePlan* plan
-        with self.own_lock:
+        with self.cold_lock:
             snapshot = snapshot_enter(worker.context.registry, worker.reader)
             try:
                 plan = produce_plan(worker, snapshot, request.node)

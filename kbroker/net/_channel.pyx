@@ -18,6 +18,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from posix.unistd cimport close
 
+from kbroker._atomics cimport kb_add_i64, kb_load_i64
 from kbroker._state cimport (
     FRAME_COMPLETE,
     MACHINE_PIPELINED,
@@ -57,6 +58,7 @@ from kbroker.net._types cimport (
     PEER_ENDED,
     WAIT_BUCKETS,
     Channel,
+    NetworkSettings,
     NewConnection,
     Processor,
     Request,
@@ -91,9 +93,24 @@ cdef int _may_read(Channel* channel) noexcept nogil:
         and channel.stalled == NULL
         and not channel.closing
         and not channel.closed
-        and channel.cached_frames < channel.processor.settings.pipelined_requests_max
-        and channel.cached_bytes < channel.processor.settings.pipelined_bytes_max
+        and (channel.cached_frames == 0 or _may_cache(channel))
     )
+
+
+cdef int _may_cache(Channel* channel) noexcept nogil:
+    # Bounds of the pipeline: the connection's by count and bytes, and all connections' by bytes.
+    # A channel that caches nothing may always be read, or nobody would wake it.
+    cdef NetworkSettings* settings = channel.processor.settings
+    return (
+        channel.cached_frames < settings.pipelined_requests_max
+        and channel.cached_bytes < settings.pipelined_bytes_max
+        and kb_load_i64(&settings.pipelined_total) < settings.pipelined_total_max
+    )
+
+
+cdef void _note_cached(Channel* channel, int64_t delta_bytes) noexcept nogil:
+    channel.cached_bytes += delta_bytes
+    kb_add_i64(&channel.processor.settings.pipelined_total, delta_bytes)
 
 
 cdef void _touch(Channel* channel) noexcept nogil:
@@ -281,7 +298,7 @@ cdef int _cache(Channel* channel, Request* request, Request* answer) noexcept no
     if not channel.closed:
         request.cached = 1
         channel.cached_frames += request.frames
-        channel.cached_bytes += request.total_bytes
+        _note_cached(channel, request.total_bytes)
         for frame in range(request.frames):
             if frame > 0 and _fire(channel, REQUEST_RECEIVED) != 0:
                 break
@@ -339,7 +356,7 @@ cdef void _sent(Channel* channel, Request* request) noexcept nogil:
     cdef int closes = request.action == ACTION_CLOSE
     cdef int frame
     if request.cached:
-        channel.cached_bytes -= request.total_bytes
+        _note_cached(channel, -<int64_t>request.total_bytes)
         for frame in range(request.frames):
             channel.cached_frames -= 1
             if _fire(channel, RESPONSE_SENT if channel.cached_frames else RESPONSE_SENT_LAST):
@@ -402,6 +419,7 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     if channel.closed:
         return
     channel.closed = 1
+    _note_cached(channel, -channel.cached_bytes)
     # Taken out by name: a process that was forked and has not yet called exec holds the socket too,
     # and until then closing it here would leave this struct's address in the epoll set.
     kb_epoll_remove(processor.epoll_fd, channel.fd)

@@ -138,6 +138,8 @@ cdef struct NetworkSettings:
     int32_t pipelined             # channel.pipelining.enable
     int32_t pipelined_requests_max
     int64_t pipelined_bytes_max
+    int64_t pipelined_total_max   # channel.pipelining.total.bytes, over all connections
+    int64_t pipelined_total       # atomic
     int32_t send_buffer_bytes     # -1: the kernel tunes it
     int32_t receive_buffer_bytes
     int32_t connections_max       # max.connections

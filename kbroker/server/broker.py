@@ -269,6 +269,7 @@ def _socket_server(config: BrokerConfig) -> SocketServer:
         pipelined=config["channel.pipelining.enable"],
         pipelined_requests_max=config["channel.pipelining.max.requests"],
         pipelined_bytes_max=config["channel.pipelining.max.bytes"],
+        pipelined_total_bytes_max=config["channel.pipelining.total.bytes"],
         send_buffer_bytes=config["socket.send.buffer.bytes"],
         receive_buffer_bytes=config["socket.receive.buffer.bytes"],
     )

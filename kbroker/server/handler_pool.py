@@ -3,7 +3,8 @@
 Each thread spends its life in `HotPath.serve`, without the GIL; it comes back with the requests
 that Python must answer, which it dispatches one after the other, and with deadlines for the time
 wheel.
-Threads are `kafka-request-handler-N` in logs and metrics (the kernel keeps 15 bytes of that).
+Threads are `kafka-request-handler-N` in logs and metrics (the kernel shows request-hand-N, since it
+keeps 15 bytes).
 
 Idle is time asleep with nothing to take. Waiting for the GIL and time in Python count as busy, so
 the meter falls to 0 when the broker is saturated, whatever saturates it.

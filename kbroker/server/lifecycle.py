@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kbroker.errors import UserError
+
 logger: Final = logging.getLogger("kbroker.server")
 
 
@@ -57,8 +59,9 @@ class Lifecycle:
             try:
                 if not self._start_one(step):
                     return False
-            except BaseException:
-                logger.error("start: step %r failed", step.name)
+            except BaseException as error:
+                if not isinstance(error, UserError):  # which says it all in its own line
+                    logger.error("start: step %r failed", step.name)
                 self.stop()
                 raise
         return True

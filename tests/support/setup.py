@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 
+from perf.brokers.base import BrokerError
 from tests.support import jars
 
 APT_TIMEOUT_S = 300
@@ -50,7 +51,7 @@ def _jars() -> str:
         return "missing, and there is no mvn to fetch them with"
     try:
         jars.ensure()
-    except (subprocess.SubprocessError, OSError) as error:
+    except (BrokerError, subprocess.SubprocessError, OSError) as error:
         return f"missing, and fetching them failed: {error}"
     return str(jars.jar_dir())
 
