@@ -131,9 +131,9 @@ def test_the_pipelined_machine_keeps_every_stock_cell() -> None:
     pipelined = ChannelStateMachine(True).transitions()
     assert stock.items() <= pipelined.items()
     added = set(pipelined) - set(stock)
-    assert added and all(
-        cell[0] in tuple(State)[2:] for cell in added
-    ), "an open or merely muted channel behaves as in the stock machine"
+    assert added and all(cell[0] in tuple(State)[2:] for cell in added), (
+        "an open or merely muted channel behaves as in the stock machine"
+    )
 
 
 @pytest.mark.parametrize("pipelined", MACHINES)
@@ -155,9 +155,7 @@ def test_readable_and_cached(pipelined: bool, state: State) -> None:
     machine = machine_in(pipelined, state)
     if machine is None:
         return
-    assert machine.readable == (
-        state in (State.NOT_MUTED, State.REQCACHED_AND_RESPONSE_PENDING)
-    )
+    assert machine.readable == (state in (State.NOT_MUTED, State.REQCACHED_AND_RESPONSE_PENDING))
     assert machine.cached == ("REQCACHED" in state.name)
 
 
