@@ -308,7 +308,7 @@ _SETTINGS: Final[dict[str, Any]] = {
     "pipelined": True,
     "pipelined_requests_max": 64,
     "pipelined_bytes_max": 1 << 20,
-    "pipelined_total_bytes_max": 1 << 24,
+    "pipelined_total_bytes_max": 64 << 20,
     "send_buffer_bytes": 102_400,
     "receive_buffer_bytes": 102_400,
 }
