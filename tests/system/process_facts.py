@@ -34,6 +34,16 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def left_by_peers(port: int) -> int:
+    """Connections to a local port whose other end has closed and this one has not (CLOSE_WAIT)."""
+    rows = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "08" for row in rows)
+
+
 def cpu_s(pid: int) -> float:
     # The command's name may hold spaces and parentheses; the fields start after the last one.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
