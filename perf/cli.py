@@ -201,9 +201,11 @@ def _broker(kind: str, address: str | None, pid: int, directory: str | None) -> 
         attached.start()
         yield attached
         return
-    with tempfile.TemporaryDirectory(prefix="kbroker-perf-", dir=directory) as root:
-        with brokers.KINDS[kind](Path(root) / kind) as own:
-            yield own
+    with (
+        tempfile.TemporaryDirectory(prefix="kbroker-perf-", dir=directory) as root,
+        brokers.KINDS[kind](Path(root) / kind) as own,
+    ):
+        yield own
 
 
 @cli.command()

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perf import idle, librdkafka, neighbour, startup
+from perf import idle, librdkafka, neighbour, network, startup
 from perf.brokers import KINDS, Broker, KafkaBroker
+from perf.brokers.kafka import jars
 from perf.cells import BY_KEY, CELLS, QUICK, Bench, Block, Cell, CellError
 from perf.idle import IdleResult
 from perf.librdkafka import LibrdkafkaResult
@@ -139,6 +140,9 @@ class Comparison:
     def run(self) -> Outcome:
         """The whole comparison; whatever was started is ended and removed, whatever happens."""
         began = time.monotonic()
+        if "kafka" in self.plan.brokers:
+            jars()  # from the network, which is out of reach afterwards
+        self.outcome.machine["network"] = network.enter()
         try:
             self._start_brokers()
             if self.plan.extras:

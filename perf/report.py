@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from perf import network
 from perf.cells import BY_KEY, Block
 from perf.compare import Outcome
 from perf.histogram import Histogram
@@ -205,6 +206,9 @@ def null_tests(outcome: Outcome) -> list[dict[str, Any]]:
 def remarks(outcome: Outcome) -> list[str]:
     """What a reader must know before believing the figures."""
     said = list(outcome.faults)
+    where = outcome.machine.get("network", "")
+    if network.paces(where.rpartition(" ")[2]):
+        said.append(f"network: {where}; it paces, so large fetches measure its timers")
     if outcome.noisy_blocks:
         said.append(f"{outcome.noisy_blocks} blocks had something else running beside them")
     for cell, brokers in outcome.blocks.items():
@@ -373,7 +377,7 @@ def to_text(outcome: Outcome) -> str:
     machine = outcome.machine
     lines = [
         f"{machine['model']}, {machine['cpus']} CPUs, Linux {machine['kernel']}, "
-        f"commit {machine['commit']}, {machine['when']}",
+        f"commit {machine['commit']}, {machine['when']}; network: {machine.get('network', '-')}",
         f"median of {outcome.plan.rounds} blocks of {outcome.plan.seconds} s; "
         f"[..] is a bootstrap 95 % interval; {outcome.took_s:.0f} s in all",
         "",

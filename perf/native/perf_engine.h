@@ -205,6 +205,13 @@ static int pl_head_only(const pl_stream *stream, const pl_conn *conn, uint32_t s
            && size > PL_RECEIVE_BYTES && conn->answers % stream->verify_every != 0;
 }
 
+/* Without this every segment of a large answer wakes the generator's thread, which on a virtual
+ * machine costs the sender more than the segment does: the broker would pay for an eager reader. */
+static void pl_wake_at(const pl_conn *conn, uint64_t bytes) {
+    int low = bytes < PL_WAKE_BYTES ? (int)bytes : (int)PL_WAKE_BYTES;
+    setsockopt(conn->fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+}
+
 static int pl_take_frames(pl_run *run, pl_conn *conn, int64_t now_ns) {
     pl_stream *stream = &run->streams[conn->stream];
     uint32_t at = 0;
@@ -215,6 +222,7 @@ static int pl_take_frames(pl_run *run, pl_conn *conn, int64_t now_ns) {
             if (here < PL_HEAD_BYTES) break;
             if (pl_take_answer(run, conn, conn->in + 4, here - 4, size + 4ull, 1, now_ns)) return -1;
             conn->skip_bytes = size + 4ull - here;
+            pl_wake_at(conn, conn->skip_bytes);
             conn->in_bytes = 0;
             return 0;
         }
@@ -259,6 +267,7 @@ static int pl_receive(pl_run *run, pl_conn *conn) {
         int64_t now_ns = pl_now_ns();
         if (conn->skip_bytes) {
             conn->skip_bytes -= (uint64_t)n;
+            pl_wake_at(conn, conn->skip_bytes ? conn->skip_bytes : 1);
             if (!conn->skip_bytes && pl_pump(run, conn)) return -1;
             continue;
         }

@@ -24,6 +24,7 @@
 #define PL_FRAME_BYTES_MAX (110u << 20)    /* Kafka's socket.request.max.bytes and some more */
 #define PL_COPY_BYTES_MAX (32u << 10)      /* larger frames are sent from the template itself */
 #define PL_RECEIVE_BYTES (64u << 10)
+#define PL_WAKE_BYTES (256u << 10)         /* while the rest of a large answer comes: one wake each */
 #define PL_HEAD_BYTES 512u                 /* of a large answer that is not read whole */
 #define PL_ERRORS_MAX 1000                 /* then the run ends: its figures are worth nothing */
 
