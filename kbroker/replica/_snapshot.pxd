@@ -45,6 +45,7 @@ cdef TopicEntry* snapshot_by_id(Snapshot* snapshot, const uint8_t* topic_id) noe
 cdef TopicEntry* topic_entry_new(
     const uint8_t* name, int32_t length, const uint8_t* topic_id, int32_t partition_count,
     int internal) noexcept nogil
+cdef void topic_entry_free(TopicEntry* entry) noexcept nogil
 cdef int registry_publish(
     SnapshotRegistry* registry, TopicEntry** added, int added_count,
     const uint8_t** removed_ids, int removed_count) noexcept nogil

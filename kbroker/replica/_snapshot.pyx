@@ -64,8 +64,11 @@ cdef TopicEntry* topic_entry_new(
     return entry
 
 
-cdef void _entry_free(TopicEntry* entry) noexcept nogil:
+cdef void topic_entry_free(TopicEntry* entry) noexcept nogil:
+    """Of an entry that no snapshot lists: gives its partitions' references back."""
     cdef int32_t i
+    if entry == NULL:
+        return
     for i in range(entry.partition_count):
         if entry.partitions[i] != NULL:
             partition_release(entry.partitions[i])
@@ -182,7 +185,7 @@ cdef void registry_free(SnapshotRegistry* registry) noexcept nogil:
         return
     for place in range(registry.current.mask + 1):
         if registry.current.by_name[place] != NULL:
-            _entry_free(registry.current.by_name[place])
+            topic_entry_free(registry.current.by_name[place])
     _snapshot_free(registry.current)
     while registry.readers != NULL:
         reader = registry.readers
@@ -253,7 +256,7 @@ cdef int registry_publish(
     for place in range(old.mask + 1):
         entry = old.by_name[place]
         if entry != NULL and _is_removed(entry, added, added_count, removed_ids, removed_count):
-            _entry_free(entry)
+            topic_entry_free(entry)
     _snapshot_free(old)
     unlock_ranked(&registry.lock, RANK_TABLE)
     return 0

@@ -15,6 +15,7 @@ from kbroker.replica._snapshot cimport (
     registry_free,
     registry_new,
     registry_publish,
+    topic_entry_free,
     topic_entry_new,
 )
 
@@ -49,6 +50,7 @@ cdef class TopicTable:
                 raise MemoryError
             for i in range(removed_count):
                 topic_id = removed[i]
+                _check_topic_id(topic_id)
                 ids[i] = <const uint8_t*>topic_id
             for i in range(added_count):
                 name, topic_id, internal, logs = added[i]
@@ -58,8 +60,18 @@ cdef class TopicTable:
             if status != 0:
                 raise MemoryError
         finally:
+            if status != 0 and entries != NULL:
+                for i in range(added_count):
+                    topic_entry_free(entries[i])
             free(entries)
             free(ids)
+
+
+cdef int _check_topic_id(bytes topic_id) except -1:
+    # C compares 16 bytes of it.
+    if topic_id is None or len(topic_id) != 16:
+        raise ValueError("a topic id has 16 bytes")
+    return 0
 
 
 cdef TopicEntry* _entry(str name, bytes topic_id, bint internal, list logs) except NULL:
@@ -67,8 +79,7 @@ cdef TopicEntry* _entry(str name, bytes topic_id, bint internal, list logs) exce
     cdef TopicEntry* entry
     cdef PartitionLog log
     cdef int i
-    if len(topic_id) != 16:
-        raise ValueError("a topic id has 16 bytes")
+    _check_topic_id(topic_id)
     entry = topic_entry_new(
         <const uint8_t*>encoded, <int>len(encoded), <const uint8_t*>topic_id, <int>len(logs),
         internal)
