@@ -105,7 +105,7 @@ def test_close_connection_sends_what_was_answered_before(make_rig: Callable[...,
     assert client.ended()
 
 
-def test_the_connection_that_has_been_idle_longest_is_closed_first(
+def test_idle_connections_are_closed(
     make_rig: Callable[..., Rig],
 ) -> None:
     rig = make_rig(idle_ms_max=1500)

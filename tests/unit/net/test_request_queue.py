@@ -34,9 +34,7 @@ def test_everything_is_answered_though_the_queue_is_full(
     make_rig: Callable[..., Rig], queued_requests_max: int, processors: int
 ) -> None:
     blocked = Blocked()
-    rig = make_rig(
-        queued_requests_max=queued_requests_max, processors=processors, dispatch=blocked
-    )
+    rig = make_rig(queued_requests_max=queued_requests_max, processors=processors, dispatch=blocked)
     clients = [rig.client() for _ in range(10)]
     for number, client in enumerate(clients):
         client.send(b"".join(cold_frame(b"%d-%d" % (number, i), i) for i in range(5)))

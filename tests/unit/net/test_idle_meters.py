@@ -1,0 +1,131 @@
+"""The idle meters of network threads and handlers: near 1 when idle, down when there is work.
+
+A meter is a share of time, so these tests let real time pass; they take the first window in which
+the meter shows what it must, and fail when none does before the deadline.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kbroker._net import Request
+from kbroker.clock import SystemClock
+from kbroker.server.handler_pool import HandlerPool
+from tests.support.record_batches import build_batch
+from tests.unit.handlers.hot.wire import Ask, fetch_frame, produce_frame
+from tests.unit.net.harness import DEADLINE_S, Client, Rig, cold_frame, eventually
+
+WINDOW_NS = 700_000_000
+
+
+class Meter:
+    """Idle shares of window after window; true of `eventually` once a window satisfies."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._last = self._sample()
+
+    def _sample(self) -> tuple[int, int, int]:
+        network = sum(p["idle_ns"] for p in self._rig.server.statistics()["processors"])
+        handlers = sum(h["idle_ns"] for h in self._rig.hot.statistics()["handlers"])
+        return time.monotonic_ns(), network, handlers
+
+    def window(self, satisfies: Callable[[float, float], bool]) -> bool:
+        now, last = self._sample(), self._last
+        elapsed_ns = now[0] - last[0]
+        if elapsed_ns < WINDOW_NS:
+            return False
+        self._last = now
+        return satisfies((now[1] - last[1]) / elapsed_ns, (now[2] - last[2]) / elapsed_ns)
+
+
+@contextmanager
+def blasting(rig: Rig, frame: bytes, connections: int) -> Iterator[None]:
+    """Connections that send a frame over and over and throw the answers away."""
+    stop = threading.Event()
+    data = frame * (100_000 // len(frame))
+
+    def send(client: Client) -> None:
+        try:
+            while not stop.is_set():
+                client.socket.sendall(data)
+        except OSError:
+            return  # reset at the end
+
+    def receive(client: Client) -> None:
+        room = bytearray(1 << 18)
+        try:
+            while client.socket.recv_into(room):
+                pass
+        except OSError:
+            return
+
+    clients = [rig.client() for _ in range(connections)]
+    threads = [
+        threading.Thread(target=work, args=(client,))
+        for client in clients
+        for work in (send, receive)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for client in clients:
+            client.socket.shutdown(2)
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        for client in clients:
+            client.reset()
+
+
+def test_both_are_near_one_without_work(rig: Rig) -> None:
+    meter = Meter(rig)
+    # A thread that sleeps counts when it wakes, 0.3 s later at most.
+    eventually(lambda: meter.window(lambda net, handlers: net > 0.9 and handlers > 0.9), "idle")
+
+
+def test_the_network_meter_falls_under_small_requests(rig: Rig) -> None:
+    frame = fetch_frame(12, [Ask(rig.create("t"), 9)])
+    meter = Meter(rig)
+    with blasting(rig, frame, 16):
+        eventually(lambda: meter.window(lambda net, _: net < 0.5), "network threads are busy")
+
+
+def test_the_handler_meter_falls_under_trains(rig: Rig) -> None:
+    frame = produce_frame(9, [(rig.create("t"), {0: build_batch([b"x" * 50])})], acks=0)
+    meter = Meter(rig)
+    with blasting(rig, frame, 2):
+        eventually(lambda: meter.window(lambda _, handlers: handlers < 0.5), "handlers are busy")
+
+
+def test_time_in_python_is_not_idle(make_rig: Callable[..., Rig]) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def dispatch(request: Request) -> None:
+        inside.set()
+        assert go_on.wait(DEADLINE_S)
+        request.respond(b"")
+
+    rig = make_rig(dispatch=dispatch)
+    client = rig.client()
+    client.send(cold_frame())
+    assert inside.wait(DEADLINE_S)
+    meter = Meter(rig)
+    eventually(lambda: meter.window(lambda _, handlers: handlers == 0.0), "the only one is busy")
+    go_on.set()
+    assert client.receive_cold() == (1, b"")
+    eventually(lambda: meter.window(lambda _, handlers: handlers > 0.9), "and idle again")
+
+
+def test_the_pools_own_fraction(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(handlers=4)
+    pool: HandlerPool = rig.pool
+    assert pool.size == 4
+    eventually(lambda: pool.idle_fraction() > 0.9, "idle")
+    assert 0.0 <= pool.idle_fraction() <= 1.0
+    assert SystemClock().monotonic_ns() > 0
