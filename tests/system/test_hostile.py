@@ -21,7 +21,7 @@ pytestmark = pytest.mark.client
 
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 FETCH_4 = struct.pack(">iiiib", -1, 0, 0, 1 << 20, 0)  # any replica, no wait, no minimum
-MEMORY_BYTES_MAX = 128 << 20
+GROWTH_BYTES_MAX = 128 << 20  # a sanitizer's build begins well above a plain one
 
 
 def framed(key: int, version: int, correlation: int, body: bytes) -> bytes:
@@ -87,10 +87,11 @@ def test_a_session_does_not_multiply_a_name(broker: Broker) -> None:
     body = FETCH_4 + struct.pack(">ii", 0, 0)  # a full fetch that wants a session
     body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">i", count)
     body += b"".join(struct.pack(">iqqi", index, 0, -1, 1024) for index in range(count))
+    before = process_facts.resident_bytes(broker.pid)
     with connect(broker) as connection:
         connection.sendall(framed(FETCH, 7, 44, body + struct.pack(">i", 0)))
         assert answer(connection)[:4] == struct.pack(">i", 44)
-        assert process_facts.resident_bytes(broker.pid) < MEMORY_BYTES_MAX
+        assert process_facts.resident_bytes(broker.pid) < before + GROWTH_BYTES_MAX
 
 
 def test_many_topics_of_one_partition(broker: Broker) -> None:
@@ -99,10 +100,11 @@ def test_many_topics_of_one_partition(broker: Broker) -> None:
     body += b"".join(
         struct.pack(">h6siiqi", 6, b"%06d" % topic, 1, 0, 0, 1024) for topic in range(count)
     )
+    before = process_facts.resident_bytes(broker.pid)
     with connect(broker) as connection:
         connection.sendall(framed(FETCH, 4, 45, body))
         assert answer(connection)[:4] == struct.pack(">i", 45)
-    assert process_facts.peak_bytes(broker.pid) < MEMORY_BYTES_MAX
+    assert process_facts.peak_bytes(broker.pid) < before + GROWTH_BYTES_MAX
 
 
 def test_bytes_and_the_end_in_one_event(broker: Broker) -> None:
