@@ -106,7 +106,7 @@ def test_a_removed_id_of_another_length_is_refused(topic_id: bytes) -> None:
 @pytest.mark.parametrize("handlers", [1, 3])
 def test_publishing_under_readers_and_writers(make_rig: Callable[..., Rig], handlers: int) -> None:
     # Topics come and go as fast as they can while clients produce to them and read, some waiting.
-    # Each answer is right for a topic that is there or for one that is not; `stays` is always there.
+    # Each answer is right for a topic that is there or for one that is not; `stays` always is.
     rig = make_rig(handlers=handlers)
     stays = rig.create("stays", partitions=2)
     comes = [Topic(f"comes-{i}", uuid.uuid4(), []) for i in range(3)]
