@@ -1,11 +1,11 @@
 """A loopback of the comparison's own: no other traffic, and no pacing.
 
 Where the kernel's default congestion control paces (bbr), a large answer on loopback waits for
-timers and not for the broker, and the figures of a 1 MB fetch say nothing. Congestion control is the
-sender's choice and so not the generator's; but it belongs to a network namespace. `enter` moves the
-calling thread, and with it every process and thread that it starts later, into a new one whose
-loopback is up and whose default is loss-based. That needs privileges; without them the run goes on
-where it is, and what was found is said.
+timers and not for the broker, and the figures of a 1 MB fetch say nothing. Congestion control is
+the sender's choice and so not the generator's; but it belongs to a network namespace. `enter`
+moves the calling thread, and with it every process and thread that it starts later, into a new one
+whose loopback is up and whose default is loss-based. That needs privileges; without them the run
+goes on where it is, and what was found is said.
 """
 
 from __future__ import annotations

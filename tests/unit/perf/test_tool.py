@@ -1,0 +1,79 @@
+"""`perf produce` and `perf consume`, and the line that other tools parse."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perf import cli, tool
+from perf.brokers import LimitBroker
+from perf.cells import Path_
+from perf.histogram import Histogram
+from perf.tool import Summary, read_values
+
+# What consumers of the perf-test line look for.
+LINE = re.compile(
+    r"^\d+ records sent, \d+\.\d records/sec \(\d+\.\d\d MB/sec\), \d+\.\d\d ms avg latency, "
+    r"\d+\.\d\d ms max latency, \d+ ms 50th, \d+ ms 95th, \d+ ms 99th, \d+ ms 99\.9th\.$"
+)
+
+
+def test_the_line() -> None:
+    histogram = Histogram.of([1_000_000] * 98 + [20_000_000, 30_000_000])
+    summary = Summary("sent", 1000, 100_000, 0.5, histogram, 0.0, 0.01, 100)
+    assert LINE.match(summary.line())
+    assert summary.line() == (
+        "1000 records sent, 2000.0 records/sec (0.19 MB/sec), 1.48 ms avg latency, "
+        "30.00 ms max latency, 1 ms 50th, 1 ms 95th, 20 ms 99th, 30 ms 99.9th."
+    )
+
+
+@pytest.mark.parametrize("path", ["plain", "java"])
+def test_produce_then_consume(tmp_path: Path, path: Path_, monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = tmp_path / "lines"
+    payload.write_bytes(b"one\ntwo two\n\nthree\r\n")
+    values = read_values(str(payload))
+    assert values == (b"one", b"two two", b"three")
+    with LimitBroker(tmp_path / "limit") as broker:
+        # The limit server has no topics to ask for: the client says what a broker would.
+        with broker.client() as client:
+            topic = client.create_topic("tool", 1)
+        monkeypatch.setattr(tool, "Client", lambda host, port: _limit_client(broker, topic))
+        work = tool.Work(
+            broker.host, broker.port, "tool", 5000, batch_bytes=300, path=path, values=values
+        )
+        sent = tool.produce(work)
+        assert sent.records >= 5000
+        assert sent.value_bytes >= 5000 * 4
+        received = tool.consume(tool.Work(broker.host, broker.port, "tool", 0, path=path))
+        assert received.records == sent.records
+
+
+def _limit_client(broker: LimitBroker, topic: object) -> object:
+    client = broker.client()
+    client.topic = lambda name: topic  # type: ignore[method-assign, assignment, return-value]
+    return client
+
+
+def test_help_needs_neither_numpy_nor_the_generator() -> None:
+    code = (
+        "import sys; from perf import cli; status = cli.main(['--help']);"
+        "print(status, 'numpy' in sys.modules, 'perf._load' in sys.modules)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert shown.splitlines()[-1] == "0 False False"
+    for verb in ("produce", "consume", "e2e", "idle", "start", "limit", "compare"):
+        assert f"  {verb} " in shown
+
+
+def test_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["produce", "--topic", "t"]) == 2
+    assert cli.main(["compare", "--cells", "nonsense"]) == 2
+    assert cli.main(["consume", "-b", "127.0.0.1:1", "--topic", "t"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: ")
