@@ -1,8 +1,9 @@
 """Apache Kafka's own jars: its command-line tools as clients, its broker as the reference.
 
 `perf` fetches them by Maven, once, into the cache directory outside the work tree (KBROKER_CACHE,
-by default ~/.cache/kbroker), and the tests use the same ones. Tests only read the cache (`class_path`)
-and skip where it is empty; `python -m tests.support.setup`, which `make test` runs, fills it.
+by default ~/.cache/kbroker), and the tests use the same ones. Tests only read the cache
+(`class_path`) and skip where it is empty; `python -m tests.support.setup`, which `make test` runs,
+fills it.
 """
 
 from __future__ import annotations
