@@ -1,3 +1,4 @@
+# cython: language_level=3
 """The load generator and the limit server, as Python sees them.
 
 The work is in perf/native: perf_engine.h runs one load on one thread, perf_limit_loop.h serves one
@@ -229,7 +230,7 @@ cdef class Load:
         s.uniform_records = stream.uniform_records
         s.verify_every = stream.verify_every
         if s.in_flight_max < 1 or (s.role == 1 and s.in_flight_max != 1) or s.verify_every < 1:
-            raise ValueError("in_flight is at least 1 (a fetch: exactly 1), verify_every at least 1")
+            raise ValueError("in_flight is 1 or more (a fetch: 1), verify_every 1 or more")
 
     cdef _fill_connection(self, int index, int number, stream, connection):
         cdef pl_conn *conn
