@@ -34,6 +34,12 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def is_stopped(pid: int) -> bool:
+    """Every thread has taken a SIGSTOP; kill() returns before that."""
+    tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(task.rpartition(")")[2].split()[0] == "T" for task in tasks)
+
+
 def left_by_peers(port: int) -> int:
     """Connections to a local port whose other end has closed and this one has not (CLOSE_WAIT)."""
     rows = [
