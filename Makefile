@@ -56,7 +56,7 @@ lint: build $(VENV)/.lint ## ruff, mypy and cython-lint
 	$(VENV)/bin/ruff check $(LINTED)
 	$(VENV)/bin/ruff format --check $(LINTED)
 	$(VENV)/bin/mypy
-	$(VENV)/bin/cython-lint --max-line-length 100 kbroker perf
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint --max-line-length 100 kbroker perf
 
 clean: ## what was built or installed here; data and caches of downloads stay
 	rm -rf $(VENV) build dist *.egg-info

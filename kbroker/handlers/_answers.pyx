@@ -12,6 +12,7 @@ from kbroker._arena cimport arena_free
 from kbroker._sync cimport kb_now_ns
 from kbroker.handlers._context cimport PROCESSORS_SEEN_MAX, HotContext, HotWorker
 from kbroker.net._processor cimport processor_push
+from kbroker.net._request_channel cimport request_channel_yield
 from kbroker.net._types cimport Request
 from kbroker.replica._snapshot cimport reader_new
 
@@ -56,6 +57,13 @@ cdef void worker_flush(HotWorker* worker) noexcept nogil:
                            worker.answers_head[index], worker.answers_tail[index])
             worker.answers_head[index] = NULL
             worker.answers_tail[index] = NULL
+
+
+cdef void worker_give_up_role(HotWorker* worker) noexcept nogil:
+    """Before slow work: another handler may take what is queued meanwhile."""
+    if worker.has_role:
+        worker.has_role = 0
+        request_channel_yield(worker.context.channel)
 
 
 cdef void cold_push(HotWorker* worker, Request* request, int reason) noexcept nogil:

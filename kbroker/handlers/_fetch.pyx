@@ -16,7 +16,6 @@ Locks: session, then what partition_read takes.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp
 
 from kbroker._arena cimport arena_take
 from kbroker._lock_order cimport RANK_SESSION, lock_ranked, unlock_ranked
@@ -28,7 +27,6 @@ from kbroker.log._partition cimport (
     Partition,
     partition_offsets,
     partition_read,
-    slice_release,
 )
 from kbroker.net._types cimport ACTION_CLOSE, Request
 from kbroker.protocol._cursor cimport (
@@ -37,7 +35,6 @@ from kbroker.protocol._cursor cimport (
     take,
     take_count,
     take_i8,
-    take_i16,
     take_i32,
     take_i64,
     take_string,
@@ -79,6 +76,7 @@ cdef enum:
     REPLICA_STATE_TAG = 1
     FINAL_EPOCH = -1
     INITIAL_EPOCH = 0
+    PARTITIONS_MAX = 100000       # of one request: memory is reserved for what it names
 
 
 # --- parse ---------------------------------------------------------------------------------------
@@ -106,14 +104,15 @@ cdef int32_t _parse_topics(
     cdef int32_t total = 0
     cdef int64_t room = 0
     cdef int32_t i
-    cdef int32_t topic
+    cdef int32_t _topic
+    cdef int32_t _each
     cdef FetchTarget* target
     cdef FetchTarget* fresh
     cdef uint8_t* topic_id
     cdef uint8_t* name
     cdef int64_t name_length
     targets[0] = NULL
-    for topic in range(topics):
+    for _topic in range(topics):
         topic_id = NULL
         name = NULL
         name_length = 0
@@ -124,6 +123,8 @@ cdef int32_t _parse_topics(
             if name == NULL:
                 cursor.failed = 1
         partitions = take_count(cursor, plan.flexible, 4 if forgotten else 16)
+        if <int64_t>total + partitions > PARTITIONS_MAX:
+            cursor.failed = 1
         if cursor.failed:
             return 0
         if <int64_t>total + partitions > room or targets[0] == NULL:
@@ -136,7 +137,7 @@ cdef int32_t _parse_topics(
             for i in range(total):
                 fresh[i] = targets[0][i]
             targets[0] = fresh
-        for i in range(partitions):
+        for _each in range(partitions):
             target = &targets[0][total]
             target.topic_id = topic_id
             target.name = name

@@ -10,7 +10,7 @@ Protocol: FetchResponse 4-18; records of a partition in error are empty, not nul
 """
 
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
 from kbroker.handlers._answers cimport worker_answer
@@ -41,7 +41,7 @@ cdef enum:
     TOPIC_IDS_FROM = 13
     HEAD_BYTES = 64               # size, header, throttle, error, session, counts, tags
     TARGET_HEAD_BYTES = 72        # of one partition and its topic, without name and records
-    ANSWER_BYTES_MAX = 0x7fffffff # what a frame's size can say; a request for more is hostile
+    ANSWER_BYTES_MAX = 0x7fffffff  # what a frame's size can say; a request for more is hostile
 
 
 cdef void _release(void* keeper) noexcept nogil:

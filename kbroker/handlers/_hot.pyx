@@ -9,9 +9,9 @@ answer, with deadlines that the time wheel must hold, with the idle tick, or at 
 returns it has pushed its answers and given up the role of taker.
 
 Every thread that calls in here has a worker of its own: handlers by index; the timer and the
-controller share one under a lock, and so do the handlers for produces that Python has unpacked. Level: handlers; it joins
-`_net` (requests), `replica` (snapshot, sessions) and `log` (partitions), which know nothing of each
-other.
+controller share one under a lock, and so do the handlers for produces that Python has unpacked.
+Level: handlers; it joins `_net` (requests), `replica` (snapshot, sessions) and `log` (partitions),
+which know nothing of each other.
 """
 
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -23,7 +23,13 @@ from kbroker._arena cimport arena_reset, arena_take
 from kbroker._log cimport PartitionLog
 from kbroker._net cimport Request, SocketServer, request_wrap
 from kbroker._sync cimport kb_now_ns, kb_wall_ms, pthread_self, pthread_setname_np
-from kbroker.handlers._answers cimport worker_answer, worker_flush, worker_free, worker_new
+from kbroker.handlers._answers cimport (
+    worker_answer,
+    worker_flush,
+    worker_free,
+    worker_give_up_role,
+    worker_new,
+)
 from kbroker.handlers._context cimport (
     GIL_WAIT_BUCKETS,
     REASON_COLD,
@@ -31,7 +37,6 @@ from kbroker.handlers._context cimport (
     REASON_NONE,
     REASON_RECOMPRESS,
     TICK_MS,
-    HotContext,
     HotWorker,
 )
 from kbroker.handlers._fetch cimport fetch_run
@@ -40,13 +45,12 @@ from kbroker.handlers._parked cimport (
     parked_expire,
     parked_init,
     parked_wake,
-    parked_wake_touched,
 )
 from kbroker.handlers._produce cimport (
     ProduceFrame,
     ProducePartition,
     ProducePlan,
-    produce_commit,
+    produce_finish,
     produce_plan,
     produce_run,
     produce_validate,
@@ -56,9 +60,7 @@ from kbroker.net._request_channel cimport (
     TAKE_CLOSED,
     TAKE_COLD,
     TAKE_IDLE,
-    TAKE_RUN,
     request_channel_take,
-    request_channel_yield,
 )
 from kbroker.net._types cimport ACTION_CLOSE
 from kbroker.net._types cimport Request as RequestNode
@@ -72,6 +74,7 @@ cdef extern from "<stdio.h>" nogil:
 cdef enum:
     API_PRODUCE = 0
     IDLE_TICK_NS = 300000000      # the receive wait of Kafka's handlers
+    LONG_RUN_BYTES = 1 << 20      # worth waking another handler for what comes meanwhile
 
 SERVED = 0                        # requests or deadlines for Python
 IDLE = 1
@@ -84,12 +87,17 @@ _REASONS = {
 }
 
 
-cdef void _split(RequestNode* run, RequestNode** produces, RequestNode** fetches) noexcept nogil:
-    # A run by API, in order. Within a connection there is nothing to keep apart: one request each.
+cdef int64_t _split(
+    RequestNode* run, RequestNode** produces, RequestNode** fetches,
+) noexcept nogil:
+    # A run by API, in order, and its bytes. Within a connection there is nothing to keep apart: one
+    # request each.
     cdef RequestNode* following
+    cdef int64_t run_bytes = 0
     while run != NULL:
         following = run.next
         run.next = NULL
+        run_bytes += run.total_bytes
         if run.api_key == API_PRODUCE:
             produces[0] = run
             produces = &run.next
@@ -97,23 +105,20 @@ cdef void _split(RequestNode* run, RequestNode** produces, RequestNode** fetches
             fetches[0] = run
             fetches = &run.next
         run = following
+    return run_bytes
 
 
 cdef void _do_run(HotWorker* worker, RequestNode* run) noexcept nogil:
     cdef RequestNode* produces = NULL
     cdef RequestNode* fetches = NULL
     cdef Snapshot* snapshot
-    _split(run, &produces, &fetches)
+    if _split(run, &produces, &fetches) >= LONG_RUN_BYTES:
+        worker_give_up_role(worker)
     snapshot = snapshot_enter(worker.context.registry, worker.reader)
-    worker.touched_count = 0
     if produces != NULL:
         produce_run(worker, snapshot, produces)
-        if fetches != NULL or worker.touched_count > 0:
-            worker_flush(worker)  # producers need not wait for the fetches
     if fetches != NULL:
         fetch_run(worker, snapshot, fetches)
-    if worker.touched_count > 0:
-        parked_wake_touched(worker, snapshot)
     worker_flush(worker)
     snapshot_leave(worker.reader)
     arena_reset(&worker.arena)
@@ -146,8 +151,7 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
         worker.handler.run_requests += count
         _do_run(worker, run)
         if worker.cold_head != NULL or worker.tick_count > 0:
-            worker.has_role = 0
-            request_channel_yield(worker.context.channel)
+            worker_give_up_role(worker)
             return TAKE_COLD
 
 
@@ -418,7 +422,6 @@ cdef int _check_twin(HotWorker* worker, ProducePartition* place, bytes content) 
 
 
 cdef void _finish_checked(HotWorker* worker, Snapshot* snapshot, ProducePlan* plan) noexcept nogil:
-    worker.touched_count = 0
     plan.reason = REASON_NONE
     produce_validate(plan)
     if plan.reason != REASON_NONE:
@@ -428,6 +431,4 @@ cdef void _finish_checked(HotWorker* worker, Snapshot* snapshot, ProducePlan* pl
         worker_answer(worker, plan.request)
         worker_flush(worker)
         return
-    produce_commit(worker, snapshot, plan)
-    parked_wake_touched(worker, snapshot)
-    worker_flush(worker)
+    produce_finish(worker, snapshot, plan)

@@ -36,11 +36,12 @@ cdef struct ProducePlan:
     ProduceFrame* frames
     int reason                    # not REASON_NONE: Python takes the request
     int32_t batch_count
+    int64_t compressed_bytes      # of its batches, once they are validated
 
 
 cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil
 cdef ProducePlan* produce_plan(
     HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil
-cdef void produce_commit(
+cdef void produce_finish(
     HotWorker* worker, Snapshot* snapshot, ProducePlan* plans) noexcept nogil
 cdef void produce_validate(ProducePlan* plan) noexcept nogil

@@ -20,13 +20,19 @@ from libc.string cimport memcmp, strlen
 from kbroker._arena cimport arena_take
 from kbroker._atomics cimport kb_load_int
 from kbroker._sync cimport kb_wall_ms
-from kbroker.handlers._answers cimport cold_push, worker_answer
+from kbroker.handlers._answers cimport (
+    cold_push,
+    worker_answer,
+    worker_flush,
+    worker_give_up_role,
+)
 from kbroker.handlers._context cimport (
     REASON_DECOMPRESS,
     REASON_NONE,
     REASON_RECOMPRESS,
     HotWorker,
 )
+from kbroker.handlers._parked cimport parked_wake_touched
 from kbroker.log._partition cimport (
     NEEDS_PYTHON,
     Batch,
@@ -76,7 +82,9 @@ cdef enum:
     RECORD_ERRORS_FROM = 8
     LOG_START_FROM = 5
     GROUPS_MIN = 64
-    ANSWER_BYTES_MAX = 0x7fffffff # what a frame's size can say; a request for more is hostile
+    PARTITIONS_MAX = 100000       # of one request: memory is reserved for what it names
+    UNPACK_STEP_BYTES = 64 << 10  # compressed; a batch may unpack to 256 times its size
+    ANSWER_BYTES_MAX = 0x7fffffff  # what a frame's size can say; a request for more is hostile
 
 cdef const char* ADMIN_CLIENT = b"__admin_client"
 
@@ -143,7 +151,7 @@ cdef void _parse_frame(
     frame.acks = take_i16(&cursor)
     take_i32(&cursor)             # timeout_ms: one replica never waits
     frame.topic_count = take_count(&cursor, flexible, 3)
-    if cursor.failed:
+    if cursor.failed or frame.topic_count > PARTITIONS_MAX:
         frame.malformed = 1
         return
     frame.topics = <ProduceTopic*>arena_take(
@@ -183,6 +191,8 @@ cdef void _parse_topic(
         if topic.name == NULL:
             cursor.failed = 1
     topic.partition_count = take_count(cursor, flexible, 6)
+    if plan.batch_count + topic.partition_count > PARTITIONS_MAX:
+        cursor.failed = 1
     if cursor.failed:
         return
     if version >= TOPIC_IDS_FROM:
@@ -255,6 +265,8 @@ cdef void produce_validate(ProducePlan* plan) noexcept nogil:
                 ) == NEEDS_PYTHON:
                     plan.reason = REASON_DECOMPRESS
                     return
+                if batch.codec != 0:
+                    plan.compressed_bytes += batch.length_bytes
         frame = frame.next
 
 
@@ -457,10 +469,10 @@ cdef void _answer(HotWorker* worker, ProducePlan* plan) noexcept nogil:
 
 # --- the run -------------------------------------------------------------------------------------
 
-cdef void produce_commit(
+cdef void produce_finish(
     HotWorker* worker, Snapshot* snapshot, ProducePlan* plans,
 ) noexcept nogil:
-    """Appends and answers planned and validated requests."""
+    """Appends and answers planned and validated requests, then whoever waited for the records."""
     cdef ProducePlan* plan = plans
     cdef int status = _append_all(worker, plans, kb_wall_ms())
     while plan != NULL:
@@ -471,30 +483,55 @@ cdef void produce_commit(
         else:
             _answer(worker, plan)
         plan = plan.next
+    worker_flush(worker)          # producers need not wait for the fetches that they complete
+    parked_wake_touched(worker, snapshot)
+    worker_flush(worker)
+
+
+cdef ProducePlan* _plan_or_pass_on(
+    HotWorker* worker, Snapshot* snapshot, Request* request,
+) noexcept nogil:
+    # A plan that may be committed; NULL: the request was closed or goes to Python.
+    cdef ProducePlan* plan = produce_plan(worker, snapshot, request)
+    if plan == NULL:
+        request.action = ACTION_CLOSE
+        worker_answer(worker, request)
+        return NULL
+    if plan.reason == REASON_NONE:
+        produce_validate(plan)
+    if plan.reason != REASON_NONE:
+        cold_push(worker, request, plan.reason)
+        return NULL
+    return plan
 
 
 cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil:
-    """Every Produce request of a run, in order; those for Python go to the worker's cold list."""
+    """Every Produce request of a run, in order; those for Python go to the worker's cold list.
+
+    Unpacking is slow work: after UNPACK_STEP_BYTES of compressed batches the role of taker is given
+    up, and what is validated so far is committed before more is unpacked.
+    """
     cdef ProducePlan* plans = NULL
     cdef ProducePlan** place = &plans
     cdef ProducePlan* plan
     cdef Request* request = first
     cdef Request* following
+    cdef int64_t compressed_bytes = 0
     while request != NULL:
         following = request.next
         request.next = NULL
-        plan = produce_plan(worker, snapshot, request)
-        if plan == NULL:
-            request.action = ACTION_CLOSE
-            worker_answer(worker, request)
-        else:
-            if plan.reason == REASON_NONE:
-                produce_validate(plan)
-            if plan.reason != REASON_NONE:
-                cold_push(worker, request, plan.reason)
-            else:
-                place[0] = plan
-                place = &plan.next
+        plan = _plan_or_pass_on(worker, snapshot, request)
+        if plan != NULL:
+            place[0] = plan
+            place = &plan.next
+            compressed_bytes += plan.compressed_bytes
         request = following
+        if compressed_bytes >= UNPACK_STEP_BYTES and request != NULL:
+            worker_give_up_role(worker)
+            if plans != NULL:
+                produce_finish(worker, snapshot, plans)
+            plans = NULL
+            place = &plans
+            compressed_bytes = 0
     if plans != NULL:
-        produce_commit(worker, snapshot, plans)
+        produce_finish(worker, snapshot, plans)

@@ -91,9 +91,9 @@ cdef void acceptor_free(Acceptor* acceptor) noexcept nogil:
 cdef void _hand_on(Acceptor* acceptor, NewConnection* connection) noexcept nogil:
     # To the next Processor with room; waits while there is none.
     cdef int64_t since_ns = 0
-    cdef int tries
+    cdef int _try
     while not kb_load_int(&acceptor.stopping):
-        for tries in range(acceptor.processor_count):
+        for _try in range(acceptor.processor_count):
             acceptor.next_processor = (acceptor.next_processor + 1) % acceptor.processor_count
             if processor_offer(acceptor.processors[acceptor.next_processor], connection) == 0:
                 if since_ns > 0:
@@ -110,8 +110,8 @@ cdef int _accept_some(Acceptor* acceptor, int listener) noexcept nogil:
     # 1 when file descriptors or memory ran out.
     cdef NewConnection connection
     cdef uint8_t peer[16]
-    cdef int turn
-    for turn in range(ACCEPTS_PER_TURN):
+    cdef int _turn
+    for _turn in range(ACCEPTS_PER_TURN):
         connection.fd = kb_accept(listener, peer)
         if connection.fd < 0:
             return errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM

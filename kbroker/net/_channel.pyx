@@ -354,10 +354,10 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
 cdef void _sent(Channel* channel, Request* request) noexcept nogil:
     # The answer has left, whole. Its frames' events; the request is free again.
     cdef int closes = request.action == ACTION_CLOSE
-    cdef int frame
+    cdef int _frame
     if request.cached:
         _note_cached(channel, -<int64_t>request.total_bytes)
-        for frame in range(request.frames):
+        for _frame in range(request.frames):
             channel.cached_frames -= 1
             if _fire(channel, RESPONSE_SENT if channel.cached_frames else RESPONSE_SENT_LAST):
                 break

@@ -14,10 +14,8 @@ Stopping: `stopping` = 1 lets answers that are queued leave, for at most a secon
 The thread ends when every request that it lent has come back.
 """
 
-from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 from posix.unistd cimport close, read, write
 
 from kbroker._atomics cimport kb_exchange_int, kb_load_int, kb_store_int

@@ -8,7 +8,7 @@ file was cut under a promise: the connection must end, since the announced size 
 """
 
 from libc.errno cimport EAGAIN, errno
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t
 
 from kbroker.net._types cimport Channel, Part, Request
 

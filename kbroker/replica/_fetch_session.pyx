@@ -21,6 +21,7 @@ from kbroker._sync cimport kb_now_ns, pthread_mutex_destroy
 
 cdef enum:
     TOPIC_NAME_BYTES_MAX = 249
+    SESSION_PARTITIONS_MAX = 100000  # what one client may follow; more is not taken in
 
 
 cdef SessionCache* sessions_new(int32_t slots_max, int64_t eviction_ms_min) noexcept nogil:
@@ -246,6 +247,25 @@ cdef SessionPartition* session_partition_locked(
     _append_locked(session, entry)
     session.count += 1
     return entry
+
+
+cdef void _rehash_locked(FetchSession* session) noexcept nogil:
+    # Four times the buckets; without memory the chains stay long.
+    cdef uint32_t buckets = 4 * session.buckets
+    cdef SessionPartition** hashed = <SessionPartition**>calloc(buckets, sizeof(SessionPartition*))
+    cdef SessionPartition* entry = session.first
+    cdef uint32_t bucket
+    if hashed == NULL:
+        return
+    while entry != NULL:
+        bucket = _partition_hash(
+            entry.topic_id, entry.name, entry.name_length, entry.index) % buckets
+        entry.next_hashed = hashed[bucket]
+        hashed[bucket] = entry
+        entry = entry.next
+    free(session.hashed)
+    session.hashed = hashed
+    session.buckets = buckets
 
 
 cdef void _append_locked(FetchSession* session, SessionPartition* entry) noexcept nogil:

@@ -83,6 +83,13 @@ class HandlerPool:
             return 1.0
         return min(1.0, (idle_ns - before_idle_ns) / elapsed_ns)
 
+    def _watch(self, tick: int) -> None:
+        try:
+            self._watch_deadline(tick)
+        except Exception:
+            # The handler must live; the fetches of this tick wait for records or for the next one.
+            logger.exception("the deadline of parked fetches was not set")
+
     def _serve(self, worker: int) -> None:
         while True:
             status, requests, ticks = self._hot.serve(worker)
@@ -91,7 +98,7 @@ class HandlerPool:
             if status == CLOSED:
                 return
             for tick in ticks:
-                self._watch_deadline(tick)
+                self._watch(tick)
             self._dispatch_all(requests)
             # A request that nobody keeps ends its connection: none is kept while serving.
             del requests
