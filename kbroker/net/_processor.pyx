@@ -375,7 +375,7 @@ cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
     count = epoll_wait(processor.epoll_fd, events, EVENTS_MAX, timeout_ms)
     kb_store_int(&processor.sleeping, 0)
     processor.now_ns = kb_now_ns()
-    if timeout_ms > 0:
+    if timeout_ms > 0 and processor.batch_head == NULL:  # not while the queue is full
         processor.idle_ns += processor.now_ns - before_ns
     return count
 
