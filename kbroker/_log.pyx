@@ -12,30 +12,31 @@ their segment open beyond that. Expected trouble is a KafkaError; a failing disk
 
 import os
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.errno cimport EINTR, errno
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport (
-    INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t)
+    INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t)
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from kbroker._atomics cimport kb_load_i64
+from kbroker._atomics cimport kb_load_i64, kb_store_i64
 from kbroker._sync cimport kb_wall_ms
 from kbroker.log._partition cimport (
-    NEEDS_PYTHON, Batch, FileSlice, Partition, Segment, partition_append, partition_new,
-    partition_offsets, partition_read, partition_readable_bytes, partition_release,
-    partition_set_high_watermark, partition_set_leadership, partition_validate, slice_release)
+    NEEDS_PYTHON, Batch, Partition, Segment, partition_append, partition_new,
+    partition_read, partition_readable_bytes, partition_release,
+    partition_set_high_watermark, partition_set_leadership, partition_validate)
 from kbroker.log._producer_state cimport (
-    Producer, ProducerBatch, producers_commit, producers_expire, producers_restore)
+    Producer, ProducerBatch, producers_expire, producers_restore)
 from kbroker.log._recovery cimport (
-    Recovered, find_newer_epoch, inspect_segment, recover_segment, replay_producers, truncate_segment)
+    Recovered, find_newer_epoch, inspect_segment, recover_segment, replay_producers,
+    truncate_segment)
 from kbroker.log._segment cimport (
-    part_of, segment_add_reference, segment_create, segment_drop_reference, segment_open,
+    segment_add_reference, segment_create, segment_drop_reference, segment_open,
     segment_seal, segment_sync)
 from kbroker.log._slice cimport Slice
 from kbroker.log._storage cimport (
-    Log, active_of, lock_partition, log_add_segment, log_drop_segments_after, log_of, log_roll,
-    log_size_bytes, recent_clear, unlock_partition)
+    RULE_COMPACTED, RULE_LOG_APPEND_TIME, RULE_RECOMPRESS, Log, active_of, lock_partition,
+    log_add_segment, log_drop_segments_after, log_of, log_roll, log_size_bytes, recent_clear,
+    unlock_partition)
 from kbroker.log._time_search cimport TimedOffset, find_by_time, find_max_timestamp
 
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
@@ -102,8 +103,13 @@ cdef class PartitionLog:
             log.settings.segment_jitter_ms = segment_jitter_ms
             log.settings.index_interval_bytes = index_interval_bytes
             log.settings.index_bytes = segment_index_bytes
-            log.settings.timestamp_before_max_ms = timestamp_before_max_ms
-            log.settings.timestamp_after_max_ms = timestamp_after_max_ms
+            kb_store_i64(&log.rules.timestamp_before_max_ms, timestamp_before_max_ms)
+            kb_store_i64(&log.rules.timestamp_after_max_ms, timestamp_after_max_ms)
+            kb_store_i64(&log.rules.max_message_bytes, max_message_bytes)
+            kb_store_i64(&log.rules.flags,
+                         (RULE_COMPACTED if compacted else 0)
+                         | (RULE_LOG_APPEND_TIME if log_append_time else 0)
+                         | (RULE_RECOMPRESS if recompress else 0))
             partition.max_message_bytes = <int32_t>max_message_bytes
             partition.min_in_sync = <int32_t>min_insync_replicas
             partition.log_append_time = log_append_time
@@ -296,7 +302,7 @@ cdef class PartitionLog:
             partition.last_stable_offset = log_start_offset
             log.high_watermark_base = log.segments[0].base_offset
             log.high_watermark_position = 0
-            log.recovery_point = recovery_point
+            kb_store_i64(&log.recovery_point, recovery_point)
             partition.online = 1
             unlock_partition(partition)
 
@@ -507,7 +513,7 @@ cdef class PartitionLog:
             if status == 0 and held != NULL:
                 lock_partition(partition)
                 if end > log.recovery_point:
-                    log.recovery_point = end
+                    kb_store_i64(&log.recovery_point, end)
                 unlock_partition(partition)
         if held == NULL:
             raise MemoryError
@@ -532,20 +538,25 @@ cdef class PartitionLog:
     def statistics(self) -> dict:
         """Counters and sizes, for metrics and the admin page."""
         cdef Partition* partition = self.partition
-        cdef Log* log = log_of(partition)
-        cdef int64_t size_bytes
+        cdef Log log
+        cdef int64_t size_bytes, start, end, mark
         with nogil:
             lock_partition(partition)
-            size_bytes = log_size_bytes(log)
+            log = log_of(partition)[0]
+            size_bytes = log_size_bytes(&log)
+            start = partition.log_start_offset
+            end = partition.log_end_offset
+            mark = partition.high_watermark
             unlock_partition(partition)
         return {
-            "log_start_offset": partition.log_start_offset,
-            "log_end_offset": partition.log_end_offset,
-            "high_watermark": partition.high_watermark,
+            "log_start_offset": start,
+            "log_end_offset": end,
+            "high_watermark": mark,
             "recovery_point": log.recovery_point,
             "size_bytes": size_bytes,
             "segments": log.segment_count,
             "producers": log.producers.count,
+            "producers_evicted": log.producers.evicted,
             "appended_bytes": kb_load_i64(&partition.appended_bytes),
             "appended_records": kb_load_i64(&partition.appended_records),
             "appended_batches": kb_load_i64(&partition.appended_batches),

@@ -18,7 +18,8 @@ from kbroker.log._read cimport read_slice, readable_bytes, set_high_watermark_lo
 from kbroker.log._records cimport NO_ERROR, Rules, batch_validate, rules_none
 from kbroker.log._segment cimport segment_add_reference, segment_drop_reference
 from kbroker.log._storage cimport (
-    Log, kb_mutex_init, lock_partition, log_free, log_new, log_of, unlock_partition)
+    RULE_COMPACTED, RULE_LOG_APPEND_TIME, RULE_RECOMPRESS, Log, TopicRules, kb_mutex_init,
+    lock_partition, log_free, log_new, log_of, unlock_partition)
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_destroy(pthread_mutex_t* mutex)
@@ -133,17 +134,20 @@ cdef inline int64_t shifted(int64_t time_ms, int64_t by_ms) noexcept nogil:
 
 cdef int partition_validate(Partition* partition, Batch* batch, int64_t now_ms) noexcept nogil:
     cdef Rules rules
-    cdef Log* log = log_of(partition)
+    cdef TopicRules* topic = &log_of(partition).rules
+    cdef int64_t flags = kb_load_i64(&topic.flags)
+    cdef int64_t before_ms = kb_load_i64(&topic.timestamp_before_max_ms)
     rules_none(&rules)
-    rules.compacted = partition.compacted
-    if not partition.log_append_time:
-        if log.settings.timestamp_before_max_ms < INT64_MAX:
-            rules.timestamp_min_ms = shifted(now_ms, -log.settings.timestamp_before_max_ms)
-        rules.timestamp_max_ms = shifted(now_ms, log.settings.timestamp_after_max_ms)
-    if partition.recompress and not batch.prechecked:
+    rules.compacted = flags & RULE_COMPACTED != 0
+    if not flags & RULE_LOG_APPEND_TIME:
+        if before_ms < INT64_MAX:
+            rules.timestamp_min_ms = shifted(now_ms, -before_ms)
+        rules.timestamp_max_ms = shifted(now_ms, kb_load_i64(&topic.timestamp_after_max_ms))
+    if flags & RULE_RECOMPRESS and not batch.prechecked:
         return NEEDS_PYTHON
     return batch_validate(
-        batch, &rules, partition.max_message_bytes, partition.log_append_time, now_ms)
+        batch, &rules, kb_load_i64(&topic.max_message_bytes), flags & RULE_LOG_APPEND_TIME != 0,
+        now_ms)
 
 
 cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil:

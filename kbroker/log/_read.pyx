@@ -10,7 +10,7 @@ A read never passes the high watermark. Its byte position is remembered as it mo
 bound costs no look into the file either.
 """
 
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kbroker._atomics cimport kb_load_i64, kb_store_i64
 from kbroker.log._partition cimport FileSlice, Partition, Segment

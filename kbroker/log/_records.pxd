@@ -104,5 +104,5 @@ cdef int records_walk(
 
 # Everything that can be said of a produced batch without a lock; answers a ValidateVerdict.
 cdef int batch_validate(
-    Batch* batch, const Rules* rules, int32_t max_message_bytes, int log_append_time,
+    Batch* batch, const Rules* rules, int64_t max_message_bytes, int log_append_time,
     int64_t now_ms) noexcept nogil

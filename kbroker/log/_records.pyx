@@ -171,10 +171,10 @@ cdef inline int walk_field(kb_stream* stream, int64_t end, int32_t* length) noex
 
 
 cdef int walk_headers(kb_stream* stream, int64_t end) noexcept nogil:
-    cdef int32_t count, length, at
+    cdef int32_t count, length, _at
     if take_varint(stream, &count) < 0 or count < 0 or count > (end - position(stream)) / 2:
         return -1
-    for at in range(count):
+    for _at in range(count):
         if walk_field(stream, end, &length) < 0 or length < 0:    # a header's key is never null
             return -1
         if walk_field(stream, end, &length) < 0:
@@ -279,7 +279,7 @@ cdef const char* header_trouble(const Header* header) noexcept nogil:
     return NULL
 
 
-cdef int batch_shape(Batch* batch, Header* header, int32_t max_message_bytes) noexcept nogil:
+cdef int batch_shape(Batch* batch, Header* header, int64_t max_message_bytes) noexcept nogil:
     # The header and the CRC. 0: `header` is filled and good; -1: batch.error says why not.
     cdef const char* trouble
     if batch.length_bytes < HEADER_BYTES:
@@ -329,7 +329,7 @@ cdef void batch_settle_time(
 
 
 cdef int batch_validate(
-    Batch* batch, const Rules* rules, int32_t max_message_bytes, int log_append_time, int64_t now_ms
+    Batch* batch, const Rules* rules, int64_t max_message_bytes, int log_append_time, int64_t now_ms
 ) noexcept nogil:
     cdef Header header
     cdef Walk walk

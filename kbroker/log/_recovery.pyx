@@ -20,7 +20,7 @@ from kbroker.log._index cimport (
     offset_index_sane, time_entry, time_index_lookup, time_index_sane)
 from kbroker.log._producer_state cimport producers_commit, producers_note
 from kbroker.log._records cimport (
-    AT_ATTRIBUTES, CONTROL_BIT, HEADER_BYTES, Header, crc32c)
+    AT_ATTRIBUTES, CONTROL_BIT, Header, crc32c)
 from kbroker.log._segment cimport (
     Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_next, scan_to_offset,
     segment_note_batch, segment_reserve, segment_reset_indexes, segment_scan_start)

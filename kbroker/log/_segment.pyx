@@ -10,13 +10,13 @@ pread and need none. No GIL. A scan trusts nothing that it reads: a header that 
 the file or does not agree with itself ends it.
 """
 
-from libc.errno cimport EINTR, EIO, ENOMEM, errno
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
+from libc.errno cimport EINTR, ENOMEM, errno
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strlen
 
-from kbroker._atomics cimport kb_add_int, kb_load_i64, kb_store_i64
+from kbroker._atomics cimport kb_add_int
 from kbroker.log._index cimport (
     OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, index_close, index_open_readable, index_open_writable,
     index_reserve, index_trim, offset_index_append, offset_index_lookup,
@@ -228,9 +228,11 @@ cdef void segment_note_batch(
         part.max_timestamp_offset = last_offset
     if part.bytes_since_entry > index_interval_bytes and relative <= INT32_MAX:
         offset_index_append(&part.offsets, <int32_t>relative, <int32_t>position)
-        time_index_append(
-            &part.times, part.max_timestamp_ms,
-            <int32_t>(part.max_timestamp_offset - segment.base_offset))
+        # The last place is for the sealing: a segment's largest timestamp is never lost.
+        if part.times.entries + 1 < part.times.entries_max:
+            time_index_append(
+                &part.times, part.max_timestamp_ms,
+                <int32_t>(part.max_timestamp_offset - segment.base_offset))
         part.bytes_since_entry = 0
     part.bytes_since_entry += header.size_bytes
     if header.size_bytes > part.largest_batch_bytes:

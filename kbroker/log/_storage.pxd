@@ -38,6 +38,18 @@ cdef struct Settings:
     int64_t segment_jitter_ms     # already drawn, taken off segment_ms
     int64_t index_interval_bytes
     int64_t index_bytes
+
+
+cdef enum:
+    RULE_COMPACTED = 1
+    RULE_LOG_APPEND_TIME = 2
+    RULE_RECOMPRESS = 4
+
+
+cdef struct TopicRules:
+    # What validation asks of a batch. Written under the lock, read without it: atomic, each alone.
+    int64_t flags
+    int64_t max_message_bytes
     int64_t timestamp_before_max_ms
     int64_t timestamp_after_max_ms
 
@@ -45,6 +57,7 @@ cdef struct Settings:
 cdef struct Log:
     char* directory
     Settings settings
+    TopicRules rules
     Segment** segments            # by base offset; the last one is active
     int32_t segment_count
     int32_t segment_max

@@ -11,14 +11,13 @@ Lock: the partition's own, taken by the methods below it. Nothing here is called
 from __future__ import annotations
 
 import os
-import random
 import uuid
 from pathlib import Path
 from typing import Any, Final
 
 from kbroker import _log
 from kbroker.log import producer_snapshots
-from kbroker.log.checkpoints import LEADER_EPOCH_FILE
+from kbroker.log.checkpoints import LEADER_EPOCH_FILE, sync_directory
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.validator import batch_offsets, unpack_and_walk
 from kbroker.types import TopicPartition
@@ -37,6 +36,7 @@ class PartitionLog(_log.PartitionLog):
         self.name = TopicPartition(topic, index)
         self.epochs = LeaderEpochs(self.path / LEADER_EPOCH_FILE)
         self._snapshot_offset = -1
+        self._synced_base_offset = -1
 
     def set_leadership(
         self, leader_id: int, is_leader: bool, leader_epoch: int, in_sync_count: int
@@ -48,8 +48,11 @@ class PartitionLog(_log.PartitionLog):
 
     def configure(self, *, segment_jitter_ms: int = 0, **settings: Any) -> None:
         """As the log's own, but for the jitter: here it is the bound, and one is drawn from it."""
-        drawn = random.randrange(segment_jitter_ms) if segment_jitter_ms > 0 else 0
-        super().configure(segment_jitter_ms=drawn, **settings)
+        if segment_jitter_ms > 0:
+            import random
+
+            segment_jitter_ms = random.randrange(segment_jitter_ms)
+        super().configure(segment_jitter_ms=segment_jitter_ms, **settings)
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record not older, below the watermark."""
@@ -84,6 +87,15 @@ class PartitionLog(_log.PartitionLog):
         self._snapshot_offset = offset
         return True
 
+    def flush(self, *, active: bool = True) -> int:
+        """Brings the log to the disk, and the names of its newest files; the recovery point."""
+        recovery_point = super().flush(active=active)
+        base_offset = self.active_base_offset
+        if base_offset != self._synced_base_offset:
+            sync_directory(self.path)
+            self._synced_base_offset = base_offset
+        return recovery_point
+
     def flush_rolled(self) -> bool:
         """Brings segments that are full to the disk, and a snapshot with them. True if it did."""
         if self.active_base_offset <= self.recovery_point:
@@ -95,7 +107,8 @@ class PartitionLog(_log.PartitionLog):
     def close(self, *, clean: bool = True) -> None:
         """Ends the log. `clean`: everything is on the disk, so that the next open reads little."""
         if clean and self.online:
-            self.flush()
+            if self.recovery_point < self.log_end_offset:
+                self.flush()
             self.write_snapshot(sync=True)
         super().close()
 

@@ -228,4 +228,4 @@ def ends_of_batches(kept: list[Kept]) -> set[int]:
 
 
 TestLogModel = LogMachine.TestCase
-TestLogModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLogModel.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)

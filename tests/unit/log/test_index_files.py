@@ -98,3 +98,21 @@ def test_a_damaged_index_is_written_anew(open_log: OpenLog, damage: str, suffix:
     for offset in range(120):
         assert parse_batches(log.read(offset, 1))[0].base_offset == offset // 2 * 2
         assert log.offset_for_time(offset // 2 * 5) == (offset // 2 * 2, offset // 2 * 5, 0)
+
+
+def test_a_group_may_fill_the_indexes(open_log: OpenLog) -> None:
+    settings = {"index_interval_bytes": 0, "segment_index_bytes": 60}
+    log = open_log(**settings)
+    log.append_group([build_batch([Record(timestamp_ms=number * 10)]) for number in range(20)])
+    for clean in (False, True):
+        if clean:
+            log.close()
+        else:
+            log.roll()
+            log.close(clean=False)
+        # The last place was kept for the largest timestamp.
+        assert times_of(log.path / f"{0:020d}.timeindex")[-1] == (190, 19)
+        log = open_log(clean=clean, **settings)
+        for offset in range(20):
+            assert parse_batches(log.read(offset, 1))[0].base_offset == offset
+            assert log.offset_for_time(offset * 10) == (offset, offset * 10, 0)
