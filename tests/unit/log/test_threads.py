@@ -1,0 +1,85 @@
+"""Appends, reads, searches, flushes and rolls at once: every answer is right at its moment."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+from tests.support.record_batches import Record, build_batch, parse_batches
+from tests.unit.log.conftest import OpenLog
+
+GROUPS = 120
+
+
+def test_all_at_once(open_log: OpenLog) -> None:
+    log = open_log(segment_bytes=30_000, index_interval_bytes=500)
+    rng = random.Random(1)
+    batches = [
+        build_batch(
+            [
+                Record(b"x" * rng.randint(1, 300), timestamp_ms=rng.randint(0, 10**6))
+                for _ in range(rng.randint(1, 5))
+            ]
+        )
+        for _ in range(100)
+    ]
+    log.append(batches[0])
+    done = threading.Event()
+    failures: list[BaseException] = []
+    offsets: list[int] = []
+
+    def until_done(turn: Callable[[random.Random], None], seed: int) -> None:
+        mine = random.Random(seed)
+        try:
+            while not done.is_set():
+                turn(mine)
+        except BaseException as error:
+            failures.append(error)
+
+    def append(seed: int) -> None:
+        mine = random.Random(seed)
+        for _ in range(GROUPS):
+            results = log.append_group(mine.sample(batches, 6))
+            assert all(result.error == 0 for result in results)
+            offsets.extend(result.base_offset for result in results)
+
+    def read(mine: random.Random) -> None:
+        end = log.high_watermark
+        offset = mine.randrange(max(0, end - 500) if mine.random() < 0.5 else 0, end)
+        found = parse_batches(log.read(offset, mine.choice([1, 1_000, 50_000])))
+        assert found[0].base_offset <= offset <= found[0].last_offset
+        assert log.readable_bytes(offset, 1 << 40) > 0
+
+    def search(mine: random.Random) -> None:
+        wanted = mine.randint(0, 10**6)
+        found = log.offset_for_time(wanted)
+        assert found is None or found[1] >= wanted
+        assert log.offset_of_max_timestamp() is not None
+
+    def tidy(mine: random.Random) -> None:
+        log.flush(active=mine.random() < 0.5)
+        log.write_snapshot()
+        assert log.statistics()["size_bytes"] > 0
+        log.roll()
+
+    appenders = [threading.Thread(target=append, args=(seed,)) for seed in (2, 3)]
+    others = [
+        threading.Thread(target=until_done, args=(turn, seed))
+        for seed, turn in enumerate((read, read, search, tidy))
+    ]
+    for thread in (*others, *appenders):
+        thread.start()
+    for thread in appenders:
+        thread.join()
+    done.set()
+    for thread in others:
+        thread.join()
+    assert failures == []
+    assert len(set(offsets)) == len(offsets) == 2 * GROUPS * 6
+    offset = 0
+    while data := log.read(offset):
+        for batch in parse_batches(data):
+            assert batch.base_offset == offset
+            offset = batch.last_offset + 1
+    assert offset == log.log_end_offset
