@@ -308,7 +308,7 @@ def limit(directory: str | None, serve: int | None, seconds: float, json_to: str
 @_with(_DIRECTORY)
 @click.option("--quick", is_flag=True, help="four minutes instead of fifteen")
 @click.option("--rounds", type=click.IntRange(1), help="blocks of each cell and broker  [3]")
-@click.option("--seconds", type=float, help="of a block  [1.6, quick 0.8]")
+@click.option("--seconds", type=float, help="of a block  [1.6, quick 0.6]")
 @click.option("--brokers", help="some of limit,kafka,kbroker  [all]")
 @click.option("--cells", help="keys of cells, with commas  [all, quick: half]")
 @click.option("--no-extras", is_flag=True, help="without idle, neighbour, start and librdkafka")

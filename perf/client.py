@@ -116,11 +116,11 @@ class Client:
             if code:
                 raise ClientError(f"creating topic {name}", code)
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str, wait_s: float = READY_WAIT_S) -> Topic:
         """A topic's id and partition count, once all its partitions are led."""
         if self.limit:
             return Topic(name, limit_topic_id(name), 0)
-        give_up = time.monotonic() + READY_WAIT_S
+        give_up = time.monotonic() + wait_s
         while True:
             code, topic = self._describe(name)
             if not code:

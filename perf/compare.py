@@ -30,7 +30,7 @@ from perf.cells import BY_KEY, CELLS, QUICK, Bench, Block, Cell, CellError
 from perf.idle import IdleResult
 from perf.librdkafka import LibrdkafkaResult
 from perf.neighbour import NeighbourResult
-from perf.process import memory, threads
+from perf.process import memory, settled_memory, threads
 from perf.startup import StartResult
 
 Progress = Callable[[str], None]
@@ -55,6 +55,7 @@ class Plan:
     idle_connections: int = 10_000
     start_repeats: int = START_REPEATS
     null_cells: tuple[str, ...] = NULL_CELLS
+    closed_neighbour: bool = True  # the neighbour cell in a closed loop as well
     extras: bool = True  # idle, neighbour, start, librdkafka
     repeat_noisy: bool = True
     directory: Path | None = None
@@ -64,8 +65,9 @@ class Plan:
         """Four minutes instead of fifteen: fewer cells, shorter blocks."""
         base = cls(
             cells=QUICK,
-            seconds=0.8,
+            seconds=0.6,
             warm_s=0.2,
+            closed_neighbour=False,
             idle_connections=2_000,
             start_repeats=1,
             null_cells=NULL_CELLS[:1],
@@ -82,6 +84,7 @@ class Outcome:
     blocks: dict[str, dict[str, list[Block]]] = field(default_factory=dict)
     null: dict[str, dict[str, list[tuple[Block, Block]]]] = field(default_factory=dict)
     memory_idle: dict[str, int] = field(default_factory=dict)
+    memory_peak_at_start: dict[str, int] = field(default_factory=dict)
     memory_after: dict[str, int] = field(default_factory=dict)
     threads: dict[str, int] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -171,8 +174,9 @@ class Comparison:
             broker: Broker = KINDS[name](self._root / name)
             self._benches[name] = Bench(broker, seconds=self.plan.seconds, warm_s=self.plan.warm_s)
             broker.start()
-            time.sleep(1.0)  # start-up work that outlives the first answer is not "idle"
-            self.outcome.memory_idle[name] = memory(broker.pid).resident
+            idle_memory = settled_memory(broker.pid)
+            self.outcome.memory_idle[name] = idle_memory.resident
+            self.outcome.memory_peak_at_start[name] = idle_memory.peak
             self.outcome.threads[name] = threads(broker.pid)
             self.outcome.versions[name] = broker.version()
             self.say(f"{name} started, pid {broker.pid}; warming")
@@ -271,6 +275,8 @@ class Comparison:
         name = bench.broker.name
         for _ in range(self.plan.rounds):
             self.outcome.neighbour.setdefault(name, []).append(neighbour.measure_neighbour(bench))
+            if not self.plan.closed_neighbour:
+                continue
             self.outcome.neighbour_closed.setdefault(name, []).append(
                 neighbour.measure_neighbour(bench, neighbour.CLOSED)
             )

@@ -16,6 +16,7 @@ from pathlib import Path
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 OTHERS_CPU_MAX = 0.02  # of the box: more, and a block says nothing
 STEAL_MAX = 0.01
+SETTLE_STEP_S, SETTLE_TRIES_MAX, SETTLED_CHANGE = 1.5, 6, 0.01
 
 
 def cpu_ns(pid: int) -> int:
@@ -56,6 +57,18 @@ def memory(pid: int) -> Memory:
         if key in found:
             found[key] = int(value.split()[0]) * 1024
     return Memory(found["VmRSS"], found["RssAnon"], found["VmHWM"])
+
+
+def settled_memory(pid: int) -> Memory:
+    """Memory once it has stopped moving: a broker may still load things behind its ready line."""
+    before = memory(pid)
+    for _ in range(SETTLE_TRIES_MAX):
+        time.sleep(SETTLE_STEP_S)
+        now = memory(pid)
+        if abs(now.resident - before.resident) < before.resident * SETTLED_CHANGE:
+            return now
+        before = now
+    return before
 
 
 @dataclass(frozen=True)

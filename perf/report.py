@@ -245,6 +245,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
         ],
         "null_tests": null_tests(outcome),
         "memory_idle_bytes": outcome.memory_idle,
+        "memory_peak_at_start_bytes": outcome.memory_peak_at_start,
         "memory_after_bytes": outcome.memory_after,
         "threads": outcome.threads,
         "idle": {name: one.to_json() for name, one in outcome.idle.items()},

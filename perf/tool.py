@@ -31,7 +31,8 @@ from perf.requests import Topic
 from perf.spec import Connection, Partition, Run, Stream
 
 MIB = 1 << 20
-UNKNOWN_TOPIC = 3
+TOPIC_WAIT_S = 0.5  # of a topic that is to be read: it is there or it is not
+TOPIC_ALREADY_EXISTS = 36
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def find_topic(client: Client, work: Work) -> Topic:
     try:
         client.create_topics([work.topic], work.partitions)
     except ClientError as error:
-        if error.code != 36:  # it is there already
+        if error.code != TOPIC_ALREADY_EXISTS:
             raise
     return client.topic(work.topic)
 
@@ -208,7 +209,7 @@ def produce(work: Work) -> Summary:
 def consume(work: Work) -> Summary:
     """Read `records` records from the beginning on, or all that there are if those are fewer."""
     with Client(work.host, work.port) as client:
-        topic = client.topic(work.topic)
+        topic = client.topic(work.topic, TOPIC_WAIT_S)
         starts, ends = client.offsets(topic, EARLIEST), client.offsets(topic)
     held = sum(ends) - sum(starts)
     if not held:

@@ -55,7 +55,7 @@ def test_produce_then_consume(tmp_path: Path, path: Path_, monkeypatch: pytest.M
 
 def _limit_client(broker: LimitBroker, topic: object) -> object:
     client = broker.client()
-    client.topic = lambda name: topic  # type: ignore[method-assign, assignment, return-value]
+    client.topic = lambda name, wait_s=0: topic  # type: ignore[method-assign, assignment, return-value]
     return client
 
 
