@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("kbroker.replica")
 
 
-def log_settings(config: TopicConfig) -> dict[str, Any]:
-    """A topic's configuration in the terms of the log (`PartitionLog.configure`)."""
+def log_settings(config: TopicConfig, replicas: int) -> dict[str, Any]:
+    """A topic's configuration in the terms of the log (`PartitionLog.configure`).
+
+    More in-sync replicas than there are replicas cannot be asked for: the lower number counts.
+    """
     policy = config["cleanup.policy"]
     return {
         "segment_bytes": config["segment.bytes"],
@@ -42,7 +45,7 @@ def log_settings(config: TopicConfig) -> dict[str, Any]:
         "index_interval_bytes": config["index.interval.bytes"],
         "segment_index_bytes": config["segment.index.bytes"],
         "max_message_bytes": config["max.message.bytes"],
-        "min_insync_replicas": config["min.insync.replicas"],
+        "min_insync_replicas": min(config["min.insync.replicas"], max(1, replicas)),
         "log_append_time": config["message.timestamp.type"] == "LogAppendTime",
         "recompress": config["compression.type"] != "producer",
         "compacted": "compact" in policy,
@@ -111,7 +114,7 @@ class ReplicaManager:
         partitions: dict[TopicPartition, PartitionLog],
         fresh: list[PartitionLog],
     ) -> Row:
-        settings = log_settings(TopicConfig(self._config, topic.configs))
+        settings = log_settings(TopicConfig(self._config, topic.configs), topic.replication_factor)
         logs: list[_log.PartitionLog | None] = []
         for partition in topic.partitions:
             if self._node_id not in partition.replicas:
@@ -146,7 +149,7 @@ class ReplicaManager:
             self._wake(log)
 
     def _configure(self, topic: TopicImage) -> None:
-        settings = log_settings(TopicConfig(self._config, topic.configs))
+        settings = log_settings(TopicConfig(self._config, topic.configs), topic.replication_factor)
         for partition in topic.partitions:
             log = self.partition(topic.name, partition.index)
             if log is not None:
