@@ -36,7 +36,8 @@ JAVA_PRODUCE, JAVA_FETCH = 13, 18
 FETCH_BATCH_BYTES = 16 << 10
 FETCH_LOG_BYTES = 64 << 20  # per partition: all of it stays in the page cache
 FETCH_MAX_BYTES = 50 << 20
-TOUCH_BYTES_MAX = 1536 << 20
+TOUCH_BYTES_FIRST, TOUCH_BYTES_MAX = 512 << 20, 2 << 30
+TOUCH_MARGIN = 1.2
 TIMESTAMP_STEP_MS = 1
 MEGABYTE = 1_000_000  # as in performance tables; a GB is 10^9 bytes
 
@@ -173,6 +174,7 @@ class Bench:
         self.warm_s = warm_s
         self._logs: dict[int, Topic] = {}
         self._serial = 0
+        self._written: dict[str, int] = {}  # by a block of each cell, warming included
 
     def run(self, cell: Cell) -> Block:
         """One block. CellError if anything in it was wrong."""
@@ -241,12 +243,13 @@ class Bench:
         return cell.connections if cell.path == "plain" else JAVA_PARTITIONS
 
     def _touch(self, cell: Cell) -> None:
-        """As many pages as the block will write, by the size of its requests."""
-        expected = {100: 160 << 20, 1000: 448 << 20}.get(cell.size, cell.bytes_max or 1 << 30)
+        """As many pages as the block will write: what the last one wrote, or a guess."""
+        if not self.broker.directory.is_dir():
+            return  # a broker that is merely attached
+        expected = self._written.get(cell.key, 2 * cell.bytes_max or TOUCH_BYTES_FIRST)
         if cell.rate:
             expected = int(cell.rate * (self.seconds + 1) * (cell.size + 100))
-        if self.broker.directory.is_dir():  # not that of a broker which is merely attached
-            touch_pages(self.broker.directory, min(expected, TOUCH_BYTES_MAX))
+        touch_pages(self.broker.directory, min(expected, TOUCH_BYTES_MAX))
 
     def _produce(self, client: Client, cell: Cell) -> Block:
         topic = self._new_topic(client, cell, self._partitions(cell))
@@ -257,6 +260,9 @@ class Bench:
         block, counters = self._go(cell, tuple(streams))
         self._check_count(client, cell, topic, counters["streams"][0]["records_all"])
         client.delete_topic(topic.name)
+        per_request = block.bytes / block.requests
+        written = int(counters["streams"][0]["sent"] * per_request * TOUCH_MARGIN)
+        self._written[cell.key] = max(written, self._written.get(cell.key, 0))
         if cell.neighbour:
             block = replace(block, neighbour_requests=counters["streams"][1]["requests"])
         return block

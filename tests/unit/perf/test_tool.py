@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,8 @@ def test_produce_then_consume(tmp_path: Path, path: Path_, monkeypatch: pytest.M
 
 def _limit_client(broker: LimitBroker, topic: object) -> object:
     client = broker.client()
-    client.topic = lambda name, wait_s=0: topic  # type: ignore[method-assign, assignment, return-value]
+    monkeypatched: Any = client
+    monkeypatched.topic = lambda name, wait_s=0: topic
     return client
 
 
