@@ -35,6 +35,9 @@ def main(argv: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
+    except ModuleNotFoundError as error:
+        click.echo(f"error: {error.name} is missing: pip install 'kbroker[perf]'", err=True)
+        return 1
     except Exception as error:
         if not _is_expected(error):
             raise

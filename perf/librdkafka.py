@@ -48,8 +48,10 @@ class LibrdkafkaResult:
 
 def measure_librdkafka(bench: Bench, records: int = 200_000, size: int = 1000) -> LibrdkafkaResult:
     """Produce, flush, consume all of it, count."""
-    import confluent_kafka as ck
-
+    try:
+        import confluent_kafka as ck
+    except ModuleNotFoundError:
+        raise CellError("confluent-kafka is not installed") from None
     broker = bench.broker
     name = f"perf-rdkafka-{os.getpid()}-{time.monotonic_ns()}"
     with broker.client() as client:
