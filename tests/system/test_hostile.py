@@ -78,7 +78,7 @@ def test_a_long_name_for_many_partitions(broker: Broker) -> None:
     body += b"".join(struct.pack(">iqi", index, 0, 1024) for index in range(count))
     with connect(broker) as connection:
         connection.sendall(framed(FETCH, 4, 43, body))
-        assert answer(connection)[:4] == struct.pack(">i", 43)
+        assert connection.recv(1) == b"", "no answer can be that long: the connection ends"
     assert_well(broker)
 
 

@@ -99,7 +99,7 @@ def test_patched_batches_keep_a_valid_crc(limit: LimitBroker, size: int) -> None
 )
 def test_cells_hold_what_they_acknowledge(limit: LimitBroker, key: str) -> None:
     """Bench.run compares the log's end with what was acknowledged, and raises otherwise."""
-    small = replace(BY_KEY[key], bytes_max=8 << 20)
+    small = replace(BY_KEY[key], bytes_max=64 << 20)
     block = Bench(limit, seconds=0.05, warm_s=0.02).run(small)
     assert block.requests > 0 and block.records > 0
     assert block.broker_cpu_s > 0
