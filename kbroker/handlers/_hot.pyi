@@ -48,7 +48,7 @@ class HotPath:
         session_slots_max: int,
         session_eviction_ms_min: int,
         fetch_bytes_max: int,
-        inline_range_bytes: int = 32768,
+        inline_range_bytes: int = 4096,
     ) -> Self: ...
     def add_worker(self) -> int: ...
     # (status, cold requests, deadline ticks that are new)

@@ -171,7 +171,7 @@ cdef class HotPath:
     def __cinit__(
         self, SocketServer server not None, TopicTable table not None, *,
         int session_slots_max, long long session_eviction_ms_min, int fetch_bytes_max,
-        int inline_range_bytes=32768,
+        int inline_range_bytes=4096,
     ):
         self.server = server
         self.table = table
