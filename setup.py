@@ -32,7 +32,11 @@ def extension(path: Path) -> Extension:
         ".".join(relative.with_suffix("").parts),
         [str(relative)],
         include_dirs=[str(ROOT / "kbroker" / "native"), str(ROOT / "perf" / "native")],
-        depends=[str(p.relative_to(ROOT)) for p in (ROOT / "kbroker" / "native").glob("*.h")],
+        depends=[
+            str(header.relative_to(ROOT))
+            for folder in ("kbroker/native", "perf/native")
+            for header in (ROOT / folder).glob("*.h")
+        ],
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )

@@ -191,7 +191,18 @@ _BROKER = click.option(
     help="start one of these for the measurement",
 )
 _ATTACH = click.option("--bootstrap-server", "-b", metavar="HOST:PORT", help="use this one instead")
-_DIRECTORY = click.option("--directory", type=click.Path(file_okay=False), help="for data")
+
+
+def _made(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    """A directory that is named is made, rather than found missing when a long run needs it."""
+    if path is not None:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    return path
+
+
+_DIRECTORY = click.option(
+    "--directory", type=click.Path(file_okay=False), callback=_made, help="for data"
+)
 
 
 @contextmanager
