@@ -48,7 +48,6 @@ from kbroker.net._types cimport (
 cdef enum:
     API_VERSIONS = 18             # its answers always have header v0
     LISTENERS_MAX = 16
-    BACKLOG = 1024                # the kernel caps it at net.core.somaxconn
 
 kb_tune_malloc()
 
@@ -124,10 +123,11 @@ cdef class SocketServer:
             raise ValueError(f"no such API: {api_key}")
         self.channel.flexible_from[api_key] = <signed char>min(version, 127)
 
-    def listen(self, str name, list addresses):
+    def listen(self, str name, list addresses, int backlog=50):
         """Binds one listener to all its (host, port) and returns what it bound; OSError as is.
 
-        Port 0 takes a free one, the same for all addresses. Call before start().
+        Port 0 takes a free one, the same for all addresses. `backlog` connections may wait in the
+        kernel (which has a bound of its own, net.core.somaxconn). Call before start().
         """
         cdef Acceptor* acceptor
         if self.acceptor_count == LISTENERS_MAX or len(addresses) > SOCKETS_MAX:
@@ -138,7 +138,7 @@ cdef class SocketServer:
             for host, port in addresses:
                 if port == 0 and bound:
                     port = bound[0][1]
-                opened = _listening_socket(host, port)
+                opened = _listening_socket(host, port, backlog)
                 sockets.append(opened)
                 bound.append(opened.getsockname()[:2])
         except BaseException:
@@ -238,7 +238,7 @@ cdef class SocketServer:
         }
 
 
-def _listening_socket(host, port):
+def _listening_socket(host, port, backlog):
     family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
     listener = _socket.socket(family, _socket.SOCK_STREAM)
     try:
@@ -247,7 +247,7 @@ def _listening_socket(host, port):
             # A wildcard IPv6 listener takes IPv4 too, unless IPv4 is bound beside it.
             listener.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 1)
         listener.bind((host, port))
-        listener.listen(BACKLOG)
+        listener.listen(backlog)
         listener.setblocking(False)
     except BaseException:
         listener.close()

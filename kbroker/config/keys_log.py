@@ -53,7 +53,7 @@ KEYS: Final = (
     Key(
         "num.recovery.threads.per.data.dir", INT, 2,
         "Threads for each data directory that load and recover logs at start.",
-        low=1, dynamic=CLUSTER_WIDE,
+        low=1, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.segment.bytes", INT, 1_073_741_824,
@@ -180,7 +180,7 @@ KEYS: Final = (
     Key(
         "compression.type", STRING, "producer",
         "The codec batches are stored with; producer keeps what the producer chose.",
-        choices=COMPRESSION_TYPES, dynamic=CLUSTER_WIDE,
+        choices=COMPRESSION_TYPES, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "compression.gzip.level", INT, -1,

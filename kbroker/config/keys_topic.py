@@ -85,7 +85,7 @@ KEYS: Final = (
     Key(
         "compression.type", STRING, "producer",
         "The codec batches are stored with; producer keeps what the producer chose.",
-        choices=COMPRESSION_TYPES,
+        choices=COMPRESSION_TYPES, supported=True,
     ),
     Key(
         "compression.gzip.level", INT, -1,

@@ -156,7 +156,8 @@ class Broker:
                 for listener in self.config.listeners.listeners
                 if listener.name == name
             ]
-            self._bound[name] = _listen(self._server, name, addresses)
+            backlog = self.config["socket.listen.backlog.size"]
+            self._bound[name] = _listen(self._server, name, addresses, backlog)
         first = self.config.listeners.names[0]
         self.bootstrap = self._bound[first][0]
 
@@ -283,14 +284,14 @@ def _socket_server(config: BrokerConfig) -> SocketServer:
 
 
 def _listen(
-    server: SocketServer, name: str, addresses: list[tuple[str, int]]
+    server: SocketServer, name: str, addresses: list[tuple[str, int]], backlog: int
 ) -> list[tuple[str, int]]:
     """Binds a listener; a second address that this machine does not have (no IPv6) is left out."""
     import errno
 
     while True:
         try:
-            return server.listen(name, addresses)
+            return server.listen(name, addresses, backlog)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 places = ", ".join(f"{host}:{port}" for host, port in addresses)

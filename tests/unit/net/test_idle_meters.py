@@ -97,7 +97,7 @@ def test_the_network_meter_falls_under_small_requests(rig: Rig) -> None:
 
 
 def test_the_handler_meter_falls_under_trains(rig: Rig) -> None:
-    # Every one of 4,000 records is walked, so a handler has more to do than those who bring it work.
+    # Each of 4,000 records is walked, so a handler has more to do than those who bring it work.
     frame = produce_frame(9, [(rig.create("t"), {0: build_batch([b"x"] * 4_000)})], acks=0)
     meter = Meter(rig)
     with blasting(rig, frame, 2):
