@@ -50,6 +50,7 @@ STRAY_SUFFIX: Final = "-stray"
 class _Held:
     log: PartitionLog
     directory: DataDirectory
+    failed_writes: int = 0  # as last told in the broker's log
 
 
 class LogManager:
@@ -259,6 +260,7 @@ class LogManager:
         with self._lock:
             held = list(self._logs.values())
         for it in held:
+            self._tell_failed_writes(it)
             try:
                 it.log.flush_rolled()
             except OSError as error:
@@ -273,6 +275,17 @@ class LogManager:
             yield
         yield from self._expire_producers(held)
         yield from self._remove_doomed()
+
+    @staticmethod
+    def _tell_failed_writes(held: _Held) -> None:
+        """One line a round for what producers were answered as KAFKA_STORAGE_ERROR."""
+        failed = held.log.statistics()["failed_writes"]
+        if failed > held.failed_writes:
+            logger.error(
+                "%s: %d writes failed since the last look; is %s full, or read-only?",
+                held.log.name, failed - held.failed_writes, held.directory.path,
+            )  # fmt: skip
+            held.failed_writes = failed
 
     def _expire_producers(self, held: Sequence[_Held]) -> Iterator[None]:
         if self._clock.monotonic_ms() < self._expire_at_ms:

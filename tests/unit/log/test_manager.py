@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -232,6 +233,26 @@ def test_background_rounds(managers: Managers, tmp_path: Path) -> None:
     run(manager)
     assert log.statistics()["producers"] == 0
     assert manager.statistics()["logs"] == 1
+
+
+def test_failed_writes_are_told_once(managers: Managers, caplog: pytest.LogCaptureFixture) -> None:
+    manager = managers.start()
+    log = lead(manager.open("words", 0, TOPIC, {"segment_index_bytes": 1_200}))
+    batch = build_batch([b"a" * 50])
+    log.append(batch)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.size_bytes + 1, before[1]))
+    try:
+        for _ in range(3):
+            with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+                log.append(batch)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    run(manager)
+    run(manager)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(told) == 1
+    assert "words-0: 3 writes failed" in told[0]
 
 
 def test_damaged_checkpoints_only_cost_time(managers: Managers, tmp_path: Path) -> None:
