@@ -8,7 +8,7 @@ once, from any thread, and `stop` from any other.
 """
 
 from libc.errno cimport errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 import os

@@ -305,5 +305,5 @@ cdef void parked_close(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
     """The broker stops: everything parked is answered, nothing is parked any more."""
     cdef uint64_t bucket
     kb_store_int(&worker.context.parked.closing, 1)
-    for bucket in range(PARKED_BUCKETS):
+    for bucket in range(<uint64_t>PARKED_BUCKETS):
         _complete_bucket(worker, snapshot, bucket, <uint64_t>-1)
