@@ -13,6 +13,7 @@ JOBS ?= $(shell nproc)
 ARGS ?=
 PORT ?= 9092
 DATA ?= ./data
+FRAMES ?= 1000000
 LINTED = kbroker perf tests setup.py
 
 BUILD_KIND = debug=$(KBROKER_DEBUG) sanitize=$(KBROKER_SANITIZE)
@@ -23,7 +24,7 @@ REQUIREMENTS = import sys, tomllib; \
   [print(*project["optional-dependencies"][extra], sep="\n") for extra in sys.argv[1:]]
 
 .DEFAULT_GOAL = help
-.PHONY: help run build unit test test-fast setup bench lint clean
+.PHONY: help run build unit test test-fast test-asan test-tsan fuzz parity setup bench lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -46,7 +47,21 @@ test-fast: build $(VENV)/.test ## everything but the slow and the Java tests, wi
 test: build $(VENV)/.test setup ## everything, set-up included; KBROKER_REQUIRE=all: no skips
 	$(PY) -m pytest $(ARGS)
 
-setup: $(VENV)/.test ## fetch what the client tests need: kcat, Apache Kafka's jars
+parity: build $(VENV)/.test setup ## record Apache Kafka's answers again, then compare ours with them
+	$(PY) -m tests.parity.record $(ARGS)
+	$(PY) -m tests.parity.compare $(ARGS)
+	$(PY) -m tests.clients.days.record
+
+test-asan: build $(VENV)/.test ## address and undefined sanitizers over the compiled core, ten minutes at most
+	@$(PY) -m tests.sanitizers.address $(ARGS)
+
+test-tsan: build $(VENV)/.test ## the thread sanitizer: one broker under everything at once
+	@$(PY) -m tests.sanitizers.thread
+
+fuzz: build $(VENV)/.test ## hostile frames: FRAMES= of them, by default a million
+	@$(PY) -m tests.fuzz.frames --frames $(FRAMES) $(ARGS)
+
+setup: $(VENV)/.test ## fetch what the tests need: kcat, promtool, Apache Kafka's jars
 	@$(PY) -m tests.support.setup
 
 bench: build $(VENV)/.test setup ## kbroker beside Apache Kafka and the machine's limit

@@ -24,11 +24,12 @@ class PartitionLog:
         max_message_bytes: int = ...,
         min_insync_replicas: int = ...,
         log_append_time: bool = ...,
-        recompress: bool = ...,
+        stored_codec: int = ...,
         compacted: bool = ...,
         timestamp_before_max_ms: int = ...,
         timestamp_after_max_ms: int = ...,
     ) -> None: ...
+    def set_epochs(self, entries: list[tuple[int, int]]) -> None: ...
     def set_leadership(
         self, leader_id: int, is_leader: bool, leader_epoch: int, in_sync_count: int
     ) -> None: ...

@@ -19,7 +19,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from kbroker._atomics cimport kb_load_i64, kb_store_i64
-from kbroker._sync cimport kb_wall_ms
+from kbroker._sync cimport kb_now_ns, kb_wall_ms
+from kbroker.log._flush_times cimport flush_note
 from kbroker.log._partition cimport (
     NEEDS_PYTHON, Batch, Partition, Segment, partition_append, partition_new,
     partition_read, partition_readable_bytes, partition_release,
@@ -32,11 +33,12 @@ from kbroker.log._recovery cimport (
 from kbroker.log._segment cimport (
     segment_add_reference, segment_create, segment_drop_reference, segment_open,
     segment_seal, segment_sync)
+from kbroker.log._epochs cimport epochs_replace
 from kbroker.log._slice cimport Slice
 from kbroker.log._storage cimport (
-    RULE_COMPACTED, RULE_LOG_APPEND_TIME, RULE_RECOMPRESS, Log, active_of, lock_partition,
-    log_add_segment, log_drop_segments_after, log_of, log_roll, log_size_bytes, recent_clear,
-    unlock_partition)
+    EpochStart, RULE_CODEC_AT, RULE_COMPACTED, RULE_LOG_APPEND_TIME, RULE_RECOMPRESS, Log,
+    active_of, lock_partition, log_add_segment, log_drop_segments_after, log_of, log_roll,
+    log_size_bytes, recent_clear, unlock_partition)
 from kbroker.log._time_search cimport TimedOffset, find_by_time, find_max_timestamp
 
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
@@ -89,7 +91,7 @@ cdef class PartitionLog:
         self, *, int64_t segment_bytes = 1 << 30, int64_t segment_ms = 7 * 86_400_000,
         int64_t segment_jitter_ms = 0, int64_t index_interval_bytes = 4096,
         int64_t segment_index_bytes = 10 << 20, int64_t max_message_bytes = 1_048_588,
-        int64_t min_insync_replicas = 1, bint log_append_time = False, bint recompress = False,
+        int64_t min_insync_replicas = 1, bint log_append_time = False, int stored_codec = -1,
         bint compacted = False, int64_t timestamp_before_max_ms = INT64_MAX,
         int64_t timestamp_after_max_ms = INT64_MAX,
     ) -> None:
@@ -109,13 +111,26 @@ cdef class PartitionLog:
             kb_store_i64(&log.rules.flags,
                          (RULE_COMPACTED if compacted else 0)
                          | (RULE_LOG_APPEND_TIME if log_append_time else 0)
-                         | (RULE_RECOMPRESS if recompress else 0))
+                         | (RULE_RECOMPRESS | <int64_t>stored_codec << RULE_CODEC_AT
+                            if stored_codec >= 0 else 0))
             partition.max_message_bytes = <int32_t>max_message_bytes
             partition.min_in_sync = <int32_t>min_insync_replicas
             partition.log_append_time = log_append_time
-            partition.recompress = recompress
+            partition.recompress = stored_codec >= 0
             partition.compacted = compacted
             unlock_partition(partition)
+
+    def set_epochs(self, list entries not None) -> None:
+        """The leader epochs (epoch, start offset), oldest first, for fetches to ask."""
+        cdef int32_t count = <int32_t>len(entries)
+        cdef EpochStart* fresh = <EpochStart*>calloc(<size_t>count + 1, sizeof(EpochStart))
+        if fresh == NULL:
+            raise MemoryError
+        for at, (epoch, start_offset) in enumerate(entries):
+            fresh[<int>at].epoch = epoch
+            fresh[<int>at].start_offset = start_offset
+        with nogil:
+            epochs_replace(self.partition, fresh, count)
 
     def set_leadership(
         self, int32_t leader_id, bint is_leader, int32_t leader_epoch, int32_t in_sync_count
@@ -490,7 +505,7 @@ cdef class PartitionLog:
         cdef Log* log = log_of(partition)
         cdef Segment** held
         cdef int32_t count = 0, at
-        cdef int64_t end = 0, following
+        cdef int64_t end = 0, following, began_ns
         cdef int status = 0
         with nogil:
             lock_partition(partition)
@@ -506,10 +521,13 @@ cdef class PartitionLog:
                         segment_add_reference(held[count])
                         count += 1
             unlock_partition(partition)
+            began_ns = kb_now_ns()
             for at in range(count):
                 if status == 0:
                     status = segment_sync(held[at])
                 segment_drop_reference(held[at])
+            if count > 0:
+                flush_note(kb_now_ns() - began_ns)
             if status == 0 and held != NULL:
                 lock_partition(partition)
                 if end > log.recovery_point:

@@ -5,6 +5,15 @@ from typing import Self, TypedDict, type_check_only
 from typing_extensions import disjoint_base
 
 @type_check_only
+class _MutedWaits(TypedDict):
+    connections: int
+    waiting: int
+    count: int
+    sum_ns: int
+    # Powers of two of microseconds.
+    histogram_us: list[int]
+
+@type_check_only
 class _ProcessorStatistics(TypedDict):
     name: str
     connections: int
@@ -20,11 +29,11 @@ class _ProcessorStatistics(TypedDict):
     idle_ns: int
     alive_ns: int
     muted_waits: int
-    muted_wait_ns: int
-    muted_wait_histogram_us: list[int]
+    listeners: dict[str, _MutedWaits]
 
 @type_check_only
 class _AcceptorStatistics(TypedDict):
+    name: str
     listener: str
     accepted: int
     refused: int
@@ -35,6 +44,7 @@ class _AcceptorStatistics(TypedDict):
 class _SocketServerStatistics(TypedDict):
     processors: list[_ProcessorStatistics]
     acceptors: list[_AcceptorStatistics]
+    pipelined_bytes: int
     queued_requests: int
     queued_bytes: int
     queued_requests_peak: int
@@ -68,6 +78,7 @@ class SocketServer:
     def stop_accepting(self) -> None: ...
     def stop(self, at_once: bool = False) -> None: ...
     def close_queue(self) -> None: ...
+    def closes(self) -> dict[str, int]: ...
     def statistics(self) -> _SocketServerStatistics: ...
 
 @disjoint_base
@@ -104,4 +115,6 @@ class Request:
     @property
     def answered(self) -> bool: ...
     def respond(self, body: bytes) -> None: ...
+    # Called by whoever dispatched it, if it is not answered by then.
+    def note_waiting(self) -> None: ...
     def close_connection(self, reason: str = "") -> None: ...

@@ -19,6 +19,9 @@ import socket as _socket
 
 from kbroker.errors import InvariantError
 
+from kbroker._atomics cimport kb_load_i64
+from kbroker._figures cimport kb_figure
+from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker._sync cimport kb_now_ns, kb_tune_malloc
 from kbroker.net._acceptor cimport (
     SOCKETS_MAX,
@@ -40,14 +43,31 @@ from kbroker.net._request_channel cimport request_channel_close, request_channel
 from kbroker.net._types cimport (
     ACTION_CLOSE,
     ACTION_SEND,
+    CAUSE_FRAME_SIZE,
+    CAUSE_HEADER,
+    CAUSE_MALFORMED,
+    CAUSE_NO_MEMORY,
+    CAUSE_PYTHON,
+    CAUSE_SILENT_ERROR,
+    CAUSE_STATE,
+    LISTENERS_MAX,
     WAIT_BUCKETS,
     Channel,
+    MutedWaits,
     Processor,
 )
 
 cdef enum:
     API_VERSIONS = 18             # its answers always have header v0
-    LISTENERS_MAX = 16
+
+_CLOSE_CAUSES = {
+    CAUSE_MALFORMED: "a Produce or Fetch that does not parse",
+    CAUSE_SILENT_ERROR: "an error in a Produce with acks=0",
+    CAUSE_NO_MEMORY: "no memory for an answer, or one longer than a frame can be",
+    CAUSE_FRAME_SIZE: "a frame size out of bounds",
+    CAUSE_STATE: "an event out of turn",
+    CAUSE_HEADER: "a request header that does not parse",
+}
 
 kb_tune_malloc()
 
@@ -192,50 +212,77 @@ cdef class SocketServer:
         with nogil:
             request_channel_close(&self.channel)
 
+    def closes(self):
+        """Connections that this side has ended since the start, by the reason in words."""
+        return {
+            text: sum([
+                kb_figure(&self.processors[i].closes[cause])
+                for i in range(self.processor_count)])
+            for cause, text in _CLOSE_CAUSES.items()
+        }
+
     def statistics(self):
         """Figures of the network core as a dict; counters since the start."""
-        cdef Processor* processor
         cdef int64_t now_ns = kb_now_ns()
-        processors = []
-        for i in range(self.processor_count):
-            processor = self.processors[i]
-            processors.append({
-                "name": f"kafka-network-thread-{i}",
-                "connections": processor.connection_count,
-                "connections_opened": processor.connections_opened,
-                "requests": processor.requests,
-                "responses": processor.responses,
-                "received_bytes": processor.received_bytes,
-                "sent_bytes": processor.sent_bytes,
-                "idle_closed": processor.idle_closed,
-                "protocol_errors": processor.protocol_errors,
-                "trains": processor.trains,
-                "train_frames": processor.train_frames,
-                "idle_ns": processor.idle_ns,
-                "alive_ns": max(now_ns - processor.started_ns, 1),
-                "muted_waits": processor.muted_waits,
-                "muted_wait_ns": processor.muted_wait_ns,
-                "muted_wait_histogram_us": [
-                    processor.muted_wait_histogram[b] for b in range(WAIT_BUCKETS)],
-            })
+        cdef int64_t queued, queued_bytes, peak
+        with nogil:
+            lock_ranked(&self.channel.lock, RANK_QUEUE)
+            queued = self.channel.count
+            queued_bytes = self.channel.bytes
+            peak = self.channel.count_peak
+            unlock_ranked(&self.channel.lock, RANK_QUEUE)
         return {
-            "processors": processors,
+            "processors": [
+                _processor_statistics(
+                    self.processors[i], self.listeners, now_ns) for i in range(self.processor_count)
+            ],
             "acceptors": [
                 {
                     "name": f"kafka-socket-acceptor-{self.listeners[i]}",
                     "listener": self.listeners[i],
-                    "accepted": self.acceptors[i].accepted,
-                    "refused": self.acceptors[i].refused,
-                    "paused": self.acceptors[i].paused,
-                    "blocked_ns": self.acceptors[i].blocked_ns,
+                    "accepted": kb_figure(&self.acceptors[i].accepted),
+                    "refused": kb_figure(&self.acceptors[i].refused),
+                    "paused": kb_figure(&self.acceptors[i].paused),
+                    "blocked_ns": kb_figure(&self.acceptors[i].blocked_ns),
                 }
                 for i in range(self.acceptor_count)
             ],
-            "pipelined_bytes": self.settings.pipelined_total,
-            "queued_requests": self.channel.count,
-            "queued_bytes": self.channel.bytes,
-            "queued_requests_peak": self.channel.count_peak,
+            "pipelined_bytes": kb_load_i64(&self.settings.pipelined_total),
+            "queued_requests": queued,
+            "queued_bytes": queued_bytes,
+            "queued_requests_peak": peak,
         }
+
+
+cdef dict _processor_statistics(Processor* processor, list listeners, int64_t now_ns):
+    waits = [_muted_statistics(&processor.muted[at]) for at in range(len(listeners))]
+    return {
+        "name": f"kafka-network-thread-{processor.index}",
+        "connections": kb_figure(&processor.connection_count),
+        "connections_opened": kb_figure(&processor.connections_opened),
+        "requests": kb_figure(&processor.requests),
+        "responses": kb_figure(&processor.responses),
+        "received_bytes": kb_figure(&processor.received_bytes),
+        "sent_bytes": kb_figure(&processor.sent_bytes),
+        "idle_closed": kb_figure(&processor.idle_closed),
+        "protocol_errors": kb_figure(&processor.protocol_errors),
+        "trains": kb_figure(&processor.trains),
+        "train_frames": kb_figure(&processor.train_frames),
+        "idle_ns": kb_figure(&processor.idle_ns),
+        "alive_ns": max(now_ns - processor.started_ns, 1),
+        "muted_waits": sum([found["count"] for found in waits]),
+        "listeners": dict(zip(listeners, waits)),
+    }
+
+
+cdef dict _muted_statistics(MutedWaits* waits):
+    return {
+        "connections": kb_figure(&waits.connections),
+        "waiting": kb_figure(&waits.waiting),
+        "count": kb_figure(&waits.count),
+        "sum_ns": kb_figure(&waits.sum_ns),
+        "histogram_us": [kb_figure(&waits.buckets[at]) for at in range(WAIT_BUCKETS)],
+    }
 
 
 def _listening_socket(host, port, backlog):
@@ -312,6 +359,11 @@ cdef class Request:
             raise InvariantError(f"request {self.correlation_id} was answered twice")
         _finish(self, body, ACTION_SEND)
 
+    def note_waiting(self):
+        """Its handler has done its part; what is to come counts as remote time."""
+        if self.node != NULL and self.node.waiting_ns == 0:
+            self.node.waiting_ns = kb_now_ns()
+
     def close_connection(self, str reason=""):
         """Ends the connection; answers before this one are sent first."""
         if self.node == NULL:
@@ -360,9 +412,17 @@ cdef int _finish(Request self, bytes body, int action) except -1:
             memcpy(head + 4 + header, <const char*>body, <size_t>length)
             answer_bytes(node, head, 4 + header + length)
     node.action = action
+    if node.cause != CAUSE_HEADER:
+        node.cause = CAUSE_PYTHON
     with nogil:
         node.completed_ns = kb_now_ns()
         processor_push(node.processor, node, node)
+    return 0
+
+
+cdef int _close_header(Request request, str reason) except -1:
+    request.node.cause = CAUSE_HEADER
+    request.close_connection(reason)
     return 0
 
 
@@ -380,19 +440,19 @@ cdef Request request_wrap(SocketServer server, RequestNode* node, object reason)
     request.correlation_id = node.correlation_id
     request.received_ns = node.received_ns
     if length < 10:
-        request.close_connection("request header too short")
+        _close_header(request, "request header too short")
         return None
     client_length = <int16_t>((<unsigned>node.data[8] << 8) | node.data[9])
     position = 10
-    if client_length > length - position or client_length < -1:
-        request.close_connection("client id longer than the request")
+    if client_length > length - position:
+        _close_header(request, "client id longer than the request")
         return None
     if client_length >= 0:
         request.client_id = node.data[position:position + client_length].decode("utf-8", "replace")
         position += client_length
     position = _skip_tags(server, node, position)
     if position < 0:
-        request.close_connection("tagged fields of the header do not parse")
+        _close_header(request, "tagged fields of the header do not parse")
         return None
     request.body = PyBytes_FromStringAndSize(<char*>node.data + position, length - position)
     return request

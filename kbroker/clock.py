@@ -138,3 +138,8 @@ class ManualClock:
         """Block (in real time) until `count` threads sleep on this clock; False if they do not."""
         with self._lock:
             return self._sleepers_changed.wait_for(lambda: len(self._sleepers) >= count, timeout_s)
+
+
+def let_go_of_gil() -> None:
+    """Between two steps of long work in Python: who waits for the GIL has it now."""
+    time.sleep(0)

@@ -37,6 +37,13 @@ TRAIN_BYTES_MAX: Final = 256 * 1024
 # Buffers one writev takes on Linux (UIO_MAXIOV); a longer list is split.
 IOV_MAX: Final = 1024
 
+# --- Log ------------------------------------------------------------------------------------------
+
+# A cause that clients can provoke at will is told once in this time, with how often it came.
+LOG_LINE_PERIOD_MS: Final = 1_000
+# Causes that are told apart; a client that invents more shares one line.
+LOG_CAUSES_MAX: Final = 64
+
 # --- Threads --------------------------------------------------------------------------------------
 
 # A handler with nothing to do looks up this often, for shutdown and for the idle meter.
@@ -64,6 +71,8 @@ DELAY_MS_MAX: Final = 2**31 - 1
 
 # Batches remembered per producer and partition; a duplicate of an older one is out of sequence.
 PRODUCER_BATCHES_KEPT: Final = 5
+# Producers in one DescribeProducers answer, 37 MB; further partitions are answered with an error.
+DESCRIBED_PRODUCERS_MAX: Final = 1_000_000
 # Producer ids taken from the store at once; a crash loses the rest of the block, never re-uses it.
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
 # Sequence numbers are int32 and wrap to 0 after this one.
@@ -79,3 +88,28 @@ CONTROLLER_EVENTS_MAX: Final = 10_000
 LOG_CHECKPOINT_PERIOD_MS: Final = 5_000
 # A session idle for less than this does not give way to a new one (KIP-227).
 FETCH_SESSION_EVICTION_MS_MIN: Final = 120_000
+
+# --- The admin port: HTTP for operators and Prometheus --------------------------------------------
+
+# The kernel's queue; also all that holds connections until the HTTP side has been imported.
+ADMIN_BACKLOG: Final = 64
+# Prometheus, a probe and a few people. Full: the new connection is closed.
+ADMIN_CONNECTIONS_MAX: Final = 32
+# Request line and headers together. Longer: 400 and closed.
+ADMIN_HEADER_BYTES_MAX: Final = 16 * 1024
+# A request has to be complete, and its answer taken, within this. Later: the connection is aborted.
+ADMIN_REQUEST_TIMEOUT_S: Final = 15
+# A connection may idle between two requests: longer than two scrapes lie apart.
+ADMIN_KEEP_ALIVE_S: Final = 75
+# Scrapes that wait for the one worker; equal ones share an answer. Full: 503.
+ADMIN_JOBS_MAX: Final = 4
+# Words of ?name=. More: 400.
+ADMIN_NAMES_MAX: Final = 200
+
+# --- The metrics topic ----------------------------------------------------------------------------
+
+# Records that wait because the topic cannot take them: a few rounds of a large broker. Full: the
+# oldest are dropped and counted.
+METRICS_SAMPLES_WAITING_MAX: Final = 20_000
+# How long one attempt to write a round may take; shorter than a round's period.
+METRICS_WRITE_TIMEOUT_MS: Final = 8_000

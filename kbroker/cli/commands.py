@@ -28,7 +28,9 @@ VERBS: Final[dict[str, Verb]] = {
     "topic": Verb("kbroker.cli.topic", "Create, list, describe and delete topics."),
     "produce": Verb("kbroker.cli.produce", "Write records to a topic."),
     "consume": Verb("kbroker.cli.consume", "Read records from a topic."),
-    "config": Verb("kbroker.cli.config", "Explain configuration keys and values."),
+    "config": Verb("kbroker.cli.config", "Explain keys; show and change settings of topics."),
+    "logdirs": Verb("kbroker.cli.logdirs", "Show what partitions take on the disks."),
+    "generate": Verb("kbroker.cli.generate", "Write files for Prometheus and Grafana."),
     "perf": Verb("kbroker.cli.perf", "Measure: load, latency, limits, comparison."),
     "version": Verb("kbroker.cli.version", "Print the version."),
 }  # fmt: skip

@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import click
 
+from kbroker.cli import topic_config
 from kbroker.cli.output import output_option, write_json
 from kbroker.config import BROKER_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, ConfigSource
 from kbroker.config.definition import REMOVED_KEYS, find_broker_key, nearest_name
 from kbroker.config.describe import ConfigEntry, describe_broker_key, describe_topic_key
 from kbroker.config.key import SAME, allowed_values, format_value
+from kbroker.config.keys_topic import SYNONYMS
 from kbroker.config.topic import TopicConfig, broker_value
 from kbroker.errors import UsageError
 
@@ -24,7 +26,12 @@ HIDDEN: Final = "(hidden)"
 
 @click.group("config")
 def command() -> None:
-    """Explain configuration keys and values."""
+    """Explain configuration keys; show and change the settings of topics."""
+
+
+command.add_command(topic_config.get)
+command.add_command(topic_config.set_values)
+command.add_command(topic_config.unset)
 
 
 @command.command("explain")
@@ -77,7 +84,9 @@ def _explain_topic_key(broker: BrokerConfig, name: str) -> dict[str, Any] | None
         origin = f"{behind.broker_key} ({origin})"
     entry = describe_topic_key(TopicConfig(broker), name)
     explanation = _common(key, entry, "topic", origin)
+    explanation["source"] = TopicConfig(broker).source(name).name
     explanation["dynamic"] = "per topic"
+    explanation["broker_keys"] = [synonym.broker_key for synonym in SYNONYMS.get(name, ())]
     return explanation
 
 
@@ -118,7 +127,9 @@ def _print(explanation: dict[str, Any]) -> None:
         ("allowed", explanation["allowed"]),
         ("change", explanation["dynamic"]),
     ]
-    behind = [s["name"] for s in explanation["synonyms"] if s["name"] != explanation["key"]]
+    behind = explanation.get("broker_keys") or [
+        s["name"] for s in explanation["synonyms"] if s["name"] != explanation["key"]
+    ]
     if behind:
         rows.append(("behind it", ", ".join(dict.fromkeys(behind))))
     for label, text in rows:

@@ -7,7 +7,7 @@ names in snake_case, nothing else beside it. Errors go to standard error in both
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -33,3 +33,14 @@ def write_json(document: object) -> None:
 
     json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
     sys.stdout.write("\n")
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns as wide as they must be; nothing at all, not even titles, without rows."""
+    lines = [[str(cell) for cell in row] for row in rows]
+    if not lines:
+        return
+    widths = [max(map(len, column)) for column in zip(titles, *lines, strict=True)]
+    for line in [list(titles), *lines]:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())

@@ -13,12 +13,19 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.start_arguments import LOG_FORMATS, OPTIONS, PORT_MAX, StartArguments
-from kbroker.config import BrokerConfig
+from kbroker.config import BrokerConfig, ConfigSource
+from kbroker.config.admin_listeners import ADMIN_LISTENERS, default_admin_listeners
 from kbroker.config.listeners import format_address
 from kbroker.errors import UsageError
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+
     import click
+
+    from kbroker.server.admin_port import HttpServer, Run
+    from kbroker.server.broker import Broker
 
 
 def run_start(arguments: StartArguments) -> int:
@@ -31,7 +38,15 @@ def run_start(arguments: StartArguments) -> int:
         config,
         data_dir=config.log_dirs[0],
         ready_file=None if ready_file is None else os.path.abspath(ready_file),
+        serve_admin=serve_admin,
     )
+
+
+def serve_admin(broker: Broker, sockets: Sequence[socket.socket], run: Run) -> HttpServer:
+    """The HTTP side, imported when somebody connects to the admin port."""
+    from kbroker.admin.server import AdminServer
+
+    return AdminServer(broker, sockets, run)
 
 
 def build_config(arguments: StartArguments) -> BrokerConfig:
@@ -57,7 +72,8 @@ def _one_directory(path: str) -> str:
 
 
 def with_port(config: BrokerConfig, port: int) -> BrokerConfig:
-    """`config` with its listeners moved to `port`."""
+    """`config` with its listeners moved to `port`; a free port for Kafka's clients is one for
+    the admin side too, unless somebody said where that is to be."""
     listeners = config.listeners
     if len(listeners.names) > 1:
         raise UsageError(
@@ -68,7 +84,10 @@ def with_port(config: BrokerConfig, port: int) -> BrokerConfig:
         f"{listener.name}://{format_address(listener.host, port)}"
         for listener in listeners.listeners
     )
-    return config.with_values({"listeners": moved}, origin="--port")
+    values = {"listeners": moved}
+    if port == 0 and config.source(ADMIN_LISTENERS) is ConfigSource.DEFAULT_CONFIG:
+        values[ADMIN_LISTENERS] = ",".join(default_admin_listeners(0))
+    return config.with_values(values, origin="--port")
 
 
 def _make_command() -> click.Command:

@@ -1,4 +1,4 @@
-"""`kbroker topic create|list|describe|delete`: topics of a running cluster.
+"""`kbroker topic create|list|describe|add-partitions|trim-prefix|delete`: a cluster's topics.
 
 Works against any broker that speaks the protocol. Several names are handled in one request; one
 that fails is named on standard error, the others are done all the same, and the status is 1.
@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
-from kbroker.cli.output import output_option, write_json
+from kbroker.cli.output import output_option, print_table, write_json
 from kbroker.errors import ErrorCode, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from kbroker.peer.admin_messages import DeleteRecordsResult
+    from kbroker.peer.client import Client
     from kbroker.peer.messages import ConfigValue, TopicMetadata, TopicResult
+    from kbroker.types import TopicPartition
 
 # Kafka's ConfigSource for a value that was set on the topic itself.
 _TOPIC_CONFIG: Final = 1
@@ -25,7 +28,7 @@ _TOPIC_CONFIG: Final = 1
 
 @click.group("topic")
 def command() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, grow, trim and delete topics."""
 
 
 @command.command("create")
@@ -46,7 +49,7 @@ def create(
     output: str,
 ) -> int:
     """Create one topic or several."""
-    overrides = dict(_split_config(text) for text in configs)
+    overrides = dict(split_config(text) for text in configs)
     from kbroker.peer.messages import NewTopic
 
     topics = [
@@ -54,7 +57,7 @@ def create(
     ]
     with connect(bootstrap) as client:
         results = client.create_topics(topics, validate_only=dry_run)
-    return _report(results, "would be created" if dry_run else "created", output)
+    return report_topics(results, "would be created" if dry_run else "created", output)
 
 
 @command.command("delete")
@@ -65,7 +68,50 @@ def delete(names: tuple[str, ...], bootstrap: str, output: str) -> int:
     """Delete topics with everything in them."""
     with connect(bootstrap) as client:
         results = client.delete_topics(names)
-    return _report(results, "deleted", output)
+    return report_topics(results, "deleted", output)
+
+
+@command.command("add-partitions")
+@click.argument("name", metavar="TOPIC")
+@click.argument("count", metavar="COUNT", type=click.IntRange(1))
+@click.option("--dry-run", is_flag=True, help="Let the broker check it, add nothing.")
+@bootstrap_option
+@output_option
+def add_partitions(name: str, count: int, dry_run: bool, bootstrap: str, output: str) -> int:
+    """Add COUNT partitions to a topic. Keys may move: they are spread over all partitions."""
+    with connect(bootstrap) as client:
+        total = len(_existing(client, name).partitions) + count
+        results = client.create_partitions({name: total}, validate_only=dry_run)
+    return report_topics(
+        results, f"{'would have' if dry_run else 'has'} {total} partitions", output
+    )
+
+
+@command.command("trim-prefix")
+@click.argument("name", metavar="TOPIC")
+@click.option("-p", "--partition", "chosen", type=click.IntRange(0), multiple=True,
+              help="Default: all.")  # fmt: skip
+@click.option("--before", metavar="OFFSET|end", required=True, help="The first offset to be left.")
+@bootstrap_option
+@output_option
+def trim_prefix(
+    name: str, chosen: tuple[int, ...], before: str, bootstrap: str, output: str
+) -> int:
+    """Delete the records before an offset, for good."""
+    from kbroker.peer.admin_messages import TO_HIGH_WATERMARK
+    from kbroker.types import TopicPartition
+
+    if before != "end" and not (before.isascii() and before.isdecimal()):
+        raise UsageError(f"'{before}' is no offset", "give a number, or end for all records")
+    offset = TO_HIGH_WATERMARK if before == "end" else int(before)
+    with connect(bootstrap) as client:
+        existing = [partition.index for partition in _existing(client, name).partitions]
+        unknown = sorted(set(chosen) - set(existing))
+        if unknown:
+            raise refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{unknown[0]}", None)
+        wanted = sorted(set(chosen) or existing)
+        results = client.delete_records({TopicPartition(name, index): offset for index in wanted})
+    return _report_trimmed(dict(sorted(results.items())), output)
 
 
 @command.command("list")
@@ -90,7 +136,7 @@ def list_topics(internal: bool, bootstrap: str, output: str) -> None:
     if output == "json":
         write_json(rows)
         return
-    _print_table(("NAME", "PARTITIONS", "REPLICAS"), [list(row.values()) for row in rows])
+    print_table(("NAME", "PARTITIONS", "REPLICAS"), [list(row.values()) for row in rows])
 
 
 @command.command("describe")
@@ -106,10 +152,7 @@ def describe(names: tuple[str, ...], bootstrap: str, output: str) -> None:
     with connect(bootstrap) as client:
         found = client.metadata(names).topics
         for name in names:
-            topic = found.get(name)
-            if topic is None or topic.error is not ErrorCode.NONE:
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
-                raise refuse(error, f"topic '{name}'", None)
+            topic = _there(found, name)
             led = [
                 TopicPartition(name, partition.index)
                 for partition in topic.partitions
@@ -128,14 +171,51 @@ def describe(names: tuple[str, ...], bootstrap: str, output: str) -> None:
         _print_description(description)
 
 
-def _split_config(text: str) -> tuple[str, str]:
+def _existing(client: Client, name: str) -> TopicMetadata:
+    return _there(client.metadata([name]).topics, name)
+
+
+def _there(found: Mapping[str, TopicMetadata], name: str) -> TopicMetadata:
+    topic = found.get(name)
+    if topic is None or topic.error is not ErrorCode.NONE:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
+        raise refuse(error, f"topic '{name}'", None)
+    return topic
+
+
+def _report_trimmed(results: Mapping[TopicPartition, DeleteRecordsResult], output: str) -> int:
+    """Says where each partition begins now; 1 if one was refused."""
+    refused = [name for name, result in results.items() if result.error is not ErrorCode.NONE]
+    if output == "json":
+        write_json(
+            [
+                {
+                    "partition": name.partition,
+                    "error": result.error.name,
+                    "log_start_offset": result.low_watermark,
+                }
+                for name, result in results.items()
+            ]
+        )
+        return 1 if refused else 0
+    for name, result in results.items():
+        if result.error is ErrorCode.NONE:
+            click.echo(f"{name}: begins at {result.low_watermark}")
+    for name in refused[:-1]:
+        click.echo(f"error: {refuse(results[name].error, str(name), None)}", err=True)
+    if refused:
+        raise refuse(results[refused[-1]].error, str(refused[-1]), None)
+    return 0
+
+
+def split_config(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise UsageError(f"'{text}' is no KEY=VALUE", "for example -c retention.ms=3600000")
     return key.strip(), value.strip()
 
 
-def _report(results: Sequence[TopicResult], done: str, output: str) -> int:
+def report_topics(results: Sequence[TopicResult], done: str, output: str) -> int:
     """Says what became of each topic; 1 if one was refused."""
     refused = [result for result in results if result.error is not ErrorCode.NONE]
     if output == "json":
@@ -215,15 +295,4 @@ def _print_description(description: dict[str, Any]) -> None:
         ]
         for partition in description["partitions"]
     ]
-    _print_table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"), rows)
-
-
-def _print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns as wide as they must be; nothing at all, not even titles, without rows."""
-    lines = [[str(cell) for cell in row] for row in rows]
-    if not lines:
-        return
-    widths = [max(map(len, column)) for column in zip(titles, *lines, strict=True)]
-    for line in [list(titles), *lines]:
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+    print_table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"), rows)

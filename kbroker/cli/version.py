@@ -1,7 +1,7 @@
 """`kbroker version`, and the version itself for whoever prints it.
 
-The number stands here and in pyproject.toml; a test compares the two. Reading it from installed
-metadata would fail in a source tree and cost more than the rest of the command.
+The number stands in `kbroker` and in pyproject.toml; a test compares the two. Reading it from
+installed metadata would fail in a source tree and cost more than the rest of the command.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import platform
 
 import click
 
+from kbroker import __version__
 from kbroker.cli.output import output_option, write_json
 
-VERSION = "0.1.0"
+VERSION = __version__
 PROTOCOL = "Apache Kafka 4.3"
 
 

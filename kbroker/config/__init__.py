@@ -12,10 +12,16 @@ from __future__ import annotations
 
 from kbroker.config.broker import BrokerConfig
 from kbroker.config.definition import BROKER_KEYS, TOPIC_KEYS
-from kbroker.config.describe import ConfigEntry, describe_broker, describe_topic
+from kbroker.config.describe import (
+    ConfigEntry,
+    describe_broker,
+    describe_client_metrics,
+    describe_group,
+    describe_topic,
+)
 from kbroker.config.key import ConfigKey, ConfigSource, ConfigType
 from kbroker.config.listeners import Endpoint, Listener, ListenerSet, SecurityProtocol
-from kbroker.config.topic import TopicConfig, validate_topic_overrides
+from kbroker.config.topic import TopicConfig, edit_topic_list, validate_topic_overrides
 
 __all__ = [
     "BROKER_KEYS",
@@ -31,6 +37,9 @@ __all__ = [
     "SecurityProtocol",
     "TopicConfig",
     "describe_broker",
+    "describe_client_metrics",
+    "describe_group",
     "describe_topic",
+    "edit_topic_list",
     "validate_topic_overrides",
 ]

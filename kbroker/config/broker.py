@@ -16,6 +16,11 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from kbroker.config.admin_listeners import (
+    ADMIN_LISTENERS,
+    AdminListener,
+    parse_admin_listeners,
+)
 from kbroker.config.definition import BROKER_KEYS, REMOVED_KEYS, find_broker_key, nearest_name
 from kbroker.config.key import (
     ConfigKey,
@@ -46,7 +51,7 @@ Layers = Mapping[ConfigSource, Mapping[str, Value]]
 class BrokerConfig:
     """All settings of a broker. Immutable; any thread may read it."""
 
-    __slots__ = ("_effective", "_layers", "listeners", "warnings")
+    __slots__ = ("_effective", "_layers", "admin_listeners", "listeners", "warnings")
 
     def __init__(self, layers: Layers, warnings: tuple[str, ...] = ()) -> None:
         self._layers: Final = layers
@@ -54,6 +59,9 @@ class BrokerConfig:
         self.warnings: Final = warnings
         _check_together(self)
         self.listeners: Final = _parse_listener_keys(self)
+        self.admin_listeners: Final[tuple[AdminListener, ...]] = parse_admin_listeners(
+            self[ADMIN_LISTENERS]
+        )
 
     @classmethod
     def load(

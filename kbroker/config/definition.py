@@ -26,6 +26,8 @@ from kbroker.config.key import ConfigKey
 from kbroker.errors import InvariantError
 
 LISTENER_PREFIX: Final = "listener.name."
+# Longer than any key by some.
+_MISTAKEN_CHARS_MAX: Final = 100
 
 # Title of each theme, in the order of the documentation.
 THEMES: Final[tuple[tuple[str, tuple[ConfigKey, ...]], ...]] = (
@@ -99,6 +101,8 @@ def find_broker_key(name: str) -> ConfigKey | None:
 
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
     """The most similar of `names`, for "did you mean"; None if none is similar."""
+    if len(name) > _MISTAKEN_CHARS_MAX:
+        return None  # no mistake of a person's, and comparing takes the longer the longer it is
     import difflib  # a mistake is rare, and this import is not free
 
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.75)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kbroker.config.broker import BrokerConfig
+from kbroker.config.broker import BrokerConfig, Value
 from kbroker.config.definition import BROKER_KEYS, TOPIC_KEYS, find_broker_key
 from kbroker.config.key import READ_ONLY, ConfigKey, ConfigSource, format_value
+from kbroker.config.keys_resources import CLIENT_METRICS_KEYS, GROUP_KEYS, broker_key_of_group
 from kbroker.config.keys_topic import SYNONYMS
 from kbroker.config.topic import TopicConfig
 from kbroker.errors import InvariantError
@@ -41,14 +42,13 @@ class ConfigEntry(NamedTuple):
     synonyms: list[ConfigSynonym]
 
 
-def _families() -> dict[str, tuple[str, ...]]:
-    """Broker keys that stand for each other, finest first, by each of their names."""
-    families = [tuple(s.broker_key for s in group) for group in SYNONYMS.values() if len(group) > 1]
-    families.append(("node.id", "broker.id"))
-    return {name: family for family in families for name in family}
-
-
-_FAMILIES: Final = _families()
+# Broker keys that stand for each other, finest first, by each of their names.
+_FAMILIES: Final = {
+    synonym.broker_key: tuple(each.broker_key for each in group)
+    for group in SYNONYMS.values()
+    for synonym in group
+}
+_OTHER_NAME: Final = {"node.id": "broker.id", "broker.id": "node.id"}
 
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
@@ -62,14 +62,9 @@ def describe_broker_key(config: BrokerConfig, name: str) -> ConfigEntry:
     key = find_broker_key(name)
     if key is None:
         raise InvariantError(f"{name} is no broker key")
-    family = _FAMILIES.get(name, (name,))
-    synonyms = _broker_synonyms(config, family)
-    # The key's own name comes first; a finer key that is set shows in that key's own entry.
-    while synonyms and synonyms[0][0] != name:
-        synonyms.pop(0)
-    source = synonyms[0][2] if synonyms else int(ConfigSource.DEFAULT_CONFIG)
     value = config[name] if name in BROKER_KEYS or name in config else None
-    return _entry(key, name, value, source, key.dynamic is READ_ONLY, synonyms)
+    synonyms = _broker_synonyms(config, name)
+    return _entry(key, name, value, synonyms, read_only=key.dynamic is READ_ONLY)
 
 
 def describe_topic(config: TopicConfig) -> list[ConfigEntry]:
@@ -84,37 +79,73 @@ def describe_topic_key(config: TopicConfig, name: str) -> ConfigEntry:
     if name in config.overrides:
         own = None if key.sensitive else format_value(key, config[name])
         synonyms.append((name, own, int(ConfigSource.DYNAMIC_TOPIC_CONFIG)))
-    family = tuple(synonym.broker_key for synonym in SYNONYMS.get(name, ()))
-    synonyms += _broker_synonyms(config.broker, family)
-    return _entry(key, name, config[name], int(config.source(name)), False, synonyms)
+    if name in SYNONYMS:
+        synonyms += _broker_synonyms(config.broker, SYNONYMS[name][0].broker_key)
+    return _entry(key, name, config[name], synonyms)
 
 
-def _broker_synonyms(config: BrokerConfig, family: tuple[str, ...]) -> list[ConfigSynonym]:
-    """All that is said about the keys of `family`, strongest source first."""
+def describe_group(config: BrokerConfig) -> list[ConfigEntry]:
+    """Every key of a group. No group has values of its own yet, so all come from the broker."""
+    entries = []
+    for name, key in sorted(GROUP_KEYS.items()):
+        behind = broker_key_of_group(name)
+        if behind is None:
+            default = format_value(key, key.default)
+            synonyms = [(name, default, int(ConfigSource.DEFAULT_CONFIG))]
+            entries.append(_entry(key, name, key.default, synonyms))
+        else:
+            synonyms = _broker_synonyms(config, behind)
+            entries.append(_entry(key, name, config[behind], synonyms))
+    return entries
+
+
+def describe_client_metrics() -> list[ConfigEntry]:
+    """Every key of a subscription to client metrics: there are no subscriptions, only defaults."""
+    return [_entry(key, name, key.default, []) for name, key in sorted(CLIENT_METRICS_KEYS.items())]
+
+
+def _broker_synonyms(config: BrokerConfig, name: str) -> list[ConfigSynonym]:
+    """What is said about broker key `name` and about the keys that stand for it.
+
+    Strongest source first. What comes before the key's own name is left out, as Apache Kafka does
+    it: a coarser key that is set alone (log.retention.hours for log.retention.ms) does not show.
+    """
+    family = _FAMILIES.get(name, (name,))
     synonyms: list[ConfigSynonym] = []
     for source in _LAYERS:
-        for name in family:
-            setting = config.setting(name, source)
-            key = find_broker_key(name)
+        for each in family:
+            setting = _setting(config, each, source)
+            key = find_broker_key(each)
             if setting is not None and key is not None:
                 text = None if key.sensitive else format_value(key, setting.value)
-                synonyms.append((name, text, int(source)))
-    for name in family:
-        key = BROKER_KEYS.get(name)
+                synonyms.append((each, text, int(source)))
+    for each in family:
+        key = BROKER_KEYS.get(each)
         if key is not None and key.default is not None and not key.sensitive:
             text = format_value(key, key.default)
-            synonyms.append((name, text, int(ConfigSource.DEFAULT_CONFIG)))
+            synonyms.append((each, text, int(ConfigSource.DEFAULT_CONFIG)))
+    while synonyms and synonyms[0][0] != name:
+        synonyms.pop(0)
     return synonyms
+
+
+def _setting(config: BrokerConfig, name: str, source: ConfigSource) -> Value | None:
+    """What a source says of a key; the node's id has two names, and either sets both."""
+    setting = config.setting(name, source)
+    if setting is None and name in _OTHER_NAME:
+        setting = config.setting(_OTHER_NAME[name], source)
+    return setting
 
 
 def _entry(
     key: ConfigKey,
     name: str,
     value: object,
-    source: int,
-    read_only: bool,
     synonyms: list[ConfigSynonym],
+    *,
+    read_only: bool = False,
 ) -> ConfigEntry:
+    source = synonyms[0][2] if synonyms else int(ConfigSource.DEFAULT_CONFIG)
     return ConfigEntry(
         name=name,
         value=None if key.sensitive else format_value(key, value),

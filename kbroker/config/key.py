@@ -179,7 +179,9 @@ def parse_value(key: ConfigKey, text: str) -> Any:
         value = _parse_number(key, stripped)
     elif key.type is LIST:
         value = tuple(part.strip() for part in stripped.split(",")) if stripped else ()
-        if "" in value or len(set(value)) != len(value):
+        if key.choices:
+            value = tuple(dict.fromkeys(value))  # where order says nothing, a part counts once
+        if "" in value or (key.check is None and len(set(value)) != len(value)):
             raise InvalidValue(key, text, f"{allowed_values(key)}, without empty or repeated parts")
     _check_choices(key, text, value)
     if key.check is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from kbroker.config.admin_listeners import default_admin_listeners
 from kbroker.config.key import (
     BOOLEAN,
     CLUSTER_WIDE,
@@ -190,7 +191,7 @@ KEYS: Final = (
     Key(
         "max.request.partition.size.limit", INT, 2_000,
         "The most partitions that one DescribeTopicPartitions answer holds.",
-        low=1,
+        low=1, supported=True,
     ),
     Key(
         "channel.pipelining.enable", BOOLEAN, True,
@@ -223,9 +224,11 @@ KEYS: Final = (
         choices=("text", "json"), supported=True, kafka="-",
     ),
     Key(
-        "admin.listeners", LIST, (),
-        "Where the admin HTTP server (metrics, health) listens: http://host:port, several"
-        " separated by commas; empty: nowhere.",
-        check_words="entries http://host:port separated by commas", kafka="-",
+        "admin.listeners", LIST, default_admin_listeners(),
+        "Where metrics and health are served over HTTP: http://host:port, several separated by"
+        " commas; none, or nothing: nowhere. There is no authentication: keep it on loopback or"
+        " on a network that you trust. Where the default port is taken, a broker runs without.",
+        check_words="entries http://host:port separated by commas, or none",
+        supported=True, kafka="-",
     ),
 )  # fmt: skip

@@ -203,6 +203,23 @@ METRICS_KEYS: Final = (
         "The largest report of metrics that a client may push.",
         low=1,
     ),
+    Key(
+        "metrics.topic.enable", BOOLEAN, False,
+        "Whether this broker writes its figures to the topic __kbroker_metrics, which reports are"
+        " made from: traffic and requests every 15 s, resources every 30 s, as JSON.",
+        supported=True, kafka="-",
+    ),
+    Key(
+        "metrics.dialects", LIST, ("canonical", "strimzi"),
+        "Under which names /metrics shows each figure: those of Kafka's own beans, and those that"
+        " public dashboards ask for.",
+        choices=("canonical", "strimzi", "confluent", "kafka-ui"), supported=True, kafka="-",
+    ),
+    Key(
+        "metrics.partitions.enable", BOOLEAN, False,
+        "Whether /metrics shows the size and the counts of every partition, too.",
+        supported=True, kafka="-",
+    ),
 )  # fmt: skip
 
 KEYS: Final = REPLICATION_KEYS + QUOTA_KEYS + METRICS_KEYS

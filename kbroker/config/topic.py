@@ -15,7 +15,14 @@ from typing import Any, Final
 
 from kbroker.config.broker import BrokerConfig
 from kbroker.config.definition import TOPIC_KEYS, nearest_name
-from kbroker.config.key import LONG_MAX, ConfigSource, InvalidValue, parse_value
+from kbroker.config.key import (
+    LIST,
+    LONG_MAX,
+    ConfigSource,
+    InvalidValue,
+    format_value,
+    parse_value,
+)
 from kbroker.config.keys_topic import SYNONYMS, Synonym
 from kbroker.errors import ErrorCode, KafkaError
 
@@ -103,3 +110,34 @@ def _check_together(values: Mapping[str, Any]) -> None:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, "remote.storage.enable=true: there is no tiered storage here"
         )
+
+
+def edit_topic_list(
+    broker: BrokerConfig, overrides: Mapping[str, str], name: str, parts: str, add: bool
+) -> str:
+    """The value of a list key with parts added that it does not have, or with parts taken away.
+
+    A topic without a value of its own begins with the broker's. Parts are compared as they were
+    written, blanks and all. The result is a text like any other: whether it is allowed is for
+    `validate_topic_overrides` to say.
+    """
+    key = TOPIC_KEYS.get(name)
+    if key is None or key.type is not LIST:
+        verb = "APPEND" if add else "SUBTRACT"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{verb} is for lists, and {name} is none")
+    text = overrides.get(name)
+    if text is None:
+        text = format_value(key, TopicConfig(broker)[name]) or ""
+    present = _split(text) if text else []
+    for part in _split(parts):
+        if add and part not in present:
+            present.append(part)
+        elif not add and part in present:
+            present.remove(part)
+    return ",".join(present)
+
+
+def _split(text: str) -> list[str]:
+    """The parts of a text between its commas; empty ones at the end do not count."""
+    kept = text.rstrip(",")
+    return kept.split(",") if kept or not text else []

@@ -6,6 +6,7 @@ Python gather in the worker's cold list, with their reason in `action` until the
 A worker belongs to one thread; nothing here takes a lock of its own.
 """
 
+from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from kbroker._arena cimport arena_free
@@ -39,7 +40,6 @@ cdef void worker_free(HotWorker* worker) noexcept nogil:
 cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil:
     """The request's action and parts are set; it leaves with the next flush."""
     cdef int index = request.processor.index % PROCESSORS_SEEN_MAX
-    request.completed_ns = kb_now_ns()
     request.next = NULL
     if worker.answers_tail[index] == NULL:
         worker.answers_head[index] = request
@@ -50,9 +50,17 @@ cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil:
 
 cdef void worker_flush(HotWorker* worker) noexcept nogil:
     cdef int count = worker.context.channel.processor_count
+    cdef int64_t now_ns = 0
+    cdef Request* request
     cdef int index
     for index in range(count):
-        if worker.answers_head[index] != NULL:
+        request = worker.answers_head[index]
+        if request != NULL:
+            if now_ns == 0:
+                now_ns = kb_now_ns()
+            while request != NULL:
+                request.completed_ns = now_ns
+                request = request.next
             processor_push(worker.context.channel.processors[index],
                            worker.answers_head[index], worker.answers_tail[index])
             worker.answers_head[index] = NULL

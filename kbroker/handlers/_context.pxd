@@ -8,6 +8,7 @@ from kbroker._sync cimport pthread_mutex_t
 from kbroker.log._partition cimport Partition
 from kbroker.net._types cimport Handler, Request, RequestChannel
 from kbroker.replica._fetch_session cimport SessionCache
+from kbroker.replica._metadata_view cimport MetadataView
 from kbroker.replica._snapshot cimport SnapshotReader, SnapshotRegistry
 
 
@@ -16,7 +17,9 @@ cdef enum:
     TICKS_MAX = 64                # new deadlines of one call; a full list goes back to Python
     TICK_MS = 4                   # a long poll ends at most this much late
     PARKED_BUCKETS = 2048
+    LISTENERS_MAX = 16            # of a SocketServer
     GIL_WAIT_BUCKETS = 24         # powers of two of microseconds: up to 4 s
+    ERROR_CODES = 160             # Kafka's from -1 on, with room for new ones
 
 
 # Why a hot request goes to Python.
@@ -26,6 +29,7 @@ cdef enum HotReason:
     REASON_DECOMPRESS = 2         # a codec that C cannot open here
     REASON_RECOMPRESS = 3         # the topic wants another codec
     REASON_INTERNAL_TOPIC = 4
+    REASON_METADATA = 5           # a topic to create, an error; see _metadata
 
 
 cdef struct ParkedWatch:
@@ -63,9 +67,26 @@ cdef struct ParkedTable:
     int closing                   # atomic: nothing is parked any more
 
 
+# What clients of one listener are told about this node; host NULL: the address they used.
+cdef struct OwnAddress:
+    uint8_t* host
+    int32_t host_length
+    int32_t port
+
+
+cdef struct OwnNode:
+    int32_t node_id
+    int creates_topics            # auto.create.topics.enable
+    int listener_count            # 0 until it is known: Python answers Metadata
+    int32_t host_bytes_max
+    OwnAddress addresses[LISTENERS_MAX]
+
+
 cdef struct HotContext:
     RequestChannel* channel
     SnapshotRegistry* registry
+    MetadataView** shown          # of the topic table; what is there is atomic, and may be NULL
+    OwnNode own                   # set before the handlers start
     SessionCache* sessions
     ParkedTable parked
     int32_t fetch_bytes_max       # fetch.max.bytes of the broker
@@ -88,14 +109,22 @@ cdef struct HotWorker:
     int touched_count
     uint64_t ticks[TICKS_MAX]
     int tick_count
-    # Figures.
+    # Figures, written by the worker's thread, read by anyone.
     int64_t produce_requests
+    int64_t produce_partitions    # named by these requests
     int64_t produce_batches
     int64_t produce_records
     int64_t produce_bytes
     int64_t produce_errors
+    int64_t rejected_bytes        # of batches that were too large
+    int64_t produce_codes[ERROR_CODES]  # answers by partition; the place is the code + 1
     int64_t fetch_requests
+    int64_t fetch_partitions      # read for these requests
     int64_t fetch_bytes
     int64_t fetch_errors
+    int64_t fetch_codes[ERROR_CODES]    # answers and their partitions
     int64_t parked_fetches
+    int64_t metadata_requests     # those that Python did not answer
+    int64_t metadata_bytes
     int64_t gil_waits[GIL_WAIT_BUCKETS]
+    int64_t gil_wait_ns

@@ -2,6 +2,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kbroker.handlers._context cimport HotWorker
+from kbroker.handlers._leaders cimport LeadersTold
 from kbroker.log._partition cimport FileSlice, Partition
 from kbroker.net._types cimport Request
 from kbroker.replica._fetch_session cimport FetchSession, SessionPartition
@@ -16,12 +17,17 @@ cdef struct FetchTarget:
     int32_t name_length
     int32_t index
     int32_t leader_epoch
+    int32_t fetched_epoch         # of the last record that the client has; -1: not checked
     int64_t fetch_offset
     int64_t max_bytes
     SessionPartition* entry       # under the session's lock
     int in_answer
     # What was read.
     int16_t error
+    int not_there                 # no such topic or partition: nothing was read
+    int diverges                  # the client's log is not ours: it is told where ours ends
+    int32_t diverging_epoch
+    int64_t diverging_end
     int64_t high_watermark
     int64_t last_stable
     int64_t log_start
@@ -49,7 +55,9 @@ cdef struct FetchPlan:
     FetchSession* session         # locked while it is here
     int32_t answer_session_id
     int64_t read_bytes
-    int any_error
+    int any_error                 # or a divergence: nothing to wait for
+    int32_t not_there_count
+    LeadersTold leaders           # what the answer has told
 
 
 cdef void fetch_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil

@@ -7,8 +7,7 @@ wait is answered at once; any other is parked on its partitions and comes back t
 
 Sessions (KIP-227) are C: a full fetch with epoch 0 makes one when it is answered, an incremental
 one changes and serves its partitions under the session's lock, which is never held while parked.
-Diverging epochs and followers come with replication: a follower's fetch is answered with 9 until
-then.
+Followers come with replication: a follower's fetch is answered with 9 until then.
 
 Ranges up to `inline_range_bytes` are read into the answer (one send); longer ones go by sendfile
 with their segment held. Protocol: FetchRequest and FetchResponse 4-18.
@@ -18,11 +17,14 @@ Locks: session, then what partition_read takes.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker._arena cimport arena_take
+from kbroker._atomics cimport kb_add_i64
+from kbroker._figures cimport kb_count
 from kbroker._lock_order cimport RANK_SESSION, lock_ranked, unlock_ranked
 from kbroker.handlers._answers cimport worker_answer
 from kbroker.handlers._context cimport HotWorker
 from kbroker.handlers._fetch_answer cimport fetch_answer, fetch_drop_slices
 from kbroker.handlers._parked cimport PARK_READ_AGAIN, park_fetch
+from kbroker.log._epochs cimport partition_epoch_end
 from kbroker.log._partition cimport (
     Partition,
     partition_offsets,
@@ -87,8 +89,9 @@ cdef void _parse_target(Cursor* cursor, FetchPlan* plan, FetchTarget* target) no
     if plan.version >= 9:
         target.leader_epoch = take_i32(cursor)
     target.fetch_offset = take_i64(cursor)
+    target.fetched_epoch = -1
     if plan.version >= 12:
-        take_i32(cursor)          # last_fetched_epoch: a follower's
+        target.fetched_epoch = take_i32(cursor)
     if plan.version >= 5:
         take_i64(cursor)          # log_start_offset: a follower's
     target.max_bytes = take_i32(cursor)
@@ -223,13 +226,11 @@ cdef void _find_session(HotWorker* worker, FetchPlan* plan, int resumed) noexcep
         plan.error = FETCH_SESSION_ID_NOT_FOUND
         return
     lock_ranked(&plan.session.lock, RANK_SESSION)
-    if plan.session.by_id != (plan.version >= TOPIC_IDS_FROM):
-        plan.error = FETCH_SESSION_TOPIC_ID_ERROR
-    elif resumed:
-        pass                      # its epoch moved on when it came
-    elif plan.session.epoch != plan.session_epoch:
+    if plan.session.epoch != plan.session_epoch and not resumed:
         plan.error = INVALID_FETCH_SESSION_EPOCH
-    else:
+    elif plan.session.by_id != (plan.version >= TOPIC_IDS_FROM):
+        plan.error = FETCH_SESSION_TOPIC_ID_ERROR
+    elif not resumed:             # else its epoch moved on when it came
         plan.session.epoch = session_next_epoch(plan.session.epoch)
         _change_session_locked(plan)
     plan.answer_session_id = 0 if plan.error else plan.session_id
@@ -247,6 +248,7 @@ cdef void _change_session_locked(FetchPlan* plan) noexcept nogil:
             entry.fetch_offset = target.fetch_offset
             entry.max_bytes = <int32_t>target.max_bytes
             entry.leader_epoch = target.leader_epoch
+            entry.fetched_epoch = target.fetched_epoch
     for i in range(plan.forgotten_count):
         target = &plan.forgotten[i]
         entry = session_partition_locked(
@@ -272,6 +274,7 @@ cdef int _targets_of_session_locked(HotWorker* worker, FetchPlan* plan) noexcept
         target.name_length = entry.name_length
         target.index = entry.index
         target.leader_epoch = entry.leader_epoch
+        target.fetched_epoch = entry.fetched_epoch
         target.fetch_offset = entry.fetch_offset
         target.max_bytes = entry.max_bytes
         plan.count += 1
@@ -280,7 +283,7 @@ cdef int _targets_of_session_locked(HotWorker* worker, FetchPlan* plan) noexcept
 
 
 cdef void _new_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    # A full fetch with epoch 0 that named partitions gets a session, if there is room for one.
+    # A full fetch with epoch 0 gets a session, if there is room for one.
     cdef SessionPartition* entry
     cdef FetchTarget* target
     cdef int32_t i
@@ -298,6 +301,7 @@ cdef void _new_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
             entry.fetch_offset = target.fetch_offset
             entry.max_bytes = <int32_t>target.max_bytes
             entry.leader_epoch = target.leader_epoch
+            entry.fetched_epoch = target.fetched_epoch
             target.entry = entry
 
 
@@ -328,7 +332,9 @@ cdef void _look_up(Snapshot* snapshot, FetchPlan* plan) noexcept nogil:
                 else UNKNOWN_TOPIC_OR_PARTITION
         elif target.index < 0 or target.index >= entry.partition_count:
             target.error = UNKNOWN_TOPIC_OR_PARTITION
-        else:
+        target.not_there = target.error != NONE
+        plan.not_there_count += target.not_there
+        if not target.not_there:
             target.partition = entry.partitions[target.index]
             if target.partition == NULL:
                 target.error = NOT_LEADER_OR_FOLLOWER
@@ -342,6 +348,19 @@ cdef int16_t _check_epoch(Partition* partition, FetchTarget* target) noexcept no
     return UNKNOWN_LEADER_EPOCH
 
 
+cdef int16_t _check_divergence(FetchTarget* target) noexcept nogil:
+    # Whether the client's last epoch went as far here as it did there (KIP-595).
+    cdef int16_t error = partition_epoch_end(
+        target.partition, target.fetched_epoch, &target.diverging_epoch, &target.diverging_end)
+    if error != NONE:
+        return error
+    if target.diverging_epoch < 0:
+        return OFFSET_OUT_OF_RANGE
+    target.diverges = (target.diverging_epoch < target.fetched_epoch
+                       or target.diverging_end < target.fetch_offset)
+    return NONE
+
+
 cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexcept nogil:
     cdef int64_t most = target.max_bytes
     target.high_watermark = -1
@@ -351,7 +370,10 @@ cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexc
         target.error = REPLICA_NOT_AVAILABLE
     if target.error == NONE:
         target.error = _check_epoch(target.partition, target)
-    if target.error == NONE:
+    if target.error == NONE and target.fetched_epoch >= 0:
+        target.error = _check_divergence(target)
+        plan.any_error |= target.diverges
+    if target.error == NONE and not target.diverges:
         if most > left:
             most = left
         if most < 0:
@@ -359,6 +381,10 @@ cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexc
         target.error = partition_read(
             target.partition, target.fetch_offset, most, plan.read_bytes == 0,
             plan.read_committed, &target.slice)
+    if target.partition != NULL:
+        kb_add_i64(&target.partition.fetches, 1)
+        if target.error != NONE:
+            kb_add_i64(&target.partition.refused_fetches, 1)
     if target.error != NONE:
         plan.any_error = 1
         target.high_watermark = -1
@@ -392,6 +418,25 @@ cdef int _is_due(FetchPlan* plan) noexcept nogil:
     )
 
 
+cdef void _move_back(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # What is not there stands behind what was read, as in Kafka's answers.
+    cdef FetchTarget* moved = <FetchTarget*>arena_take(
+        &worker.arena, sizeof(FetchTarget) * <size_t>plan.count)
+    cdef int32_t read = 0
+    cdef int32_t not_there = plan.count - plan.not_there_count
+    cdef int32_t i
+    if moved == NULL:
+        return
+    for i in range(plan.count):
+        if plan.targets[i].not_there:
+            moved[not_there] = plan.targets[i]
+            not_there += 1
+        else:
+            moved[read] = plan.targets[i]
+            read += 1
+    plan.targets = moved
+
+
 cdef void _close_frame(HotWorker* worker, Request* request) noexcept nogil:
     request.action = ACTION_CLOSE
     worker_answer(worker, request)
@@ -411,7 +456,7 @@ cdef void _fetch(
         _close_frame(worker, request)
         return
     if not resumed:
-        worker.fetch_requests += 1
+        kb_count(&worker.fetch_requests, 1)
     _find_session(worker, plan, resumed)
     if plan.error == NONE and plan.incremental and _targets_of_session_locked(worker, plan) != 0:
         _leave_session(worker, plan)
@@ -420,6 +465,7 @@ cdef void _fetch(
     if plan.error == NONE:
         _look_up(snapshot, plan)
         _read_all(plan)
+        kb_count(&worker.fetch_partitions, plan.count)
         if not resumed and not _is_due(plan):
             fetch_drop_slices(plan)
             parked = park_fetch(worker, plan)
@@ -428,12 +474,14 @@ cdef void _fetch(
                 # From the start: the plan points into a frame that has been let go.
                 _fetch(worker, snapshot, request, 1)
             return
-    if plan.session_epoch == INITIAL_EPOCH and plan.version >= 7 and plan.count > 0:
+    if plan.session_epoch == INITIAL_EPOCH and plan.version >= 7:
         _new_session(worker, plan)
     elif plan.incremental and plan.error == NONE and plan.count == 0:
         # Nothing is followed any more: the session ends, as Kafka's does.
         plan.answer_session_id = 0
         ended = plan.session_id
+    if 0 < plan.not_there_count < plan.count:
+        _move_back(worker, plan)
     fetch_answer(worker, plan)
     _leave_session(worker, plan)
     if ended != 0:

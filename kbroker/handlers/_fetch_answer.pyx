@@ -1,10 +1,11 @@
 # cython: language_level=3
 """The answer of a fetch: heads in one piece of memory, records as ranges of the log between them.
 
-What goes into an incremental answer: partitions with data, with an error (or just rid of one), or
-whose high watermark or log start changed since the client was last told (KIP-227). A partition that
-returned data moves to the end of its session. Called with the session's lock held, if there is one;
-the ranges' segments pass to the request and are released when they have been sent.
+What goes into an incremental answer: partitions with data, with an error (or just rid of one), with
+a diverging epoch, or whose high watermark or log start changed since the client was last told
+(KIP-227). A partition that returned data moves to the end of its session. Called with the session's
+lock held, if there is one; the ranges' segments pass to the request and are released when they have
+been sent.
 
 Protocol: FetchResponse 4-18; records of a partition in error are empty, not null.
 """
@@ -13,12 +14,21 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
+from kbroker._atomics cimport kb_add_i64
+from kbroker._figures cimport kb_count
 from kbroker.handlers._answers cimport worker_answer
-from kbroker.handlers._context cimport HotWorker
+from kbroker.handlers._context cimport ERROR_CODES, HotWorker
 from kbroker.handlers._fetch cimport FetchPlan, FetchTarget
+from kbroker.handlers._leaders cimport (
+    LEADER_TAG_BYTES,
+    AskedPartition,
+    nodes_bound,
+    put_leader,
+    put_nodes,
+)
 from kbroker.log._partition cimport FileSlice, Segment, segment_release, slice_release
 from kbroker.net._request cimport answer_bytes, answer_range, answer_reserve, answer_reset
-from kbroker.net._types cimport ACTION_CLOSE, ACTION_SEND, Request
+from kbroker.net._types cimport ACTION_CLOSE, ACTION_SEND, CAUSE_NO_MEMORY, Request
 from kbroker.protocol._cursor cimport (
     put_count,
     put_i16,
@@ -38,7 +48,14 @@ cdef extern from "bytes.h" nogil:
     void kb_put_u32(uint8_t* at, uint32_t value)
 
 cdef enum:
+    NOT_LEADER_OR_FOLLOWER = 6
+    FENCED_LEADER_EPOCH = 74
+
     TOPIC_IDS_FROM = 13
+    LEADERS_FROM = 16
+    CURRENT_LEADER_TAG = 1
+    DIVERGING_EPOCH_TAG = 0
+    DIVERGING_TAG_BYTES = 20
     HEAD_BYTES = 64               # size, header, throttle, error, session, counts, tags
     TARGET_HEAD_BYTES = 72        # of one partition and its topic, without name and records
     ANSWER_BYTES_MAX = 0x7fffffff  # what a frame's size can say; a request for more is hostile
@@ -63,6 +80,7 @@ cdef int _belongs(FetchPlan* plan, FetchTarget* target) noexcept nogil:
         target.slice.length > 0
         or target.error != target.entry.sent_error
         or target.error != 0
+        or target.diverges
         or target.high_watermark != target.entry.sent_high_watermark
         or target.log_start != target.entry.sent_log_start
     )
@@ -74,12 +92,40 @@ cdef int _same_topic(FetchTarget* a, FetchTarget* b) noexcept nogil:
     return a.name_length == b.name_length and memcmp(a.name, b.name, <size_t>a.name_length) == 0
 
 
+cdef inline int _tells_leader(FetchPlan* plan, FetchTarget* target) noexcept nogil:
+    return target.error != 0 and plan.version >= LEADERS_FROM and (
+        target.error == NOT_LEADER_OR_FOLLOWER or target.error == FENCED_LEADER_EPOCH)
+
+
+cdef uint8_t* _put_leader(
+    HotWorker* worker, FetchPlan* plan, FetchTarget* target, uint8_t* at,
+) noexcept nogil:
+    cdef AskedPartition asked
+    asked.partition = target.partition
+    asked.topic_id = target.topic_id
+    asked.name = target.name
+    asked.name_length = target.name_length
+    asked.index = target.index
+    return put_leader(at, CURRENT_LEADER_TAG, worker, &asked, &plan.leaders)
+
+
+cdef uint8_t* _put_divergence(uint8_t* at, FetchTarget* target) noexcept nogil:
+    # The partition's tagged fields: one, of 13 bytes with the end of its own.
+    at = put_uvarint(at, 1)
+    at = put_uvarint(at, DIVERGING_EPOCH_TAG)
+    at = put_uvarint(at, 13)
+    at = put_i32(at, target.diverging_epoch)
+    at = put_i64(at, target.diverging_end)
+    return put_no_tags(at, 1)
+
+
 cdef void _choose(
     HotWorker* worker, FetchPlan* plan, size_t* head_bytes, int* ranges, int32_t* topics,
 ) noexcept nogil:
     # Which targets are in the answer, and an upper bound of its memory.
     cdef FetchTarget* target
     cdef FetchTarget* before = NULL
+    cdef size_t nodes = 0
     cdef int32_t i
     head_bytes[0] = HEAD_BYTES
     ranges[0] = 0
@@ -90,6 +136,11 @@ cdef void _choose(
         if not target.in_answer:
             continue
         head_bytes[0] += TARGET_HEAD_BYTES
+        if _tells_leader(plan, target):
+            head_bytes[0] += LEADER_TAG_BYTES
+            nodes = nodes_bound(worker)
+        elif target.diverges:
+            head_bytes[0] += DIVERGING_TAG_BYTES
         if target.slice.length > worker.context.inline_range_bytes:
             ranges[0] += 1
         else:
@@ -98,6 +149,7 @@ cdef void _choose(
             topics[0] += 1
             head_bytes[0] += <size_t>target.name_length
         before = target
+    head_bytes[0] += nodes
 
 
 cdef int _read_into(uint8_t* at, FileSlice* slice) noexcept nogil:
@@ -121,8 +173,10 @@ cdef uint8_t* _put_target_head(uint8_t* at, FetchPlan* plan, FetchTarget* target
     at = put_i64(at, target.last_stable)
     if plan.version >= 5:
         at = put_i64(at, target.log_start)
-    # Aborted transactions: null unless the reader asked for committed records.
-    at = put_count(at, plan.flexible, 0 if plan.read_committed and target.error == 0 else -1)
+    # Aborted transactions: null unless the reader asked for committed records, or nothing was read.
+    at = put_count(
+        at, plan.flexible,
+        0 if target.not_there or (plan.read_committed and target.error == 0) else -1)
     if plan.version >= 11:
         at = put_i32(at, -1)      # preferred_read_replica
     if plan.flexible:
@@ -164,6 +218,16 @@ cdef uint8_t* _put_head(uint8_t* at, FetchPlan* plan, int32_t topics) noexcept n
     return put_count(at, plan.flexible, topics)
 
 
+cdef void _count(HotWorker* worker, FetchTarget* target) noexcept nogil:
+    if -1 <= target.error < ERROR_CODES - 1:
+        kb_count(&worker.fetch_codes[target.error + 1], 1)
+    if target.error != 0:
+        kb_count(&worker.fetch_errors, 1)
+    elif target.slice.length > 0:
+        kb_count(&worker.fetch_bytes, target.slice.length)
+        kb_add_i64(&target.partition.fetched_bytes, target.slice.length)
+
+
 cdef uint8_t* _put_targets(
     HotWorker* worker, FetchPlan* plan, uint8_t* at, uint8_t** pending, int64_t* range_bytes,
 ) noexcept nogil:
@@ -184,8 +248,7 @@ cdef uint8_t* _put_targets(
                 at = put_string(at, plan.flexible, target.name, target.name_length)
             at = put_count(at, plan.flexible, left)
         at = _put_target_head(at, plan, target)
-        worker.fetch_bytes += target.slice.length
-        worker.fetch_errors += target.error != 0
+        _count(worker, target)
         _remember(plan, target)
         if target.slice.length > worker.context.inline_range_bytes:
             answer_bytes(request, pending[0], at - pending[0])
@@ -199,7 +262,12 @@ cdef uint8_t* _put_targets(
                 return NULL
             at += target.slice.length
             slice_release(&target.slice)
-        at = put_no_tags(at, plan.flexible)
+        if _tells_leader(plan, target):
+            at = _put_leader(worker, plan, target, at)
+        elif target.diverges:
+            at = _put_divergence(at, target)
+        else:
+            at = put_no_tags(at, plan.flexible)
         left -= 1
         if left == 0:
             at = put_no_tags(at, plan.flexible)
@@ -228,10 +296,16 @@ cdef void fetch_answer(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     if at == NULL:
         answer_reset(request)     # no part of it may leave
         request.action = ACTION_CLOSE
+        request.cause = CAUSE_NO_MEMORY
         worker_answer(worker, request)
         return
-    at = put_no_tags(at, plan.flexible)
+    if plan.leaders.count:
+        at = put_nodes(at, worker, request.channel, &plan.leaders)
+    else:
+        at = put_no_tags(at, plan.flexible)
     kb_put_u32(start, <uint32_t>(at - start - 4 + range_bytes))
     answer_bytes(request, pending, at - pending)
     request.action = ACTION_SEND
+    if -1 <= plan.error < ERROR_CODES - 1:
+        kb_count(&worker.fetch_codes[plan.error + 1], 1)
     worker_answer(worker, request)

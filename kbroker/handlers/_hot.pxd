@@ -17,5 +17,6 @@ cdef class HotPath:
     cdef object own_lock
     cdef HotWorker* cold_worker
     cdef object cold_lock
+    cdef list own_hosts
     cdef list _wrap_cold(self, HotWorker* worker)
     cdef list _take_ticks(self, HotWorker* worker)

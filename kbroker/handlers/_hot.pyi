@@ -21,21 +21,32 @@ class _HandlerStatistics(TypedDict):
     run_requests: int
     cold_requests: int
     gil_waits_us: list[int]
+    gil_wait_ns: int
 
 @type_check_only
 class _HotPathStatistics(TypedDict):
     produce_requests: int
+    produce_partitions: int
     produce_batches: int
     produce_records: int
     produce_bytes: int
     produce_errors: int
+    rejected_bytes: int
     fetch_requests: int
+    fetch_partitions: int
     fetch_bytes: int
     fetch_errors: int
     parked_fetches: int
+    metadata_requests: int
+    metadata_bytes: int
+    # Answers by error code, those that were given.
+    produce_codes: dict[int, int]
+    fetch_codes: dict[int, int]
     parked_now: int
     parked_expired: int
     fetch_sessions: int
+    fetch_session_partitions: int
+    fetch_session_evictions: int
     handlers: list[_HandlerStatistics]
 
 @disjoint_base
@@ -50,6 +61,10 @@ class HotPath:
         fetch_bytes_max: int,
         inline_range_bytes: int = 4096,
     ) -> Self: ...
+    # addresses: per listener (host, port), or None for the one that a connection used
+    def advertise(
+        self, node_id: int, addresses: list[tuple[str, int] | None], creates_topics: bool
+    ) -> None: ...
     def add_worker(self) -> int: ...
     # (status, cold requests, deadline ticks that are new)
     def serve(self, index: int) -> tuple[int, list[Request] | tuple[()], list[int] | tuple[()]]: ...

@@ -2,7 +2,7 @@
 """The hot path's face: `serve()`, in which a handler thread spends its life.
 
     serve: take a run -> Produce, then Fetch, of the whole run -> answers to their Processors in one
-           push each -> fetches that an append has completed -> the next run
+           push each -> fetches that an append has completed -> Metadata -> the next run
 
 A wholly hot run never takes the GIL. `serve` returns to Python only with requests that Python must
 answer, with deadlines that the time wheel must hold, with the idle tick, or at the end. Before it
@@ -20,6 +20,7 @@ from libc.string cimport memcpy
 import threading
 
 from kbroker._arena cimport arena_reset, arena_take
+from kbroker._figures cimport kb_count
 from kbroker._log cimport PartitionLog
 from kbroker._net cimport Request, SocketServer, request_wrap
 from kbroker._sync cimport kb_now_ns, kb_wall_ms, pthread_self, pthread_setname_np
@@ -32,14 +33,19 @@ from kbroker.handlers._answers cimport (
 )
 from kbroker.handlers._context cimport (
     GIL_WAIT_BUCKETS,
+    LISTENERS_MAX,
     REASON_COLD,
     REASON_DECOMPRESS,
+    REASON_METADATA,
     REASON_NONE,
     REASON_RECOMPRESS,
     TICK_MS,
     HotWorker,
+    OwnAddress,
 )
 from kbroker.handlers._fetch cimport fetch_run
+from kbroker.handlers._hot_figures cimport hot_statistics
+from kbroker.handlers._metadata cimport metadata_run
 from kbroker.handlers._parked cimport (
     parked_close,
     parked_expire,
@@ -55,7 +61,7 @@ from kbroker.handlers._produce cimport (
     produce_run,
     produce_validate,
 )
-from kbroker.log._partition cimport Batch, partition_validate
+from kbroker.log._partition cimport Batch, partition_offsets, partition_validate
 from kbroker.net._request_channel cimport (
     TAKE_CLOSED,
     TAKE_COLD,
@@ -73,6 +79,7 @@ cdef extern from "<stdio.h>" nogil:
 
 cdef enum:
     API_PRODUCE = 0
+    API_METADATA = 3
     IDLE_TICK_NS = 300000000      # the receive wait of Kafka's handlers
     LONG_RUN_BYTES = 1 << 20      # worth waking another handler for what comes meanwhile
 
@@ -84,11 +91,12 @@ _REASONS = {
     REASON_COLD: "cold",
     REASON_DECOMPRESS: "decompress",
     REASON_RECOMPRESS: "recompress",
+    REASON_METADATA: "metadata",
 }
 
 
 cdef int64_t _split(
-    RequestNode* run, RequestNode** produces, RequestNode** fetches,
+    RequestNode* run, RequestNode** produces, RequestNode** fetches, RequestNode** metadata,
 ) noexcept nogil:
     # A run by API, in order, and its bytes. Within a connection there is nothing to keep apart: one
     # request each.
@@ -101,6 +109,9 @@ cdef int64_t _split(
         if run.api_key == API_PRODUCE:
             produces[0] = run
             produces = &run.next
+        elif run.api_key == API_METADATA:
+            metadata[0] = run
+            metadata = &run.next
         else:
             fetches[0] = run
             fetches = &run.next
@@ -111,8 +122,9 @@ cdef int64_t _split(
 cdef void _do_run(HotWorker* worker, RequestNode* run) noexcept nogil:
     cdef RequestNode* produces = NULL
     cdef RequestNode* fetches = NULL
+    cdef RequestNode* metadata = NULL
     cdef Snapshot* snapshot
-    if _split(run, &produces, &fetches) >= LONG_RUN_BYTES:
+    if _split(run, &produces, &fetches, &metadata) >= LONG_RUN_BYTES:
         worker_give_up_role(worker)
     snapshot = snapshot_enter(worker.context.registry, worker.reader)
     if produces != NULL:
@@ -122,6 +134,8 @@ cdef void _do_run(HotWorker* worker, RequestNode* run) noexcept nogil:
     worker_flush(worker)
     snapshot_leave(worker.reader)
     arena_reset(&worker.arena)
+    if metadata != NULL:
+        metadata_run(worker, metadata)
 
 
 cdef int _serve(HotWorker* worker) noexcept nogil:
@@ -141,14 +155,14 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
         if status == TAKE_IDLE or status == TAKE_CLOSED:
             return status
         if status == TAKE_COLD:
-            worker.handler.cold_requests += 1
+            kb_count(&worker.handler.cold_requests, 1)
             run.action = REASON_COLD
             worker.cold_head = run
             worker.cold_tail = run
             return status
         worker.has_role = 1
-        worker.handler.runs += 1
-        worker.handler.run_requests += count
+        kb_count(&worker.handler.runs, 1)
+        kb_count(&worker.handler.run_requests, count)
         _do_run(worker, run)
         if worker.cold_head != NULL or worker.tick_count > 0:
             worker_give_up_role(worker)
@@ -162,7 +176,8 @@ cdef void _note_gil_wait(HotWorker* worker, int64_t waited_ns) noexcept:
     while waited_us > 0 and bucket < GIL_WAIT_BUCKETS - 1:
         waited_us >>= 1
         bucket += 1
-    worker.gil_waits[bucket] += 1
+    kb_count(&worker.gil_waits[bucket], 1)
+    kb_count(&worker.gil_wait_ns, waited_ns)
 
 
 cdef class HotPath:
@@ -180,6 +195,7 @@ cdef class HotPath:
         parked_init(&self.context)
         self.context.channel = &server.channel
         self.context.registry = table.registry
+        self.context.shown = &table.shown
         self.context.fetch_bytes_max = fetch_bytes_max
         self.context.inline_range_bytes = inline_range_bytes
         self.context.sessions = sessions_new(session_slots_max, session_eviction_ms_min)
@@ -198,6 +214,32 @@ cdef class HotPath:
         worker_free(self.own_worker)
         worker_free(self.cold_worker)
         sessions_free(self.context.sessions)
+
+    def advertise(self, int node_id, list addresses, bint creates_topics):
+        """What Metadata says of this node; before the handlers start, else Python answers it.
+
+        `addresses`: per listener of the server, in its order: (host, port), or None for the
+        address that a connection used. `creates_topics`: unknown names are for Python.
+        """
+        cdef OwnAddress* place
+        cdef bytes host
+        if len(addresses) > LISTENERS_MAX:
+            raise ValueError(f"at most {LISTENERS_MAX} listeners")
+        self.own_hosts = []       # C points into these
+        self.context.own.node_id = node_id
+        self.context.own.creates_topics = creates_topics
+        for i, address in enumerate(addresses):
+            if address is None:
+                continue
+            place = &self.context.own.addresses[<int>i]
+            host = address[0].encode()
+            self.own_hosts.append(host)
+            place.host = <uint8_t*>host
+            place.host_length = <int>len(host)
+            place.port = address[1]
+            self.context.own.host_bytes_max = max(
+                self.context.own.host_bytes_max, place.host_length)
+        self.context.own.listener_count = <int>len(addresses)
 
     def add_worker(self):
         """A worker for one more handler thread; its index."""
@@ -337,8 +379,9 @@ cdef class HotPath:
                     place = <ProducePartition*><size_t>address
                     if place.batch.error != 0:
                         continue
-                    place.batch.error = <int16_t>errors.get(ordinal, 0)
-                    if ordinal in twins and place.batch.error == 0:
+                    if ordinal in errors:
+                        _refuse_checked(place, errors[ordinal])
+                    elif ordinal in twins:
                         _check_twin(worker, place, twins[ordinal])
                     if ordinal in stored:
                         _replace(worker, &place.batch, stored[ordinal])
@@ -351,35 +394,8 @@ cdef class HotPath:
 
     def statistics(self):
         """Figures of the hot path as a dict; counters since the start."""
-        cdef HotWorker* worker
-        totals = dict.fromkeys((
-            "produce_requests", "produce_batches", "produce_records", "produce_bytes",
-            "produce_errors", "fetch_requests", "fetch_bytes", "fetch_errors", "parked_fetches"), 0)
-        handlers = []
-        for i in range(self.worker_count):
-            worker = self.workers[i]
-            totals["produce_requests"] += worker.produce_requests
-            totals["produce_batches"] += worker.produce_batches
-            totals["produce_records"] += worker.produce_records
-            totals["produce_bytes"] += worker.produce_bytes
-            totals["produce_errors"] += worker.produce_errors
-            totals["fetch_requests"] += worker.fetch_requests
-            totals["fetch_bytes"] += worker.fetch_bytes
-            totals["fetch_errors"] += worker.fetch_errors
-            totals["parked_fetches"] += worker.parked_fetches
-            handlers.append({
-                "name": f"kafka-request-handler-{i}",
-                "idle_ns": worker.handler.idle_ns,
-                "runs": worker.handler.runs,
-                "run_requests": worker.handler.run_requests,
-                "cold_requests": worker.handler.cold_requests,
-                "gil_waits_us": [worker.gil_waits[bucket] for bucket in range(GIL_WAIT_BUCKETS)],
-            })
-        totals["parked_now"] = self.context.parked.count
-        totals["parked_expired"] = self.context.parked.expired_total
-        totals["fetch_sessions"] = self.context.sessions.count
-        totals["handlers"] = handlers
-        return totals
+        return hot_statistics(
+            &self.context, self.workers, self.worker_count, self.own_worker, self.cold_worker)
 
 
 cdef list _places(ProducePlan* plan):
@@ -417,7 +433,22 @@ cdef int _check_twin(HotWorker* worker, ProducePartition* place, bytes content) 
     place.batch.error = twin.error
     place.batch.error_record = twin.error_record
     place.batch.error_message = twin.error_message
+    place.batch.bad_records = twin.bad_records
+    place.batch.bad_record_count = twin.bad_record_count
+    place.batch.log_start_offset = twin.log_start_offset
     place.batch.prechecked = 1
+    return 0
+
+
+cdef int _refuse_checked(ProducePartition* place, int16_t error) except -1:
+    # Its records do not unpack, unless header or CRC say something more exact.
+    cdef Batch* batch = &place.batch
+    batch.prechecked = 1
+    with nogil:
+        partition_validate(place.partition, batch, kb_wall_ms())
+        if batch.error == 0:
+            batch.error = error
+            partition_offsets(place.partition, &batch.log_start_offset, NULL, NULL, NULL)
     return 0
 
 

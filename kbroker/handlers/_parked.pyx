@@ -23,9 +23,11 @@ from kbroker._arena cimport arena_take
 from kbroker._atomics cimport (
     kb_add_int,
     kb_cas_int,
+    kb_load_i64,
     kb_load_int,
     kb_store_int,
 )
+from kbroker._figures cimport kb_count
 from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport kb_now_ns
 from kbroker.handlers._context cimport (
@@ -115,6 +117,8 @@ cdef int _has_enough(ParkedFetch* parked) noexcept nogil:
             watch.partition, watch.fetch_offset, watch.max_bytes, parked.read_committed)
         if here == 0 and not (watch.partition.online and watch.partition.is_leader):
             return 1              # deleted, broken or led elsewhere: an error to be told
+        if watch.fetch_offset < kb_load_i64(&watch.partition.log_start_offset):
+            return 1              # its records were deleted: out of range
         readable += here
         if readable >= parked.min_bytes:
             return 1
@@ -165,15 +169,17 @@ cdef ParkedFetch* _new(FetchPlan* plan) noexcept nogil:
         1, sizeof(ParkedFetch) + sizeof(ParkedWatch) * <size_t>plan.count)
     cdef FetchTarget* target
     cdef ParkedWatch* watch
+    cdef int64_t now_ns = kb_now_ns()
     cdef int i
     if parked == NULL:
         return NULL
+    plan.request.waiting_ns = now_ns
     parked.refs = 2               # the deadline list's and this thread's
     parked.request = plan.request
     parked.min_bytes = plan.min_bytes
     parked.max_bytes = plan.max_bytes
     parked.read_committed = plan.read_committed
-    parked.tick = <uint64_t>(kb_now_ns() // 1000000 + plan.max_wait_ms) // TICK_MS + 1
+    parked.tick = <uint64_t>(now_ns // 1000000 + plan.max_wait_ms) // TICK_MS + 1
     parked.count = plan.count
     parked.watches = <ParkedWatch*>(<char*>parked + sizeof(ParkedFetch))
     for i in range(plan.count):
@@ -212,9 +218,10 @@ cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         &parked.done, 0, 1
     ):
         _unhook(worker, parked)
+        parked.request.waiting_ns = 0
         _drop(parked)
         return PARK_READ_AGAIN
-    worker.parked_fetches += 1
+    kb_count(&worker.parked_fetches, 1)
     _drop(parked)
     return PARK_WAITS
 

@@ -2,6 +2,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kbroker.handlers._context cimport HotWorker
+from kbroker.handlers._leaders cimport LeadersTold
 from kbroker.log._partition cimport Batch, Partition
 from kbroker.net._types cimport Request
 from kbroker.replica._snapshot cimport Snapshot
@@ -25,7 +26,11 @@ cdef struct ProduceFrame:
     ProduceFrame* next            # of the same request's train
     int32_t correlation_id
     int16_t acks
+    int transactional             # the request names a transactional id
+    int admin                     # the client may write internal topics
     int malformed
+    int16_t error                 # not 0: of every partition
+    LeadersTold leaders           # what the answer has told
     int32_t topic_count
     ProduceTopic* topics
 

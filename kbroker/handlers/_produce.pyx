@@ -15,7 +15,7 @@ topic ids from 13). Threads: the worker's own; locks only inside partition_appen
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp, strlen
+from libc.string cimport memcmp
 
 from kbroker._arena cimport arena_take
 from kbroker._atomics cimport kb_load_int
@@ -33,24 +33,27 @@ from kbroker.handlers._context cimport (
     HotWorker,
 )
 from kbroker.handlers._parked cimport parked_wake_touched
+from kbroker.handlers._produce_answer cimport produce_answer
 from kbroker.log._partition cimport (
     NEEDS_PYTHON,
     Batch,
     Partition,
     partition_append,
+    partition_repacks,
     partition_validate,
 )
-from kbroker.net._request cimport answer_bytes, answer_reserve
-from kbroker.net._types cimport ACTION_CLOSE, ACTION_NO_OP, ACTION_SEND, Request
+from kbroker.log._records cimport (
+    OUTLINE_DAMAGED,
+    OUTLINE_NORMAL,
+    batch_outline,
+)
+from kbroker.net._types cimport (
+    ACTION_CLOSE,
+    CAUSE_NO_MEMORY,
+    Request,
+)
 from kbroker.protocol._cursor cimport (
     Cursor,
-    put_count,
-    put_i16,
-    put_i32,
-    put_i64,
-    put_no_tags,
-    put_raw,
-    put_string,
     skip_tags,
     take,
     take_bytes,
@@ -68,23 +71,21 @@ from kbroker.replica._snapshot cimport (
 
 cdef extern from "bytes.h" nogil:
     uint32_t kb_get_u32(const uint8_t* at)
-    void kb_put_u32(uint8_t* at, uint32_t value)
 
 cdef enum:
+    CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
     INVALID_TOPIC_EXCEPTION = 17
     INVALID_REQUIRED_ACKS = 21
-    INVALID_RECORD = 87
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     UNKNOWN_TOPIC_ID = 100
 
     FLEXIBLE_FROM = 9
     TOPIC_IDS_FROM = 13
-    RECORD_ERRORS_FROM = 8
-    LOG_START_FROM = 5
     GROUPS_MIN = 64
     PARTITIONS_MAX = 100000       # of one request: memory is reserved for what it names
     UNPACK_STEP_BYTES = 64 << 10  # compressed; a batch may unpack to 256 times its size
-    ANSWER_BYTES_MAX = 0x7fffffff  # what a frame's size can say; a request for more is hostile
 
 cdef const char* ADMIN_CLIENT = b"__admin_client"
 
@@ -138,7 +139,6 @@ cdef void _parse_frame(
     cdef int64_t client_length
     cdef int64_t transactional_length
     cdef uint8_t* client
-    cdef int admin
     cdef int32_t number
     cursor.at = data
     cursor.left = length
@@ -147,7 +147,7 @@ cdef void _parse_frame(
     frame.correlation_id = take_i32(&cursor)
     client = take_string(&cursor, 0, &client_length)
     skip_tags(&cursor, flexible)
-    take_string(&cursor, flexible, &transactional_length)
+    frame.transactional = take_string(&cursor, flexible, &transactional_length) != NULL
     frame.acks = take_i16(&cursor)
     take_i32(&cursor)             # timeout_ms: one replica never waits
     frame.topic_count = take_count(&cursor, flexible, 3)
@@ -160,34 +160,49 @@ cdef void _parse_frame(
         frame.topic_count = 0
         frame.malformed = 1
         return
-    admin = client != NULL and client_length == 14 and memcmp(client, ADMIN_CLIENT, 14) == 0
+    frame.admin = client != NULL and client_length == 14 and memcmp(client, ADMIN_CLIENT, 14) == 0
     for number in range(frame.topic_count):
-        _parse_topic(worker, snapshot, plan, frame, &frame.topics[number], &cursor, admin)
+        _parse_topic(worker, snapshot, plan, frame, &frame.topics[number], &cursor)
         if cursor.failed:
             frame.malformed = 1
             return
     skip_tags(&cursor, flexible)
     frame.malformed = cursor.failed
+    if frame.error != 0:
+        _fail_frame(frame)
+
+
+cdef void _fail_frame(ProduceFrame* frame) noexcept nogil:
+    # What one batch has told of the whole request.
+    cdef Batch* batch
+    cdef int32_t topic
+    cdef int32_t number
+    for topic in range(frame.topic_count):
+        for number in range(frame.topics[topic].partition_count):
+            batch = &frame.topics[topic].partitions[number].batch
+            batch.error = frame.error
+            batch.tells_message = frame.error == CORRUPT_MESSAGE
+            batch.error_message = b"a batch of the request has no size or magic that there can be"
 
 
 cdef void _parse_topic(
     HotWorker* worker, Snapshot* snapshot, ProducePlan* plan, ProduceFrame* frame,
-    ProduceTopic* topic, Cursor* cursor, int admin,
+    ProduceTopic* topic, Cursor* cursor,
 ) noexcept nogil:
     cdef int version = plan.request.api_version
     cdef int flexible = version >= FLEXIBLE_FROM
     cdef TopicEntry* entry = NULL
     cdef ProducePartition* place
     cdef int64_t length
-    cdef int16_t error
+    cdef int16_t unknown_topic
     cdef int32_t number
     if version >= TOPIC_IDS_FROM:
         topic.topic_id = take(cursor, 16)
-        error = UNKNOWN_TOPIC_ID
+        unknown_topic = UNKNOWN_TOPIC_ID
     else:
         topic.name = take_string(cursor, flexible, &length)
         topic.name_length = <int32_t>length
-        error = UNKNOWN_TOPIC_OR_PARTITION
+        unknown_topic = UNKNOWN_TOPIC_OR_PARTITION
         if topic.name == NULL:
             cursor.failed = 1
     topic.partition_count = take_count(cursor, flexible, 6)
@@ -205,10 +220,6 @@ cdef void _parse_topic(
         topic.partition_count = 0
         cursor.failed = 1
         return
-    if frame.acks < -1 or frame.acks > 1:
-        error = INVALID_REQUIRED_ACKS
-    elif entry != NULL:
-        error = INVALID_TOPIC_EXCEPTION if entry.internal and not admin else 0
     for number in range(topic.partition_count):
         place = &topic.partitions[number]
         place.index = take_i32(cursor)
@@ -217,33 +228,46 @@ cdef void _parse_topic(
         skip_tags(cursor, flexible)
         if cursor.failed:
             return
-        _plan_batch(plan, frame, place, entry, error)
+        _plan_batch(worker, plan, frame, place, entry, unknown_topic)
     skip_tags(cursor, flexible)
 
 
 cdef void _plan_batch(
-    ProducePlan* plan, ProduceFrame* frame, ProducePartition* place, TopicEntry* entry,
-    int16_t error,
+    HotWorker* worker, ProducePlan* plan, ProduceFrame* frame, ProducePartition* place,
+    TopicEntry* entry, int16_t unknown_topic,
 ) noexcept nogil:
+    # Errors in the order in which Kafka finds them.
     cdef Batch* batch = &place.batch
+    cdef int outline
     batch.acks = <signed char>frame.acks
     batch.api_version = <signed char>plan.request.api_version
     batch.error_record = -1
     batch.base_offset = -1
     batch.append_time_ms = -1
     batch.log_start_offset = -1
+    batch.arena = &worker.arena
     plan.batch_count += 1
-    if error == 0 and (place.index < 0 or place.index >= entry.partition_count):
-        error = UNKNOWN_TOPIC_OR_PARTITION
-    if error == 0 and entry.partitions[place.index] == NULL:
-        error = UNKNOWN_TOPIC_OR_PARTITION
-    if error == 0 and batch.length_bytes == 0:
-        error = INVALID_RECORD
-        batch.error_message = b"a produce request must have one record batch per partition"
-    batch.error = error
-    if error == 0:
+    outline = batch_outline(batch)
+    if outline != OUTLINE_NORMAL and frame.error == 0:
+        if outline == OUTLINE_DAMAGED:
+            frame.error = CORRUPT_MESSAGE
+        elif not frame.transactional:
+            frame.error = TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if entry == NULL:
+        batch.error = unknown_topic
+    elif place.index < 0 or place.index >= entry.partition_count:
+        batch.error = UNKNOWN_TOPIC_OR_PARTITION
+    elif batch.error != 0:
+        pass
+    elif frame.acks < -1 or frame.acks > 1:
+        batch.error = INVALID_REQUIRED_ACKS
+    elif entry.internal and not frame.admin:
+        batch.error = INVALID_TOPIC_EXCEPTION
+    elif entry.partitions[place.index] == NULL:
+        batch.error = NOT_LEADER_OR_FOLLOWER
+    else:
         place.partition = entry.partitions[place.index]
-        if place.partition.recompress:
+        if place.partition.recompress and partition_repacks(place.partition, batch):
             plan.reason = REASON_RECOMPRESS
 
 
@@ -335,138 +359,6 @@ cdef int _append_all(HotWorker* worker, ProducePlan* plans, int64_t now_ms) noex
     return 0
 
 
-# --- answer --------------------------------------------------------------------------------------
-
-cdef size_t _answer_bound(ProducePlan* plan) noexcept nogil:
-    # An upper bound of the answer's bytes.
-    cdef ProduceFrame* frame = plan.frames
-    cdef const char* message
-    cdef size_t bound = 0
-    cdef int32_t topic
-    cdef int32_t number
-    while frame != NULL:
-        bound += 32
-        for topic in range(frame.topic_count):
-            bound += 32 + <size_t>frame.topics[topic].name_length
-            bound += 56 * <size_t>frame.topics[topic].partition_count
-            for number in range(frame.topics[topic].partition_count):
-                message = frame.topics[topic].partitions[number].batch.error_message
-                if message != NULL:
-                    bound += 2 * strlen(message) + 16
-        frame = frame.next
-    return bound
-
-
-cdef uint8_t* _put_partition(
-    HotWorker* worker, uint8_t* at, ProducePartition* place, int version,
-) noexcept nogil:
-    cdef Batch* batch = &place.batch
-    cdef int flexible = version >= FLEXIBLE_FROM
-    cdef const uint8_t* message = <const uint8_t*>batch.error_message
-    cdef int32_t message_length = -1
-    if batch.error != 0:
-        worker.produce_errors += 1
-        if message != NULL:
-            message_length = <int32_t>strlen(batch.error_message)
-    else:
-        message = NULL
-    at = put_i32(at, place.index)
-    at = put_i16(at, batch.error)
-    at = put_i64(at, batch.base_offset)
-    at = put_i64(at, batch.append_time_ms)
-    if version >= LOG_START_FROM:
-        at = put_i64(at, batch.log_start_offset)
-    if version >= RECORD_ERRORS_FROM:
-        if batch.error != 0 and batch.error_record >= 0:
-            at = put_count(at, flexible, 1)
-            at = put_i32(at, batch.error_record)
-            at = put_string(at, flexible, message, message_length)
-            at = put_no_tags(at, flexible)
-        else:
-            at = put_count(at, flexible, 0)
-        at = put_string(at, flexible, message, message_length)
-    return put_no_tags(at, flexible)
-
-
-cdef uint8_t* _put_frame(
-    HotWorker* worker, uint8_t* at, ProduceFrame* frame, int version,
-) noexcept nogil:
-    cdef int flexible = version >= FLEXIBLE_FROM
-    cdef uint8_t* start = at
-    cdef ProduceTopic* topic
-    cdef int32_t number
-    cdef int32_t i
-    at = put_i32(at + 4, frame.correlation_id)
-    at = put_no_tags(at, flexible)
-    at = put_count(at, flexible, frame.topic_count)
-    for number in range(frame.topic_count):
-        topic = &frame.topics[number]
-        if version >= TOPIC_IDS_FROM:
-            at = put_raw(at, topic.topic_id, 16)
-        else:
-            at = put_string(at, flexible, topic.name, topic.name_length)
-        at = put_count(at, flexible, topic.partition_count)
-        for i in range(topic.partition_count):
-            at = _put_partition(worker, at, &topic.partitions[i], version)
-        at = put_no_tags(at, flexible)
-    at = put_i32(at, 0)           # throttle_time_ms
-    at = put_no_tags(at, flexible)
-    kb_put_u32(start, <uint32_t>(at - start - 4))
-    return at
-
-
-cdef int _frame_failed(HotWorker* worker, ProduceFrame* frame) noexcept nogil:
-    # acks=0: an error can only be told by closing the connection.
-    cdef int32_t topic
-    cdef int32_t number
-    for topic in range(frame.topic_count):
-        for number in range(frame.topics[topic].partition_count):
-            if frame.topics[topic].partitions[number].batch.error != 0:
-                worker.produce_errors += 1
-                return 1
-    return 0
-
-
-cdef void _count(HotWorker* worker, ProduceFrame* frame) noexcept nogil:
-    cdef Batch* batch
-    cdef int32_t topic
-    cdef int32_t number
-    worker.produce_requests += 1
-    for topic in range(frame.topic_count):
-        for number in range(frame.topics[topic].partition_count):
-            batch = &frame.topics[topic].partitions[number].batch
-            if batch.error == 0:
-                worker.produce_batches += 1
-                worker.produce_records += batch.record_count
-                worker.produce_bytes += batch.length_bytes
-
-
-cdef void _answer(HotWorker* worker, ProducePlan* plan) noexcept nogil:
-    cdef Request* request = plan.request
-    cdef ProduceFrame* frame = plan.frames
-    cdef size_t bound = _answer_bound(plan)
-    cdef uint8_t* head = NULL
-    cdef uint8_t* at
-    if bound <= ANSWER_BYTES_MAX:
-        head = answer_reserve(request, <uint32_t>bound, 1)
-    at = head
-    request.action = ACTION_NO_OP
-    while frame != NULL and head != NULL:
-        if frame.malformed or (frame.acks == 0 and _frame_failed(worker, frame)):
-            request.action = ACTION_CLOSE
-            break
-        _count(worker, frame)
-        if frame.acks != 0:
-            at = _put_frame(worker, at, frame, request.api_version)
-            request.action = ACTION_SEND
-        frame = frame.next
-    if head == NULL:
-        request.action = ACTION_CLOSE
-    elif at != head:
-        answer_bytes(request, head, at - head)
-    worker_answer(worker, request)
-
-
 # --- the run -------------------------------------------------------------------------------------
 
 cdef void produce_finish(
@@ -479,9 +371,10 @@ cdef void produce_finish(
         if status != 0:
             plan.frames = NULL    # nothing was written; the connections end
             plan.request.action = ACTION_CLOSE
+            plan.request.cause = CAUSE_NO_MEMORY
             worker_answer(worker, plan.request)
         else:
-            _answer(worker, plan)
+            produce_answer(worker, plan)
         plan = plan.next
     worker_flush(worker)          # producers need not wait for the fetches that they complete
     parked_wake_touched(worker, snapshot)
@@ -495,6 +388,7 @@ cdef ProducePlan* _plan_or_pass_on(
     cdef ProducePlan* plan = produce_plan(worker, snapshot, request)
     if plan == NULL:
         request.action = ACTION_CLOSE
+        request.cause = CAUSE_NO_MEMORY
         worker_answer(worker, request)
         return NULL
     if plan.reason == REASON_NONE:

@@ -3,7 +3,8 @@
 Consoles and infrastructure tools compare these answers key by key, so all keys come back, in
 alphabetical order, unless the request names some (names that do not exist are left out). Resources:
 a topic by name; a broker, whose name must be this node's id, or empty for the cluster-wide dynamic
-defaults (there are none yet); a broker's loggers, with the levels that hold for them.
+defaults (there are none yet); a broker's loggers, with the levels that hold for them; a group or a
+subscription to client metrics by any name, since what does not exist has the defaults.
 
 A console asks for hundreds of topics at once and most have the same overrides, so the encoded keys
 of one set of overrides are kept while one request is answered.
@@ -17,8 +18,16 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kbroker.config import ConfigEntry, TopicConfig, describe_broker, describe_topic
+from kbroker.config import (
+    ConfigEntry,
+    TopicConfig,
+    describe_broker,
+    describe_client_metrics,
+    describe_group,
+    describe_topic,
+)
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.reply import told
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
@@ -30,6 +39,9 @@ if TYPE_CHECKING:
 TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
+GROUP: Final = 32
+_KINDS: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 _SINCE_TYPE_AND_HELP: Final = 3
 _SOURCE_LOGGER: Final = 6
@@ -74,6 +86,12 @@ def decode(request: Request) -> Asked:
 
 def handle_describe(services: Services, request: Request) -> None:
     asked = decode(request)
+    unknown = {resource.type for resource in asked.resources}.difference(_KINDS)
+    if unknown:
+        # As Apache Kafka does: the client is broken, and nothing of its request is answered.
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"there are no resources of type {min(unknown)}"
+        )
     describer = _Describer(services, request.api_version, asked)
     out = _begin(request.api_version, len(asked.resources))
     for resource in asked.resources:
@@ -83,7 +101,7 @@ def handle_describe(services: Services, request: Request) -> None:
             _write_result(out, resource, error.code, error.message)
             out.array(0)
         else:
-            _write_result(out, resource, ErrorCode.NONE, None)
+            _write_result(out, resource, ErrorCode.NONE, "")  # as Apache Kafka: empty, not null
             out.raw(configs)
         out.tags()
     out.tags()
@@ -101,7 +119,7 @@ def _write_result(
     out: Writer, resource: AskedResource, code: ErrorCode, message: str | None
 ) -> None:
     out.int16(code)
-    out.string(message)
+    out.string(told(message))
     out.int8(resource.type)
     out.string(resource.name)
 
@@ -124,13 +142,16 @@ class _Describer:
         if resource.type == BROKER:
             if resource.name == "":
                 return self._encode(resource, [])
-            self._check_node(resource.name, "empty")
+            check_node(self._node_id, resource.name, "empty")
             return self._encode(resource, describe_broker(self._config))
         if resource.type == BROKER_LOGGER:
-            self._check_node(resource.name, None)
+            check_node(self._node_id, resource.name)
             return self._encode(resource, describe_loggers())
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"resources of type {resource.type} are not described here"
+        if not resource.name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of the resource is empty")
+        group = resource.type == GROUP
+        return self._encode(
+            resource, describe_group(self._config) if group else describe_client_metrics()
         )
 
     def _topic(self, resource: AskedResource) -> bytes:
@@ -148,15 +169,6 @@ class _Describer:
             entries = describe_topic(TopicConfig(self._config, topic.configs))
             known = self._topics[key] = self._encode(resource, entries)
         return known
-
-    def _check_node(self, name: str, otherwise: str | None) -> None:
-        if not (name.isascii() and name.isdigit()):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a broker id is a number, not '{name}'")
-        if int(name) != self._node_id:
-            wanted = f"{self._node_id} or {otherwise}" if otherwise else f"{self._node_id}"
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"this is broker {self._node_id}: ask for {wanted}"
-            )
 
     def _encode(self, resource: AskedResource, entries: Iterable[ConfigEntry]) -> bytes:
         chosen = [e for e in entries if not resource.keys or e.name in resource.keys]
@@ -180,6 +192,16 @@ class _Describer:
                 out.string(entry.documentation if self._asked.documentation else None)
             out.tags()
         return out.getvalue()
+
+
+def check_node(node_id: int, name: str, otherwise: str = "") -> None:
+    """Whether the name of a resource is this node's id: a sign and zeros before it are allowed."""
+    digits = name[1:] if name[:1] in ("+", "-") else name
+    if not (digits.isascii() and digits.isdigit()):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a broker id is a number, not '{name}'")
+    if (digits.lstrip("0") or "0") != str(node_id) or (name[0] == "-" and node_id):
+        wanted = f"{node_id} or {otherwise}" if otherwise else f"{node_id}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {node_id}: ask for {wanted}")
 
 
 def describe_loggers() -> list[ConfigEntry]:

@@ -12,6 +12,8 @@ Any handler thread; holds no lock; does not import the schema library.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode
@@ -32,6 +34,11 @@ _SINCE_KEY_TYPE: Final = 1
 _SINCE_MESSAGE: Final = 1
 _SINCE_BATCH: Final = 4
 _SINCE_SHARE: Final = 6
+
+# A topic id is 16 bytes in URL-safe Base64, without its padding.
+_SHARE_KEY: Final = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}:-?[0-9]{1,10}", re.ASCII)
+
+Answer = tuple[ErrorCode, str]
 
 
 class Asked(NamedTuple):
@@ -56,32 +63,41 @@ def decode(request: Request) -> Asked:
 
 def handle(services: Services, request: Request) -> None:
     asked = decode(request)
-    code, message = _answer(asked.key_type, request.api_version)
-    request.respond(encode(request.api_version, asked.keys, code, message))
+    version = request.api_version
+    answers = [_answer(asked.key_type, key, version) for key in asked.keys]
+    request.respond(encode(version, asked.keys, answers))
 
 
-def _answer(key_type: int, version: int) -> tuple[ErrorCode, str]:
+def _answer(key_type: int, key: str, version: int) -> Answer:
     if key_type == TRANSACTION:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS
-    if key_type == GROUP or (key_type == SHARE and version >= _SINCE_SHARE):
+    if key_type == GROUP or (key_type == SHARE and version >= _SINCE_SHARE and _is_share_key(key)):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group coordinator is not available"
+    if key_type == SHARE and version >= _SINCE_BATCH:
+        return ErrorCode.INVALID_REQUEST, ""
     return ErrorCode.INVALID_REQUEST, f"{key_type} is no type of coordinator in this version"
 
 
-def encode(version: int, keys: list[str], code: ErrorCode, message: str) -> bytes:
-    """The answer in which every key has the same error and so no coordinator."""
+def _is_share_key(key: str) -> bool:
+    """Whether it is a share group's share of a partition: `group:topic id:partition`."""
+    return _SHARE_KEY.fullmatch(key) is not None
+
+
+def encode(version: int, keys: list[str], answers: Sequence[Answer]) -> bytes:
+    """The answer in which every key has its error and so no coordinator."""
     out = Writer(flexible=is_flexible(ApiKey.FIND_COORDINATOR, version))
     if version >= _SINCE_MESSAGE:
         out.int32(0)  # throttle time
     if version >= _SINCE_BATCH:
         out.array(len(keys))
-        for key in keys:
+        for key, (code, message) in zip(keys, answers, strict=True):
             out.string(key)
             _nobody(out)
             out.int16(code)
             out.string(message)
             out.tags()
     else:
+        ((code, message),) = answers
         out.int16(code)
         if version >= _SINCE_MESSAGE:
             out.string(message)
@@ -97,4 +113,5 @@ def _nobody(out: Writer) -> None:
 
 
 def failure(request: Request, code: ErrorCode, message: str) -> bytes:
-    return encode(request.api_version, decode(request).keys, code, message)
+    keys = decode(request).keys
+    return encode(request.api_version, keys, [(code, message)] * len(keys))

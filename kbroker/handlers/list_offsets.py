@@ -19,6 +19,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.services import leader_log
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
@@ -127,29 +128,10 @@ def _find(
     if timestamp < 0 and request.api_version < _SINCE.get(timestamp, request.api_version + 1):
         return Found(ErrorCode.UNSUPPORTED_VERSION)
     try:
-        log = _leader_log(services, topic, partition)
+        log = leader_log(services, topic, partition.partition, partition.leader_epoch)
         return _find_in_log(log, timestamp, is_consumer=asked.replica_id == CONSUMER)
     except KafkaError as error:
         return Found(error.code)
-
-
-def _leader_log(services: Services, topic: str, partition: AskedPartition) -> PartitionLog:
-    """The log, if this broker leads the partition in the epoch that the client believes in."""
-    image = services.controller.image.partition(topic, partition.partition)
-    if image is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if partition.leader_epoch != UNKNOWN:
-        if partition.leader_epoch < image.leader_epoch:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-        if partition.leader_epoch > image.leader_epoch:
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-    if image.leader != services.node_id:
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    log = services.replicas.partition(topic, partition.partition)
-    if log is None:
-        # The image says that we lead it, but its log could not be opened or has failed since.
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-    return log
 
 
 def _find_in_log(log: PartitionLog, timestamp: int, *, is_consumer: bool) -> Found:
@@ -158,7 +140,8 @@ def _find_in_log(log: PartitionLog, timestamp: int, *, is_consumer: bool) -> Fou
         end = log.high_watermark if is_consumer else log.log_end_offset
         return Found(ErrorCode.NONE, end, UNKNOWN, log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return Found(ErrorCode.NONE, log.log_start_offset, UNKNOWN, log.leader_epoch)
+        start = log.log_start_offset
+        return Found(ErrorCode.NONE, start, UNKNOWN, log.epochs.epoch_at(start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NOTHING
     if timestamp == MAX_TIMESTAMP:

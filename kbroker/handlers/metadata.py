@@ -7,8 +7,12 @@ both allow it; a name that cannot exist is INVALID_TOPIC_EXCEPTION; an id that d
 UNKNOWN_TOPIC_ID with a null name. Each topic asked is answered once, in the order of the request.
 
 The node that the client is connected to appears under the address that it used, the others under
-the ones they registered. `controller_id` is some live broker: it is who an admin client sends its
-changes to, and every broker takes those.
+the ones they registered. `controller_id` is some live broker, by the number of the connection: it
+is who an admin client sends its changes to, and every broker takes those. All topics come in the
+order of their names.
+
+Most requests never come here: `_metadata.pyx` answers them without the GIL, with these very bytes,
+and passes on what it must not decide. What this file does is what that one is tested against.
 
 Everything is read from one image, so an answer shows one moment. Topics come encoded from
 `MetadataCache`. Any handler thread; holds no lock; does not import the schema library.
@@ -16,7 +20,6 @@ Everything is read from one image, so an answer shows one moment. Topics come en
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -97,14 +100,14 @@ def handle(services: Services, request: Request) -> None:
         topics = _named_topics(services, version, image, asked, asked.topics)
     operations = CLUSTER_OPERATIONS if asked.cluster_operations else OPERATIONS_NOT_ASKED
     brokers = brokers_as_seen(services, request, image)
-    request.respond(
-        encode(version, brokers, services.cluster_id, _some_broker(brokers), topics, operations)
-    )
+    controller = _some_broker(request, brokers)
+    request.respond(encode(version, brokers, services.cluster_id, controller, topics, operations))
 
 
-def _some_broker(brokers: BrokersSeen) -> int:
-    """Any of them, so that the requests of many admin clients spread."""
-    return random.choice(list(brokers))
+def _some_broker(request: Request, brokers: BrokersSeen) -> int:
+    """Any of them, the same for a connection, so that the requests of admin clients spread."""
+    number = int(request.connection_id.rpartition("-")[2])
+    return list(brokers)[number % len(brokers)]
 
 
 def _named_topics(
@@ -139,7 +142,10 @@ def _topics_by_name(
     names: dict[str, None] = {}
     for topic in topics:
         if topic.name is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic without a name and without an id")
+            # Where ids are for look-ups, Apache Kafka has no better word for it.
+            known = version < _SINCE_LOOKUP_BY_ID
+            code = ErrorCode.INVALID_REQUEST if known else ErrorCode.UNKNOWN_SERVER_ERROR
+            raise KafkaError(code, "a topic without a name and without an id")
         names[topic.name] = None
     creatable: list[str] = []
     found: list[bytes] = []
@@ -157,7 +163,8 @@ def _topics_by_name(
             creatable.append(name)
         # Operations are a matter of the name, so they are told of a topic that is not there, too.
         operations = topic_operations(asked=asked.topic_operations)
-        found.append(encode_missing_topic(version, code, name, None, operations))
+        internal = name in INTERNAL_TOPICS
+        found.append(encode_missing_topic(version, code, name, None, operations, internal=internal))
     if creatable and asked.auto_creation and services.config["auto.create.topics.enable"]:
         services.auto_topics.create(services.controller, creatable)
     return found
@@ -199,7 +206,5 @@ def failure(request: Request, code: ErrorCode, message: str) -> bytes:
     topics = Writer(flexible=is_flexible(ApiKey.METADATA, version))
     topics.array(len(asked))
     for topic in asked:
-        # Before v12 a name may not be null in an answer.
-        name = topic.name if version >= _SINCE_LOOKUP_BY_ID else topic.name or ""
-        topics.raw(encode_missing_topic(version, code, name, topic.topic_id))
+        topics.raw(encode_missing_topic(version, code, topic.name or "", topic.topic_id))
     return encode(version, {}, None, -1, topics.getvalue(), OPERATIONS_NOT_ASKED, code)

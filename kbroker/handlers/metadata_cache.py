@@ -75,7 +75,8 @@ class MetadataCache:
         known = self._all.get(key)
         if known is not None and known[0] is image:
             return known[1]
-        encoded = self.topics(image, version, image.topics.values(), operations=operations)
+        topics = [image.topics[name] for name in sorted(image.topics)]
+        encoded = self.topics(image, version, topics, operations=operations)
         whole = b"".join([encode_array_length(len(encoded), flexible=_flexible(version)), *encoded])
         self._all[key] = (image, whole)
         return whole
@@ -147,10 +148,12 @@ def encode_missing_topic(
     name: str | None,
     topic_id: UUID | None,
     operations: int = OPERATIONS_NOT_ASKED,
+    *,
+    internal: bool = False,
 ) -> bytes:
     """A whole topic that is only an error."""
     out = Writer(flexible=_flexible(version))
-    _begin_topic(out, version, code, name, topic_id, internal=False)
+    _begin_topic(out, version, code, name, topic_id, internal=internal)
     out.array(0)
     out.raw(topic_end(version, operations))
     return out.getvalue()

@@ -7,24 +7,24 @@ codecs, bounded in memory; its uncompressed twin goes back with the request for 
 record, and, for another codec, the re-packed batch to be stored. Appends, their order and the
 answer stay the hot path's own.
 
-A batch that does not unpack is CORRUPT_MESSAGE for its partition. Runs on a request-handler thread,
-which has given up the role of taker; the codecs release the GIL.
+A batch that does not unpack is INVALID_RECORD for its partition, as it is in C. Runs on a
+request-handler thread, which has given up the role of taker; the codecs release the GIL.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kbroker import _net
 from kbroker.errors import ErrorCode, InvariantError
+from kbroker.log._tools import unpacked_bytes_max
 from kbroker.protocol.wire import ProtocolError
+from kbroker.replica.manager import STORED_CODECS
 
 if TYPE_CHECKING:
     from kbroker.handlers._hot import HotPath
     from kbroker.handlers.services import Request, Services
-
-_CODEC_NAMES: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 class ColdProduce:
@@ -35,7 +35,7 @@ class ColdProduce:
 
     def handle(self, services: Services, request: Request) -> None:
         # Imported when first needed: most brokers never come here.
-        from kbroker.protocol.record_batch import repack
+        from kbroker.protocol.record_batch import HEADER_BYTES, codec_of, repack
 
         if not isinstance(request, _net.Request):
             raise InvariantError("a Produce for Python has its frame in the compiled core")
@@ -44,12 +44,13 @@ class ColdProduce:
         errors: dict[int, int] = {}
         for ordinal, topic_id, batch in self._hot.produce_batches(request):
             codec = _wanted_codec(services, topic_id)
+            limit_bytes = unpacked_bytes_max(len(batch) - HEADER_BYTES)
             try:
-                twins[ordinal] = repack(batch, 0)
-                if codec is not None:
-                    stored[ordinal] = repack(batch, codec)
+                twins[ordinal] = repack(batch, 0, limit_bytes)
+                if codec is not None and codec != codec_of(batch):
+                    stored[ordinal] = repack(batch, codec, limit_bytes)
             except ProtocolError:
-                errors[ordinal] = ErrorCode.CORRUPT_MESSAGE
+                errors[ordinal] = ErrorCode.INVALID_RECORD
         self._hot.produce_checked(request, twins, stored, errors)
 
 
@@ -60,4 +61,5 @@ def _wanted_codec(services: Services, topic_id: bytes) -> int | None:
     topic = services.controller.image.topic_by_id(UUID(bytes=topic_id))
     if topic is None:
         return None
-    return _CODEC_NAMES.get(TopicConfig(services.config, topic.configs)["compression.type"])
+    codec = STORED_CODECS[TopicConfig(services.config, topic.configs)["compression.type"]]
+    return None if codec < 0 else codec

@@ -2,9 +2,9 @@
 
 Each row joins the versions of `protocol/versions.py` to the function of one API family and to the
 function that makes that family's error answers. ApiVersions answers exactly these rows, so an API
-is advertised when, and only when, it is here. Produce and Fetch are "hot": the compiled request
-path does them for whole runs; their cold half, where there is one, is put in by the server with
-`with_hot`.
+is advertised when, and only when, it is here. Produce, Fetch and Metadata are "hot": the compiled
+request path does them for whole runs, and passes on what it cannot decide. The cold half of
+Produce needs that path, so it is put in by the server with `with_hot`.
 
 `dispatch` runs on a request-handler thread, once per cold request, and never raises. A key or
 version that is not served has no error body in the protocol, so the connection is closed, except
@@ -20,12 +20,20 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.handlers import (
+    alter_configs,
     cluster,
     configs,
+    delete_records,
+    describe_producers,
+    describe_topic_partitions,
     find_coordinator,
     init_producer_id,
+    list_config_resources,
     list_offsets,
+    log_dirs,
     metadata,
+    offset_for_leader_epoch,
+    partitions,
     topics,
 )
 from kbroker.handlers.api_versions import ApiVersions
@@ -103,7 +111,7 @@ class Registry:
             elif request.api_key == ApiKey.API_VERSIONS:
                 request.respond(self._api_versions.unsupported_version)
             else:
-                close(request, f"{api_name(request)} is not served")
+                close(request, f"{api_name(request)} is not served", cause="not served")
         except Exception as error:
             answer_exception(request, api.failure if api is not None else None, error)
 
@@ -112,13 +120,30 @@ APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.PRODUCE, None, None, hot=True),
     Api(ApiKey.FETCH, None, None, hot=True),
     Api(ApiKey.LIST_OFFSETS, list_offsets.handle, list_offsets.failure),
-    Api(ApiKey.METADATA, metadata.handle, metadata.failure),
+    Api(ApiKey.METADATA, metadata.handle, metadata.failure, hot=True),
     Api(ApiKey.FIND_COORDINATOR, find_coordinator.handle, find_coordinator.failure),
     Api(ApiKey.CREATE_TOPICS, topics.handle_create, topics.create_failure),
     Api(ApiKey.DELETE_TOPICS, topics.handle_delete, topics.delete_failure),
+    Api(ApiKey.DELETE_RECORDS, delete_records.handle, delete_records.failure),
     Api(ApiKey.INIT_PRODUCER_ID, init_producer_id.handle, init_producer_id.failure),
+    Api(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        offset_for_leader_epoch.handle,
+        offset_for_leader_epoch.failure,
+    ),
+    Api(ApiKey.CREATE_PARTITIONS, partitions.handle, partitions.failure),
     Api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe, configs.describe_failure),
+    Api(ApiKey.ALTER_CONFIGS, alter_configs.handle_alter, alter_configs.failure),
+    Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter_configs.handle_incremental, alter_configs.failure),
+    Api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.handle, log_dirs.failure),
+    Api(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle, describe_producers.failure),
+    Api(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle, list_config_resources.failure),
     Api(ApiKey.DESCRIBE_CLUSTER, cluster.handle, cluster.failure),
+    Api(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        describe_topic_partitions.handle,
+        describe_topic_partitions.failure,
+    ),
 )
 
 REGISTRY: Final = Registry(APIS)

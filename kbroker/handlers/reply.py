@@ -14,20 +14,37 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.log_lines import LogLines
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request
+    from datetime import timedelta
+
+    from kbroker.handlers.services import Request, Services
 
 logger: Final = logging.getLogger("kbroker.request")
+# What a client can provoke as often as it likes is told once a second for each cause.
+lines: Final = LogLines(logger)
 
 # Makes the answer that says this code everywhere the request could have had an answer.
 Failure = Callable[["Request", ErrorCode, str], bytes]
+
+
+# A message may quote a name as long as a request, and a text of 32,767 bytes is all there is.
+_MESSAGE_CHARS_MAX: Final = 1_000
+
+
+def told(message: str | None) -> str | None:
+    """A message as an answer carries it: not longer than anybody reads."""
+    if message is None or len(message) <= _MESSAGE_CHARS_MAX:
+        return message
+    return f"{message[:_MESSAGE_CHARS_MAX]}..."
 
 
 class Reply:
@@ -81,18 +98,39 @@ class Reply:
         return self.send(lambda: self._failure(self._request, code, message))
 
 
+def answer_in_time(
+    services: Services, reply: Reply, timeout_ms: int, finish: Callable[[Any], bytes]
+) -> Callable[[Any], None]:
+    """The callback for the controller: it answers unless the timer was first."""
+    cancel = services.call_later(timeout_ms, partial(reply.fail, ErrorCode.REQUEST_TIMED_OUT))
+
+    def done(results: Any) -> None:
+        cancel()
+        reply.send(partial(finish, results))
+
+    return done
+
+
+def timeout_ms_of(asked: Any) -> int:
+    """How long the client waits for an answer to this message of kio's."""
+    timeout: timedelta = asked.timeout
+    return round(timeout.total_seconds() * 1000)
+
+
 def answer_exception(request: Request, failure: Failure | None, error: Exception) -> None:
     """The end of a request whose handling raised: an error body or a closed connection."""
     name = api_name(request)
     if isinstance(error, ProtocolError):
-        close(request, f"malformed {name}: {error}")
+        close(request, f"malformed {name}: {error}", cause="malformed")
         return
     if isinstance(error, KafkaError):
         # Without words of its own an error's message is the code's name, which the client has.
         code, message = error.code, error.message if error.message != error.code.name else ""
     else:
         code, message = ErrorCode.UNKNOWN_SERVER_ERROR, ""
-        logger.error(
+        lines.write(
+            logging.ERROR,
+            f"failed {request.api_key} {type(error).__name__}",
             "%s from %s failed: %s: %s",
             name,
             request.connection_id,
@@ -109,9 +147,9 @@ def answer_exception(request: Request, failure: Failure | None, error: Exception
         close(request, f"{name} failed and its error could not be sent: {type(second).__name__}")
 
 
-def close(request: Request, reason: str) -> None:
+def close(request: Request, reason: str, cause: str = "unanswerable") -> None:
     """Close the connection of a request that has no answer; never raises."""
-    logger.info("closing %s: %s", request.connection_id, reason)
+    lines.write(logging.INFO, cause, "closing %s: %s", request.connection_id, reason)
     try:
         request.close_connection(reason)
     except Exception as error:

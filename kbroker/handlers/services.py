@@ -13,20 +13,24 @@ altered, so a handler reads the attribute once per request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.auto_topics import AutoTopicCreation
 from kbroker.handlers.metadata_cache import MetadataCache
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
-    from kbroker.errors import KafkaError
+    from kbroker.log._results import DirectoryUse
     from kbroker.metadata.image import ClusterImage
+    from kbroker.types import TopicPartition
 
+
+NO_LEADER_EPOCH: Final = -1
 
 # Node id to (host, port, rack).
 BrokersSeen = Mapping[int, tuple[str, int, str | None]]
@@ -77,8 +81,23 @@ class Request(Protocol):
     def close_connection(self, reason: str) -> None: ...
 
 
+class LeaderEpochs(Protocol):
+    """Which leader epoch wrote which part of a log."""
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch at or below `epoch`; (-1, -1) if unknown."""
+        ...
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch in which `offset` was or will be written, -1 if unknown."""
+        ...
+
+
 class PartitionLog(Protocol):
-    """What ListOffsets asks of a partition's log."""
+    """What ListOffsets, OffsetForLeaderEpoch and DescribeProducers ask of a partition's log."""
+
+    @property
+    def epochs(self) -> LeaderEpochs: ...
 
     @property
     def log_start_offset(self) -> int: ...
@@ -99,9 +118,23 @@ class PartitionLog(Protocol):
 
     def offset_of_max_timestamp(self) -> tuple[int, int, int] | None: ...
 
+    def encode_producers(self) -> tuple[int, bytes]:
+        """How many idempotent producers the log knows, and they as DescribeProducers has them."""
+        ...
+
 
 class Replicas(Protocol):
     def partition(self, topic: str, index: int) -> PartitionLog | None: ...
+
+    def use_of_directories(self, wanted: Set[TopicPartition] | None) -> Sequence[DirectoryUse]:
+        """The data directories with the logs in them, all or those wanted."""
+        ...
+
+    def delete_records(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int | KafkaError]:
+        """Move the starts of logs forward; where each is now, or why it was not moved."""
+        ...
 
 
 class Controller(Protocol):
@@ -114,7 +147,15 @@ class Controller(Protocol):
         self, specs: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
     ) -> None: ...
 
+    def create_partitions(
+        self, wanted: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
+    ) -> None: ...
+
     def delete_topics(self, topics: Sequence[str | UUID], done: Callable[[Any], None]) -> None: ...
+
+    def alter_topic_configs(
+        self, changes: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
+    ) -> None: ...
 
 
 class ProducerIds(Protocol):
@@ -145,6 +186,28 @@ class Services:
     advertised: Callable[[Request], tuple[str, int]]
     metadata_cache: MetadataCache = field(default_factory=MetadataCache)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
+
+
+def leader_log(services: Services, topic: str, index: int, leader_epoch: int) -> PartitionLog:
+    """The log, if this broker leads the partition in the epoch that the client believes in.
+
+    A client that does not say what it believes sends -1.
+    """
+    image = services.controller.image.partition(topic, index)
+    if image is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if leader_epoch != NO_LEADER_EPOCH:
+        if leader_epoch < image.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        if leader_epoch > image.leader_epoch:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    if image.leader != services.node_id:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    log = services.replicas.partition(topic, index)
+    if log is None:
+        # The image says that we lead it, but its log could not be opened or has failed since.
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    return log
 
 
 def brokers_as_seen(services: Services, request: Request, image: ClusterImage) -> BrokersSeen:

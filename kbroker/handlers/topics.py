@@ -12,15 +12,14 @@ Any handler thread, then the controller's or the timer's; `Reply` sees to one an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kbroker.config import TopicConfig, describe_topic
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import Reply
+from kbroker.handlers.reply import Reply, answer_in_time, timeout_ms_of
 from kbroker.metadata.controller.decisions import NewTopic, TopicResult
 from kbroker.metadata.image import ZERO_UUID
 from kbroker.protocol import cold
@@ -40,24 +39,6 @@ _DELETE_SINCE_ID: Final = 6
 _METADATA_TOPIC: Final = "__cluster_metadata"
 
 
-def _answer_in_time(
-    services: Services, reply: Reply, timeout_ms: int, finish: Callable[[Any], bytes]
-) -> Callable[[Any], None]:
-    """The callback for the controller: it answers unless the timer was first."""
-    cancel = services.call_later(timeout_ms, partial(reply.fail, ErrorCode.REQUEST_TIMED_OUT))
-
-    def done(results: Any) -> None:
-        cancel()
-        reply.send(partial(finish, results))
-
-    return done
-
-
-def _timeout_ms(asked: Any) -> int:
-    timeout: timedelta = asked.timeout
-    return round(timeout.total_seconds() * 1000)
-
-
 # --- CreateTopics -----------------------------------------------------------------------------
 
 
@@ -68,7 +49,7 @@ def handle_create(services: Services, request: Request) -> None:
 
 def _create(services: Services, request: Request, reply: Reply) -> None:
     asked = cold.decode(request)
-    timeout_ms = _timeout_ms(asked)
+    timeout_ms = timeout_ms_of(asked)
     if timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     refused = _refused(asked.topics)
@@ -83,7 +64,7 @@ def _create(services: Services, request: Request, reply: Reply) -> None:
     if not specs:
         reply.send(partial(finish, ()))
         return
-    done = _answer_in_time(services, reply, timeout_ms, finish)
+    done = answer_in_time(services, reply, timeout_ms, finish)
     services.controller.create_topics(specs, asked.validate_only, done)
 
 
@@ -148,7 +129,8 @@ def _created_configs(
         known = described[key] = tuple(
             module.CreatableTopicConfigs(
                 name=entry.name,
-                value=entry.value,
+                # An own value is told as it was written: " 77 ", not 77.
+                value=result.configs.get(entry.name, entry.value),
                 read_only=entry.read_only,
                 config_source=entry.source,
                 is_sensitive=entry.sensitive,
@@ -207,11 +189,8 @@ def _delete(services: Services, request: Request, reply: Reply) -> None:
     asked = cold.decode(request)
     if not services.config["delete.topic.enable"]:
         known = request.api_version >= _DELETE_SINCE_DISABLED_CODE
-        raise KafkaError(
-            ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST,
-            "delete.topic.enable is false on this broker",
-        )
-    timeout_ms = _timeout_ms(asked)
+        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
+    timeout_ms = timeout_ms_of(asked)
     if timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     deletion = _plan(services, _topics_to_delete(request.api_version, asked))
@@ -222,7 +201,7 @@ def _delete(services: Services, request: Request, reply: Reply) -> None:
     if not deletion.wanted:
         reply.send(partial(finish, ()))
         return
-    done = _answer_in_time(services, reply, timeout_ms, finish)
+    done = answer_in_time(services, reply, timeout_ms, finish)
     services.controller.delete_topics(deletion.wanted, done)
 
 
@@ -232,12 +211,22 @@ def _topics_to_delete(version: int, asked: Any) -> list[tuple[str | None, UUID |
     return [(name, None) for name in asked.topic_names]
 
 
+def _each_once(topics: Sequence[tuple[str | None, UUID | None]]) -> Iterator[tuple[Any, Any]]:
+    """In order; what names a topic in no way is answered as often as it is asked."""
+    seen = set()
+    for topic in topics:
+        if topic not in seen:
+            yield topic
+        if topic != (None, None):
+            seen.add(topic)
+
+
 def _plan(services: Services, topics: Sequence[tuple[str | None, UUID | None]]) -> _Deletion:
     """Refuse what names a topic in no way, in two ways or twice; ask for the rest."""
     image = services.controller.image
     times = Counter(topic for topic in topics if (topic[0] is None) != (topic[1] is None))
     deletion = _Deletion()
-    for name, topic_id in dict.fromkeys(topics):
+    for name, topic_id in _each_once(topics):
         if name is not None and topic_id is not None:
             deletion.refuse(name, topic_id, "A topic is given by name or by id, not by both")
         elif times[name, topic_id] > 1:
@@ -274,7 +263,7 @@ def _encode_deleted(version: int, results: Sequence[TopicResult]) -> bytes:
 
 def delete_failure(request: Request, code: ErrorCode, message: str) -> bytes:
     version = request.api_version
-    topics = dict.fromkeys(_topics_to_delete(version, cold.decode(request)))
+    topics = _topics_to_delete(version, cold.decode(request))
     results = [TopicResult(name, code, message or None, id or ZERO_UUID) for name, id in topics]
     return _encode_deleted(version, results)
 

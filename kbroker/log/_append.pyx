@@ -53,6 +53,8 @@ cdef struct Write:
 cdef inline void refuse(Batch* batch, int16_t error, const char* message) noexcept nogil:
     batch.error = error
     batch.error_message = message
+    batch.log_start_offset = -1
+    batch.append_time_ms = -1
 
 
 cdef int admit(Partition* partition, Batch* batch, int64_t now_ms) noexcept nogil:
@@ -60,20 +62,22 @@ cdef int admit(Partition* partition, Batch* batch, int64_t now_ms) noexcept nogi
     cdef Log* log = log_of(partition)
     cdef ProducerBatch* duplicate = NULL
     cdef int16_t error
-    batch.log_start_offset = partition.log_start_offset
     if batch.error != NO_ERROR:
         return 0
     if batch.acks == -1 and partition.in_sync_count < partition.min_in_sync:
         refuse(batch, NOT_ENOUGH_REPLICAS, "fewer replicas in sync than min.insync.replicas")
+        batch.log_start_offset = partition.log_start_offset
         return 0
     if batch.length_bytes > log.settings.segment_bytes:
         refuse(batch, RECORD_LIST_TOO_LARGE, "the batch is larger than segment.bytes")
         return 0
+    batch.log_start_offset = partition.log_start_offset
     if batch.producer_id < 0:
         return 1
     error = producers_check(&log.producers, batch, &duplicate)
     if error != NO_ERROR:
         refuse(batch, error, "the producer's epoch or sequence is not the one that comes next")
+        batch.log_start_offset = partition.log_start_offset
         return 0
     if duplicate == NULL:
         return 1

@@ -12,6 +12,7 @@ functions want it held; all others take it themselves and never hold it on retur
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from kbroker._arena cimport Arena
 from kbroker._sync cimport pthread_mutex_t
 
 
@@ -40,9 +41,13 @@ cdef struct Batch:
     int16_t error                 # in and out: a Kafka error code; not 0: the batch is left out
     int32_t error_record          # index of the record at fault, or -1
     const char* error_message     # static text or NULL
+    int8_t tells_message          # the text is for the client, though no record of it is at fault
+    Arena* arena                  # where bad_records may be; NULL: only the first is told
+    int32_t* bad_records          # place * 2, + 1 where it is the timestamp; bad_record_text()
+    int32_t bad_record_count
     int64_t base_offset           # out, -1 unless appended (or a duplicate: the first one's)
     int64_t append_time_ms        # out, -1 for CreateTime
-    int64_t log_start_offset      # out
+    int64_t log_start_offset      # out; -1 if the batch did not come as far as the log
     Batch* next                   # the next batch of the same partition's group, arrival order
     # filled by partition_validate:
     int8_t codec                  # 0 none 1 gzip 2 snappy 3 lz4 4 zstd
@@ -75,7 +80,7 @@ cdef struct Partition:
     int32_t min_in_sync
     int32_t max_message_bytes
     int8_t log_append_time        # message.timestamp.type
-    int8_t recompress             # compression.type is not 'producer': Python takes the request
+    int8_t recompress             # compression.type is not 'producer': see partition_repacks
     int8_t compacted              # null keys are refused
     # Owned by the request path: fetches that wait for this partition, and its own flag.
     void* watchers                # under the lock
@@ -84,6 +89,11 @@ cdef struct Partition:
     int64_t appended_bytes
     int64_t appended_records
     int64_t appended_batches
+    int64_t refused_produces      # batches answered with an error
+    int64_t rejected_bytes        # of those that were too large
+    int64_t fetches               # reads for fetch requests
+    int64_t refused_fetches
+    int64_t fetched_bytes
     void* log                     # the owner's own part
 
 
@@ -91,6 +101,9 @@ cdef struct Partition:
 cdef enum ValidateVerdict:
     VALIDATED = 0                 # batch.error says how
     NEEDS_PYTHON = 1              # compressed with a codec that C cannot open here
+
+# Whether the topic stores this batch under another codec than its own, which is for Python.
+cdef int partition_repacks(Partition* partition, const Batch* batch) noexcept nogil
 
 # Without the lock: CRC-32C, header, every record walked (compressed ones through a fixed window).
 cdef int partition_validate(Partition* partition, Batch* batch, int64_t now_ms) noexcept nogil

@@ -15,11 +15,12 @@ from libc.string cimport memcpy
 from kbroker._atomics cimport kb_add_int, kb_load_i64
 from kbroker.log._append cimport append_group_locked
 from kbroker.log._read cimport read_slice, readable_bytes, set_high_watermark_locked
-from kbroker.log._records cimport NO_ERROR, Rules, batch_validate, rules_none
+from kbroker.log._records cimport (
+    AT_ATTRIBUTES, CODEC_MASK, HEADER_BYTES, NO_ERROR, Rules, batch_validate, rules_none)
 from kbroker.log._segment cimport segment_add_reference, segment_drop_reference
 from kbroker.log._storage cimport (
-    RULE_COMPACTED, RULE_LOG_APPEND_TIME, RULE_RECOMPRESS, Log, TopicRules, kb_mutex_init,
-    lock_partition, log_free, log_new, log_of, unlock_partition)
+    RULE_CODEC_AT, RULE_COMPACTED, RULE_LOG_APPEND_TIME, RULE_RECOMPRESS, Log, TopicRules,
+    kb_mutex_init, lock_partition, log_free, log_new, log_of, unlock_partition)
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_destroy(pthread_mutex_t* mutex)
@@ -132,6 +133,12 @@ cdef inline int64_t shifted(int64_t time_ms, int64_t by_ms) noexcept nogil:
     return time_ms + by_ms
 
 
+cdef int partition_repacks(Partition* partition, const Batch* batch) noexcept nogil:
+    cdef int64_t flags = kb_load_i64(&log_of(partition).rules.flags)
+    return (flags & RULE_RECOMPRESS != 0 and batch.length_bytes >= HEADER_BYTES
+            and batch.data[AT_ATTRIBUTES + 1] & CODEC_MASK != flags >> RULE_CODEC_AT)
+
+
 cdef int partition_validate(Partition* partition, Batch* batch, int64_t now_ms) noexcept nogil:
     cdef Rules rules
     cdef TopicRules* topic = &log_of(partition).rules
@@ -143,11 +150,16 @@ cdef int partition_validate(Partition* partition, Batch* batch, int64_t now_ms) 
         if before_ms < INT64_MAX:
             rules.timestamp_min_ms = shifted(now_ms, -before_ms)
         rules.timestamp_max_ms = shifted(now_ms, kb_load_i64(&topic.timestamp_after_max_ms))
-    if flags & RULE_RECOMPRESS and not batch.prechecked:
+    rules.arena = batch.arena
+    if flags & RULE_RECOMPRESS and not batch.prechecked and partition_repacks(partition, batch):
         return NEEDS_PYTHON
-    return batch_validate(
-        batch, &rules, kb_load_i64(&topic.max_message_bytes), flags & RULE_LOG_APPEND_TIME != 0,
-        now_ms)
+    if batch_validate(
+            batch, &rules, kb_load_i64(&topic.max_message_bytes),
+            flags & RULE_LOG_APPEND_TIME != 0, now_ms) == NEEDS_PYTHON:
+        return NEEDS_PYTHON
+    if batch.log_start_offset == 0:
+        batch.log_start_offset = kb_load_i64(&partition.log_start_offset)
+    return VALIDATED
 
 
 cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil:

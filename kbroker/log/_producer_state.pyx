@@ -118,6 +118,7 @@ cdef Producer* insert(ProducerTable* table, int64_t producer_id) noexcept nogil:
     if producer == NULL:
         return NULL
     producer.producer_id = producer_id
+    producer.coordinator_epoch = -1
     producer.transaction_first_offset = -1
     bucket = bucket_of(table, producer_id)
     producer.chain = table.buckets[bucket]

@@ -3,6 +3,7 @@
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
+from kbroker._arena cimport Arena
 from kbroker.log._partition cimport Batch
 
 # Kafka's names and numbers for the codes that validation gives.
@@ -69,10 +70,13 @@ cdef struct Rules:
     int64_t timestamp_max_ms
     int64_t wanted_timestamp_ms   # the first record at or after it is noted; INT64_MAX for none
     int32_t wanted_delta_min      # ... with this offset delta or a larger one
+    Arena* arena                  # where bad records are listed; NULL: only counted
 
 
 cdef struct Walk:
-    # What a walk over the records found. With an error, `record` is the one at fault or -1.
+    # What a walk over the records found. With an error, `record` is the one at fault or -1. A
+    # record that the topic does not take is noted, and the walk goes on: what is not well formed
+    # further on is what the batch is refused for.
     int16_t error
     int32_t record
     const char* message
@@ -80,7 +84,24 @@ cdef struct Walk:
     int32_t max_timestamp_delta   # the offset delta of the first record that has it
     int32_t found_delta           # of the first at or after the wanted timestamp, or -1
     int64_t found_timestamp_ms
+    int32_t bad_count
+    int32_t* bad                  # as Batch.bad_records
+    int bad_timestamps            # at least one of them
 
+
+# What a Produce request may carry for a partition is exactly one batch of magic 2.
+cdef enum OutlineVerdict:
+    OUTLINE_NORMAL = 0            # batch.error says how
+    OUTLINE_DAMAGED = 1           # not even its size can be believed: the whole request fails
+    OUTLINE_TRANSACTIONAL = 2     # needs the request's transactional id
+
+# From the first bytes alone. A piece of a batch behind the first is cut off.
+cdef int batch_outline(Batch* batch) noexcept nogil
+
+cdef const char* bad_record_text(int32_t bad_record) noexcept nogil
+
+# The most that records of a batch may unpack to, here and wherever Python unpacks them.
+cdef int64_t unpacked_bytes_max(int64_t packed_bytes) noexcept nogil
 
 # Rules that refuse nothing and look for nothing.
 cdef void rules_none(Rules* rules) noexcept nogil

@@ -11,6 +11,7 @@ Format". The base offset, its length and the leader epoch lie outside the CRC, s
 costs no second pass; a changed timestamp or its type does.
 """
 
+from kbroker._arena cimport arena_take
 from libc.stdint cimport (
     INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t)
 
@@ -41,11 +42,23 @@ cdef enum:
     CODEC_ZSTD = 4
     ZSTD_PRODUCE_VERSION = 7      # the first Produce version whose clients know zstd
     NO_PRODUCER_ID = -1
+    MAGIC_MAX = 2
 
-# A batch may unpack to 256 times its size, and to this much in any case: more is refused as too
-# large. Real text reaches 10, a Java producer's own bound on a request is far below either.
-cdef int64_t UNPACKED_BYTES_MIN = 64 * 1024 * 1024
-cdef int64_t UNPACKED_RATIO_MAX = 256
+    NO_TIMESTAMP = -1
+    BAD_RECORDS_MAX = 1024        # told to the client; a batch of millions is refused in a few KB
+    RECORD_BYTES_MIN = 14         # of a batch of any magic, as its length counts them
+    UNPACKED_RATIO_MAX = 256
+    UNPACKED_BYTES_MIN = 64 << 20
+
+
+cdef int64_t unpacked_bytes_max(int64_t packed_bytes) noexcept nogil:
+    """What records may unpack to: 256 times their size, and 64 MB in any case.
+
+    More is refused as too large. Real text reaches 10; a Java producer's own bound on a request is
+    far below either.
+    """
+    cdef int64_t bytes_max = packed_bytes * UNPACKED_RATIO_MAX
+    return bytes_max if bytes_max > UNPACKED_BYTES_MIN else UNPACKED_BYTES_MIN
 
 
 cdef void rules_none(Rules* rules) noexcept nogil:
@@ -55,6 +68,7 @@ cdef void rules_none(Rules* rules) noexcept nogil:
     rules.timestamp_max_ms = INT64_MAX
     rules.wanted_timestamp_ms = INT64_MAX
     rules.wanted_delta_min = 0
+    rules.arena = NULL
 
 
 cdef void header_read(const uint8_t* data, Header* header) noexcept nogil:
@@ -159,6 +173,25 @@ cdef inline int fail(Walk* walk, int16_t error, int32_t record, const char* mess
     return -1
 
 
+cdef void note_bad(const Rules* rules, Walk* walk, int32_t record, int timestamp) noexcept nogil:
+    # A record that is well formed and not taken here.
+    if walk.bad_count == 0:
+        walk.record = record
+        if rules.arena != NULL:
+            walk.bad = <int32_t*>arena_take(rules.arena, sizeof(int32_t) * BAD_RECORDS_MAX)
+    walk.bad_timestamps |= timestamp
+    if walk.bad_count < BAD_RECORDS_MAX:
+        if walk.bad != NULL:
+            walk.bad[walk.bad_count] = 2 * record + timestamp
+        walk.bad_count += 1
+
+
+cdef const char* bad_record_text(int32_t bad_record) noexcept nogil:
+    if bad_record & 1:
+        return "a timestamp lies outside the topic's window"
+    return "a compacted topic takes no record without a key"
+
+
 cdef inline int walk_field(kb_stream* stream, int64_t end, int32_t* length) noexcept nogil:
     # A length and as many bytes, all of them inside the record that ends at `end`.
     if take_varint(stream, length) < 0 or length[0] < -1:
@@ -202,11 +235,12 @@ cdef int walk_record(
         return fail(walk, INVALID_RECORD, index, "a record's length disagrees with its fields")
     if offset_delta != index and (not rules.gaps or offset_delta < index):
         return fail(walk, INVALID_RECORD, index, "offsets inside the batch are not consecutive")
-    if key_length < 0 and rules.compacted:
-        return fail(walk, INVALID_RECORD, index, "a compacted topic takes no record without a key")
     timestamp_ms = <int64_t>(<uint64_t>base_timestamp_ms + <uint64_t>timestamp_delta)
-    if timestamp_ms < rules.timestamp_min_ms or timestamp_ms > rules.timestamp_max_ms:
-        return fail(walk, INVALID_TIMESTAMP, index, "a timestamp lies outside the topic's window")
+    if key_length < 0 and rules.compacted:
+        note_bad(rules, walk, index, 0)
+    elif timestamp_ms != NO_TIMESTAMP and (
+            timestamp_ms < rules.timestamp_min_ms or timestamp_ms > rules.timestamp_max_ms):
+        note_bad(rules, walk, index, 1)
     if timestamp_ms > walk.max_timestamp_ms:
         walk.max_timestamp_ms = timestamp_ms
         walk.max_timestamp_delta = offset_delta
@@ -222,7 +256,6 @@ cdef int records_walk(
     const Rules* rules, Walk* walk
 ) noexcept nogil:
     cdef kb_stream stream
-    cdef int64_t unpacked_bytes_max = length * UNPACKED_RATIO_MAX
     cdef int32_t index
     cdef int status
     walk.error = NO_ERROR
@@ -232,9 +265,11 @@ cdef int records_walk(
     walk.max_timestamp_delta = -1
     walk.found_delta = -1
     walk.found_timestamp_ms = -1
-    if unpacked_bytes_max < UNPACKED_BYTES_MIN:
-        unpacked_bytes_max = UNPACKED_BYTES_MIN
-    status = kb_stream_open(&stream, codec, records, <size_t>length, unpacked_bytes_max)
+    walk.bad_count = 0
+    walk.bad = NULL
+    walk.bad_timestamps = 0
+    status = kb_stream_open(
+        &stream, codec, records, <size_t>length, unpacked_bytes_max(length))
     if status == KB_STREAM_OK:
         for index in range(count):
             if walk_record(&stream, index, base_timestamp_ms, rules, walk) < 0:
@@ -250,6 +285,11 @@ cdef int records_walk(
     elif stream.status != KB_STREAM_OK:
         fail(walk, INVALID_RECORD, -1, "the compressed records cannot be unpacked")
     kb_stream_close(&stream)
+    if walk.error == NO_ERROR and walk.bad_count:
+        walk.error = INVALID_TIMESTAMP if walk.bad_timestamps else INVALID_RECORD
+        walk.message = bad_record_text(walk.bad_timestamps)
+    elif walk.error != NO_ERROR:
+        walk.bad_count = 0
     return stream.status == KB_STREAM_NO_CODEC
 
 
@@ -261,10 +301,55 @@ cdef int refuse(Batch* batch, int16_t error, const char* message) noexcept nogil
     return VALIDATED
 
 
+cdef inline int reject(Batch* batch, int16_t error, const char* message) noexcept nogil:
+    # A refusal by the log, whose start the client is told (partition_validate knows it).
+    batch.log_start_offset = 0
+    return refuse(batch, error, message)
+
+
+cdef int next_batch(const uint8_t* data, int64_t left, int64_t* size_bytes) noexcept nogil:
+    # 1: a whole batch of some magic; 0: none, or a piece of one; -1: damaged.
+    cdef int64_t length
+    if left < AT_LEADER_EPOCH:
+        return 0
+    length = get_i32(data + AT_LENGTH)
+    if length < RECORD_BYTES_MIN:
+        return -1
+    if left <= AT_MAGIC:
+        return 0
+    if data[AT_MAGIC] > MAGIC_MAX:
+        return -1
+    size_bytes[0] = length + LOG_OVERHEAD_BYTES
+    return size_bytes[0] <= left
+
+
+cdef int batch_outline(Batch* batch) noexcept nogil:
+    cdef int64_t size_bytes = 0, next_bytes = 0
+    cdef int found = next_batch(batch.data, batch.length_bytes, &size_bytes)
+    if found < 0:
+        refuse(batch, CORRUPT_MESSAGE, "a record batch has no size or magic that there can be")
+        return OUTLINE_DAMAGED
+    if found == 0:
+        refuse(batch, INVALID_RECORD, "a record batch is missing or cut off")
+        return OUTLINE_NORMAL
+    if batch.data[AT_MAGIC] != MAGIC_MAX:
+        refuse(batch, INVALID_RECORD, "only record batches of magic 2 are taken")
+        return OUTLINE_NORMAL
+    if size_bytes < batch.length_bytes:
+        found = next_batch(
+            batch.data + size_bytes, batch.length_bytes - size_bytes, &next_bytes)
+        if found > 0:
+            refuse(batch, INVALID_RECORD, "a produce request holds one batch per partition")
+        elif found < 0:
+            refuse(batch, CORRUPT_MESSAGE, "what follows the batch is no piece of another")
+        batch.length_bytes = <uint32_t>size_bytes
+    if size_bytes > AT_ATTRIBUTES + 1 and batch.data[AT_ATTRIBUTES + 1] & TRANSACTIONAL_BIT:
+        return OUTLINE_TRANSACTIONAL
+    return OUTLINE_NORMAL
+
+
 cdef const char* header_trouble(const Header* header) noexcept nogil:
     # What makes a batch invalid whatever its records are; NULL if nothing.
-    if header.base_offset != 0:
-        return "a produced batch must have base offset 0"
     if header.record_count <= 0 or header.record_count - 1 != header.last_offset_delta:
         return "the record count disagrees with the last offset"
     if header.attributes & CONTROL_BIT:
@@ -298,6 +383,9 @@ cdef int batch_shape(Batch* batch, Header* header, int64_t max_message_bytes) no
     if header.size_bytes != batch.length_bytes:
         refuse(batch, INVALID_RECORD, "a produce request holds exactly one batch per partition")
         return -1
+    if header.base_offset != 0:
+        reject(batch, INVALID_RECORD, "a produced batch must have base offset 0")
+        return -1
     if header.size_bytes > max_message_bytes:
         refuse(batch, MESSAGE_TOO_LARGE, "the batch is larger than max.message.bytes")
         return -1
@@ -306,7 +394,7 @@ cdef int batch_shape(Batch* batch, Header* header, int64_t max_message_bytes) no
         return -1
     trouble = header_trouble(header)
     if trouble != NULL:
-        refuse(batch, INVALID_RECORD, trouble)
+        reject(batch, INVALID_RECORD, trouble)
         return -1
     return 0
 
@@ -338,7 +426,7 @@ cdef int batch_validate(
     batch.append_time_ms = -1
     batch.log_start_offset = -1
     batch.error_record = -1
-    batch.error_message = NULL
+    batch.bad_record_count = 0
     if batch.error != NO_ERROR or batch_shape(batch, &header, max_message_bytes) < 0:
         return VALIDATED
     batch.attributes = header.attributes
@@ -349,11 +437,11 @@ cdef int batch_validate(
     batch.base_sequence = header.base_sequence
     batch.max_timestamp_ms = header.max_timestamp_ms
     if batch.codec > CODEC_ZSTD:
-        return refuse(batch, UNSUPPORTED_COMPRESSION_TYPE, "there is no such compression type")
+        return reject(batch, UNSUPPORTED_COMPRESSION_TYPE, "there is no such compression type")
     if batch.codec == CODEC_ZSTD and batch.api_version < ZSTD_PRODUCE_VERSION:
         return refuse(batch, UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
     if header.attributes & TRANSACTIONAL_BIT:
-        return refuse(batch, INVALID_TXN_STATE, "the producer has no transaction here")
+        return reject(batch, INVALID_TXN_STATE, "the producer has no transaction here")
     if not (batch.prechecked and batch.codec):
         if records_walk(
                 batch.data + HEADER_BYTES, header.size_bytes - HEADER_BYTES, batch.codec,
@@ -361,7 +449,9 @@ cdef int batch_validate(
             return NEEDS_PYTHON
         if walk.error:
             batch.error_record = walk.record
-            return refuse(batch, walk.error, walk.message)
+            batch.bad_records = walk.bad
+            batch.bad_record_count = walk.bad_count if walk.bad != NULL else 0
+            return reject(batch, walk.error, walk.message)
         batch.max_timestamp_ms = walk.max_timestamp_ms
     batch_settle_time(batch, &header, log_append_time, now_ms)
     return VALIDATED

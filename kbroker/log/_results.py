@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kbroker.types import TopicPartition
+
 
 class AppendResult(NamedTuple):
     """What became of one batch: an error code, or where it stands."""
@@ -40,3 +42,16 @@ class ProducerEntry(NamedTuple):
     timestamp_ms: int
     coordinator_epoch: int
     transaction_first_offset: int
+
+
+class DirectoryUse(NamedTuple):
+    """A data directory: the logs in it with bytes and lag, the bytes of its volume; -1: unknown.
+
+    `failed`: the directory cannot be asked, and nothing is known of what it holds.
+    """
+
+    path: str
+    failed: bool
+    logs: list[tuple[TopicPartition, int, int]]
+    total_bytes: int
+    usable_bytes: int

@@ -43,7 +43,8 @@ cdef struct Settings:
 cdef enum:
     RULE_COMPACTED = 1
     RULE_LOG_APPEND_TIME = 2
-    RULE_RECOMPRESS = 4
+    RULE_RECOMPRESS = 4           # to the codec whose number stands from RULE_CODEC_AT on
+    RULE_CODEC_AT = 8
 
 
 cdef struct TopicRules:
@@ -52,6 +53,11 @@ cdef struct TopicRules:
     int64_t max_message_bytes
     int64_t timestamp_before_max_ms
     int64_t timestamp_after_max_ms
+
+
+cdef struct EpochStart:
+    int32_t epoch
+    int64_t start_offset
 
 
 cdef struct Log:
@@ -70,6 +76,8 @@ cdef struct Log:
     HandedOut handed_out[HANDED_OUT]
     int32_t handed_out_next
     ProducerTable producers
+    EpochStart* epochs            # oldest first; see _epochs.pyx
+    int32_t epoch_count
     # Counters, under the lock.
     int64_t rolls
     int64_t writes

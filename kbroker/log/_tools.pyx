@@ -13,6 +13,7 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from kbroker.log cimport _records
 from kbroker.log._records cimport Rules, Walk, records_walk, rules_none
 
 cdef extern from "crc32c.h" nogil:
@@ -55,6 +56,11 @@ class CodecMissing(Exception):
 
 class CodecError(ValueError):
     """The bytes are not what the codec makes, or unpack to more than was allowed."""
+
+
+def unpacked_bytes_max(int64_t packed_bytes) -> int:
+    """The most that the records of a batch of this size may unpack to."""
+    return _records.unpacked_bytes_max(packed_bytes)
 
 
 def crc32c(const uint8_t[::1] data not None, uint32_t crc = 0, int kind = -1) -> int:

@@ -6,8 +6,9 @@ clean stop and removed as the first of a start: where it is missing, a crash cam
 Directories `<topic>-<partition>` are logs, `*-delete` are logs that nobody may open again,
 `*-stray` are kept for a person to look at.
 
-Used by the manager under its lock. Checkpoints that cannot be read count as empty: everything they
-say can be found again in the logs, more slowly.
+Used by the manager; `log_starts_lock` is before the manager's own. Checkpoints that cannot be read
+count as empty: what they say can be found again in the logs, more slowly, but for starts that lie
+inside a segment.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import logging
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -49,7 +51,10 @@ class DataDirectory:
         self.clean = False
         self._lock: int | None = None
         self._read: dict[str, dict[TopicPartition, int]] = {}
-        self._written: dict[str, dict[TopicPartition, int]] = {}
+        # What the files hold, and whether that is on the disk and not only in the page cache.
+        self._written: dict[str, tuple[dict[TopicPartition, int], bool]] = {}
+        # Held while the starts are read from their logs and written: the newest is written last.
+        self.log_starts_lock: Final = threading.Lock()
 
     # --- Life -------------------------------------------------------------------------------------
 
@@ -68,6 +73,7 @@ class DataDirectory:
         marker.unlink(missing_ok=True)
         for name in (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE):
             self._read[name] = self._read_checkpoint(name)
+        self._written[LOG_START_FILE] = (dict(self._read[LOG_START_FILE]), True)
 
     def close(self, *, clean: bool) -> None:
         """Lets go of the directory. `clean`: every log in it was closed and is on the disk."""
@@ -139,10 +145,15 @@ class DataDirectory:
     ) -> None:
         """Writes the offsets of all logs here, if one has changed since the last time."""
         current = dict(offsets)
-        if self._written.get(file) == current:
+        written, synced = self._written.get(file, (None, False))
+        if written == current and (synced or not sync):
             return
         write_offsets(self.path / file, current, sync=sync)
-        self._written[file] = current
+        self._written[file] = (current, sync)
+
+    def holds_start_of(self, name: TopicPartition) -> bool:
+        """Whether the file of the starts has a line for this partition."""
+        return name in self._written[LOG_START_FILE][0]
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -163,8 +174,12 @@ def partition_of(name: str) -> TopicPartition | None:
 
 
 def remove_steps(path: Path) -> Iterator[None]:
-    """Removes a directory file by file: a step each, since one may free gigabytes."""
+    """Removes a file, or a directory file by file: a step each, since one may free gigabytes."""
     try:
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
+            yield
+            return
         for entry in os.scandir(path):
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path, ignore_errors=True)

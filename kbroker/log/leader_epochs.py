@@ -1,30 +1,41 @@
 """Where each leader epoch of one log begins: the answer to "how far did epoch N come?".
 
 A replica that was away asks its leader, cuts off what the leader does not have, and goes on from
-there. Entries rise in epoch and in start offset. Owned by one `PartitionLog`; the replica layer
-calls it from one thread at a time. The file follows every change before the epoch is used.
+there. Entries rise in epoch and in start offset. Owned by one `PartitionLog`. The replica layer
+begins epochs, the background work forgets those below the log's start, any thread may ask: the list
+is replaced, never changed. The file follows every change before the epoch is used. One lock, a
+leaf, over a change and its file.
 """
 
 from __future__ import annotations
 
 import bisect
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from kbroker.log.checkpoints import CheckpointError, read_leader_epochs, write_leader_epochs
 
 UNKNOWN = (-1, -1)
+NO_EPOCH = -1
 
 
 class LeaderEpochs:
     """(epoch, start offset) in order, kept in `leader-epoch-checkpoint`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, changed: Callable[[list[tuple[int, int]]], None] | None = None
+    ) -> None:
+        """`changed` is given every new list, and the first; it may not come back here."""
         self.path = path
+        self._changed = changed or (lambda _: None)
+        self._lock = threading.Lock()
         try:
             self._entries = read_leader_epochs(path)
         except CheckpointError:
             # A power cut may leave it empty; the batches know the epochs of what they hold.
             self._entries = []
+        self._changed(self._entries)
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -38,42 +49,54 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Epoch `epoch` begins at `start_offset`. One that is not newer changes nothing."""
-        if epoch <= self.latest:
-            return
-        # An epoch in which nothing was written gives way to the one that begins at its place.
-        kept = [entry for entry in self._entries if entry[1] < start_offset]
-        self._replace([*kept, (epoch, start_offset)])
+        with self._lock:
+            if epoch <= self.latest:
+                return
+            # An epoch in which nothing was written gives way to the one that begins at its place.
+            kept = [entry for entry in self._entries if entry[1] < start_offset]
+            self._replace_locked([*kept, (epoch, start_offset)])
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch at or below `epoch`; (-1, -1) if unknown.
 
         One from before the first known epoch ended where that begins.
         """
-        if epoch < 0 or epoch > self.latest:
+        entries = self._entries
+        if epoch == NO_EPOCH or not entries or epoch > entries[-1][0]:
             return UNKNOWN
-        if epoch < self._entries[0][0]:
-            return epoch, self._entries[0][1]
-        at = bisect.bisect_right(self._entries, epoch, key=lambda entry: entry[0])
-        end = self._entries[at][1] if at < len(self._entries) else log_end_offset
-        return self._entries[at - 1][0], end
+        if epoch < entries[0][0]:
+            return epoch, entries[0][1]
+        at = bisect.bisect_right(entries, epoch, key=lambda entry: entry[0])
+        end = entries[at][1] if at < len(entries) else log_end_offset
+        return entries[at - 1][0], end
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch in which `offset` was or will be written; -1 if it is older than all known."""
+        entries = self._entries
+        at = bisect.bisect_right(entries, offset, key=lambda entry: entry[1])
+        return entries[at - 1][0] if at else -1
 
     def truncate_from_end(self, end_offset: int) -> None:
         """The log now ends at `end_offset`: epochs that begin there or later are gone."""
-        kept = [entry for entry in self._entries if entry[1] < end_offset]
-        if len(kept) != len(self._entries):
-            self._replace(kept)
+        with self._lock:
+            kept = [entry for entry in self._entries if entry[1] < end_offset]
+            if len(kept) != len(self._entries):
+                self._replace_locked(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
         """The log now starts at `start_offset`: the epoch there begins with it."""
-        at = bisect.bisect_right(self._entries, start_offset, key=lambda entry: entry[1]) - 1
-        if at < 0 or (at == 0 and self._entries[0][1] == start_offset):
-            return
-        self._replace([(self._entries[at][0], start_offset), *self._entries[at + 1 :]])
+        with self._lock:
+            old = self._entries
+            at = bisect.bisect_right(old, start_offset, key=lambda entry: entry[1]) - 1
+            if at >= 0 and (at > 0 or old[0][1] != start_offset):
+                self._replace_locked([(old[at][0], start_offset), *old[at + 1 :]])
 
     def restore(self, entries: list[tuple[int, int]]) -> None:
         """What the batches say, where the file said nothing."""
-        self._replace(entries)
+        with self._lock:
+            self._replace_locked(entries)
 
-    def _replace(self, entries: list[tuple[int, int]]) -> None:
+    def _replace_locked(self, entries: list[tuple[int, int]]) -> None:
         write_leader_epochs(self.path, entries)
         self._entries = entries
+        self._changed(entries)

@@ -3,11 +3,13 @@
     start        takes the directories, reads their checkpoints, recovers logs after a crash
     open         the log of a partition: its directory, or a new one where there are fewest
     checkpoint   in the background: rolled segments to the disk, snapshots, offsets, removals
+    checkpoint_log_starts    before DeleteRecords is answered
     delete       renames the directory; the files go later
     stop         closes every log, leaves the clean-shutdown mark, lets go of the directories
 
 `open`, `close` and `delete` come from the controller's thread, `checkpoint` from the scheduler's,
-`start` and `stop` from the main one. One lock guards the map of logs; no file is touched under it.
+`start` and `stop` from the main one, `checkpoint_log_starts` from any. One lock guards the map of
+logs; no file is touched under it.
 A log that cannot be opened is a KAFKA_STORAGE_ERROR for its partition, not the broker's end.
 """
 
@@ -16,7 +18,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +27,8 @@ from uuid import UUID, uuid4
 
 from kbroker.clock import Clock, SystemClock
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
+from kbroker.log import _describe
+from kbroker.log._results import DirectoryUse
 from kbroker.log.checkpoints import (
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
@@ -44,6 +49,8 @@ FILE_DELETE_DELAY_MS: Final = 60_000
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
 STRAY_SUFFIX: Final = "-stray"
+# So that a broker of ten thousand partitions gives up the GIL in between.
+LOGS_SIZED_AT_ONCE: Final = 500
 
 
 @dataclass
@@ -144,6 +151,8 @@ class LogManager:
                     dirty.add(directory.path)
             try:
                 self._write_checkpoints(directory, logs)
+                starts = _moved_starts(logs.values())
+                directory.write_checkpoint(LOG_START_FILE, starts, sync=True)
                 directory.close(clean=directory.path not in dirty)
             except OSError as error:
                 logger.error("%s was not closed cleanly: %s", directory.path, error)
@@ -177,6 +186,8 @@ class LogManager:
         try:
             if path.exists() and not _belongs_to(path, topic_id):
                 self._set_aside(directory, name, path)
+            if not path.exists():
+                self._begin_at_zero(directory, name)
             log = open_partition_log(
                 path, name.topic, name.partition, topic_id, settings, directory.checkpointed(name)
             )
@@ -192,12 +203,11 @@ class LogManager:
             path = directory.path / str(name)
             if path.is_dir():
                 return directory, path
-        with self._lock:
-            counts = [
-                sum(1 for held in self._logs.values() if held.directory is directory)
-                for directory in self._directories
-            ]
-        directory = self._directories[counts.index(min(counts))]
+        directory = self._directories[0]
+        if len(self._directories) > 1:
+            with self._lock:
+                counts = Counter(id(held.directory) for held in self._logs.values())
+            directory = min(self._directories, key=lambda each: counts[id(each)])
         return directory, directory.path / str(name)
 
     def _set_aside(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
@@ -206,6 +216,12 @@ class LogManager:
         os.rename(path, target)
         directory.forget(name)
         logger.warning("%s held another topic %s; it is now %s", path, name.topic, target.name)
+
+    def _begin_at_zero(self, directory: DataDirectory, name: TopicPartition) -> None:
+        """A new log: what a deleted one of the same name left in the checkpoints is not its own."""
+        directory.forget(name)
+        if directory.holds_start_of(name):
+            self._write_log_starts(directory, sync=True)
 
     def close(self, log: PartitionLog) -> None:
         """Closes one log; its files stay."""
@@ -261,6 +277,7 @@ class LogManager:
             held = list(self._logs.values())
         for it in held:
             self._tell_failed_writes(it)
+            self._trim(it.log)
             try:
                 it.log.flush_rolled()
             except OSError as error:
@@ -270,6 +287,7 @@ class LogManager:
             logs = {it.log.name: it.log for it in held if it.directory is directory}
             try:
                 self._write_checkpoints(directory, logs)
+                self._write_log_starts(directory, sync=True)
             except OSError as error:
                 logger.error("%s: checkpoints cannot be written: %s", directory.path, error)
             yield
@@ -286,6 +304,39 @@ class LogManager:
                 held.log.name, failed - held.failed_writes, held.directory.path,
             )  # fmt: skip
             held.failed_writes = failed
+
+    def _trim(self, log: PartitionLog) -> None:
+        """Segments below the log's start go as a deleted log does: renamed now, removed later."""
+        try:
+            renamed = log.trim()
+        except OSError as error:
+            if not log.online:
+                return  # deleted meanwhile
+            logger.error("%s: segments below its start cannot be removed: %s", log.name, error)
+            return
+        for path in renamed:
+            self._doom(path)
+
+    def checkpoint_log_starts(self, logs: Iterable[PartitionLog]) -> None:
+        """Puts the starts of these logs where a later start of the broker finds them.
+
+        On return they survive the end of this process; a power cut is survived from the next
+        round of `checkpoint` on. OSError if a file cannot be written. Any thread.
+        """
+        with self._lock:
+            directories = {
+                id(held.directory): held.directory
+                for held in (self._logs.get(log.name) for log in logs)
+                if held is not None
+            }
+        for directory in directories.values():
+            self._write_log_starts(directory, sync=False)
+
+    def _write_log_starts(self, directory: DataDirectory, *, sync: bool) -> None:
+        with directory.log_starts_lock:
+            with self._lock:
+                logs = [it.log for it in self._logs.values() if it.directory is directory]
+            directory.write_checkpoint(LOG_START_FILE, _moved_starts(logs), sync=sync)
 
     def _expire_producers(self, held: Sequence[_Held]) -> Iterator[None]:
         if self._clock.monotonic_ms() < self._expire_at_ms:
@@ -315,8 +366,24 @@ class LogManager:
         directory.write_checkpoint(
             HIGH_WATERMARK_FILE, {n: log.high_watermark for n, log in logs.items()}, sync=False
         )
-        moved = {n: log.log_start_offset for n, log in logs.items() if log.log_start_offset > 0}
-        directory.write_checkpoint(LOG_START_FILE, moved, sync=False)
+
+    # --- Numbers ----------------------------------------------------------------------------------
+
+    def use_of_directories(self, wanted: Set[TopicPartition] | None) -> list[DirectoryUse]:
+        """Every data directory with the logs in it, all or those wanted. From any thread."""
+        with self._lock:
+            held = list(self._logs.items())
+        return [
+            _use_of(
+                directory.path,
+                [
+                    it.log
+                    for name, it in held
+                    if it.directory is directory and (wanted is None or name in wanted)
+                ],
+            )
+            for directory in self._directories
+        ]
 
     def statistics(self) -> dict[str, int]:
         """Figures for metrics and the admin page."""
@@ -331,6 +398,10 @@ class LogManager:
         }
 
 
+def _moved_starts(logs: Iterable[PartitionLog]) -> dict[TopicPartition, int]:
+    return {log.name: log.log_start_offset for log in logs if log.log_start_offset > 0}
+
+
 def _belongs_to(path: Path, topic_id: UUID, *, unknown: bool = True) -> bool:
     """Whether the directory is that topic's; `unknown` is the answer if it has no id."""
     try:
@@ -338,3 +409,26 @@ def _belongs_to(path: Path, topic_id: UUID, *, unknown: bool = True) -> bool:
     except CheckpointError:
         return False
     return unknown if known is None else known == topic_id
+
+
+def _use_of(path: Path, logs: list[PartitionLog]) -> DirectoryUse:
+    absolute = os.path.abspath(path)
+    try:
+        volume = os.statvfs(path)
+    except OSError as error:
+        logger.error("%s cannot be asked for its size: %s", path, error)
+        return DirectoryUse(absolute, True, [], -1, -1)
+    sized: list[tuple[TopicPartition, int, int]] = []
+    for first in range(0, len(logs), LOGS_SIZED_AT_ONCE):
+        some = logs[first : first + LOGS_SIZED_AT_ONCE]
+        sized += [
+            (log.name, size_bytes, lag)
+            for log, (size_bytes, lag) in zip(some, _describe.sizes(some), strict=True)
+        ]
+    return DirectoryUse(
+        absolute,
+        False,
+        sized,
+        volume.f_blocks * volume.f_frsize,
+        volume.f_bavail * volume.f_frsize,
+    )

@@ -2,8 +2,9 @@
 
 `kbroker._log.PartitionLog` is the log itself: segments, indexes, producers, offsets. This adds what
 Python keeps in files: leader epochs, producer snapshots, the topic's id; and what becomes of the
-directory when a topic is deleted. Made by the loader; the replica layer holds it and calls it from
-one thread at a time, while the request path uses the `Partition*` inside.
+files when records or a topic are deleted. Made by the loader; the replica layer holds it, while the
+request path uses the `Partition*` inside. `delete_records` from any thread, `trim` and the flushes
+from the scheduler's, the rest from one thread at a time.
 
 Lock: the partition's own, taken by the methods below it. Nothing here is called by a request.
 """
@@ -16,13 +17,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from kbroker import _log
-from kbroker.log import producer_snapshots
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log import _describe, producer_snapshots
+from kbroker.log._trim import drop_below_start, move_start, segments_below_start
 from kbroker.log.checkpoints import LEADER_EPOCH_FILE, sync_directory
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.validator import batch_offsets, unpack_and_walk
 from kbroker.types import TopicPartition
 
 DELETED_SUFFIX: Final = "-delete"
+DELETED_FILE_SUFFIX: Final = ".deleted"
+SEGMENT_SUFFIXES: Final = ("log", "index", "timeindex", "txnindex")
 # The longest name that file systems take.
 DIRECTORY_NAME_CHARS_MAX: Final = 255
 
@@ -34,9 +39,10 @@ class PartitionLog(_log.PartitionLog):
         super().__init__(directory, topic, index, topic_id)
         self.path = Path(directory)
         self.name = TopicPartition(topic, index)
-        self.epochs = LeaderEpochs(self.path / LEADER_EPOCH_FILE)
+        self.epochs = LeaderEpochs(self.path / LEADER_EPOCH_FILE, self.set_epochs)
         self._snapshot_offset = -1
         self._synced_base_offset = -1
+        self._trimmed_to = 0
 
     def set_leadership(
         self, leader_id: int, is_leader: bool, leader_epoch: int, in_sync_count: int
@@ -58,7 +64,10 @@ class PartitionLog(_log.PartitionLog):
         """(offset, timestamp, leader epoch) of the first record not older, below the watermark."""
         found = self.find_by_time(timestamp_ms)
         while found is not None and found[3]:
-            batch = self.read(found[0], 1)
+            batch = self._batch_at(found[0])
+            if batch is None:
+                found = self.find_by_time(timestamp_ms)  # the start has moved on
+                continue
             walk = unpack_and_walk(
                 batch, wanted_timestamp_ms=timestamp_ms, from_offset=self.log_start_offset
             )
@@ -73,10 +82,55 @@ class PartitionLog(_log.PartitionLog):
         found = self.find_max_timestamp()
         if found is None or not found[3]:
             return found[:3] if found is not None else None
-        batch = self.read(found[0], 1)
+        batch = self._batch_at(found[0])
+        if batch is None:
+            return None
         walk = unpack_and_walk(batch)
         base_offset, _, leader_epoch = batch_offsets(batch)
         return base_offset + walk.max_timestamp_delta, walk.max_timestamp_ms, leader_epoch
+
+    def _batch_at(self, base_offset: int) -> bytes | None:
+        """The whole batch that begins there; None if all its records have been deleted."""
+        try:
+            batch = self.read(max(base_offset, self.log_start_offset), 1)
+        except KafkaError as error:
+            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                return None
+            raise
+        return batch if batch and batch_offsets(batch)[0] == base_offset else None
+
+    def delete_records(self, offset: int) -> int:
+        """Moves the log's start forward, -1 to the high watermark; answers where it is then."""
+        return move_start(self, offset)
+
+    def trim(self) -> list[Path]:
+        """Takes segments below the log's start out of it; their renamed files, to be removed later.
+
+        What they say of producers goes into a snapshot first, since replay finds it no more.
+        """
+        start = self.log_start_offset
+        if start != self._trimmed_to:
+            self.epochs.truncate_from_start(start)
+            self._trimmed_to = start
+        if not segments_below_start(self):
+            return []
+        self.write_snapshot(sync=True)
+        renamed: list[Path] = []
+        for base_offset in drop_below_start(self):
+            # The .log first: without it the next start takes the indexes for left over.
+            for suffix in SEGMENT_SUFFIXES:
+                path = self.path / f"{base_offset:020d}.{suffix}"
+                target = path.with_name(path.name + DELETED_FILE_SUFFIX)
+                try:
+                    os.rename(path, target)
+                except FileNotFoundError:
+                    continue  # no such index, or the whole topic is gone
+                renamed.append(target)
+        return renamed
+
+    def encode_producers(self) -> tuple[int, bytes]:
+        """How many producers the log knows, and they as DescribeProducers v0 carries them."""
+        return _describe.encode_producers(self)
 
     def write_snapshot(self, *, sync: bool = False) -> bool:
         """Writes the producers' state, if there is something new. True if a file was written."""

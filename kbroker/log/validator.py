@@ -1,9 +1,8 @@
-"""The batches that the compiled log cannot open: unpacked here, walked there.
+"""Stored batches that the compiled log cannot open: unpacked here, walked there.
 
 A machine may lack a codec's library, and a Snappy block may copy from further back than the
-compiled window remembers. The request path then hands the batch over; it goes back with a verdict
-and `prechecked` set. Only the records are judged: size, CRC and header were checked before and
-are checked again at the append. Runs on a handler's thread; unpacking and walking release the GIL.
+compiled window remembers. A search by time then looks into the batch from here. Runs on a handler's
+thread; unpacking and walking release the GIL.
 """
 
 from __future__ import annotations
@@ -12,28 +11,13 @@ import struct
 from typing import Final
 
 from kbroker.compression import Codec, CompressionError, decompress
-from kbroker.errors import ErrorCode
-from kbroker.log._tools import RecordsWalk, walk_records
-
-# As the compiled walk bounds it: a batch may unpack to 256 times its size, and to 64 MB anyway.
-UNPACKED_RATIO_MAX: Final = 256
-UNPACKED_BYTES_MIN: Final = 64 * 1024 * 1024
+from kbroker.log._tools import RecordsWalk, unpacked_bytes_max, walk_records
 
 HEADER_BYTES: Final = 61
 # base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base timestamp,
 # largest timestamp, producer id, producer epoch, base sequence, record count
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CODEC_MASK: Final = 0x07
-
-
-def check_batch(batch: bytes, *, compacted: bool = False) -> ErrorCode:
-    """What the records of one produced batch are worth."""
-    if len(batch) < HEADER_BYTES:
-        return ErrorCode.INVALID_RECORD
-    try:
-        return ErrorCode(unpack_and_walk(batch, compacted=compacted, gaps=False).error)
-    except CompressionError:
-        return ErrorCode.INVALID_RECORD
 
 
 def unpack_and_walk(
@@ -52,9 +36,8 @@ def unpack_and_walk(
     number = attributes & _CODEC_MASK
     if number > max(Codec):
         raise CompressionError(f"there is no codec {number}")
-    output_bytes_max = max(UNPACKED_BYTES_MIN, len(packed) * UNPACKED_RATIO_MAX)
     return walk_records(
-        decompress(Codec(number), packed, output_bytes_max),
+        decompress(Codec(number), packed, unpacked_bytes_max(len(packed))),
         Codec.NONE,
         count,
         base_timestamp_ms,

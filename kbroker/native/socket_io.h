@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -24,6 +25,12 @@ static inline ssize_t kb_recv(int fd, void *data, size_t length) {
     ssize_t got;
     do got = recv(fd, data, length, 0); while (got < 0 && errno == EINTR);
     return got;
+}
+
+/* Whether there are bytes to be received, and not just the end. */
+static inline int kb_has_bytes(int fd) {
+    int bytes = 0;
+    return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 /* MSG_MORE holds a short head back until the file range behind it follows. */

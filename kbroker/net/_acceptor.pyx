@@ -14,6 +14,7 @@ from libc.string cimport memset
 from posix.unistd cimport close, usleep, write
 
 from kbroker._atomics cimport kb_load_int, kb_store_int
+from kbroker._figures cimport kb_count
 from kbroker._sync cimport kb_now_ns, pthread_create, pthread_join, pthread_setname_np
 from kbroker.net._processor cimport processor_offer
 from kbroker.net._quotas cimport ConnectionQuotas, quota_acquire, quota_release
@@ -97,7 +98,7 @@ cdef void _hand_on(Acceptor* acceptor, NewConnection* connection) noexcept nogil
             acceptor.next_processor = (acceptor.next_processor + 1) % acceptor.processor_count
             if processor_offer(acceptor.processors[acceptor.next_processor], connection) == 0:
                 if since_ns > 0:
-                    acceptor.blocked_ns += kb_now_ns() - since_ns
+                    kb_count(&acceptor.blocked_ns, kb_now_ns() - since_ns)
                 return
         if since_ns == 0:
             since_ns = kb_now_ns()
@@ -117,13 +118,13 @@ cdef int _accept_some(Acceptor* acceptor, int listener) noexcept nogil:
             return errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM
         connection.ip_entry = quota_acquire(acceptor.quotas, peer)
         if connection.ip_entry == NULL:
-            acceptor.refused += 1
+            kb_count(&acceptor.refused, 1)
             close(connection.fd)
             continue
         connection.listener = acceptor.listener
         kb_configure(connection.fd, acceptor.settings.send_buffer_bytes,
                      acceptor.settings.receive_buffer_bytes)
-        acceptor.accepted += 1
+        kb_count(&acceptor.accepted, 1)
         _hand_on(acceptor, &connection)
     return 0
 
@@ -141,7 +142,7 @@ cdef void* _main(void* argument) noexcept nogil:
         fds[i + 1].events = POLLIN
     while not kb_load_int(&acceptor.stopping):
         if paused:
-            acceptor.paused += 1
+            kb_count(&acceptor.paused, 1)
             poll(fds, 1, PAUSE_MS)
             paused = 0
             continue

@@ -19,6 +19,7 @@ from libc.stdlib cimport calloc, free
 from posix.unistd cimport close
 
 from kbroker._atomics cimport kb_add_i64, kb_load_i64
+from kbroker._figures cimport kb_count
 from kbroker._state cimport (
     FRAME_COMPLETE,
     MACHINE_PIPELINED,
@@ -43,21 +44,28 @@ from kbroker._state cimport (
     slots_push,
     slots_release,
 )
+from kbroker._sync cimport kb_now_ns
 from kbroker.net._frames cimport (
     FRAMES_BAD,
+    FRAMES_ENDED,
     FRAMES_GOT,
     FRAMES_NONE,
+    frames_drop,
     frames_next,
     frames_receive,
 )
 from kbroker.net._quotas cimport quota_release
 from kbroker.net._request cimport chunk_release, request_free
+from kbroker.net._request_times cimport request_note_sent
 from kbroker.net._send cimport SEND_BLOCKED, SEND_DONE, send_some
 from kbroker.net._types cimport (
     ACTION_CLOSE,
+    CAUSE_FRAME_SIZE,
+    CAUSE_STATE,
     PEER_ENDED,
     WAIT_BUCKETS,
     Channel,
+    MutedWaits,
     NetworkSettings,
     NewConnection,
     Processor,
@@ -65,6 +73,7 @@ from kbroker.net._types cimport (
 )
 
 cdef extern from "socket_io.h" nogil:
+    int kb_has_bytes(int fd)
     void kb_addresses(int fd, uint8_t* local, unsigned short* local_port, uint8_t* peer,
                       unsigned short* peer_port, signed char* is_ipv6)
     int kb_epoll_add(int epoll_fd, int fd, void* data)
@@ -80,7 +89,8 @@ cdef int _fire(Channel* channel, int event) noexcept nogil:
     cdef int machine = MACHINE_PIPELINED if processor.settings.pipelined else MACHINE_STOCK
     cdef int state = channel_next(machine, channel.state, event)
     if state < 0:
-        processor.protocol_errors += 1
+        kb_count(&processor.protocol_errors, 1)
+        kb_count(&processor.closes[CAUSE_STATE], 1)
         channel_close(channel)
         return -1
     channel.state = <signed char>state
@@ -148,24 +158,32 @@ cdef void _make_ready(Channel* channel) noexcept nogil:
 
 
 cdef void _waits(Channel* channel) noexcept nogil:
-    # Muted with bytes waiting: what TotalTimeMs cannot see.
-    if channel.waiting_since_ns == 0:
-        channel.waiting_since_ns = channel.processor.now_ns
+    # Muted with bytes waiting: what TotalTimeMs cannot see. A peer that only went away behind its
+    # long poll has none.
+    if channel.waiting_since_ns != 0:
+        return
+    if channel.rx == NULL and channel.readable == PEER_ENDED and not kb_has_bytes(channel.fd):
+        return
+    channel.waiting_since_ns = channel.processor.now_ns
+    kb_count(&channel.processor.muted[channel.listener].waiting, 1)
 
 
 cdef void _waited(Channel* channel) noexcept nogil:
-    cdef Processor* processor = channel.processor
+    cdef MutedWaits* waits = &channel.processor.muted[channel.listener]
+    cdef int64_t waited_ns
     cdef int64_t waited_us
     cdef int bucket = 0
     if channel.waiting_since_ns == 0:
         return
-    waited_us = (processor.now_ns - channel.waiting_since_ns) // 1000
-    processor.muted_waits += 1
-    processor.muted_wait_ns += processor.now_ns - channel.waiting_since_ns
+    waited_ns = channel.processor.now_ns - channel.waiting_since_ns
+    waited_us = waited_ns // 1000
     while waited_us > 0 and bucket < WAIT_BUCKETS - 1:
         waited_us >>= 1
         bucket += 1
-    processor.muted_wait_histogram[bucket] += 1
+    kb_count(&waits.waiting, -1)
+    kb_count(&waits.count, 1)
+    kb_count(&waits.sum_ns, waited_ns)
+    kb_count(&waits.buckets[bucket], 1)
     channel.waiting_since_ns = 0
 
 
@@ -195,14 +213,15 @@ cdef Channel* channel_open(Processor* processor, NewConnection* connection) noex
         quota_release(channel.ip_entry)
         free(channel)
         return NULL
-    processor.connection_count += 1
+    kb_count(&processor.connection_count, 1)
+    kb_count(&processor.muted[channel.listener].connections, 1)
     _touch(channel)
     return channel
 
 
 cdef unsigned long long _next_connection_id(Processor* processor) noexcept nogil:
     # Never reused: the Processor's index below its own count.
-    processor.connections_opened += 1
+    kb_count(&processor.connections_opened, 1)
     return <unsigned long long>processor.connections_opened * 64 + <unsigned>processor.index
 
 
@@ -220,8 +239,15 @@ cdef Request* _take(Channel* channel) noexcept nogil:
             status = frames_next(channel, &request)
     if status == FRAMES_GOT:
         return request
-    if status != FRAMES_NONE:
-        processor.protocol_errors += status == FRAMES_BAD
+    if status == FRAMES_ENDED:
+        channel.ended = 1
+        channel.closing = 1
+        channel.readable = 0
+        frames_drop(channel)
+        _close_if_done(channel)
+    elif status != FRAMES_NONE:
+        kb_count(&processor.protocol_errors, status == FRAMES_BAD)
+        kb_count(&processor.closes[CAUSE_FRAME_SIZE], status == FRAMES_BAD)
         channel_close(channel)
     return NULL
 
@@ -326,10 +352,12 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
     cdef int waits_behind
     channel.in_flight -= 1
     if channel.closed:
+        request_note_sent(request, channel.processor.now_ns)  # as far as it came
         request_free(request)
         return
     if request.action == ACTION_CLOSE:
         channel.closing = 1
+        kb_count(&channel.processor.closes[request.cause], 1)
     if request.cached:
         if slots_fill(&channel.slots, request.request_id, request) != SLOT_OK:
             request_free(request)
@@ -363,7 +391,8 @@ cdef void _sent(Channel* channel, Request* request) noexcept nogil:
                 break
     else:
         _fire(channel, RESPONSE_SENT_LAST)
-    channel.processor.responses += request.frames
+    kb_count(&channel.processor.responses, request.frames)
+    request_note_sent(request, channel.processor.now_ns)
     request_free(request)
     if closes:
         channel_close(channel)
@@ -392,12 +421,26 @@ cdef void _flush(Channel* channel) noexcept nogil:
             _make_ready(channel)
             return
         status = send_some(channel, &budget_bytes)
+        channel.processor.now_ns = kb_now_ns()
         if status == SEND_BLOCKED:
             channel.writable = 0
         elif status != SEND_DONE:
             channel_close(channel)
             return
         _touch(channel)
+    _close_if_done(channel)
+
+
+cdef void _close_if_done(Channel* channel) noexcept nogil:
+    # A peer that has shut its sending side still gets what it asked for, and then the end. One that
+    # does not read it is closed when it has been idle for too long, like any other.
+    if (
+        channel.ended
+        and channel.tx_head == NULL
+        and channel.in_flight == 0
+        and slots_count(&channel.slots) == 0
+    ):
+        channel_close(channel)
 
 
 cdef void channel_on_writable(Channel* channel) noexcept nogil:
@@ -427,7 +470,9 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     channel.fd = -1
     quota_release(channel.ip_entry)
     channel.ip_entry = NULL
-    processor.connection_count -= 1
+    _waited(channel)
+    kb_count(&processor.connection_count, -1)
+    kb_count(&processor.muted[channel.listener].connections, -1)
     if channel.older != NULL:
         channel.older.newer = channel.newer
     else:
@@ -444,6 +489,7 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     while channel.tx_head != NULL:
         request = channel.tx_head
         channel.tx_head = request.next
+        request_note_sent(request, processor.now_ns)
         request_free(request)
     channel.tx_tail = NULL
     while slots_count(&channel.slots) > 0:

@@ -6,7 +6,9 @@ cdef enum FramesStatus:
     FRAMES_NONE = 1               # nothing more for now
     FRAMES_GONE = 2               # the peer, or memory, is gone
     FRAMES_BAD = 3                # a size that is not acceptable
+    FRAMES_ENDED = 4              # the peer sends no more; it may still read
 
 cdef int frames_receive(Channel* channel) noexcept nogil
 cdef int frames_next(Channel* channel, Request** taken) noexcept nogil
+cdef void frames_drop(Channel* channel) noexcept nogil
 cdef void frames_compact(Channel* channel) noexcept nogil

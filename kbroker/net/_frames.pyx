@@ -18,6 +18,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
 from kbroker._atomics cimport kb_load_int
+from kbroker._figures cimport kb_count
 from kbroker.net._request cimport (
     chunk_acquire,
     chunk_new,
@@ -137,13 +138,19 @@ cdef int frames_receive(Channel* channel) noexcept nogil:
         channel.rx_end += <uint32_t>got
         if channel.shared_chunk:
             channel.rx.filled_bytes = channel.rx_end
-        processor.received_bytes += got
+        kb_count(&processor.received_bytes, got)
         return FRAMES_GOT
     if got < 0 and errno == EAGAIN:
         channel.readable = 0
         _drop_empty_rx(channel)
         return FRAMES_NONE
-    return FRAMES_GONE
+    return FRAMES_ENDED if got == 0 else FRAMES_GONE
+
+
+cdef void frames_drop(Channel* channel) noexcept nogil:
+    """What has arrived of a frame will never be whole."""
+    channel.rx_start = channel.rx_end
+    _drop_empty_rx(channel)
 
 
 cdef void _drop_empty_rx(Channel* channel) noexcept nogil:
@@ -201,7 +208,7 @@ cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:
     request.total_bytes = end - channel.rx_start
     channel.rx_start = end
     _drop_empty_rx(channel)
-    processor.requests += request.frames
+    kb_count(&processor.requests, request.frames)
     taken[0] = request
     return FRAMES_GOT
 
@@ -227,6 +234,6 @@ cdef uint32_t _extend_train(Channel* channel, Request* request, uint32_t end) no
         end += <uint32_t>need
     channel.rx_start = start
     if request.frames > 1:
-        channel.processor.trains += 1
-        channel.processor.train_frames += request.frames
+        kb_count(&channel.processor.trains, 1)
+        kb_count(&channel.processor.train_frames, request.frames)
     return end

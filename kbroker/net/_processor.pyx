@@ -19,6 +19,7 @@ from libc.stdlib cimport calloc, free
 from posix.unistd cimport close, read, write
 
 from kbroker._atomics cimport kb_exchange_int, kb_load_int, kb_store_int
+from kbroker._figures cimport kb_count
 from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport (
     kb_now_ns,
@@ -41,6 +42,7 @@ from kbroker.net._channel cimport (
 from kbroker.net._frames cimport frames_compact
 from kbroker.net._request cimport chunk_release
 from kbroker.net._request_channel cimport request_channel_push
+from kbroker.net._request_times cimport request_times_free
 from kbroker.net._types cimport (
     NEW_CONNECTIONS_MAX,
     Channel,
@@ -142,6 +144,7 @@ cdef void processor_free(Processor* processor) noexcept nogil:
         processor.free_requests = request.next
         free(request)
     chunk_release(processor.shared)
+    request_times_free(processor)
     if processor.epoll_fd >= 0:
         close(processor.epoll_fd)
     if processor.event_fd >= 0:
@@ -224,8 +227,11 @@ cdef void _process_answers(Processor* processor) noexcept nogil:
         following = local.local_next
         channel_local_processed(local.channel, local)
         local = following
+    if request != NULL:
+        processor.now_ns = kb_now_ns()
     while request != NULL:
         following = request.next
+        request.picked_ns = processor.now_ns
         channel_answer(request.channel, request)
         request = following
 
@@ -320,7 +326,7 @@ cdef void _close_idle(Processor* processor) noexcept nogil:
         and processor.oldest != NULL
         and processor.now_ns - processor.oldest.last_active_ns > bound_ns
     ):
-        processor.idle_closed += 1
+        kb_count(&processor.idle_closed, 1)
         channel_close(processor.oldest)
 
 
@@ -376,7 +382,7 @@ cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
     kb_store_int(&processor.sleeping, 0)
     processor.now_ns = kb_now_ns()
     if timeout_ms > 0 and processor.batch_head == NULL:  # not while the queue is full
-        processor.idle_ns += processor.now_ns - before_ns
+        kb_count(&processor.idle_ns, processor.now_ns - before_ns)
     return count
 
 

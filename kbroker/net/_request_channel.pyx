@@ -14,6 +14,11 @@ what fits and hands back the rest; its Processor keeps that with the connection,
 and is woken when there is room. A request alone larger than the byte bound is let in when the
 queue is empty, or it could never pass. Lock: the channel's mutex, the last in the order; it is
 never held across a system call other than the wake-ups of its own.
+
+A handler that sleeps is idle only while nothing stands in the queue and nobody takes: as long as
+one serves run after run the others could not be of use, and the idle meter must fall to 0 when the
+broker is saturated. So the channel adds up the time in which it was served, from the moment at
+which the first request was received, and a sleeper leaves that time out.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -21,6 +26,7 @@ from libc.string cimport memset
 from posix.unistd cimport write
 
 from kbroker._atomics cimport kb_exchange_int, kb_load_int, kb_store_int
+from kbroker._figures cimport kb_count
 from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport (
     kb_futex_wait,
@@ -61,6 +67,32 @@ cdef Handler* _give_role_locked(RequestChannel* channel) noexcept nogil:
     channel.taking = 1
     kb_store_int(&handler.awake, WOKEN_TO_TAKE)
     return handler
+
+
+cdef void _serving_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
+    # Requests are there: since the first of them was received, or somebody last served.
+    cdef int64_t since_ns = now_ns
+    if channel.serving_since_ns != 0:
+        return
+    if channel.head.received_ns < since_ns:
+        since_ns = channel.head.received_ns
+    if since_ns < channel.served_until_ns:
+        since_ns = channel.served_until_ns
+    channel.serving_since_ns = since_ns
+
+
+cdef void _served_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
+    # The role of taker ends.
+    if channel.serving_since_ns != 0 and now_ns > channel.serving_since_ns:
+        channel.served_ns += now_ns - channel.serving_since_ns
+    channel.serving_since_ns = 0
+    channel.served_until_ns = now_ns
+
+
+cdef int64_t _served_ns_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
+    if channel.serving_since_ns == 0 or now_ns < channel.serving_since_ns:
+        return channel.served_ns
+    return channel.served_ns + now_ns - channel.serving_since_ns
 
 
 cdef void _wake(Handler* handler) noexcept nogil:
@@ -121,14 +153,19 @@ cdef void _pop_locked(RequestChannel* channel, Request* request) noexcept nogil:
     request.next = NULL
 
 
-cdef int _take_locked(RequestChannel* channel, Request** run, int* count) noexcept nogil:
+cdef int _take_locked(
+    RequestChannel* channel, Request** run, int* count, int64_t now_ns,
+) noexcept nogil:
     # A run of hot requests, or a single cold one.
     cdef Request* request = channel.head
     cdef Request* tail = NULL
     cdef int64_t bytes_taken = 0
     cdef int taken = 0
+    _serving_locked(channel, now_ns)
     if not request_is_hot(channel, request):
         _pop_locked(channel, request)
+        _served_locked(channel, now_ns)
+        request.dequeued_ns = now_ns
         run[0] = request
         count[0] = 1
         channel.taking = 0
@@ -139,6 +176,7 @@ cdef int _take_locked(RequestChannel* channel, Request** run, int* count) noexce
         bytes_taken += request.total_bytes
         taken += 1
         _pop_locked(channel, request)
+        request.dequeued_ns = now_ns
         if tail == NULL:
             run[0] = request
         else:
@@ -154,9 +192,10 @@ cdef int request_channel_take(
     Request** run, int* count,
 ) noexcept nogil:
     """Waits for work. `had_role`: the caller kept the role of taker from its last run."""
+    cdef int64_t now_ns = kb_now_ns()
+    cdef int64_t deadline_ns = now_ns + timeout_ns
     cdef int64_t slept_ns
-    cdef int64_t deadline_ns = 0
-    cdef int64_t now_ns
+    cdef int64_t served_ns
     cdef int status
     cdef int room
     cdef Handler* woken
@@ -164,10 +203,12 @@ cdef int request_channel_take(
     lock_ranked(&channel.lock, RANK_QUEUE)
     if had_role:
         channel.taking = 0
+        if channel.head == NULL:
+            _served_locked(channel, now_ns)
     while True:
         if channel.head != NULL and not channel.taking:
             channel.taking = 1
-            status = _take_locked(channel, run, count)
+            status = _take_locked(channel, run, count, now_ns)
             room = channel.stalled
             channel.stalled = 0
             woken = _give_role_locked(channel)
@@ -179,22 +220,25 @@ cdef int request_channel_take(
         if channel.closed:
             unlock_ranked(&channel.lock, RANK_QUEUE)
             return TAKE_CLOSED
-        now_ns = kb_now_ns()
-        if deadline_ns == 0:
-            deadline_ns = now_ns + timeout_ns
-        elif now_ns >= deadline_ns:
+        if now_ns >= deadline_ns:
             unlock_ranked(&channel.lock, RANK_QUEUE)
             return TAKE_IDLE
         kb_store_int(&handler.awake, 0)
         handler.asleep = 1
         handler.below = channel.sleepers
         channel.sleepers = handler
-        unlock_ranked(&channel.lock, RANK_QUEUE)
         slept_ns = now_ns
+        served_ns = _served_ns_locked(channel, now_ns)
+        unlock_ranked(&channel.lock, RANK_QUEUE)
         if kb_load_int(&handler.awake) == 0:
             kb_futex_wait(&handler.awake, 0, deadline_ns - now_ns)
-        handler.idle_ns += kb_now_ns() - slept_ns
+        now_ns = kb_now_ns()
         lock_ranked(&channel.lock, RANK_QUEUE)
+        if channel.head != NULL:
+            _serving_locked(channel, now_ns)
+        served_ns = _served_ns_locked(channel, now_ns) - served_ns
+        if now_ns - slept_ns > served_ns:
+            kb_count(&handler.idle_ns, now_ns - slept_ns - served_ns)
         if handler.asleep:
             # Nobody popped this handler: a timeout or a signal. Leave the stack.
             place = &channel.sleepers
@@ -209,8 +253,10 @@ cdef int request_channel_take(
 cdef void request_channel_yield(RequestChannel* channel) noexcept nogil:
     """The taker goes off to something slow: whoever sleeps may take what is queued."""
     cdef Handler* woken
+    cdef int64_t now_ns = kb_now_ns()
     lock_ranked(&channel.lock, RANK_QUEUE)
     channel.taking = 0
+    _served_locked(channel, now_ns)
     woken = _give_role_locked(channel)
     unlock_ranked(&channel.lock, RANK_QUEUE)
     _wake(woken)

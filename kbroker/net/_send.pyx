@@ -10,6 +10,7 @@ file was cut under a promise: the connection must end, since the announced size 
 from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int64_t
 
+from kbroker._figures cimport kb_count
 from kbroker.net._types cimport Channel, Part, Request
 
 cdef extern from "socket_io.h" nogil:
@@ -75,7 +76,7 @@ cdef int _send_range(Channel* channel, Request* request, int64_t* budget_bytes) 
         return SEND_FAILED
     part.position += sent
     part.length -= sent
-    channel.processor.sent_bytes += sent
+    kb_count(&channel.processor.sent_bytes, sent)
     budget_bytes[0] -= sent
     if part.length == 0:
         if part.keeper != NULL:
@@ -97,7 +98,7 @@ cdef int send_some(Channel* channel, int64_t* budget_bytes) noexcept nogil:
     sent = kb_send_vector(channel.fd, vector, count, more)
     if sent < 0:
         return SEND_BLOCKED if errno == EAGAIN else SEND_FAILED
-    channel.processor.sent_bytes += sent
+    kb_count(&channel.processor.sent_bytes, sent)
     budget_bytes[0] -= sent
     _advance(channel, sent)
     return SEND_DONE if sent == total else SEND_BLOCKED

@@ -12,6 +12,7 @@ Ownership in one line each:
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from kbroker._figures cimport KB_TIME_BUCKETS
 from kbroker._state cimport SlotQueue
 from kbroker._sync cimport pthread_mutex_t, pthread_t
 
@@ -46,6 +47,18 @@ cdef enum RequestAction:
     ACTION_CLOSE = 3              # what was answered is sent, then the connection ends
 
 
+# Why this side ended a connection, for the log and the figures.
+cdef enum:
+    CAUSE_MALFORMED = 0           # a hot request that does not parse
+    CAUSE_SILENT_ERROR = 1        # acks=0: nothing else can be said
+    CAUSE_NO_MEMORY = 2           # or an answer longer than a frame can be
+    CAUSE_FRAME_SIZE = 3
+    CAUSE_STATE = 4               # an event that the channel's state does not allow
+    CAUSE_HEADER = 5              # of a cold request
+    CAUSE_PYTHON = 6              # its handler has logged the reason
+    CAUSES = 7
+
+
 cdef struct Request:
     Request* next                 # in the queue, in a run, in an answer queue
     Channel* channel
@@ -61,11 +74,15 @@ cdef struct Request:
     uint32_t total_bytes          # of all frames with their sizes, from data - 4
     Chunk* chunk                  # one reference, or NULL once detached
     uint8_t* detached             # a private copy of the frame, while parked
-    int64_t received_ns
-    int64_t dequeued_ns
-    int64_t completed_ns
+    # When, by the monotonic clock; read once a turn or a run, not for each request.
+    int64_t received_ns           # its last byte
+    int64_t dequeued_ns           # a handler took it
+    int64_t waiting_ns            # the handler let go of it: it waits for something; 0: never
+    int64_t completed_ns          # its answer is there
+    int64_t picked_ns             # its Processor has the answer
     # The answer.
     int action
+    int cause                     # CAUSE_*, with ACTION_CLOSE
     int part_count
     int part_next                 # the Processor's place in the parts
     Part* parts                   # inline_parts or an allocation
@@ -93,6 +110,7 @@ cdef struct Channel:
     int8_t writable               # the last send did not meet EAGAIN
     int8_t ready                  # in the ready list
     int8_t closing                # no more reads; ends when what is queued has been sent
+    int8_t ended                  # the peer sends no more: ends with its last answer
     int8_t closed                 # socket gone; waits for its requests
     int8_t shared_chunk           # rx is the Processor's shared chunk
     int in_flight                 # requests that have not come back
@@ -130,6 +148,36 @@ cdef struct NewConnection:
 cdef enum:
     NEW_CONNECTIONS_MAX = 20      # per Processor, as in Kafka
     WAIT_BUCKETS = 40             # powers of two of microseconds
+    LISTENERS_MAX = 16
+    API_KEYS_MAX = 128
+    API_VERSIONS_MAX = 32
+
+
+# How long channels of one listener were muted with bytes waiting; written by the Processor.
+cdef struct MutedWaits:
+    int64_t connections           # open now
+    int64_t waiting               # channels that are so now
+    int64_t count
+    int64_t sum_ns
+    int64_t buckets[WAIT_BUCKETS]
+
+
+# The parts of a request's time, as Kafka splits it.
+cdef enum TimePart:
+    TIME_REQUEST_QUEUE = 0
+    TIME_LOCAL = 1
+    TIME_REMOTE = 2
+    TIME_RESPONSE_QUEUE = 3
+    TIME_RESPONSE_SEND = 4
+    TIME_TOTAL = 5
+    TIME_PARTS = 6
+
+
+# The times of one API's requests, counted by the Processor that sent the answers.
+cdef struct RequestTimes:
+    int64_t versions[API_VERSIONS_MAX]
+    int64_t sum_ns[TIME_PARTS]
+    int64_t buckets[TIME_PARTS][KB_TIME_BUCKETS]
 
 
 cdef struct NetworkSettings:
@@ -188,11 +236,11 @@ cdef struct Processor:
     int64_t responses
     int64_t idle_closed
     int64_t protocol_errors
-    int64_t muted_waits
-    int64_t muted_wait_ns
-    int64_t muted_wait_histogram[WAIT_BUCKETS]
+    int64_t closes[CAUSES]
+    MutedWaits muted[LISTENERS_MAX]
     int64_t trains
     int64_t train_frames
+    RequestTimes* times[API_KEYS_MAX]  # atomic; made with an API's first answer
 
 
 cdef struct Handler:
@@ -222,6 +270,10 @@ cdef struct RequestChannel:
     Handler* sleepers             # a stack: the warmest first
     int stalled                   # a Processor waits for room
     int closed
+    # How long requests stood here or were being served by the taker: nobody is idle meanwhile.
+    int64_t served_ns
+    int64_t serving_since_ns      # 0: nothing is
+    int64_t served_until_ns
     int64_t count_peak
     Processor* processors[PROCESSORS_MAX]
     int processor_count

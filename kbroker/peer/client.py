@@ -19,7 +19,9 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from kbroker.errors import ErrorCode, KafkaError, UserError
-from kbroker.peer import messages
+from kbroker.peer import admin_messages, config_messages, messages
+from kbroker.peer.admin_messages import DeleteRecordsResult
+from kbroker.peer.config_messages import LogDirectory
 from kbroker.peer.connection import Address, NetworkClientOptions
 from kbroker.peer.messages import (
     ClusterMetadata,
@@ -145,6 +147,35 @@ class Client:
             )
         )
 
+    def create_partitions(
+        self, counts: Mapping[str, int], *, validate_only: bool = False
+    ) -> list[TopicResult]:
+        """`counts` are those that the topics shall have in all."""
+        return self._run(
+            self._at_controller(
+                ApiKey.CREATE_PARTITIONS,
+                lambda version: admin_messages.encode_create_partitions(
+                    version, counts, timeout_ms=self._timeout_ms, validate_only=validate_only
+                ),
+                admin_messages.decode_create_partitions,
+            )
+        )
+
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, DeleteRecordsResult]:
+        """The first offset to be left in each partition, or TO_HIGH_WATERMARK."""
+        return self._run(
+            self._until_answered(
+                offsets,
+                ApiKey.DELETE_RECORDS,
+                lambda version, share: admin_messages.encode_delete_records(
+                    version, share, timeout_ms=self._timeout_ms
+                ),
+                admin_messages.decode_delete_records,
+            )
+        )
+
     def topic_configs(self, topic: str) -> list[ConfigValue]:
         return self._run(
             self._anywhere(
@@ -155,6 +186,29 @@ class Client:
                 messages.decode_describe_configs,
             )
         )
+
+    def alter_topic_configs(
+        self,
+        topics: Sequence[str],
+        values: Mapping[str, str],
+        unset: Sequence[str],
+        *,
+        validate_only: bool = False,
+    ) -> list[TopicResult]:
+        """Set some keys of topics and let go of others; the rest stays as it is."""
+        return self._run(
+            self._at_controller(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS,
+                lambda version: config_messages.encode_alter_topic_configs(
+                    version, topics, values, unset, validate_only=validate_only
+                ),
+                config_messages.decode_alter_topic_configs,
+            )
+        )
+
+    def log_directories(self) -> dict[int, list[LogDirectory]]:
+        """The data directories of every broker, by its id."""
+        return self._run(self._log_directories())
 
     def init_producer_id(self) -> ProducerId:
         return self._run(
@@ -291,6 +345,18 @@ class Client:
             return await self._answer(await self._connected(), api_key, encode, decode)
 
         return await self._retrying(attempt)
+
+    async def _log_directories(self) -> dict[int, list[LogDirectory]]:
+        await self._metadata([], False)
+        return {
+            node_id: await self._answer(
+                address,
+                ApiKey.DESCRIBE_LOG_DIRS,
+                config_messages.encode_describe_log_dirs,
+                config_messages.decode_describe_log_dirs,
+            )
+            for node_id, address in self._brokers.items()
+        }
 
     async def _at_controller(
         self,

@@ -1,10 +1,10 @@
 """The messages our client speaks: requests to bytes, responses to small value classes.
 
-Eight APIs, each in the range of versions named in `VERSIONS`: wide enough for any broker of the
-last years, and by topic name throughout, so that nothing but the newest metadata needs topic ids.
-Each codec spells a field once for all versions; `wire` knows the two encodings. The schema library
-is not used here, since a command must answer before that library is imported; the tests hold every
-message against it.
+Each API in the range of versions named in `VERSIONS` (some are in `admin_messages` and
+`config_messages`): wide enough for any broker of the last years, and by topic name throughout, so
+that nothing but the newest metadata needs topic ids. Each codec spells a field once for all
+versions; `wire` knows the two encodings. The schema library is not used here, since a command must
+answer before that library is imported; the tests hold every message against it.
 
 Responses come from a socket: the Reader compares every length with what is left and raises
 `ProtocolError`. Pure functions, any thread.
@@ -29,8 +29,12 @@ VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.METADATA: (4, 12),
     ApiKey.CREATE_TOPICS: (2, 7),
     ApiKey.DELETE_TOPICS: (1, 5),
+    ApiKey.DELETE_RECORDS: (0, 2),
     ApiKey.INIT_PRODUCER_ID: (0, 4),
+    ApiKey.CREATE_PARTITIONS: (0, 3),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
 }
 
 # What ApiVersions says we are; a test compares it with the package's version, whose lookup would

@@ -78,7 +78,8 @@ cdef inline uint32_t take_uvarint(Cursor* cursor) noexcept nogil:
 
 
 cdef inline int64_t take_length(Cursor* cursor, int flexible, int wide) noexcept nogil:
-    # The length in front of a string (wide 0) or of bytes (wide 1); -1: null.
+    # The length in front of a string (wide 0) or of bytes (wide 1); -1: null, which Apache Kafka
+    # takes every negative length for.
     cdef int64_t length
     if flexible:
         length = <int64_t>take_uvarint(cursor) - 1
@@ -86,10 +87,10 @@ cdef inline int64_t take_length(Cursor* cursor, int flexible, int wide) noexcept
         length = take_i32(cursor)
     else:
         length = take_i16(cursor)
-    if length < -1 or length > <int64_t>cursor.left:
+    if length > <int64_t>cursor.left:
         cursor.failed = 1
         return -1
-    return length
+    return length if length >= 0 else -1
 
 
 cdef inline uint8_t* take_string(Cursor* cursor, int flexible, int64_t* length) noexcept nogil:
@@ -107,16 +108,14 @@ cdef inline uint8_t* take_bytes(Cursor* cursor, int flexible, int64_t* length) n
 
 
 cdef inline int32_t take_count(Cursor* cursor, int flexible, size_t item_bytes_min) noexcept nogil:
-    # An array's count, bounded by the bytes left; null counts as empty.
+    # The count of an array that may not be null, bounded by the bytes left.
     cdef int64_t count
     if flexible:
         count = <int64_t>take_uvarint(cursor) - 1
     else:
         count = take_i32(cursor)
-    if cursor.failed or count < -1:
+    if cursor.failed or count < 0:
         cursor.failed = 1
-        return 0
-    if count < 0:
         return 0
     if <uint64_t>count > cursor.left // item_bytes_min:
         cursor.failed = 1

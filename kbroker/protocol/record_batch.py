@@ -286,6 +286,11 @@ def _decode_batch(data: bytes, limit_bytes: int) -> RecordBatch:
     )
 
 
+def codec_of(batch: bytes) -> int:
+    """The number of the codec that a batch names, which may be none that there is."""
+    return batch[_ATTRIBUTES_BEGIN + 1] & _CODEC_MASK if len(batch) >= HEADER_BYTES else 0
+
+
 def repack(batch: bytes, codec: int, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """The same batch with its records under another codec; nothing else changes but the CRC.
 
@@ -302,7 +307,8 @@ def repack(batch: bytes, codec: int, limit_bytes: int = DECOMPRESSED_BYTES_MAX) 
         source, target = Codec(attributes & _CODEC_MASK), Codec(codec)
     except ValueError as error:
         raise ProtocolError(f"unknown codec {attributes & _CODEC_MASK}") from error
-    payload = compress(target, decompress(source, batch[HEADER_BYTES:], limit_bytes))
+    unpacked = _unpack(source, batch[HEADER_BYTES:], header[0], limit_bytes)
+    payload = compress(target, unpacked)
     header[_LENGTH_FIELD] = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload)
     header[_ATTRIBUTES_FIELD] = attributes & ~_CODEC_MASK | target
     covered = _HEADER.pack(*header)[_ATTRIBUTES_BEGIN:] + payload

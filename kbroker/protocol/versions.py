@@ -57,9 +57,18 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.API_VERSIONS: _served(0, 4),
         ApiKey.CREATE_TOPICS: _served(2, 7),
         ApiKey.DELETE_TOPICS: _served(1, 6),
+        ApiKey.DELETE_RECORDS: _served(0, 2),
         ApiKey.INIT_PRODUCER_ID: _served(0, 5),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: _served(2, 4),
         ApiKey.DESCRIBE_CONFIGS: _served(1, 4),
+        ApiKey.ALTER_CONFIGS: _served(0, 2),
+        ApiKey.DESCRIBE_LOG_DIRS: _served(1, 5),
+        ApiKey.CREATE_PARTITIONS: _served(0, 3),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: _served(0, 1),
         ApiKey.DESCRIBE_CLUSTER: _served(0, 2),
+        ApiKey.DESCRIBE_PRODUCERS: _served(0, 0),
+        ApiKey.LIST_CONFIG_RESOURCES: _served(0, 1),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: _served(0, 0),
     }
 )
 

@@ -37,6 +37,8 @@ _UINT16: Final = struct.Struct(">H")
 _UINT32: Final = struct.Struct(">I")
 _FLOAT64: Final = struct.Struct(">d")
 _NO_ID: Final = bytes(16)
+# What the older encoding can say; Apache Kafka refuses longer ones in the flexible one, too.
+_STRING_BYTES_MAX: Final = 2**15 - 1
 
 INT32_MIN: Final = -(2**31)
 NO_TAGS: Final[Mapping[int, Callable[[Reader], None]]] = MappingProxyType({})
@@ -124,11 +126,11 @@ class Reader:
         size = self.unsigned_varint() - 1 if self._flexible else self.int16()
         if size < 0:
             return None
+        if size > _STRING_BYTES_MAX:
+            raise ProtocolError(f"a string of {size} bytes")
         begin = self._take(size)
-        try:
-            return self._data[begin : begin + size].decode()
-        except UnicodeDecodeError as error:
-            raise ProtocolError("a string that is no UTF-8") from error
+        # What is no UTF-8 is some other name, as in Apache Kafka, and mostly one that cannot be.
+        return self._data[begin : begin + size].decode(errors="replace")
 
     def nullable_bytes(self) -> bytes | None:
         size = self.unsigned_varint() - 1 if self._flexible else self.int32()

@@ -10,6 +10,7 @@ cdef struct SessionPartition:
     SessionPartition* next_hashed
     int32_t index
     int32_t leader_epoch          # -1: not checked
+    int32_t fetched_epoch         # the same
     int64_t fetch_offset
     int32_t max_bytes
     # What the client was last told.

@@ -234,6 +234,7 @@ cdef SessionPartition* session_partition_locked(
         return NULL
     entry.index = index
     entry.leader_epoch = -1
+    entry.fetched_epoch = -1
     entry.sent_high_watermark = -1
     entry.sent_log_start = -1
     if name != NULL:

@@ -49,3 +49,6 @@ cdef void topic_entry_free(TopicEntry* entry) noexcept nogil
 cdef int registry_publish(
     SnapshotRegistry* registry, TopicEntry** added, int added_count,
     const uint8_t** removed_ids, int removed_count) noexcept nogil
+cdef void* registry_swap(
+    SnapshotRegistry* registry, void** place, void* fresh) noexcept nogil
+cdef uint32_t hash_bytes(const uint8_t* data, int32_t length) noexcept nogil

@@ -33,8 +33,8 @@ cdef enum:
     GRACE_POLL_US = 50
 
 
-cdef uint32_t _hash(const uint8_t* data, int32_t length) noexcept nogil:
-    # FNV-1a.
+cdef uint32_t hash_bytes(const uint8_t* data, int32_t length) noexcept nogil:
+    """FNV-1a, for the tables here and in _metadata_view."""
     cdef uint32_t mixed = 2166136261u
     cdef int32_t i
     for i in range(length):
@@ -58,7 +58,7 @@ cdef TopicEntry* topic_entry_new(
     memcpy(entry.name, name, <size_t>length)
     memcpy(entry.topic_id, topic_id, 16)
     entry.name_length = length
-    entry.name_hash = _hash(name, length)
+    entry.name_hash = hash_bytes(name, length)
     entry.partition_count = partition_count
     entry.internal = internal
     return entry
@@ -102,7 +102,7 @@ cdef void _insert(Snapshot* snapshot, TopicEntry* entry) noexcept nogil:
     while snapshot.by_name[place] != NULL:
         place = (place + 1) & snapshot.mask
     snapshot.by_name[place] = entry
-    place = _hash(entry.topic_id, 16) & snapshot.mask
+    place = hash_bytes(entry.topic_id, 16) & snapshot.mask
     while snapshot.by_id[place] != NULL:
         place = (place + 1) & snapshot.mask
     snapshot.by_id[place] = entry
@@ -136,7 +136,7 @@ cdef void snapshot_leave(SnapshotReader* reader) noexcept nogil:
 cdef TopicEntry* snapshot_by_name(
     Snapshot* snapshot, const uint8_t* name, int32_t length,
 ) noexcept nogil:
-    cdef uint32_t name_hash = _hash(name, length)
+    cdef uint32_t name_hash = hash_bytes(name, length)
     cdef uint32_t place = name_hash & snapshot.mask
     cdef TopicEntry* entry = snapshot.by_name[place]
     while entry != NULL:
@@ -152,7 +152,7 @@ cdef TopicEntry* snapshot_by_name(
 
 
 cdef TopicEntry* snapshot_by_id(Snapshot* snapshot, const uint8_t* topic_id) noexcept nogil:
-    cdef uint32_t place = _hash(topic_id, 16) & snapshot.mask
+    cdef uint32_t place = hash_bytes(topic_id, 16) & snapshot.mask
     cdef TopicEntry* entry = snapshot.by_id[place]
     while entry != NULL:
         if memcmp(entry.topic_id, topic_id, 16) == 0:
@@ -260,3 +260,19 @@ cdef int registry_publish(
     _snapshot_free(old)
     unlock_ranked(&registry.lock, RANK_TABLE)
     return 0
+
+
+cdef void* registry_swap(SnapshotRegistry* registry, void** place, void* fresh) noexcept nogil:
+    """Puts `fresh` where readers look between enter and leave; returns what was there before.
+
+    Without the GIL, like publishing: on return no reader can hold the old one any more.
+    """
+    cdef uint64_t epoch
+    cdef void* old
+    lock_ranked(&registry.lock, RANK_TABLE)
+    old = place[0]
+    kb_store_ptr(place, fresh)
+    epoch = kb_add_u64(&registry.epoch, 1)
+    _wait_for_readers_locked(registry, epoch)
+    unlock_ranked(&registry.lock, RANK_TABLE)
+    return old

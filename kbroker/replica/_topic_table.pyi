@@ -1,6 +1,7 @@
 """The C snapshot of the metadata as Python fills it; see _topic_table.pyx."""
 
-from typing import Self
+from collections.abc import Iterable, Sequence
+from typing import Protocol, Self, type_check_only
 
 from typing_extensions import disjoint_base
 
@@ -15,3 +16,29 @@ class TopicTable:
         added: list[tuple[str, bytes, bool, list[PartitionLog | None]]],
         removed: list[bytes],
     ) -> None: ...
+    # rows: new or changed topics in the order of their names; removed: names;
+    # brokers: (node id, host, port, rack) in the order of the ids
+    def show(
+        self,
+        rows: Sequence[ShownRow],
+        removed: Sequence[str],
+        brokers: Sequence[tuple[int, str, int, str | None]],
+        cluster_id: str,
+    ) -> None: ...
+    def hide(self) -> None: ...
+
+@type_check_only
+class _Partition(Protocol):
+    @property
+    def leader(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def replicas(self) -> tuple[int, ...]: ...
+    @property
+    def isr(self) -> tuple[int, ...]: ...
+
+@disjoint_base
+class ShownRow:
+    def __new__(cls, name: str, topic_id: bytes, internal: bool, partition_count: int) -> Self: ...
+    def fill(self, partitions: Iterable[_Partition]) -> None: ...

@@ -1,20 +1,41 @@
 # cython: language_level=3
-"""The C snapshot of the metadata as the replica manager publishes it.
+"""The C snapshot of the metadata as Python fills it: what Produce and Fetch look up, and what
+Metadata shows.
 
-Owner: the controller's thread, through the replica manager. Publishing waits for readers inside a
-hot call, so it releases the GIL. The hot path reads the registry and never comes back here.
+    before an image is published: `publish`, from the replica manager: topic -> partitions
+    after it:                     `show`, from the MetadataPublisher: topics, leaders, brokers
+
+Owner: the controller's thread. Both wait for readers inside a hot call, so they release the GIL
+for everything but reading their arguments. The hot path reads what they left and never comes back
+here. A `ShownRow` is filled in pieces, so that a topic of many partitions does not hold the GIL.
 """
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from kbroker._log cimport PartitionLog
 from kbroker.log._partition cimport partition_acquire
+from kbroker.replica._metadata_view cimport (
+    MetadataView,
+    ShownBroker,
+    ShownPartition,
+    ShownTopic,
+    shown_ids_add,
+    shown_topic_free,
+    shown_topic_new,
+    view_free,
+    view_free_with_topics,
+    view_new,
+    view_place_by_name,
+)
 from kbroker.replica._snapshot cimport (
+    SnapshotRegistry,
     TopicEntry,
     registry_free,
     registry_new,
     registry_publish,
+    registry_swap,
     topic_entry_free,
     topic_entry_new,
 )
@@ -29,6 +50,7 @@ cdef class TopicTable:
             raise MemoryError
 
     def __dealloc__(self):
+        view_free_with_topics(self.shown)
         registry_free(self.registry)
 
     def publish(self, list added, list removed):
@@ -65,6 +87,200 @@ cdef class TopicTable:
                     topic_entry_free(entries[i])
             free(entries)
             free(ids)
+
+    def show(self, rows, removed, brokers, str cluster_id not None):
+        """Makes Metadata show this from now on; all or nothing.
+
+        `rows`: topics that are new or changed, in the order of their names; each goes into one
+        table only. `removed`: names. `brokers`: (node id, host, port, rack), by node id; all
+        those there are, like `cluster_id`.
+        """
+        cdef list added_rows = list(rows)
+        cdef int added_count = <int>len(added_rows)
+        cdef bytes text = _text_of(brokers, cluster_id)
+        cdef ShownTopic** added = <ShownTopic**>calloc(added_count + 1, sizeof(ShownTopic*))
+        cdef ShownTopic** gone = NULL
+        cdef int gone_count = 0
+        cdef bytes encoded
+        cdef int i
+        cdef MetadataView* fresh = NULL
+        try:
+            gone = <ShownTopic**>calloc(
+                <size_t>(added_count + len(removed) + 1), sizeof(ShownTopic*))
+            if added == NULL or gone == NULL:
+                raise MemoryError
+            for i in range(added_count):
+                added[i] = _whole(added_rows[i])
+            for name in removed:
+                encoded = name.encode()
+                gone_count += _mark_gone(
+                    self.shown, <const uint8_t*>encoded, <int32_t>len(encoded), &gone[gone_count])
+            with nogil:
+                for i in range(added_count):
+                    gone_count += _mark_gone(
+                        self.shown, added[i].name, added[i].name_length, &gone[gone_count])
+            fresh = self._build(added, added_count, gone_count, brokers, text)
+            for i in range(added_count):
+                (<ShownRow>added_rows[i]).topic = NULL
+            with nogil:
+                _replace(self.registry, &self.shown, fresh, gone, gone_count)
+        finally:
+            if fresh == NULL:
+                for i in range(gone_count):
+                    gone[i].gone = 0
+            free(added)
+            free(gone)
+
+    cdef MetadataView* _build(
+        self, ShownTopic** added, int added_count, int gone_count, object brokers, bytes text,
+    ) except NULL:
+        cdef int broker_count = <int>len(brokers)
+        cdef size_t text_bytes = <size_t>len(text)
+        cdef MetadataView* fresh
+        with nogil:
+            fresh = view_new(self.shown, added, added_count, gone_count, broker_count, text_bytes)
+        if fresh == NULL:
+            raise MemoryError
+        try:
+            _fill_brokers(fresh, brokers, text)
+        except BaseException:
+            view_free(fresh)
+            raise
+        return fresh
+
+    def hide(self):
+        """Shows nothing: Python answers Metadata until the next `show`, which begins with none."""
+        cdef MetadataView* old
+        with nogil:
+            old = <MetadataView*>registry_swap(self.registry, <void**>&self.shown, NULL)
+            view_free_with_topics(old)
+
+
+cdef class ShownRow:
+    """One topic on its way into a table: made, filled with its partitions in order, given away."""
+
+    def __cinit__(self, str name, bytes topic_id, bint internal, int partition_count):
+        cdef bytes encoded = name.encode()
+        _check_topic_id(topic_id)
+        if partition_count < 0:
+            raise ValueError(f"{partition_count} partitions")
+        self.topic = shown_topic_new(
+            <const uint8_t*>encoded, <int32_t>len(encoded), <const uint8_t*>topic_id, internal,
+            partition_count)
+        if self.topic == NULL:
+            raise MemoryError
+        self.name = name
+
+    def __dealloc__(self):
+        shown_topic_free(self.topic)
+
+    def fill(self, partitions):
+        """The next partitions: each with leader, leader_epoch, replicas and isr."""
+        for partition in partitions:
+            self._fill(partition)
+
+    cdef int _fill(self, object partition) except -1:
+        cdef ShownTopic* topic = self.topic
+        cdef ShownPartition* place
+        cdef tuple replicas = partition.replicas
+        cdef tuple isr = partition.isr
+        if topic == NULL or self.filled == topic.partition_count:
+            raise ValueError(f"more partitions than {self.name} has")
+        place = &topic.partitions[self.filled]
+        place.leader = partition.leader
+        place.leader_epoch = partition.leader_epoch
+        if replicas != self.last_ids:
+            self.last_place = _add_ids(topic, replicas)
+            self.last_ids = replicas
+        place.replicas = <unsigned int>self.last_place
+        place.isr = place.replicas if isr == replicas else <unsigned int>_add_ids(topic, isr)
+        topic.replica_ids += len(replicas)
+        topic.isr_ids += len(isr)
+        self.filled += 1
+        return 0
+
+
+cdef int64_t _add_ids(ShownTopic* topic, tuple ids) except -1:
+    cdef Py_ssize_t count = len(ids)
+    cdef int32_t* copied = <int32_t*>calloc(count + 1, sizeof(int32_t))
+    cdef int64_t place
+    cdef Py_ssize_t i
+    if copied == NULL:
+        raise MemoryError
+    try:
+        for i in range(count):
+            copied[i] = ids[i]
+        place = shown_ids_add(topic, copied, <int32_t>count)
+    finally:
+        free(copied)
+    if place < 0:
+        raise MemoryError
+    return place
+
+
+cdef ShownTopic* _whole(ShownRow row) except NULL:
+    if row.topic == NULL or row.filled != row.topic.partition_count:
+        raise ValueError(f"{row.name} has not got all its partitions, or was shown already")
+    return row.topic
+
+
+cdef int _mark_gone(
+    MetadataView* view, const uint8_t* name, int32_t length, ShownTopic** found,
+) noexcept nogil:
+    # A topic of the view that the next one leaves out; 0: there is none, or it is marked.
+    cdef int64_t place = -1
+    if view != NULL:
+        place = view_place_by_name(view, name, length)
+    if place < 0 or view.by_name[place].gone:
+        return 0
+    found[0] = view.by_name[place]
+    found[0].gone = 1
+    return 1
+
+
+cdef bytes _text_of(brokers, str cluster_id):
+    # Everything that a view keeps as text, one behind the other.
+    texts = [cluster_id]
+    for _, host, _, rack in brokers:
+        texts += [host, rack or ""]
+    return "".join(texts).encode()
+
+
+cdef int _fill_brokers(MetadataView* view, brokers, bytes text) except -1:
+    # In the order of _text_of; the text stands behind the array.
+    cdef uint8_t* at = <uint8_t*>&view.brokers[<size_t>len(brokers)]
+    cdef ShownBroker* place
+    memcpy(at, <const char*>text, <size_t>len(text))
+    view.broker_text_bytes = <size_t>len(text)
+    view.cluster_id = at
+    view.cluster_id_length = <int32_t>len(text)
+    for _, host, _, rack in brokers:
+        view.cluster_id_length -= <int32_t>(len(host.encode()) + len((rack or "").encode()))
+    at += view.cluster_id_length
+    for node_id, host, port, rack in brokers:
+        place = &view.brokers[view.broker_count]
+        place.node_id = node_id
+        place.port = port
+        place.host = at
+        place.host_length = <int32_t>len(host.encode())
+        at += place.host_length
+        place.rack = at
+        place.rack_length = -1 if rack is None else <int32_t>len(rack.encode())
+        if place.rack_length > 0:
+            at += place.rack_length
+        view.broker_count += 1
+    return 0
+
+
+cdef void _replace(
+    SnapshotRegistry* registry, MetadataView** place, MetadataView* fresh,
+    ShownTopic** gone, int gone_count,
+) noexcept nogil:
+    cdef MetadataView* old = <MetadataView*>registry_swap(registry, <void**>place, fresh)
+    cdef int i
+    for i in range(gone_count):
+        shown_topic_free(gone[i])
+    view_free(old)
 
 
 cdef int _check_topic_id(bytes topic_id) except -1:

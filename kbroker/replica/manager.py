@@ -11,16 +11,18 @@ Readers (`partition`) take one dictionary look-up and no lock: the map is replac
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kbroker.config.topic import TopicConfig
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker import _log
     from kbroker.config import BrokerConfig
+    from kbroker.log._results import DirectoryUse
     from kbroker.log.manager import LogManager
     from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
@@ -30,6 +32,17 @@ if TYPE_CHECKING:
     Row = tuple[str, bytes, bool, list[_log.PartitionLog | None]]
 
 logger: Final = logging.getLogger("kbroker.replica")
+
+
+# By `compression.type`: the codec's number in a batch, -1 for the producer's own.
+STORED_CODECS: Final = {
+    "producer": -1,
+    "uncompressed": 0,
+    "gzip": 1,
+    "snappy": 2,
+    "lz4": 3,
+    "zstd": 4,
+}
 
 
 def log_settings(config: TopicConfig, replicas: int) -> dict[str, Any]:
@@ -47,7 +60,7 @@ def log_settings(config: TopicConfig, replicas: int) -> dict[str, Any]:
         "max_message_bytes": config["max.message.bytes"],
         "min_insync_replicas": min(config["min.insync.replicas"], max(1, replicas)),
         "log_append_time": config["message.timestamp.type"] == "LogAppendTime",
-        "recompress": config["compression.type"] != "producer",
+        "stored_codec": STORED_CODECS[config["compression.type"]],
         "compacted": "compact" in policy,
         "timestamp_before_max_ms": config["message.timestamp.before.max.ms"],
         "timestamp_after_max_ms": config["message.timestamp.after.max.ms"],
@@ -77,6 +90,44 @@ class ReplicaManager:
     def partition(self, topic: str, index: int) -> PartitionLog | None:
         """The log of a partition that this broker holds; from any thread."""
         return self._partitions.get(TopicPartition(topic, index))
+
+    def use_of_directories(self, wanted: Set[TopicPartition] | None) -> list[DirectoryUse]:
+        """The data directories with the logs in them, all or those wanted; from any thread."""
+        return self._logs.use_of_directories(wanted)
+
+    def delete_records(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | KafkaError]:
+        """Moves starts of logs forward, -1 to the high watermark; where each is now, or why not.
+
+        From any thread. On return the new starts survive the end of this process, and fetches that
+        waited below them are answered. With one replica the log's start is the partition's low
+        watermark; with followers the answer would wait here until theirs have moved as well.
+        """
+        results: dict[TopicPartition, int | KafkaError] = {}
+        moved: list[PartitionLog] = []
+        for name, offset in wanted.items():
+            log = self._partitions.get(name)
+            try:
+                if log is None:
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+                results[name] = log.delete_records(offset)
+                moved.append(log)
+            except KafkaError as error:
+                results[name] = error
+        try:
+            self._logs.checkpoint_log_starts(moved)
+        except OSError as error:
+            logger.error("the starts of logs cannot be written: %s", error)
+            for log in moved:
+                results[log.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        for log in moved:
+            self._wake(log)
+        return results
+
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]:
+        """All partitions here as of now; the mapping is never changed. From any thread."""
+        return self._partitions
 
     def apply(self, image: ClusterImage, delta: ImageDelta) -> None:
         """Follow the controller; raises when a log cannot be opened, with nothing published."""

@@ -8,6 +8,7 @@ one; a wildcard is registered under this host's name.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ class Advertised:
         if endpoint is not None:
             return endpoint.host, endpoint.port
         return request.local_host, request.local_port
+
+    def by_listener(self, names: Iterable[str]) -> list[tuple[str, int] | None]:
+        """What is configured for each listener; None: the address that a connection used."""
+        endpoints = [self._listeners.advertised_for(name) for name in names]
+        return [None if each is None else (each.host, each.port) for each in endpoints]
 
     def registered(self, bound: dict[str, list[tuple[str, int]]]) -> tuple[str, int]:
         """What goes into the metadata store, from what was bound by listener name."""

@@ -1,8 +1,8 @@
 """One broker: the only place that builds objects across packages, and the order they come up in.
 
-    limits -> metadata store -> timer -> identity -> logs -> listeners bound
+    limits -> metadata store -> timer -> identity -> admin port bound -> logs -> listeners bound
     -> controller (partitions opened)
-    -> request handlers -> network threads -> ready file -> scheduler -> control loop
+    -> request handlers -> network threads -> ready file -> scheduler -> control loop -> readiness
 
 `Broker(...).start()` and `.stop()` walk that list down and up; `run` is what `kbroker start` calls:
 it starts a broker, waits for a signal, stops it and returns the exit status. Stopping the network
@@ -19,14 +19,20 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+import threading
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kbroker import limits
 from kbroker._net import SocketServer
 from kbroker.clock import SystemClock
-from kbroker.config.topic import validate_topic_overrides
-from kbroker.errors import AddressInUse, UserError
+from kbroker.config.admin_listeners import ADMIN_LISTENERS
+from kbroker.config.key import ConfigSource
+from kbroker.config.listeners import format_address
+from kbroker.config.topic import edit_topic_list, validate_topic_overrides
+from kbroker.errors import AddressInUse, InvariantError, UserError
 from kbroker.handlers._hot import HotPath
 from kbroker.handlers.delayed_fetch import FetchDeadlines
 from kbroker.handlers.produce import ColdProduce
@@ -43,12 +49,16 @@ from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager
+from kbroker.replica.metadata_publisher import MetadataPublisher
+from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
 from kbroker.server.call_later import CallLater
+from kbroker.server.closes import ClosedConnections
 from kbroker.server.handler_pool import HandlerPool
-from kbroker.server.lifecycle import Lifecycle, Step
+from kbroker.server.lifecycle import Lifecycle, Step, nothing
 from kbroker.server.logs import configure_logging
 from kbroker.server.open_files import raise_open_file_limit
+from kbroker.server.readiness import RUNNING, STOPPING, Readiness
 from kbroker.server.ready import (
     ready_line,
     remove_ready_file,
@@ -60,19 +70,37 @@ from kbroker.server.signals import EndSignal
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
+    import socket
+    from concurrent.futures import Future
+
     from kbroker.config import BrokerConfig
+    from kbroker.log.partition_log import PartitionLog
+    from kbroker.metrics.model import Figures
     from kbroker.server.control_loop import ControlLoop
+    from kbroker.server.metrics_sampler import RequestTimes
+    from kbroker.server.metrics_topic import MetricsTopic
+    from kbroker.server.observe import Observer
 
 logger: Final = logging.getLogger("kbroker.server")
 
-_HOT: Final = (ApiKey.PRODUCE, ApiKey.FETCH)
+T = TypeVar("T")
+# Imports the HTTP side and returns it: handed down, since server does not know admin.
+ServeAdmin = Callable[["Broker", "Sequence[socket.socket]", Run], HttpServer]
+
+OBSERVER_DELAY_MS: Final = 500
+_HOT: Final = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA)
 
 
 class Broker:
     """Everything of one node. Build, `start`, `stop`; not to be started twice."""
 
     def __init__(
-        self, config: BrokerConfig, data_dir: Path, ready_file: Path | None = None
+        self,
+        config: BrokerConfig,
+        data_dir: Path,
+        ready_file: Path | None = None,
+        serve_admin: ServeAdmin | None = None,
+        before_ready: Callable[[], None] = nothing,
     ) -> None:
         self.config = config
         self._data_dir = data_dir
@@ -106,13 +134,23 @@ class Broker:
         self._store: EmbeddedStore | None = None
         self._controller: Controller | None = None
         self._handlers: HandlerPool | None = None
+        self._metrics_topic: MetricsTopic | None = None
+        self._observer: Observer | None = None
         self._control_loop: ControlLoop | None = None
+        self._control_loop_lock, self._observer_lock = threading.Lock(), threading.Lock()
+        self.readiness = Readiness(config.log_dirs)
+        self._serve_admin = serve_admin
+        self._before_ready = before_ready
+        self._admin = AdminPort(self._serve_http, self._submit)
         self._lifecycle = Lifecycle(
             [
                 Step("open-file limit", raise_open_file_limit),
                 Step("metadata store", self._open_store, self._close_store),
                 Step("timer", self._timer.start, self._timer.stop),
                 Step("cluster identity", self._read_identity),
+                # Comes up when it is first needed, or behind the ready line.
+                Step("control loop", stop=self._stop_control_loop),
+                Step("admin port", self._start_admin, self._admin.stop),
                 Step("logs", self._logs.start, self._logs.stop),
                 Step("listeners", self._bind, self._server.stop_accepting),
                 Step("controller", self._start_controller, self._stop_controller),
@@ -120,7 +158,10 @@ class Broker:
                 Step("network threads", self._server.start, self._stop_network),
                 Step("ready file", self._announce, self._withdraw),
                 Step("scheduler", self._start_scheduler, self._scheduler.stop),
-                Step("control loop", self._start_control_loop, self._stop_control_loop),
+                Step("observer", self._schedule_observer, self._stop_observer),
+                Step("warm-up", self._warm_up),
+                Step("metrics topic", self._start_metrics_topic, self._stop_metrics_topic),
+                Step("readiness", stop=self._readiness_ends),
             ]
         )
 
@@ -172,9 +213,11 @@ class Broker:
             self._clock,
             self._replicas.apply,
             validate_configs=validate_topic_overrides,
+            edit_list=partial(edit_topic_list, self.config),
             broker=BrokerImage(self.config.node_id, host, port, self.config["broker.rack"]),
             cluster_id=self._cluster_id,
             new_epochs_at_start=not self._logs.clean,
+            show=MetadataPublisher(self._table).show,
         )
         self._controller.start()
         for directory in self.config.log_dirs:
@@ -200,6 +243,11 @@ class Broker:
             node_id=self.config.node_id,
             advertised=self._advertised,
         )
+        self._hot.advertise(
+            self.config.node_id,
+            self._advertised.by_listener(self.config.listeners.names),
+            self.config["auto.create.topics.enable"],
+        )
         registry = REGISTRY.with_hot(ApiKey.PRODUCE, ColdProduce(self._hot).handle, None)
         self._handlers = HandlerPool(
             self._hot,
@@ -221,6 +269,8 @@ class Broker:
         self._server.stop()
 
     def _announce(self) -> None:
+        self._before_ready()
+        self.readiness.phase = RUNNING
         host, port = self.bootstrap
         seconds = seconds_since_exec()
         if self._ready_file is not None:
@@ -228,9 +278,11 @@ class Broker:
                 self._ready_file,
                 node_id=self.config.node_id,
                 bootstrap=f"{host}:{port}",
-                admin="",
+                admin=self._admin.url,
             )
         logger.info(ready_line(self.config.node_id, seconds, host, port))
+        if self._admin.url:
+            logger.info("metrics and health: %s", self._admin.url)
 
     def _withdraw(self) -> None:
         if self._ready_file is not None:
@@ -243,19 +295,122 @@ class Broker:
             limits.LOG_CHECKPOINT_PERIOD_MS,
             delay_ms=limits.LOG_CHECKPOINT_PERIOD_MS,
         )
+        closes = ClosedConnections(self._server.closes)
+        self._scheduler.schedule("closed-connections", closes.tell, limits.LOG_LINE_PERIOD_MS)
         self._scheduler.start()
 
-    def _start_control_loop(self) -> None:
-        # asyncio and uvloop are imported here, behind the ready line.
-        from kbroker.server.control_loop import ControlLoop, warm_schemas
+    def _schedule_observer(self) -> None:
+        # Not at once: a client's first requests do not wait for what is imported to show them.
+        self._scheduler.schedule(
+            "observer", self._begin_observing, None, delay_ms=OBSERVER_DELAY_MS
+        )
 
-        self._control_loop = ControlLoop()
-        self._control_loop.start()
-        self._control_loop.submit(warm_schemas())
+    def _begin_observing(self) -> None:
+        self._observe()
+
+    def _observe(self) -> Observer:
+        """The observer; made when the first figures are asked for, or soon after the start."""
+        with self._observer_lock:
+            if self._observer is None:
+                from kbroker.server.observe import Observer, Parts
+
+                self._observer = Observer(
+                    Parts(
+                        server=self._server,
+                        hot=self._hot,
+                        logs=self._replicas.logs,
+                        scheduler=self._scheduler,
+                        readiness=self.readiness,
+                        log_dirs=tuple(str(Path(path)) for path in self.config.log_dirs),
+                        node_id=self.config.node_id,
+                        controller=lambda: self._controller,
+                    ),
+                    self._clock,
+                    every_partition=self.config["metrics.partitions.enable"],
+                )
+                self._observer.start()
+            return self._observer
+
+    def _stop_observer(self) -> None:
+        if self._observer is not None:
+            self._observer.stop()
+
+    def _warm_up(self) -> None:
+        # asyncio and uvloop are imported here, behind the ready line.
+        from kbroker.server.control_loop import warm_schemas
+
+        self._submit(warm_schemas())
+
+    def _start_metrics_topic(self) -> None:
+        if not self.config["metrics.topic.enable"]:
+            return
+        # Imported for those who want it.
+        from kbroker.server.metrics_sampler import Sampler
+        from kbroker.server.metrics_topic import MetricsTopic, PeerWriter
+
+        host, port = self._bound[self.config.listeners.inter_broker_name][0]
+        bootstrap = format_address(reachable(host), port)
+        self._metrics_topic = MetricsTopic(
+            Sampler(self, self.config.node_id, self._clock),
+            lambda: PeerWriter(bootstrap),
+            self._clock,
+        )
+        self._metrics_topic.start()
+
+    def _stop_metrics_topic(self) -> None:
+        if self._metrics_topic is not None:
+            self._metrics_topic.stop()
+
+    def _readiness_ends(self) -> None:
+        """Before anything goes down: whoever asks is told, no further scrape begins."""
+        self.readiness.phase = STOPPING
+
+    # --- figures, from any thread -----------------------------------------------------------------
+
+    @property
+    def metric_dialects(self) -> Collection[str]:
+        dialects: tuple[str, ...] = self.config["metrics.dialects"]
+        return dialects
+
+    def figures(self, *, every_partition: bool | None = None) -> Figures:
+        """What was measured just now; parts that are not up yet are left out."""
+        return self._observe().figures(every_partition=every_partition)
+
+    def partition_logs(self) -> Iterable[PartitionLog]:
+        """The logs of all partitions here."""
+        return self._replicas.logs().values()
+
+    def request_times(self) -> Iterable[RequestTimes]:
+        """Durations by kind and part of request, since the start."""
+        return self._observe().request_times()
+
+    # --- the control loop and the admin port ------------------------------------------------------
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the control loop; from any thread that is not the loop's."""
+        with self._control_loop_lock:
+            if self._control_loop is None:
+                from kbroker.server.control_loop import ControlLoop
+
+                self._control_loop = ControlLoop()
+                self._control_loop.start()
+        return self._control_loop.submit(work)
 
     def _stop_control_loop(self) -> None:
         if self._control_loop is not None:
             self._control_loop.stop()
+
+    def _start_admin(self) -> None:
+        if self._serve_admin is None:
+            return
+        by_default = self.config.source(ADMIN_LISTENERS) is ConfigSource.DEFAULT_CONFIG
+        self._admin.bind(self.config.admin_listeners, may_be_taken=by_default)
+        self._admin.start()
+
+    def _serve_http(self, sockets: Sequence[socket.socket]) -> HttpServer:
+        if self._serve_admin is None:
+            raise InvariantError("there is nothing to serve the admin port with")
+        return self._serve_admin(self, sockets, self._admin.run)
 
 
 def _socket_server(config: BrokerConfig) -> SocketServer:
@@ -311,15 +466,22 @@ def _listen(
             ) from error
 
 
-def run(config: BrokerConfig, *, data_dir: str, ready_file: str | None) -> int:
+def run(
+    config: BrokerConfig,
+    *,
+    data_dir: str,
+    ready_file: str | None,
+    serve_admin: ServeAdmin | None = None,
+) -> int:
     """`kbroker start`: a broker until SIGTERM or SIGINT; the exit status."""
     configure_logging(config["logging.format"])
     for warning in config.warnings:
         logger.warning(warning)
-    broker = Broker(config, Path(data_dir), None if ready_file is None else Path(ready_file))
+    ready_path = None if ready_file is None else Path(ready_file)
     end = EndSignal()
+    # Whoever sees the ready file may end this process at once, and that is to be a clean end.
+    broker = Broker(config, Path(data_dir), ready_path, serve_admin, before_ready=end.install)
     broker.start()
-    end.install()
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(limits.GIL_SWITCH_INTERVAL_S)

@@ -107,6 +107,7 @@ class HandlerPool:
         for request in requests:
             try:
                 self._dispatch(request)
+                request.note_waiting()
             except Exception:
                 # dispatch answers every failure itself; this is the last net.
                 logger.exception("request %d was not dispatched", request.api_key)

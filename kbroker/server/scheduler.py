@@ -20,12 +20,11 @@ from __future__ import annotations
 import heapq
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kbroker.clock import NS_PER_MS, Clock
+from kbroker.clock import NS_PER_MS, Clock, let_go_of_gil
 from kbroker.limits import PYTHON_STEP_MS_MAX, THREAD_JOIN_TIMEOUT_MS
 
 logger: Final = logging.getLogger("kbroker.scheduler")
@@ -158,7 +157,7 @@ class Scheduler:
                 task = self._running.popleft()
                 steps += 1
                 more = self._step(task)
-                time.sleep(0)  # lets go of the GIL: who waits for it has it now
+                let_go_of_gil()
                 if more:
                     self._running.append(task)
                 else:

@@ -35,4 +35,16 @@ class EndSignal:
         for each in _ASKED:
             signal.signal(each, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
+        self._end_if_there_were_two()
         return signal.Signals(number)
+
+    def _end_if_there_were_two(self) -> None:
+        """The second may have come before anybody waited, while the start was ending."""
+        os.set_blocking(self._reader, False)
+        try:
+            others = os.read(self._reader, 64)
+        except BlockingIOError:
+            return
+        for number in others:
+            if number in _ASKED:
+                signal.raise_signal(number)

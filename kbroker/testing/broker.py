@@ -52,6 +52,11 @@ class Broker(ServerProcess):
         return self._ready
 
     @property
+    def admin(self) -> str:
+        """http://host:port of metrics and health; empty if there is none."""
+        return str(self._ready.get("admin", ""))
+
+    @property
     def node_id(self) -> int:
         return int(str(self._ready["node_id"]))
 
@@ -62,6 +67,9 @@ class Broker(ServerProcess):
             "--data-dir", str(self.data_dir),
             "--ready-file", str(self.ready_path),
         ]  # fmt: skip
+        if self.port != 0 and "admin.listeners" not in self.overrides:
+            # A free port there too, as with --port 0: tests do not share the default one.
+            command += ["--override", "admin.listeners=http://127.0.0.1:0"]
         for key, value in self.overrides.items():
             command += ["--override", f"{key}={value}"]
         return command

@@ -98,6 +98,7 @@ static void pl_answered(pl_run *run, pl_conn *conn, int64_t now_ns, uint64_t byt
 /* At a fixed rate every request that the window meant is sent, however late: leaving out those that
  * a slow broker left no room for would flatter it. */
 static inline int pl_owes(const pl_run *run, const pl_stream *stream) {
+    if (stream->send_limit && stream->sent >= stream->send_limit) return 0;
     return stream->interval_ns > 0 && stream->next_due_ns < (double)run->window_end_ns;
 }
 

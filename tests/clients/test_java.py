@@ -7,6 +7,7 @@ pointed at the directory would read.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
@@ -39,7 +40,8 @@ class Tool:
             [
                 self._java, *JVM_FLAGS, "-cp", self._class_path,
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-                f"org.apache.kafka.tools.{tool}", *arguments,
+                tool if tool.startswith("kafka.") else f"org.apache.kafka.tools.{tool}",
+                *arguments,
             ],
             input=stdin,
             capture_output=True,
@@ -124,6 +126,81 @@ def test_a_topic_lives_by_kafka_topics(tool: Tool, admin: Admin) -> None:
                         "--topic", name)  # fmt: skip
     assert gone.returncode == 1
     assert f"Topic '{name}' does not exist as expected" in gone.stdout.decode()
+
+
+def test_kafka_topics_adds_partitions(tool: Tool, topic: str, bootstrap: str) -> None:
+    tool.run("TopicCommand", "--alter", "--topic", topic, "--partitions", "4")
+    described = tool.run("TopicCommand", "--describe", "--topic", topic).splitlines()
+    assert "PartitionCount: 4\t" in described[0] and len(described) == 5
+    again = tool.attempt("TopicCommand", "--bootstrap-server", tool.bootstrap, "--alter",
+                         "--topic", topic, "--partitions", "2")  # fmt: skip
+    assert again.returncode == 1
+    assert b"InvalidPartitionsException" in again.stdout + again.stderr
+    (delivery,) = Confluent(bootstrap).produce(topic, [Record(b"x")], partition=3)
+    assert (delivery.error, delivery.offset) == (0, 0)
+
+
+def test_kafka_delete_records(tool: Tool, topic: str, bootstrap: str, tmp_path: Path) -> None:
+    client = Confluent(bootstrap)
+    client.produce(topic, [Record(b"%d" % number) for number in range(20)])
+    wanted = tmp_path / "offsets.json"
+    for offset, start in ((7, 7), (-1, 20)):
+        partition = {"topic": topic, "partition": 0, "offset": offset}
+        wanted.write_text(json.dumps({"partitions": [partition], "version": 1}))
+        told = tool.run("DeleteRecordsCommand", "--offset-json-file", str(wanted))
+        assert f"partition: {topic}-0\tlow_watermark: {start}" in told
+        with client.consumer() as consumer:
+            assert consumer.offsets(topic, 0) == (start, 20)
+    wanted.write_text(
+        json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 21}], "version": 1})
+    )
+    told = tool.run("DeleteRecordsCommand", "--offset-json-file", str(wanted))
+    assert "OffsetOutOfRangeException" in told
+
+
+def test_kafka_configs(tool: Tool, topic: str) -> None:
+    command = "kafka.admin.ConfigCommand"
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+
+    def described(*arguments: str) -> str:
+        return tool.run(command, *entity, "--describe", *arguments)
+
+    settings = "retention.ms=60000,cleanup.policy=[compact,delete],max.message.bytes=2000"
+    altered = tool.run(command, *entity, "--alter", "--add-config", settings)
+    assert altered.strip() == f"Completed updating config for topic {topic}."
+    told = described()
+    assert (
+        "retention.ms=60000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=60000}"
+        in (told)
+    )
+    assert "cleanup.policy=compact,delete" in told
+    tool.run(command, *entity, "--alter", "--delete-config", "retention.ms")
+    assert "retention.ms" not in described()
+    everything = described("--all")
+    assert "segment.bytes=1073741824" in everything and everything.count("sensitive=") >= 33
+    for bad, word in (("nope=1", "Unknown"), ("retention.ms=x", "retention.ms")):
+        refused = tool.attempt(
+            command, "--bootstrap-server", tool.bootstrap, *entity, "--alter", "--add-config", bad
+        )
+        assert refused.returncode == 1
+        output = (refused.stdout + refused.stderr).decode()
+        assert "InvalidConfigurationException" in output and word.lower() in output.lower()
+    broker = tool.run(command, "--entity-type", "brokers", "--all", "--describe",
+                      "--entity-name", "1")  # fmt: skip
+    assert "num.io.threads=8" in broker
+
+
+def test_kafka_log_dirs(tool: Tool, topic: str, bootstrap: str, server: Server) -> None:
+    Confluent(bootstrap).produce(topic, [Record(b"x" * 1000)])
+    told = tool.run("LogDirsCommand", "--describe", "--topic-list", topic)
+    (line,) = [line for line in told.splitlines() if line.startswith("{")]
+    (broker,) = json.loads(line)["brokers"]
+    (directory,) = broker["logDirs"]
+    (partition,) = directory["partitions"]
+    assert directory["error"] is None
+    assert server.data_dir is None or directory["logDir"] == str(server.data_dir)
+    assert (partition["partition"], partition["offsetLag"]) == (f"{topic}-0", 0)
+    assert partition["size"] > 1000 and not partition["isFuture"]
 
 
 def test_get_offsets(tool: Tool, make_topic: Callable[..., str], bootstrap: str) -> None:

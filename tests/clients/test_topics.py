@@ -7,9 +7,18 @@ from collections.abc import Callable
 
 import confluent_kafka
 import confluent_kafka.admin
+import kafka
+import kafka.admin
 import pytest
 
-from tests.clients.adapters import TIMEOUT_S, Admin, Client, Record, next_number
+from tests.clients.adapters import (
+    TIMEOUT_S,
+    Admin,
+    Client,
+    KafkaPython,
+    Record,
+    next_number,
+)
 
 pytestmark = pytest.mark.client
 
@@ -89,6 +98,29 @@ def test_topic_settings_can_be_read_back(admin: Admin, make_topic: Callable[...,
     assert not described["retention.ms"].is_default
     assert described["segment.bytes"].is_default
     assert described["segment.bytes"].value == str(1 << 30)
+
+
+def test_kafka_python_adds_partitions_and_deletes_records(bootstrap: str, topic: str) -> None:
+    client = KafkaPython(bootstrap)
+    client.produce(topic, [Record(b"%d" % number) for number in range(10)])
+    admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        grown = admin.create_partitions({topic: kafka.admin.NewPartitions(3)})
+        assert [result.error_code for result in grown.results] == [0]
+        (described,) = admin.describe_topics([topic])
+        assert len(described["partitions"]) == 3
+        first, last = kafka.TopicPartition(topic, 0), kafka.TopicPartition(topic, 2)
+        assert client.produce(topic, [Record(b"x")], partition=2)[0].offset == 0
+        for offset, start in ((4, 4), (-1, 10)):
+            results = admin.delete_records({first: offset, last: 0})
+            assert {at: result["low_watermark"] for at, result in results.items()} == {
+                first: start,
+                last: 0,
+            }
+            with client.consumer() as consumer:
+                assert consumer.offsets(topic, 0) == (start, 10)
+    finally:
+        admin.close()
 
 
 def test_the_cluster_can_be_described(admin: Admin) -> None:

@@ -1,8 +1,8 @@
 """Fetch what the client tests need and the machine lacks: `python -m tests.support.setup`.
 
-Brings kcat (apt-get, where this process may use it) and Apache Kafka's jars (Maven), says in one
-line each what is there and what is not, and exits 0 in any case: the tests that miss something
-name it themselves, and KBROKER_REQUIRE=all makes them fail.
+Brings kcat and promtool (apt-get, where this process may use it) and Apache Kafka's jars (Maven),
+says in one line each what is there and what is not, and exits 0 in any case: the tests that miss
+something name it themselves, and KBROKER_REQUIRE=all makes them fail.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 
 from perf.brokers.base import BrokerError
-from tests.support import jars
+from tests.support import jars, promtool
 
 APT_TIMEOUT_S = 300
 
 
 def main() -> None:
-    for what, bring in (("kcat", _kcat), ("Kafka's jars", _jars), ("java", _java)):
+    for what, bring in STEPS:
         print(f"set-up: {what}: {bring()}", flush=True)
 
 
@@ -58,6 +59,25 @@ def _jars() -> str:
 
 def _java() -> str:
     return shutil.which("java") or "missing; the Java tests are skipped"
+
+
+def _promtool() -> str:
+    if promtool.find() is None:
+        try:
+            promtool.fetch()
+        except subprocess.CalledProcessError as error:
+            return f"missing, and fetching it failed: {error.stderr.strip()}"
+        except (subprocess.SubprocessError, OSError) as error:
+            return f"missing, and fetching it failed: {error}"
+    return str(promtool.find())
+
+
+STEPS: tuple[tuple[str, Callable[[], str]], ...] = (
+    ("kcat", _kcat),
+    ("Kafka's jars", _jars),
+    ("java", _java),
+    ("promtool", _promtool),
+)
 
 
 if __name__ == "__main__":

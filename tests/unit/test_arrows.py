@@ -48,6 +48,7 @@ TOP_LEVEL: Final = {
     "kbroker.clock": "words",
     "kbroker.limits": "words",
     "kbroker._atomics": "c helpers",
+    "kbroker._figures": "c helpers",
     "kbroker._sync": "c helpers",
     "kbroker._arena": "c helpers",
     "kbroker._lock_order": "c helpers",
@@ -66,6 +67,9 @@ ONE_DOOR: Final[dict[str, tuple[str, ...]]] = {
     "cramjam": ("kbroker/compression.py",),
     "javaproperties": ("kbroker/config/sources.py",),
     "sqlite3": ("kbroker/metadata/store/embedded.py",),
+    "starlette": ("kbroker/admin/app.py",),
+    "uvicorn": ("kbroker/admin/server.py",),
+    "prometheus_client": ("kbroker/admin/exposition.py",),
 }
 
 FILES: Final = source_files("kbroker", suffixes=(".py", ".pyx", ".pxd"))

@@ -1,19 +1,22 @@
 """The controller's public face; what each name means stands in the file it comes from."""
 
-from kbroker.metadata.controller.controller import Controller, ControllerStatistics, Settings
+from kbroker.metadata.controller.controller import Controller, ControllerStatistics
 from kbroker.metadata.controller.decisions import (
     USE_DEFAULT,
     ConfigChange,
+    MorePartitions,
     NewTopic,
     TopicResult,
 )
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock, ProducerIdManager
+from kbroker.metadata.controller.topic_changes import Settings
 
 __all__ = [
     "USE_DEFAULT",
     "ConfigChange",
     "Controller",
     "ControllerStatistics",
+    "MorePartitions",
     "NewTopic",
     "ProducerIdBlock",
     "ProducerIdManager",

@@ -5,12 +5,13 @@ Place in the flow: handlers on any thread ask for a change and give a callback; 
 the store (`nodes.py`, fenced by the election's epoch), propagates to the replica manager (`apply`),
 publishes the new image as one reference, and calls back. So a topic is visible in the image only
 when its log is open, and a callback only ever sees an image that contains its change. Handlers read
-`image` and never wait for any of this.
+`image` and never wait for any of this. What is done with a topic stands in `topic_changes.py`; here
+are the queue, the office and the reading of the store.
 
 `apply(image, delta)` runs on the controller thread and must be idempotent (see `ImageDelta`). If it
 raises, the topics of the delta are applied one by one, and those that fail are taken back: created
-ones are deleted again, configurations restored. At start there is nothing to take back: a topic
-whose log cannot be opened stays, without a leader.
+ones are deleted again, added partitions removed, configurations restored. At start there is nothing
+to take back: a topic whose log cannot be opened stays, without a leader.
 
 Crash rules: a change is in the store before anything else happens, so after a kill -9 the next
 start finds it whole and finishes it, whether or not anybody was told. When the outcome of a write
@@ -28,7 +29,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from kbroker.clock import Clock
@@ -38,13 +39,10 @@ from kbroker.metadata.controller import records
 from kbroker.metadata.controller.decisions import (
     ConfigChange,
     ConfigValidator,
-    Defaults,
+    ListEditor,
+    MorePartitions,
     NewTopic,
-    TopicResult,
     elect_leaders,
-    plan_config_change,
-    plan_deletion,
-    plan_topics,
 )
 from kbroker.metadata.controller.election import Election
 from kbroker.metadata.controller.event_loop import EventLoop
@@ -52,6 +50,7 @@ from kbroker.metadata.controller.events import (
     AllocateProducerIds,
     AlterConfigs,
     ControllerChanged,
+    CreatePartitions,
     CreateTopics,
     DeleteTopics,
     Event,
@@ -59,7 +58,6 @@ from kbroker.metadata.controller.events import (
     Start,
     Stop,
     TopicsCallback,
-    failed_deletion,
 )
 from kbroker.metadata.controller.nodes import (
     FencedError,
@@ -68,13 +66,13 @@ from kbroker.metadata.controller.nodes import (
     load_brokers,
 )
 from kbroker.metadata.controller.producer_ids import BlockCallback, ProducerIdBlock
-from kbroker.metadata.controller.propagation import Apply, Propagation
+from kbroker.metadata.controller.propagation import Apply, Propagation, Show
+from kbroker.metadata.controller.topic_changes import Settings, TopicChanges, forget_deletions
 from kbroker.metadata.image import (
     BrokerImage,
     ClusterImage,
     ImageDelta,
     PartitionImage,
-    TopicImage,
     delta_between,
     new_uuid,
     uuid_text,
@@ -94,15 +92,8 @@ log = logging.getLogger("kbroker.controller")
 
 THREAD_NAME: Final = "kbroker-controller"
 PRODUCER_IDS_AT_ONCE_MAX: Final = 1_000_000
-LOGGED_NAMES_MAX: Final = 20
 
 Answer = Callable[[], None]
-
-
-class Settings(Protocol):
-    """The broker's configuration, of which num.partitions and default.replication.factor."""
-
-    def __getitem__(self, name: str, /) -> Any: ...
 
 
 class ControllerStatistics(NamedTuple):
@@ -129,29 +120,28 @@ class Controller:
         apply: Apply,
         *,
         validate_configs: ConfigValidator,
+        edit_list: ListEditor,
         broker: BrokerImage | None = None,
         cluster_id: str | None = None,
         new_epochs_at_start: bool = False,
         new_id: Callable[[], UUID] = new_uuid,
+        show: Show | None = None,
     ) -> None:
         """`cluster_id` is what a new cluster will be called and an old one must be called.
         `new_epochs_at_start` starts a new leader epoch everywhere: give it after an unclean end,
-        when logs may have lost a tail that consumers have seen."""
+        when logs may have lost a tail that consumers have seen. `show`: see Propagation."""
         self._store = store
-        self._config = config
         self._node_id = node_id
         self._clock = clock
-        self._validate_configs = validate_configs
         self._broker = broker or BrokerImage(node_id)
         self._cluster_id = cluster_id
         self._new_epochs = new_epochs_at_start
-        self._new_id = new_id
         self._election = Election(store, node_id, clock)
         self._loop: EventLoop[Event] = EventLoop(THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX)
-        self._propagation = Propagation(apply)
+        self._propagation = Propagation(apply) if show is None else Propagation(apply, show)
+        self._changes = TopicChanges(self._propagation, config, validate_configs, edit_list, new_id)
         self._nodes: MetadataNodes | None = None  # None: somebody else is the controller
         self._stale = False  # the store may hold more than the image: read it again
-        self._placement_start = 0
         self._events_handled = 0
         self._events_failed = 0
 
@@ -200,6 +190,12 @@ class Controller:
     def delete_topics(self, topics: Sequence[str | UUID], done: TopicsCallback) -> None:
         """Topics by name or id; `done` gets one result each, in their order."""
         self._post(DeleteTopics(tuple(topics), done))
+
+    def create_partitions(
+        self, wanted: Sequence[MorePartitions], validate_only: bool, done: TopicsCallback
+    ) -> None:
+        """`done` gets one result per topic, in their order."""
+        self._post(CreatePartitions(tuple(wanted), validate_only, done))
 
     def alter_topic_configs(
         self, changes: Sequence[ConfigChange], validate_only: bool, done: TopicsCallback
@@ -262,11 +258,13 @@ class Controller:
     def _decide(self, event: Event) -> Answer:
         match event:
             case CreateTopics():
-                return self._create_topics(event)
+                return partial(event.done, self._changes.create_topics(self._office(), event))
+            case CreatePartitions():
+                return partial(event.done, self._changes.create_partitions(self._office(), event))
             case DeleteTopics():
-                return self._delete_topics(event)
+                return partial(event.done, self._changes.delete_topics(self._office(), event))
             case AlterConfigs():
-                return self._alter_configs(event)
+                return partial(event.done, self._changes.alter_configs(self._office(), event))
             case AllocateProducerIds():
                 first = self._office().take_producer_ids(self._node_id, event.ids)
                 return partial(event.done, ProducerIdBlock(first, event.ids))
@@ -282,94 +280,6 @@ class Controller:
             case _:
                 raise InvariantError(f"unknown event {event!r}")
         return _nobody_asked
-
-    def _create_topics(self, event: CreateTopics) -> Answer:
-        nodes = self._office()
-        plans = plan_topics(
-            self.image, event.specs, self._defaults(), self._new_id, self._placement_start
-        )
-        topics = [plan for plan in plans if isinstance(plan, TopicImage)]
-        failures: dict[str, KafkaError] = {}
-        if topics and not event.validate_only:
-            self._placement_start += sum(len(topic.partitions) for topic in topics)
-            leftovers = self._propagation.unremoved(topic.name for topic in topics)
-            if leftovers:
-                self._forget(nodes, self._propagation.delete(leftovers))
-            nodes.create_topics(topics)
-            failures = self._propagation.create(topics)
-            if failures:
-                self._take_back(nodes, [each for each in topics if each.name in failures])
-            made = [topic for topic in topics if topic.name not in failures]
-            log.info("created %d topics: %s", len(made), _names(made))
-        return partial(
-            event.done,
-            [
-                _result(spec.name, plan, failures)
-                for spec, plan in zip(event.specs, plans, strict=True)
-            ],
-        )
-
-    def _delete_topics(self, event: DeleteTopics) -> Answer:
-        nodes = self._office()
-        plans = [plan_deletion(self.image, topic) for topic in event.topics]
-        topics = {plan.topic_id: plan for plan in plans if isinstance(plan, TopicImage)}
-        if topics:
-            nodes.delete_topics(topics.values())
-            self._forget(nodes, self._propagation.delete(list(topics.values())))
-            log.info("deleted %d topics: %s", len(topics), _names(list(topics.values())))
-        return partial(
-            event.done,
-            [
-                failed_deletion(asked, plan)
-                if isinstance(plan, KafkaError)
-                else TopicResult(plan.name, topic_id=plan.topic_id)
-                for asked, plan in zip(event.topics, plans, strict=True)
-            ],
-        )
-
-    def _alter_configs(self, event: AlterConfigs) -> Answer:
-        nodes = self._office()
-        image = self.image
-        plans: list[TopicImage | KafkaError] = []
-        for change in event.changes:
-            plan = plan_config_change(image, change, self._validate_configs)
-            plans.append(plan)
-            if isinstance(plan, TopicImage):
-                image = image.with_topics([plan])  # a later change of the same topic builds on it
-        before = self.image.topics
-        topics = [topic for name, topic in image.topics.items() if topic is not before[name]]
-        failures: dict[str, KafkaError] = {}
-        if topics and not event.validate_only:
-            nodes.set_configs(topics)
-            failures = self._propagation.reconfigure(topics)
-            if failures:
-                nodes.set_configs([before[name] for name in failures])
-                self._propagation.reconfigure([before[name] for name in failures])
-        return partial(
-            event.done,
-            [
-                _result(change.topic, plan, failures)
-                for change, plan in zip(event.changes, plans, strict=True)
-            ],
-        )
-
-    def _take_back(self, nodes: MetadataNodes, topics: list[TopicImage]) -> None:
-        nodes.delete_topics(topics)
-        self._forget(nodes, self._propagation.delete(topics))
-
-    def _forget(self, nodes: MetadataNodes, removed: list[TopicImage]) -> None:
-        """The deletion is a fact already; a tombstone too many is finished at the next start."""
-        try:
-            nodes.forget_deletions(removed)
-        except StoreError as error:
-            log.warning("tombstones of deleted topics remain: %s", error)
-
-    def _defaults(self) -> Defaults:
-        return Defaults(
-            int(self._config["num.partitions"]),
-            int(self._config["default.replication.factor"]),
-            self._validate_configs,
-        )
 
     # --- office -----------------------------------------------------------------------------------
 
@@ -438,7 +348,7 @@ class Controller:
         removed = self._propagation.catch_up(
             image, replace(delta, deleted=(*loaded.deletions, *delta.deleted))
         )
-        self._forget(nodes, [each for each in removed if each in loaded.deletions])
+        forget_deletions(nodes, [each for each in removed if each in loaded.deletions])
         self._stale = False
 
     def _try_load(self) -> None:
@@ -503,12 +413,6 @@ class Controller:
                 )
 
 
-def _names(topics: Sequence[TopicImage]) -> str:
-    """For one line of the log: the first few stand for all."""
-    names = [topic.name for topic in topics[:LOGGED_NAMES_MAX]]
-    return ", ".join(names) + (", ..." if len(topics) > LOGGED_NAMES_MAX else "")
-
-
 def _nobody_asked() -> None:
     """The answer to a notice."""
 
@@ -521,15 +425,6 @@ def _start_trouble(error: Exception) -> Exception:
     if isinstance(error, StoreError):
         return DataDirectoryError(f"the metadata store cannot be used: {error}")
     return error
-
-
-def _result(
-    name: str, plan: TopicImage | KafkaError, failures: dict[str, KafkaError]
-) -> TopicResult:
-    if isinstance(plan, KafkaError):
-        return TopicResult.failed(name, plan)
-    failure = failures.get(name)
-    return TopicResult.of(plan) if failure is None else TopicResult.failed(name, failure)
 
 
 def _with_partitions(image: ClusterImage, partitions: list[PartitionImage]) -> ClusterImage:

@@ -11,6 +11,7 @@ case is stricter: of two topics of one request that collide with each other only
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -37,11 +38,16 @@ USE_DEFAULT: Final = -1
 REQUEST_PARTITIONS_MAX: Final = 10_000
 # Names and values of one topic's configuration; they share a store node and every image.
 TOPIC_CONFIG_BYTES_MAX: Final = 64 * 1024
+# The longest text that a client could set, and read back, as one value.
+CONFIG_VALUE_BYTES_MAX: Final = 2**15 - 1
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 # Raises KafkaError INVALID_CONFIG; what it returns is of no interest.
 ConfigValidator = Callable[[Mapping[str, str]], object]
+# A topic's own configuration, a key, some parts, whether to add or to take them: the key's new
+# value; KafkaError INVALID_CONFIG if it is no list.
+ListEditor = Callable[[Mapping[str, str], str, str, bool], str]
 Assignments = Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]]
 
 
@@ -57,12 +63,22 @@ class NewTopic(NamedTuple):
 
 class ConfigChange(NamedTuple):
     """What becomes of one topic's own configuration: first `replace` clears it, then `remove`
-    drops keys, then `set` sets them."""
+    drops keys, `set` sets them, `append` and `subtract` change the parts of lists."""
 
     topic: str
     set: Mapping[str, str | None] = _NOTHING
     remove: frozenset[str] = frozenset()
     replace: bool = False
+    append: Mapping[str, str] = _NOTHING
+    subtract: Mapping[str, str] = _NOTHING
+
+
+class MorePartitions(NamedTuple):
+    """A topic that should have more partitions: so many in all. `assignments`: of the new ones."""
+
+    topic: str
+    partitions: int
+    assignments: Sequence[Sequence[int]] | None = None
 
 
 class TopicResult(NamedTuple):
@@ -127,7 +143,6 @@ def plan_topics(
             continue
         topic = new_topic_image(spec.name, new_id(), replicas, configs)
         planned[topic.name] = topic
-        colliding.add(topic.name)
         plans.append(topic)
     return plans
 
@@ -163,23 +178,62 @@ def plan_deletion(image: ClusterImage, topic: str | UUID) -> TopicImage | KafkaE
     return missing if found is None else found
 
 
+def plan_partitions(
+    image: ClusterImage, wanted: Sequence[MorePartitions], placement_start: int
+) -> list[TopicImage | KafkaError]:
+    """For each the topic with its new partitions, or why not. A topic named twice has neither."""
+    times = Counter(each.topic for each in wanted)
+    left = REQUEST_PARTITIONS_MAX
+    plans: list[TopicImage | KafkaError] = []
+    for each in wanted:
+        try:
+            if times[each.topic] > 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Topic '{each.topic}' is in the request {times[each.topic]} times",
+                )
+            topic = _topic_to_grow(image, each)
+            left -= each.partitions - len(topic.partitions)
+            if left < 0:
+                # As Apache Kafka has it: that much of the request is a record too many for it.
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            replicas = _added_replicas(topic, each, image.brokers, placement_start)
+        except KafkaError as error:
+            plans.append(error)
+            continue
+        placement_start += len(replicas)
+        plans.append(_with_more_partitions(topic, replicas))
+    return plans
+
+
 def plan_config_change(
-    image: ClusterImage, change: ConfigChange, validate: ConfigValidator
+    topic: TopicImage | None,
+    change: ConfigChange,
+    validate: ConfigValidator,
+    edit_list: ListEditor,
 ) -> TopicImage | KafkaError:
-    """The topic with its new configuration, or why not."""
-    topic = image.topic(change.topic)
-    if topic is None:
-        return KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{change.topic}' does not exist."
-        )
-    configs: dict[str, str | None] = {} if change.replace else dict(topic.configs)
+    """The topic with its new configuration, the same object if nothing changes, or why not.
+
+    A value that no topic could have is told before a topic that does not exist.
+    """
+    before: Mapping[str, str] = topic.configs if topic is not None else _NOTHING
+    configs: dict[str, str | None] = {} if change.replace else dict(before)
     for name in change.remove:
         configs.pop(name, None)
     configs.update(change.set)
     try:
-        return topic.with_configs(_checked_configs(configs, validate))
+        for name, parts in change.append.items():
+            configs[name] = edit_list(before, name, parts, True)
+        for name, parts in change.subtract.items():
+            configs[name] = edit_list(before, name, parts, False)
+        checked = _checked_configs(configs, validate)
     except KafkaError as error:
         return error
+    if topic is None:
+        return KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{change.topic}' does not exist."
+        )
+    return topic if checked == before else topic.with_configs(checked)
 
 
 def elect_leaders(
@@ -224,7 +278,10 @@ def place_replicas(
 
 
 class _Collisions:
-    """The existing names by collision key, built only when a name could collide at all."""
+    """The existing names by collision key, built only when a name could collide at all.
+
+    Two new names of one request may collide with each other, as in Apache Kafka.
+    """
 
     def __init__(self, existing: Iterable[str]) -> None:
         self._existing = existing
@@ -240,10 +297,6 @@ class _Collisions:
                 if has_collision_chars(other)
             }
         return self._by_key.get(collision_key(name))
-
-    def add(self, name: str) -> None:
-        if self.find(name) is None and self._by_key is not None:
-            self._by_key[collision_key(name)] = name
 
 
 def _partitions_asked(spec: NewTopic, defaults: Defaults) -> int:
@@ -283,6 +336,12 @@ def _checked_configs(
             ErrorCode.INVALID_CONFIG,
             f"The configuration has more than {TOPIC_CONFIG_BYTES_MAX} bytes",
         )
+    for name, value in checked.items():
+        if len(value.encode()) > CONFIG_VALUE_BYTES_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"The value of {name} has more than {CONFIG_VALUE_BYTES_MAX} bytes",
+            )
     validate(checked)
     return checked
 
@@ -327,6 +386,56 @@ def _checked_replicas(
     if len(set(nodes)) != len(nodes):
         raise _bad_assignment(f"Partition {index} names a broker more than once.")
     return nodes
+
+
+def _topic_to_grow(image: ClusterImage, wanted: MorePartitions) -> TopicImage:
+    topic = image.topic(wanted.topic)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if wanted.partitions <= len(topic.partitions):
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic '{topic.name}' has {len(topic.partitions)} partitions already; "
+            f"{wanted.partitions} are not more.",
+        )
+    return topic
+
+
+def _added_replicas(
+    topic: TopicImage, wanted: MorePartitions, brokers: Mapping[int, Any], start: int
+) -> list[tuple[int, ...]]:
+    first, factor = len(topic.partitions), topic.replication_factor
+    added = wanted.partitions - first
+    if wanted.assignments is None:
+        if factor > len(brokers):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Replication factor {factor} cannot be reached: "
+                f"only {len(brokers)} broker(s) are registered.",
+            )
+        return place_replicas(added, factor, sorted(brokers), start)
+    if len(wanted.assignments) != added:
+        raise _bad_assignment(
+            f"{added} partitions are to be added and {len(wanted.assignments)} are assigned."
+        )
+    replicas = [
+        _checked_replicas(first + at, tuple(nodes), brokers)
+        for at, nodes in enumerate(wanted.assignments)
+    ]
+    for at, nodes in enumerate(replicas):
+        if len(nodes) != factor:
+            raise _bad_assignment(
+                f"Partition {first + at} has {len(nodes)} replicas, the topic's have {factor}."
+            )
+    return replicas
+
+
+def _with_more_partitions(topic: TopicImage, replicas: list[tuple[int, ...]]) -> TopicImage:
+    first = len(topic.partitions)
+    added = (
+        first_partition_state(topic.name, first + at, nodes) for at, nodes in enumerate(replicas)
+    )
+    return replace(topic, partitions=(*topic.partitions, *added))
 
 
 def _bad_assignment(message: str) -> KafkaError:

@@ -12,7 +12,12 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from kbroker.errors import KafkaError
-from kbroker.metadata.controller.decisions import ConfigChange, NewTopic, TopicResult
+from kbroker.metadata.controller.decisions import (
+    ConfigChange,
+    MorePartitions,
+    NewTopic,
+    TopicResult,
+)
 from kbroker.metadata.controller.producer_ids import BlockCallback
 from kbroker.metadata.image import ZERO_UUID
 
@@ -40,6 +45,15 @@ class CreateTopics(NamedTuple):
 
     def fail(self, error: KafkaError) -> None:
         self.done([TopicResult.failed(spec.name, error) for spec in self.specs])
+
+
+class CreatePartitions(NamedTuple):
+    wanted: tuple[MorePartitions, ...]
+    validate_only: bool
+    done: TopicsCallback
+
+    def fail(self, error: KafkaError) -> None:
+        self.done([TopicResult.failed(each.topic, error) for each in self.wanted])
 
 
 class DeleteTopics(NamedTuple):

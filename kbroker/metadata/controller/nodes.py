@@ -5,10 +5,10 @@ Every write carries the fence (a check of the controller epoch's version), so a 
 been replaced without noticing changes nothing and gets `FencedError`.
 
 Writes are cut into multis that fit any store. The order within them makes every cut safe: a topic's
-own node comes with its configuration, its partition nodes after it, and `load` supplies partition
-nodes that a crash left out; a deletion writes its tombstone first and removes the topic's node
-last, and `load` finishes deletions whose tombstone it finds. So after a crash a topic is either
-whole or gone.
+own node comes with its configuration, its partition nodes after it (those that are added later,
+too), and `load` supplies partition nodes that a crash left out; a deletion writes its tombstone
+first and removes the topic's node last, and `load` finishes deletions whose tombstone it finds. So
+after a crash a topic is either whole or gone.
 """
 
 from __future__ import annotations
@@ -74,6 +74,14 @@ class MetadataNodes:
     def create_topics(self, topics: Iterable[TopicImage]) -> None:
         """Write new topics; NodeExistsError inside a MultiError if one exists already."""
         self._write(unit for topic in topics for unit in self._creation(topic))
+
+    def add_partitions(self, grown: Iterable[tuple[TopicImage, TopicImage]]) -> None:
+        """Write (before, after) of topics that have more partitions now."""
+        self._write(unit for before, after in grown for unit in self._growth(before, after))
+
+    def remove_partitions(self, undone: Iterable[tuple[TopicImage, TopicImage]]) -> None:
+        """Take (before, after) back: partitions that nobody could have used."""
+        self._write(unit for before, after in undone for unit in self._shrinking(before, after))
 
     def delete_topics(self, topics: Iterable[TopicImage]) -> None:
         """Remove topics, leaving tombstones until `forget_deletions`."""
@@ -189,6 +197,21 @@ class MetadataNodes:
         ]
         for partition in topic.partitions:
             yield [self._partition_creation(partition)]
+
+    def _growth(self, before: TopicImage, after: TopicImage) -> Iterator[list[Operation]]:
+        yield [self._topic_set(after)]
+        for partition in after.partitions[len(before.partitions) :]:
+            yield [self._partition_creation(partition)]
+
+    def _shrinking(self, before: TopicImage, after: TopicImage) -> Iterator[list[Operation]]:
+        # The topic's node goes last: cut before it, the partitions are supplied again by `load`.
+        for partition in before.partitions[len(after.partitions) :]:
+            yield [Delete(records.partition_path(partition.topic, partition.index))]
+        yield [self._topic_set(after)]
+
+    def _topic_set(self, topic: TopicImage) -> Operation:
+        replicas = [partition.replicas for partition in topic.partitions]
+        return Set(records.topic_path(topic.name), records.encode_topic(topic.topic_id, replicas))
 
     def _partition_creation(self, partition: PartitionImage) -> Operation:
         path = records.partition_path(partition.topic, partition.index)

@@ -2,7 +2,7 @@
 
 Place in the flow: the controller thread calls one of these after each write. `apply` makes the
 listener (the replica manager) follow first; only then is the image published, as one reference that
-any thread may read. Nobody else publishes.
+any thread may read; and then `show` tells who answers from a copy of it. Nobody else publishes.
 
 When `apply` raises for several topics at once, nobody knows which of them it was, so each is
 applied alone, which idempotence allows; what still fails is left out and reported. Removal is the
@@ -22,13 +22,20 @@ from kbroker.metadata.image import NO_LEADER, ClusterImage, ImageDelta, TopicIma
 log = logging.getLogger("kbroker.controller")
 
 Apply = Callable[[ClusterImage, ImageDelta], None]
+Show = Callable[[ClusterImage], None]
+
+
+def _nobody_copies(image: ClusterImage) -> None:
+    """The default of `show`."""
 
 
 class Propagation:
     """Holds the published image; `image` from any thread, everything else on the controller's."""
 
-    def __init__(self, apply: Apply) -> None:
+    def __init__(self, apply: Apply, show: Show = _nobody_copies) -> None:
+        """`show` gets every image right after it has been published, and must not raise."""
         self._apply = apply
+        self._show = show
         self._image = ClusterImage()
         self._unremoved: dict[str, TopicImage] = {}
 
@@ -39,10 +46,15 @@ class Propagation:
     def publish(self, image: ClusterImage) -> None:
         """Make this the image, under the next version."""
         self._image = image.at_version(self._image.version + 1)
+        self._show(self._image)
 
     def create(self, topics: Sequence[TopicImage]) -> dict[str, KafkaError]:
         """Open and publish new topics; those that could not be opened, with the reason."""
         return self._one_by_one(topics, lambda some: ImageDelta(created=tuple(some)))
+
+    def change(self, topics: Sequence[TopicImage]) -> dict[str, KafkaError]:
+        """Open and publish partitions that were added; topics where one could not be opened."""
+        return self._one_by_one(topics, lambda some: ImageDelta(changed=tuple(some)))
 
     def reconfigure(self, topics: Sequence[TopicImage]) -> dict[str, KafkaError]:
         """Apply and publish new configurations; those that could not be applied."""

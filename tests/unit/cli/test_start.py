@@ -90,6 +90,7 @@ def test_defaults_reach_the_broker(broker: FakeBroker, monkeypatch: pytest.Monke
     monkeypatch.setenv("HOME", "/home/somebody")
     assert main(["start"]) == 0
     ((config, options),) = broker.calls
+    assert options.pop("serve_admin") is start.serve_admin
     assert options == {"data_dir": "/home/somebody/.local/share/kbroker", "ready_file": None}
     assert config["logging.format"] == "text"
 
@@ -105,6 +106,7 @@ def test_everything_at_once(
     words += ["--override", "num.partitions=4", "--log-format", "json"]
     assert main(words) == 0
     ((config, options),) = broker.calls
+    del options["serve_admin"]
     assert options == {"data_dir": str(tmp_path / "data"), "ready_file": str(tmp_path / "ready")}
     assert config.log_dirs == (str(tmp_path / "data"),)
     assert config["num.io.threads"] == 3

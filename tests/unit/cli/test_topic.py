@@ -68,6 +68,64 @@ def test_a_config_that_is_no_pair(run: Run, text: str) -> None:
     assert status == 2 and err.count("\n") == 1 and "KEY=VALUE" in err
 
 
+def test_add_partitions(run: Run, broker: FakeBroker) -> None:
+    topic = broker.add_topic("a", 2)
+    words = ["topic", "add-partitions", "a", "3"]
+    assert run(*words, "--dry-run") == (0, "a: would have 5 partitions\n", "")
+    assert len(topic.partitions) == 2
+    assert run(*words) == (0, "a: has 5 partitions\n", "")
+    assert len(topic.partitions) == 5
+    assert json.loads(run(*words, "-o", "json")[1])[0]["error"] == "NONE"
+    assert len(topic.partitions) == 8
+
+
+def test_add_partitions_that_cannot_be(run: Run, broker: FakeBroker) -> None:
+    status, out, err = run("topic", "add-partitions", "none", "3")
+    assert (status, out) == (1, "") and "UNKNOWN_TOPIC_OR_PARTITION" in err
+    broker.add_topic("a", 2)
+    broker.script(ApiKey.CREATE_PARTITIONS, ErrorCode.INVALID_PARTITIONS)
+    status, out, err = run("topic", "add-partitions", "a", "1")
+    assert (status, out) == (1, "") and "INVALID_PARTITIONS" in err
+    for count in ("0", "-1", "x"):
+        assert run("topic", "add-partitions", "a", count)[0] == 2
+
+
+def test_trim_prefix(run: Run, broker: FakeBroker) -> None:
+    topic = broker.add_topic("a", 3)
+    for partition in topic.partitions.values():
+        partition.end = 9
+    assert run("topic", "trim-prefix", "a", "-p", "1", "--before", "4") == (
+        0,
+        "a-1: begins at 4\n",
+        "",
+    )
+    assert run("topic", "trim-prefix", "a", "--before", "2")[1].splitlines() == [
+        "a-0: begins at 2",
+        "a-1: begins at 4",
+        "a-2: begins at 2",
+    ]
+    words = ["topic", "trim-prefix", "a", "-p", "2", "-p", "0", "--before", "end", "-o", "json"]
+    assert json.loads(run(*words)[1]) == [
+        {"partition": index, "error": "NONE", "log_start_offset": 9} for index in (0, 2)
+    ]
+
+
+def test_trim_prefix_that_cannot_be(run: Run, broker: FakeBroker) -> None:
+    topic = broker.add_topic("a", 3)
+    topic.partitions[1].end = 9
+    status, out, err = run("topic", "trim-prefix", "a", "--before", "5")
+    assert (status, out) == (1, "a-1: begins at 5\n")
+    assert [line.split(": ")[-1] for line in err.splitlines()] == ["a-0", "a-2"]
+    assert err.count("OFFSET_OUT_OF_RANGE") == 2
+    status, out, err = run("topic", "trim-prefix", "a", "-p", "3", "--before", "5")
+    assert (status, out) == (1, "") and "a-3" in err
+    assert run("topic", "trim-prefix", "none", "--before", "5")[0] == 1
+    for before in ("-1", "x", "", "1.5"):
+        status, _, err = run("topic", "trim-prefix", "a", f"--before={before}")
+        assert status == 2 and "is no offset" in err
+    assert run("topic", "trim-prefix", "a")[0] == 2
+
+
 def test_list(run: Run, broker: FakeBroker) -> None:
     assert run("topic", "list") == (0, "", "")
     assert run("topic", "list", "-o", "json") == (0, "[]\n", "")

@@ -11,6 +11,8 @@ from kbroker.config import (
     ConfigType,
     TopicConfig,
     describe_broker,
+    describe_client_metrics,
+    describe_group,
     describe_topic,
 )
 
@@ -92,20 +94,62 @@ def test_keys_of_one_listener_are_listed_when_set() -> None:
     assert entries["broker.id"].value == "3"
 
 
-def test_topic_value_with_its_synonyms() -> None:
-    entry = _topic({"retention.ms": "7"}, "log.retention.minutes=2")["retention.ms"]
+def test_the_id_of_the_node_has_two_names() -> None:
+    for name in ("node.id", "broker.id"):
+        entries = _broker(f"{name}=3")
+        assert entries["broker.id"].synonyms == [
+            ("broker.id", "3", STATIC),
+            ("broker.id", "-1", DEFAULT),
+        ]
+        assert entries["node.id"].synonyms[0] == ("node.id", "3", STATIC)
+        assert entries["node.id"].source == STATIC
+
+
+# What a running Apache Kafka 4.3.0 answers for the same settings.
+def test_topic_values_with_their_synonyms() -> None:
+    roll = ["log.roll.jitter.ms=8", "log.roll.jitter.hours=9"]
+    entry = _topic({}, *roll)["segment.jitter.ms"]
+    assert (entry.value, entry.source, entry.is_default) == ("8", STATIC, False)
+    assert entry.synonyms == [
+        ("log.roll.jitter.ms", "8", STATIC),
+        ("log.roll.jitter.hours", "9", STATIC),
+        ("log.roll.jitter.hours", "0", DEFAULT),
+    ]
+    entry = _topic({"segment.jitter.ms": "7"}, *roll)["segment.jitter.ms"]
     assert (entry.value, entry.source) == ("7", DYNAMIC_TOPIC)
     assert not entry.read_only
-    assert entry.synonyms == [
-        ("retention.ms", "7", DYNAMIC_TOPIC),
-        ("log.retention.minutes", "2", STATIC),
-        ("log.retention.hours", "168", DEFAULT),
-    ]
+    assert entry.synonyms[0] == ("segment.jitter.ms", "7", DYNAMIC_TOPIC)
 
 
-def test_topic_value_from_the_broker() -> None:
-    entry = _topic({}, "log.retention.minutes=2")["retention.ms"]
-    assert (entry.value, entry.source, entry.is_default) == ("120000", STATIC, False)
+def test_a_coarser_key_alone_gives_the_value_and_does_not_show() -> None:
+    entry = _topic({}, "log.retention.hours=5")["retention.ms"]
+    assert (entry.value, entry.source, entry.synonyms) == ("18000000", DEFAULT, [])
+    entry = _topic({"retention.ms": "7"}, "log.retention.minutes=2")["retention.ms"]
+    assert entry.synonyms == [("retention.ms", "7", DYNAMIC_TOPIC)]
     entry = _topic({})["retention.ms"]
     assert (entry.value, entry.source, entry.is_default) == ("604800000", DEFAULT, True)
     assert _topic({})["remote.storage.enable"].synonyms == []
+
+
+def test_groups_have_what_the_broker_gives_them() -> None:
+    config = BrokerConfig.load(overrides=["group.consumer.session.timeout.ms=46000"])
+    entries = {entry.name: entry for entry in describe_group(config)}
+    assert list(entries) == sorted(entries) and len(entries) == 17
+    timeout = entries["consumer.session.timeout.ms"]
+    assert (timeout.value, timeout.source, timeout.type) == ("46000", STATIC, ConfigType.INT)
+    assert timeout.synonyms == [
+        ("group.consumer.session.timeout.ms", "46000", STATIC),
+        ("group.consumer.session.timeout.ms", "45000", DEFAULT),
+    ]
+    reset = entries["share.auto.offset.reset"]
+    assert (reset.value, reset.synonyms) == ("latest", [(reset.name, "latest", DEFAULT)])
+    assert not any(entry.read_only or entry.sensitive for entry in entries.values())
+
+
+def test_client_metrics_have_defaults_only() -> None:
+    shown = {e.name: (e.value, e.source, e.synonyms) for e in describe_client_metrics()}
+    assert shown == {
+        "interval.ms": ("300000", DEFAULT, []),
+        "match": ("", DEFAULT, []),
+        "metrics": ("", DEFAULT, []),
+    }

@@ -205,7 +205,7 @@ def test_values(name: str, text: str, value: object) -> None:
         ("log.cleaner.min.cleanable.ratio", "inf"),
         ("log.cleaner.min.cleanable.ratio", "1.5"),
         ("log.cleanup.policy", "compact,,delete"),
-        ("log.cleanup.policy", "compact,compact"),
+        ("log.cleanup.policy", "compact,,delete"),
         ("log.cleanup.policy", "keep"),
         ("log.message.timestamp.type", "createtime"),
         ("compression.gzip.level", "0"),

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.config import BrokerConfig, ConfigSource, TopicConfig, validate_topic_overrides
+from kbroker.config import (
+    BrokerConfig,
+    ConfigSource,
+    TopicConfig,
+    edit_topic_list,
+    validate_topic_overrides,
+)
 from kbroker.errors import ErrorCode, KafkaError
 
 
@@ -87,3 +93,26 @@ def test_throttled_replicas() -> None:
     name = "leader.replication.throttled.replicas"
     assert validate_topic_overrides({name: "*"}) == {name: ("*",)}
     assert validate_topic_overrides({name: "0:1,1:2"}) == {name: ("0:1", "1:2")}
+
+
+@pytest.mark.parametrize("repeated", ["delete,delete", "delete , compact,delete"])
+def test_a_part_that_is_repeated_counts_once(repeated: str) -> None:
+    values = validate_topic_overrides({"cleanup.policy": repeated})
+    assert len(set(values["cleanup.policy"])) == len(values["cleanup.policy"])
+
+
+def test_no_name_is_looked_for_near_a_very_long_one() -> None:
+    with pytest.raises(KafkaError) as caught:
+        validate_topic_overrides({"retention.ms" + "x" * 30_000: "1"})
+    assert "did you mean" not in caught.value.message
+
+
+def test_lists_are_edited_from_the_brokers_value_on() -> None:
+    broker = BrokerConfig.load(overrides=["log.cleanup.policy=compact"])
+    assert edit_topic_list(broker, {}, "cleanup.policy", "delete", True) == "compact,delete"
+    assert edit_topic_list(broker, {}, "cleanup.policy", "compact", False) == ""
+    own = {"leader.replication.throttled.replicas": "0:1,1:1,0:1"}
+    edited = edit_topic_list(broker, own, "leader.replication.throttled.replicas", "0:1", False)
+    assert edited == "1:1,0:1"
+    with pytest.raises(KafkaError, match="APPEND is for lists"):
+        edit_topic_list(broker, {}, "retention.ms", "5", True)

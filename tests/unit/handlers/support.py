@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import struct
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,20 +21,26 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
 from kbroker.clock import ManualClock
-from kbroker.config import BrokerConfig, validate_topic_overrides
+from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
+from kbroker.log._results import DirectoryUse
+from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.metadata.controller.decisions import (
+    ConfigChange,
     Defaults,
+    MorePartitions,
     NewTopic,
     TopicResult,
+    plan_config_change,
     plan_deletion,
+    plan_partitions,
     plan_topics,
 )
 from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage, delta_between
 from kbroker.protocol import cold
-from kbroker.types import ApiKey
+from kbroker.types import ApiKey, TopicPartition
 
 CLUSTER_ID = "LgA8qWu9TMCDO1kS-PKCZg"
 NODE_ID = 1
@@ -72,6 +79,13 @@ class FakeRequest:
         self.closed = reason
 
 
+class KnownEpochs(LeaderEpochs):
+    """The real thing without its file."""
+
+    def __init__(self, *entries: tuple[int, int]) -> None:
+        self._entries = list(entries)
+
+
 @dataclass
 class FakeLog:
     log_start_offset: int = 0
@@ -79,6 +93,8 @@ class FakeLog:
     log_end_offset: int = 0
     leader_epoch: int = 0
     records: list[tuple[int, int, int]] = field(default_factory=list)  # offset, timestamp, epoch
+    epochs: KnownEpochs = field(default_factory=lambda: KnownEpochs((0, 0)))
+    producers: list[tuple[int, ...]] = field(default_factory=list)
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         visible = (r for r in self.records if r[0] < self.high_watermark)
@@ -87,13 +103,38 @@ class FakeLog:
     def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
         return max(self.records, key=lambda r: (r[1], -r[0]), default=None)
 
+    def encode_producers(self) -> tuple[int, bytes]:
+        encoded = b"".join(struct.pack(">qiiqiqx", *each) for each in self.producers)
+        return len(self.producers), encoded
+
 
 class FakeReplicas:
     def __init__(self) -> None:
         self.logs: dict[tuple[str, int], FakeLog] = {}
+        self.directories: list[DirectoryUse] = []
+
+    def use_of_directories(self, wanted: Set[TopicPartition] | None) -> list[DirectoryUse]:
+        return [
+            use._replace(logs=[log for log in use.logs if wanted is None or log[0] in wanted])
+            for use in self.directories
+        ]
 
     def partition(self, topic: str, index: int) -> FakeLog | None:
         return self.logs.get((topic, index))
+
+    def delete_records(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | KafkaError]:
+        results: dict[TopicPartition, int | KafkaError] = {}
+        for name, offset in wanted.items():
+            log = self.logs[name]
+            offset = log.high_watermark if offset == -1 else offset
+            if 0 <= offset <= log.high_watermark:
+                log.log_start_offset = max(log.log_start_offset, offset)
+                results[name] = log.log_start_offset
+            else:
+                results[name] = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return results
 
 
 class FakeController:
@@ -150,6 +191,26 @@ class FakeController:
             ]
         )
 
+    def create_partitions(
+        self, wanted: Sequence[MorePartitions], validate_only: bool, done: Callable[[Any], None]
+    ) -> None:
+        self._run(partial(self._grow, wanted, validate_only, done))
+
+    def _grow(
+        self, wanted: Sequence[MorePartitions], validate_only: bool, done: Callable[[Any], None]
+    ) -> None:
+        plans = plan_partitions(self.image, wanted, 0)
+        if not validate_only:
+            self.publish(self.image.with_topics(p for p in plans if isinstance(p, TopicImage)))
+        done(
+            [
+                TopicResult.of(plan)
+                if isinstance(plan, TopicImage)
+                else TopicResult.failed(each.topic, plan)
+                for each, plan in zip(wanted, plans, strict=True)
+            ]
+        )
+
     def delete_topics(self, topics: Sequence[str | uuid.UUID], done: Callable[[Any], None]) -> None:
         self._run(partial(self._delete, topics, done))
 
@@ -169,8 +230,33 @@ class FakeController:
                 results.append(TopicResult(plan.name, topic_id=plan.topic_id))
         done(results)
 
+    def alter_topic_configs(
+        self, changes: Sequence[ConfigChange], validate_only: bool, done: Callable[[Any], None]
+    ) -> None:
+        self._run(partial(self._alter, changes, validate_only, done))
+
+    def _alter(
+        self, changes: Sequence[ConfigChange], validate_only: bool, done: Callable[[Any], None]
+    ) -> None:
+        results = []
+        for change in changes:
+            plan = plan_config_change(
+                self.image.topic(change.topic),
+                change,
+                validate_topic_overrides,
+                partial(edit_topic_list, self._config),
+            )
+            if isinstance(plan, KafkaError):
+                results.append(TopicResult.failed(change.topic, plan))
+            else:
+                results.append(TopicResult.of(plan))
+                if not validate_only:
+                    self.publish(self.image.with_topics([plan]))
+        done(results)
+
     def publish(self, image: ClusterImage) -> None:
-        for topic in delta_between(self.image, image).created:
+        delta = delta_between(self.image, image)
+        for topic in (*delta.created, *delta.changed):
             for partition in topic.partitions:
                 self._replicas.logs.setdefault((topic.name, partition.index), FakeLog())
         self.image = image.at_version(self.image.version + 1)

@@ -40,9 +40,18 @@ def test_the_list_is_the_coherent_set_of_one_release() -> None:
         (18, 0, 4),
         (19, 2, 7),
         (20, 1, 6),
+        (21, 0, 2),
         (22, 0, 5),
+        (23, 2, 4),
         (32, 1, 4),
+        (33, 0, 2),
+        (35, 1, 5),
+        (37, 0, 3),
+        (44, 0, 1),
         (60, 0, 2),
+        (61, 0, 0),
+        (74, 0, 1),
+        (75, 0, 0),
     ]
     assert answer.supported_features == answer.finalized_features == ()
     assert answer.finalized_features_epoch == -1

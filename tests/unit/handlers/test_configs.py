@@ -56,7 +56,7 @@ def test_a_topic_has_every_key_in_order(version: int, keys: Sequence[str] | None
     broker = FakeBroker(overrides=["log.retention.bytes=123"])
     broker.create("t", retention_ms="77")
     result = one(broker, version, TOPIC, "t", keys)
-    assert (result.error_code.value, result.error_message) == (0, None)
+    assert (result.error_code.value, result.error_message) == (0, "")
     assert [c.name for c in result.configs] == sorted(TOPIC_KEYS)
     configs = {c.name: c for c in result.configs}
     shown = {n: (c.value, c.config_source) for n, c in configs.items()}
@@ -121,6 +121,28 @@ def test_loggers(version: int) -> None:
     assert configs["root"].value in {"FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"}
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_groups_and_client_metrics_of_any_name(version: int) -> None:
+    broker = FakeBroker()
+    names = [c.name for c in one(broker, version, 32, "nobody", None).configs]
+    assert len(names) == 17 and "consumer.session.timeout.ms" in names
+    names = [c.name for c in one(broker, version, 16, "nothing", None).configs]
+    assert names == ["interval.ms", "match", "metrics"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_names_as_long_as_they_can_be(version: int) -> None:
+    longest = "x" * 32_767
+    answer = FakeBroker().call(ask(version, *((kind, longest, None) for kind in (2, 4, 8))))
+    assert [r.error_code.value for r in answer.results] == [17, 42, 42]
+    assert all(len(r.error_message) < 2_000 for r in answer.results)
+
+
+@pytest.mark.parametrize("name", ["1", "+1", "01"])
+def test_a_broker_id_as_a_number_is_written(name: str) -> None:
+    assert one(FakeBroker(), 4, BROKER, name, None).configs
+
+
 # What a running Apache Kafka 4.3.0 answers.
 REFUSALS = [
     (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -128,12 +150,12 @@ REFUSALS = [
     (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
     (BROKER, "2", ErrorCode.INVALID_REQUEST),
     (BROKER, "x", ErrorCode.INVALID_REQUEST),
-    (BROKER, "-1", ErrorCode.INVALID_REQUEST),
     (LOGGER, "2", ErrorCode.INVALID_REQUEST),
     (LOGGER, "", ErrorCode.INVALID_REQUEST),
-    (0, "x", ErrorCode.INVALID_REQUEST),
-    (3, "x", ErrorCode.INVALID_REQUEST),
-    (99, "x", ErrorCode.INVALID_REQUEST),
+    (16, "", ErrorCode.INVALID_REQUEST),
+    (32, "", ErrorCode.INVALID_REQUEST),
+    (BROKER, "-1", ErrorCode.INVALID_REQUEST),
+    (BROKER, "99999999999", ErrorCode.INVALID_REQUEST),
 ]
 
 
@@ -147,6 +169,18 @@ def test_each_resource_has_its_own_error_in_the_order_asked(version: int) -> Non
     assert [(r.resource_type, r.resource_name, r.error_code.value) for r in refused] == REFUSALS
     assert all(r.error_message and r.configs == () for r in refused)
     assert [c.name for c in described.configs] == ["retention.ms"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", [0, 1, 3, 64, 99, -1])
+def test_a_kind_that_does_not_exist_fails_the_whole_request(version: int, kind: int) -> None:
+    broker = FakeBroker()
+    broker.create("t")
+    answer = broker.call(ask(version, (TOPIC, "t", None), (kind, "x", None)))
+    assert [(r.resource_name, r.error_code.value, r.configs) for r in answer.results] == [
+        ("t", ErrorCode.INVALID_REQUEST, ()),
+        ("x", ErrorCode.INVALID_REQUEST, ()),
+    ]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

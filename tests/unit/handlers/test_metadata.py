@@ -191,7 +191,7 @@ def test_ids_before_v12_are_refused(version: int) -> None:
 @pytest.mark.parametrize("version", [12, 13])
 def test_neither_name_nor_id(version: int) -> None:
     answer = FakeBroker().call(ask(version, [(None, None)]))
-    assert [t.error_code.value for t in answer.topics] == [ErrorCode.INVALID_REQUEST]
+    assert [t.error_code.value for t in answer.topics] == [ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

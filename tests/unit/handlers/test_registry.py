@@ -37,7 +37,11 @@ def dispatch(registry: Registry, key: int = ApiKey.METADATA, version: int = 5) -
 
 def test_one_row_for_every_served_api() -> None:
     assert {api.key for api in REGISTRY.apis} == set(SERVED)
-    assert [api.key for api in REGISTRY.apis if api.hot] == [ApiKey.PRODUCE, ApiKey.FETCH]
+    assert [api.key for api in REGISTRY.apis if api.hot] == [
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.METADATA,
+    ]
     for api in REGISTRY.apis:
         assert api.hot or (api.handle is not None and api.failure is not None)
         assert api.advertised_min <= api.min_version <= api.max_version

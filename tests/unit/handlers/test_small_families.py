@@ -105,7 +105,8 @@ def test_a_transactional_producer_is_told_at_once(version: int) -> None:
 @pytest.mark.parametrize("version", range(1, 7))
 @pytest.mark.parametrize("key_type", [2, 3, 9, -1])
 def test_types_of_coordinator(version: int, key_type: int) -> None:
-    (found,) = coordinators(version, FakeBroker().call(find(version, ["k"], key_type)))
+    key = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
+    (found,) = coordinators(version, FakeBroker().call(find(version, [key], key_type)))
     share = key_type == 2 and version >= 6
     assert found[1] == (ErrorCode.COORDINATOR_NOT_AVAILABLE if share else ErrorCode.INVALID_REQUEST)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kbroker.clock import ManualClock
-from kbroker.config import BrokerConfig, validate_topic_overrides
+from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
 from kbroker.errors import ErrorCode
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
@@ -20,6 +21,8 @@ from kbroker.metadata.controller.producer_ids import ProducerIdManager
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta
 from kbroker.metadata.store.embedded import EmbeddedStore
 from tests.unit.handlers.support import FakeLog, FakeReplicas, FakeRequest, answer_of, written
+from tests.unit.handlers.test_alter_configs import ALTER, INCREMENTAL
+from tests.unit.handlers.test_alter_configs import ask as alter
 from tests.unit.handlers.test_metadata import ask as metadata
 from tests.unit.handlers.test_small_families import identity, init
 from tests.unit.handlers.test_topics import codes, create, delete, outcome
@@ -46,6 +49,7 @@ class Broker:
     def __init__(self, directory: Path) -> None:
         self.store = EmbeddedStore.open(directory)
         self.replicas = FakeReplicas()
+        self.reconfigured: list[str] = []
         config = BrokerConfig.load(None, {}, ["num.partitions=2"])
         self.controller = Controller(
             self.store,
@@ -54,6 +58,7 @@ class Broker:
             ManualClock(),
             self._apply,
             validate_configs=validate_topic_overrides,
+            edit_list=partial(edit_topic_list, config),
             broker=BrokerImage(1, "127.0.0.1", 9092),
         )
         self.controller.start()
@@ -73,6 +78,7 @@ class Broker:
         for topic in delta.created:
             for partition in topic.partitions:
                 self.replicas.logs[topic.name, partition.index] = FakeLog()
+        self.reconfigured += [topic.name for topic in delta.reconfigured]
 
     def ask(self, entity: Any) -> WaitingRequest:
         request = WaitingRequest(entity.__api_key__, entity.__version__, written(entity))
@@ -106,6 +112,23 @@ def test_a_topic_from_creation_to_deletion(broker: Broker) -> None:
     gone = broker.call(delete(6, topic.topic_id, "none"))
     assert outcome(gone) == [("a", 0), ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
     assert broker.call(metadata(13, None)).topics == ()
+
+
+def test_settings_are_applied_and_shown_when_the_answer_comes(broker: Broker) -> None:
+    broker.call(create(7, {"name": "a"}, {"name": "b"}))
+    good = alter(INCREMENTAL, 1, (2, "a", [("cleanup.policy", 2, "compact")]))
+    request = broker.ask(good)
+    assert request.thread == "kbroker-controller"
+    assert broker.reconfigured == ["a"]
+    topics = broker.controller.image.topics
+    assert dict(topics["a"].configs) == {"cleanup.policy": "delete,compact"}
+    broker.ask(good)  # nothing changes, so nothing is stored and nobody is told
+    bad: list[tuple[str, int, str | None]] = [("retention.ms", 0, "x")]
+    answer = broker.call(alter(ALTER, 2, (2, "a", bad), (2, "b", [("retention.ms", 0, "5")])))
+    assert [r.error_code.value for r in answer.responses] == [ErrorCode.INVALID_CONFIG, 0]
+    assert broker.reconfigured == ["a", "b"]
+    broker.call(alter(INCREMENTAL, 1, (2, "b", [("retention.ms", 1, None)]), validate_only=True))
+    assert dict(broker.controller.image.topics["b"].configs) == {"retention.ms": "5"}
 
 
 def test_auto_creation(broker: Broker) -> None:

@@ -71,3 +71,11 @@ def test_a_file_that_a_power_cut_emptied(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"")
     assert LeaderEpochs(path).entries == []
+
+
+def test_which_epoch_wrote_an_offset(epochs: LeaderEpochs, tmp_path: Path) -> None:
+    found = [epochs.epoch_at(offset) for offset in (0, 9, 10, 29, 30, 1000)]
+    assert found == [2, 2, 3, 3, 5, 5]
+    epochs.truncate_from_start(12)
+    assert [epochs.epoch_at(offset) for offset in (11, 12)] == [-1, 3]
+    assert LeaderEpochs(tmp_path / "none").epoch_at(0) == -1

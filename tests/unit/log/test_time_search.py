@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -92,6 +93,41 @@ def test_where_a_codec_has_no_library(log: PartitionLog, monkeypatch: pytest.Mon
     searcher = blind()
     Blind.__init__(searcher)
     assert searcher.offset_of_max_timestamp() == (2, 9, 0)
+
+
+def test_a_start_inside_a_batch_of_such_a_codec(log: PartitionLog) -> None:
+    for times in ([7, 3, 9, 5], [8, 2]):
+        log.append(build_batch([Record(timestamp_ms=t) for t in times], codec="zstd"))
+    compiled = log.find_by_time
+
+    def look_yourself(timestamp_ms: int, from_offset: int = 0) -> object:
+        found = compiled(timestamp_ms, from_offset)
+        return None if found is None else (0 if found[0] < 4 else 4, -1, -1, True)
+
+    class Blind:
+        find_by_time = staticmethod(look_yourself)
+        find_max_timestamp = staticmethod(lambda: (0, -1, -1, True))
+        read = log.read
+        _batch_at = partition_log.PartitionLog._batch_at
+
+        @property
+        def log_start_offset(self) -> int:
+            return log.log_start_offset
+
+        offset_for_time = partition_log.PartitionLog.offset_for_time
+        offset_of_max_timestamp = partition_log.PartitionLog.offset_of_max_timestamp
+
+    blind: Any = Blind()
+    for start, by_time, largest in ((1, (2, 9, 0), (2, 9, 0)), (3, (4, 8, 0), (2, 9, 0))):
+        log.delete_records(start)
+        assert blind.offset_for_time(6) == by_time
+        assert blind.offset_of_max_timestamp() == largest
+    log.delete_records(5)
+    assert blind.offset_for_time(1) == (5, 2, 0)
+    assert blind.offset_for_time(3) is None
+    assert blind.offset_of_max_timestamp() is None
+    log.delete_records(-1)
+    assert blind.offset_of_max_timestamp() is None
 
 
 def test_the_search_reads_what_it_finds(log: PartitionLog) -> None:

@@ -251,10 +251,11 @@ def test_a_client_does_not_choose_the_timestamps_type(log: PartitionLog) -> None
 
 
 def test_recompression_is_left_to_python(open_log: OpenLog) -> None:
-    log = open_log(recompress=True)
+    log = open_log(stored_codec=1)
     with pytest.raises(NotImplementedError):
         log.append(build_batch())
     log.append(build_batch(), prechecked=True)
+    log.append(build_batch(codec="gzip"))
 
 
 def test_prechecked_speaks_of_compressed_records_only(log: PartitionLog) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.log.partition_log import PartitionLog
-from kbroker.log.validator import check_batch
 from tests.support.record_batches import CODECS, Record, build_batch, compress
+from tests.support.verdict import check_batch
 from tests.unit.log.test_validation import BROKEN_RECORDS
 
 
@@ -40,7 +40,7 @@ WITHOUT_LIBRARIES = """
 import sys, uuid
 from pathlib import Path
 from kbroker.log.loader import open_partition_log
-from kbroker.log.validator import check_batch
+from tests.support.verdict import check_batch
 from tests.support.record_batches import CODECS, Record, build_batch
 
 log = open_partition_log(Path(sys.argv[1]) / "words-0", "words", 0, uuid.UUID(int=1), {})

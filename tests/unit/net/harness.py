@@ -20,7 +20,7 @@ import termios
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -191,6 +191,7 @@ class Rig:
         dispatch: Callable[[Request], None] = echo,
         hot: dict[str, Any] | None = None,
         overrides: dict[str, int] | None = None,
+        hosts: Sequence[str] = ("127.0.0.1",),
         **settings: Any,
     ) -> None:
         self.directory = directory
@@ -212,7 +213,7 @@ class Rig:
         self.pool = HandlerPool(
             self.hot, handlers, lambda r: self.dispatch(r), self.ticks.append, SystemClock()
         )
-        self.port = self.server.listen("PLAINTEXT", [("127.0.0.1", 0)])[0][1]
+        self.port = self.server.listen("PLAINTEXT", [(host, 0) for host in hosts])[0][1]
         self.pool.start()
         self.server.start()
 

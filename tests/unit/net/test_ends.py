@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections.abc import Callable
 
 import pytest
 
-from tests.unit.net.harness import Gate, Rig, cold_frame, eventually
+from tests.unit.handlers.hot.wire import produce_frame
+from tests.unit.net.harness import (
+    COLD_KEY,
+    Gate,
+    Rig,
+    cold_frame,
+    eventually,
+    framed,
+    header,
+)
 
 
 def gone(rig: Rig) -> None:
@@ -173,3 +183,24 @@ def test_a_client_that_never_reads_is_bounded_and_alone(rig: Rig) -> None:
     assert figures["queued_requests"] == 0
     # Its answers wait for it, and it is not read until they have left.
     eventually(lambda: rig.total("requests") - rig.total("responses") <= 64, "64 at most wait")
+
+
+def test_every_end_is_counted_by_its_cause(rig: Rig) -> None:
+    topic = rig.create("t")
+    frames = {
+        "a frame size out of bounds": struct.pack(">i", -1),
+        "a request header that does not parse": framed(struct.pack(">hhih", COLD_KEY, 0, 1, 99)),
+        "a Produce or Fetch that does not parse": framed(header(0, 3) + b"\xff"),
+        "an error in a Produce with acks=0": produce_frame(9, [(topic, {7: b"x"})], acks=0),
+    }
+    for expected, (cause, frame) in enumerate(frames.items(), start=1):
+        client = rig.client()
+        client.send(frame)
+        assert client.ended()
+        eventually(lambda cause=cause: rig.server.closes()[cause] == 1, cause)
+        assert sum(rig.server.closes().values()) == expected
+    rig.dispatch = lambda request: request.close_connection("told by its handler")
+    client = rig.client()
+    client.send(cold_frame())
+    assert client.ended()
+    assert sum(rig.server.closes().values()) == len(frames)

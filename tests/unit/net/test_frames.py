@@ -104,7 +104,7 @@ def test_a_header_without_a_client_id_closes(rig: Rig, length: int) -> None:
     assert client.ended()
 
 
-@pytest.mark.parametrize("client_length", [-2, 1, 32_767])
+@pytest.mark.parametrize("client_length", [1, 32_767])
 def test_a_client_id_longer_than_the_frame_closes(rig: Rig, client_length: int) -> None:
     client = rig.client()
     client.send(framed(struct.pack(">hhih", 16, 0, 1, client_length)))

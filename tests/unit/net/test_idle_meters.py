@@ -104,6 +104,16 @@ def test_the_handler_meter_falls_under_trains(rig: Rig) -> None:
         eventually(lambda: meter.window(lambda _, handlers: handlers < 0.1), "handlers are busy")
 
 
+def test_the_handler_meter_of_a_pool_falls_too(make_rig: Callable[..., Rig]) -> None:
+    # One handler at a time serves what is hot, so the others sleep; they are not idle meanwhile.
+    rig = make_rig(handlers=8)
+    frame = produce_frame(9, [(rig.create("t"), {0: build_batch([b"x"] * 4_000)})], acks=0)
+    meter = Meter(rig)
+    with blasting(rig, frame, 2):
+        eventually(lambda: meter.window(lambda _, handlers: handlers / 8 < 0.1), "all are busy")
+    eventually(lambda: meter.window(lambda _, handlers: handlers / 8 > 0.9), "and idle again")
+
+
 def test_time_in_python_is_not_idle(make_rig: Callable[..., Rig]) -> None:
     inside, go_on = threading.Event(), threading.Event()
 

@@ -146,7 +146,8 @@ def test_the_stock_machine_takes_one_at_a_time(make_rig: Callable[..., Rig]) -> 
     # Each of them but the last stood muted with bytes waiting behind it.
     assert rig.total("muted_waits") >= 39
     figures = rig.server.statistics()["processors"][0]
-    assert sum(figures["muted_wait_histogram_us"]) == figures["muted_waits"]
+    waits = figures["listeners"]["PLAINTEXT"]
+    assert sum(waits["histogram_us"]) == waits["count"] == figures["muted_waits"]
     assert rig.hot.statistics()["handlers"][0]["run_requests"] == 40
 
 
@@ -192,3 +193,23 @@ def test_statistics_name_the_threads(make_rig: Callable[..., Rig]) -> None:
     names = {h["name"] for h in rig.hot.statistics()["handlers"]}
     assert names == {"kafka-request-handler-0", "kafka-request-handler-1"}
     eventually(lambda: rig.total("responses") == 6)
+
+
+def test_a_peer_that_went_away_behind_its_request_has_no_bytes_waiting(
+    make_rig: Callable[..., Rig],
+) -> None:
+    gate = Gate()
+    rig = make_rig(dispatch=gate)
+    client = rig.client()
+    client.send(cold_frame(b"a", 1))
+    gate.wait_for(1)
+    client.close()
+    # The neighbour's answer says that the network thread has been round since.
+    neighbour = rig.client()
+    neighbour.send(cold_frame(b"n"))
+    gate.wait_for(2)
+    gate.held.pop().respond(b"n")
+    assert neighbour.receive_cold() == (1, b"n")
+    gate.release()
+    eventually(lambda: rig.total("connections") == 1, "the one that went away is closed")
+    assert rig.total("muted_waits") == 0

@@ -13,8 +13,7 @@ import io
 import threading
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from datetime import timedelta
+from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType, TracebackType
 from typing import Any, Self
@@ -24,6 +23,7 @@ from kbroker.errors import ErrorCode
 from kbroker.protocol.record_batch import decode_batches
 from kbroker.protocol.versions import request_header_version, response_header_version
 from kbroker.types import ApiKey
+from tests.unit.peer.fake_answers import NO_TIME, altered, kio_error, log_dirs, make
 
 CLOSE = "close"
 SILENCE = "silence"
@@ -35,22 +35,18 @@ APIS = {
     ApiKey.API_VERSIONS: (0, 3),
     ApiKey.CREATE_TOPICS: (2, 7),
     ApiKey.DELETE_TOPICS: (1, 5),
+    ApiKey.DELETE_RECORDS: (0, 2),
     ApiKey.INIT_PRODUCER_ID: (0, 4),
+    ApiKey.CREATE_PARTITIONS: (0, 3),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
 }
 NODE_ID = 7
-NO_TIME = timedelta(0)
 
 
 def module(api: ApiKey, version: int, kind: str) -> ModuleType:
     return import_module(f"kio.schema.{api.name.lower()}.v{version}.{kind}")
-
-
-def make(where: ModuleType, entity_name: str, /, **values: Any) -> Any:
-    """An entity from the values that this version has a field for."""
-    entity = getattr(where, entity_name)
-    known = {each.name for each in fields(entity)}
-    return entity(**{key: value for key, value in values.items() if key in known})
 
 
 def kio_bytes(entity: Any) -> bytes:
@@ -68,12 +64,6 @@ def kio_read(entity: type[Any], data: bytes) -> Any:
     value, size = entity_reader(entity)(data, 0)
     assert size == len(data), f"{len(data) - size} bytes behind the message"
     return value
-
-
-def kio_error(code: ErrorCode) -> Any:
-    from kio.schema.errors import ErrorCode as KioError
-
-    return KioError(int(code))
 
 
 @dataclass
@@ -321,6 +311,59 @@ class FakeBroker:
             )
         return make(where, "DeleteTopicsResponse", throttle_time=NO_TIME, responses=tuple(results))
 
+    def _create_partitions(self, where: ModuleType, request: Any, error: ErrorCode) -> Any:
+        results = []
+        for asked in request.topics:
+            this, topic = error, self.topics.get(asked.name)
+            if this is ErrorCode.NONE and topic is None:
+                this = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif this is ErrorCode.NONE and topic is not None and not request.validate_only:
+                for index in range(len(topic.partitions), asked.count):
+                    topic.partitions[index] = FakePartition()
+            results.append(
+                make(
+                    where,
+                    "CreatePartitionsTopicResult",
+                    name=asked.name,
+                    error_code=kio_error(this),
+                    error_message=None,
+                )
+            )
+        return make(
+            where, "CreatePartitionsResponse", throttle_time=NO_TIME, results=tuple(results)
+        )
+
+    def _delete_records(self, where: ModuleType, request: Any, error: ErrorCode) -> Any:
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for asked in topic.partitions:
+                log = self.topics[topic.name].partitions[asked.partition_index]
+                offset = log.end if asked.offset == -1 else asked.offset
+                this = error
+                if this is ErrorCode.NONE and offset > log.end:
+                    this = ErrorCode.OFFSET_OUT_OF_RANGE
+                elif this is ErrorCode.NONE:
+                    log.start = max(log.start, offset)
+                partitions.append(
+                    make(
+                        where,
+                        "DeleteRecordsPartitionResult",
+                        partition_index=asked.partition_index,
+                        low_watermark=-1 if this else log.start,
+                        error_code=kio_error(this),
+                    )
+                )
+            topics.append(
+                make(
+                    where,
+                    "DeleteRecordsTopicResult",
+                    name=topic.name,
+                    partitions=tuple(partitions),
+                )
+            )
+        return make(where, "DeleteRecordsResponse", throttle_time=NO_TIME, topics=tuple(topics))
+
     def _describe_configs(self, where: ModuleType, request: Any, error: ErrorCode) -> Any:
         resource = request.resources[0]
         entries: list[tuple[str, str | None, int]] = [("segment.bytes", "1073741824", 5)]
@@ -354,6 +397,12 @@ class FakeBroker:
                 ),
             ),
         )
+
+    def _incremental_alter_configs(self, where: ModuleType, request: Any, error: ErrorCode) -> Any:
+        return altered(self.topics, where, request, error)
+
+    def _describe_log_dirs(self, where: ModuleType, request: Any, error: ErrorCode) -> Any:
+        return log_dirs(self.topics, where, error)
 
     def _init_producer_id(self, where: ModuleType, request: Any, error: ErrorCode) -> Any:
         return make(

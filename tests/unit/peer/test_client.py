@@ -87,6 +87,28 @@ def test_topics_come_and_go() -> None:
         assert list(client.metadata().topics) == ["b"]
 
 
+def test_partitions_are_added_and_records_deleted() -> None:
+    with FakeBroker() as broker, Client(broker.bootstrap) as client:
+        topic = broker.add_topic("a", 2)
+        topic.partitions[1].end = 9
+        none = ErrorCode.NONE
+        assert client.create_partitions({"a": 5}, validate_only=True) == [("a", none, None)]
+        assert client.partitions("a") == [0, 1]
+        assert client.create_partitions({"a": 3, "zz": 3}) == [
+            ("a", none, None),
+            ("zz", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None),
+        ]
+        assert client.partitions("a") == [0, 1, 2]
+        first, second = TopicPartition("a", 0), TopicPartition("a", 1)
+        assert client.delete_records({first: 5, second: 4}) == {
+            first: (ErrorCode.OFFSET_OUT_OF_RANGE, -1),
+            second: (none, 4),
+        }
+        assert client.delete_records({second: -1}) == {second: (none, 9)}
+        broker.script(ApiKey.DELETE_RECORDS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert client.delete_records({second: 2}) == {second: (none, 9)}  # asked once more
+
+
 def test_an_unknown_topic_is_reported_at_once_unless_it_may_be_created() -> None:
     with FakeBroker() as broker, Client(broker.bootstrap) as client:
         with pytest.raises(KafkaError, match="topic 'new'") as raised:

@@ -54,6 +54,16 @@ def test_produce_then_consume(tmp_path: Path, path: Path_, monkeypatch: pytest.M
         assert received.records == sent.records
 
 
+def test_a_rate_ends_when_all_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the last answer comes after the next request would have been due."""
+    with LimitBroker(tmp_path / "limit") as broker:
+        with broker.client() as client:
+            topic = client.create_topic("tool", 1)
+        monkeypatch.setattr(tool, "Client", lambda host, port: _limit_client(broker, topic))
+        work = tool.Work(broker.host, broker.port, "tool", 50, batch_bytes=1, rate=1e6)
+        assert tool.produce(work).records == 50
+
+
 def _limit_client(broker: LimitBroker, topic: object) -> object:
     client = broker.client()
     monkeypatched: Any = client

@@ -21,6 +21,7 @@ from typing import Any, get_args, get_origin
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
@@ -56,6 +57,8 @@ PRIMITIVES = {
     "bytes": lambda r: r.randbytes(r.choice((0, 1, 7, 130))),
     "records": lambda r: r.randbytes(r.choice((0, 1, 7, 130))),
     "uuid": lambda r: r.choice((None, uuid.UUID(int=r.randrange(1, 2**128)))),
+    "error_code": lambda r: ErrorCode(r.choice((-1, 0, 3, 87))),
+    "datetime_i64": lambda r: datetime.datetime.fromtimestamp(r.randrange(2**31), tz=datetime.UTC),
     "timedelta_i32": lambda r: datetime.timedelta(milliseconds=r.randrange(-(2**31), 2**31)),
     "timedelta_i64": lambda r: datetime.timedelta(milliseconds=r.randrange(0, 2**40)),
 }

@@ -18,6 +18,7 @@ from kbroker.protocol.record_batch import (
     RecordBatch,
     decode_batches,
     encode_batch,
+    repack,
 )
 from kbroker.protocol.wire import ProtocolError
 
@@ -185,3 +186,12 @@ def test_hostile_bytes_end_in_a_protocol_error(flips: list[tuple[int, int]]) -> 
         list(decode_batches(with_crc(bytes(data)), limit_bytes=1 << 20))
     except ProtocolError:
         pass  # the one way to say it
+
+
+@pytest.mark.parametrize("codec", list(Codec)[1:])
+def test_what_does_not_unpack_is_not_repacked(codec: Codec) -> None:
+    batch = encode_batch([Record(b"k", b"v" * 100)], codec=codec)
+    for damaged in (batch[:-3], batch[:61] + b"\xff" * (len(batch) - 61)):
+        whole = damaged[:8] + struct.pack(">i", len(damaged) - 12) + damaged[12:]
+        with pytest.raises(ProtocolError):
+            repack(with_crc(whole), Codec.NONE)

@@ -16,6 +16,7 @@ from kbroker.protocol.wire import (
     ProtocolError,
     Reader,
     Writer,
+    encode_string,
     encode_unsigned_varint,
 )
 
@@ -84,9 +85,16 @@ def test_null_where_it_may_not_be(flexible: bool) -> None:
         Reader(null.getvalue(), flexible=flexible).array()
 
 
-def test_a_string_must_be_utf8() -> None:
-    with pytest.raises(ProtocolError, match="UTF-8"):
-        Reader(b"\x03\xff\xfe", flexible=True).string()
+def test_what_is_no_utf8_becomes_replacement_characters() -> None:
+    assert Reader(b"\x04a\xffb", flexible=True).string() == "a\ufffdb"
+
+
+def test_a_string_is_no_longer_than_the_older_encoding_can_say() -> None:
+    longest = "x" * 32767
+    reader = Reader(encode_string(longest, flexible=True), flexible=True)
+    assert reader.string() == longest
+    with pytest.raises(ProtocolError, match="32768"):
+        Reader(encode_string(longest + "x", flexible=True), flexible=True).string()
 
 
 @pytest.mark.parametrize("value", [None, uuid.uuid4()])

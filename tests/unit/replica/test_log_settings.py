@@ -24,7 +24,7 @@ def test_defaults_are_kafkas() -> None:
         "max_message_bytes": 1_048_588,
         "min_insync_replicas": 1,
         "log_append_time": False,
-        "recompress": False,
+        "stored_codec": -1,
         "compacted": False,
         "timestamp_before_max_ms": 2**63 - 1,
         "timestamp_after_max_ms": 3_600_000,
@@ -37,7 +37,7 @@ def test_words_become_flags() -> None:
         compression_type="lz4",
         cleanup_policy="compact,delete",
     )
-    assert (found["log_append_time"], found["recompress"], found["compacted"]) == (True, True, True)
+    assert (found["log_append_time"], found["stored_codec"], found["compacted"]) == (True, 3, True)
 
 
 @pytest.mark.parametrize(("wanted", "replicas", "counts"), [(2, 1, 1), (2, 3, 2), (1, 0, 1)])

@@ -35,3 +35,13 @@ def test_a_wildcard_is_registered_under_this_hosts_name() -> None:
     name = socket.gethostname()
     assert advertised.registered({"PLAINTEXT": [("0.0.0.0", 9092)]}) == (name, 9092)
     assert advertised.registered({"PLAINTEXT": [("10.0.0.7", 9092)]}) == ("10.0.0.7", 9092)
+
+
+def test_what_c_is_told_of_each_listener() -> None:
+    advertised = _advertised(
+        "listeners=A://:9092,B://:9093",
+        "advertised.listeners=B://kafka.example:1234",
+        "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT",
+        "inter.broker.listener.name=A",
+    )
+    assert advertised.by_listener(["A", "B"]) == [None, ("kafka.example", 1234)]

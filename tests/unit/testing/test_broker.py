@@ -14,7 +14,9 @@ def test_the_command() -> None:
     broker = Broker({"auto.create.topics.enable": False}, data_dir="/d", port=5)
     assert broker.command() == [
         sys.executable, "-m", "kbroker", "start", "--port", "5", "--data-dir", "/d",
-        "--ready-file", str(broker.ready_path), "--override", "auto.create.topics.enable=false",
+        "--ready-file", str(broker.ready_path),
+        "--override", "admin.listeners=http://127.0.0.1:0",
+        "--override", "auto.create.topics.enable=false",
     ]  # fmt: skip
     broker.close()
 

@@ -9,17 +9,19 @@ from functools import partial
 import pytest
 
 from kbroker.errors import ErrorCode
+from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch, parse_batches
 from tests.unit.handlers.hot.wire import (
     FETCH_BY_ID,
     FETCH_VERSIONS,
     Ask,
+    answer_in,
     fetch,
     fetch_frame,
     fetched_in,
     key_of,
 )
-from tests.unit.net.harness import Client, Rig, Topic, eventually, framed
+from tests.unit.net.harness import NODE_ID, Client, Rig, Topic, eventually, framed
 
 NOBODY = Topic("nowhere", uuid.UUID(int=5), [])
 every_version = pytest.mark.parametrize("version", FETCH_VERSIONS)
@@ -266,3 +268,30 @@ def test_thousands_of_topics_in_one_fetch(rig: Rig) -> None:
     assert answer.partitions["t", 0].error == 0
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 1024
     assert grown_mb < 400, f"{grown_mb:.0f} MB for a request of {len(payload)} bytes"
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS[8:])
+def test_an_epoch_that_went_further_elsewhere(rig: Rig, version: int) -> None:
+    """A client that read 3 records in epoch 1, of which this log has 2, is told so at once."""
+    topic = rig.create("t")
+    log = topic.logs[0]
+    fill(topic, count=1)
+    log.set_leadership(NODE_ID, True, 1, 1)
+    fill(topic, count=2)
+    log.set_leadership(NODE_ID, True, 4, 1)
+    fill(topic, count=2)
+    client = rig.client()
+
+    def told(fetched_epoch: int, offset: int) -> tuple[int, int, int, int]:
+        ask = Ask(topic, offset=offset, fetched_epoch=fetched_epoch)
+        client.send(fetch_frame(version, [ask], max_wait_ms=60_000))
+        _, answer = answer_in(ApiKey.FETCH, version, client.receive())
+        found = answer.responses[0].partitions[0]
+        end = found.diverging_epoch
+        return found.error_code.value, end.epoch, end.end_offset, len(found.records or b"")
+
+    assert told(1, 4) == (0, 1, 3, 0)
+    assert told(3, 2) == (0, 1, 3, 0)
+    assert told(5, 2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, 0)
+    agreed = told(1, 3)
+    assert agreed[:3] == (0, -1, -1) and agreed[3] > 0

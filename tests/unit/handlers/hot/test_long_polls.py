@@ -120,6 +120,7 @@ def test_deadlines_far_apart_share_a_bucket_and_not_an_end(rig: Rig) -> None:
     for number, (reader, wait_ms) in enumerate(zip(readers, waits, strict=True), start=1):
         reader.send(fetch_frame(12, [Ask(topic)], max_wait_ms=wait_ms))
         rig.wait_parked(number)
+    eventually(lambda: len(rig.ticks) == len(readers), "their deadlines are told")
     ticks = sorted(rig.ticks)
     assert [HotPath.tick_deadline_ms(tick) for tick in ticks] == [tick * 4 for tick in ticks]
     for left, tick in zip((3, 2, 1, 0), ticks, strict=True):
@@ -268,3 +269,25 @@ def test_no_wake_up_is_lost_between_readers_and_writers(
                     ends[number][index] += len(fetched.records) // len(BATCH)
                 reader.send(ask(number))
     assert all(end == [rounds] * 3 for end in ends)
+
+
+@every_version
+def test_records_deleted_under_a_long_poll_are_out_of_range(rig: Rig, version: int) -> None:
+    topic = rig.create("t")
+    (log,) = topic.logs
+    for _ in range(4):
+        log.append(BATCH)
+    readers = {offset: rig.client() for offset in (1, 3)}
+    for offset, reader in readers.items():
+        reader.send(
+            fetch_frame(version, [Ask(topic, offset=offset)], max_wait_ms=LONG_MS, min_bytes=10_000)
+        )
+    rig.wait_parked(2)
+    log.delete_records(3)
+    rig.hot.wake(log)
+    answer = fetched_in(version, readers[1].receive()).only
+    assert answer.error == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert rig.hot.statistics()["parked_now"] == 1  # the one at the start waits on
+    rig.expire_all()
+    there = fetched_in(version, readers[3].receive()).only
+    assert there.error == 0 and there.records is not None and len(there.records) == len(BATCH)

@@ -132,6 +132,7 @@ class Ask:
     offset: int = 0
     max_bytes: int = 1 << 20
     leader_epoch: int = -1
+    fetched_epoch: int = -1
 
 
 def fetch_frame(
@@ -188,6 +189,8 @@ def _fetch_partition(version: int, ask: Ask) -> Any:
     }
     if version >= 9:
         fields["current_leader_epoch"] = ask.leader_epoch
+    if version >= 12:
+        fields["last_fetched_epoch"] = ask.fetched_epoch
     return part_of(ApiKey.FETCH, version, "FetchPartition", **fields)
 
 

@@ -10,7 +10,13 @@ from uuid import UUID
 
 from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.metadata.controller import ConfigChange, Controller, NewTopic, TopicResult
+from kbroker.metadata.controller import (
+    ConfigChange,
+    Controller,
+    MorePartitions,
+    NewTopic,
+    TopicResult,
+)
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock
 from kbroker.metadata.image import ClusterImage, ImageDelta
 from kbroker.metadata.store.base import (
@@ -34,6 +40,11 @@ def validate_configs(configs: Mapping[str, str]) -> None:
     for name in configs:
         if "bad" in name:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown topic config {name}")
+
+
+def edit_list(configs: Mapping[str, str], name: str, parts: str, add: bool) -> str:
+    """Stands for kbroker.config: the text before, a sign and the parts."""
+    return f"{configs.get(name, '')}{'+' if add else '-'}{parts}"
 
 
 class FakeReplicas:
@@ -142,6 +153,7 @@ class OneBroker:
             self.clock,
             self.replicas.apply,
             validate_configs=validate_configs,
+            edit_list=edit_list,
             **options,
         )
         self.replicas.published = lambda: self.controller.image
@@ -167,6 +179,9 @@ class OneBroker:
     def create(self, *specs: NewTopic | str, validate_only: bool = False) -> list[TopicResult]:
         topics = [NewTopic(spec) if isinstance(spec, str) else spec for spec in specs]
         return wait(lambda done: self.controller.create_topics(topics, validate_only, done))
+
+    def grow(self, *wanted: MorePartitions, validate_only: bool = False) -> list[TopicResult]:
+        return wait(lambda done: self.controller.create_partitions(wanted, validate_only, done))
 
     def delete(self, *topics: str | UUID) -> list[TopicResult]:
         return wait(lambda done: self.controller.delete_topics(topics, done))

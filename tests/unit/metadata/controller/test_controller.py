@@ -121,7 +121,7 @@ def test_validate_only_says_the_same_and_does_nothing(broker: OneBroker) -> None
 
 
 def test_one_bad_topic_does_not_stop_the_others(broker: OneBroker) -> None:
-    results = broker.create("a", NewTopic("b", 1, 2), "a.b", "c", "a_b")
+    results = broker.create("a", NewTopic("b", 1, 2), "a.b", "c", "a b")
     assert codes(results) == [
         OK,
         ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -129,7 +129,7 @@ def test_one_bad_topic_does_not_stop_the_others(broker: OneBroker) -> None:
         OK,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
     ]
-    assert [result.name for result in results] == ["a", "b", "a.b", "c", "a_b"]
+    assert [result.name for result in results] == ["a", "b", "a.b", "c", "a b"]
     assert sorted(broker.image.topics) == ["a", "a.b", "c"]
 
 

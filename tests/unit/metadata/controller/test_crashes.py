@@ -221,6 +221,7 @@ store = EmbeddedStore.open(sys.argv[1])
 controller = Controller(
     store, {"num.partitions": 1, "default.replication.factor": 1}, 0, SystemClock(),
     lambda image, delta: None, validate_configs=lambda configs: None,
+    edit_list=lambda configs, name, parts, add: parts,
 )
 controller.start()
 print(json.dumps(["cluster", controller.image.cluster_id]), flush=True)

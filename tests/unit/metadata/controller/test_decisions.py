@@ -27,7 +27,7 @@ from kbroker.metadata.controller.decisions import (
     plan_topics,
 )
 from kbroker.metadata.image import ZERO_UUID, BrokerImage, ClusterImage, TopicImage
-from tests.unit.metadata.controller.harness import validate_configs
+from tests.unit.metadata.controller.harness import edit_list, validate_configs
 
 DEFAULTS = Defaults(3, 2, validate_configs)
 
@@ -135,11 +135,11 @@ def test_a_new_topic_is_led_by_its_first_replica_at_epoch_0() -> None:
 
 
 def test_topics_of_one_request_do_not_spoil_each_other() -> None:
-    plans = plan(NewTopic("x.y"), NewTopic("x_y"), NewTopic("x-y"), NewTopic(""), NewTopic("z"))
+    plans = plan(NewTopic("x.y"), NewTopic("x_y"), NewTopic("a b"), NewTopic(""), NewTopic("z"))
     assert [each.code if isinstance(each, KafkaError) else None for each in plans] == [
         None,
-        E.INVALID_TOPIC_EXCEPTION,
         None,
+        E.INVALID_TOPIC_EXCEPTION,
         E.INVALID_TOPIC_EXCEPTION,
         None,
     ]
@@ -197,7 +197,9 @@ def test_deletion_by_name_and_by_id() -> None:
 def change(**fields: Any) -> dict[str, str] | ErrorCode:
     image = cluster("t")
     image = image.with_topics([image.topics["t"].with_configs({"a": "1", "b": "2"})])
-    plan = plan_config_change(image, ConfigChange("t", **fields), validate_configs)
+    plan = plan_config_change(
+        image.topics["t"], ConfigChange("t", **fields), validate_configs, edit_list
+    )
     return plan.code if isinstance(plan, KafkaError) else dict(plan.configs)
 
 
@@ -208,8 +210,27 @@ def test_config_changes_are_incremental_or_replace_everything() -> None:
     assert change(replace=True) == {}
     assert change(set={"bad": "1"}) is E.INVALID_CONFIG
     assert change(set={"c": None}) is E.INVALID_CONFIG
-    missing = plan_config_change(cluster(), ConfigChange("t"), validate_configs)
-    assert isinstance(missing, KafkaError) and missing.code is E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_lists_are_edited_from_what_the_topic_had() -> None:
+    assert change(append={"a": "x"}) == {"a": "1+x", "b": "2"}
+    assert change(subtract={"b": "y"}, append={"c": "x"}) == {"a": "1", "b": "2-y", "c": "+x"}
+    assert change(append={"bad": "x"}) is E.INVALID_CONFIG
+
+
+def test_a_change_that_changes_nothing_leaves_the_topic_as_it_is() -> None:
+    topic = cluster("t").topics["t"].with_configs({"a": "1"})
+    for same in ({"set": {"a": "1"}}, {"remove": frozenset({"b"})}, {}):
+        assert plan_config_change(topic, ConfigChange("t", **same), print, edit_list) is topic
+
+
+def test_a_bad_value_is_told_before_a_missing_topic() -> None:
+    for fields, code in (
+        ({}, E.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"set": {"bad": "1"}}, E.INVALID_CONFIG),
+    ):
+        plan = plan_config_change(None, ConfigChange("t", **fields), validate_configs, edit_list)
+        assert isinstance(plan, KafkaError) and plan.code is code
 
 
 @pytest.mark.parametrize(

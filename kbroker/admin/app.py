@@ -1,0 +1,140 @@
+"""The admin port's pages: /metrics, /healthz, /readyz, and an index for whoever finds it.
+
+Place in the flow: `admin/server.py` serves this application on the control loop. starlette comes in
+through this file alone. Only GET and HEAD, no bodies: nothing here changes anything. What takes
+longer than a page is done by the admin thread (`Run`), so that the loop stays free.
+
+| path | answers |
+|---|---|
+| /healthz | 200 while the process can answer |
+| /readyz | 200 while Kafka's requests are accepted and every log directory is there, else 503 |
+| /metrics | Prometheus; by Accept in text or OpenMetrics; `?name=` filters |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Final, NamedTuple, Protocol
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from kbroker.admin.scrape import Run, Scrapes, Source
+from kbroker.limits import ADMIN_NAMES_MAX
+
+__all__ = ["Backend", "Run", "make_app"]
+
+_NO_STORE: Final = {"Cache-Control": "no-store"}
+_RETRY: Final = {**_NO_STORE, "Retry-After": "1"}
+_CLOSE: Final = {"Connection": "close"}
+
+
+class Check(Protocol):
+    """One condition of readiness."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def detail(self) -> str: ...
+
+
+class Readiness(Protocol):
+    """Whether Kafka's requests are accepted."""
+
+    phase: str
+
+    @property
+    def running(self) -> bool: ...
+    def checks(self) -> Sequence[Check]: ...
+
+
+class Backend(Source, Protocol):
+    """What the pages show; `server.broker.Broker` is one."""
+
+    @property
+    def readiness(self) -> Readiness: ...
+
+
+class Page(NamedTuple):
+    """A line of the index."""
+
+    path: str
+    help: str
+
+
+PAGES: Final = (
+    Page("/metrics", "figures for Prometheus; ?name=BytesInPerSec filters by the end of the name"),
+    Page("/healthz", "200 while the process answers"),
+    Page("/readyz", "200 while requests are accepted, else 503 and why; ?verbose says more"),
+)
+
+
+def make_app(backend: Backend, run: Run) -> ASGIApp:
+    pages = _Pages(backend, Scrapes(backend, run))
+    routes = [
+        Route("/", pages.index),
+        Route("/healthz", pages.healthz),
+        Route("/readyz", pages.readyz),
+        Route("/metrics", pages.metrics),
+    ]
+    return _without_bodies(Starlette(routes=routes))
+
+
+def _without_bodies(app: ASGIApp) -> ASGIApp:
+    """Refuses a request that announces a body before a byte of it is read."""
+    refusal = PlainTextResponse("no bodies here\n", 413, headers=_CLOSE)
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope.get("headers", ()))
+        length = headers.get(b"content-length", b"0").strip(b"0")
+        if length or b"transfer-encoding" in headers:
+            await refusal(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return guarded
+
+
+class _Pages:
+    """One method for each path, on the control loop."""
+
+    def __init__(self, backend: Backend, scrapes: Scrapes) -> None:
+        self._backend = backend
+        self._scrapes = scrapes
+        rows = "".join(
+            f'<li><a href="{page.path}">{page.path}</a>: {escape(page.help)}</li>' for page in PAGES
+        )
+        self._index = f"<!doctype html><title>kbroker</title><h1>kbroker</h1><ul>{rows}</ul>\n"
+
+    async def index(self, request: Request) -> Response:
+        return HTMLResponse(self._index)
+
+    async def healthz(self, request: Request) -> Response:
+        return PlainTextResponse("ok\n", headers=_NO_STORE)
+
+    async def readyz(self, request: Request) -> Response:
+        checks = self._backend.readiness.checks()
+        failing = [check for check in checks if not check.ok]
+        shown = checks if "verbose" in request.query_params else failing
+        lines = [f"[{'+' if it.ok else '-'}] {it.name}: {it.detail}\n" for it in shown]
+        lines.append("not ready\n" if failing else "ok\n")
+        return PlainTextResponse("".join(lines), 503 if failing else 200, headers=_NO_STORE)
+
+    async def metrics(self, request: Request) -> Response:
+        readiness = self._backend.readiness
+        if not readiness.running:
+            return PlainTextResponse(f"{readiness.phase}\n", 503, headers=_RETRY)
+        query = request.query_params
+        names = tuple(query.getlist("name") + query.getlist("name[]"))
+        if len(names) > ADMIN_NAMES_MAX:
+            return PlainTextResponse(f"more than {ADMIN_NAMES_MAX} names\n", 400)
+        page = await self._scrapes.page(names, request.headers.get("accept", ""))
+        if page is None:
+            return PlainTextResponse("too many scrapes at once\n", 503, headers=_RETRY)
+        return Response(page.body, headers={**_NO_STORE, "Content-Type": page.content_type})

@@ -1,0 +1,126 @@
+"""HTTP on the admin port: uvicorn inside the control loop, with bounds of our own around it.
+
+Imported when the first connection comes, by the thread `kbroker-admin`; everything else here runs
+on the control loop. uvicorn comes in through this file alone. It is used as a library: no signal
+handlers (the loop's thread is not the main one), no logging set-up, no access log, no lifespan.
+
+Bounds, beside those of limits.py: a connection is aborted when its request is not complete, or its
+answer not taken, in time. uvicorn itself has a timeout only between two requests, so one timer per
+connection does it all, from its first moment to its last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Sequence
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from kbroker.admin.app import Backend, Run, make_app
+from kbroker.limits import (
+    ADMIN_BACKLOG,
+    ADMIN_CONNECTIONS_MAX,
+    ADMIN_HEADER_BYTES_MAX,
+    ADMIN_KEEP_ALIVE_S,
+    ADMIN_REQUEST_TIMEOUT_S,
+)
+
+logger: Final = logging.getLogger("kbroker.admin")
+
+# How long answers on their way may take at a stop.
+_STOP_TIMEOUT_S: Final = 1
+
+
+class BoundedProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 connection under one timer."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _in_request: bool = True  # a fresh connection is one that owes a request
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > ADMIN_CONNECTIONS_MAX:
+            transport.abort()
+        self._rearm(ADMIN_REQUEST_TIMEOUT_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._in_request:
+            self._in_request = True
+            self._rearm(ADMIN_REQUEST_TIMEOUT_S)  # for all of it: later bytes do not prolong it
+        super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        self._in_request = False
+        # What the peer has not taken by then it will not want.
+        unsent = self.transport.is_closing() or self.transport.get_write_buffer_size() > 0
+        self._rearm(ADMIN_REQUEST_TIMEOUT_S if unsent else ADMIN_KEEP_ALIVE_S)
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """uvicorn's own idle timeout, which ours makes superfluous."""
+
+    def _rearm(self, after_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(after_s, self.transport.abort)
+
+
+class _Uvicorn(uvicorn.Server):
+    """Without the tick: an idle broker is not woken ten times a second for it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.serving = asyncio.Event()
+        self.ended = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        self.serving.set()
+        await self.ended.wait()
+
+
+class AdminServer:
+    """`start` and `stop` on the control loop; what `server.admin_port` asks of the HTTP side."""
+
+    def __init__(self, backend: Backend, sockets: Sequence[socket.socket], run: Run) -> None:
+        # Scrapes and answers are short: lines about them would only hide others.
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)
+        self._sockets = list(sockets)
+        self._config = uvicorn.Config(
+            make_app(backend, run),
+            http=BoundedProtocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            backlog=ADMIN_BACKLOG,
+            timeout_keep_alive=2 * ADMIN_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_STOP_TIMEOUT_S,
+            h11_max_incomplete_event_size=ADMIN_HEADER_BYTES_MAX,
+        )
+        self._server: _Uvicorn | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    async def start(self) -> None:
+        self._server = _Uvicorn(self._config)
+        self._task = asyncio.create_task(self._server.serve(self._sockets))
+        await self._server.serving.wait()
+        logger.debug("the admin port is served")
+
+    async def stop(self) -> None:
+        if self._server is None or self._task is None:
+            return
+        self._server.ended.set()
+        await asyncio.wait([self._task])

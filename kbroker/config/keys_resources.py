@@ -1,0 +1,70 @@
+"""Keys of resources that are neither broker nor topic: groups, and subscriptions to client metrics.
+
+Rows of the table only (see `key.py`). They are described, so that tools see what holds; giving a
+group or a subscription values of its own is not possible yet. Most keys of a group stand for the
+broker key of the same name behind `group.`, whose row they share.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kbroker.config.definition import BROKER_KEYS
+from kbroker.config.key import BOOLEAN, INT, LIST, STRING
+from kbroker.config.key import ConfigKey as Key
+
+_BROKER_PREFIX: Final = "group."
+_OF_THE_BROKER: Final = (
+    "consumer.assignment.interval.ms",
+    "consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms",
+    "share.assignment.interval.ms",
+    "share.delivery.count.limit",
+    "share.heartbeat.interval.ms",
+    "share.partition.max.record.locks",
+    "share.record.lock.duration.ms",
+    "share.session.timeout.ms",
+    "streams.assignment.interval.ms",
+    "streams.heartbeat.interval.ms",
+    "streams.initial.rebalance.delay.ms",
+    "streams.num.standby.replicas",
+    "streams.session.timeout.ms",
+)
+_OWN: Final = (
+    Key(
+        "share.auto.offset.reset", STRING, "latest",
+        "Where a share group begins to read that has read nothing yet.",
+    ),
+    Key(
+        "share.isolation.level", STRING, "read_uncommitted",
+        "Whether a share group reads records of open transactions.",
+        choices=("read_committed", "read_uncommitted"),
+    ),
+    Key(
+        "share.renew.acknowledge.enable", BOOLEAN, True,
+        "Whether members of a share group may renew the lock of a record.",
+    ),
+)  # fmt: skip
+
+GROUP_KEYS: Final[dict[str, Key]] = {
+    **{name: BROKER_KEYS[_BROKER_PREFIX + name] for name in _OF_THE_BROKER},
+    **{key.name: key for key in _OWN},
+}
+
+CLIENT_METRICS_KEYS: Final[dict[str, Key]] = {
+    key.name: key
+    for key in (
+        Key(
+            "interval.ms", INT, 300_000,
+            "How often a client is to push its metrics.",
+            low=100, high=3_600_000,
+        ),
+        Key("match", LIST, (), "Which clients are meant, as name=pattern; empty: all."),
+        Key("metrics", LIST, (), "Prefixes of the names of the metrics that are wanted."),
+    )
+}  # fmt: skip
+
+
+def broker_key_of_group(name: str) -> str | None:
+    """The broker key behind a group's key; None if there is none."""
+    return _BROKER_PREFIX + name if name in _OF_THE_BROKER else None

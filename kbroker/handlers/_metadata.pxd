@@ -1,0 +1,32 @@
+# cython: language_level=3
+from libc.stdint cimport int16_t, int32_t, uint8_t
+
+from kbroker.handlers._context cimport HotWorker
+from kbroker.net._types cimport Request
+from kbroker.replica._metadata_view cimport MetadataView, ShownTopic
+
+
+# One topic of an answer: one that is shown, or a name or an id that is not there.
+cdef struct AnsweredTopic:
+    ShownTopic* topic             # NULL: `error`, with what was asked
+    int16_t error
+    uint8_t* name                 # in the frame; NULL when asked by id
+    int32_t name_length
+    uint8_t* topic_id             # in the frame; NULL when asked by name
+
+
+cdef struct MetadataPlan:
+    Request* request
+    MetadataView* view
+    int version
+    int flexible
+    int32_t correlation_id
+    int all_topics
+    int cluster_operations        # the client wants to know what it may do
+    int topic_operations
+    int32_t count                 # of the topics answered, unless it is all
+    int32_t missing
+    AnsweredTopic* topics
+
+
+cdef void metadata_run(HotWorker* worker, Request* first) noexcept nogil

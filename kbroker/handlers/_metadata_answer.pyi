@@ -1,0 +1,1 @@
+"""Metadata answers, in C alone; reached through _hot.HotPath."""

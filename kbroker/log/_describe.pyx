@@ -1,0 +1,107 @@
+# cython: language_level=3
+"""What DescribeProducers and DescribeLogDirs tell of logs, copied out under each log's own lock.
+
+Sizes are read for many logs in one go without the GIL. Producers are written in the form in which
+the answer carries them, since a partition may know a hundred thousand: 4 MB that never become
+objects. Both copy into memory that is set aside before the lock is taken, so what an append waits
+for is the copying alone, of PRODUCERS_MAX entries at most.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+
+from kbroker._log cimport PartitionLog
+from kbroker.log._partition cimport Partition
+from kbroker.log._producer_state cimport Producer
+from kbroker.log._storage cimport (
+    Log, lock_partition, log_of, log_size_bytes, unlock_partition)
+
+from kbroker.errors import ErrorCode, KafkaError
+
+cdef extern from "bytes.h" nogil:
+    void kb_put_u32(uint8_t* at, uint32_t value)
+    void kb_put_u64(uint8_t* at, uint64_t value)
+
+cdef enum:
+    # Producer id, epoch, last sequence, last timestamp, coordinator epoch, the transaction's start,
+    # no tagged fields: DescribeProducers v0.
+    PRODUCER_BYTES = 8 + 4 + 4 + 8 + 4 + 8 + 1
+    # Producers that may turn up between counting and copying before it is tried again.
+    PRODUCERS_SPARE = 64
+
+
+cdef uint8_t* put_producer(uint8_t* at, const Producer* producer) noexcept nogil:
+    cdef int32_t last_sequence = -1
+    if producer.batch_count:
+        last_sequence = producer.batches[producer.batch_count - 1].last_sequence
+    kb_put_u64(at, <uint64_t>producer.producer_id)
+    kb_put_u32(at + 8, <uint32_t><int32_t>producer.epoch)
+    kb_put_u32(at + 12, <uint32_t>last_sequence)
+    kb_put_u64(at + 16, <uint64_t>producer.last_timestamp_ms)
+    kb_put_u32(at + 24, <uint32_t>producer.coordinator_epoch)
+    kb_put_u64(at + 28, <uint64_t>producer.transaction_first_offset)
+    at[36] = 0
+    return at + PRODUCER_BYTES
+
+
+cdef int64_t put_producers(Log* log, uint8_t* at, int64_t room) noexcept nogil:
+    # How many there are; nothing is written if there is no room for all.
+    cdef Producer* producer = log.producers.oldest
+    if log.producers.count <= room:
+        while producer != NULL:
+            at = put_producer(at, producer)
+            producer = producer.newer
+    return log.producers.count
+
+
+def encode_producers(PartitionLog log not None) -> tuple:
+    """(how many, their bytes in an answer), the one heard of least recently first."""
+    cdef Partition* partition = log.partition
+    cdef uint8_t* entries = NULL
+    cdef int64_t room = 0, count = PRODUCERS_SPARE
+    cdef int online = 1
+    with nogil:
+        while online and count > room:
+            room = count + PRODUCERS_SPARE
+            free(entries)
+            entries = <uint8_t*>malloc(<size_t>(room * PRODUCER_BYTES))
+            if entries == NULL:
+                break
+            lock_partition(partition)
+            online = partition.online
+            count = put_producers(log_of(partition), entries, room)
+            unlock_partition(partition)
+    if entries == NULL:
+        raise MemoryError
+    try:
+        if not online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.directory} is offline")
+        return count, PyBytes_FromStringAndSize(
+            <const char*>entries, <Py_ssize_t>(count * PRODUCER_BYTES))
+    finally:
+        free(entries)
+
+
+def sizes(list logs not None) -> list:
+    """(bytes, how far the log's end is behind the high watermark) of each log."""
+    cdef Py_ssize_t count = len(logs), at
+    cdef Partition** partitions = <Partition**>calloc(<size_t>count + 1, sizeof(Partition*))
+    cdef int64_t* numbers = <int64_t*>calloc(2 * <size_t>count + 1, sizeof(int64_t))
+    cdef Partition* partition
+    try:
+        if partitions == NULL or numbers == NULL:
+            raise MemoryError
+        for at in range(count):
+            partitions[at] = (<PartitionLog?>logs[at]).partition  # the list keeps it alive
+        with nogil:
+            for at in range(count):
+                partition = partitions[at]
+                lock_partition(partition)
+                numbers[2 * at] = log_size_bytes(log_of(partition))
+                numbers[2 * at + 1] = partition.high_watermark - partition.log_end_offset
+                unlock_partition(partition)
+        return [(numbers[2 * at], max(0, numbers[2 * at + 1])) for at in range(count)]
+    finally:
+        free(partitions)
+        free(numbers)

@@ -1,0 +1,188 @@
+"""What the controller does to topics: decide, write, propagate; the same three steps every time.
+
+Place in the flow: `controller.py` hands an event of its queue over, with the nodes it may write as
+long as it is in office, and answers with the list that comes back: one result for everything that
+was asked, in its order. On the controller's thread only; no lock.
+
+A change that is in the store but cannot be applied is taken back, in the store as well: a topic
+whose log does not open is deleted, partitions are removed, a configuration is written back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from kbroker.errors import KafkaError
+from kbroker.metadata.controller.decisions import (
+    ConfigValidator,
+    Defaults,
+    ListEditor,
+    TopicResult,
+    plan_config_change,
+    plan_deletion,
+    plan_partitions,
+    plan_topics,
+)
+from kbroker.metadata.controller.events import (
+    AlterConfigs,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    failed_deletion,
+)
+from kbroker.metadata.controller.nodes import MetadataNodes
+from kbroker.metadata.controller.propagation import Propagation
+from kbroker.metadata.image import TopicImage
+from kbroker.metadata.store.base import StoreError
+
+log = logging.getLogger("kbroker.controller")
+
+LOGGED_NAMES_MAX: Final = 20
+
+# What becomes of one topic, or why nothing does.
+Plan = TopicImage | KafkaError
+
+
+class Settings(Protocol):
+    """The broker's configuration, of which num.partitions and default.replication.factor."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+class TopicChanges:
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        propagation: Propagation,
+        config: Settings,
+        validate_configs: ConfigValidator,
+        edit_list: ListEditor,
+        new_id: Callable[[], UUID],
+    ) -> None:
+        self._propagation = propagation
+        self._config = config
+        self._validate_configs = validate_configs
+        self._edit_list = edit_list
+        self._new_id = new_id
+        self._placement_start = 0
+
+    def create_topics(self, nodes: MetadataNodes, event: CreateTopics) -> list[TopicResult]:
+        image = self._propagation.image
+        plans = plan_topics(
+            image, event.specs, self._defaults(), self._new_id, self._placement_start
+        )
+        topics = _planned(plans)
+        failures: dict[str, KafkaError] = {}
+        if topics and not event.validate_only:
+            self._placement_start += sum(len(topic.partitions) for topic in topics)
+            leftovers = self._propagation.unremoved(topic.name for topic in topics)
+            if leftovers:
+                forget_deletions(nodes, self._propagation.delete(leftovers))
+            nodes.create_topics(topics)
+            failures = self._propagation.create(topics)
+            if failures:
+                undone = [each for each in topics if each.name in failures]
+                nodes.delete_topics(undone)
+                forget_deletions(nodes, self._propagation.delete(undone))
+            made = [topic for topic in topics if topic.name not in failures]
+            log.info("created %d topics: %s", len(made), _names(made))
+        return [
+            _result(spec.name, plan, failures)
+            for spec, plan in zip(event.specs, plans, strict=True)
+        ]
+
+    def create_partitions(self, nodes: MetadataNodes, event: CreatePartitions) -> list[TopicResult]:
+        before = self._propagation.image.topics
+        plans = plan_partitions(self._propagation.image, event.wanted, self._placement_start)
+        topics = _planned(plans)
+        failures: dict[str, KafkaError] = {}
+        if topics and not event.validate_only:
+            self._placement_start += sum(
+                len(topic.partitions) - len(before[topic.name].partitions) for topic in topics
+            )
+            nodes.add_partitions([(before[topic.name], topic) for topic in topics])
+            failures = self._propagation.change(topics)
+            if failures:
+                nodes.remove_partitions(
+                    [(topic, before[topic.name]) for topic in topics if topic.name in failures]
+                )
+            grown = [topic for topic in topics if topic.name not in failures]
+            log.info("added partitions to %d topics: %s", len(grown), _names(grown))
+        return [
+            _result(wanted.topic, plan, failures)
+            for wanted, plan in zip(event.wanted, plans, strict=True)
+        ]
+
+    def delete_topics(self, nodes: MetadataNodes, event: DeleteTopics) -> list[TopicResult]:
+        plans = [plan_deletion(self._propagation.image, topic) for topic in event.topics]
+        topics = {topic.topic_id: topic for topic in _planned(plans)}
+        if topics:
+            nodes.delete_topics(topics.values())
+            forget_deletions(nodes, self._propagation.delete(list(topics.values())))
+            log.info("deleted %d topics: %s", len(topics), _names(list(topics.values())))
+        return [
+            failed_deletion(asked, plan)
+            if isinstance(plan, KafkaError)
+            else TopicResult(plan.name, topic_id=plan.topic_id)
+            for asked, plan in zip(event.topics, plans, strict=True)
+        ]
+
+    def alter_configs(self, nodes: MetadataNodes, event: AlterConfigs) -> list[TopicResult]:
+        before = self._propagation.image.topics
+        planned: dict[str, TopicImage] = {}
+        plans: list[Plan] = []
+        for change in event.changes:
+            # A later change of the same topic builds on the one before it.
+            topic = planned.get(change.topic) or before.get(change.topic)
+            plan = plan_config_change(topic, change, self._validate_configs, self._edit_list)
+            plans.append(plan)
+            if isinstance(plan, TopicImage):
+                planned[plan.name] = plan
+        topics = [topic for name, topic in planned.items() if topic is not before[name]]
+        failures: dict[str, KafkaError] = {}
+        if topics and not event.validate_only:
+            nodes.set_configs(topics)
+            failures = self._propagation.reconfigure(topics)
+            if failures:
+                nodes.set_configs([before[name] for name in failures])
+                self._propagation.reconfigure([before[name] for name in failures])
+        return [
+            _result(change.topic, plan, failures)
+            for change, plan in zip(event.changes, plans, strict=True)
+        ]
+
+    def _defaults(self) -> Defaults:
+        return Defaults(
+            int(self._config["num.partitions"]),
+            int(self._config["default.replication.factor"]),
+            self._validate_configs,
+        )
+
+
+def forget_deletions(nodes: MetadataNodes, removed: list[TopicImage]) -> None:
+    """The deletion is a fact already; a tombstone too many is finished at the next start."""
+    try:
+        nodes.forget_deletions(removed)
+    except StoreError as error:
+        log.warning("tombstones of deleted topics remain: %s", error)
+
+
+def _planned(plans: Iterable[Plan]) -> list[TopicImage]:
+    return [plan for plan in plans if isinstance(plan, TopicImage)]
+
+
+def _names(topics: Sequence[TopicImage]) -> str:
+    """For one line of the log: the first few stand for all."""
+    names = [topic.name for topic in topics[:LOGGED_NAMES_MAX]]
+    return ", ".join(names) + (", ..." if len(topics) > LOGGED_NAMES_MAX else "")
+
+
+def _result(name: str, plan: Plan, failures: dict[str, KafkaError]) -> TopicResult:
+    if isinstance(plan, KafkaError):
+        return TopicResult.failed(name, plan)
+    failure = failures.get(name)
+    return TopicResult.of(plan) if failure is None else TopicResult.failed(name, failure)

@@ -1,0 +1,217 @@
+"""Alert rules as a table: the documented names and thresholds first, then stricter ones of our own.
+
+`kbroker generate alert-rules` writes them for Prometheus. Expressions use canonical names of the
+catalogue only, and tests hold each one against a running broker's scrape. Thresholds are those of
+the monitoring guide that users know the alerts from; where our figure has another unit, the note
+says how they meet.
+
+Data and pure functions; any thread.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+Disk = Literal["ssd", "hdd"]
+
+DISK_BYTES_PER_S_MAX: Final[dict[Disk, int]] = {"ssd": 500_000_000, "hdd": 200_000_000}
+FORECAST_HOURS_MIN: Final = 72
+JOB: Final = "kafka_broker"
+
+
+class Alert(NamedTuple):
+    """One rule; `note` becomes a comment above it."""
+
+    name: str
+    expr: str
+    for_: str
+    severity: Literal["warning", "critical"]
+    summary: str
+    description: str
+    note: str = ""
+
+
+class AlertGroup(NamedTuple):
+    name: str
+    alerts: tuple[Alert, ...]
+
+
+_UNDER_REPLICATED: Final = "kafka_server_ReplicaManager_UnderReplicatedPartitions"
+_HANDLER_IDLE: Final = "kafka_server_KafkaRequestHandlerPool_RequestHandlerAvgIdlePercent"
+_NETWORK_IDLE: Final = "kafka_network_SocketServer_NetworkProcessorAvgIdlePercent"
+_P99: Final = 'quantile="0.99"'
+# What a fetch takes without its waiting for records that are not there yet.
+_FETCH_PARTS: Final = ("RequestQueueTimeMs", "LocalTimeMs", "ResponseQueueTimeMs",
+                       "ResponseSendTimeMs")  # fmt: skip
+_GROWTH: Final = "delta(kbroker_log_dir_log_bytes[24h])"
+
+
+def _fetch_p99() -> str:
+    selector = f'{{request="FetchConsumer",{_P99}}}'
+    return " + ".join(f"kafka_network_RequestMetrics_{part}{selector}" for part in _FETCH_PARTS)
+
+
+_THREADS_AND_REQUESTS: Final = (
+    Alert(
+        "HighUnderReplicatedPartitions",
+        f"{_UNDER_REPLICATED} > 0",
+        "5m",
+        "critical",
+        "Broker {{ $labels.instance }} has under-replicated partitions",
+        "For 5 minutes there have been partitions without all replicas in sync: {{ $value }}.",
+    ),
+    Alert(
+        "LowRequestHandlerIdle",
+        f"{_HANDLER_IDLE} < 0.2",
+        "10m",
+        "warning",
+        "The request handlers of {{ $labels.instance }} are overloaded",
+        "They were idle for {{ $value | humanizePercentage }} of the time.",
+        "The guide writes < 20, in percent; the gauge is a fraction, 0 to 1.",
+    ),
+    Alert(
+        "LowNetworkProcessorIdle",
+        f"{_NETWORK_IDLE} < 0.2",
+        "10m",
+        "warning",
+        "The network threads of {{ $labels.instance }} are overloaded",
+        "They were idle for {{ $value | humanizePercentage }} of the time.",
+        "20 percent in the guide, as a fraction.",
+    ),
+    Alert(
+        "HighProduceLatencyP99",
+        f'kafka_network_RequestMetrics_TotalTimeMs{{request="Produce",{_P99}}} > 200',
+        "10m",
+        "warning",
+        "Produce requests on {{ $labels.instance }} are slow",
+        "99 % of them take up to {{ $value }} ms.",
+    ),
+    Alert(
+        "HighFetchLatencyP99",
+        f"{_fetch_p99()} > 200",
+        "10m",
+        "warning",
+        "Fetch requests on {{ $labels.instance }} are slow",
+        "Apart from waiting for records, 99 % of them take up to {{ $value }} ms.",
+        "Without RemoteTimeMs: a consumer at the end of the log waits there by its own wish.",
+    ),
+)
+_MEMORY_AND_SPACE: Final = (
+    Alert(
+        "HighMemoryUsage",
+        "kbroker_memory_limit_share > 0.7",
+        "10m",
+        "warning",
+        "Broker {{ $labels.instance }} uses much of its memory",
+        "Resident: {{ $value | humanizePercentage }} of the limit.",
+        "The guide's limit for a heap; there is none here, so it is resident memory.",
+    ),
+    Alert(
+        "LogDirectoryFullSoon",
+        f"kbroker_log_dir_free_bytes / ({_GROWTH} / 24) * 0.8 < {FORECAST_HOURS_MIN}"
+        f" and {_GROWTH} > 0",
+        "30m",
+        "critical",
+        "{{ $labels.directory }} of {{ $labels.instance }} fills up",
+        "At the growth of the last day it is full in {{ $value | humanize }} hours.",
+        "Hours = free / (growth over 24 h / 24) x 0.8; below three days it is time for a disk.",
+    ),
+)
+
+
+def _disk(disk: Disk) -> Alert:
+    limit = DISK_BYTES_PER_S_MAX[disk]
+    return Alert(
+        "HighDiskThroughput",
+        f"kbroker_disk_read_bytes_per_second + kbroker_disk_write_bytes_per_second > {limit}",
+        "10m",
+        "warning",
+        "Disk {{ $labels.device }} of {{ $labels.instance }} is near its limit",
+        "It moves {{ $value | humanize }}B/s.",
+        f"The guide's limit for this kind of disk ({disk}): {limit // 10**6} MB/s."
+        " Another kind: --disk ssd|hdd.",
+    )
+
+
+_STRICTER: Final = (
+    Alert(
+        "KbrokerDown",
+        f'up{{job="{JOB}"}} == 0 or absent(up{{job="{JOB}"}})',
+        "3m",
+        "critical",
+        "Broker {{ $labels.instance }} is not scraped",
+        "Prometheus has had no answer for 3 minutes.",
+    ),
+    Alert(
+        "KbrokerUnderReplicatedPartitions",
+        f"{_UNDER_REPLICATED} > 0",
+        "1m",
+        "warning",
+        "Broker {{ $labels.instance }} has under-replicated partitions",
+        "{{ $value }} partitions have not had all replicas in sync for a minute.",
+    ),
+    Alert(
+        "KbrokerActiveControllers",
+        "sum(kafka_controller_KafkaController_ActiveControllerCount) != 1",
+        "1m",
+        "critical",
+        "The cluster has {{ $value }} controllers",
+        "It has to be one.",
+    ),
+    Alert(
+        "KbrokerOfflinePartitions",
+        "kafka_controller_KafkaController_OfflinePartitionsCount > 0",
+        "1m",
+        "critical",
+        "{{ $value }} partitions have no leader",
+        "Nobody can write to them or read from them.",
+    ),
+    Alert(
+        "KbrokerUnderMinIsr",
+        "kafka_server_ReplicaManager_UnderMinIsrPartitionCount > 0",
+        "1m",
+        "critical",
+        "{{ $value }} partitions on {{ $labels.instance }} refuse acks=all",
+        "Fewer replicas are in sync than min.insync.replicas asks for.",
+    ),
+    Alert(
+        "KbrokerOfflineLogDirectory",
+        "kafka_log_LogManager_OfflineLogDirectoryCount > 0",
+        "1m",
+        "critical",
+        "Broker {{ $labels.instance }} has lost {{ $value }} log directories",
+        "Look into its log for the first error of the directory.",
+    ),
+    Alert(
+        "KbrokerUncleanElections",
+        "kafka_controller_ControllerStats_UncleanLeaderElectionsPerSec > 0",
+        "0m",
+        "critical",
+        "A leader was elected from outside the in-sync replicas",
+        "Acknowledged records may be lost.",
+    ),
+    Alert(
+        "KbrokerRequestHandlersBusy",
+        f"{_HANDLER_IDLE} < 0.4",
+        "10m",
+        "warning",
+        "The request handlers of {{ $labels.instance }} are busy",
+        "They were idle for {{ $value | humanizePercentage }} of the time.",
+    ),
+    Alert(
+        "KbrokerDiskSpaceLow",
+        "kbroker_log_dir_free_bytes / kbroker_log_dir_total_bytes < 0.15",
+        "5m",
+        "critical",
+        "{{ $labels.directory }} of {{ $labels.instance }} is nearly full",
+        "{{ $value | humanizePercentage }} is free.",
+    ),
+)  # fmt: skip
+
+
+def alert_groups(disk: Disk = "ssd") -> tuple[AlertGroup, ...]:
+    documented = (*_THREADS_AND_REQUESTS, _disk(disk), *_MEMORY_AND_SPACE)
+    return (
+        AlertGroup("kbroker-documented", documented),
+        AlertGroup("kbroker-stricter", _STRICTER),
+    )

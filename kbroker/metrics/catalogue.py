@@ -1,0 +1,385 @@
+"""Every metric of a broker, under all its names: the one table that everything else reads.
+
+A row has a key (what the observer fills), a canonical name (CamelCase, as a rule-set without
+lowercasing gives), and the names of other dialects: `strimzi` (the lowercase names of nearly every
+public dashboard), `confluent` and `kafka-ui`. The admin side exposes rows, `kbroker generate`
+builds alert rules and dashboards from them, and docs/metrics.md is written from them.
+
+`...PerSec` is a gauge, the rate over one minute; the count behind it is Strimzi's `_total`. Idle
+percents are fractions, 0 to 1. Times are milliseconds where Kafka's name says Ms, else seconds.
+Names of ours begin with `kbroker_`. Rows are in the order in which they are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from kbroker.metrics.model import Kind
+
+# In this order; the first two are on by default (`metrics.dialects`).
+DIALECTS: Final = ("canonical", "strimzi", "confluent", "kafka-ui")
+QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+
+_TOPIC_METRICS: Final = "kafka_server_BrokerTopicMetrics"
+
+Of = Literal["value", "rate", "rate15", "count"]
+
+
+class Name(NamedTuple):
+    """A name in one dialect, and what of a metric it shows."""
+
+    text: str
+    kind: Kind
+    of: Of = "value"
+    fixed: tuple[tuple[str, str], ...] = ()  # labels that the name adds, before the metric's own
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    key: str
+    help: str
+    unit: str
+    labels: tuple[str, ...]
+    names: dict[str, Name] = field(compare=False)
+    note: str = ""  # for the documentation: what differs from Kafka, or why it is constant
+
+    @property
+    def canonical(self) -> str:
+        return self.names["canonical"].text
+
+    @property
+    def kind(self) -> Kind:
+        """Of the canonical name."""
+        return self.names["canonical"].kind
+
+
+def _meter(
+    key: str, canonical: str, help_: str, unit: str, labels: Iterable[str] = (), note: str = "",
+) -> Metric:  # fmt: skip
+    """A canonical `...PerSec`: a rate, and the count behind it."""
+    lower = canonical.lower()
+    mbean, _, last = canonical.rpartition("_")
+    names = {
+        "canonical": Name(canonical, "gauge", "rate"),
+        "strimzi": Name(lower.removesuffix("persec") + "_total", "counter", "count"),
+        "confluent": Name(lower, "counter", "count"),
+    }
+    if mbean == _TOPIC_METRICS:  # kafka-ui's tiles want one name, and the metric as a label
+        rate15 = Name(f"{mbean}_FifteenMinuteRate", "gauge", "rate15", (("name", last),))
+        names["kafka-ui"] = rate15
+    return Metric(key, help_, unit, tuple(labels), names, note)
+
+
+def _gauge(
+    key: str, canonical: str, help_: str, unit: str = "", labels: Iterable[str] = (),
+    note: str = "", *, confluent: str = "",
+) -> Metric:  # fmt: skip
+    """A value that goes up and down; `...Percent` is Strimzi's `..._percent`."""
+    lower = canonical.lower()
+    strimzi = lower.removesuffix("percent") + "_percent" if lower.endswith("percent") else lower
+    return Metric(
+        key,
+        help_,
+        unit,
+        tuple(labels),
+        {
+            "canonical": Name(canonical, "gauge"),
+            "strimzi": Name(strimzi, "gauge"),
+            "confluent": Name(confluent or lower, "gauge"),
+        },
+        note,
+    )
+
+
+def _times(
+    key: str, canonical: str, help_: str, labels: Iterable[str] = (), note: str = ""
+) -> Metric:
+    """Durations in milliseconds, as quantiles with a count and a sum."""
+    lower = canonical.lower()
+    return Metric(
+        key,
+        help_,
+        "ms",
+        tuple(labels),
+        {
+            "canonical": Name(canonical, "summary"),
+            "strimzi": Name(lower, "summary"),
+            "confluent": Name(lower, "summary"),
+        },
+        note,
+    )
+
+
+def _plain(
+    kind: Kind, key: str, name: str, help_: str, unit: str = "", labels: Iterable[str] = (),
+    note: str = "",
+) -> Metric:  # fmt: skip
+    """One name in every dialect."""
+    names = {dialect: Name(name, kind) for dialect in DIALECTS if dialect != "kafka-ui"}
+    return Metric(key, help_, unit, tuple(labels), names, note)
+
+
+_TOPIC: Final = ("topic",)
+_REQUEST: Final = ("request",)
+_ONE_BROKER: Final = "Constant until there are several brokers."
+_PARTITION: Final = ("topic", "partition")
+_BY_PARTITION: Final = "Only with metrics.partitions.enable."
+
+_TRAFFIC: Final = (
+    _meter("bytes_in", "kafka_server_BrokerTopicMetrics_BytesInPerSec",
+           "Bytes of record batches appended.", "bytes/s", _TOPIC),
+    _meter("bytes_out", "kafka_server_BrokerTopicMetrics_BytesOutPerSec",
+           "Bytes of record batches given to consumers.", "bytes/s", _TOPIC),
+    _meter("messages_in", "kafka_server_BrokerTopicMetrics_MessagesInPerSec",
+           "Records appended.", "records/s", _TOPIC),
+    _meter("produce_requests", "kafka_server_BrokerTopicMetrics_TotalProduceRequestsPerSec",
+           "Partitions named by produce requests.", "1/s", _TOPIC,
+           "As in Kafka, a request counts once for each partition that it names."),
+    _meter("fetch_requests", "kafka_server_BrokerTopicMetrics_TotalFetchRequestsPerSec",
+           "Partitions read for fetch requests.", "1/s", _TOPIC,
+           "As in Kafka, a request counts once for each partition that it reads."),
+    _meter("failed_produce_requests",
+           "kafka_server_BrokerTopicMetrics_FailedProduceRequestsPerSec",
+           "Partitions of produce requests answered with an error.", "1/s", _TOPIC,
+           "Kafka leaves out errors that it expects, such as NOT_LEADER_OR_FOLLOWER."),
+    _meter("failed_fetch_requests", "kafka_server_BrokerTopicMetrics_FailedFetchRequestsPerSec",
+           "Partitions of fetch requests answered with an error.", "1/s", _TOPIC,
+           "Kafka leaves out errors that it expects, such as OFFSET_OUT_OF_RANGE."),
+    _meter("bytes_rejected", "kafka_server_BrokerTopicMetrics_BytesRejectedPerSec",
+           "Bytes of record batches refused as too large.", "bytes/s", _TOPIC),
+    _meter("produce_message_conversions",
+           "kafka_server_BrokerTopicMetrics_ProduceMessageConversionsPerSec",
+           "Records converted from an old message format.", "records/s", _TOPIC,
+           "Always 0: formats older than v2 are refused, as by Kafka 4."),
+    _meter("replica_fetcher_bytes", "kafka_server_ReplicaManager_ReplicaFetcherBytesPerSec",
+           "Bytes that this broker's replica fetchers have read from leaders.", "bytes/s", (),
+           _ONE_BROKER),
+)  # fmt: skip
+
+_NETWORK: Final = (
+    _gauge("network_idle", "kafka_network_SocketServer_NetworkProcessorAvgIdlePercent",
+           "Share of the network threads' time that they waited for work, 0 to 1.", "fraction"),
+    _gauge("processor_idle", "kafka_network_Processor_IdlePercent",
+           "The same of each network thread.", "fraction", ("networkProcessor",)),
+    _gauge("handler_idle", "kafka_server_KafkaRequestHandlerPool_RequestHandlerAvgIdlePercent",
+           "Share of the request handlers' time that they waited for work, 0 to 1.", "fraction",
+           (), "A handler is idle while it sleeps and no request stands in the queue or is being"
+           " taken from it; waiting for the GIL is not idle.",
+           confluent="kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_total"),
+    _gauge("request_queue_size", "kafka_network_RequestChannel_RequestQueueSize",
+           "Requests in the queue between network threads and handlers.", "requests"),
+    _plain("gauge", "request_queue_bytes", "kbroker_request_queue_bytes",
+           "Bytes of the requests in the queue.", "bytes"),
+    _plain("gauge", "connections", "kafka_server_socket_server_metrics_connection_count",
+           "Open connections.", "connections", ("listener", "networkProcessor")),
+    _plain("counter", "connections_opened", "kbroker_connections_opened_total",
+           "Connections accepted.", "connections", ("listener",)),
+    _plain("counter", "connections_refused", "kbroker_connections_refused_total",
+           "Connections closed at once because a quota was full.", "connections", ("listener",)),
+    _plain("counter", "connections_closed", "kbroker_connections_closed_total",
+           "Connections ended, by whichever side.", "connections", ("listener",)),
+    _plain("counter", "connections_idle_closed", "kbroker_connections_idle_closed_total",
+           "Connections closed because connections.max.idle.ms went by.", "connections",
+           ("networkProcessor",)),
+    _plain("counter", "protocol_errors", "kbroker_protocol_errors_total",
+           "Connections closed because of what they sent.", "connections",
+           ("networkProcessor",)),
+    _gauge("acceptor_blocked", "kafka_network_Acceptor_AcceptorBlockedPercent",
+           "Share of time that an acceptor waited for a network thread to take a connection.",
+           "fraction", ("listener",)),
+    _plain("counter", "accept_pauses", "kbroker_accept_pauses_total",
+           "Times that accepting paused for want of file descriptors.", "", ("listener",)),
+    _plain("counter", "received_bytes", "kbroker_network_received_bytes_total",
+           "Bytes read from sockets.", "bytes", ("networkProcessor",)),
+    _plain("counter", "sent_bytes", "kbroker_network_sent_bytes_total",
+           "Bytes written to sockets.", "bytes", ("networkProcessor",)),
+    _plain("histogram", "channel_muted_wait", "kbroker_channel_muted_wait_seconds",
+           "How long a muted channel had bytes waiting in its socket, per wait.", "s",
+           ("listener",), "The backlog that TotalTimeMs cannot see."),
+    _plain("gauge", "channels_muted_waiting", "kbroker_channels_muted_waiting",
+           "Channels that are muted with bytes waiting.", "channels", ("listener",)),
+    _plain("gauge", "pipelined_bytes", "kbroker_channel_pipelined_bytes",
+           "Bytes of requests that are locally processed and await their answers.", "bytes"),
+    _plain("counter", "train_frames", "kbroker_train_frames_total",
+           "Produce requests that came in trains of several.", "requests"),
+)  # fmt: skip
+
+_REQUESTS: Final = (
+    _meter("requests", "kafka_network_RequestMetrics_RequestsPerSec",
+           "Requests answered.", "1/s", ("request", "version")),
+    _meter("errors", "kafka_network_RequestMetrics_ErrorsPerSec",
+           "Answers by error code; NONE is success.", "1/s", ("request", "error"),
+           "Produce and Fetch only, for each partition; Fetch for the answer, too."),
+    _times("total_time", "kafka_network_RequestMetrics_TotalTimeMs",
+           "From the last byte received to the last byte sent.", _REQUEST),
+    _times("request_queue_time", "kafka_network_RequestMetrics_RequestQueueTimeMs",
+           "From the last byte received until a handler took the request.", _REQUEST),
+    _times("local_time", "kafka_network_RequestMetrics_LocalTimeMs",
+           "A handler's work on the request.", _REQUEST),
+    _times("remote_time", "kafka_network_RequestMetrics_RemoteTimeMs",
+           "Waiting for something else: records for a long poll, the controller, followers.",
+           _REQUEST),
+    _times("response_queue_time", "kafka_network_RequestMetrics_ResponseQueueTimeMs",
+           "From the answer until a network thread took it.", _REQUEST),
+    _times("response_send_time", "kafka_network_RequestMetrics_ResponseSendTimeMs",
+           "Until the last byte of the answer was in the socket.", _REQUEST),
+    _times("log_flush_time", "kafka_log_LogFlushStats_LogFlushRateAndTimeMs",
+           "Bringing a log to the disk."),
+    _gauge("purgatory_size", "kafka_server_DelayedOperationPurgatory_PurgatorySize",
+           "Operations that wait.", "operations", ("delayedOperation",)),
+    _plain("counter", "purgatory_expired", "kbroker_purgatory_expired_total",
+           "Operations that ended by their timeout.", "operations", ("delayedOperation",)),
+    _gauge("fetch_sessions", "kafka_server_FetchSessionCache_NumIncrementalFetchSessions",
+           "Incremental fetch sessions.", "sessions"),
+    _gauge("fetch_session_partitions",
+           "kafka_server_FetchSessionCache_NumIncrementalFetchPartitionsCached",
+           "Partitions in fetch sessions.", "partitions"),
+    _meter("fetch_session_evictions",
+           "kafka_server_FetchSessionCache_IncrementalFetchSessionEvictionsPerSec",
+           "Fetch sessions that gave way to others.", "1/s"),
+)  # fmt: skip
+
+_REPLICAS: Final = (
+    _gauge("under_replicated", "kafka_server_ReplicaManager_UnderReplicatedPartitions",
+           "Partitions led here with fewer in-sync replicas than replicas.", "partitions"),
+    _gauge("under_min_isr", "kafka_server_ReplicaManager_UnderMinIsrPartitionCount",
+           "Partitions led here with fewer in-sync replicas than min.insync.replicas.",
+           "partitions"),
+    _gauge("at_min_isr", "kafka_server_ReplicaManager_AtMinIsrPartitionCount",
+           "Partitions led here with just min.insync.replicas in sync.", "partitions"),
+    _gauge("partition_count", "kafka_server_ReplicaManager_PartitionCount",
+           "Partitions on this broker.", "partitions"),
+    _gauge("leader_count", "kafka_server_ReplicaManager_LeaderCount",
+           "Partitions that this broker leads.", "partitions"),
+    _gauge("offline_replicas", "kafka_server_ReplicaManager_OfflineReplicaCount",
+           "Replicas here whose log is offline.", "partitions"),
+    _meter("isr_shrinks", "kafka_server_ReplicaManager_IsrShrinksPerSec",
+           "Replicas that fell out of sync.", "1/s", (), _ONE_BROKER),
+    _meter("isr_expands", "kafka_server_ReplicaManager_IsrExpandsPerSec",
+           "Replicas that came back into sync.", "1/s", (), _ONE_BROKER),
+    _gauge("active_controllers", "kafka_controller_KafkaController_ActiveControllerCount",
+           "1 on the broker that is the controller.", ""),
+    _gauge("offline_partitions", "kafka_controller_KafkaController_OfflinePartitionsCount",
+           "Partitions of the cluster without a leader.", "partitions"),
+    _gauge("global_topics", "kafka_controller_KafkaController_GlobalTopicCount",
+           "Topics of the cluster.", "topics"),
+    _gauge("global_partitions", "kafka_controller_KafkaController_GlobalPartitionCount",
+           "Partitions of the cluster.", "partitions"),
+    _meter("unclean_elections", "kafka_controller_ControllerStats_UncleanLeaderElectionsPerSec",
+           "Leaders elected from outside the in-sync replicas.", "1/s", (), _ONE_BROKER),
+    _gauge("controller_queue", "kafka_controller_ControllerEventManager_EventQueueSize",
+           "Events that wait for the controller.", "events"),
+    _gauge("offline_log_dirs", "kafka_log_LogManager_OfflineLogDirectoryCount",
+           "Log directories that are gone or cannot be written.", "directories"),
+    _gauge("broker_state", "kafka_server_KafkaServer_BrokerState",
+           "1 starting, 2 recovering, 3 running, 6 and 7 stopping.", ""),
+    _plain("gauge", "brokers", "kafka_brokers", "Brokers of the cluster.", "brokers"),
+)  # fmt: skip
+
+_LOGS: Final = (
+    _plain("gauge", "topic_partitions", "kafka_topic_partitions", "Partitions of a topic.",
+           "partitions", _TOPIC),
+    _plain("gauge", "current_offset", "kafka_topic_partition_current_offset",
+           "The offset behind the last readable record (high watermark).", "offset", _PARTITION),
+    _plain("gauge", "oldest_offset", "kafka_topic_partition_oldest_offset",
+           "The first offset of the log.", "offset", _PARTITION),
+    _gauge("log_size", "kafka_log_Log_Size", "Bytes of the log's segments.", "bytes",
+           _PARTITION, _BY_PARTITION),
+    _gauge("log_start_offset", "kafka_log_Log_LogStartOffset", "The first offset of the log.",
+           "offset", _PARTITION, _BY_PARTITION),
+    _gauge("log_end_offset", "kafka_log_Log_LogEndOffset", "The offset of the next record.",
+           "offset", _PARTITION, _BY_PARTITION),
+    _gauge("log_segments", "kafka_log_Log_NumLogSegments", "Segments of the log.", "segments",
+           _PARTITION, _BY_PARTITION),
+    _plain("counter", "partition_messages", "kbroker_partition_messages_total",
+           "Records appended to the partition.", "records", _PARTITION, _BY_PARTITION),
+    _plain("counter", "partition_bytes", "kbroker_partition_bytes_total",
+           "Bytes appended to the partition.", "bytes", _PARTITION, _BY_PARTITION),
+)  # fmt: skip
+
+_RESOURCES: Final = (
+    _plain("gauge", "disk_read_rate", "kbroker_disk_read_bytes_per_second",
+           "Read from the device that holds a log directory, over one minute.", "bytes/s",
+           ("device",)),
+    _plain("gauge", "disk_write_rate", "kbroker_disk_write_bytes_per_second",
+           "Written to the device that holds a log directory, over one minute.", "bytes/s",
+           ("device",)),
+    _plain("counter", "disk_read", "kbroker_disk_read_bytes_total",
+           "Read from the device that holds a log directory.", "bytes", ("device",)),
+    _plain("counter", "disk_written", "kbroker_disk_written_bytes_total",
+           "Written to the device that holds a log directory.", "bytes", ("device",)),
+    _plain("gauge", "process_read_rate", "kbroker_process_disk_read_bytes_per_second",
+           "Read from disks by this process, over one minute.", "bytes/s"),
+    _plain("gauge", "process_write_rate", "kbroker_process_disk_write_bytes_per_second",
+           "Sent to disks by this process, over one minute.", "bytes/s"),
+    _plain("counter", "process_read", "kbroker_process_disk_read_bytes_total",
+           "Read from disks by this process.", "bytes"),
+    _plain("counter", "process_written", "kbroker_process_disk_written_bytes_total",
+           "Sent to disks by this process.", "bytes"),
+    _plain("gauge", "log_dir_free", "kbroker_log_dir_free_bytes",
+           "Free space for a log directory.", "bytes", ("directory",)),
+    _plain("gauge", "log_dir_total", "kbroker_log_dir_total_bytes",
+           "Size of the file system of a log directory.", "bytes", ("directory",)),
+    _plain("gauge", "log_dir_used", "kbroker_log_dir_log_bytes",
+           "Bytes of the logs in a log directory.", "bytes", ("directory",)),
+    _plain("gauge", "resident_memory", "process_resident_memory_bytes",
+           "Resident memory.", "bytes"),
+    _plain("gauge", "memory_limit", "kbroker_memory_limit_bytes",
+           "What the process may use: the cgroup's limit, else the machine's memory.", "bytes"),
+    _plain("gauge", "memory_share", "kbroker_memory_limit_share",
+           "Resident memory as a share of the limit.", "fraction"),
+    _plain("counter", "cpu_seconds", "process_cpu_seconds_total",
+           "Processor time, user and system.", "s"),
+    _plain("gauge", "open_fds", "process_open_fds", "Open file descriptors.", ""),
+    _plain("gauge", "max_fds", "process_max_fds", "The limit of open file descriptors.", ""),
+    _plain("gauge", "start_time", "process_start_time_seconds",
+           "When the process began, in seconds since 1970.", "s"),
+    _plain("gauge", "uptime", "kbroker_uptime_seconds", "How long the process has run.", "s"),
+    _plain("gauge", "threads", "process_threads", "Threads of the process.", "threads"),
+)  # fmt: skip
+
+_RUNTIME: Final = (
+    _plain("counter", "gc_collections", "kbroker_gc_collections_total",
+           "Runs of Python's garbage collector.", "", ("generation",)),
+    _plain("counter", "gc_collected", "kbroker_gc_collected_objects_total",
+           "Objects that it freed.", "objects", ("generation",)),
+    _plain("histogram", "gc_pause", "kbroker_gc_pause_seconds",
+           "How long it held the GIL.", "s", ("generation",)),
+    _plain("histogram", "gil_wait", "kbroker_gil_wait_seconds",
+           "How long handlers waited for the GIL.", "s"),
+    _plain("counter", "scheduler_runs", "kbroker_scheduler_runs_total",
+           "Runs of background tasks.", "", ("task",)),
+    _plain("counter", "scheduler_failures", "kbroker_scheduler_failures_total",
+           "Runs of background tasks that failed.", "", ("task",)),
+    _plain("counter", "scheduler_slow_steps", "kbroker_scheduler_slow_steps_total",
+           "Steps of background tasks that took more than a millisecond.", "", ("task",)),
+    _plain("gauge", "scheduler_longest_step", "kbroker_scheduler_longest_step_seconds",
+           "The longest step of a background task.", "s", ("task",)),
+    _plain("gauge", "build_info", "kbroker_build_info", "Always 1.", "",
+           ("version", "python", "kafka")),
+)  # fmt: skip
+
+# Headings of the documentation, in its order.
+THEMES: Final = (
+    ("Traffic", _TRAFFIC),
+    ("Network threads and request handlers", _NETWORK),
+    ("Requests", _REQUESTS),
+    ("Replicas and the controller", _REPLICAS),
+    ("Topics and logs", _LOGS),
+    ("Resources", _RESOURCES),
+    ("The runtime", _RUNTIME),
+)
+CATALOGUE: Final[tuple[Metric, ...]] = tuple(metric for _, theme in THEMES for metric in theme)
+BY_KEY: Final[dict[str, Metric]] = {metric.key: metric for metric in CATALOGUE}
+
+
+def names(dialects: Iterable[str] = DIALECTS) -> dict[str, Name]:
+    """Every exposed name of these dialects, without the `_count`, `_sum` and `_bucket` of times."""
+    return {
+        name.text: name
+        for metric in CATALOGUE
+        for dialect in dialects
+        if (name := metric.names.get(dialect)) is not None
+    }

@@ -1,0 +1,204 @@
+"""The records of `__kbroker_metrics` as one table: which kinds there are and their fields.
+
+A record's value is one JSON object, its key `broker` or `broker:topic:partition`, its timestamp the
+event time. Every object has the COMMON fields; the others depend on `metric_name`. Over all kinds a
+field name has one type, so that the whole topic reads as one flat table (a field that a kind lacks
+is null), and the view `kafka_metrics` of reports is that table.
+
+Counts are growth since the previous record of the same kind and entity, so sums over time, topics
+and brokers need no care. Histograms are growth too: buckets `{"le": upper bound, "count": n}`, not
+cumulative, with fixed bounds, so buckets of equal bounds add up; never average a percentile.
+
+A broker's records are numbered within one run (`run_ms`, `sequence`): the same pair twice is the
+same record sent again. A change that breaks readers raises SCHEMA_VERSION; new fields do not.
+
+Data only; `server/metrics_sampler.py` fills it. Any thread.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+SCHEMA_VERSION: Final = 1
+TOPIC: Final = "__kbroker_metrics"
+TOPIC_CONFIGS: Final = {"retention.ms": str(7 * 24 * 3_600_000), "cleanup.policy": "delete"}
+
+OFTEN_S: Final = 15
+SELDOM_S: Final = 30
+
+FieldType = Literal["long", "double", "string", "buckets"]
+Entity = Literal["broker", "partition"]
+
+
+class Field(NamedTuple):
+    """`figure` is the catalogue's key that fills it; `growth` says since the previous record."""
+
+    name: str
+    type: FieldType
+    help: str
+    figure: str = ""
+    growth: bool = False
+
+
+class Kind(NamedTuple):
+    """A metric name. `by` names the label that makes one record each, such as a directory.
+
+    `from_zero`: its counts began with the process, so the first record tells all of them.
+    """
+
+    metric_name: str
+    period_s: int
+    entity: Entity
+    help: str
+    fields: tuple[Field, ...]
+    by: str = ""
+    from_zero: bool = True
+
+
+COMMON: Final = (
+    Field("schema_version", "long", "Of this table."),
+    Field("broker_id", "long", "Who measured."),
+    Field("run_ms", "long", "When that broker's sampling began, in ms since 1970 UTC."),
+    Field("sequence", "long", "The record's number within the run."),
+    Field("event_time_ms", "long", "When it was measured, in ms since 1970 UTC."),
+    Field("interval_ms", "long", "What the record's counts cover."),
+    Field("metric_name", "string", "Which kind of record this is."),
+)
+
+_PARTITION: Final = (
+    Field("topic", "string", "The topic."),
+    Field("partition", "long", "The partition's number."),
+)
+
+PARTITION_MESSAGES: Final = Kind(
+    "PartitionMessages", OFTEN_S, "partition",
+    "What was appended to a partition. Left out where nothing was.",
+    (
+        *_PARTITION,
+        Field("message_count", "long", "Records appended.", growth=True),
+        Field("bytes_in", "long", "Bytes of record batches appended.", growth=True),
+    ),
+)  # fmt: skip
+PARTITION_LOG: Final = Kind(
+    "PartitionLog", SELDOM_S, "partition",
+    "A partition's log. Left out where nothing changed, but for every tenth minute.",
+    (
+        *_PARTITION,
+        Field("directory", "string", "The log directory that holds it."),
+        Field("size_bytes", "long", "Bytes of its segments."),
+        Field("log_start_offset", "long", "The first offset."),
+        Field("log_end_offset", "long", "The offset of the next record."),
+        Field("high_watermark", "long", "Consumers read below this offset."),
+    ),
+)  # fmt: skip
+REQUEST_TIME: Final = Kind(
+    "RequestTime", OFTEN_S, "broker",
+    "Times of one kind of request, split as Kafka splits them. Left out where there were none.",
+    (
+        Field("request", "string", "Produce, FetchConsumer and so on."),
+        Field("part", "string", "TotalTimeMs, RequestQueueTimeMs and so on."),
+        Field("count", "long", "Requests.", growth=True),
+        Field("buckets", "buckets", "By duration, in ms.", growth=True),
+    ),
+)  # fmt: skip
+# Filled from the catalogue's figures alone.
+FROM_FIGURES: Final = (
+    Kind(
+        "BrokerTraffic", OFTEN_S, "broker", "All topics together.",
+        (
+            Field("messages_in", "long", "Records appended.", "messages_in", True),
+            Field("bytes_in", "long", "Bytes of batches appended.", "bytes_in", True),
+            Field("bytes_out", "long", "Bytes given to consumers.", "bytes_out", True),
+            Field("produce_requests", "long", "Partitions produced to.", "produce_requests", True),
+            Field("fetch_requests", "long", "Partitions fetched.", "fetch_requests", True),
+            Field("failed_produce_requests", "long", "Those answered with an error.",
+                  "failed_produce_requests", True),
+            Field("failed_fetch_requests", "long", "Those answered with an error.",
+                  "failed_fetch_requests", True),
+        ),
+    ),
+    Kind(
+        "Threads", OFTEN_S, "broker", "How busy the broker is.",
+        (
+            Field("network_idle", "double", "Network threads, 0 to 1.", "network_idle"),
+            Field("handler_idle", "double", "Request handlers, 0 to 1.", "handler_idle"),
+            Field("request_queue_size", "long", "Requests that wait.", "request_queue_size"),
+            Field("connections", "long", "Open connections.", "connections"),
+        ),
+    ),
+    Kind(
+        "Replicas", OFTEN_S, "broker", "Partitions and how well they are replicated.",
+        (
+            Field("partition_count", "long", "Partitions here.", "partition_count"),
+            Field("leader_count", "long", "Partitions led.", "leader_count"),
+            Field("under_replicated", "long", "With replicas out of sync.", "under_replicated"),
+            Field("under_min_isr", "long", "Refusing acks=all.", "under_min_isr"),
+            Field("replica_fetcher_bytes", "long", "Read from leaders.",
+                  "replica_fetcher_bytes", True),
+        ),
+    ),
+    Kind(
+        "LogDirectory", SELDOM_S, "broker", "Space, for the forecast of when it ends.",
+        (
+            Field("directory", "string", "The log directory."),
+            Field("free_bytes", "long", "Free on its file system.", "log_dir_free"),
+            Field("total_bytes", "long", "Size of its file system.", "log_dir_total"),
+            Field("log_bytes", "long", "Bytes of the logs in it.", "log_dir_used"),
+        ),
+        by="directory",
+    ),
+    Kind(
+        "Disk", SELDOM_S, "broker", "A device under a log directory.",
+        (
+            Field("device", "string", "The device."),
+            Field("read_bytes", "long", "Read.", "disk_read", True),
+            Field("written_bytes", "long", "Written.", "disk_written", True),
+        ),
+        by="device",
+        from_zero=False,  # the device's since the machine's start
+    ),
+    Kind(
+        "Process", SELDOM_S, "broker", "The broker's process.",
+        (
+            Field("resident_bytes", "long", "Resident memory.", "resident_memory"),
+            Field("memory_limit_bytes", "long", "What it may use.", "memory_limit"),
+            Field("cpu_s", "double", "Processor time.", "cpu_seconds", True),
+            Field("read_bytes", "long", "Read from disks.", "process_read", True),
+            Field("written_bytes", "long", "Sent to disks.", "process_written", True),
+            Field("open_fds", "long", "Open file descriptors.", "open_fds"),
+            Field("threads", "long", "Threads.", "threads"),
+        ),
+    ),
+    Kind(
+        "GarbageCollection", SELDOM_S, "broker", "Python's collector, by generation.",
+        (
+            Field("generation", "string", "0, 1 or 2."),
+            Field("collections", "long", "Runs.", "gc_collections", True),
+            Field("pauses_s", "buckets", "How long it held the GIL.", "gc_pause", True),
+        ),
+        by="generation",
+    ),
+    Kind(
+        "GilWait", SELDOM_S, "broker", "Request handlers that waited for the GIL.",
+        (Field("waits_s", "buckets", "How long.", "gil_wait", True),),
+    ),
+)  # fmt: skip
+SAMPLING: Final = Kind(
+    "Sampling", SELDOM_S, "broker", "How the sampling itself fares.",
+    (
+        Field("dropped", "long", "Records given up because the topic could not take them.",
+              growth=True),
+    ),
+)  # fmt: skip
+
+KINDS: Final[tuple[Kind, ...]] = (
+    PARTITION_MESSAGES, PARTITION_LOG, REQUEST_TIME, *FROM_FIGURES, SAMPLING,
+)  # fmt: skip
+
+
+def columns() -> dict[str, FieldType]:
+    """The flat table over all kinds: every field once, the common ones first."""
+    found: dict[str, FieldType] = {field.name: field.type for field in COMMON}
+    for kind in KINDS:
+        found.update((field.name, field.type) for field in kind.fields)
+    return found

@@ -1,0 +1,122 @@
+"""The messages of our client about settings and disks: IncrementalAlterConfigs, DescribeLogDirs.
+
+As `messages`, whose table of versions covers them: each field is spelled once for all versions, and
+the tests hold both directions against the schema library. Pure functions, any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.peer.messages import TOPIC_RESOURCE, TopicResult, error_code
+from kbroker.protocol.versions import is_flexible
+from kbroker.protocol.wire import Reader, Writer
+from kbroker.types import ApiKey, TopicPartition
+
+_SET: Final = 0
+_DELETE: Final = 1
+UNKNOWN_BYTES: Final = -1
+
+
+class LogSize(NamedTuple):
+    """One partition in a data directory."""
+
+    partition: TopicPartition
+    size_bytes: int
+    offset_lag: int
+    future: bool
+
+
+class LogDirectory(NamedTuple):
+    """One data directory of a broker; the volume's bytes are -1 where the broker is too old."""
+
+    error: ErrorCode
+    path: str
+    logs: list[LogSize]
+    total_bytes: int
+    usable_bytes: int
+
+
+def encode_alter_topic_configs(
+    version: int,
+    topics: Sequence[str],
+    values: Mapping[str, str],
+    unset: Sequence[str],
+    *,
+    validate_only: bool,
+) -> bytes:
+    """The same change for every topic."""
+    writer = Writer(flexible=is_flexible(ApiKey.INCREMENTAL_ALTER_CONFIGS, version))
+    writer.array(len(topics))
+    for topic in topics:
+        writer.int8(TOPIC_RESOURCE)
+        writer.string(topic)
+        writer.array(len(values) + len(unset))
+        for key, value in values.items():
+            _write_change(writer, key, _SET, value)
+        for key in unset:
+            _write_change(writer, key, _DELETE, None)
+        writer.tags()
+    writer.boolean(validate_only)
+    writer.tags()
+    return writer.getvalue()
+
+
+def _write_change(writer: Writer, key: str, operation: int, value: str | None) -> None:
+    writer.string(key)
+    writer.int8(operation)
+    writer.string(value)
+    writer.tags()
+
+
+def decode_alter_topic_configs(reader: Reader, version: int) -> list[TopicResult]:
+    reader.int32()  # throttle time
+    results: list[TopicResult] = []
+    for _ in range(reader.array()):
+        error = error_code(reader.int16())
+        message = reader.nullable_string()
+        reader.int8()
+        results.append(TopicResult(reader.string(), error, message))
+        reader.tags()
+    return results
+
+
+def encode_describe_log_dirs(version: int) -> bytes:
+    """Every partition."""
+    writer = Writer(flexible=is_flexible(ApiKey.DESCRIBE_LOG_DIRS, version))
+    writer.array(None)
+    writer.tags()
+    return writer.getvalue()
+
+
+def decode_describe_log_dirs(reader: Reader, version: int) -> list[LogDirectory]:
+    reader.int32()  # throttle time
+    if version >= 3:
+        error = error_code(reader.int16())
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error, "the broker refused to tell of its directories")
+    directories = [_decode_directory(reader, version) for _ in range(reader.array())]
+    reader.tags()
+    return directories
+
+
+def _decode_directory(reader: Reader, version: int) -> LogDirectory:
+    error = error_code(reader.int16())
+    path = reader.string()
+    logs: list[LogSize] = []
+    for _ in range(reader.array()):
+        topic = reader.string()
+        for _ in range(reader.array()):
+            where = TopicPartition(topic, reader.int32())
+            logs.append(LogSize(where, reader.int64(), reader.int64(), reader.boolean()))
+            reader.tags()
+        reader.tags()
+    total_bytes = usable_bytes = UNKNOWN_BYTES
+    if version >= 4:
+        total_bytes, usable_bytes = reader.int64(), reader.int64()
+    if version >= 5:
+        reader.boolean()  # cordoned
+    reader.tags()
+    return LogDirectory(error, path, logs, total_bytes, usable_bytes)

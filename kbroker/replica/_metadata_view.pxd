@@ -1,0 +1,72 @@
+# cython: language_level=3
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+
+# A partition as Metadata shows it. The two lists are places in the topic's `ids`: a count, then so
+# many node ids; equal lists of neighbours are one.
+cdef struct ShownPartition:
+    int32_t leader                # -1: none
+    int32_t leader_epoch
+    uint32_t replicas
+    uint32_t isr
+
+
+cdef struct ShownTopic:
+    uint32_t name_hash
+    uint8_t topic_id[16]
+    int internal
+    int gone                      # the publisher's, while it builds the next view
+    int32_t name_length
+    uint8_t* name                 # in the same allocation
+    int32_t partition_count
+    ShownPartition* partitions    # in the same allocation
+    int32_t* ids
+    uint32_t ids_count
+    uint32_t ids_capacity
+    int64_t replica_ids           # over all partitions, what an answer's size needs
+    int64_t isr_ids
+    int long_lists                # a list has more ids than one byte can count
+
+
+cdef struct ShownBroker:
+    int32_t node_id
+    int32_t port
+    int32_t host_length
+    uint8_t* host
+    int32_t rack_length           # -1: none
+    uint8_t* rack
+
+
+cdef struct MetadataView:
+    uint32_t mask
+    int32_t topic_count
+    ShownTopic** topics           # in the order of their names' bytes
+    ShownTopic** by_name          # open addressing, NULL ends a probe
+    ShownTopic** by_id
+    # Over all topics, for the size of an answer.
+    int64_t partition_count
+    int64_t name_bytes
+    int64_t replica_ids
+    int64_t isr_ids
+    int long_lists
+    int32_t broker_count
+    ShownBroker* brokers          # by node id
+    size_t broker_text_bytes
+    int32_t cluster_id_length
+    uint8_t* cluster_id
+
+
+cdef ShownTopic* shown_topic_new(
+    const uint8_t* name, int32_t length, const uint8_t* topic_id, int internal,
+    int32_t partition_count) noexcept nogil
+cdef void shown_topic_free(ShownTopic* topic) noexcept nogil
+cdef int64_t shown_ids_add(ShownTopic* topic, const int32_t* ids, int32_t count) noexcept nogil
+cdef MetadataView* view_new(
+    MetadataView* old, ShownTopic** added, int32_t added_count, int32_t gone_count,
+    int32_t broker_count, size_t text_bytes) noexcept nogil
+cdef void view_free(MetadataView* view) noexcept nogil
+cdef void view_free_with_topics(MetadataView* view) noexcept nogil
+cdef int64_t view_place_by_name(
+    MetadataView* view, const uint8_t* name, int32_t length) noexcept nogil
+cdef int64_t view_place_by_id(MetadataView* view, const uint8_t* topic_id) noexcept nogil
+cdef int view_is_alive(MetadataView* view, int32_t node_id) noexcept nogil

@@ -1,0 +1,254 @@
+"""The admin port: bound at start, and no more than that until somebody connects.
+
+    bind (early, cheap) -> one thread asleep in poll -> the first connection -> import HTTP -> serve
+
+The HTTP side costs 20 MB and a third of a second of imports, so an idle broker has only the bound
+sockets and the thread `kbroker-admin`, which sleeps in poll(2) on them. With the first connection
+it imports the HTTP side (`serve`, handed down from the command line, since server does not know
+admin) and hands the sockets to the control loop; connections wait in the kernel's backlog
+meanwhile. That may be during the start: whoever asks while logs are recovered gets an answer.
+
+Afterwards the same thread is the worker that collects metrics, so that the loop's other tenants do
+not wait for a scrape (`run`, one job at a time, `ADMIN_JOBS_MAX` waiting, then refused).
+
+The main thread binds, starts and stops. `stop` ends HTTP, then the thread, then closes the sockets.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from kbroker.config.admin_listeners import AdminListener
+from kbroker.config.listeners import format_address
+from kbroker.errors import AddressInUse, UserError
+from kbroker.limits import ADMIN_BACKLOG, ADMIN_JOBS_MAX, THREAD_JOIN_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+logger: Final = logging.getLogger("kbroker.admin")
+
+THREAD_NAME: Final = "kbroker-admin"
+# A free port of one address may be taken on the next one; then another one is tried.
+_FREE_PORT_TRIES: Final = 10
+_ABSENT: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+T = TypeVar("T")
+Job = Callable[[], None]
+
+
+class HttpServer(Protocol):
+    """What serves the sockets once somebody has come."""
+
+    async def start(self) -> None:
+        """Runs on the control loop."""
+        ...
+
+    async def stop(self) -> None:
+        """Runs on the control loop; every connection is closed when it returns. May come twice."""
+        ...
+
+
+# Does a piece of work on the admin thread, for the control loop: `AdminPort.run`.
+Run = Callable[[Callable[[], Any]], Awaitable[Any]]
+# Imports the HTTP side; called on the admin thread, once.
+Serve = Callable[[Sequence[socket.socket]], HttpServer]
+# Runs a coroutine on the control loop, which it starts if it has to.
+Submit = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
+
+
+class AdminPort:
+    """`bind`, `start`, `stop`, each once, by the main thread; `run` by the control loop."""
+
+    def __init__(self, serve: Serve, submit: Submit) -> None:
+        self._serve = serve
+        self._submit = submit
+        self._sockets: list[socket.socket] = []
+        self._jobs: deque[Job] = deque()
+        self._jobs_changed = threading.Condition()
+        self._waiting = 0  # of the control loop alone
+        self._server: HttpServer | None = None
+        self._ending = False
+        self._wake = -1  # an eventfd while the thread is there
+        self._thread: threading.Thread | None = None
+        self.url = ""
+
+    def bind(self, listeners: Sequence[AdminListener], *, may_be_taken: bool) -> None:
+        """Raises AddressInUse, or with `may_be_taken` says so in the log and stays without."""
+        try:
+            self._sockets = _bind_all(listeners)
+        except AddressInUse as error:
+            if not may_be_taken:
+                raise
+            logger.warning("no metrics and health over HTTP: %s", error.message)
+        if self._sockets:
+            host, port = self._sockets[0].getsockname()[:2]
+            self.url = f"http://{format_address(reachable(host), port)}"
+
+    def start(self) -> None:
+        if self._sockets:
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self._thread = threading.Thread(target=self._work, name=THREAD_NAME, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Close every connection, end the thread after the job it is in, close the sockets."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._ending = True
+        server = self._server
+        if server is not None:
+            self._submit(server.stop()).result(THREAD_JOIN_TIMEOUT_MS / 1000)
+        with self._jobs_changed:
+            self._jobs_changed.notify()
+        os.eventfd_write(self._wake, 1)
+        thread.join(THREAD_JOIN_TIMEOUT_MS / 1000)
+        if thread.is_alive():
+            logger.error("%s did not end in %d ms", THREAD_NAME, THREAD_JOIN_TIMEOUT_MS)
+            return
+        for each in self._sockets:
+            each.close()
+        os.close(self._wake)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of `work`, done by the admin thread; `Busy` when too many wait already.
+
+        On the control loop only. Cancelling does not take the job back.
+        """
+        if self._waiting >= ADMIN_JOBS_MAX:
+            raise Busy
+        import asyncio  # imported long since: this runs on a loop
+        from concurrent.futures import Future
+
+        future: Future[T] = Future()
+        self._waiting += 1
+        with self._jobs_changed:
+            self._jobs.append(lambda: _fulfil(future, work))
+            self._jobs_changed.notify()
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            self._waiting -= 1
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        if not self._wait_for_a_connection():
+            return
+        try:
+            server = self._serve(self._sockets)
+            self._submit(server.start()).result()
+            self._server = server
+            if self._ending:  # asked for while the imports ran, and nobody saw the server
+                self._submit(server.stop()).result()
+        except Exception:
+            logger.exception("the admin port cannot be served")
+            return
+        while (job := self._next_job()) is not None:
+            job()
+
+    def _next_job(self) -> Job | None:
+        with self._jobs_changed:
+            while not self._jobs and not self._ending:
+                self._jobs_changed.wait()
+            return None if self._ending else self._jobs.popleft()
+
+    def _wait_for_a_connection(self) -> bool:
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        for each in self._sockets:
+            poll.register(each, select.POLLIN)
+        poll.poll()
+        return not self._ending
+
+
+class Busy(Exception):
+    """More jobs wait than are let in."""
+
+
+def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(work())
+    except BaseException as error:
+        future.set_exception(error)
+
+
+def reachable(host: str) -> str:
+    """An address to connect to from here, for one that was bound."""
+    return {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(host, host)
+
+
+def _bind_all(listeners: Sequence[AdminListener]) -> list[socket.socket]:
+    for attempt in range(_FREE_PORT_TRIES):
+        try:
+            return _bind_once(listeners)
+        except AddressInUse:
+            free = any(listener.port == 0 for listener in listeners)
+            if not free or attempt == _FREE_PORT_TRIES - 1:
+                raise
+    return []
+
+
+def _bind_once(listeners: Sequence[AdminListener]) -> list[socket.socket]:
+    """One socket for each; an address that this machine lacks is left out beside one it has."""
+    opened: list[socket.socket] = []
+    absent: OSError | None = None
+    free_port = 0
+    try:
+        for listener in listeners:
+            port = listener.port or free_port
+            try:
+                bound = _bind(listener.host, port)
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    raise _explained(listener, port, error) from error
+                absent = error
+                continue
+            opened.append(bound)
+            if listener.port == 0:
+                free_port = bound.getsockname()[1]
+        if absent is not None and not opened:
+            raise _explained(listeners[0], listeners[0].port, absent)
+    except BaseException:
+        for each in opened:
+            each.close()
+        raise
+    return opened
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    if host == "":
+        try:
+            return socket.create_server(
+                ("::", port), family=socket.AF_INET6, backlog=ADMIN_BACKLOG, dualstack_ipv6=True
+            )
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno not in _ABSENT:
+                raise
+            host = "0.0.0.0"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=ADMIN_BACKLOG)
+
+
+def _explained(listener: AdminListener, port: int, error: OSError) -> UserError:
+    place = f"http://{format_address(listener.host, port)}"
+    if error.errno == errno.EADDRINUSE:
+        return AddressInUse(
+            f"{place} of admin.listeners is taken by another process",
+            "stop it, or set admin.listeners to another port, to port 0 or to none",
+        )
+    return UserError(
+        f"cannot listen on {place}: {error.strerror}",
+        "set admin.listeners to an address of this machine",
+    )

@@ -1,0 +1,55 @@
+"""Whether this broker accepts Kafka's requests just now, and if not, why.
+
+The lifecycle's steps set the phase from the main thread; the admin side asks from its own. A broker
+is ready while it is running and every log directory can be written; what a directory says is asked
+for anew each time, two system calls each.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+STARTING: Final = "starting"
+RUNNING: Final = "running"
+STOPPING: Final = "stopping"
+
+
+class Check(NamedTuple):
+    """One condition of readiness; `detail` says what is wrong, or how it is."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class Readiness:
+    """Written by the main thread, read by any."""
+
+    def __init__(self, log_dirs: Sequence[str]) -> None:
+        self._log_dirs = tuple(log_dirs)
+        self.phase = STARTING
+
+    def checks(self) -> list[Check]:
+        """All conditions; the broker is ready when each is ok."""
+        accepts = Check("kafka-requests", self.phase == RUNNING, self.phase)
+        return [accepts, *(self._directory(path) for path in self._log_dirs)]
+
+    @property
+    def running(self) -> bool:
+        return self.phase == RUNNING
+
+    def _directory(self, path: str) -> Check:
+        name = f"log-dir {path}"
+        try:
+            read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+        except FileNotFoundError:
+            # Made by a later step of the start; gone while running is another matter.
+            missing_is_ok = self.phase == STARTING
+            return Check(name, missing_is_ok, "not there yet" if missing_is_ok else "is gone")
+        except OSError as error:
+            return Check(name, False, f"offline: {error.strerror}")
+        if read_only or not os.access(path, os.W_OK):
+            return Check(name, False, "offline: cannot be written")
+        return Check(name, True, "online")

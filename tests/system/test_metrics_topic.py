@@ -1,0 +1,55 @@
+"""metrics.topic.enable: real consumers read what a real broker wrote about itself."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from kbroker.metrics.samples import TOPIC, columns
+from kbroker.testing import Broker
+from tests.clients.adapters import CLIENTS, Admin, Client, Confluent, Record
+from tests.system.conftest import MakeBroker
+
+pytestmark = pytest.mark.client
+
+JSON_TYPES = {"long": int, "double": (int, float), "string": str, "buckets": list}
+
+
+def read(client: type[Client], broker: Broker) -> list[tuple[bytes, dict[str, Any]]]:
+    with client(broker.bootstrap).consumer(TOPIC) as consumer:
+        _, count = consumer.offsets(TOPIC, 0)
+    records = client(broker.bootstrap).consume(TOPIC, count)
+    return [(record.key or b"", json.loads(record.value or b"")) for record in records]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_clients_read_what_was_written(make_broker: MakeBroker, client: type[Client]) -> None:
+    broker = make_broker({"metrics.topic.enable": True}).start()
+    Admin(broker.bootstrap).create("orders", 2)
+    Confluent(broker.bootstrap).produce("orders", [Record(b"x" * 100)] * 7, partition=1)
+    broker.restart()  # the end of a run writes its last round
+    found = read(client, broker)
+    assert found
+    for key, value in found:
+        assert key.split(b":")[0] == b"1"
+        assert {"schema_version", "broker_id", "sequence", "event_time_ms"} <= set(value)
+        for name, field in value.items():
+            assert isinstance(field, JSON_TYPES[columns()[name]]), (name, field)
+    counts: Counter[tuple[str, int]] = Counter()
+    for key, value in found:
+        if value["metric_name"] == "PartitionMessages":
+            counts[value["topic"], value["partition"]] += value["message_count"]
+            assert key == f"1:{value['topic']}:{value['partition']}".encode()
+    assert counts["orders", 1] == 7
+    assert ("orders", 0) not in counts
+    sizes = [v for _, v in found if v["metric_name"] == "PartitionLog" and v["topic"] == "orders"]
+    assert {(v["partition"], v["log_end_offset"]) for v in sizes} == {(0, 0), (1, 7)}
+    assert {v["directory"] for v in sizes} == {str(broker.data_dir)}
+
+
+def test_without_it_there_is_no_topic(broker: Broker) -> None:
+    broker.restart()
+    assert TOPIC not in Admin(broker.bootstrap).topics()

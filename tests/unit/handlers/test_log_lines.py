@@ -1,0 +1,89 @@
+"""Lines that clients can provoke: the first of a cause, then one a second with a count."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kbroker.handlers.log_lines import LogLines
+from kbroker.handlers.reply import close, lines
+from kbroker.limits import LOG_CAUSES_MAX
+from kbroker.server.closes import ClosedConnections
+from tests.unit.handlers.support import FakeRequest
+
+SECOND_NS = 1_000_000_000
+
+
+class Now:
+    def __init__(self) -> None:
+        self.ns = 5 * SECOND_NS
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now()
+
+
+@pytest.fixture
+def told(now: Now) -> LogLines:
+    return LogLines(logging.getLogger("kbroker.request"), now)
+
+
+def test_a_cause_is_told_once_a_second_with_what_was_left_out(
+    told: LogLines, now: Now, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert told.write(logging.INFO, "malformed", "first %s", "a")
+    assert not any(told.write(logging.INFO, "malformed", "again") for _ in range(1_000))
+    assert told.write(logging.WARNING, "other", "another cause")
+    now.ns += SECOND_NS
+    assert told.write(logging.INFO, "malformed", "next %s", "b")
+    now.ns += SECOND_NS
+    assert told.write(logging.INFO, "malformed", "last")
+    assert caplog.messages == [
+        "first a",
+        "another cause",
+        "next b (and 1000 like it before)",
+        "last",
+    ]
+
+
+def test_causes_are_bounded(told: LogLines, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for number in range(3 * LOG_CAUSES_MAX):
+        told.write(logging.INFO, f"cause {number}", "line %d", number)
+    assert len(caplog.messages) == LOG_CAUSES_MAX + 1
+
+
+def test_closing_many_connections_for_one_reason_is_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    requests = [FakeRequest(18, 0, b"") for _ in range(50)]
+    for request in requests:
+        close(request, "no reason at all", cause="of this test alone")
+    assert all(request.closed for request in requests)
+    assert len(caplog.messages) == 1
+    assert lines.write(logging.INFO, "another of this test", "x")
+
+
+def test_what_the_network_core_closed_is_told_by_reason(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    counts = {"too long": 0, "malformed": 0}
+    closes = ClosedConnections(lambda: counts)
+    closes.tell()
+    assert not caplog.messages
+    counts["malformed"] = 3
+    closes.tell()
+    closes.tell()
+    counts |= {"too long": 1, "malformed": 5}
+    closes.tell()
+    assert caplog.messages == [
+        "closed 3 connections: malformed",
+        "closed 1 connection: too long",
+        "closed 2 connections: malformed",
+    ]

@@ -1,0 +1,130 @@
+"""Nobody goes off with the role of taker: while one handler is in Python, the others serve.
+
+A handler that returns to Python without giving the role up leaves the queue to nobody: pushes wake
+no one, because somebody seems to take. Each way back to Python is stopped here in the middle, with
+one handler left to prove that the queue is served; a lost role shows as an answer that never comes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from kbroker._net import Request
+from tests.support.record_batches import build_batch
+from tests.unit.handlers.hot.wire import Ask, fetch_frame, produce_frame, produce_one, produced_in
+from tests.unit.net.harness import DEADLINE_S, Client, Rig, Topic, cold_frame, eventually
+
+
+class Stopped:
+    """Where one handler stands in Python until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.inside = threading.Event()
+        self.go_on = threading.Event()
+
+    def __call__(self, *_: object) -> None:
+        self.inside.set()
+        assert self.go_on.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def stopped() -> Stopped:
+    return Stopped()
+
+
+def assert_served(client: Client, topic: Topic, times: int = 20) -> None:
+    """One request after the other: each needs the queue to be taken from again."""
+    for _ in range(times):
+        assert produce_one(client, topic, build_batch()).error == 0
+
+
+def test_a_handler_that_is_in_python_with_a_cold_request(
+    make_rig: Callable[..., Rig], stopped: Stopped
+) -> None:
+    def dispatch(request: Request) -> None:
+        stopped()
+        request.respond(request.body)
+
+    rig = make_rig(handlers=2, dispatch=dispatch)
+    topic = rig.create("t")
+    slow, other = rig.client(), rig.client()
+    slow.send(cold_frame(b"x"))
+    assert stopped.inside.wait(DEADLINE_S)
+    assert_served(other, topic)
+    stopped.go_on.set()
+    assert slow.receive_cold() == (1, b"x")
+
+
+def test_a_handler_that_is_in_python_with_a_produce_to_unpack(
+    make_rig: Callable[..., Rig], stopped: Stopped
+) -> None:
+    """The request was hot: it was planned in a run, with the role held, and then passed on."""
+
+    def dispatch(request: Request) -> None:
+        stopped()
+        rig.hot.produce_checked(request, {}, {}, {0: 87})
+
+    rig = make_rig(handlers=2, dispatch=dispatch)
+    topic, repacked = rig.create("t"), rig.create("repacked", stored_codec=3)
+    slow, other = rig.client(), rig.client()
+    slow.send(produce_frame(9, [(repacked, {0: build_batch()})]))
+    assert stopped.inside.wait(DEADLINE_S)
+    assert_served(other, topic)
+    stopped.go_on.set()
+    (result,) = produced_in(9, slow.receive())[1].values()
+    assert result.error == 87
+
+
+def test_a_handler_that_is_in_python_with_a_deadline(
+    make_rig: Callable[..., Rig], stopped: Stopped
+) -> None:
+    """A fetch parked: its deadline goes to the timer through Python."""
+    rig = make_rig(handlers=2)
+    rig.pool._watch_deadline = stopped
+    topic, silent = rig.create("t"), rig.create("silent")
+    reader, other = rig.client(), rig.client()
+    reader.send(fetch_frame(12, [Ask(silent)], max_wait_ms=600_000))
+    assert stopped.inside.wait(DEADLINE_S)
+    assert_served(other, topic)
+    stopped.go_on.set()
+
+
+def test_a_run_of_everything_at_once(make_rig: Callable[..., Rig], stopped: Stopped) -> None:
+    """Both handlers stand in Python; what came meanwhile is served as soon as one is back."""
+    held: list[Request] = []
+
+    def dispatch(request: Request) -> None:
+        held.append(request)
+        stopped()
+        request.respond(request.body)
+
+    rig = make_rig(handlers=2, dispatch=dispatch)
+    topic = rig.create("t")
+    slow = [rig.client(), rig.client()]
+    for client in slow:
+        client.send(cold_frame(b"x"))
+    eventually(lambda: len(held) == 2, "both handlers are in Python")
+    waiting = [rig.client() for _ in range(10)]
+    for client in waiting:
+        client.send(produce_frame(9, [(topic, {0: build_batch()})]))
+    eventually(lambda: rig.server.statistics()["queued_requests"] == 10, "they wait")
+    stopped.go_on.set()
+    for client in waiting:
+        assert produced_in(9, client.receive())[0] == 1
+    for client in slow:
+        assert client.receive_cold() == (1, b"x")
+
+
+def test_sleepers_whose_time_runs_out_just_when_work_comes(make_rig: Callable[..., Rig]) -> None:
+    """Handlers look up every 300 ms. Requests are sent around that moment, when a handler may be
+    waking by itself while it is given the role; once such a role was lost, and the broker mute."""
+    rig = make_rig(handlers=1)
+    topic = rig.create("t")
+    client = rig.client()
+    pause = threading.Event()
+    for step in range(8):
+        pause.wait(0.2985 + step * 0.0003)
+        assert_served(client, topic, 1)

@@ -1,0 +1,115 @@
+"""IncrementalAlterConfigs and DescribeLogDirs of our client, every version, against kio."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.peer import config_messages as messages
+from kbroker.protocol.versions import is_flexible
+from kbroker.protocol.wire import ProtocolError, Reader
+from kbroker.types import ApiKey, TopicPartition
+from tests.unit.peer.fake_broker import NO_TIME, kio_error, make, module
+from tests.unit.peer.test_messages import read_request, reader_of, versions
+
+ALTER, DIRS = ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_LOG_DIRS
+
+
+@pytest.mark.parametrize("version", versions(ALTER))
+def test_alter_request(version: int) -> None:
+    body = messages.encode_alter_topic_configs(
+        version, ["a", "b"], {"k": "v"}, ["gone"], validate_only=True
+    )
+    request = read_request(ALTER, version, body)
+    assert request.validate_only
+    assert [(r.resource_type, r.resource_name) for r in request.resources] == [(2, "a"), (2, "b")]
+    for resource in request.resources:
+        changes = [(c.name, c.config_operation, c.value) for c in resource.configs]
+        assert changes == [("k", 0, "v"), ("gone", 1, None)]
+
+
+@pytest.mark.parametrize("version", versions(ALTER))
+def test_alter_response(version: int) -> None:
+    where = module(ALTER, version, "response")
+    responses = tuple(
+        make(
+            where,
+            "AlterConfigsResourceResponse",
+            error_code=kio_error(code),
+            error_message=message,
+            resource_type=2,
+            resource_name=name,
+        )
+        for name, code, message in (
+            ("a", ErrorCode.NONE, None),
+            ("b", ErrorCode.INVALID_CONFIG, "no"),
+        )
+    )
+    answer = make(
+        where, "IncrementalAlterConfigsResponse", throttle_time=NO_TIME, responses=responses
+    )
+    results = messages.decode_alter_topic_configs(reader_of(ALTER, version, answer), version)
+    assert results == [("a", ErrorCode.NONE, None), ("b", ErrorCode.INVALID_CONFIG, "no")]
+
+
+@pytest.mark.parametrize("version", versions(DIRS))
+def test_log_dirs(version: int) -> None:
+    body = messages.encode_describe_log_dirs(version)
+    assert read_request(DIRS, version, body).topics is None
+    where = module(DIRS, version, "response")
+
+    def answer(error: ErrorCode) -> Reader:
+        partition = make(
+            where,
+            "DescribeLogDirsPartition",
+            partition_index=3,
+            partition_size=2**40,
+            offset_lag=7,
+            is_future_key=True,
+        )
+        topic = make(where, "DescribeLogDirsTopic", name="t", partitions=(partition,))
+        result = make(
+            where,
+            "DescribeLogDirsResult",
+            error_code=kio_error(ErrorCode.KAFKA_STORAGE_ERROR),
+            log_dir="/d",
+            topics=(topic,),
+            total_bytes=100,
+            usable_bytes=60,
+            is_cordoned=True,
+        )
+        entity = make(
+            where,
+            "DescribeLogDirsResponse",
+            throttle_time=NO_TIME,
+            error_code=kio_error(error),
+            results=(result,),
+        )
+        return reader_of(DIRS, version, entity)
+
+    (directory,) = messages.decode_describe_log_dirs(answer(ErrorCode.NONE), version)
+    assert (directory.error, directory.path) == (ErrorCode.KAFKA_STORAGE_ERROR, "/d")
+    assert directory.logs == [(TopicPartition("t", 3), 2**40, 7, True)]
+    volume = (100, 60) if version >= 4 else (-1, -1)
+    assert (directory.total_bytes, directory.usable_bytes) == volume
+    if version >= 3:
+        with pytest.raises(KafkaError):
+            messages.decode_describe_log_dirs(
+                answer(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), version
+            )
+
+
+@settings(deadline=None)
+@given(data=st.binary(max_size=100), version=st.sampled_from(versions(DIRS)))
+def test_hostile_bytes(data: bytes, version: int) -> None:
+    for api, decode in (
+        (DIRS, messages.decode_describe_log_dirs),
+        (ALTER, messages.decode_alter_topic_configs),
+    ):
+        of_api = min(version, max(versions(api)))
+        try:
+            decode(Reader(data, flexible=is_flexible(api, of_api)), of_api)
+        except (ProtocolError, KafkaError):
+            pass

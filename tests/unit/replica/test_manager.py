@@ -1,0 +1,141 @@
+"""The replica manager on real logs: partitions that are added, records that are deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbroker.clock import ManualClock
+from kbroker.config import BrokerConfig
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.checkpoints import LOG_START_FILE, read_offsets
+from kbroker.log.manager import LogManager
+from kbroker.log.partition_log import PartitionLog
+from kbroker.metadata.controller.decisions import first_partition_state, new_topic_image
+from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, TopicImage, new_uuid
+from kbroker.replica._topic_table import TopicTable
+from kbroker.replica.manager import ReplicaManager
+from kbroker.types import TopicPartition
+from tests.support.record_batches import build_batch
+
+NODE_ID = 1
+
+
+class Held:
+    """What a broker has of replicas."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.logs = LogManager([path], clock=ManualClock())
+        self.logs.start()
+        self.woken: list[TopicPartition] = []
+        self.replicas = ReplicaManager(
+            BrokerConfig.load(None, {}, []), NODE_ID, self.logs, TopicTable(), self._wake
+        )
+        self.image = ClusterImage().with_brokers([BrokerImage(NODE_ID)])
+
+    def _wake(self, log: PartitionLog) -> None:
+        self.woken.append(log.name)
+
+    def create(self, name: str, partitions: int) -> TopicImage:
+        topic = new_topic_image(name, new_uuid(), [(NODE_ID,)] * partitions, {})
+        self.image = self.image.with_topics([topic])
+        self.replicas.apply(self.image, ImageDelta(created=(topic,)))
+        return topic
+
+    def grow(self, *topics: tuple[TopicImage, int]) -> list[TopicImage]:
+        grown = [
+            replace(
+                topic,
+                partitions=(
+                    *topic.partitions,
+                    *(
+                        first_partition_state(topic.name, index, (NODE_ID,))
+                        for index in range(len(topic.partitions), count)
+                    ),
+                ),
+            )
+            for topic, count in topics
+        ]
+        image = self.image.with_topics(grown)
+        self.replicas.apply(image, ImageDelta(changed=tuple(grown)))
+        self.image = image
+        return grown
+
+    def log(self, name: str, index: int) -> PartitionLog:
+        log = self.replicas.partition(name, index)
+        assert log is not None
+        return log
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    made = Held(tmp_path)
+    yield made
+    made.logs.stop()
+
+
+def test_added_partitions_take_records_and_the_old_ones_stay_open(held: Held) -> None:
+    topic = held.create("a", 2)
+    old = held.log("a", 1)
+    old.append(build_batch())
+    held.grow((topic, 4))
+    assert held.log("a", 1) is old and old.log_end_offset == 1
+    assert held.log("a", 3).append(build_batch()).base_offset == 0
+    assert held.replicas.statistics()["partitions"] == 4
+    held.grow((topic, 4))  # again is nothing
+    assert held.log("a", 3).log_end_offset == 1
+
+
+def test_a_log_that_cannot_be_opened_leaves_all_as_it_was(held: Held) -> None:
+    one, two = held.create("a", 1), held.create("b", 1)
+    (held.path / "b-2").write_text("in the way")
+    with pytest.raises(KafkaError) as caught:
+        held.grow((one, 3), (two, 3))
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    for name in ("a", "b"):
+        assert held.log(name, 0).append(build_batch()).base_offset == 0
+        assert held.replicas.partition(name, 1) is None
+    held.grow((one, 3))  # what was closed can be opened
+    (held.path / "b-2").unlink()
+    held.grow((two, 3))
+    assert held.log("b", 2).online and held.log("a", 2).online
+
+
+def test_deleted_records_are_on_file_and_waiters_are_told(held: Held) -> None:
+    held.create("a", 2)
+    for _ in range(5):
+        held.log("a", 0).append(build_batch())
+    first, second, none = (TopicPartition("a", index) for index in (0, 1, 7))
+    results = held.replicas.delete_records({second: 1, first: 3, none: 0})
+    assert results[first] == 3
+    for name, code in (
+        (second, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (none, ErrorCode.KAFKA_STORAGE_ERROR),
+    ):
+        error = results[name]
+        assert isinstance(error, KafkaError) and error.code is code
+    assert held.woken == [first]
+    assert read_offsets(held.path / LOG_START_FILE) == {first: 3}
+
+
+def test_a_start_that_cannot_be_written_is_an_error_and_holds_all_the_same(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held.create("a", 1)
+    held.log("a", 0).append(build_batch())
+    name = TopicPartition("a", 0)
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(28, "disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kbroker.log.data_directory.write_offsets", fail)
+        error = held.replicas.delete_records({name: -1})[name]
+    assert isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert held.log("a", 0).log_start_offset == 1  # readers were told; asked again it is on file
+    assert held.replicas.delete_records({name: 0}) == {name: 1}
+    assert read_offsets(held.path / LOG_START_FILE) == {name: 1}

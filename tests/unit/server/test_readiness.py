@@ -1,0 +1,37 @@
+"""Readiness: by phase, and by what the log directories say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kbroker.server.readiness import RUNNING, STARTING, STOPPING, Readiness
+
+
+def failing(readiness: Readiness) -> list[tuple[str, str]]:
+    return [(check.name, check.detail) for check in readiness.checks() if not check.ok]
+
+
+def test_phases(tmp_path: Path) -> None:
+    readiness = Readiness([str(tmp_path)])
+    for phase in (STARTING, STOPPING):
+        readiness.phase = phase
+        assert failing(readiness) == [("kafka-requests", phase)]
+    readiness.phase = RUNNING
+    assert failing(readiness) == []
+    assert readiness.running
+
+
+def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    readiness = Readiness([str(tmp_path), str(gone)])
+    assert failing(readiness) == [("kafka-requests", STARTING)]  # it may still be made
+    readiness.phase = RUNNING
+    assert failing(readiness) == [(f"log-dir {gone}", "is gone")]
+
+
+def test_a_directory_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    readiness = Readiness([str(tmp_path / "file" / "data")])
+    readiness.phase = RUNNING
+    ((_, detail),) = failing(readiness)
+    assert detail.startswith("offline")
