@@ -18,7 +18,6 @@ import pytest
 from kbroker.errors import ErrorCode
 from kbroker.log._tools import CodecMissing, walk_records
 from kbroker.log.loader import open_partition_log
-from kbroker.log.validator import check_batch
 from tests.support.record_batches import (
     CODECS,
     Record,
@@ -29,6 +28,7 @@ from tests.support.record_batches import (
     parse_records,
     seal,
 )
+from tests.support.verdict import check_batch
 
 SEED = int(os.environ.get("KBROKER_FUZZ_SEED", "1"))
 ROUNDS = 1_500

@@ -1,0 +1,140 @@
+"""What the fuzzer counts: answers by API and error code, closed connections, and what is wrong.
+
+An answer is looked at twice: every one for its first error code, and one in SAMPLE by kio's reader,
+which must use up all of its bytes. Both know only what the frame that was sent says of itself, its
+key and version, as the broker does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from kio.serial import entity_reader
+from kio.serial.errors import InvalidUnicode
+
+from kbroker.protocol import cold
+from kbroker.protocol.versions import SERVED, is_flexible
+from kbroker.types import ApiKey
+from tests.fuzz.schema import first_error
+
+SAMPLE: Final = 256
+FAILURES_MAX: Final = 20
+UNSUPPORTED_VERSION: Final = 35
+UNKNOWN_SERVER_ERROR: Final = -1
+# Where Apache Kafka answers so by intention: an operation that does not exist, a negative count, a
+# name that is null or empty. What fails without intention is in the log as well.
+ANSWER_IT: Final = {
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.METADATA,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+}
+NO_CODE: Final = 1 << 16  # an answer that has no error code at all
+
+_KEY_VERSION: Final = struct.Struct(">hh")
+
+
+@dataclass
+class Tally:
+    """The figures of one worker; `add` sums them."""
+
+    frames: int = 0
+    answers: Counter[tuple[int, int]] = field(default_factory=Counter)
+    closes: Counter[int] = field(default_factory=Counter)  # by the key of the frame that did it
+    silent: int = 0  # produce without acks
+    waited: int = 0  # fetches that were given up while they waited
+    broken: Counter[str] = field(default_factory=Counter)  # what became of broken framing
+    connects: int = 0
+    decoded: int = 0
+    record_errors: int = 0  # in the sample: a record was named as the wrong one
+    numbers: dict[tuple[int, int], int] = field(default_factory=dict)  # the first frame of a kind
+    failures: list[str] = field(default_factory=list)
+
+    def fail(self, what: str) -> None:
+        if len(self.failures) < FAILURES_MAX:
+            self.failures.append(what)
+
+    def add(self, other: Tally) -> None:
+        self.frames += other.frames
+        self.answers += other.answers
+        self.closes += other.closes
+        self.silent += other.silent
+        self.waited += other.waited
+        self.broken += other.broken
+        self.connects += other.connects
+        self.decoded += other.decoded
+        self.record_errors += other.record_errors
+        for kind, number in other.numbers.items():
+            self.numbers[kind] = min(number, self.numbers.get(kind, number))
+        self.failures += other.failures[: FAILURES_MAX - len(self.failures)]
+
+    def answer(self, number: int, frame: bytes, payload: bytes) -> None:
+        """Counts the answer to a frame; `payload` begins with the correlation id."""
+        key, version = _KEY_VERSION.unpack_from(frame, 4)
+        try:
+            code = _code_of(key, version)(payload)
+        except (LookupError, struct.error) as error:
+            self.fail(f"frame {number}: no answer of {key} v{version}: {error!r} {payload[:64]!r}")
+            return
+        self.answers[key, code] += 1
+        if (key, code) not in self.numbers:
+            self.numbers[key, code] = number
+        if code == UNKNOWN_SERVER_ERROR and key not in ANSWER_IT:
+            self.fail(f"frame {number}: UNKNOWN_SERVER_ERROR from {key} v{version}")
+        if number % SAMPLE == 0:
+            self._decode(number, key, version, code, payload)
+
+    def _decode(self, number: int, key: int, version: int, code: int, payload: bytes) -> None:
+        if code == UNSUPPORTED_VERSION and key == ApiKey.API_VERSIONS:
+            version = 0
+        try:
+            at = _header_bytes(key, version)
+            answer, size = _reader(key, version)(payload, at)
+        except InvalidUnicode:
+            return  # a name that is no text comes back as it was sent
+        except Exception as error:
+            self.fail(f"frame {number}: kio cannot read the answer of {key} v{version}: {error!r}")
+            return
+        if at + size != len(payload):
+            self.fail(f"frame {number}: {len(payload) - at - size} bytes behind the answer")
+        self.decoded += 1
+        if key == ApiKey.PRODUCE and version >= 8:
+            self.record_errors += any(
+                p.record_errors for t in answer.responses for p in t.partition_responses
+            )
+
+
+def _header_bytes(key: int, version: int) -> int:
+    return 5 if key != ApiKey.API_VERSIONS and is_flexible(key, version) else 4
+
+
+def _response_class(key: int, version: int) -> Any:
+    return getattr(cold.response_module(key, version), f"{ApiKey(key).label}Response")
+
+
+@cache
+def _reader(key: int, version: int) -> Callable[[bytes, int], tuple[Any, int]]:
+    return entity_reader(_response_class(key, version))
+
+
+@cache
+def _code_of(key: int, version: int) -> Callable[[bytes], int]:
+    api = ApiKey.for_key(key)
+    served = None if api is None else SERVED.get(api)
+    if served is None or version not in served:
+        if key != ApiKey.API_VERSIONS:
+            raise LookupError("it is not served")
+        return lambda payload: int(struct.unpack_from(">h", payload, 4)[0])
+    find = first_error(_response_class(key, version))
+    at = _header_bytes(key, version)
+
+    def code(payload: bytes) -> int:
+        found = find(payload, at)
+        return NO_CODE if found is None else found
+
+    return code

@@ -1,0 +1,244 @@
+"""Hostile frames by the million, beside a neighbour that must not notice.
+
+    python -m tests.fuzz.frames --frames 10000000 --seed 1      the full run, against its own broker
+    python -m tests.fuzz.frames --seed 1 --number 4711          one frame again: bytes and answer
+
+Phases: the neighbour alone; the neighbour beside as many sound frames (the load to compare with,
+and the warm-up); the hostile frames. What is printed at the end is checked too, and decides the
+exit status:
+
+    the broker lives and answers; nothing hung; every answer is sound, none UNKNOWN_SERVER_ERROR
+    the paths that are meant were reached: appends, record walk, unpacking, closes
+    resident memory grew by at most 20 MB since a tenth of the frames; no file descriptor is left
+    the neighbour had no error, and its p99 is at most twice that beside sound frames
+    the log has no traceback and a bounded number of lines
+
+`--bootstrap HOST:PORT --pid N` uses a broker that runs elsewhere on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from typing import Any, Final, NamedTuple
+
+from kbroker.testing import Broker
+from tests.fuzz import report
+from tests.fuzz.answers import Tally
+from tests.fuzz.corpus import Ids
+from tests.fuzz.mutate import BLOCK, Frame, Maker
+from tests.fuzz.neighbour import Neighbour
+from tests.fuzz.talk import Talker
+from tests.fuzz.target import NEIGHBOUR, OVERRIDES, Admin, prepare, tidy
+from tests.system import process_facts
+
+PHASE_S: Final = 6.0
+PROGRESS_S: Final = 10.0
+TIDY_S: Final = 2.0
+WORKERS: Final = 2
+
+
+class Job(NamedTuple):
+    address: tuple[str, int]
+    ids: Ids
+    seed: int
+    first_block: int
+    step: int
+    blocks: int  # 0: sound frames, until the time is over
+    rate: float
+
+
+def work(job: Job, pipe: Connection) -> None:
+    """One worker process: every `step`-th block from `first_block` on."""
+    os.nice(5)  # the broker and the neighbour go first: it is not the generator that is measured
+    pipe.send(run_job(job, lambda tally: pipe.send(tally.frames)))
+
+
+def run_job(job: Job, each_second: Callable[[int], None] | Any = lambda tally: None) -> Tally:
+    maker = Maker(job.seed, job.ids)
+    tally = Tally()
+    talker = Talker(
+        job.address, tally, _blocks(job, maker), rate=job.rate,
+        first_number=lambda at: BLOCK * (job.first_block + at * job.step),
+    )  # fmt: skip
+    until = float("inf") if job.blocks else time.monotonic() + PHASE_S
+    talker.run(each_second, until)
+    return tally
+
+
+def _blocks(job: Job, maker: Maker) -> Iterator[list[Frame]]:
+    numbers = iter(range(job.first_block, job.blocks, job.step))
+    if job.blocks:
+        yield from (maker.block(number) for number in numbers)
+    else:
+        sound = [maker.sound(job.first_block + at * job.step) for at in range(8)]
+        while True:
+            yield from sound
+
+
+class Workers:
+    """The jobs of one phase, in processes."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.frames = [0] * len(jobs)
+        self.tally = Tally()
+        self._pipes = []
+        self._processes = []
+        for job in jobs:
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=work, args=(job, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def wait(self, each_second: Callable[[int], None]) -> Tally:
+        live = set(range(len(self._pipes)))
+        while live:
+            for index in list(live):
+                while index in live and self._pipes[index].poll(0.05):
+                    self._take(index, live)
+            each_second(sum(self.frames))
+        for process in self._processes:
+            process.join()
+        return self.tally
+
+    def _take(self, index: int, live: set[int]) -> None:
+        try:
+            told = self._pipes[index].recv()
+        except EOFError:
+            self.tally.fail(f"worker {index} ended without a result")
+            live.discard(index)
+            return
+        if isinstance(told, Tally):
+            self.frames[index] = told.frames
+            self.tally.add(told)
+            live.discard(index)
+        else:
+            self.frames[index] = told
+
+
+class Run:
+    """One fuzzing of one broker."""
+
+    def __init__(self, address: tuple[str, int], pid: int, options: argparse.Namespace) -> None:
+        self.address = address
+        self.pid = pid
+        self.frames = options.frames
+        self.seed = options.seed
+        self.rate = options.rate / options.workers
+        self.workers = options.workers
+        self.own = not getattr(options, "bootstrap", None)  # its topics are nobody else's
+        self.admin = Admin(address)
+        self.ids = prepare(self.admin)
+        self._tidied = 0.0
+        self._told = 0.0
+
+    def _jobs(self, blocks: int) -> list[Job]:
+        return [
+            Job(self.address, self.ids, self.seed, index, self.workers, blocks, self.rate)
+            for index in range(self.workers)
+        ]
+
+    def run(self) -> report.Result:
+        result = report.Result(seed=self.seed)
+        neighbour = Neighbour(self.address, NEIGHBOUR)
+        result.mark("alone")
+        time.sleep(PHASE_S / 2)
+        result.mark("beside sound frames")
+        sound = Workers(self._jobs(0)).wait(lambda frames: None)
+        result.failures += [f"sound frames: {what}" for what in sound.failures]
+        result.files_before = process_facts.open_files(self.pid)
+        result.mark("beside hostile frames")
+        self._started = time.monotonic()
+        blocks = max(1, self.frames // BLOCK)
+        result.tally = Workers(self._jobs(blocks)).wait(lambda frames: self._watch(result, frames))
+        result.mark("end")
+        result.took_s = time.monotonic() - self._started
+        result.resident_after = process_facts.resident_bytes(self.pid)
+        result.resident_warm = result.resident_warm or result.resident_after
+        neighbour.stop()
+        result.neighbour = neighbour
+        if self.own:
+            tidy(self.admin, all_made=True)
+        result.files_after = self._settled_files(result.files_before)
+        self.admin.close()
+        return result
+
+    def _settled_files(self, wanted: int) -> int:
+        # Deleted logs keep their files for a moment.
+        until = time.monotonic() + 20
+        while (files := process_facts.open_files(self.pid)) > wanted and time.monotonic() < until:
+            time.sleep(0.1)
+        return files
+
+    def _watch(self, result: report.Result, frames: int) -> None:
+        now = time.monotonic()
+        if self.own and now - self._tidied > TIDY_S:
+            self._tidied = now
+            tidy(self.admin)
+        resident = process_facts.resident_bytes(self.pid)
+        share = frames / self.frames
+        if 0.10 <= share < 0.15 or (share >= 0.15 and not result.resident_warm):
+            # The least of some samples: one may fall into the unpacking of a bomb.
+            result.resident_warm = min(resident, result.resident_warm or resident)
+        if now - self._told > PROGRESS_S:
+            self._told = now
+            speed = frames / max(now - self._started, 0.001)
+            print(
+                f"{frames:>12,} frames  {speed:>8,.0f}/s  resident {resident / 1e6:.1f} MB",
+                flush=True,
+            )
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--frames", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--rate", type=float, default=0, help="frames a second; 0: all it can")
+    parser.add_argument("--workers", type=int, default=WORKERS)
+    parser.add_argument("--number", type=int, help="send this frame alone and show it")
+    parser.add_argument("--bootstrap")
+    parser.add_argument("--pid", type=int, help="of the broker at --bootstrap")
+    options = parser.parse_args()
+    if options.seed is None:
+        options.seed = secrets.randbelow(1 << 31)
+    if options.bootstrap and not options.pid:
+        parser.error("--bootstrap needs --pid: memory and files are read from the kernel")
+    return options
+
+
+def main() -> int:
+    options = arguments()
+    print(f"seed {options.seed}", flush=True)
+    with ExitStack() as stack:
+        broker = None
+        if options.bootstrap:
+            host, _, port = options.bootstrap.rpartition(":")
+            pid = options.pid
+        else:
+            broker = stack.enter_context(Broker(OVERRIDES))
+            host, _, port = broker.bootstrap.rpartition(":")
+            pid = broker.pid
+        address = (host, int(port))
+        if options.number is not None:
+            report.show_one(address, options.seed, options.number)
+            return 0
+        result = Run(address, pid, options).run()
+        if broker is not None:
+            result.log = broker.log_text()
+    result.check()
+    print(result.text())
+    return 1 if result.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""The verdict on a run of hostile frames: the figures, the bars, and the table that is printed."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from kbroker.errors import ErrorCode
+from kbroker.types import ApiKey
+from tests.fuzz.answers import NO_CODE, Tally
+from tests.fuzz.corpus import PRODUCE
+from tests.fuzz.mutate import LAST, Maker
+from tests.fuzz.neighbour import Neighbour, percentile
+from tests.fuzz.target import Admin, prepare
+
+GROWTH_BYTES_MAX: Final = 20 << 20
+P99_RATIO_MAX: Final = 2.0
+FILES_LEFT_MAX: Final = 3  # the connections that look
+LOG_LINES_PER_S_MAX: Final = 20
+# What answers must have been seen, or the frames did not get where they were meant to go.
+REACHED: Final = {
+    (PRODUCE, ErrorCode.NONE): "batches were appended",
+    (PRODUCE, ErrorCode.CORRUPT_MESSAGE): "a wrong CRC",
+    (PRODUCE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): "an absent topic",
+    (PRODUCE, ErrorCode.INVALID_RECORD): "invalid records",
+    (PRODUCE, ErrorCode.MESSAGE_TOO_LARGE): "bombs",
+    (PRODUCE, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE): "an unknown codec",
+    (PRODUCE, ErrorCode.INVALID_REQUIRED_ACKS): "other acks",
+    (PRODUCE, ErrorCode.UNKNOWN_TOPIC_ID): "an absent topic id",
+    (PRODUCE, ErrorCode.INVALID_TIMESTAMP): "a timestamp out of the window",
+    (PRODUCE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER): "a sequence with a gap",
+    (ApiKey.FETCH, ErrorCode.NONE): "fetches",
+    (ApiKey.FETCH, ErrorCode.OFFSET_OUT_OF_RANGE): "fetches out of range",
+    (ApiKey.API_VERSIONS, ErrorCode.UNSUPPORTED_VERSION): "an unknown ApiVersions",
+}
+REACHED_FROM: Final = 50_000  # below so many frames some may be missing by chance
+
+
+@dataclass
+class Result:
+    seed: int
+    tally: Tally = field(default_factory=Tally)
+    took_s: float = 0.0
+    resident_warm: int = 0
+    resident_after: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    neighbour: Neighbour | None = None
+    log: str | None = None
+    marks: list[tuple[str, float]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    p99_ratio_max: float = P99_RATIO_MAX  # 0: not looked at
+
+    def mark(self, phase: str) -> None:
+        self.marks.append((phase, time.monotonic()))
+
+    def phases(self) -> dict[str, list[float]]:
+        """The neighbour's latencies in ms, by phase."""
+        assert self.neighbour is not None
+        ends = [at for _, at in self.marks[1:]]
+        return {
+            name: self.neighbour.latencies_ms(begin, end)
+            for (name, begin), end in zip(self.marks, ends, strict=False)
+        }
+
+    def p99_ratio(self) -> float:
+        alone, beside, hostile = (percentile(v, 0.99) for v in self.phases().values())
+        del alone
+        return hostile / beside if beside else float("inf")
+
+    def check(self) -> None:
+        """Fills `failures`."""
+        tally, failures = self.tally, self.failures
+        failures += tally.failures
+        if tally.frames >= REACHED_FROM:
+            failures += [
+                f"not reached: {what}" for kind, what in REACHED.items() if not tally.answers[kind]
+            ]
+            if not tally.record_errors:
+                failures.append("not reached: no answer named a wrong record")
+            if not tally.closes or not tally.broken:
+                failures.append("not reached: nothing ended a connection")
+        growth = self.resident_after - self.resident_warm
+        if growth > GROWTH_BYTES_MAX:
+            failures.append(f"resident memory grew by {growth / 1e6:.1f} MB")
+        if self.files_after > self.files_before + FILES_LEFT_MAX:
+            failures.append(f"{self.files_after} open files, {self.files_before} before")
+        if self.neighbour is not None:
+            failures += [f"the neighbour: {error}" for error in self.neighbour.errors[:5]]
+            if 0 < self.p99_ratio_max < self.p99_ratio():
+                failures.append(f"the neighbour's p99 is {self.p99_ratio():.2f} x")
+        if self.log is not None:
+            self._check_log(self.log)
+
+    def _check_log(self, log: str) -> None:
+        if "Traceback" in log or " failed: " in log:
+            lines = [line for line in log.splitlines() if "Traceback" in line or "failed" in line]
+            self.failures.append(f"in the log: {lines[:3]}")
+        lines_max = 100 + LOG_LINES_PER_S_MAX * (self.took_s + 10)
+        if log.count("\n") > lines_max:
+            self.failures.append(f"{log.count(chr(10)):,} lines in the log")
+
+    def text(self) -> str:
+        tally = self.tally
+        out = [f"\nseed {self.seed}: {tally.frames:,} frames in {self.took_s:.1f} s"]
+        out[0] += f", {tally.frames / max(self.took_s, 0.001):,.0f}/s"
+        out.append(f"{'API':<28}{'answer':<38}{'count':>12}  first frame")
+        for (key, code), count in sorted(tally.answers.items()):
+            number = tally.numbers.get((key, code), -1)
+            out.append(f"{_api(key):<28}{_code(code):<38}{count:>12,}  {number}")
+        for key, count in tally.closes.most_common(20):
+            out.append(f"{_api(key):<28}{'connection closed':<38}{count:>12,}")
+        for what, count in tally.broken.items():
+            out.append(f"{'(broken framing)':<28}{what:<38}{count:>12,}")
+        out.append(
+            f"without an answer {tally.silent:,} (acks=0), given up waiting {tally.waited:,}, "
+            f"connections {tally.connects:,}, answers read by kio {tally.decoded:,}, "
+            f"of these with a record named {tally.record_errors:,}"
+        )
+        out.append(
+            f"resident {self.resident_warm / 1e6:.1f} -> {self.resident_after / 1e6:.1f} MB, "
+            f"open files {self.files_before} -> {self.files_after}"
+        )
+        if self.log is not None:
+            out.append(f"log lines {self.log.count(chr(10)):,}")
+        if self.neighbour is not None:
+            out += self._neighbour_text(self.neighbour)
+        out += [f"FAILED: {what}" for what in self.failures] or ["all bars are met"]
+        return "\n".join(out)
+
+    def _neighbour_text(self, neighbour: Neighbour) -> list[str]:
+        out = [f"neighbour: {len(neighbour.samples):,} produces, {len(neighbour.errors)} errors"]
+        for name, values in self.phases().items():
+            p50, p99, top = (percentile(values, q) for q in (0.5, 0.99, 1.0))
+            out.append(f"  {name:<24} p50 {p50:.2f}  p99 {p99:.2f}  max {top:.1f} ms")
+        out.append(f"  p99 beside hostile frames / beside sound ones: {self.p99_ratio():.2f}")
+        return out
+
+
+def _api(key: int) -> str:
+    api = ApiKey.for_key(key)
+    return f"{key} {api.label}" if api is not None else f"{key}"
+
+
+def _code(code: int) -> str:
+    if code == NO_CODE:
+        return "answered"
+    try:
+        return f"{code} {ErrorCode(code).name}"
+    except ValueError:
+        return str(code)
+
+
+def show_one(address: tuple[str, int], seed: int, number: int) -> None:
+    """Sends one frame of a seed alone and prints it with what came back."""
+    admin = Admin(address)
+    kind, frame = Maker(seed, prepare(admin)).frame(number)
+    print(f"frame {number}: {len(frame)} bytes, kind {kind}\n{frame.hex()}")
+    with socket.create_connection(address, timeout=5) as connection:
+        connection.sendall(frame)
+        if kind == LAST:
+            connection.shutdown(socket.SHUT_WR)
+        try:
+            answer = connection.recv(1 << 16)
+            print(f"answer: {answer.hex()}" if answer else "the connection was closed")
+        except OSError as error:
+            print(f"no answer: {error!r}")
+    admin.topics()
+    print("the broker answers")
+    admin.close()

@@ -1,0 +1,127 @@
+"""A slice of the frame fuzzer for every run of the tests, and single frames sent alone.
+
+A failure names its frame: `python -m tests.fuzz.frames --seed S --number N` sends it again.
+KBROKER_FUZZ_SEED replays a run, KBROKER_FUZZ_FRAMES makes it longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import struct
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.protocol.versions import SERVED
+from kbroker.testing import Broker
+from kbroker.types import ApiKey
+from tests.fuzz import report
+from tests.fuzz.corpus import TARGETS, VICTIM, Ids, templates
+from tests.fuzz.frames import Run
+from tests.fuzz.mutate import BLOCK, LAST, Maker
+from tests.fuzz.schema import Tracer
+from tests.fuzz.target import OVERRIDES, Admin, prepare
+from tests.support.servers import assert_nothing_unexpected
+
+SEED = int(os.environ.get("KBROKER_FUZZ_SEED", "20261121"))
+FRAMES = int(os.environ.get("KBROKER_FUZZ_FRAMES", "100000"))
+ALONE = 1_500
+IDS = Ids({name: uuid.uuid5(uuid.NAMESPACE_DNS, name) for name in (*TARGETS, VICTIM)})
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(OVERRIDES) as broker:
+        yield broker
+        assert_nothing_unexpected(broker)
+
+
+def address_of(broker: Broker) -> tuple[str, int]:
+    host, _, port = broker.bootstrap.rpartition(":")
+    return host, int(port)
+
+
+def test_a_frame_is_made_again_from_its_seed_and_number() -> None:
+    first, again = Maker(SEED, IDS), Maker(SEED, IDS)
+    block = first.block(3)
+    for at in (0, 17, BLOCK - 1):
+        assert again.frame(3 * BLOCK + at) == block[at]
+    assert Maker(SEED + 1, IDS).block(3) != block
+
+
+def test_the_corpus_has_every_api_and_version_that_is_served() -> None:
+    made = templates(IDS)
+    for key, served in SERVED.items():
+        assert {t.version for t in made[int(key)]} == set(range(served.min, served.max + 1))
+
+
+def test_most_frames_differ_from_each_other() -> None:
+    maker = Maker(SEED, IDS)
+    frames = [frame[:8] + frame[12:] for number in range(4) for _, frame in maker.block(number)]
+    assert len(set(frames)) > 0.75 * len(frames)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_hundred_thousand_frames(broker: Broker) -> None:
+    options = argparse.Namespace(frames=FRAMES, seed=SEED, rate=0, workers=2)
+    result = Run(address_of(broker), broker.pid, options).run()
+    result.log = broker.log_text()
+    # Beside other tests latencies say little; the neighbour's errors do.
+    result.p99_ratio_max = 0
+    result.check()
+    print(result.text())
+    assert not result.failures, result.text()
+
+
+def test_frames_alone(broker: Broker) -> None:
+    """Each on a connection of its own: an answer, an end, or nothing until the client ends it."""
+    address = address_of(broker)
+    admin = Admin(address)
+    maker = Maker(SEED, prepare(admin))
+    for number in range(ALONE):
+        kind, frame = maker.frame(number)
+        with socket.create_connection(address, timeout=20) as connection:
+            try:
+                connection.sendall(frame)
+                if kind == LAST or _waits(frame):
+                    connection.shutdown(socket.SHUT_WR)
+                else:
+                    connection.sendall(END)
+                while connection.recv(1 << 16):
+                    pass
+            except (ConnectionResetError, BrokenPipeError):
+                pass  # an end too
+        if number % 100 == 0:
+            admin.topics()
+    admin.close()
+
+
+# Behind a frame that may have no answer: a size that ends the connection.
+END = struct.pack(">i", -1)
+
+
+def _waits(frame: bytes) -> bool:
+    return frame[4:6] == struct.pack(">h", ApiKey.FETCH)
+
+
+def test_the_tracer_notes_what_it_writes() -> None:
+    for each in templates(IDS)[int(ApiKey.FETCH)]:
+        ends = 0
+        for spot in each.spots:
+            assert ends <= spot.begin < spot.end <= len(each.data)
+            ends = spot.end
+    tracer = Tracer(True)
+    assert (tracer.data, tracer.spots) == (bytearray(), [])
+
+
+def test_percentiles_and_bars_of_the_report() -> None:
+    result = report.Result(seed=1)
+    result.resident_warm, result.resident_after = 100 << 20, 121 << 20
+    result.files_before, result.files_after = 10, 14
+    result.log = "one line\nTraceback (most recent call last)\n"
+    result.check()
+    assert len(result.failures) == 3, result.failures

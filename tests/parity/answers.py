@@ -1,0 +1,223 @@
+"""An answer's bytes as plain data that two brokers can be compared by.
+
+Decoding is kio's, so both brokers' answers are read by somebody else's code. Then:
+
+- an error code is its name, a time its milliseconds, bytes their hex digits;
+- what two brokers cannot share becomes a word for it (MASKED), ids that a broker makes up become
+  "id 1", "id 2" in the order in which a case meets them, so that equal and different stay visible;
+- messages are compared by being there: a broker may say it in its own words;
+- lists whose order means nothing and is a hash table's in Apache Kafka are sorted (UNORDERED).
+
+Every rule names the structure and the field and says why.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import importlib
+import json
+import uuid
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from kio.serial import entity_reader
+
+from kbroker.protocol.versions import SERVED
+from kbroker.protocol.wire import Reader
+from kbroker.types import ApiKey
+
+Plain = Any  # what json can write
+
+# (structure, field): what stands in its place, and why.
+MASKED: Final[dict[tuple[str, str], tuple[str, str]]] = {
+    ("ApiVersionsResponse", "supported_features"): ("features", "levels of Kafka's own records"),
+    ("ApiVersionsResponse", "finalized_features"): ("features", "the same"),
+    ("ApiVersionsResponse", "finalized_features_epoch"): ("epoch", "the same"),
+    ("MetadataResponse", "cluster_id"): ("cluster", "every cluster has its own"),
+    ("DescribeClusterResponse", "cluster_id"): ("cluster", "every cluster has its own"),
+    ("MetadataResponseBroker", "port"): ("port", "each broker has its own"),
+    ("DescribeClusterBroker", "port"): ("port", "each broker has its own"),
+    ("NodeEndpoint", "port"): ("port", "each broker has its own"),
+    ("FindCoordinatorResponse", "port"): ("port", "each broker has its own"),
+    ("Coordinator", "port"): ("port", "each broker has its own"),
+    ("DescribeConfigsResourceResult", "documentation"): ("words", "our own words"),
+    ("DescribeLogDirsResult", "log_dir"): ("directory", "each broker has its own"),
+    ("DescribeLogDirsResult", "total_bytes"): ("bytes", "other files are on the volume, too"),
+    ("DescribeLogDirsResult", "usable_bytes"): ("bytes", "other files are on the volume, too"),
+}
+NO_PORT: Final = ("port", -1)  # said where there is no broker to show, which is compared
+# Fields whose values a broker makes up: (structure, field), the word for them, and the least.
+MADE_UP: Final[dict[tuple[str, str], tuple[str, int]]] = {
+    ("InitProducerIdResponse", "producer_id"): ("producer", 0),
+    ("FetchResponse", "session_id"): ("session", 1),
+    ("ProducerState", "producer_id"): ("producer", 0),
+}
+# (structure, field of a list): why its order means nothing.
+UNORDERED: Final[dict[tuple[str, str], str]] = {
+    ("MetadataResponse", "topics"): "a hash table's order in Apache Kafka",
+    ("ApiVersionsResponse", "api_keys"): "a hash table's order in Apache Kafka",
+    ("CreateTopicsResponse", "topics"): "a hash table's order in Apache Kafka",
+    ("CreatableTopicResult", "configs"): "a hash table's order in Apache Kafka",
+    ("DeleteTopicsResponse", "responses"): "a hash table's order in Apache Kafka",
+    ("DescribeConfigsResponse", "results"): "a hash table's order in Apache Kafka",
+    ("CreatePartitionsResponse", "results"): "a hash table's order in Apache Kafka",
+    ("DeleteRecordsResponse", "topics"): "a hash table's order in Apache Kafka",
+    ("DeleteRecordsTopicResult", "partitions"): "a hash table's order in Apache Kafka",
+    ("DescribeConfigsResult", "configs"): "a hash table's order in Apache Kafka",
+    ("ProduceResponse", "responses"): "a hash table's order in Apache Kafka",
+    ("TopicProduceResponse", "partition_responses"): "a hash table's order in Apache Kafka",
+    ("DescribeLogDirsResult", "topics"): "a hash table's order in Apache Kafka",
+    ("DescribeLogDirsTopic", "partitions"): "a hash table's order in Apache Kafka",
+    ("ListConfigResourcesResponse", "config_resources"): "a hash table's order in Apache Kafka",
+    ("PartitionResponse", "active_producers"): "a hash table's order in Apache Kafka",
+    ("ListOffsetsResponse", "topics"): "a hash table's order in Apache Kafka",
+    ("ListOffsetsTopicResponse", "partitions"): "a hash table's order in Apache Kafka",
+    ("MetadataResponseTopic", "partitions"): "a hash table's order in Apache Kafka",
+}
+# Fields that name an entry of a list, so that its place can be told by more than a number.
+IDENTITY: Final = (
+    *("name", "topic", "topic_name", "key", "partition_index", "partition", "index", "api_key"),
+    *("node_id", "broker_id", "log_dir", "topic_id"),
+)
+
+
+class Aliases:
+    """The names that one case has given to ids it met."""
+
+    def __init__(self) -> None:
+        self._names: dict[object, str] = {}
+        self._counts: dict[str, int] = {}
+
+    def of(self, kind: str, value: object) -> str:
+        name = self._names.get(value)
+        if name is None:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            name = self._names[value] = f"{kind} {self._counts[kind]}"
+        return name
+
+    def know(self, value: object, kind: str) -> None:
+        """An id of known origin, a topic's: "id of t", the next one of its name "id of t 2"."""
+        if value not in self._names:
+            count = self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._names[value] = kind if count == 1 else f"{kind} {count}"
+
+
+def label(key: int, version: int) -> str:
+    api = ApiKey.for_key(key)
+    return f"{f'key {key}' if api is None else api.label} v{version}"
+
+
+def decode(key: int, version: int, payload: bytes) -> tuple[Any, bytes]:
+    """(the answer as an entity of kio, the bytes left over) of what follows the correlation id."""
+    api = ApiKey(key)
+    if api is ApiKey.API_VERSIONS and version not in SERVED[api]:
+        version = 0  # KIP-511: so that whoever asked can read it
+    module = importlib.import_module(f"kio.schema.{api.name.lower()}.v{version}.response")
+    entity_class = getattr(module, f"{api.label}Response")
+    start = 0
+    if entity_class.__header_schema__.__version__ >= 1:
+        reader = Reader(payload, flexible=True)
+        reader.tags()
+        start = len(payload) - reader.left
+    entity, size = entity_reader(entity_class)(payload, start)
+    return entity, payload[start + size :]
+
+
+def plain(value: Any, aliases: Aliases) -> Plain:
+    """A decoded answer, made comparable."""
+    kind = type(value)
+    if kind in _AS_THEY_ARE:
+        return value
+    if hasattr(kind, "__dataclass_fields__"):
+        return _plain_entity(value, aliases)
+    if kind is tuple:
+        return [plain(item, aliases) for item in value]
+    if isinstance(value, uuid.UUID):
+        return aliases.of("id", value)
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, datetime.timedelta):
+        return round(value.total_seconds() * 1000)
+    if isinstance(value, datetime.datetime):
+        return round(value.timestamp() * 1000)
+    if isinstance(value, bytes):
+        return value.hex()
+    return value
+
+
+_AS_THEY_ARE: Final = frozenset({int, str, bool, float, type(None)})
+
+
+class _Rule(NamedTuple):
+    """What becomes of one field: at most one of the first three holds."""
+
+    name: str
+    mask: str | None
+    made_up: tuple[str, int] | None
+    message: bool
+    unordered: bool
+
+
+@cache
+def _rules(entity_class: type[Any]) -> tuple[_Rule, ...]:
+    structure = entity_class.__name__
+    return tuple(
+        _Rule(
+            field.name,
+            MASKED.get((structure, field.name), (None, ""))[0],
+            MADE_UP.get((structure, field.name)),
+            field.name.endswith("error_message"),
+            (structure, field.name) in UNORDERED,
+        )
+        for field in dataclasses.fields(entity_class)
+    )
+
+
+def _plain_entity(entity: Any, aliases: Aliases) -> dict[str, Plain]:
+    _know_topic(entity, aliases)
+    fields: dict[str, Plain] = {}
+    for name, mask, made_up, message, unordered in _rules(type(entity)):
+        value = getattr(entity, name)
+        if mask is not None and (name, value) != NO_PORT:
+            fields[name] = mask
+        elif made_up is not None:
+            word, least = made_up
+            fields[name] = value if value < least else aliases.of(word, value)
+        elif message and value:
+            fields[name] = "words"
+        else:
+            fields[name] = plain(value, aliases)
+        if unordered and fields[name] is not None:
+            fields[name] = _sorted(fields[name])
+    return fields
+
+
+def _know_topic(entity: Any, aliases: Aliases) -> None:
+    name, topic_id = getattr(entity, "name", None), getattr(entity, "topic_id", None)
+    if name and topic_id:
+        aliases.know(topic_id, f"id of {name}")
+
+
+def know_topics(entity: Any, aliases: Aliases) -> None:
+    """What an answer that is not recorded says of topics and their ids."""
+    for list_name in ("topics", "responses"):
+        for topic in getattr(entity, list_name, None) or ():
+            _know_topic(topic, aliases)
+
+
+def _sorted(items: list[Plain]) -> list[Plain]:
+    by_name = {str(identity(item)): item for item in items}
+    if len(by_name) == len(items):
+        return [by_name[name] for name in sorted(by_name)]
+    return sorted(items, key=lambda item: (str(identity(item)), json.dumps(item, sort_keys=True)))
+
+
+def identity(item: Plain) -> str | None:
+    """What tells an entry of a list from the others; None if there is no such field."""
+    if not isinstance(item, dict):
+        return None
+    if item.get("resource_name") is not None:
+        return f"{item.get('resource_type')} {item['resource_name']}"
+    return next((str(item[field]) for field in IDENTITY if item.get(field) is not None), None)

@@ -1,0 +1,111 @@
+"""InitProducerId (22): a fresh id for everybody, and what it says about transactions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.types import ApiKey
+from tests.parity.book import Book
+from tests.parity.cases._shapes import add_shapes
+from tests.parity.requests import build
+from tests.parity.talk import Talk
+
+VERSIONS = range(6)
+WITH_ID = range(3, 6)
+
+book = Book(setup="coordinators")
+cases = book.cases
+
+
+def ask(
+    version: int,
+    name: str | None = None,
+    *,
+    timeout: int = 60_000,
+    producer_id: int = -1,
+    epoch: int = -1,
+) -> Any:
+    return build(
+        ApiKey.INIT_PRODUCER_ID,
+        version,
+        transactional_id=name,
+        transaction_timeout=timeout,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+    )
+
+
+@book.case("three times", versions=VERSIONS)
+def three(talk: Talk, version: int) -> None:
+    for _ in range(3):
+        talk.ask(ask(version))
+
+
+@book.case("from two connections", versions=VERSIONS)
+def two_connections(talk: Talk, version: int) -> None:
+    other = talk.connect()
+    for _ in range(2):
+        talk.ask(ask(version))
+        other.ask(ask(version))
+
+
+@book.case("twenty in one piece", versions=VERSIONS)
+def pipelined(talk: Talk, version: int) -> None:
+    talk.main.hold()
+    for _ in range(20):
+        talk.send(ask(version))
+    talk.main.release()
+    ids = [talk.receive(record=False).producer_id for _ in range(20)]
+    talk.note("different", len(set(ids)))
+
+
+@book.case(
+    "a time-out", versions=VERSIONS, over={str(ms): ms for ms in (0, -1, 1, 900_001, 2**31 - 1)}
+)
+def timeout(talk: Talk, version: int, timeout_ms: int) -> None:
+    talk.ask(ask(version, timeout=timeout_ms))
+
+
+@book.case(
+    "an id and an epoch",
+    versions=WITH_ID,
+    over={
+        f"{i} and {e}": (i, e)
+        for i, e in ((5, 3), (5, -1), (-1, 3), (0, 0), (-2, -2), (2**63 - 1, 32_767), (-2, 0))
+    },
+)
+def brought(talk: Talk, version: int, identity: tuple[int, int]) -> None:
+    talk.ask(ask(version, producer_id=identity[0], epoch=identity[1]))
+
+
+@book.case("its own id and epoch", versions=WITH_ID)
+def own(talk: Talk, version: int) -> None:
+    got = talk.ask(ask(version))
+    talk.ask(ask(version, producer_id=got.producer_id, epoch=got.producer_epoch))
+    talk.ask(ask(version, producer_id=got.producer_id, epoch=got.producer_epoch + 1))
+
+
+@book.case("an empty transactional id", versions=VERSIONS)
+def empty_name(talk: Talk, version: int) -> None:
+    talk.ask(ask(version, ""))
+
+
+@book.case("a transactional id", versions=VERSIONS)
+def transactional(talk: Talk, version: int) -> None:
+    """With an id of its own for every version, on both sides."""
+    talk.ask(ask(version, talk.name("tx")))
+
+
+@book.case("a transactional id that brings half an identity", versions=WITH_ID)
+def half(talk: Talk, version: int) -> None:
+    talk.ask(ask(version, talk.name("tx"), producer_id=5))
+    talk.ask(ask(version, talk.name("tx"), epoch=5))
+
+
+@book.case("a transactional id with a bad time-out", versions=VERSIONS)
+def bad_timeout(talk: Talk, version: int) -> None:
+    for timeout_ms in (0, -1, 900_001):
+        talk.ask(ask(version, talk.name("tx"), timeout=timeout_ms))
+
+
+add_shapes(book, ApiKey.INIT_PRODUCER_ID, VERSIONS, lambda talk, version: ask(version, ""))

@@ -1,0 +1,326 @@
+"""Where kbroker answers otherwise than Apache Kafka 4.3.0, and why: the whole list.
+
+`cases` is a pattern of "family: label", `path` one of the place in the record: the number of the
+step, 1 for its data, then fields and entries of lists, by name where they have one
+("0/1/topics/t-0a1b2c3d/error_code"). `*` stands for anything, "/" included. An entry that explains
+nothing any more fails the tests. With `ours` given, only that value is explained.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from kbroker.config import BROKER_KEYS
+from kbroker.config.key import SAME
+from tests.parity.answers import identity
+from tests.parity.cases.describe_configs import OF_THIS_START
+
+ANY: Final = object()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One explained difference."""
+
+    cases: str
+    path: str
+    why: str
+    ours: Any = ANY
+
+    def explains(self, found: Found) -> bool:
+        return (
+            fnmatchcase(found.case, self.cases)
+            and fnmatchcase(found.path, self.path)
+            and (self.ours is ANY or self.ours == found.ours)
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """One place where the two records differ. A missing side is the text "(nothing)"."""
+
+    case: str
+    path: str
+    ours: Any
+    theirs: Any
+
+    def __str__(self) -> str:
+        sides = f"    kafka   {_line(self.theirs)}\n    kbroker {_line(self.ours)}"
+        return f"{self.case}\n  {self.path}\n{sides}"
+
+
+NOTHING: Final = "(nothing)"
+_LINE_CHARS_MAX: Final = 600
+
+
+def _line(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LINE_CHARS_MAX else f"{text[:_LINE_CHARS_MAX]}... ({len(text)})"
+
+
+def between(case: str, ours: Any, theirs: Any, path: str = "") -> Iterator[Found]:
+    """Every smallest place in which two records differ."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in [*theirs, *(key for key in ours if key not in theirs)]:
+            ours_value, theirs_value = ours.get(key, NOTHING), theirs.get(key, NOTHING)
+            yield from between(case, ours_value, theirs_value, f"{path}/{key}")
+    elif (places := _by_identity(ours, theirs)) is not None:
+        yield from between(case, *places, path)
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for place, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+            yield from between(case, mine, other, f"{path}/{place}")
+    elif ours != theirs:
+        yield Found(case, path.removeprefix("/"), ours, theirs)
+
+
+def _by_identity(ours: Any, theirs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Lists whose entries have names as mappings; None if they do not, or the order differs."""
+    if not isinstance(ours, list) or not isinstance(theirs, list):
+        return None
+    named = []
+    for side in (ours, theirs):
+        names = [identity(item) for item in side]
+        if None in names or len(set(names)) < len(names):
+            return None
+        named.append(dict(zip(map(str, names), side, strict=True)))
+    mine, other = named
+    common = [name for name in mine if name in other]
+    return (mine, other) if common == [name for name in other if name in mine] else None
+
+
+ELIGIBLE_LEADERS: Final = (
+    "Apache Kafka's eligible leader replicas make a dynamic default of the cluster of it"
+)
+SHARE: Final = "a share, a share's key v6"
+NO_TRANSACTIONS: Final = (
+    "there are no transactions yet; the code is the one that clients take as final"
+)
+
+API_VERSIONS: Final = [
+    Difference(
+        "api_versions: *",
+        "*/api_keys/*",
+        "lists what this broker serves; what it lists has Apache Kafka's range",
+        ours=NOTHING,
+    ),
+]
+METADATA: Final = [
+    Difference(
+        "metadata: a count beyond 31 bits *",
+        "0",
+        "4,294,967,294 topics wrap to null, which is all, in Apache Kafka; here they are malformed",
+        ours="closed",
+    ),
+]
+CREATE_TOPICS: Final = [
+    Difference("create_topics: *", "*/configs/min.insync.replicas/config_source", ELIGIBLE_LEADERS),
+    *(
+        Difference(
+            f"create_topics: a value, {asked} v[47]",
+            "0/1/topics/*",
+            "Java's own ways to write a number, a float that is none, an empty part: mistakes here",
+        )
+        for asked in (
+            "min.cleanable.dirty.ratio='NaN'",
+            "min.cleanable.dirty.ratio='0x1p-1'",
+            "min.cleanable.dirty.ratio='0.5f'",
+            "retention.ms='\u0667\u0667'",
+            "leader.replication.throttled.replicas='0:1,'",
+        )
+    ),
+]
+INIT_PRODUCER_ID: Final = [
+    Difference("init_producer_id: a transactional id*", "*", NO_TRANSACTIONS),
+]
+FIND_COORDINATOR: Final = [
+    *(
+        Difference(f"find_coordinator: {cases}", "*", "there are no coordinators of groups yet")
+        for cases in ("a group*", "several groups*", "client id* v0", "bytes too many v0", SHARE)
+    ),
+    *(
+        Difference(f"find_coordinator: {cases}", "*", NO_TRANSACTIONS)
+        for cases in ("a transactional id*", "several transactional ids*")
+    ),
+]
+# Keys with another default that no case shows as different.
+SHOWN_ALIKE: Final = frozenset({"group.share.persister.class.name"})
+DESCRIBE_CONFIGS: Final = [
+    *(
+        Difference(
+            "describe_configs: *",
+            f"*/configs/min.insync.replicas/{field}",
+            ELIGIBLE_LEADERS,
+        )
+        for field in ("config_source", "synonyms")
+    ),
+    *(
+        Difference(
+            "describe_configs: every key of the broker, *",
+            f"*/configs/{key.name}" if key.own else f"*/configs/{key.name}/*",
+            "a key of ours alone" if key.own else "another default: see docs/defaults.md",
+        )
+        for key in BROKER_KEYS.values()
+        if key.kafka is not SAME and key.name not in OF_THIS_START | SHOWN_ALIKE
+    ),
+    Difference(
+        "describe_configs: *",
+        "*/error_message",
+        "Apache Kafka says nothing of a topic that does not exist; ours says that",
+        ours="words",
+    ),
+]
+ALTER_CONFIGS: Final = [
+    Difference(
+        "*alter_configs: one value, internal.segment.bytes = *",
+        "*",
+        "a key for Apache Kafka's own tests, which is not listed as long as it is not set",
+    ),
+    *(
+        Difference(
+            f"*alter_configs: a resource, {kind} v*",
+            "*/error_*",
+            "topics alone can be altered so far; what is asked of others is refused",
+        )
+        for kind in (
+            *("a broker's key", "a logger", "client metrics", "client metrics' bad interval"),
+            *("a group", "a group's unknown key"),
+        )
+    ),
+    Difference(
+        "alter_configs: named twice v*",
+        "0",
+        "Apache Kafka never answers; ours refuses the resource each time, as the incremental API",
+    ),
+]
+LIST_OFFSETS: Final = [
+    Difference(
+        "list_offsets: nothing v*",
+        "*/topics/*",
+        "ours answers as it was asked; Apache Kafka leaves topics without partitions out",
+    ),
+    Difference(
+        "list_offsets: an isolation level, * v*",
+        "*/error_code",
+        "Apache Kafka has an unexpected error where there is no such level",
+        "invalid_request",
+    ),
+    Difference(
+        "list_offsets: times, without a time v*",
+        "1/1/topics/*",
+        "records without a time have no largest one; Apache Kafka names the first record",
+    ),
+]
+
+_NO_RECORDS: Final = (
+    "where records do not unpack Apache Kafka has an error it did not expect; ours says what it is"
+)
+_STRICT: Final = "ours takes nothing that a producer would not make and a consumer might not read"
+PRODUCE: Final = [
+    *(
+        Difference(f"produce: a batch of, {what} v*", "*/error_code", _NO_RECORDS)
+        for what in (
+            *("codec 5", "codec 7", "gzip that is none", "snappy that is none", "lz4 that is none"),
+            *("zstd that is none", "two gzip records cut", "an offset delta of 5 in gzip"),
+            "zstd with bytes behind the stream",
+        )
+    ),
+    Difference(
+        "produce: a topic with, stored uncompressed, not what it says v*",
+        "*/error_code",
+        _NO_RECORDS,
+    ),
+    *(
+        Difference(f"produce: a batch of, {what} v*", "*", _STRICT)
+        for what in (
+            *("a producer without epoch", "a producer id of -2", "an epoch of -2"),
+            *("an offset delta of 5", "an offset delta of -1"),
+            *("a key of -2 bytes", "a value of -2 bytes", "gzip with bytes behind the stream"),
+        )
+    ),
+    Difference("produce: null records v*", "*", "Apache Kafka never answers them"),
+    *(
+        Difference(
+            f"produce: {what} v*",
+            "*",
+            "Apache Kafka stores the last one only, without a word; ours stores and answers each",
+        )
+        for what in ("a partition twice", "the same in a topic twice")
+    ),
+    *(
+        Difference(
+            f"produce: {what} v*",
+            "*/responses*",
+            "ours answers as it was asked; Apache Kafka sorts partitions by their topics",
+        )
+        for what in ("a topic twice", "no topic and no partition")
+    ),
+]
+
+FETCH: Final = [
+    Difference(
+        "fetch: an isolation level, * v*",
+        "*",
+        "a level that there is not fails with an unexpected error; ours reads all there is",
+    ),
+    Difference(
+        "fetch: a partition twice v*",
+        "*/responses*",
+        "ours answers each time it is named, Apache Kafka the last one",
+    ),
+    *(
+        Difference(
+            f"fetch: bytes {of}, -1 v*",
+            "*/responses/*",
+            "a bound below zero is 0; Apache Kafka fails with an unexpected error",
+        )
+        for of in ("of a partition", "in all")
+    ),
+]
+PRODUCE_AND_FETCH: Final = [
+    *(
+        Difference(
+            f"produce_and_fetch: {what} v*",
+            "*/error_code*",
+            "an id that is gone is unknown; Apache Kafka has kept its name for this fetch",
+            "unknown_topic_id",
+        )
+        for what in ("a topic deleted under a session", "a long poll of a topic that is deleted")
+    ),
+    Difference(
+        "produce_and_fetch: a long poll of a topic that is deleted v*",
+        "*/aborted_transactions",
+        "as for any topic that is not there; Apache Kafka had looked it up before",
+    ),
+]
+
+DIFFERENCES: Final = [
+    *API_VERSIONS,
+    *METADATA,
+    *CREATE_TOPICS,
+    *INIT_PRODUCER_ID,
+    *FIND_COORDINATOR,
+    *DESCRIBE_CONFIGS,
+    *ALTER_CONFIGS,
+    *LIST_OFFSETS,
+    *PRODUCE,
+    *FETCH,
+    *PRODUCE_AND_FETCH,
+]
+
+
+def split(
+    found: list[Found],
+) -> tuple[list[Found], list[tuple[Found, Difference]]]:
+    """(unexplained, explained with the entry that does it)."""
+    unexplained, explained = [], []
+    for each in found:
+        entry = next((d for d in DIFFERENCES if d.explains(each)), None)
+        if entry is None:
+            unexplained.append(each)
+        else:
+            explained.append((each, entry))
+    return unexplained, explained

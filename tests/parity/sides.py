@@ -1,0 +1,157 @@
+"""The brokers of both sides, and how a case is held with one.
+
+A setup is a set of broker settings, the same for both; a broker of it is started when the first
+case needs it and ended with the session. Node 1, one broker, everything else at its default.
+
+Cases are independent of each other, so several are held at a time; those that are `alone` come
+after the others, one by one.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kbroker.testing import Broker
+from kbroker.testing.process import ServerProcess
+from kbroker.types import ApiKey
+from tests.parity.book import Case
+from tests.parity.requests import build
+from tests.parity.talk import Address, Talk
+from tests.support.kafka import KafkaBroker
+
+AT_A_TIME: Final = 6
+STOP_TIMEOUT_S: Final = 120.0  # thousands of logs are synced, on a machine that may be busy
+COORDINATORS: Final = "coordinators"
+_ONE_NODE: Final = {
+    "node.id": 1,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+}
+SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
+    "default": _ONE_NODE,
+    # Where the coordinators are awake; elsewhere the internal topics are not there.
+    COORDINATORS: {
+        **_ONE_NODE,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+    },
+    # What an operator may switch off, or make smaller.
+    "closed": {
+        **_ONE_NODE,
+        "auto.create.topics.enable": False,
+        "delete.topic.enable": False,
+        "max.request.partition.size.limit": 4,
+    },
+}
+# A group's key, a transaction's, a share's.
+COORDINATED: Final = ("g", "t", "g:AAAAAAAAAAAAAAAAAAAAAQ:0")
+
+Key = tuple[str, str]  # family, label
+
+
+@dataclass
+class Held:
+    """What came of a case: its steps, or why there are none."""
+
+    steps: list[Any] = field(default_factory=list)
+    failure: str | None = None
+
+
+class Side:
+    """Brokers of one make, one for each setup; a context manager that ends them."""
+
+    def __init__(
+        self, make: Callable[[Mapping[str, object]], ServerProcess], *, coordinators: bool
+    ) -> None:
+        self._make = make
+        self._coordinators = coordinators
+        self._brokers: dict[str, ServerProcess] = {}
+        self._stack = ExitStack()
+
+    @classmethod
+    def kafka(cls) -> Side:
+        return cls(lambda overrides: KafkaBroker(overrides), coordinators=True)
+
+    @classmethod
+    def kbroker(cls) -> Side:
+        return cls(lambda overrides: Broker(overrides), coordinators=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._stack:
+            for broker in self._brokers.values() if error is None else ():
+                status = broker.stop(STOP_TIMEOUT_S)
+                if status not in broker.clean_exit_statuses:
+                    raise AssertionError(f"{broker.name} ended with status {status}")
+
+    @property
+    def brokers(self) -> Iterable[ServerProcess]:
+        return self._brokers.values()
+
+    def address(self, setup: str) -> Address:
+        broker = self._brokers.get(setup)
+        if broker is None:
+            broker = self._make(SETUPS[setup])
+            # Killed at the end: a clean stop would bring thousands of logs to the disk for nobody.
+            self._stack.callback(broker.close)
+            broker.start()
+            self._brokers[setup] = broker
+            _warm_up(_address(broker), coordinators=setup == COORDINATORS and self._coordinators)
+        return _address(broker)
+
+    def hold(self, cases: Iterable[tuple[str, Case]]) -> dict[Key, Held]:
+        """Hold each (family, case) with the broker of its setup."""
+        todo = list(cases)
+        for setup in dict.fromkeys(case.setup for _, case in todo):
+            self.address(setup)
+        with ThreadPoolExecutor(AT_A_TIME) as pool:
+            together = [(f, c) for f, c in todo if not c.alone]
+            held = list(pool.map(self._hold_one, together))
+        alone = [(f, c) for f, c in todo if c.alone]
+        held += [self._hold_one(each) for each in alone]
+        keys = [(family, case.label) for family, case in together + alone]
+        return dict(zip(keys, held, strict=True))
+
+    def _hold_one(self, each: tuple[str, Case]) -> Held:
+        family, case = each
+        talk = Talk(self.address(case.setup), f"{family}: {case.label}")
+        try:
+            case.act(talk)
+        except Exception:
+            return Held(talk.steps, traceback.format_exc(limit=-4))
+        finally:
+            talk.close()
+        return Held(talk.steps)
+
+
+def _address(broker: ServerProcess) -> Address:
+    host, _, port = broker.bootstrap.rpartition(":")
+    return host, int(port)
+
+
+def _warm_up(address: Address, *, coordinators: bool) -> None:
+    """Wait for what an Apache Kafka has only a moment after its start, or its first use."""
+    talk = Talk(address, "warm up")
+    asked = build(ApiKey.INIT_PRODUCER_ID, 1, transaction_timeout=60_000)
+    try:
+        talk.until(lambda: talk.quietly(asked).error_code.value == 0)
+        for kind, key in enumerate(COORDINATED if coordinators else ()):
+            find = build(ApiKey.FIND_COORDINATOR, 6, key_type=kind, coordinator_keys=[key])
+            talk.until(lambda find=find: talk.quietly(find).coordinators[0].error_code.value == 0)
+    finally:
+        talk.close()

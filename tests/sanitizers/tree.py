@@ -1,0 +1,141 @@
+"""A second copy of the sources under build/, with a sanitizer: the tree itself is untouched.
+
+    copy = sanitized_copy("address,undefined")   -> build/asan, built; quick when little has changed
+
+Reports go to files (`log_path`), one for each process that had something to say, so that brokers
+which tests start are covered, and a test that survives a report does not hide it. What counts is a
+report that names a file of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOLDERS: Final = ("kbroker", "perf", "tests", "docs")
+FILES: Final = ("setup.py", "pyproject.toml", "Makefile", "README.md", "constraints.txt")
+SUFFIXES: Final = {
+    ".py", ".pyi", ".pyx", ".pxd", ".h", ".json", ".typed", ".toml", ".md", ".properties", ".gz",
+}  # fmt: skip
+NAMES: Final = {"address,undefined": "asan", "thread": "tsan"}
+OURS: Final = ("kbroker/", "perf/native", "kb_")
+BUILD_TIMEOUT_S: Final = 560
+
+
+def sanitized_copy(sanitizer: str) -> Path:
+    """The copy for this sanitizer, with compiled modules that are up to date."""
+    copy = ROOT / "build" / NAMES[sanitizer]
+    _mirror(copy)
+    environment = {**os.environ, "KBROKER_SANITIZE": sanitizer}
+    print(f"building {copy.relative_to(ROOT)} with -fsanitize={sanitizer}", flush=True)
+    built = subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace", "-j", _jobs()],
+        cwd=copy,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=BUILD_TIMEOUT_S,
+        check=False,
+    )
+    if built.returncode:
+        raise SystemExit(f"the build with {sanitizer} failed:\n{built.stdout[-4000:]}")
+    return copy
+
+
+def _jobs() -> str:
+    return str(os.cpu_count() or 1)
+
+
+def _mirror(copy: Path) -> None:
+    # Times are kept, so that what has not changed is not compiled again.
+    wanted: set[Path] = set()
+    for folder in FOLDERS:
+        for source in (ROOT / folder).rglob("*"):
+            hidden = any(part.startswith((".", "__pycache__")) for part in source.parts)
+            if source.is_file() and source.suffix in SUFFIXES and not hidden:
+                wanted.add(source.relative_to(ROOT))
+    wanted |= {Path(name) for name in FILES if (ROOT / name).exists()}
+    for path in wanted:
+        source, target = ROOT / path, copy / path
+        stat = source.stat()
+        if target.exists() and target.stat().st_mtime == stat.st_mtime:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+    for folder in FOLDERS:
+        for target in list((copy / folder).rglob("*")):
+            path = target.relative_to(copy)
+            if target.is_file() and target.suffix in SUFFIXES and path not in wanted:
+                target.unlink()
+
+
+def library(name: str) -> str:
+    """gcc's run-time library of a sanitizer, to be loaded before Python."""
+    compiler = sysconfig.get_config_var("CC").split()[0]
+    found = subprocess.run(
+        [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    if not Path(found).is_absolute():
+        raise SystemExit(f"{compiler} has no {name}: install its sanitizers")
+    return found
+
+
+def environment(copy: Path, libraries: list[str], options: Mapping[str, str]) -> dict[str, str]:
+    """For programs that load the copy's modules."""
+    return {
+        **os.environ,
+        "LD_PRELOAD": ":".join(library(name) for name in libraries),
+        "PYTHONMALLOC": "malloc",  # every object its own block, or ends are not seen
+        "PYTHONPATH": str(copy),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **options,
+    }
+
+
+def fresh_reports(copy: Path) -> Path:
+    folder = copy / "reports"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def reports(folder: Path, marks: tuple[str, ...]) -> list[str]:
+    """What the sanitizer wrote, report by report: those that name code of ours."""
+    found = []
+    for path in sorted(folder.iterdir()):
+        text = path.read_text(errors="replace")
+        for report in _split(text, marks):
+            if any(name in report for name in OURS):
+                found.append(f"{path.name}: {report}")
+    return found
+
+
+def _split(text: str, marks: tuple[str, ...]) -> list[str]:
+    out: list[list[str]] = []
+    for line in text.splitlines():
+        if any(mark in line for mark in marks):
+            out.append([])
+        if out:
+            out[-1].append(line)
+    return ["\n".join(lines) for lines in out]
+
+
+def verdict(what: str, found: list[str], problems: list[str]) -> int:
+    """Prints the end of a run; the exit status."""
+    for report in found[:10]:
+        print(f"\n{report[:4000]}")
+    for problem in problems:
+        print(problem)
+    if found or problems:
+        print(f"{what}: FAILED, {len(found)} reports, {len(problems)} other problems")
+        return 1
+    print(f"{what}: clean")
+    return 0
