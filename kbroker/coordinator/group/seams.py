@@ -1,0 +1,60 @@
+"""What the parts of the group coordinator know of each other.
+
+    handlers -> GroupCoordinator -> GroupStore (records of groups, appended with acks=-1)
+                     |
+                     +-> HotView: what the compiled path needs to answer Heartbeat and OffsetCommit
+
+The coordinator decides; the store makes it last; the hot view repeats the outcome where C can read
+it, and notes when each member was last heard, so that a heartbeat costs no Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.group.images import GroupImage
+    from kbroker.errors import ErrorCode
+
+
+class GroupStore(Protocol):
+    """The group's partition of `__consumer_offsets`."""
+
+    def state_of(self, group_id: str) -> ErrorCode:
+        """NONE when this broker owns the group; COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR or
+        COORDINATOR_NOT_AVAILABLE otherwise."""
+        ...
+
+    def write_group(self, image: GroupImage, done: Callable[[ErrorCode], None]) -> None:
+        """Append the group's record; `done` is called once, without any lock held, perhaps at
+        once, when it survives what acks=-1 survives."""
+        ...
+
+    def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
+        """Append tombstones for the group and for all its offsets."""
+        ...
+
+
+class HotView(Protocol):
+    """The groups as C sees them. Any thread; never calls back."""
+
+    def show_members(
+        self,
+        group_id: str,
+        *,
+        state: int,
+        generation: int,
+        members: Iterable[tuple[str, str | None]],
+    ) -> None:
+        """Replace what C knows of the group: `state` is a `GroupState`, members are
+        (member id, instance id). Call it under the group's lock, after every change."""
+        ...
+
+    def remove_members(self, group_id: str) -> None:
+        """The group is gone (Dead) or this broker no longer owns it."""
+        ...
+
+    def last_heard_ms(self, group_id: str, member_id: str) -> int:
+        """Monotonic ms of the member's last heartbeat or commit in C; 0 if never."""
+        ...
