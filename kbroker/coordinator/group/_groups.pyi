@@ -1,0 +1,139 @@
+"""The groups as C sees them, and the committed offsets; see _groups.pyx.
+
+Any thread; nothing calls back; the GIL is released before a lock is waited for. Error codes are
+`ErrorCode` numbers as a coordinator answers them: 14 while the shard loads, 16 while this broker
+does not own it, 15 when its log refuses for a reason that passes.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, Self
+
+from typing_extensions import disjoint_base
+
+from kbroker._log import PartitionLog
+
+# What a shard (a partition of __consumer_offsets) is.
+NOT_OWNER: Final = 0
+LOADING: Final = 1
+ACTIVE: Final = 2
+
+class CommittedOffset(NamedTuple):
+    """An offset that a group has committed."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int  # -1: not told
+    metadata: str
+    commit_ms: int  # wall clock
+    expire_ms: int  # -1: by the broker's retention; else by itself (OffsetCommit 2-4)
+    topic_id: bytes | None  # 16 bytes; None: not known
+
+class ShardStatistics(NamedTuple):
+    groups: int  # that C knows: shown, or with offsets
+    offsets: int
+    bytes: int  # of memory, about
+
+class LoadedRecord(NamedTuple):
+    """A record of a load that is no committed offset: a group's metadata, or of a future kind."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes
+    value: bytes | None
+
+def partition_for(group_id: str, count: int) -> int:
+    """Which of `count` partitions of __consumer_offsets looks after a group, as Kafka counts."""
+
+def offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    """The key of a committed offset's record."""
+
+def offset_value(offset: CommittedOffset) -> bytes:
+    """The value of a committed offset's record, in Apache Kafka 4.3's version of it."""
+
+@disjoint_base
+class GroupTable:
+    """One per broker. It knows no partition until `set_partition_count`."""
+
+    def __new__(cls) -> Self: ...
+    @property
+    def partition_count(self) -> int: ...
+    def set_partition_count(self, count: int) -> None:
+        """How many partitions __consumer_offsets has; 0: it does not exist (15)."""
+
+    def set_clock_shift_ms(self, shift_ms: int) -> None:
+        """What a broker under test adds to the machine's clocks."""
+
+    def set_bounds(self, *, metadata_bytes_max: int) -> None:
+        """`offset.metadata.max.bytes`; a longer text of a commit is refused (12)."""
+    # --- Shards: by whoever follows the leadership of __consumer_offsets -----------------------
+    def open(self, partition: int, log: PartitionLog) -> None:
+        """This broker leads the partition: LOADING, empty, its log held."""
+
+    def activate(self, partition: int) -> None:
+        """The load is done: ACTIVE."""
+
+    def close(self, partition: int) -> None:
+        """Not ours any more: NOT_OWNER, everything of it forgotten, its log let go."""
+
+    def shard_state(self, partition: int) -> int: ...
+    def state_of(self, group_id: str) -> int:
+        """0, 14, 15 or 16."""
+
+    def load_batches(self, partition: int, data: bytes) -> tuple[int, list[LoadedRecord]]:
+        """Applies whole record batches, as the log holds them, in their order.
+
+        (bytes used: what is behind is a cut batch; records that Python must look at.) Batches of
+        transactions count with their markers. KafkaError CORRUPT_MESSAGE for what is none.
+        """
+
+    def statistics(self, partition: int) -> ShardStatistics: ...
+    # --- HotView -------------------------------------------------------------------------------
+    def show_members(
+        self,
+        group_id: str,
+        *,
+        state: int,
+        generation: int,
+        members: Iterable[tuple[str, str | None]],
+    ) -> None: ...
+    def remove_members(self, group_id: str) -> None: ...
+    def last_heard_ms(self, group_id: str, member_id: str) -> int: ...
+    # --- The log: the only way to write to __consumer_offsets ----------------------------------
+    def append(self, partition: int, records: Sequence[tuple[bytes, bytes | None]]) -> int:
+        """Appends records as one batch with acks=-1 and applies those of offsets: an error code.
+
+        Order in memory is order in the log. Fetches that wait there are woken.
+        """
+
+    def commit(
+        self,
+        group_id: str,
+        offsets: Sequence[CommittedOffset],
+    ) -> int:
+        """Appends and applies; the caller has checked that the group may. An error code."""
+
+    def remove_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> int:
+        """Tombstones for those that are there. An error code."""
+
+    def delete_group(
+        self, group_id: str, records: Sequence[tuple[bytes, bytes | None]] = ()
+    ) -> int:
+        """Tombstones for all offsets of the group, with these records behind them (the
+        tombstone of its metadata). An error code; after 0 C has forgotten the group."""
+    # --- Reading -------------------------------------------------------------------------------
+    def offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None: ...
+    def offsets(self, group_id: str) -> list[CommittedOffset]:
+        """All of a group's, by topic; a topic's partitions ascending."""
+
+    def groups(self, partition: int) -> list[str]:
+        """The groups of a shard that have offsets."""
+
+    def expirable(
+        self, partition: int, before_ms: int, now_ms: int
+    ) -> list[tuple[str, list[CommittedOffset]]]:
+        """By group: offsets without a time of their own that were committed before `before_ms`,
+        and those whose own time is over at `now_ms`. Whether they go is Python's decision."""
+
+    def of_topic(self, topic: str) -> list[tuple[str, list[int]]]:
+        """(group, partitions): every committed offset of a topic in the shards that are ours."""
