@@ -1,10 +1,13 @@
 """FindCoordinator (10): which broker looks after a group or a transactional id.
 
-This broker has no coordinators yet. For a group (and a share group) the answer is
-COORDINATOR_NOT_AVAILABLE, which says "later" and which every client retries. For a transactional id
-"later" would be a lie that a producer believes for a minute before it gives up without a reason, so
-it is TRANSACTIONAL_ID_AUTHORIZATION_FAILED with a message: the one code that both the Java client
-and librdkafka take as final here; either retries or ignores the others.
+A group's coordinator is the leader of its partition of `__consumer_offsets`. Where that topic does
+not exist yet, the first to ask has it made and is answered COORDINATOR_NOT_AVAILABLE, which says
+"later" and which every client retries; so is whoever asks while the partition has no leader, and
+for a share group, since there are none here.
+
+For a transactional id "later" would be a lie that a producer believes for a minute before it gives
+up without a reason, so it is TRANSACTIONAL_ID_AUTHORIZATION_FAILED with a message: the one code
+that both the Java client and librdkafka take as final here; either retries or ignores the others.
 
 Up to v3 a request asks for one key, from v4 for several, each with its own error.
 Any handler thread; holds no lock; does not import the schema library.
@@ -16,7 +19,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kbroker.coordinator.group.offsets_topic import home_of
 from kbroker.errors import ErrorCode
+from kbroker.handlers.services import brokers_as_seen
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
@@ -38,7 +43,20 @@ _SINCE_SHARE: Final = 6
 # A topic id is 16 bytes in URL-safe Base64, without its padding.
 _SHARE_KEY: Final = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}:-?[0-9]{1,10}", re.ASCII)
 
-Answer = tuple[ErrorCode, str]
+
+class Found(NamedTuple):
+    """What is known of one key's coordinator: where it is, or an error."""
+
+    code: ErrorCode = ErrorCode.NONE
+    message: str = ""
+    node_id: int = -1
+    host: str = ""
+    port: int = -1
+
+
+_NOT_AVAILABLE: Final = Found(
+    ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group coordinator is not available"
+)
 
 
 class Asked(NamedTuple):
@@ -64,18 +82,42 @@ def decode(request: Request) -> Asked:
 def handle(services: Services, request: Request) -> None:
     asked = decode(request)
     version = request.api_version
-    answers = [_answer(asked.key_type, key, version) for key in asked.keys]
-    request.respond(encode(version, asked.keys, answers))
+    find_group = _Groups(services, request).find
+    found = [
+        find_group(key) if asked.key_type == GROUP else _refuse(asked.key_type, key, version)
+        for key in asked.keys
+    ]
+    request.respond(encode(version, asked.keys, found))
 
 
-def _answer(key_type: int, key: str, version: int) -> Answer:
+class _Groups:
+    """Coordinators of groups, as the brokers are seen over this connection."""
+
+    def __init__(self, services: Services, request: Request) -> None:
+        self._services = services
+        self._image = services.controller.image
+        self._brokers = brokers_as_seen(services, request, self._image)
+
+    def find(self, group_id: str) -> Found:
+        home = home_of(self._image, group_id)
+        if home is None:
+            self._services.offsets_topic.ensure(self._services.controller, self._services.config)
+            return _NOT_AVAILABLE
+        known = self._brokers.get(home.leader)
+        if known is None:
+            return _NOT_AVAILABLE
+        host, port, _ = known
+        return Found(node_id=home.leader, host=host, port=port)
+
+
+def _refuse(key_type: int, key: str, version: int) -> Found:
     if key_type == TRANSACTION:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS
-    if key_type == GROUP or (key_type == SHARE and version >= _SINCE_SHARE and _is_share_key(key)):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group coordinator is not available"
+        return Found(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
+    if key_type == SHARE and version >= _SINCE_SHARE and _is_share_key(key):
+        return _NOT_AVAILABLE
     if key_type == SHARE and version >= _SINCE_BATCH:
-        return ErrorCode.INVALID_REQUEST, ""
-    return ErrorCode.INVALID_REQUEST, f"{key_type} is no type of coordinator in this version"
+        return Found(ErrorCode.INVALID_REQUEST)
+    return Found(ErrorCode.INVALID_REQUEST, f"{key_type} is no type of coordinator in this version")
 
 
 def _is_share_key(key: str) -> bool:
@@ -83,35 +125,35 @@ def _is_share_key(key: str) -> bool:
     return _SHARE_KEY.fullmatch(key) is not None
 
 
-def encode(version: int, keys: list[str], answers: Sequence[Answer]) -> bytes:
-    """The answer in which every key has its error and so no coordinator."""
+def encode(version: int, keys: list[str], answers: Sequence[Found]) -> bytes:
     out = Writer(flexible=is_flexible(ApiKey.FIND_COORDINATOR, version))
     if version >= _SINCE_MESSAGE:
         out.int32(0)  # throttle time
     if version >= _SINCE_BATCH:
         out.array(len(keys))
-        for key, (code, message) in zip(keys, answers, strict=True):
+        for key, found in zip(keys, answers, strict=True):
             out.string(key)
-            _nobody(out)
-            out.int16(code)
-            out.string(message)
+            _put_node(out, found)
+            out.int16(found.code)
+            out.string(found.message)
             out.tags()
     else:
-        ((code, message),) = answers
-        out.int16(code)
+        (found,) = answers
+        out.int16(found.code)
         if version >= _SINCE_MESSAGE:
-            out.string(message)
-        _nobody(out)
+            # The one text that Apache Kafka has for "no error" in these versions.
+            out.string(found.message or found.code.name)
+        _put_node(out, found)
     out.tags()
     return out.getvalue()
 
 
-def _nobody(out: Writer) -> None:
-    out.int32(-1)
-    out.string("")
-    out.int32(-1)
+def _put_node(out: Writer, found: Found) -> None:
+    out.int32(found.node_id)
+    out.string(found.host)
+    out.int32(found.port)
 
 
 def failure(request: Request, code: ErrorCode, message: str) -> bytes:
     keys = decode(request).keys
-    return encode(request.api_version, keys, [(code, message)] * len(keys))
+    return encode(request.api_version, keys, [Found(code, message)] * len(keys))

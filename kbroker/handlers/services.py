@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
+from kbroker.coordinator.group.offsets_topic import OffsetsTopicCreation
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.auto_topics import AutoTopicCreation
 from kbroker.handlers.metadata_cache import MetadataCache
@@ -186,6 +187,7 @@ class Services:
     advertised: Callable[[Request], tuple[str, int]]
     metadata_cache: MetadataCache = field(default_factory=MetadataCache)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
+    offsets_topic: OffsetsTopicCreation = field(default_factory=OffsetsTopicCreation)
 
 
 def leader_log(services: Services, topic: str, index: int, leader_epoch: int) -> PartitionLog:

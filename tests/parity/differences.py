@@ -137,10 +137,7 @@ INIT_PRODUCER_ID: Final = [
     Difference("init_producer_id: a transactional id*", "*", NO_TRANSACTIONS),
 ]
 FIND_COORDINATOR: Final = [
-    *(
-        Difference(f"find_coordinator: {cases}", "*", "there are no coordinators of groups yet")
-        for cases in ("a group*", "several groups*", "client id* v0", "bytes too many v0", SHARE)
-    ),
+    Difference(f"find_coordinator: {SHARE}", "*", "there are no share groups yet"),
     *(
         Difference(f"find_coordinator: {cases}", "*", NO_TRANSACTIONS)
         for cases in ("a transactional id*", "several transactional ids*")

@@ -10,7 +10,7 @@ after the others, one by one.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -69,7 +69,7 @@ class Side:
     """Brokers of one make, one for each setup; a context manager that ends them."""
 
     def __init__(
-        self, make: Callable[[Mapping[str, object]], ServerProcess], *, coordinators: bool
+        self, make: Callable[[Mapping[str, object]], ServerProcess], *, coordinators: Sequence[int]
     ) -> None:
         self._make = make
         self._coordinators = coordinators
@@ -78,11 +78,11 @@ class Side:
 
     @classmethod
     def kafka(cls) -> Side:
-        return cls(lambda overrides: KafkaBroker(overrides), coordinators=True)
+        return cls(lambda overrides: KafkaBroker(overrides), coordinators=(0, 1, 2))
 
     @classmethod
     def kbroker(cls) -> Side:
-        return cls(lambda overrides: Broker(overrides), coordinators=False)
+        return cls(lambda overrides: Broker(overrides), coordinators=(0,))
 
     def __enter__(self) -> Self:
         return self
@@ -111,7 +111,8 @@ class Side:
             self._stack.callback(broker.close)
             broker.start()
             self._brokers[setup] = broker
-            _warm_up(_address(broker), coordinators=setup == COORDINATORS and self._coordinators)
+            awake = self._coordinators if setup == COORDINATORS else ()
+            _warm_up(_address(broker), coordinators=awake)
         return _address(broker)
 
     def hold(self, cases: Iterable[tuple[str, Case]]) -> dict[Key, Held]:
@@ -144,14 +145,15 @@ def _address(broker: ServerProcess) -> Address:
     return host, int(port)
 
 
-def _warm_up(address: Address, *, coordinators: bool) -> None:
+def _warm_up(address: Address, *, coordinators: Sequence[int]) -> None:
     """Wait for what an Apache Kafka has only a moment after its start, or its first use."""
     talk = Talk(address, "warm up")
     asked = build(ApiKey.INIT_PRODUCER_ID, 1, transaction_timeout=60_000)
     try:
         talk.until(lambda: talk.quietly(asked).error_code.value == 0)
-        for kind, key in enumerate(COORDINATED if coordinators else ()):
-            find = build(ApiKey.FIND_COORDINATOR, 6, key_type=kind, coordinator_keys=[key])
+        for kind in coordinators:
+            keys = [COORDINATED[kind]]
+            find = build(ApiKey.FIND_COORDINATOR, 6, key_type=kind, coordinator_keys=keys)
             talk.until(lambda find=find: talk.quietly(find).coordinators[0].error_code.value == 0)
     finally:
         talk.close()

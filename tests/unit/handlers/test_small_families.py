@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC, partition_for
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.types import ApiKey
-from tests.unit.handlers.support import CLUSTER_ID, FakeBroker, request_of, written
+from tests.unit.handlers.support import CLUSTER_ID, FakeBroker, changed, request_of, written
 
 # --- InitProducerId ---------------------------------------------------------------------------
 
@@ -84,13 +85,54 @@ def coordinators(version: int, answer: Any) -> list[tuple[str | None, int, int, 
 
 
 @pytest.mark.parametrize("version", FIND_VERSIONS)
-def test_groups_have_no_coordinator_yet(version: int) -> None:
+def test_the_first_to_ask_for_a_group_has_the_topic_made(version: int) -> None:
     keys = ["g1", "", "g1"] if version >= 4 else ["g1"]
-    answer = FakeBroker().call(find(version, keys))
-    assert coordinators(version, answer) == [
-        (key if version >= 4 else None, ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
-        for key in keys
-    ]
+    broker = FakeBroker(brokers=3)
+    broker.controller.hold = True
+    told = [key if version >= 4 else None for key in keys]
+    for _ in range(2):
+        answer = broker.call(find(version, keys))
+        assert coordinators(version, answer) == [
+            (key, ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1) for key in told
+        ]
+    assert len(broker.controller.asked) == 1
+    broker.controller.release()
+    topic = broker.controller.image.topic(OFFSETS_TOPIC)
+    assert topic is not None
+    assert topic.internal
+    assert len(topic.partitions) == 50
+    assert dict(topic.configs) == {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": "104857600",
+    }
+    places = {1: "127.0.0.1", 2: "host2", 3: "host3"}
+    for key, found in zip(
+        keys, coordinators(version, broker.call(find(version, keys))), strict=True
+    ):
+        leader = topic.partitions[partition_for(key, 50)].leader
+        assert found[1:4] == (0, leader, places[leader])
+    assert len(broker.controller.asked) == 1
+
+
+def test_a_group_whose_partition_has_no_leader_has_no_coordinator() -> None:
+    broker = FakeBroker(overrides=["offsets.topic.num.partitions=1"])
+    broker.call(find(6, ["g"]))
+    topic = broker.controller.image.topic(OFFSETS_TOPIC)
+    assert topic is not None
+    leaderless = changed(topic, partitions=(changed(topic.partitions[0], leader=-1),))
+    broker.controller.publish(broker.controller.image.with_topics([leaderless]))
+    (found,) = coordinators(6, broker.call(find(6, ["g"])))
+    assert found == ("g", ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+
+
+def test_a_topic_that_cannot_be_made_is_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
+    broker = FakeBroker(overrides=["offsets.topic.replication.factor=3"])
+    for _ in range(2):
+        (found,) = coordinators(6, broker.call(find(6, ["g"])))
+        assert found[1] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert len(broker.controller.asked) == 2
+    assert "offsets.topic.replication.factor" in caplog.text
 
 
 @pytest.mark.parametrize("version", range(1, 7))

@@ -1,0 +1,125 @@
+"""`__consumer_offsets`: what the topic is, which partition a group has, and its creation.
+
+A group belongs to one partition, found by the hash of its id; whoever leads that partition is the
+group's coordinator. The topic appears when the first client asks for a coordinator, which is told
+to come again (COORDINATOR_NOT_AVAILABLE), as Apache Kafka does. Its number of partitions is the
+topic's own from then on, whatever the configuration says later.
+
+Pure but for `OffsetsTopicCreation`, which holds one flag under a leaf lock and may be called from
+any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kbroker.errors import ErrorCode
+from kbroker.metadata.controller.decisions import NewTopic
+
+if TYPE_CHECKING:
+    from kbroker.metadata.controller.decisions import TopicResult
+    from kbroker.metadata.image import ClusterImage, PartitionImage
+
+logger: Final = logging.getLogger("kbroker.group")
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+class Controller(Protocol):
+    def create_topics(
+        self,
+        specs: Sequence[NewTopic],
+        validate_only: bool,
+        done: Callable[[Sequence[TopicResult]], None],
+    ) -> None: ...
+
+
+class Settings(Protocol):
+    """The broker's configuration, of which the keys offsets.topic.*."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+def java_hash(text: str) -> int:
+    """The 32-bit hash of a string that Java's `String.hashCode` defines, signed.
+
+    Over UTF-16 units, so that a name outside the basic plane lands where Kafka's tools look for it.
+    """
+    value = 0
+    if text.isascii():
+        for unit in text.encode():
+            value = (31 * value + unit) & 0xFFFF_FFFF
+    else:
+        raw = text.encode("utf-16-le", "surrogatepass")
+        for at in range(0, len(raw), 2):
+            value = (31 * value + raw[at] + (raw[at + 1] << 8)) & 0xFFFF_FFFF
+    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
+
+
+def partition_for(group_id: str, partitions: int) -> int:
+    """The partition of the offsets topic that this group has."""
+    value = java_hash(group_id)
+    return (0 if value == -0x8000_0000 else abs(value)) % partitions
+
+
+def new_topic(config: Settings) -> NewTopic:
+    """The topic as its first client gets it."""
+    return NewTopic(
+        OFFSETS_TOPIC,
+        partitions=config["offsets.topic.num.partitions"],
+        replication_factor=config["offsets.topic.replication.factor"],
+        configs={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config["offsets.topic.segment.bytes"]),
+        },
+    )
+
+
+def home_of(image: ClusterImage, group_id: str) -> PartitionImage | None:
+    """The group's partition; None while the topic does not exist."""
+    topic = image.topic(OFFSETS_TOPIC)
+    if topic is None or not topic.partitions:
+        return None
+    return topic.partitions[partition_for(group_id, len(topic.partitions))]
+
+
+class OffsetsTopicCreation:
+    """Has the topic made when somebody needs it."""
+
+    __slots__ = ("_lock", "_under_way")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._under_way = False
+
+    def ensure(self, controller: Controller, config: Settings) -> None:
+        """Returns at once. Several callers cause one creation."""
+        with self._lock:
+            if self._under_way:
+                return
+            self._under_way = True
+        try:
+            controller.create_topics([new_topic(config)], False, self._created)
+        except BaseException:
+            self._end()
+            raise
+
+    def _created(self, results: Sequence[TopicResult]) -> None:
+        self._end()
+        for result in results:
+            if result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                logger.error(
+                    "%s cannot be created, so no group has a coordinator: %s %s; check"
+                    " offsets.topic.replication.factor and the number of brokers",
+                    OFFSETS_TOPIC,
+                    result.error.name,
+                    result.message or "",
+                )
+
+    def _end(self) -> None:
+        with self._lock:
+            self._under_way = False
