@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.handlers import (
     alter_configs,
+    client_quotas,
     cluster,
     configs,
     delete_records,
     describe_producers,
     describe_topic_partitions,
+    elect_leaders,
     find_coordinator,
     init_producer_id,
     list_config_resources,
@@ -34,6 +36,7 @@ from kbroker.handlers import (
     metadata,
     offset_for_leader_epoch,
     partitions,
+    reassignments,
     topics,
 )
 from kbroker.handlers.api_versions import ApiVersions
@@ -135,6 +138,13 @@ APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe, configs.describe_failure),
     Api(ApiKey.ALTER_CONFIGS, alter_configs.handle_alter, alter_configs.failure),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter_configs.handle_incremental, alter_configs.failure),
+    Api(ApiKey.ELECT_LEADERS, elect_leaders.handle, elect_leaders.failure),
+    Api(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        reassignments.handle_list,
+        reassignments.list_failure,
+    ),
+    Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, client_quotas.handle, client_quotas.failure),
     Api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.handle, log_dirs.failure),
     Api(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle, describe_producers.failure),
     Api(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle, list_config_resources.failure),
