@@ -20,20 +20,13 @@ from typing import Final, NamedTuple, cast
 from kbroker import limits
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer import messages
+from kbroker.peer.address import Address
 from kbroker.protocol.versions import request_header_version, response_header_version
 from kbroker.protocol.wire import ProtocolError, Reader, encode_string
 from kbroker.types import ApiKey
 
 _REQUEST_HEADER: Final = struct.Struct(">ihhi")
 _CORRELATION_ID_MAX: Final = 2**31 - 1
-
-
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,7 @@
 """The messages our client speaks: requests to bytes, responses to small value classes.
 
-Each API in the range of versions named in `VERSIONS` (some are in `admin_messages` and
-`config_messages`): wide enough for any broker of the last years, and by topic name throughout, so
-that nothing but the newest metadata needs topic ids. Each codec spells a field once for all
+Each API in the range of versions named in `versions.VERSIONS` (some are in `admin_messages`,
+`config_messages`, `group_messages` and `member_messages`). Each codec spells a field once for all
 versions; `wire` knows the two encodings. The schema library is not used here, since a command must
 answer before that library is imported; the tests hold every message against it.
 
@@ -13,7 +12,6 @@ Responses come from a socket: the Reader compares every length with what is left
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -21,21 +19,6 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer, encode_array_length
 from kbroker.types import ApiKey, TopicPartition
-
-VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
-    ApiKey.PRODUCE: (3, 9),
-    ApiKey.FETCH: (4, 12),
-    ApiKey.LIST_OFFSETS: (1, 7),
-    ApiKey.METADATA: (4, 12),
-    ApiKey.CREATE_TOPICS: (2, 7),
-    ApiKey.DELETE_TOPICS: (1, 5),
-    ApiKey.DELETE_RECORDS: (0, 2),
-    ApiKey.INIT_PRODUCER_ID: (0, 4),
-    ApiKey.CREATE_PARTITIONS: (0, 3),
-    ApiKey.DESCRIBE_CONFIGS: (1, 4),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
-    ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
-}
 
 # What ApiVersions says we are; a test compares it with the package's version, whose lookup would
 # cost a command more than its answer does.
@@ -55,9 +38,8 @@ class BrokerAddress(NamedTuple):
     rack: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMetadata:
-    index: int
+class PartitionMetadata(NamedTuple):
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
     error: ErrorCode
     leader: int
     leader_epoch: int
@@ -66,8 +48,7 @@ class PartitionMetadata:
     offline: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicMetadata:
+class TopicMetadata(NamedTuple):
     name: str
     error: ErrorCode
     topic_id: UUID | None
@@ -75,8 +56,7 @@ class TopicMetadata:
     partitions: tuple[PartitionMetadata, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterMetadata:
+class ClusterMetadata(NamedTuple):
     cluster_id: str | None
     controller_id: int
     brokers: Mapping[int, BrokerAddress]
@@ -111,16 +91,14 @@ class ProducerId(NamedTuple):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProduceResult:
+class ProduceResult(NamedTuple):
     error: ErrorCode
     message: str | None
     base_offset: int
     log_append_time_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchResult:
+class FetchResult(NamedTuple):
     error: ErrorCode
     high_watermark: int
     log_start_offset: int

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.peer.address import Address
 from kbroker.peer.connection import (
-    Address,
     Connection,
     Counters,
     NetworkClientOptions,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode
 from kbroker.peer import admin_messages as messages
-from kbroker.peer.messages import VERSIONS
+from kbroker.peer.versions import VERSIONS
 from kbroker.protocol.versions import SERVED, is_flexible
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey

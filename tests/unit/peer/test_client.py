@@ -12,8 +12,8 @@ import pytest
 from kbroker.clock import ManualClock
 from kbroker.compression import Codec
 from kbroker.errors import ErrorCode, KafkaError, UserError
-from kbroker.peer.client import Client, parse_addresses
-from kbroker.peer.connection import Address
+from kbroker.peer.address import Address, parse_addresses
+from kbroker.peer.client import Client
 from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
 from kbroker.peer.partitioner import StickyPartitioner, partition_for_key
 from kbroker.peer.producer import Producer

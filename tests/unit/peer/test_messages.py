@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer import messages
-from kbroker.peer.messages import VERSIONS, NewTopic
+from kbroker.peer.messages import NewTopic
+from kbroker.peer.versions import VERSIONS
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey, TopicPartition

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer.connection import Address, NetworkClientOptions
+from kbroker.peer.address import Address
+from kbroker.peer.connection import NetworkClientOptions
 from kbroker.peer.network_client import NetworkClient
 from kbroker.protocol.wire import Reader
 from kbroker.types import ApiKey

@@ -1,0 +1,43 @@
+"""Where brokers are: `host:port` as people write it, and as a value.
+
+Pure, any thread.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from kbroker.errors import UserError
+
+DEFAULT_PORT: Final = 9092
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_addresses(bootstrap: str) -> list[Address]:
+    """`host:port,[::1]:9092,host` as addresses; `UserError` for anything else."""
+    addresses: list[Address] = []
+    for entry in bootstrap.split(","):
+        text = entry.strip()
+        if text.startswith("["):
+            host, closed, rest = text[1:].partition("]")
+            port_text = rest.removeprefix(":") if closed and rest[:1] in ("", ":") else "?"
+        elif text.count(":") > 1:
+            host, port_text = "", "?"
+        else:
+            host, _, port_text = text.partition(":")
+        port = DEFAULT_PORT if port_text == "" else -1
+        if port_text.isascii() and port_text.isdigit():
+            port = int(port_text)
+        if not host or not 0 < port < 65536:
+            raise UserError(
+                f"'{text}' is no broker address", "write host:port, for IPv6 [address]:port"
+            )
+        addresses.append(Address(host, port))
+    return addresses

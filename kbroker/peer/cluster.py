@@ -1,0 +1,350 @@
+"""A cluster as our blocking client sees it: who is there, who leads what; asks until it works.
+
+One link to each broker that was asked. Requests to several brokers leave before the first answer is
+waited for. Retriable errors (a leader or coordinator that moved, a topic that is being created, a
+lost connection) are tried again with fresh knowledge until the time-out is over.
+
+Nothing happens between two calls: no heartbeat, no refresh. Owner: the thread of its client.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kbroker.clock import NS_PER_MS, Clock
+from kbroker.errors import ErrorCode, KafkaError, UserError
+from kbroker.peer import messages
+from kbroker.peer.address import Address, parse_addresses
+from kbroker.peer.link import Link, open_link
+from kbroker.peer.messages import ClusterMetadata, TopicResult
+from kbroker.protocol.wire import ProtocolError, Reader
+from kbroker.types import ApiKey, TopicPartition
+
+Result = TypeVar("Result")
+Encode = Callable[[int], bytes]
+Decode = Callable[[Reader, int], Result]
+
+RETRY_BACKOFF_MS: Final = 100
+# A topic that stays unknown this long after auto-creation was asked for will not come.
+_TOPIC_WAIT_MS_MAX: Final = 5_000
+
+
+class Ask(NamedTuple):
+    """One request to one broker; `encode` gets the version that both sides have."""
+
+    address: Address
+    api_key: ApiKey
+    encode: Encode
+    decode: Decode[Any]
+
+
+class Cluster:
+    """Reached through any of its brokers."""
+
+    def __init__(self, bootstrap: str, *, client_id: str, timeout_ms: int, clock: Clock) -> None:
+        self.brokers: dict[int, Address] = {}
+        self.clock: Final = clock
+        self.timeout_ms: Final = timeout_ms
+        self._bootstrap = parse_addresses(bootstrap)
+        self._client_id = client_id
+        self._links: dict[Address, Link] = {}
+        self._controller_id = -1
+        self._leaders: dict[TopicPartition, int] = {}
+        self._was_connected = False
+        self._last_refusal: KafkaError | None = None
+        self._asleep = threading.Condition()
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    def deadline_ns(self, timeout_ms: int | None = None) -> int:
+        timeout_ms = self.timeout_ms if timeout_ms is None else timeout_ms
+        return self.clock.monotonic_ns() + timeout_ms * NS_PER_MS
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        with self._asleep:
+            deadline_ns = self.clock.monotonic_ns() + round(duration_ms * NS_PER_MS)
+            self.clock.wait_until(self._asleep, deadline_ns)
+
+    # --- one request ---
+
+    def link(self, address: Address) -> Link:
+        link = self._links.get(address)
+        if link is None or link.closed:
+            link = open_link(address, self._client_id, self.timeout_ms, self.clock)
+            self._links[address] = link
+        return link
+
+    def any_broker(self) -> Address:
+        """One that answers: known ones first, then the bootstrap list.
+
+        At the start nobody there is the user's trouble; later it is a cluster that restarts.
+        """
+        candidates = list(dict.fromkeys([*self.brokers.values(), *self._bootstrap]))
+        for address in candidates:
+            if address in self._links and not self._links[address].closed:
+                return address
+        reasons: list[str] = []
+        for address in candidates:
+            try:
+                self.link(address)
+            except KafkaError as error:
+                reasons.append(error.message)
+            else:
+                self._was_connected = True
+                return address
+        why = "; ".join(dict.fromkeys(reasons))
+        if self._was_connected:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, why)
+        raise UserError(why, "is the broker running? name it with -b host:port")
+
+    def ask(
+        self,
+        address: Address,
+        api_key: ApiKey,
+        encode: Encode,
+        decode: Decode[Result],
+        *,
+        timeout_ms: int | None = None,
+    ) -> Result:
+        """One request, once."""
+        link = self.link(address)
+        version = link.version(api_key)
+        deadline_ns = self.deadline_ns(timeout_ms)
+        link.send(api_key, version, encode(version), deadline_ns)
+        return self._decoded(link, api_key, version, decode, deadline_ns)
+
+    def tell(self, address: Address, api_key: ApiKey, encode: Encode) -> None:
+        """A request without a response (produce with acks=0)."""
+        link = self.link(address)
+        version = link.version(api_key)
+        body = encode(version)
+        link.send(api_key, version, body, self.deadline_ns(), expects_response=False)
+
+    def ask_all(self, asks: Sequence[Ask]) -> list[Any]:
+        """Each once, all at the same time; what fails with a retriable error is that error.
+
+        Any other error is raised, when nothing is due any more on the links.
+        """
+        results: list[Any] = [None] * len(asks)
+        sent: list[tuple[int, Link, int]] = []
+        deadline_ns = self.deadline_ns()
+        for index, ask in enumerate(asks):
+            try:
+                link = self.link(ask.address)
+                version = link.version(ask.api_key)
+                link.send(ask.api_key, version, ask.encode(version), deadline_ns)
+            except KafkaError as error:
+                results[index] = error
+            else:
+                sent.append((index, link, version))
+        for index, link, version in sent:
+            ask = asks[index]
+            try:
+                results[index] = self._decoded(link, ask.api_key, version, ask.decode, deadline_ns)
+            except KafkaError as error:
+                results[index] = error
+        for result in results:
+            if isinstance(result, KafkaError) and not result.code.retriable:
+                raise result
+        return results
+
+    def _decoded(
+        self, link: Link, api_key: ApiKey, version: int, decode: Decode[Result], deadline_ns: int
+    ) -> Result:
+        reader = link.receive(deadline_ns)
+        try:
+            return decode(reader, version)
+        except ProtocolError as error:
+            link.close()
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"{link.address} sent a malformed {api_key.label} response: {error}",
+            ) from error
+
+    # --- until it works ---
+
+    def retrying(self, attempt: Callable[[], Result]) -> Result:
+        deadline_ns = self.deadline_ns()
+        while True:
+            try:
+                return attempt()
+            except KafkaError as error:
+                if not error.code.retriable or self.clock.monotonic_ns() >= deadline_ns:
+                    raise
+            self.sleep_ms(RETRY_BACKOFF_MS)
+
+    def anywhere(self, api_key: ApiKey, encode: Encode, decode: Decode[Result]) -> Result:
+        return self.retrying(lambda: self.ask(self.any_broker(), api_key, encode, decode))
+
+    def at_broker(
+        self, node_id: int, api_key: ApiKey, encode: Encode, decode: Decode[Result]
+    ) -> Result:
+        """What one broker alone knows or does."""
+        if node_id not in self.brokers:
+            self.metadata([])
+        address = self.brokers.get(node_id)
+        if address is None:
+            known = ", ".join(map(str, sorted(self.brokers)))
+            raise UserError(f"there is no broker {node_id}", f"there are: {known}")
+        return self.retrying(lambda: self.ask(address, api_key, encode, decode))
+
+    def at_controller(
+        self,
+        api_key: ApiKey,
+        encode: Encode,
+        decode: Callable[[Reader, int], list[TopicResult]],
+    ) -> list[TopicResult]:
+        def attempt() -> list[TopicResult]:
+            self.metadata([])
+            address = self.brokers.get(self._controller_id) or self.any_broker()
+            results = self.ask(address, api_key, encode, decode)
+            if any(result.error is ErrorCode.NOT_CONTROLLER for result in results):
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, f"{address} is not the controller")
+            return results
+
+        return self.retrying(attempt)
+
+    def everywhere(
+        self, api_key: ApiKey, encode: Encode, decode: Decode[Result]
+    ) -> dict[int, Result | KafkaError]:
+        """Every broker once, at the same time; one that cannot be asked is its error."""
+        self.metadata([])
+        node_ids = sorted(self.brokers)
+        answers = self.ask_all(
+            [Ask(self.brokers[node_id], api_key, encode, decode) for node_id in node_ids]
+        )
+        return dict(zip(node_ids, answers, strict=True))
+
+    # --- topics and their leaders ---
+
+    def metadata(
+        self, topics: Sequence[str] | None, *, auto_create: bool = False
+    ) -> ClusterMetadata:
+        answer = self.anywhere(
+            ApiKey.METADATA,
+            lambda version: messages.encode_metadata(version, topics, auto_create=auto_create),
+            messages.decode_metadata,
+        )
+        brokers = {node_id: Address(b.host, b.port) for node_id, b in answer.brokers.items()}
+        for gone in set(self.brokers.values()) - set(brokers.values()) - set(self._bootstrap):
+            if gone in self._links:
+                self._links.pop(gone).close()
+        self.brokers = brokers
+        self._controller_id = answer.controller_id
+        for topic in answer.topics.values():
+            for partition in topic.partitions:
+                self._leaders[TopicPartition(topic.name, partition.index)] = partition.leader
+        return answer
+
+    def await_topic(self, name: str, *, auto_create: bool) -> list[int]:
+        """Partitions of a topic; waits for leaders, and for a topic that is being created."""
+        deadline_ns = self.deadline_ns(min(self.timeout_ms, _TOPIC_WAIT_MS_MAX))
+        while True:
+            topic = self.metadata([name], auto_create=auto_create).topics.get(name)
+            error = topic.error if topic is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if topic is not None and error is ErrorCode.NONE and topic.partitions:
+                if all(partition.leader >= 0 for partition in topic.partitions):
+                    return sorted(partition.index for partition in topic.partitions)
+                error = ErrorCode.LEADER_NOT_AVAILABLE
+            hopeless = error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not auto_create
+            if hopeless or not error.retriable or self.clock.monotonic_ns() >= deadline_ns:
+                raise KafkaError(error, f"topic '{name}'")
+            self.sleep_ms(RETRY_BACKOFF_MS)
+
+    def _by_leader(
+        self, asked: Mapping[TopicPartition, Any]
+    ) -> dict[Address, list[TopicPartition]]:
+        """The partitions grouped by their leader's address; metadata is asked where it is old."""
+        unknown = {tp.topic for tp in asked if self._leaders.get(tp, -1) not in self.brokers}
+        if unknown:
+            self.metadata(sorted(unknown))
+        grouped: dict[Address, list[TopicPartition]] = {}
+        for partition in asked:
+            address = self.brokers.get(self._leaders.get(partition, -1))
+            if address is not None:
+                grouped.setdefault(address, []).append(partition)
+        return grouped
+
+    def _leader_moved(self, partitions: Sequence[TopicPartition]) -> None:
+        for partition in partitions:
+            self._leaders.pop(partition, None)
+
+    def ask_leaders(
+        self,
+        asked: Mapping[TopicPartition, Any],
+        api_key: ApiKey,
+        encode: Callable[[int, Mapping[TopicPartition, Any]], bytes],
+        decode: Decode[dict[TopicPartition, Any]],
+    ) -> dict[TopicPartition, Any]:
+        """One request to each leader. Partitions of a leader that fails are left out."""
+
+        def ask(address: Address, partitions: list[TopicPartition]) -> Ask:
+            share = {partition: asked[partition] for partition in partitions}
+            return Ask(address, api_key, lambda version: encode(version, share), decode)
+
+        grouped = self._by_leader(asked)
+        answers = self.ask_all([ask(*group) for group in grouped.items()])
+        results: dict[TopicPartition, Any] = {}
+        for partitions, answer in zip(grouped.values(), answers, strict=True):
+            if isinstance(answer, KafkaError):
+                self._leader_moved(partitions)
+                self._last_refusal = answer
+                continue
+            moved = [tp for tp, result in answer.items() if result.error.retriable]
+            self._leader_moved(moved)
+            if moved:
+                self._last_refusal = KafkaError(answer[moved[0]].error, str(moved[0]))
+            results |= {tp: result for tp, result in answer.items() if tp not in moved}
+        return results
+
+    def tell_leaders(
+        self,
+        asked: Mapping[TopicPartition, Any],
+        api_key: ApiKey,
+        encode: Callable[[int, Mapping[TopicPartition, Any]], bytes],
+    ) -> dict[TopicPartition, Any]:
+        """As `ask_leaders` where no response comes: None for each partition that was sent."""
+
+        def tell(address: Address, partitions: list[TopicPartition]) -> None:
+            share = {partition: asked[partition] for partition in partitions}
+            self.tell(address, api_key, lambda version: encode(version, share))
+
+        results: dict[TopicPartition, Any] = {}
+        for address, partitions in self._by_leader(asked).items():
+            try:
+                tell(address, partitions)
+            except KafkaError as error:
+                if not error.code.retriable:
+                    raise
+                self._leader_moved(partitions)
+                self._last_refusal = error
+            else:
+                results |= dict.fromkeys(partitions)
+        return results
+
+    def until_answered(
+        self,
+        asked: Mapping[TopicPartition, Any],
+        attempt: Callable[[Mapping[TopicPartition, Any]], dict[TopicPartition, Any]],
+    ) -> dict[TopicPartition, Any]:
+        """Calls `attempt` with what is left until nothing is."""
+        deadline_ns = self.deadline_ns()
+        self._last_refusal = None
+        results: dict[TopicPartition, Any] = {}
+        left = asked
+        while True:
+            results |= attempt(left)
+            left = {tp: value for tp, value in asked.items() if tp not in results}
+            if not left:
+                return results
+            if self.clock.monotonic_ns() >= deadline_ns:
+                if self._last_refusal is not None:
+                    raise self._last_refusal
+                names = ", ".join(str(tp) for tp in left)
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"no leader for {names}")
+            self.sleep_ms(RETRY_BACKOFF_MS)

@@ -1,0 +1,201 @@
+"""One blocking connection to a broker: requests out, responses in, in order.
+
+A command asks a broker a handful of things and ends, and it must have answered before an event loop
+is even imported; so this is a plain socket. `send` writes a request, `receive` waits for the oldest
+response that is due. Whatever goes wrong (a lost connection, a frame of a size out of bounds, a
+correlation id that is not the oldest one's, a response that does not come in time) closes the link,
+since nothing behind it can be trusted, and is a `KafkaError` that may be tried again elsewhere.
+
+Bounds: the response frame. Owner: the thread of its client.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections import deque
+from typing import Final, NamedTuple
+
+from kbroker import limits
+from kbroker.clock import NS_PER_MS, Clock
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.peer import messages
+from kbroker.peer.address import Address
+from kbroker.peer.versions import VERSIONS
+from kbroker.protocol.versions import request_header_version, response_header_version
+from kbroker.protocol.wire import ProtocolError, Reader, encode_string
+from kbroker.types import ApiKey
+
+# One fetch response: fetch.max.bytes is 50 MiB by default, and a first batch may exceed it.
+RESPONSE_BYTES_MAX: Final = 128 * 1024 * 1024
+SETUP_TIMEOUT_MS_MAX: Final = 10_000
+_REQUEST_HEADER: Final = struct.Struct(">ihhi")
+_SHORTEST_WAIT_S: Final = 0.001
+
+
+class _Due(NamedTuple):
+    correlation_id: int
+    api_key: ApiKey
+    version: int
+
+
+def network_error(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.NETWORK_EXCEPTION, message)
+
+
+class Link:
+    """A connected socket, and what the broker at its end offers."""
+
+    def __init__(self, address: Address, connected: socket.socket, client_id: str, clock: Clock):
+        self.address = address
+        self.closed = False
+        self.versions: dict[int, tuple[int, int]] = {}
+        self._socket = connected
+        self._client_id = encode_string(client_id, flexible=False)
+        self._clock = clock
+        self._due: deque[_Due] = deque()
+        self._next_correlation_id = 0
+
+    def close(self) -> None:
+        self.closed = True
+        self._due.clear()
+        self._socket.close()
+
+    def version(self, api_key: ApiKey) -> int:
+        """The highest version that both sides have."""
+        lowest, highest = VERSIONS[api_key]
+        offered = self.versions.get(int(api_key))
+        if offered is None or offered[1] < lowest or offered[0] > highest:
+            has = f"{offered[0]}-{offered[1]}" if offered is not None else "not at all"
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{self.address} offers {api_key.label} {has}, we speak {lowest}-{highest}",
+            )
+        return min(offered[1], highest)
+
+    def send(
+        self,
+        api_key: ApiKey,
+        version: int,
+        body: bytes,
+        deadline_ns: int,
+        *,
+        expects_response: bool = True,
+    ) -> None:
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id += 1
+        tail = self._client_id
+        if request_header_version(api_key, version) >= 2:
+            tail += b"\x00"
+        size = _REQUEST_HEADER.size - 4 + len(tail) + len(body)
+        head = _REQUEST_HEADER.pack(size, api_key, version, correlation_id)
+        try:
+            self._wait_at_most_until(deadline_ns)
+            self._socket.sendall(head + tail + body)
+        except TimeoutError:
+            raise self._late(api_key) from None
+        except OSError as error:
+            raise self._lost(error) from error
+        if expects_response:
+            self._due.append(_Due(correlation_id, api_key, version))
+
+    def receive(self, deadline_ns: int) -> Reader:
+        """The oldest response that is due, positioned behind its header."""
+        if not self._due:
+            raise network_error(f"{self.address} closed the connection")
+        due = self._due.popleft()
+        try:
+            size = int.from_bytes(self._read(limits.FRAME_SIZE_BYTES, deadline_ns), "big")
+            if size < 4 or size > RESPONSE_BYTES_MAX:
+                raise self._broken(f"sent a frame of {size} bytes")
+            frame = self._read(size, deadline_ns)
+        except TimeoutError:
+            raise self._late(due.api_key) from None
+        except OSError as error:
+            raise self._lost(error) from error
+        reader = Reader(frame, flexible=request_header_version(due.api_key, due.version) >= 2)
+        correlation_id = reader.int32()
+        if correlation_id != due.correlation_id:
+            raise self._broken(
+                f"answered correlation id {correlation_id}, expected {due.correlation_id}"
+            )
+        try:
+            if response_header_version(due.api_key, due.version) >= 1:
+                reader.tags()
+        except ProtocolError as error:
+            raise self._broken(f"sent a malformed response: {error}") from error
+        return reader
+
+    def _read(self, size: int, deadline_ns: int) -> bytes:
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        have = 0
+        while have < size:
+            self._wait_at_most_until(deadline_ns)
+            count = self._socket.recv_into(view[have:])
+            if count == 0:
+                raise self._lost(None)
+            have += count
+        return bytes(buffer)
+
+    def _wait_at_most_until(self, deadline_ns: int) -> None:
+        left_s = (deadline_ns - self._clock.monotonic_ns()) / 1e9
+        self._socket.settimeout(max(left_s, _SHORTEST_WAIT_S))
+
+    def _late(self, api_key: ApiKey) -> KafkaError:
+        self.close()
+        text = f"{self.address} did not answer {api_key.label} in time"
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
+
+    def _lost(self, error: OSError | None) -> KafkaError:
+        self.close()
+        because = f": {reason(error)}" if error is not None else ""
+        return network_error(f"{self.address} closed the connection{because}")
+
+    def _broken(self, how: str) -> KafkaError:
+        self.close()
+        return network_error(f"{self.address} {how}")
+
+
+def open_link(address: Address, client_id: str, timeout_ms: int, clock: Clock) -> Link:
+    """Connects and asks for ApiVersions, in the newest form we know, then in the oldest."""
+    setup_ms = min(timeout_ms, SETUP_TIMEOUT_MS_MAX)
+    deadline_ns = clock.monotonic_ns() + setup_ms * NS_PER_MS
+    try:
+        connected = socket.create_connection(
+            (address.host, address.port), timeout=max(setup_ms / 1000, _SHORTEST_WAIT_S)
+        )
+    except TimeoutError:
+        raise network_error(f"cannot connect to {address} within {setup_ms / 1000:g} s") from None
+    except OSError as error:
+        raise network_error(f"cannot connect to {address}: {reason(error)}") from error
+    link = Link(address, connected, client_id, clock)
+    try:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.versions = _negotiate(link, deadline_ns)
+    except ProtocolError as error:
+        link.close()
+        raise network_error(f"{address} sent a malformed ApiVersions: {error}") from error
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def _negotiate(link: Link, deadline_ns: int) -> dict[int, tuple[int, int]]:
+    for version in (3, 0):
+        link.send(ApiKey.API_VERSIONS, version, messages.encode_api_versions(version), deadline_ns)
+        try:
+            return messages.decode_api_versions(link.receive(deadline_ns), version)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+    raise network_error(f"{link.address} answers no version of ApiVersions")
+
+
+def reason(error: OSError) -> str:
+    """The system's words without its number; what resolves names has numbers of its own."""
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
