@@ -1,0 +1,300 @@
+"""`kbroker group list|describe|reset|delete|delete-offsets`: consumer groups.
+
+What changes anything says what it would do and changes nothing until it gets `--execute`. Several
+groups are handled one after the other; one that fails is named on standard error, the others are
+done all the same, and the status is 1. Resetting stands in `group_reset.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kbroker.cli import group_reset
+from kbroker.cli.connect import bootstrap_option, connect
+from kbroker.cli.output import output_option, print_table, write_json
+from kbroker.cli.partitions import (
+    by_partition,
+    existing,
+    lag,
+    log_ends,
+    parse_chosen,
+    shown,
+    still_there,
+    total,
+)
+from kbroker.cli.topic import report_topics
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kbroker.peer.group_messages import Committed, DescribedGroup, DescribedMember
+    from kbroker.peer.groups import Groups
+    from kbroker.types import TopicPartition
+
+DEAD: Final = "Dead"
+
+execute_option = click.option(
+    "--execute", is_flag=True, help="Do it; without this, only say what would be done."
+)
+group_argument = click.argument("groups", metavar="GROUP...", nargs=-1, required=True)
+
+
+@click.group("group")
+def command() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+command.add_command(group_reset.reset)
+
+
+@command.command("list")
+@click.option("--state", "states", metavar="STATE", multiple=True, help="Empty, Stable, ...")
+@bootstrap_option
+@output_option
+def list_groups(states: tuple[str, ...], bootstrap: str, output: str) -> None:
+    """List groups."""
+    from kbroker.peer.groups import Groups
+
+    with connect(bootstrap) as client:
+        found = Groups(client).list_groups(states)
+    rows = [
+        {
+            "group": listed.group.group,
+            "state": listed.group.state,
+            "protocol_type": listed.group.protocol_type,
+            "coordinator": listed.coordinator,
+        }
+        for listed in found
+    ]
+    if output == "json":
+        write_json(rows)
+        return
+    print_table(
+        ("GROUP", "STATE", "TYPE", "COORDINATOR"),
+        [[shown(cell) for cell in row.values()] for row in rows],
+    )
+
+
+@command.command("describe")
+@group_argument
+@click.option("-m", "--members", is_flag=True, help="Show the members and what they read.")
+@bootstrap_option
+@output_option
+def describe(groups: tuple[str, ...], members: bool, bootstrap: str, output: str) -> int:
+    """Show state, committed offsets and lag."""
+    from kbroker.peer.groups import Groups
+
+    described: list[dict[str, Any]] = []
+    missing: list[str] = []
+    with connect(bootstrap) as client:
+        asked = Groups(client)
+        for name in dict.fromkeys(groups):
+            group = asked.describe(name)
+            committed = asked.offsets(name)
+            if group.state == DEAD and not committed:
+                missing.append(name)
+                continue
+            owners = _owners(group)
+            partitions = set(committed) | set(owners)
+            ends = log_ends(client, still_there(client, partitions))
+            node_id, _ = asked.coordinator(name)
+            described.append(_description(group, node_id, committed, owners, ends))
+    if output == "json":
+        write_json(described)
+    else:
+        for number, description in enumerate(described):
+            if number:
+                click.echo()
+            _print(description, members=members)
+    for name in missing:
+        click.echo(f"error: {ErrorCode.GROUP_ID_NOT_FOUND.name} (69): group '{name}'", err=True)
+    return 1 if missing else 0
+
+
+@command.command("delete")
+@group_argument
+@execute_option
+@bootstrap_option
+@output_option
+def delete(groups: tuple[str, ...], execute: bool, bootstrap: str, output: str) -> int:
+    """Delete groups without members, and the offsets that they have committed."""
+    from kbroker.peer.groups import Groups
+    from kbroker.peer.messages import TopicResult
+
+    with connect(bootstrap) as client:
+        asked = Groups(client)
+        results = []
+        for name in dict.fromkeys(groups):
+            error = asked.delete(name) if execute else _why_not_deleted(asked, name)
+            results.append(TopicResult(name, error, _WHY.get(error)))
+    return _report(results, "deleted", execute=execute, output=output)
+
+
+@command.command("delete-offsets")
+@click.argument("group", metavar="GROUP")
+@click.option(
+    "-t", "--topic", "topics", metavar="TOPIC[:0,1]", multiple=True, required=True,
+    help="Repeatable.",
+)  # fmt: skip
+@execute_option
+@bootstrap_option
+@output_option
+def delete_offsets(
+    group: str, topics: tuple[str, ...], execute: bool, bootstrap: str, output: str
+) -> int:
+    """Forget what a group has committed for topics that it does not read now."""
+    from kbroker.peer.groups import Groups
+    from kbroker.peer.messages import TopicResult
+
+    chosen = [parse_chosen(text) for text in topics]
+    with connect(bootstrap) as client:
+        asked = Groups(client)
+        partitions = existing(client, chosen)
+        if execute:
+            errors = asked.delete_offsets(group, partitions)
+        else:
+            errors = _why_not_forgotten(asked, group, partitions)
+    results = [
+        TopicResult(str(where), errors[where], _WHY.get(errors[where]))
+        for where in partitions
+        if where in errors
+    ]
+    return _report(results, "forgotten", execute=execute, output=output)
+
+
+_WHY: Final = {
+    ErrorCode.NON_EMPTY_GROUP: "it has members; stop them first",
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group reads it now; stop its members first",
+}
+
+
+def _report(results: list[Any], done: str, *, execute: bool, output: str) -> int:
+    status = report_topics(results, done if execute else f"would be {done}", output)
+    if not execute and output == "text" and status == 0:
+        group_reset.say_dry_run()
+    return status
+
+
+def _why_not_deleted(groups: Groups, name: str) -> ErrorCode:
+    """What deleting it would answer now."""
+    described = groups.describe(name)
+    if described.state == DEAD:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    return ErrorCode.NON_EMPTY_GROUP if described.members else ErrorCode.NONE
+
+
+def _why_not_forgotten(
+    groups: Groups, name: str, partitions: list[TopicPartition]
+) -> dict[TopicPartition, ErrorCode]:
+    from kbroker.cli.connect import refuse
+
+    described = groups.describe(name)
+    if described.state == DEAD:
+        raise refuse(ErrorCode.GROUP_ID_NOT_FOUND, f"group '{name}'", None)
+    read = {topic for member in described.members for topic in _topics(member)}
+    return {
+        where: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if where.topic in read else ErrorCode.NONE
+        for where in partitions
+    }
+
+
+def _topics(member: DescribedMember) -> list[str]:
+    """What a member subscribes to; nothing is known of what is no consumer's subscription."""
+    from kbroker.peer.consumer_protocol import decode_subscription
+    from kbroker.protocol.wire import ProtocolError
+
+    try:
+        return decode_subscription(member.metadata)
+    except ProtocolError:
+        return []
+
+
+def _assigned(member: DescribedMember) -> list[TopicPartition]:
+    from kbroker.peer.consumer_protocol import decode_assignment
+    from kbroker.protocol.wire import ProtocolError
+
+    try:
+        return decode_assignment(member.assignment)
+    except ProtocolError:
+        return []
+
+
+def _owners(group: DescribedGroup) -> dict[TopicPartition, DescribedMember]:
+    from kbroker.peer.consumer_protocol import PROTOCOL_TYPE
+
+    if group.protocol_type != PROTOCOL_TYPE:
+        return {}
+    return {where: member for member in group.members for where in _assigned(member)}
+
+
+def _description(
+    group: DescribedGroup,
+    node_id: int,
+    committed: Mapping[TopicPartition, Committed],
+    owners: Mapping[TopicPartition, DescribedMember],
+    ends: Mapping[TopicPartition, int],
+) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    for where in by_partition(dict.fromkeys([*committed, *owners], 0)):
+        commit, member = committed.get(where), owners.get(where)
+        offset = commit.offset if commit is not None and commit.offset >= 0 else None
+        rows.append(
+            {
+                "topic": where.topic,
+                "partition": where.partition,
+                "committed": offset,
+                "end": ends.get(where),
+                "lag": lag(offset, ends.get(where)),
+                "member_id": None if member is None else member.member_id,
+                "client_id": None if member is None else member.client_id,
+                "host": None if member is None else member.host,
+                "metadata": commit.metadata if commit is not None else "",
+            }
+        )
+    return {
+        "group": group.group,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "coordinator": node_id,
+        "lag": total(row["lag"] for row in rows),
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": [str(where) for where, owner in owners.items() if owner is member],
+            }
+            for member in group.members
+        ],
+        "partitions": rows,
+    }
+
+
+def _print(description: dict[str, Any], *, members: bool) -> None:
+    protocol = f", {description['protocol']}" if description["protocol"] else ""
+    count = len(description["members"])
+    click.echo(
+        f"{description['group']}  {description['state']}{protocol}, "
+        f"{count} member{'' if count == 1 else 's'}, "
+        f"coordinator {description['coordinator']}, lag {description['lag']}"
+    )
+    columns = ("topic", "partition", "committed", "end", "lag", "client_id", "host", "member_id")
+    print_table(
+        ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "HOST", "MEMBER"),
+        [[shown(row[column]) for column in columns] for row in description["partitions"]],
+    )
+    if not members or not description["members"]:
+        return
+    click.echo()
+    rows = [
+        [shown(member[column]) for column in ("member_id", "instance_id", "client_id", "host")]
+        + [" ".join(member["partitions"]) or "-"]
+        for member in description["members"]
+    ]
+    print_table(("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"), rows)

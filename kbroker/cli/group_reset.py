@@ -1,0 +1,300 @@
+"""`kbroker group reset GROUP`: move what a group has committed, in every way of Kafka's own tool.
+
+The group must have no members: their next commit would undo it. Without `--execute` the new offsets
+are shown and nothing changes; `--export` prints them as `topic,partition,offset` lines, which
+`--from-file` reads. An offset outside of its log becomes the nearest one inside, which is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from kbroker.cli.connect import bootstrap_option, connect, refuse
+from kbroker.cli.moments import parse_moment, parse_span
+from kbroker.cli.output import output_option, print_table, write_json
+from kbroker.cli.partitions import (
+    Chosen,
+    by_partition,
+    existing,
+    log_ends,
+    log_offsets,
+    parse_chosen,
+    shown,
+    still_there,
+)
+from kbroker.errors import ErrorCode, KafkaError, UsageError, UserError
+
+if TYPE_CHECKING:
+    from kbroker.peer.client import Client
+    from kbroker.peer.groups import Groups
+    from kbroker.types import TopicPartition
+
+_OFFSET_MAX: Final = 2**63 - 1
+FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+MODES: Final = (
+    "to_earliest", "to_latest", "to_current", "to_offset", "to_datetime", "by_duration",
+    "shift_by", "from_file",
+)  # fmt: skip
+
+
+class Logs(NamedTuple):
+    """What a reset is made from: where the logs begin and end, and what is committed now."""
+
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    committed: Mapping[TopicPartition, int]
+
+
+@click.command("reset")
+@click.argument("group", metavar="GROUP")
+@click.option("-t", "--topic", "topics", metavar="TOPIC[:0,1]", multiple=True, help="Repeatable.")
+@click.option("--all-topics", is_flag=True, help="Every topic that the group has offsets of.")
+@click.option("--to-earliest", is_flag=True, help="To the first record there is.")
+@click.option("--to-latest", is_flag=True, help="To the end: only what comes from now on.")
+@click.option("--to-current", is_flag=True, help="To what is committed, else to the end.")
+@click.option("--to-offset", type=click.IntRange(0, _OFFSET_MAX), metavar="N", help="To this one.")
+@click.option("--to-datetime", metavar="MOMENT", help="To the first record since then.")
+@click.option("--by-duration", metavar="SPAN", help="To the first record of the last P1DT2H, 90m.")
+@click.option("--shift-by", type=int, metavar="N", help="From what is committed, may be negative.")
+@click.option("--from-file", metavar="FILE", help="Lines topic,partition,offset; - is stdin.")
+@click.option("--export", is_flag=True, help="Print lines for --from-file.")
+@click.option("--execute", is_flag=True, help="Do it; without this, only say what would be done.")
+@bootstrap_option
+@output_option
+def reset(
+    group: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    export: bool,
+    execute: bool,
+    bootstrap: str,
+    output: str,
+    **modes: Any,
+) -> int:
+    """Set the committed offsets of GROUP anew; a dry run unless --execute is given."""
+    mode = _one_mode(modes)
+    chosen = [parse_chosen(text) for text in topics]
+    given = _read_file(modes["from_file"], group) if mode == "from_file" else {}
+    _check_scope(mode, chosen, all_topics=all_topics)
+    wanted = _wanted(mode, modes, given)
+    from kbroker.peer.groups import Groups
+
+    with connect(bootstrap) as client:
+        groups = Groups(client)
+        _check_idle(groups, group)
+        committed = {
+            where: result.offset
+            for where, result in groups.offsets(group).items()
+            if result.offset >= 0
+        }
+        if mode == "from_file":
+            partitions = existing(client, [Chosen(w.topic, (w.partition,)) for w in given])
+        elif all_topics:
+            partitions = _of_the_group(client, group, committed)
+        else:
+            partitions = existing(client, chosen)
+        new = wanted(client, _logs(client, partitions, committed), partitions)
+        errors = groups.commit(group, new) if execute and new else {}
+    return _report(new, committed, errors, export=export, execute=execute, output=output)
+
+
+def say_dry_run() -> None:
+    click.echo("dry run: nothing was changed -> add --execute", err=True)
+
+
+def _one_mode(modes: Mapping[str, Any]) -> str:
+    given = [mode for mode in MODES if modes[mode] is not None and modes[mode] is not False]
+    if len(given) != 1:
+        names = ", ".join("--" + mode.replace("_", "-") for mode in MODES)
+        what = "no new position" if not given else f"{len(given)} new positions"
+        raise UsageError(what, f"give one of {names}")
+    return given[0]
+
+
+def _check_scope(mode: str, chosen: list[Chosen], *, all_topics: bool) -> None:
+    scopes = bool(chosen) + all_topics + (mode == "from_file")
+    if scopes != 1:
+        raise UsageError(
+            "no topics" if not scopes else "topics are named in two ways",
+            "give -t TOPIC, or --all-topics, or --from-file alone",
+        )
+
+
+def _check_idle(groups: Groups, group: str) -> None:
+    described = groups.describe(group)
+    if described.error not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+        raise refuse(described.error, f"group '{group}'", described.message)
+    if described.members or described.state not in ("Empty", "Dead"):
+        raise UserError(
+            f"group '{group}' is {described.state} with {len(described.members)} members",
+            "stop its consumers first: they would commit over it",
+        )
+
+
+def _of_the_group(
+    client: Client, group: str, committed: Mapping[TopicPartition, int]
+) -> list[TopicPartition]:
+    """Every partition of the topics that the group has offsets of, as Kafka's tool means it."""
+    topics = sorted({where.topic for where in still_there(client, committed)})
+    if not topics:
+        raise UserError(f"group '{group}' has committed nothing", "name topics with -t")
+    return existing(client, [Chosen(topic, ()) for topic in topics])
+
+
+def _logs(
+    client: Client, partitions: list[TopicPartition], committed: Mapping[TopicPartition, int]
+) -> Logs:
+    from kbroker.peer.messages import EARLIEST_TIMESTAMP
+
+    starts = log_offsets(client, partitions, EARLIEST_TIMESTAMP)
+    return Logs(starts, log_ends(client, partitions), committed)
+
+
+Wanted = Callable[["Client", Logs, "list[TopicPartition]"], "dict[TopicPartition, int]"]
+
+
+def _wanted(mode: str, modes: Mapping[str, Any], given: Mapping[TopicPartition, int]) -> Wanted:
+    """The function that says where each partition is to go; it never leaves a log."""
+    value = modes[mode]
+    if mode == "to_datetime":
+        return _since(parse_moment(value))
+    if mode == "by_duration":
+        from kbroker.clock import SystemClock
+
+        return _since(SystemClock().wall_ms() - parse_span(value))
+
+    def to(where: TopicPartition, logs: Logs) -> int | None:
+        if mode == "to_earliest":
+            return logs.starts[where]
+        if mode == "to_latest":
+            return logs.ends[where]
+        if mode == "to_current":
+            return logs.committed.get(where, logs.ends[where])
+        if mode == "to_offset":
+            return int(value)
+        if mode == "from_file":
+            return given[where]
+        before = logs.committed.get(where)
+        return None if before is None else before + int(value)
+
+    def wanted(
+        client: Client, logs: Logs, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        new: dict[TopicPartition, int] = {}
+        for where in partitions:
+            offset = to(where, logs)
+            if offset is None:
+                _warn(f"{where} has no committed offset to shift from, left out")
+                continue
+            inside = min(max(offset, logs.starts[where]), logs.ends[where])
+            if inside != offset:
+                _warn(f"{where} has no offset {offset}, its nearest one is {inside}")
+            new[where] = inside
+        return new
+
+    return wanted
+
+
+def _since(moment_ms: int) -> Wanted:
+    def wanted(
+        client: Client, logs: Logs, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        found = log_offsets(client, partitions, max(moment_ms, 0))
+        return {
+            where: found[where] if found[where] >= 0 else logs.ends[where] for where in partitions
+        }
+
+    return wanted
+
+
+def _warn(text: str) -> None:
+    click.echo(f"warning: {text}", err=True)
+
+
+def _read_file(name: str, group: str) -> dict[TopicPartition, int]:
+    """Lines topic,partition,offset, or group,topic,partition,offset of which ours are taken."""
+    try:
+        with click.open_file(name, encoding="utf-8") as file:
+            text = file.read(FILE_BYTES_MAX)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UserError(
+            f"cannot read {name}: {why}", "write topic,partition,offset lines"
+        ) from None
+    return parse_lines(text.splitlines(), group)
+
+
+def parse_lines(lines: Iterable[str], group: str) -> dict[TopicPartition, int]:
+    import csv
+
+    from kbroker.types import TopicPartition
+
+    offsets: dict[TopicPartition, int] = {}
+    for number, row in enumerate(csv.reader(lines), start=1):
+        cells = [cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        if len(cells) == 4 and cells[0] != group:
+            continue
+        cells = cells[-3:]
+        digits = [cell for cell in cells[1:] if cell.isascii() and cell.isdecimal()]
+        if len(row) not in (3, 4) or not cells[0] or len(digits) != 2:
+            raise UsageError(f"line {number} is no offset: {','.join(row)!r}",
+                             "write topic,partition,offset")  # fmt: skip
+        offset = int(cells[2])
+        if int(cells[1]) >= 2**31 or offset > _OFFSET_MAX:
+            raise UsageError(f"line {number} has a number that is too large", "check the file")
+        offsets[TopicPartition(cells[0], int(cells[1]))] = offset
+    if not offsets:
+        raise UsageError("there is no offset in the file", "write topic,partition,offset lines")
+    return offsets
+
+
+def _report(
+    new: Mapping[TopicPartition, int],
+    committed: Mapping[TopicPartition, int],
+    errors: Mapping[TopicPartition, ErrorCode],
+    *,
+    export: bool,
+    execute: bool,
+    output: str,
+) -> int:
+    ordered = by_partition(new)
+    refused = [where for where in ordered if errors.get(where, ErrorCode.NONE)]
+    if output == "json":
+        write_json(
+            [
+                {
+                    "topic": where.topic,
+                    "partition": where.partition,
+                    "before": committed.get(where),
+                    "after": new[where],
+                    "executed": execute,
+                    "error": errors.get(where, ErrorCode.NONE).name,
+                }
+                for where in ordered
+            ]
+        )
+        return 1 if refused else 0
+    if export:
+        for where in ordered:
+            click.echo(f"{where.topic},{where.partition},{new[where]}")
+    else:
+        print_table(
+            ("TOPIC", "PARTITION", "BEFORE", "AFTER"),
+            [
+                [where.topic, where.partition, shown(committed.get(where)), new[where]]
+                for where in ordered
+                if where not in refused
+            ],
+        )
+    if refused:
+        for where in refused[:-1]:
+            click.echo(f"error: {refuse(errors[where], str(where), None)}", err=True)
+        raise KafkaError(errors[refused[-1]], str(refused[-1]))
+    if not execute and not export:
+        say_dry_run()
+    return 0

@@ -1,0 +1,54 @@
+"""Moments and spans of time as people write them on a command line.
+
+A moment is a timestamp in ms or ISO 8601 (`2026-11-21T14:00:00`, with or without an offset; without
+one it is UTC, as in Kafka's tools). A span is ISO 8601 (`P1DT2H`) or short (`90m`, `2h30m`, `1d`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kbroker.errors import UsageError
+
+_UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
+_PART: Final = r"(?:(\d+(?:\.\d+)?){})?"
+_LONG: Final = re.compile(
+    "P" + _PART.format("D") + "(?:T" + "".join(map(_PART.format, "HMS")) + ")?", re.IGNORECASE
+)
+_SHORT: Final = re.compile("".join(map(_PART.format, "dhms")))
+MOMENT_HINT: Final = "write 2026-11-21T14:00:00, with an offset such as +01:00 if it is not UTC"
+SPAN_HINT: Final = "write P1DT2H30M, or 90m, 2h30m, 1d"
+_TIMESTAMP_MS_MAX: Final = 2**62
+
+
+def parse_moment(text: str) -> int:
+    """Milliseconds since 1970."""
+    word = text.strip()
+    if word.isascii() and word.isdecimal():
+        moment_ms = int(word)
+        if moment_ms < _TIMESTAMP_MS_MAX:
+            return moment_ms
+        raise UsageError(f"'{text}' is no moment", MOMENT_HINT)
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(word)
+    except ValueError:
+        raise UsageError(f"'{text}' is no moment", MOMENT_HINT) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def parse_span(text: str) -> int:
+    """Milliseconds, more than none."""
+    word = text.strip()
+    match = _LONG.fullmatch(word) or _SHORT.fullmatch(word.lower())
+    parts = match.groups() if match is not None else ()
+    span_ms = sum(
+        float(part) * _UNIT_MS[unit] for unit, part in zip("dhms", parts, strict=False) if part
+    )
+    if not 0 < span_ms < _TIMESTAMP_MS_MAX:
+        raise UsageError(f"'{text}' is no span of time", SPAN_HINT)
+    return round(span_ms)

@@ -1,0 +1,183 @@
+"""`kbroker group`: the offsets that each mode of a reset must give, members, what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.peer.client import Client
+from kbroker.peer.groups import Groups
+from kbroker.protocol.versions import SERVED
+from kbroker.types import ApiKey, TopicPartition
+from tests.support import servers
+from tests.system.cli.conftest import Document, MakeTopic, Run
+
+SECONDS_MAX = 60
+
+pytestmark = pytest.mark.skipif(
+    ApiKey.OFFSET_COMMIT not in SERVED and not servers.reference(),
+    reason="this broker has no groups",
+)
+
+
+def commit(client: Client, group: str, topic: str, *offsets: int) -> None:
+    errors = Groups(client).commit(
+        group, {TopicPartition(topic, index): offset for index, offset in enumerate(offsets)}
+    )
+    assert set(errors.values()) == {0}
+
+
+def committed(client: Client, group: str) -> list[int]:
+    offsets = Groups(client).offsets(group)
+    return [offsets[where].offset for where in sorted(offsets)]
+
+
+def test_list_describe_delete(
+    run: Run, document: Document, client: Client, make_topic: MakeTopic, name: str
+) -> None:
+    topic = make_topic(2, records=5)
+    commit(client, name, topic, 3)
+    listed = {each["group"]: each for each in document("group", "list")}
+    assert listed[name]["state"] == "Empty"
+    assert name in run("group", "list", "--state", "empty")[1]
+    assert name not in run("group", "list", "--state", "Stable")[1]
+    (described,) = document("group", "describe", name)
+    assert (described["group"], described["state"], described["lag"]) == (name, "Empty", 2)
+    assert described["coordinator"] == listed[name]["coordinator"]
+    (row,) = described["partitions"]
+    assert (row["committed"], row["end"], row["lag"], row["member_id"]) == (3, 5, 2, None)
+    out = run("group", "describe", name)[1].splitlines()
+    assert out[0] == f"{name}  Empty, 0 members, coordinator {listed[name]['coordinator']}, lag 2"
+    assert out[2].split() == [topic, "0", "3", "5", "2", "-", "-", "-"]
+
+    status, out_text, err = run("group", "delete", name)
+    assert (status, out_text) == (0, f"{name}: would be deleted\n")
+    assert "--execute" in err
+    assert committed(client, name) == [3]
+    assert run("group", "delete", name, "--execute") == (0, f"{name}: deleted\n", "")
+    assert committed(client, name) == []
+    for words in (["describe", name], ["delete", name], ["delete", name, "--execute"]):
+        status, out_text, err = run("group", *words)
+        assert (status, out_text) == (1, "") and err.count("\n") == 1
+        assert "GROUP_ID_NOT_FOUND (69)" in err
+
+
+@pytest.mark.parametrize(
+    ("mode", "after"),
+    [
+        (["--to-earliest"], [2, 2]),
+        (["--to-latest"], [10, 10]),
+        (["--to-current"], [5, 10]),
+        (["--to-offset", "7"], [7, 7]),
+        (["--to-offset", "99"], [10, 10]),
+        (["--to-offset", "0"], [2, 2]),
+        (["--to-datetime", "1970-01-01T00:00:01.004"], [4, 4]),
+        (["--to-datetime", "1970-01-01T01:00:01.004+01:00"], [4, 4]),
+        (["--to-datetime", "1008"], [8, 8]),
+        (["--to-datetime", "2030-01-01T00:00:00"], [10, 10]),
+        (["--by-duration", "P1D"], [10, 10]),
+        (["--by-duration", "P99999D"], [2, 2]),
+        (["--shift-by", "2"], [7]),
+        (["--shift-by", "-2"], [3]),
+        (["--shift-by", "-9"], [2]),
+        (["--shift-by", "99"], [10]),
+    ],
+)
+def test_every_way_to_reset(
+    run: Run, client: Client, make_topic: MakeTopic, name: str, mode: list[str], after: list[int]
+) -> None:
+    """Two partitions of records 2 to 9, written at 1002 ms and so on; 5 is committed for one."""
+    topic = make_topic(2, records=10)
+    assert run("topic", "trim-prefix", topic, "--before", "2")[0] == 0
+    commit(client, name, topic, 5)
+    status, out, err = run("group", "reset", name, "-t", topic, *mode)
+    assert status == 0 and "dry run" in err
+    assert [int(line.split()[3]) for line in out.splitlines()[1:]] == after
+    assert committed(client, name) == [5], "a dry run changes nothing"
+    status, again, err = run("group", "reset", name, "-t", topic, *mode, "--execute")
+    assert (status, again, "dry run" in err) == (0, out, False)
+    assert committed(client, name) == after
+
+
+def test_export_and_from_file(
+    run: Run, document: Document, client: Client, make_topic: MakeTopic, name: str, tmp_path: Path
+) -> None:
+    topic = make_topic(3, records=10)
+    commit(client, name, topic, 1, 2, 3)
+    status, lines, err = run("group", "reset", name, "--all-topics", "--to-current", "--export")
+    assert (status, err) == (0, "")
+    assert lines == f"{topic},0,1\n{topic},1,2\n{topic},2,3\n"
+    file = tmp_path / "offsets.csv"
+    file.write_text(f"\n{topic},2,9\n{name},{topic},0,4\nother,{topic},1,7\n")
+    assert document("group", "reset", name, "--from-file", str(file), "--execute") == [
+        {"topic": topic, "partition": 0, "before": 1, "after": 4, "executed": True,
+         "error": "NONE"},
+        {"topic": topic, "partition": 2, "before": 3, "after": 9, "executed": True,
+         "error": "NONE"},
+    ]  # fmt: skip
+    assert committed(client, name) == [4, 2, 9]
+
+
+def test_some_partitions_and_delete_offsets(
+    run: Run, client: Client, make_topic: MakeTopic, name: str
+) -> None:
+    topic = make_topic(3, records=10)
+    commit(client, name, topic, 1, 2, 3)
+    words = ["group", "reset", name, "-t", f"{topic}:0,2", "--to-offset", "6", "--execute"]
+    assert run(*words)[0] == 0
+    assert committed(client, name) == [6, 2, 6]
+    words = ["group", "delete-offsets", name, "-t", f"{topic}:1"]
+    assert run(*words)[:2] == (0, f"{topic}-1: would be forgotten\n")
+    assert committed(client, name) == [6, 2, 6]
+    assert run(*words, "--execute") == (0, f"{topic}-1: forgotten\n", "")
+    assert committed(client, name) == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "line"),
+    [
+        (["-t", "{topic}"], 2, "no new position"),
+        (["-t", "{topic}", "--to-earliest", "--to-latest"], 2, "2 new positions"),
+        (["--to-earliest"], 2, "no topics"),
+        (["-t", "{topic}", "--all-topics", "--to-latest"], 2, "named in two ways"),
+        (["-t", "{topic}:x", "--to-latest"], 2, "names no partitions"),
+        (["-t", "{topic}", "--to-datetime", "soon"], 2, "'soon' is no moment"),
+        (["-t", "{topic}", "--by-duration", "long"], 2, "'long' is no span"),
+        (["-t", "{topic}", "--to-offset", "-1"], 2, "Invalid value for '--to-offset'"),
+        (["-t", "{topic}:7", "--to-latest"], 1, "has partitions 0-0, not 7"),
+        (["-t", "no-such-topic", "--to-latest"], 1, "UNKNOWN_TOPIC_OR_PARTITION (3)"),
+        (["--all-topics", "--to-latest"], 1, "has committed nothing"),
+        (["--from-file", "/no/such/file"], 1, "cannot read /no/such/file: No such file"),
+    ],
+)
+def test_resets_that_cannot_be(
+    run: Run, make_topic: MakeTopic, name: str, words: list[str], status: int, line: str
+) -> None:
+    topic = make_topic()
+    got, out, err = run("group", "reset", name, *[word.format(topic=topic) for word in words])
+    assert (got, out, err.count("\n")) == (status, "", 1), err
+    assert line in err
+
+
+@contextmanager
+def consumer(bootstrap: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`kbroker consume` as a process; interrupted at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kbroker", "consume", *words, "-b", bootstrap],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=SECONDS_MAX)
+
+
+def states(document: Document, name: str) -> Any:
+    return {each["group"]: each["state"] for each in document("group", "list")}.get(name)
