@@ -5,7 +5,7 @@ Any thread; nothing calls back; the GIL is released before a lock is waited for.
 does not own it, 15 when its log refuses for a reason that passes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Self
 
 from typing_extensions import disjoint_base
@@ -56,6 +56,8 @@ class GroupTable:
     """One per broker. It knows no partition until `set_partition_count`."""
 
     def __new__(cls) -> Self: ...
+    # Called with the log behind an append from Python, when nothing is locked: `HotPath.wake`.
+    wake: Callable[[PartitionLog], None] | None
     @property
     def partition_count(self) -> int: ...
     def set_partition_count(self, count: int) -> None:

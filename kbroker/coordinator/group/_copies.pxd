@@ -1,0 +1,37 @@
+# cython: language_level=3
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+
+from kbroker._arena cimport Arena
+from kbroker.coordinator.group._offset_records cimport Text
+from kbroker.coordinator.group._structs cimport Group, OffsetEntry, Shard
+
+
+# Which offsets are wanted; what is zero or NULL does not count.
+cdef struct Wanted:
+    Text topic                    # at NULL: all
+    int8_t expired
+    int64_t before_ms             # committed before, where they have no time of their own
+    int64_t now_ms
+
+
+# An offset as it was when the lock was held; everything it points at is in the arena.
+cdef struct Copy:
+    Text group
+    Text topic
+    const uint8_t* topic_id       # NULL: not known
+    Text metadata
+    int64_t expire_ms
+    OffsetEntry entry
+
+
+cdef struct Copies:
+    Arena* arena
+    Copy* items
+    int64_t count
+    int64_t capacity
+    int failed                    # no memory
+
+
+cdef void copy_group_locked(Copies* copies, Group* group, const Wanted* wanted) noexcept nogil
+cdef void copy_shard_locked(Copies* copies, Shard* shard, const Wanted* wanted) noexcept nogil
+cdef void copies_free(Copies* copies) noexcept nogil

@@ -1,0 +1,23 @@
+# cython: language_level=3
+from libc.stdint cimport int64_t
+
+from kbroker._log cimport PartitionLog
+from kbroker.coordinator.group._structs cimport GroupShards, Shard
+
+
+cdef class GroupTable:
+    cdef GroupShards* shards
+    cdef dict logs                # partition: PartitionLog, for `wake`
+    cdef dict open_transactions   # (partition, producer id): records without a marker yet
+    cdef public object wake       # called with the log behind an append, when nothing is locked
+    cdef Shard* _shard(self, int partition) except NULL
+    cdef Shard* _shard_of(self, str group_id)
+    cdef int _append(self, Shard* shard, list pairs) except? -2
+    cdef int64_t _shift_ms(self) noexcept nogil
+    cdef int _index_of(self, str group_id) except? -1
+    cdef list _copied(
+        self, int partition, str group_id=*, bytes topic=*, tuple expired=*)
+    cdef _change(self, int partition, int state, PartitionLog log)
+    cdef int _load_batch(self, Shard* shard, bytes data, Py_ssize_t at, list found) except -1
+    cdef int _load_transactional(
+        self, Shard* shard, int64_t producer_id, int control, list records, list found) except -1

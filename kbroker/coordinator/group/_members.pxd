@@ -1,0 +1,14 @@
+# cython: language_level=3
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kbroker.coordinator.group._structs cimport Group, Member, Shard
+
+cdef Member* member_find_locked(Group* group, const uint8_t* id, int32_t length) noexcept nogil
+cdef Member* member_new(
+    const uint8_t* id, int32_t length, const uint8_t* instance, int32_t instance_length
+) noexcept nogil
+# Replaces the table by these, which it takes over, each with the time at which it was last heard.
+cdef int members_replace_locked(
+    Shard* shard, Group* group, Member** members, int32_t count) noexcept nogil
+cdef void members_clear_locked(Shard* shard, Group* group) noexcept nogil
+cdef int64_t member_bytes(Member* member) noexcept nogil

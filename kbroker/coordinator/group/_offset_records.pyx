@@ -1,0 +1,326 @@
+# cython: language_level=3
+"""Committed offsets as records of `__consumer_offsets`, in the form of Apache Kafka 4.3.
+
+    key     int16 1, group, topic (int16 lengths), int32 partition          0 is read as well
+    value   int16 4, int64 offset, int32 leader epoch, compact string metadata, int64 commit time,
+            tagged fields: 0 the topic's id                                 the usual one
+            int16 1, int64 offset, string metadata, int64 commit time, int64 expiry time
+                                        where the client gave a retention (OffsetCommit 2-4)
+            0, 2 and 3 are read as well; later ones are read as 4, as far as we know them
+
+One batch of magic 2 is built straight into memory that the caller has sized with the `_bound`
+functions. Everything that is read is hostile: it goes through a Cursor, and -1 says damaged.
+Pure functions; no lock, no allocation, no Python object.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from kbroker.log._records cimport (
+    AT_ATTRIBUTES,
+    AT_BASE_TIMESTAMP,
+    AT_CRC,
+    AT_LAST_OFFSET_DELTA,
+    AT_LENGTH,
+    AT_MAGIC,
+    AT_MAX_TIMESTAMP,
+    AT_PRODUCER_ID,
+    AT_RECORD_COUNT,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    crc32c,
+)
+from kbroker.protocol._cursor cimport (
+    Cursor,
+    kb_put_u32,
+    kb_put_u64,
+    put_i16,
+    put_i32,
+    put_i64,
+    put_raw,
+    put_string,
+    put_uvarint,
+    take,
+    take_i8,
+    take_i16,
+    take_i32,
+    take_i64,
+    take_string,
+    take_uvarint,
+)
+
+cdef enum:
+    KEY_VERSION = 1
+    VALUE_VERSION = 4
+    VALUE_WITH_EXPIRY = 1
+    VALUE_FLEXIBLE_FROM = 4
+    TOPIC_ID_TAG = 0
+    TOPIC_ID_BYTES = 16
+    RECORD_OVERHEAD = 32          # lengths, deltas, attributes, headers: 5 varints and 3 bytes
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+cdef inline int32_t _varint_bytes(int64_t value) noexcept nogil:
+    cdef uint64_t zigzag = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+    cdef int32_t count = 1
+    while zigzag >= 0x80:
+        zigzag >>= 7
+        count += 1
+    return count
+
+
+cdef inline uint8_t* _put_varint(uint8_t* at, int32_t value) noexcept nogil:
+    return put_uvarint(at, (<uint32_t>value << 1) ^ <uint32_t>(value >> 31))
+
+
+cdef size_t batch_bound() noexcept nogil:
+    return HEADER_BYTES
+
+
+cdef size_t record_bound(int64_t key_length, int64_t value_length) noexcept nogil:
+    cdef size_t bound = RECORD_OVERHEAD
+    if key_length > 0:
+        bound += <size_t>key_length
+    if value_length > 0:
+        bound += <size_t>value_length
+    return bound
+
+
+cdef size_t offset_record_bound(const OffsetKey* key, const OffsetValue* value) noexcept nogil:
+    cdef int64_t value_length = 0
+    if value != NULL:
+        value_length = offset_value_bytes(value)
+    return record_bound(offset_key_bytes(key), value_length)
+
+
+cdef int32_t offset_key_bytes(const OffsetKey* key) noexcept nogil:
+    return 2 + 2 + key.group.length + 2 + key.topic.length + 4
+
+
+cdef uint8_t* put_offset_key(uint8_t* at, const OffsetKey* key) noexcept nogil:
+    at = put_i16(at, KEY_VERSION)
+    at = put_string(at, 0, key.group.at, key.group.length)
+    at = put_string(at, 0, key.topic.at, key.topic.length)
+    return put_i32(at, key.partition)
+
+
+cdef int32_t offset_value_bytes(const OffsetValue* value) noexcept nogil:
+    cdef uint32_t length = <uint32_t>value.metadata.length
+    cdef int32_t prefix = 1
+    if value.expire_ms != NO_EXPIRY:
+        return 2 + 8 + 2 + value.metadata.length + 8 + 8
+    length += 1
+    while length >= 0x80:
+        length >>= 7
+        prefix += 1
+    return (
+        2 + 8 + 4 + prefix + value.metadata.length + 8 + 1
+        + (2 + TOPIC_ID_BYTES if value.topic_id != NULL else 0)
+    )
+
+
+cdef uint8_t* put_offset_value(uint8_t* at, const OffsetValue* value) noexcept nogil:
+    if value.expire_ms != NO_EXPIRY:
+        at = put_i16(at, VALUE_WITH_EXPIRY)
+        at = put_i64(at, value.offset)
+        at = put_string(at, 0, value.metadata.at, value.metadata.length)
+        at = put_i64(at, value.commit_ms)
+        return put_i64(at, value.expire_ms)
+    at = put_i16(at, VALUE_VERSION)
+    at = put_i64(at, value.offset)
+    at = put_i32(at, value.leader_epoch)
+    at = put_string(at, 1, value.metadata.at, value.metadata.length)
+    at = put_i64(at, value.commit_ms)
+    if value.topic_id == NULL:
+        return put_uvarint(at, 0)
+    at = put_uvarint(at, 1)
+    at = put_uvarint(at, TOPIC_ID_TAG)
+    at = put_uvarint(at, TOPIC_ID_BYTES)
+    return put_raw(at, value.topic_id, TOPIC_ID_BYTES)
+
+
+cdef void batch_begin(BatchWriter* writer, uint8_t* memory, int64_t now_ms) noexcept nogil:
+    memset(memory, 0, HEADER_BYTES)
+    writer.start = memory
+    writer.at = memory + HEADER_BYTES
+    writer.now_ms = now_ms
+    writer.count = 0
+
+
+cdef uint8_t* _begin_record(
+    BatchWriter* writer, int32_t key_length, int32_t value_length,
+) noexcept nogil:
+    # Up to the key; -1: null.
+    cdef int32_t body = 1 + 1 + _varint_bytes(writer.count) + _varint_bytes(key_length) + (
+        _varint_bytes(value_length) + 1)
+    cdef uint8_t* at = writer.at
+    if key_length > 0:
+        body += key_length
+    if value_length > 0:
+        body += value_length
+    at = _put_varint(at, body)
+    at[0] = 0                     # attributes
+    at[1] = 0                     # timestamp delta
+    at = _put_varint(at + 2, writer.count)
+    writer.count += 1
+    return _put_varint(at, key_length)
+
+
+cdef void batch_put_offset(
+    BatchWriter* writer, const OffsetKey* key, const OffsetValue* value,
+) noexcept nogil:
+    cdef int32_t value_length = -1
+    cdef uint8_t* at
+    if value != NULL:
+        value_length = offset_value_bytes(value)
+    at = _begin_record(writer, offset_key_bytes(key), value_length)
+    at = put_offset_key(at, key)
+    at = _put_varint(at, value_length)
+    if value != NULL:
+        at = put_offset_value(at, value)
+    at[0] = 0                     # no headers
+    writer.at = at + 1
+
+
+cdef void batch_put_record(
+    BatchWriter* writer, const Text* key, const Text* value,
+) noexcept nogil:
+    cdef uint8_t* at = _begin_record(writer, key.length, value.length)
+    if key.length > 0:
+        at = put_raw(at, key.at, <size_t>key.length)
+    at = _put_varint(at, value.length)
+    if value.length > 0:
+        at = put_raw(at, value.at, <size_t>value.length)
+    at[0] = 0
+    writer.at = at + 1
+
+
+cdef uint32_t batch_end(BatchWriter* writer) noexcept nogil:
+    cdef uint8_t* start = writer.start
+    cdef uint32_t length = <uint32_t>(writer.at - start)
+    kb_put_u32(start + AT_LENGTH, length - LOG_OVERHEAD_BYTES)
+    start[AT_MAGIC] = 2
+    kb_put_u32(start + AT_LAST_OFFSET_DELTA, <uint32_t>(writer.count - 1))
+    kb_put_u64(start + AT_BASE_TIMESTAMP, <uint64_t>writer.now_ms)
+    kb_put_u64(start + AT_MAX_TIMESTAMP, <uint64_t>writer.now_ms)
+    memset(start + AT_PRODUCER_ID, 0xff, 8 + 2 + 4)
+    kb_put_u32(start + AT_RECORD_COUNT, <uint32_t>writer.count)
+    kb_put_u32(start + AT_CRC, crc32c(0, start + AT_ATTRIBUTES, length - AT_ATTRIBUTES))
+    return length
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+cdef inline void _open(Cursor* cursor, const Text* data) noexcept nogil:
+    cursor.at = <uint8_t*>data.at
+    cursor.left = <size_t>(data.length if data.length > 0 else 0)
+    cursor.failed = 0
+
+
+cdef inline void _take_text(Cursor* cursor, int flexible, Text* text) noexcept nogil:
+    cdef int64_t length
+    text.at = take_string(cursor, flexible, &length)
+    if length > 0x7fff:
+        cursor.failed = 1
+    text.length = <int32_t>length
+
+
+cdef int read_offset_key(const Text* data, OffsetKey* key) noexcept nogil:
+    cdef Cursor cursor
+    cdef int16_t version
+    _open(&cursor, data)
+    version = take_i16(&cursor)
+    if cursor.failed:
+        return -1
+    if version != 0 and version != KEY_VERSION:
+        return 0
+    _take_text(&cursor, 0, &key.group)
+    _take_text(&cursor, 0, &key.topic)
+    key.partition = take_i32(&cursor)
+    if cursor.failed or key.group.length < 0 or key.topic.length < 0 or key.partition < 0:
+        return -1
+    return 1
+
+
+cdef int read_offset_value(const Text* data, OffsetValue* value) noexcept nogil:
+    cdef Cursor cursor
+    cdef int version
+    cdef uint32_t tags
+    cdef uint32_t tag
+    cdef uint32_t size
+    cdef uint8_t* at
+    _open(&cursor, data)
+    version = take_i16(&cursor)
+    value.expire_ms = NO_EXPIRY
+    value.leader_epoch = -1
+    value.topic_id = NULL
+    value.offset = take_i64(&cursor)
+    if version >= 3:
+        value.leader_epoch = take_i32(&cursor)
+    _take_text(&cursor, version >= VALUE_FLEXIBLE_FROM, &value.metadata)
+    value.commit_ms = take_i64(&cursor)
+    if version == VALUE_WITH_EXPIRY:
+        value.expire_ms = take_i64(&cursor)
+    if version >= VALUE_FLEXIBLE_FROM:
+        tags = take_uvarint(&cursor)
+        while tags > 0 and not cursor.failed:
+            tags -= 1
+            tag = take_uvarint(&cursor)
+            size = take_uvarint(&cursor)
+            at = take(&cursor, size)
+            if tag == TOPIC_ID_TAG and size == TOPIC_ID_BYTES:
+                value.topic_id = at
+    if cursor.failed or version < 0 or value.metadata.length < 0:
+        return -1
+    return 1
+
+
+cdef inline int64_t _take_varint(Cursor* cursor) noexcept nogil:
+    # Zigzag, of up to 64 bits.
+    cdef uint64_t value = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while not cursor.failed:
+        if cursor.left == 0 or shift > 63:
+            cursor.failed = 1
+            return 0
+        byte = cursor.at[0]
+        cursor.at += 1
+        cursor.left -= 1
+        value |= <uint64_t>(byte & 0x7f) << shift
+        if byte < 0x80:
+            return <int64_t>(value >> 1) ^ -<int64_t>(value & 1)
+        shift += 7
+    return 0
+
+
+cdef inline void _take_bytes(Cursor* cursor, Text* text) noexcept nogil:
+    cdef int64_t length = _take_varint(cursor)
+    text.at = NULL
+    text.length = -1
+    if length < 0:
+        return
+    if <uint64_t>length > cursor.left or length > 0x7fffffff:
+        cursor.failed = 1
+        return
+    text.at = take(cursor, <size_t>length)
+    text.length = <int32_t>length
+
+
+cdef int next_record(
+    Cursor* cursor, int64_t base_offset, int64_t base_timestamp_ms, RecordView* record,
+) noexcept nogil:
+    cdef Cursor body
+    cdef int64_t length = _take_varint(cursor)
+    if cursor.failed or length < 0 or <uint64_t>length > cursor.left:
+        return -1
+    body.at = take(cursor, <size_t>length)
+    body.left = <size_t>length
+    body.failed = 0
+    take_i8(&body)
+    record.timestamp_ms = <int64_t>(<uint64_t>base_timestamp_ms + <uint64_t>_take_varint(&body))
+    record.offset = <int64_t>(<uint64_t>base_offset + <uint64_t>_take_varint(&body))
+    _take_bytes(&body, &record.key)
+    _take_bytes(&body, &record.value)
+    return -1 if body.failed else 0   # headers say nothing here

@@ -1,0 +1,19 @@
+# cython: language_level=3
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kbroker.coordinator.group._offset_records cimport OffsetKey, OffsetValue, Text
+from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, OffsetExtra, Shard
+
+cdef void topic_free(GroupTopic* topic) noexcept nogil
+cdef int64_t extra_bytes(OffsetExtra* extra) noexcept nogil
+cdef GroupTopic* topic_find_locked(
+    Group* group, const uint8_t* name, int32_t length) noexcept nogil
+cdef OffsetEntry* entry_find_locked(GroupTopic* topic, int32_t partition) noexcept nogil
+# -1: no memory, and nothing has changed.
+cdef int offset_apply_locked(
+    Shard* shard, Group* group, const OffsetKey* key, const OffsetValue* value, int64_t log_offset
+) noexcept nogil
+cdef void offset_remove_locked(
+    Shard* shard, Group* group, const OffsetKey* key, int64_t log_offset) noexcept nogil
+cdef Text entry_metadata(const OffsetEntry* entry) noexcept nogil
+cdef int64_t entry_expire_ms(const OffsetEntry* entry) noexcept nogil

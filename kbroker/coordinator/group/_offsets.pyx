@@ -1,0 +1,216 @@
+# cython: language_level=3
+"""What a group has committed: its topics, and in each the entries by partition.
+
+An offset costs 40 bytes and, where there is one, its text; a topic of a group some 70 and its name.
+Every entry knows the log offset of its record, and a record that is not later changes nothing.
+The shard's lock is held. -1: no memory, and what there was stays.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memmove
+
+from kbroker.coordinator.group._offset_records cimport NO_EXPIRY, OffsetKey, OffsetValue, Text
+from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, OffsetExtra, Shard
+from kbroker.coordinator.group._table cimport hash_text, table_put, table_remove, table_room
+
+
+cdef inline uint32_t _topic_hash(void* item) noexcept nogil:
+    return (<GroupTopic*>item).hash
+
+
+cdef void topic_free(GroupTopic* topic) noexcept nogil:
+    cdef int32_t i
+    for i in range(topic.count):
+        free(topic.entries[i].extra)
+    free(topic.entries)
+    free(topic)
+
+
+cdef int64_t extra_bytes(OffsetExtra* extra) noexcept nogil:
+    return <int64_t>sizeof(OffsetExtra) + extra.length if extra != NULL else 0
+
+
+cdef Text entry_metadata(const OffsetEntry* entry) noexcept nogil:
+    """In the entry: good while the lock is held."""
+    cdef Text text
+    text.at = NULL
+    text.length = 0
+    if entry.extra != NULL:
+        text.at = <const uint8_t*>entry.extra + sizeof(OffsetExtra)
+        text.length = entry.extra.length
+    return text
+
+
+cdef int64_t entry_expire_ms(const OffsetEntry* entry) noexcept nogil:
+    return entry.extra.expire_ms if entry.extra != NULL else NO_EXPIRY
+
+
+cdef GroupTopic* topic_find_locked(
+    Group* group, const uint8_t* name, int32_t length,
+) noexcept nogil:
+    cdef uint32_t wanted
+    cdef uint32_t place
+    cdef GroupTopic* topic
+    if group.topics == NULL:
+        return NULL
+    wanted = hash_text(name, length)
+    place = wanted & group.topic_mask
+    while True:
+        topic = group.topics[place]
+        if topic == NULL:
+            return NULL
+        if (
+            topic.hash == wanted and topic.name_length == length
+            and memcmp(topic.name, name, <size_t>length) == 0
+        ):
+            return topic
+        place = (place + 1) & group.topic_mask
+
+
+cdef GroupTopic* _topic_take_locked(
+    Shard* shard, Group* group, const uint8_t* name, int32_t length,
+) noexcept nogil:
+    cdef GroupTopic* topic = topic_find_locked(group, name, length)
+    if topic != NULL:
+        return topic
+    if table_room(
+        <void***>&group.topics, &group.topic_mask, group.topic_count, _topic_hash,
+    ) != 0:
+        return NULL
+    topic = <GroupTopic*>calloc(1, sizeof(GroupTopic) + <size_t>length)
+    if topic == NULL:
+        return NULL
+    topic.name = <uint8_t*>topic + sizeof(GroupTopic)
+    memcpy(topic.name, name, <size_t>length)
+    topic.name_length = length
+    topic.hash = hash_text(name, length)
+    table_put(<void**>group.topics, group.topic_mask, topic, topic.hash)
+    group.topic_count += 1
+    shard.bytes += <int64_t>sizeof(GroupTopic) + length
+    return topic
+
+
+cdef int32_t _place_of(GroupTopic* topic, int32_t partition) noexcept nogil:
+    # The first entry that is not below; most topics are dense, so it is tried first.
+    cdef int32_t low = 0
+    cdef int32_t high = topic.count
+    cdef int32_t middle
+    if 0 <= partition < topic.count and topic.entries[partition].partition == partition:
+        return partition
+    if high > 0 and topic.entries[high - 1].partition < partition:
+        return high
+    while low < high:
+        middle = low + (high - low) // 2
+        if topic.entries[middle].partition < partition:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef OffsetEntry* entry_find_locked(GroupTopic* topic, int32_t partition) noexcept nogil:
+    cdef int32_t place = _place_of(topic, partition)
+    if place < topic.count and topic.entries[place].partition == partition:
+        return &topic.entries[place]
+    return NULL
+
+
+cdef int _entries_room(Shard* shard, GroupTopic* topic) noexcept nogil:
+    # For one more.
+    cdef int32_t capacity
+    cdef OffsetEntry* grown
+    if topic.count < topic.capacity:
+        return 0
+    capacity = topic.capacity + (topic.capacity >> 1) + 1
+    grown = <OffsetEntry*>realloc(topic.entries, sizeof(OffsetEntry) * <size_t>capacity)
+    if grown == NULL:
+        return -1
+    shard.bytes += (capacity - topic.capacity) * <int64_t>sizeof(OffsetEntry)
+    topic.entries = grown
+    topic.capacity = capacity
+    return 0
+
+
+cdef OffsetEntry* _entry_take_locked(
+    Shard* shard, Group* group, GroupTopic* topic, int32_t partition,
+) noexcept nogil:
+    cdef int32_t place = _place_of(topic, partition)
+    cdef OffsetEntry* entry
+    if place < topic.count and topic.entries[place].partition == partition:
+        return &topic.entries[place]
+    if _entries_room(shard, topic) != 0:
+        return NULL
+    entry = &topic.entries[place]
+    memmove(entry + 1, entry, sizeof(OffsetEntry) * <size_t>(topic.count - place))
+    topic.count += 1
+    group.offset_count += 1
+    shard.offset_count += 1
+    entry.partition = partition
+    entry.log_offset = -1
+    entry.offset = -1
+    entry.extra = NULL
+    return entry
+
+
+cdef int offset_apply_locked(
+    Shard* shard, Group* group, const OffsetKey* key, const OffsetValue* value,
+    int64_t log_offset,
+) noexcept nogil:
+    """The record of `log_offset`, unless a later one is there."""
+    cdef GroupTopic* topic
+    cdef OffsetEntry* entry
+    cdef OffsetExtra* extra = NULL
+    topic = _topic_take_locked(shard, group, key.topic.at, key.topic.length)
+    if topic == NULL:
+        return -1
+    if value.metadata.length > 0 or value.expire_ms != NO_EXPIRY:
+        extra = <OffsetExtra*>malloc(sizeof(OffsetExtra) + <size_t>value.metadata.length)
+        if extra == NULL:
+            return -1
+        extra.expire_ms = value.expire_ms
+        extra.length = value.metadata.length
+        memcpy(<uint8_t*>extra + sizeof(OffsetExtra), value.metadata.at,
+               <size_t>value.metadata.length)
+    entry = _entry_take_locked(shard, group, topic, key.partition)
+    if entry == NULL or entry.log_offset >= log_offset:
+        free(extra)
+        return -1 if entry == NULL else 0
+    shard.bytes += extra_bytes(extra) - extra_bytes(entry.extra)
+    free(entry.extra)
+    entry.extra = extra
+    entry.offset = value.offset
+    entry.log_offset = log_offset
+    entry.commit_ms = value.commit_ms
+    entry.leader_epoch = value.leader_epoch
+    if value.topic_id != NULL:
+        memcpy(topic.topic_id, value.topic_id, 16)
+        topic.has_id = 1
+    return 0
+
+
+cdef void offset_remove_locked(
+    Shard* shard, Group* group, const OffsetKey* key, int64_t log_offset,
+) noexcept nogil:
+    """The tombstone of `log_offset`; what is left of a group without a member goes with it."""
+    cdef GroupTopic* topic = topic_find_locked(group, key.topic.at, key.topic.length)
+    cdef OffsetEntry* entry
+    cdef int64_t place
+    if topic == NULL:
+        return
+    entry = entry_find_locked(topic, key.partition)
+    if entry == NULL or entry.log_offset >= log_offset:
+        return
+    shard.bytes -= extra_bytes(entry.extra)
+    free(entry.extra)
+    place = entry - topic.entries
+    topic.count -= 1
+    memmove(entry, entry + 1, sizeof(OffsetEntry) * <size_t>(topic.count - place))
+    group.offset_count -= 1
+    shard.offset_count -= 1
+    if topic.count == 0:
+        shard.bytes -= <int64_t>sizeof(GroupTopic) + topic.name_length
+        shard.bytes -= topic.capacity * <int64_t>sizeof(OffsetEntry)
+        table_remove(<void**>group.topics, group.topic_mask, topic, _topic_hash)
+        group.topic_count -= 1
+        topic_free(topic)

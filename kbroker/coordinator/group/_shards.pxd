@@ -1,0 +1,36 @@
+# cython: language_level=3
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from kbroker.coordinator.group._structs cimport Group, GroupShards, Shard
+from kbroker.log._partition cimport Batch
+
+cdef GroupShards* group_shards_new() noexcept nogil
+# When no thread uses it any more.
+cdef void group_shards_free(GroupShards* shards) noexcept nogil
+# 0, or -1: no memory.
+cdef int group_shards_grow(GroupShards* shards, int count) noexcept nogil
+
+# The shard of an ASCII group id, not locked; NULL: the topic is not there.
+cdef Shard* shard_for(GroupShards* shards, const uint8_t* id, int32_t length) noexcept nogil
+cdef int32_t java_hash_ascii(const uint8_t* id, int32_t length) noexcept nogil
+cdef int32_t shard_index(int32_t hash, int count) noexcept nogil
+cdef void shard_lock(Shard* shard) noexcept nogil
+cdef void shard_unlock(Shard* shard) noexcept nogil
+# 0, 14 or 16
+cdef int shard_error_locked(Shard* shard) noexcept nogil
+# Everything in it is forgotten; its state and partition stay.
+cdef void shard_clear_locked(Shard* shard) noexcept nogil
+
+cdef Group* group_find_locked(Shard* shard, const uint8_t* id, int32_t length) noexcept nogil
+# NULL: no memory.
+cdef Group* group_take_locked(Shard* shard, const uint8_t* id, int32_t length) noexcept nogil
+# With all it has.
+cdef void group_remove_locked(Shard* shard, Group* group) noexcept nogil
+# If nothing is left of it.
+cdef void group_drop_if_bare_locked(Shard* shard, Group* group) noexcept nogil
+
+# 10 where the log will never take it, else what a coordinator says.
+cdef void shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcept nogil
+cdef void batch_prepare(
+    Batch* batch, uint8_t* data, uint32_t length, int32_t count, int64_t now_ms) noexcept nogil
+cdef int coordinator_error(int error) noexcept nogil

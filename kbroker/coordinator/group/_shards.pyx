@@ -1,0 +1,302 @@
+# cython: language_level=3
+"""Groups by shard, in C: who is a member, and what each group has committed.
+
+A shard is a partition of `__consumer_offsets` that this broker leads; its lock is of the rank
+"session", so the partition's may be taken under it. Whoever appends to the shard's partition holds
+the shard's lock over the append and what it means for the memory: order in memory is order in the
+log, and nothing has to be told apart later. What waits for the lock meanwhile is another request to
+groups of the same shard, for one write to the page cache.
+
+Members are a copy: Python decides and shows them. Committed offsets are here alone; `groups` costs
+about 120 bytes, a topic of a group 80 and its name, an offset 40 and, where there is one, its text.
+
+`_locked` functions want the shard's lock. Nothing here calls back or touches Python. Who runs out
+of memory gets -1 or NULL, and what there was stays.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset
+
+from kbroker._atomics cimport kb_load_int, kb_store_int
+from kbroker._lock_order cimport RANK_SESSION, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker._sync cimport pthread_mutex_destroy
+from kbroker.coordinator.group._members cimport member_bytes
+from kbroker.coordinator.group._offsets cimport extra_bytes, topic_free
+from kbroker.coordinator.group._structs cimport (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    COORDINATOR_NOT_AVAILABLE,
+    NO_ERROR,
+    NOT_COORDINATOR,
+    SHARD_ACTIVE,
+    SHARD_LOADING,
+    SHARDS_MAX,
+    Group,
+    GroupShards,
+    GroupTopic,
+    OffsetEntry,
+    Shard,
+)
+from kbroker.coordinator.group._table cimport hash_text, table_put, table_remove, table_room
+from kbroker.log._partition cimport Batch, partition_append, partition_release
+
+cdef enum:
+    METADATA_BYTES_DEFAULT = 4096
+
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    KAFKA_STORAGE_ERROR = 56
+
+
+# --- shards --------------------------------------------------------------------------------------
+
+cdef GroupShards* group_shards_new() noexcept nogil:
+    cdef GroupShards* shards = <GroupShards*>calloc(1, sizeof(GroupShards))
+    if shards == NULL:
+        return NULL
+    shards.shards = <Shard**>calloc(SHARDS_MAX, sizeof(Shard*))
+    shards.metadata_bytes_max = METADATA_BYTES_DEFAULT
+    if shards.shards == NULL:
+        free(shards)
+        return NULL
+    return shards
+
+
+cdef void group_shards_free(GroupShards* shards) noexcept nogil:
+    cdef Shard* shard
+    cdef int i
+    if shards == NULL:
+        return
+    for i in range(SHARDS_MAX):
+        shard = shards.shards[i]
+        if shard == NULL:
+            break
+        shard_clear_locked(shard)
+        if shard.partition != NULL:
+            partition_release(shard.partition)
+        free(shard.groups)
+        pthread_mutex_destroy(&shard.lock)
+        free(shard)
+    free(shards.shards)
+    free(shards)
+
+
+cdef int group_shards_grow(GroupShards* shards, int count) noexcept nogil:
+    cdef Shard* shard
+    cdef int i
+    for i in range(count):
+        if shards.shards[i] != NULL:
+            continue
+        shard = <Shard*>calloc(1, sizeof(Shard))
+        if shard == NULL:
+            return -1
+        kb_mutex_init(&shard.lock)
+        shard.index = i
+        shards.shards[i] = shard
+    kb_store_int(&shards.count, count)
+    return 0
+
+
+cdef int32_t java_hash_ascii(const uint8_t* id, int32_t length) noexcept nogil:
+    """String.hashCode of an ASCII text."""
+    cdef uint32_t mixed = 0
+    cdef int32_t i
+    for i in range(length):
+        mixed = 31u * mixed + id[i]
+    return <int32_t>mixed
+
+
+cdef int32_t shard_index(int32_t hash, int count) noexcept nogil:
+    """As Kafka finds a group's partition: the absolute value, and 0 for the one that has none."""
+    cdef uint32_t positive = <uint32_t>hash
+    if hash < 0:
+        positive = 0u - positive
+    if positive >> 31:
+        return 0
+    return <int32_t>(positive % <uint32_t>count)
+
+
+cdef Shard* shard_for(GroupShards* shards, const uint8_t* id, int32_t length) noexcept nogil:
+    cdef int count = kb_load_int(&shards.count)
+    if count <= 0:
+        return NULL
+    return shards.shards[shard_index(java_hash_ascii(id, length), count)]
+
+
+cdef void shard_lock(Shard* shard) noexcept nogil:
+    lock_ranked(&shard.lock, RANK_SESSION)
+
+
+cdef void shard_unlock(Shard* shard) noexcept nogil:
+    unlock_ranked(&shard.lock, RANK_SESSION)
+
+
+cdef int shard_error_locked(Shard* shard) noexcept nogil:
+    if shard.state == SHARD_ACTIVE:
+        return NO_ERROR
+    return COORDINATOR_LOAD_IN_PROGRESS if shard.state == SHARD_LOADING else NOT_COORDINATOR
+
+
+cdef void shard_clear_locked(Shard* shard) noexcept nogil:
+    cdef uint32_t place
+    if shard.groups == NULL:
+        return
+    for place in range(shard.mask + 1):
+        if shard.groups[place] != NULL:
+            _group_free(shard.groups[place])
+    free(shard.groups)
+    shard.groups = NULL
+    shard.mask = 0
+    shard.count = 0
+    shard.offset_count = 0
+    shard.bytes = 0
+
+
+cdef inline uint32_t _group_hash(void* item) noexcept nogil:
+    return (<Group*>item).hash
+
+
+# --- groups --------------------------------------------------------------------------------------
+
+cdef Group* group_find_locked(Shard* shard, const uint8_t* id, int32_t length) noexcept nogil:
+    cdef uint32_t wanted
+    cdef uint32_t place
+    cdef Group* group
+    if shard.groups == NULL:
+        return NULL
+    wanted = hash_text(id, length)
+    place = wanted & shard.mask
+    while True:
+        group = shard.groups[place]
+        if group == NULL:
+            return NULL
+        if (
+            group.hash == wanted and group.id_length == length
+            and memcmp(group.id, id, <size_t>length) == 0
+        ):
+            return group
+        place = (place + 1) & shard.mask
+
+
+cdef Group* group_take_locked(Shard* shard, const uint8_t* id, int32_t length) noexcept nogil:
+    cdef Group* group = group_find_locked(shard, id, length)
+    if group != NULL:
+        return group
+    if table_room(<void***>&shard.groups, &shard.mask, shard.count, _group_hash) != 0:
+        return NULL
+    group = <Group*>calloc(1, sizeof(Group) + <size_t>length)
+    if group == NULL:
+        return NULL
+    group.id = <uint8_t*>group + sizeof(Group)
+    memcpy(group.id, id, <size_t>length)
+    group.id_length = length
+    group.hash = hash_text(id, length)
+    table_put(<void**>shard.groups, shard.mask, group, group.hash)
+    shard.count += 1
+    shard.bytes += <int64_t>sizeof(Group) + length
+    return group
+
+
+cdef void _group_free(Group* group) noexcept nogil:
+    cdef uint32_t place
+    if group.members != NULL:
+        for place in range(group.member_mask + 1):
+            free(group.members[place])
+        free(group.members)
+    if group.topics != NULL:
+        for place in range(group.topic_mask + 1):
+            if group.topics[place] != NULL:
+                topic_free(group.topics[place])
+        free(group.topics)
+    free(group)
+
+
+cdef int64_t _group_bytes(Group* group) noexcept nogil:
+    # What a removal of all of it gives back, as it was counted.
+    cdef int64_t total = <int64_t>sizeof(Group) + group.id_length
+    cdef GroupTopic* topic
+    cdef uint32_t place
+    cdef int32_t i
+    if group.members != NULL:
+        for place in range(group.member_mask + 1):
+            total += member_bytes(group.members[place])
+    if group.topics != NULL:
+        for place in range(group.topic_mask + 1):
+            topic = group.topics[place]
+            if topic == NULL:
+                continue
+            total += <int64_t>sizeof(GroupTopic) + topic.name_length
+            total += topic.capacity * <int64_t>sizeof(OffsetEntry)
+            for i in range(topic.count):
+                total += extra_bytes(topic.entries[i].extra)
+    return total
+
+
+cdef void group_remove_locked(Shard* shard, Group* group) noexcept nogil:
+    shard.bytes -= _group_bytes(group)
+    shard.offset_count -= group.offset_count
+    shard.count -= 1
+    table_remove(<void**>shard.groups, shard.mask, group, _group_hash)
+    _group_free(group)
+
+
+cdef void group_drop_if_bare_locked(Shard* shard, Group* group) noexcept nogil:
+    if not group.shown and group.offset_count == 0:
+        group_remove_locked(shard, group)
+
+
+# --- the log -------------------------------------------------------------------------------------
+
+cdef int coordinator_error(int error) noexcept nogil:
+    """What a refused append means to a client of the coordinator, as Kafka puts it."""
+    if error == NOT_LEADER_OR_FOLLOWER or error == KAFKA_STORAGE_ERROR:
+        return NOT_COORDINATOR
+    if (
+        error == NOT_ENOUGH_REPLICAS or error == UNKNOWN_TOPIC_OR_PARTITION
+        or error == REQUEST_TIMED_OUT
+    ):
+        return COORDINATOR_NOT_AVAILABLE
+    return error
+
+
+cdef void batch_prepare(
+    Batch* batch, uint8_t* data, uint32_t length, int32_t count, int64_t now_ms,
+) noexcept nogil:
+    """A batch that was built here, as if it had been validated."""
+    memset(batch, 0, sizeof(Batch))
+    batch.data = data
+    batch.length_bytes = length
+    batch.acks = -1
+    batch.error_record = -1
+    batch.base_offset = -1
+    batch.append_time_ms = -1
+    batch.log_start_offset = -1
+    batch.record_count = count
+    batch.producer_id = -1
+    batch.producer_epoch = -1
+    batch.base_sequence = -1
+    batch.max_timestamp_ms = now_ms
+
+
+cdef void shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcept nogil:
+    """All batches of the list in one write; then each has its offset, or a coordinator's error.
+
+    With one replica in sync the records survive what acks=-1 survives when this returns. With more
+    the answer is to wait for the high watermark: `batch.last_offset` says which.
+    """
+    cdef Batch* batch = first
+    while batch != NULL:
+        if batch.length_bytes > <uint32_t>shard.partition.max_message_bytes:
+            batch.error = MESSAGE_TOO_LARGE
+        batch = batch.next
+    partition_append(shard.partition, first, now_ms)
+    batch = first
+    while batch != NULL:
+        batch.error = <short>coordinator_error(batch.error)
+        if batch.error == RECORD_LIST_TOO_LARGE:
+            batch.error = MESSAGE_TOO_LARGE
+        batch = batch.next

@@ -1,0 +1,94 @@
+# cython: language_level=3
+"""The struct sheet of the coordinator's C half: shards, groups, members, offsets."""
+
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
+
+from kbroker._sync cimport pthread_mutex_t
+from kbroker.log._partition cimport Partition
+
+cdef enum:
+    SHARDS_MAX = 65536            # partitions of __consumer_offsets
+    SHARD_NOT_OWNER = 0
+    SHARD_LOADING = 1
+    SHARD_ACTIVE = 2
+
+    # GroupState of states.py
+    GROUP_EMPTY = 0
+    GROUP_PREPARING_REBALANCE = 1
+    GROUP_COMPLETING_REBALANCE = 2
+    GROUP_STABLE = 3
+    GROUP_DEAD = 4
+
+    NO_ERROR = 0
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+
+
+# What few offsets have: a text, or a time of their own to expire at.
+cdef struct OffsetExtra:
+    int64_t expire_ms             # NO_EXPIRY: none
+    int32_t length                # of the metadata, which follows
+
+
+cdef struct OffsetEntry:
+    int64_t offset
+    int64_t log_offset            # of its record; the highest wins
+    int64_t commit_ms
+    OffsetExtra* extra            # NULL: no metadata, no expiry
+    int32_t partition
+    int32_t leader_epoch          # -1: not told
+
+
+cdef struct GroupTopic:
+    uint32_t hash
+    int32_t name_length
+    int32_t count
+    int32_t capacity
+    OffsetEntry* entries          # by partition, ascending
+    int8_t has_id
+    uint8_t topic_id[16]
+    uint8_t* name                 # in the same allocation
+
+
+cdef struct Member:
+    int64_t heard_ms              # monotonic; 0: never
+    uint32_t hash
+    int32_t id_length
+    int32_t instance_length       # -1: none
+    uint8_t* id                   # in the same allocation, and the instance id behind it
+
+
+cdef struct Group:
+    uint32_t hash
+    int32_t id_length
+    int8_t shown                  # Python has told state, generation and members
+    int32_t state
+    int32_t generation
+    int32_t member_count
+    uint32_t member_mask          # of the table; members NULL: there is none
+    Member** members
+    int32_t topic_count
+    uint32_t topic_mask
+    GroupTopic** topics
+    int64_t offset_count
+    uint8_t* id                   # in the same allocation
+
+
+cdef struct Shard:
+    pthread_mutex_t lock          # "session" in the lock order
+    int32_t index
+    int state
+    Partition* partition          # one reference, while it is ours
+    Group** groups
+    uint32_t mask
+    int64_t count
+    int64_t offset_count
+    int64_t bytes
+
+
+cdef struct GroupShards:
+    int count                     # atomic; 0: the topic is not there
+    Shard** shards                # SHARDS_MAX places, each set once
+    int64_t clock_shift_ms        # atomic
+    int64_t metadata_bytes_max    # atomic

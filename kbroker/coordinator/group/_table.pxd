@@ -1,0 +1,81 @@
+# cython: language_level=3
+"""Hash tables of pointers for the coordinator's C half; inline, no module behind it.
+
+Linear probing in a power of two of places, at most three quarters full; what is in a table tells
+its hash when asked. Removal closes the gap, so there are no marks. A table that is NULL is empty.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+
+cdef enum:
+    TABLE_MIN = 4                 # places of the smallest
+
+
+cdef inline uint32_t hash_text(const uint8_t* data, int32_t length) noexcept nogil:
+    # FNV-1a, mixed once more: the tables use the low bits.
+    cdef uint32_t mixed = 2166136261u
+    cdef int32_t i
+    for i in range(length):
+        mixed = (mixed ^ data[i]) * 16777619u
+    return mixed ^ (mixed >> 15)
+
+
+ctypedef uint32_t (*hash_of)(void* item) noexcept nogil
+
+
+cdef inline void table_put(
+    void** table, uint32_t mask, void* item, uint32_t item_hash,
+) noexcept nogil:
+    cdef uint32_t place = item_hash & mask
+    while table[place] != NULL:
+        place = (place + 1) & mask
+    table[place] = item
+
+
+cdef inline int table_room(
+    void*** table, uint32_t* mask, int64_t count, hash_of item_hash,
+) noexcept nogil:
+    # Room for one more than `count`; -1: no memory.
+    cdef uint32_t capacity = TABLE_MIN
+    cdef void** fresh
+    cdef uint32_t place
+    if table[0] != NULL and 4 * (count + 1) <= 3 * (<int64_t>mask[0] + 1):
+        return 0
+    if table[0] != NULL:
+        capacity = 2 * (mask[0] + 1)
+    fresh = <void**>calloc(capacity, sizeof(void*))
+    if fresh == NULL:
+        return -1
+    if table[0] != NULL:
+        for place in range(mask[0] + 1):
+            if table[0][place] != NULL:
+                table_put(
+                    fresh, capacity - 1, table[0][place], item_hash(table[0][place]))
+        free(table[0])
+    table[0] = fresh
+    mask[0] = capacity - 1
+    return 0
+
+
+cdef inline void table_remove(
+    void** table, uint32_t mask, void* item, hash_of item_hash,
+) noexcept nogil:
+    cdef uint32_t gap = item_hash(item) & mask
+    cdef uint32_t place
+    cdef uint32_t home
+    while table[gap] != item:
+        if table[gap] == NULL:
+            return
+        gap = (gap + 1) & mask
+    place = gap
+    while True:
+        place = (place + 1) & mask
+        if table[place] == NULL:
+            break
+        home = item_hash(table[place]) & mask
+        # It may move back to the gap if its own place is not behind the gap.
+        if ((place - home) & mask) >= ((place - gap) & mask):
+            table[gap] = table[place]
+            gap = place
+    table[gap] = NULL

@@ -1,0 +1,288 @@
+"""GroupTable: what is appended is what is known, and what a load of the same log finds."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.compression import Codec
+from kbroker.coordinator.group._groups import (
+    ACTIVE,
+    LOADING,
+    NOT_OWNER,
+    CommittedOffset,
+    GroupTable,
+    offset_key,
+    offset_value,
+    partition_for,
+)
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.loader import Checkpointed, open_partition_log
+from kbroker.log.partition_log import PartitionLog
+from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
+
+TOPIC_ID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
+ID = bytes(range(16))
+STABLE = 3
+
+
+def committed(
+    partition: int, offset: int, metadata: str = "", *, topic: str = "orders", expire_ms: int = -1
+) -> CommittedOffset:
+    topic_id = ID if expire_ms < 0 else None  # a record that expires by itself has no room for it
+    return CommittedOffset(topic, partition, offset, -1, metadata, 1_000, expire_ms, topic_id)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[PartitionLog]:
+    log = open_partition_log(
+        tmp_path / "__consumer_offsets-0", "__consumer_offsets", 0, TOPIC_ID, {"compacted": True},
+        Checkpointed(False, 0, 0),
+    )  # fmt: skip
+    log.set_leadership(1, True, 0, 1)
+    yield log
+    log.close(clean=False)
+
+
+@pytest.fixture
+def table(log: PartitionLog) -> GroupTable:
+    return opened(log)
+
+
+def opened(log: PartitionLog) -> GroupTable:
+    table = GroupTable()
+    table.set_partition_count(1)
+    table.open(0, log)
+    table.activate(0)
+    return table
+
+
+def reloaded(log: PartitionLog) -> GroupTable:
+    table = GroupTable()
+    table.set_partition_count(1)
+    table.open(0, log)
+    data = log.read(0)
+    used, _ = table.load_batches(0, data)
+    assert used == len(data)
+    table.activate(0)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("group", "partition"), [("g", 3), ("", 0), ("kafka", 12), ("ü€", 26), ("\U0001f600", 43)]
+)
+def test_a_group_s_partition_is_the_one_that_kafka_uses(group: str, partition: int) -> None:
+    # Worked out with Java: Utils.abs(group.hashCode()) % 50.
+    units = group.encode("utf-16-be")
+    hashed = 0
+    for at in range(0, len(units), 2):
+        hashed = (31 * hashed + int.from_bytes(units[at : at + 2])) & 0xFFFF_FFFF
+    hashed = abs(hashed - 2**32 if hashed >= 2**31 else hashed)
+    assert partition_for(group, 50) == hashed % 50
+    if group in ("g", "", "ü€"):
+        assert partition_for(group, 50) == partition
+
+
+def test_a_group_whose_hash_has_no_absolute_value_is_in_partition_0() -> None:
+    assert partition_for("polygenelubricants", 50) == 0  # hashes to the smallest number
+
+
+def test_what_was_committed_is_known_and_is_in_the_log(
+    table: GroupTable, log: PartitionLog
+) -> None:
+    wanted = [committed(0, 5), committed(3, 7, "text"), committed(1, 9, topic="other")]
+    assert table.commit("g", wanted) == 0
+    assert table.offsets("g") == sorted(wanted)
+    assert table.offset("g", "orders", 3) == wanted[1]
+    assert table.offset("g", "orders", 4) is None
+    assert table.offset("h", "orders", 3) is None
+    (batch,) = decode_batches(log.read(0))
+    assert [record.key for record in batch.records] == [
+        offset_key("g", offset.topic, offset.partition) for offset in wanted
+    ]
+    assert [record.value for record in batch.records] == [offset_value(each) for each in wanted]
+
+
+def test_records_have_the_bytes_of_apache_kafka() -> None:
+    """Read from the log of a broker of 4.3.0."""
+    topic_id = bytes.fromhex("3eebaec7b36a43bc887954d60482fbb5")
+    assert offset_key("g", "t", 0).hex() == "0001000167000174" + "00000000"
+    plain = CommittedOffset("t", 0, 5, -1, "m", 0x1A20046DD21, -1, topic_id)
+    assert offset_value(plain).hex() == (
+        "00040000000000000005ffffffff026d000001a20046dd210100103eebaec7b36a43bc887954d60482fbb5"
+    )
+    expiring = plain._replace(commit_ms=0x1A20046DD3B, expire_ms=0x1A2056D393B)
+    assert offset_value(expiring).hex() == (
+        "0001000000000000000500016d000001a20046dd3b000001a2056d393b"
+    )
+
+
+def test_removing_leaves_tombstones(table: GroupTable, log: PartitionLog) -> None:
+    table.commit("g", [committed(partition, 5) for partition in range(4)])
+    assert table.remove_offsets("g", [("orders", 1), ("orders", 9), ("nothing", 0)]) == 0
+    assert [offset.partition for offset in table.offsets("g")] == [0, 2, 3]
+    last = list(decode_batches(log.read(0)))[-1]
+    assert [(record.key, record.value) for record in last.records] == [
+        (offset_key("g", "orders", 1), None)
+    ]
+    assert reloaded(log).offsets("g") == table.offsets("g")
+
+
+def test_a_deleted_group_is_forgotten(table: GroupTable, log: PartitionLog) -> None:
+    table.show_members("g", state=0, generation=0, members=[])
+    table.commit("g", [committed(0, 5)])
+    assert table.delete_group("g", [(b"\0\2group", None)]) == 0
+    assert table.offsets("g") == []
+    assert table.statistics(0) == (0, 0, 0)
+    assert reloaded(log).statistics(0) == (0, 0, 0)
+
+
+def test_states_of_a_shard(log: PartitionLog) -> None:
+    table = GroupTable()
+    assert table.state_of("g") == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert table.commit("g", [committed(0, 1)]) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    table.set_partition_count(1)
+    assert (table.shard_state(0), table.state_of("g")) == (NOT_OWNER, ErrorCode.NOT_COORDINATOR)
+    table.open(0, log)
+    assert table.shard_state(0) == LOADING
+    assert table.state_of("g") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert table.commit("g", [committed(0, 1)]) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    table.activate(0)
+    assert (table.shard_state(0), table.state_of("g")) == (ACTIVE, ErrorCode.NONE)
+    assert table.commit("g", [committed(0, 1)]) == ErrorCode.NONE
+    table.close(0)
+    assert table.state_of("g") == ErrorCode.NOT_COORDINATOR
+    assert table.offsets("g") == []
+    with pytest.raises(ValueError, match="no partition 1"):
+        table.open(1, log)
+
+
+def test_a_log_that_refuses_changes_nothing(table: GroupTable, log: PartitionLog) -> None:
+    log.set_leadership(2, False, 1, 1)
+    assert table.commit("g", [committed(0, 1)]) == ErrorCode.NOT_COORDINATOR
+    log.set_leadership(1, True, 2, 1)
+    log.configure(min_insync_replicas=2)
+    assert table.commit("g", [committed(0, 1)]) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    log.configure(max_message_bytes=100)
+    assert table.commit("g", [committed(0, 1)]) == ErrorCode.MESSAGE_TOO_LARGE
+    assert table.offsets("g") == []
+    assert log.log_end_offset == 0
+
+
+def test_members_keep_the_time_at_which_they_were_heard(table: GroupTable) -> None:
+    table.show_members("g", state=STABLE, generation=1, members=[("a", None), ("b", "one")])
+    assert table.last_heard_ms("g", "a") == 0
+    assert table.last_heard_ms("g", "c") == 0
+    assert table.last_heard_ms("h", "a") == 0
+    table.show_members("g", state=STABLE, generation=2, members=[("b", "one")])
+    table.remove_members("g")
+    assert table.statistics(0).groups == 0
+
+
+def test_appends_wake_who_waits(table: GroupTable, log: PartitionLog) -> None:
+    woken: list[PartitionLog] = []
+    table.wake = woken.append
+    table.commit("g", [committed(0, 1)])
+    table.append(0, [(b"\0\2g", b"\0\3")])
+    assert woken == [log, log]
+    table.append(0, [])
+    assert len(woken) == 2
+
+
+def test_what_is_no_offset_is_given_to_python(table: GroupTable) -> None:
+    batch = encode_batch(
+        [
+            Record(b"\0\2\0\1g", b"\0\3what a group is", timestamp_ms=5),
+            Record(offset_key("g", "orders", 0), offset_value(committed(0, 5)), timestamp_ms=6),
+            Record(offset_key("g", "orders", 0)[:-1], b"", timestamp_ms=7),
+            Record(offset_key("g", "orders", 1), b"\0\4\0", timestamp_ms=7),
+            Record(None, b"", timestamp_ms=7),
+        ]
+    )
+    used, others = table.load_batches(0, batch + batch[:70])
+    assert used == len(batch)
+    assert [(record.offset, record.timestamp_ms) for record in others] == [
+        (0, 5), (2, 7), (3, 7), (4, 7),
+    ]  # fmt: skip
+    assert others[0].key == b"\0\2\0\1g"
+    assert others[0].value == b"\0\3what a group is"
+    assert table.offsets("g") == [committed(0, 5)]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_compressed_batches_are_read(table: GroupTable, codec: Codec) -> None:
+    records = [
+        Record(offset_key("g", "orders", number), offset_value(committed(number, number)))
+        for number in range(100)
+    ]
+    table.load_batches(0, encode_batch(records, codec=codec))
+    assert len(table.offsets("g")) == 100
+
+
+def test_damaged_batches_are_refused(table: GroupTable) -> None:
+    batch = encode_batch([Record(b"\0\2", b"x" * 50)])
+    for at in (16, 17, 70):
+        with pytest.raises(KafkaError):
+            table.load_batches(0, batch[:at] + bytes([batch[at] ^ 0x55]) + batch[at + 1 :])
+
+
+def test_offsets_that_may_expire(table: GroupTable) -> None:
+    table.commit("g", [committed(0, 5), committed(1, 5)._replace(commit_ms=2_000)])
+    table.commit("h", [committed(0, 5, "text", expire_ms=500), committed(1, 5, expire_ms=5_000)])
+    assert table.expirable(0, before_ms=999, now_ms=499) == []
+    assert table.expirable(0, before_ms=1_000, now_ms=499) == [("g", [committed(0, 5)])]
+    found = dict(table.expirable(0, before_ms=2_000, now_ms=500))
+    assert [offset.partition for offset in found["g"]] == [0, 1]
+    assert found["h"] == [committed(0, 5, "text", expire_ms=500)]
+
+
+def test_offsets_of_a_topic(table: GroupTable) -> None:
+    table.commit("g", [committed(0, 5), committed(1, 5), committed(0, 5, topic="other")])
+    table.commit("h", [committed(7, 5)])
+    assert sorted(table.of_topic("orders")) == [("g", [0, 1]), ("h", [7])]
+    assert table.of_topic("nothing") == []
+    assert table.groups(0) == ["g", "h"]
+
+
+def test_a_thousand_random_steps_leave_what_a_dictionary_has(
+    table: GroupTable, log: PartitionLog
+) -> None:
+    """Against a plain model, and then once more out of the log."""
+    seed = random.randrange(2**32)
+    draw = random.Random(seed)
+    model: dict[tuple[str, str, int], CommittedOffset] = {}
+    for _ in range(1_000):
+        group = f"group-{draw.randrange(30)}"
+        topic = f"topic-{draw.randrange(5)}"
+        partitions = draw.sample(range(40), draw.randrange(1, 6))
+        kind = draw.random()
+        if kind < 0.7:
+            offsets = [
+                committed(
+                    partition, draw.randrange(2**62), "m" * draw.randrange(20) * draw.randrange(2),
+                    topic=topic,
+                )
+                for partition in partitions
+            ]  # fmt: skip
+            assert table.commit(group, offsets) == 0
+            model |= {(group, topic, each.partition): each for each in offsets}
+        elif kind < 0.95:
+            assert table.remove_offsets(group, [(topic, each) for each in partitions]) == 0
+            for partition in partitions:
+                model.pop((group, topic, partition), None)
+        else:
+            assert table.delete_group(group) == 0
+            model = {key: each for key, each in model.items() if key[0] != group}
+    for known in (table, reloaded(log)):
+        for number in range(30):
+            group = f"group-{number}"
+            wanted = sorted(each for key, each in model.items() if key[0] == group)
+            assert known.offsets(group) == wanted, f"seed {seed}"
+        assert known.statistics(0).offsets == len(model), f"seed {seed}"
+    for number in range(30):
+        table.delete_group(f"group-{number}")
+    assert table.statistics(0) == (0, 0, 0), f"seed {seed}"
