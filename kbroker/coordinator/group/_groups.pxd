@@ -18,6 +18,3 @@ cdef class GroupTable:
     cdef list _copied(
         self, int partition, str group_id=*, bytes topic=*, tuple expired=*)
     cdef _change(self, int partition, int state, PartitionLog log)
-    cdef int _load_batch(self, Shard* shard, bytes data, Py_ssize_t at, list found) except -1
-    cdef int _load_transactional(
-        self, Shard* shard, int64_t producer_id, int control, list records, list found) except -1

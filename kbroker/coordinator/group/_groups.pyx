@@ -12,58 +12,39 @@ GIL, lets go of it, takes one shard's lock, and makes objects of what it copied 
 of that. The lock's rank is "session". `wake` is called behind an append, with nothing held.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
-
-from collections import namedtuple
 
 from kbroker._arena cimport Arena, arena_free, arena_take
-from kbroker._atomics cimport kb_add_i64, kb_load_i64, kb_load_int, kb_store_i64
+from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
 from kbroker._log cimport PartitionLog
 from kbroker._sync cimport kb_wall_ms
 from kbroker.coordinator.group._copies cimport (
     Copies,
-    Copy,
     Wanted,
     copies_free,
     copy_group_locked,
     copy_shard_locked,
 )
-from kbroker.coordinator.group._loading cimport (
-    DAMAGED,
-    NO_MEMORY,
-    Others,
-    load_records,
-    record_apply_locked,
-)
+from kbroker.coordinator.group._loading cimport NO_MEMORY, record_apply_locked
 from kbroker.coordinator.group._members cimport (
     member_find_locked,
-    member_new,
     members_clear_locked,
     members_replace_locked,
 )
 from kbroker.coordinator.group._offset_records cimport (
-    NO_EXPIRY,
     BatchWriter,
-    OffsetKey,
-    OffsetValue,
     Text,
     batch_begin,
     batch_bound,
     batch_end,
     batch_put_record,
-    offset_key_bytes,
-    offset_value_bytes,
-    put_offset_key,
-    put_offset_value,
     record_bound,
 )
 from kbroker.coordinator.group._shards cimport (
     batch_prepare,
     group_drop_if_bare_locked,
     group_find_locked,
-    group_remove_locked,
     group_shards_free,
     group_shards_grow,
     group_shards_new,
@@ -86,121 +67,51 @@ from kbroker.coordinator.group._structs cimport (
     Member,
     Shard,
 )
-from kbroker.log._partition cimport Batch, Partition, partition_acquire, partition_release
-from kbroker.log._records cimport (
-    AT_CRC,
-    CODEC_MASK,
-    CONTROL_BIT,
-    HEADER_BYTES,
-    TRANSACTIONAL_BIT,
-    Header,
-    batch_crc,
-    header_plausible,
-    header_read,
+from kbroker.log._partition cimport (
+    Batch,
+    Partition,
+    partition_acquire,
+    partition_release,
+)
+from kbroker.log._records cimport HEADER_BYTES
+from kbroker.coordinator.group._python cimport (
+    committed_of,
+    encoded_key,
+    java_hash,
+    load_batch,
+    member_of,
+    name_bytes,
+    str_of,
+    text_of,
+)
+from kbroker.coordinator.group._python import (
+    CommittedOffset,
+    LoadedRecord,
+    ShardStatistics,
+    offset_key,
+    offset_value,
+    partition_for,
 )
 
-from kbroker.compression import Codec, CompressionError, decompress
-from kbroker.errors import ErrorCode, KafkaError
-from kbroker.protocol.record_batch import DECOMPRESSED_BYTES_MAX
+__all__ = [
+    "ACTIVE",
+    "LOADING",
+    "NOT_OWNER",
+    "CommittedOffset",
+    "GroupTable",
+    "LoadedRecord",
+    "ShardStatistics",
+    "offset_key",
+    "offset_value",
+    "partition_for",
+]
+
+cdef enum:
+    UNKNOWN_SERVER_ERROR = -1
 
 NOT_OWNER = SHARD_NOT_OWNER
 LOADING = SHARD_LOADING
 ACTIVE = SHARD_ACTIVE
-
-CommittedOffset = namedtuple("CommittedOffset", (
-    "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "expire_ms",
-    "topic_id"))
-ShardStatistics = namedtuple("ShardStatistics", ("groups", "offsets", "bytes"))
-LoadedRecord = namedtuple("LoadedRecord", ("offset", "timestamp_ms", "key", "value"))
-
-cdef enum:
-    UNKNOWN_SERVER_ERROR = -1
-    TEXT_BYTES_MAX = 0x7fff       # of a string in a record's key
-    MARKER_COMMIT = 1
-
-
-cdef int _java_hash(str text) except? -1:
-    cdef uint32_t mixed = 0
-    cdef bytes units = text.encode("utf-16-be", "surrogatepass")
-    cdef const uint8_t* at = <const uint8_t*><const char*>units
-    cdef Py_ssize_t i
-    for i in range(0, len(units), 2):
-        mixed = 31u * mixed + ((<uint32_t>at[i] << 8) | at[i + 1])
-    return <int>mixed
-
-
-def partition_for(str group_id not None, int count):
-    if count < 1:
-        raise ValueError(f"{count} partitions")
-    return shard_index(_java_hash(group_id), count)
-
-
-cdef Text _text(bytes data) noexcept:
-    # Good while the object lives.
-    cdef Text text
-    text.at = <const uint8_t*><const char*>data
-    text.length = <int32_t>len(data)
-    return text
-
-
-cdef bytes _name(str text):
-    cdef bytes data = text.encode()
-    if len(data) > TEXT_BYTES_MAX:
-        raise ValueError(f"a name of {len(data)} bytes")
-    return data
-
-
-cdef bytes _encoded_key(bytes group, bytes topic, int32_t partition):
-    cdef OffsetKey key
-    cdef bytes data
-    key.group = _text(group)
-    key.topic = _text(topic)
-    key.partition = partition
-    data = bytes(offset_key_bytes(&key))
-    put_offset_key(<uint8_t*><char*>data, &key)
-    return data
-
-
-def offset_key(str group_id not None, str topic not None, int partition):
-    return _encoded_key(_name(group_id), _name(topic), partition)
-
-
-def offset_value(offset):
-    cdef OffsetValue value
-    cdef bytes metadata = _name(offset.metadata)
-    cdef bytes topic_id = offset.topic_id
-    cdef bytes data
-    value.offset = offset.offset
-    value.leader_epoch = offset.leader_epoch
-    value.commit_ms = offset.commit_ms
-    value.expire_ms = offset.expire_ms
-    value.metadata = _text(metadata)
-    value.topic_id = NULL
-    if topic_id is not None:
-        if len(topic_id) != 16:
-            raise ValueError("a topic id has 16 bytes")
-        value.topic_id = <const uint8_t*><const char*>topic_id
-    data = bytes(offset_value_bytes(&value))
-    put_offset_value(<uint8_t*><char*>data, &value)
-    return data
-
-
-cdef str _str(const Text* text):
-    return (<const char*>text.at)[:text.length].decode("utf-8", "replace")
-
-
-cdef object _nullable(const Text* text):
-    return None if text.length < 0 else (<const char*>text.at)[:text.length]
-
-
-cdef object _committed(const Copy* copied):
-    topic_id = None
-    if copied.topic_id != NULL:
-        topic_id = (<const char*>copied.topic_id)[:16]
-    return CommittedOffset(
-        _str(&copied.topic), copied.entry.partition, copied.entry.offset,
-        copied.entry.leader_epoch, _str(&copied.metadata), copied.entry.commit_ms,
-        copied.expire_ms, topic_id)
 
 
 cdef class GroupTable:
@@ -242,7 +153,7 @@ cdef class GroupTable:
         cdef int count = kb_load_int(&self.shards.count)
         if count == 0:
             return NULL
-        return self.shards.shards[shard_index(_java_hash(group_id), count)]
+        return self.shards.shards[shard_index(java_hash(group_id), count)]
 
     # --- Shards -----------------------------------------------------------------------------------
 
@@ -320,107 +231,18 @@ cdef class GroupTable:
         cdef int used
         found = []
         while len(data) - at >= HEADER_BYTES:
-            used = self._load_batch(shard, data, at, found)
+            used = load_batch(shard, data, at, found, self.open_transactions)
             if used == 0:
                 break
             at += used
         return at, found
 
-    cdef int _load_batch(self, Shard* shard, bytes data, Py_ssize_t at, list found) except -1:
-        # Its size; 0: it is cut off.
-        cdef uint8_t* start = <uint8_t*><char*>data + at
-        cdef Header header
-        cdef Others others
-        cdef bytes unpacked
-        cdef uint8_t* records
-        cdef int64_t length
-        cdef int status, transactional
-        header_read(start, &header)
-        if not header_plausible(&header):
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch at byte {at}")
-        if header.size_bytes > len(data) - at:
-            return 0
-        with nogil:
-            status = batch_crc(start, header.size_bytes) == header.crc
-        if not status:
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, f"the batch at {header.base_offset} is damaged")
-        records = start + HEADER_BYTES
-        length = header.size_bytes - HEADER_BYTES
-        if header.attributes & CODEC_MASK:
-            unpacked = _unpacked(
-                header.attributes & CODEC_MASK, data[at + HEADER_BYTES:at + header.size_bytes])
-            records = <uint8_t*><char*>unpacked
-            length = len(unpacked)
-        transactional = header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)
-        others.items = NULL
-        others.count = 0
-        others.capacity = 0
-        try:
-            with nogil:
-                status = load_records(
-                    shard, records, length, header.record_count, header.base_offset,
-                    header.base_timestamp_ms, not transactional, &others)
-            if status == NO_MEMORY:
-                raise MemoryError
-            if status == DAMAGED:
-                raise KafkaError(
-                    ErrorCode.CORRUPT_MESSAGE,
-                    f"the records of the batch at {header.base_offset} are damaged")
-            listed = [
-                LoadedRecord(others.items[i].offset, others.items[i].timestamp_ms,
-                             _nullable(&others.items[i].key), _nullable(&others.items[i].value))
-                for i in range(others.count)
-            ]
-        finally:
-            free(others.items)
-        if transactional:
-            self._load_transactional(
-                shard, header.producer_id, header.attributes & CONTROL_BIT, listed, found)
-        else:
-            found += listed
-        return <int>header.size_bytes
-
-    cdef int _load_transactional(
-        self, Shard* shard, int64_t producer_id, int control, list records, list found,
-    ) except -1:
-        # What a transaction has written counts with its marker, or never.
-        cdef Text key, value
-        cdef int64_t offset
-        cdef int status
-        place = (shard.index, producer_id)
-        if not control:
-            self.open_transactions.setdefault(place, []).extend(records)
-            return 0
-        for marker in records:
-            waiting = self.open_transactions.pop(place, ())
-            if marker.key is None or marker.key[2:4] != b"\0\1":
-                continue
-            for record in waiting:
-                if record.key is None:
-                    continue
-                key = _text(record.key)
-                value.at = NULL
-                value.length = -1
-                if record.value is not None:
-                    value = _text(record.value)
-                offset = record.offset
-                with nogil:
-                    shard_lock(shard)
-                    status = record_apply_locked(shard, &key, &value, offset)
-                    shard_unlock(shard)
-                if status == NO_MEMORY:
-                    raise MemoryError
-                if status != 1:
-                    found.append(record)
-        return 0
-
     # --- HotView ----------------------------------------------------------------------------------
 
     def show_members(self, str group_id not None, *, int state, int generation, members):
         cdef Shard* shard = self._shard_of(group_id)
-        cdef bytes id = _name(group_id)
-        cdef Text text = _text(id)
+        cdef bytes id = name_bytes(group_id)
+        cdef Text text = text_of(id)
         cdef list shown = list(members)
         cdef int32_t count = <int32_t>len(shown)
         cdef Member** fresh
@@ -436,7 +258,7 @@ cdef class GroupTable:
             raise MemoryError
         try:
             for i in range(count):
-                fresh[i] = _member(shown[i][0], shown[i][1])
+                fresh[i] = member_of(shown[i][0], shown[i][1])
             with nogil:
                 shard_lock(shard)
                 if shard.state != SHARD_NOT_OWNER:
@@ -452,8 +274,8 @@ cdef class GroupTable:
 
     def remove_members(self, str group_id not None):
         cdef Shard* shard = self._shard_of(group_id)
-        cdef bytes id = _name(group_id)
-        cdef Text text = _text(id)
+        cdef bytes id = name_bytes(group_id)
+        cdef Text text = text_of(id)
         cdef Group* group
         if shard == NULL:
             return
@@ -468,10 +290,10 @@ cdef class GroupTable:
 
     def last_heard_ms(self, str group_id not None, str member_id not None):
         cdef Shard* shard = self._shard_of(group_id)
-        cdef bytes id = _name(group_id)
-        cdef bytes member_bytes = _name(member_id)
-        cdef Text text = _text(id)
-        cdef Text wanted = _text(member_bytes)
+        cdef bytes id = name_bytes(group_id)
+        cdef bytes member_bytes = name_bytes(member_id)
+        cdef Text text = text_of(id)
+        cdef Text wanted = text_of(member_bytes)
         cdef Group* group
         cdef Member* member
         cdef int64_t heard_ms = 0
@@ -512,10 +334,10 @@ cdef class GroupTable:
                 raise MemoryError
             for i in range(count):
                 key, value = pairs[i]
-                texts[2 * i] = _text(key)
+                texts[2 * i] = text_of(key)
                 texts[2 * i + 1].length = -1
                 if value is not None:
-                    texts[2 * i + 1] = _text(value)
+                    texts[2 * i + 1] = text_of(value)
                 bound += record_bound(texts[2 * i].length, texts[2 * i + 1].length)
             memory = <uint8_t*>arena_take(&arena, bound)
             if memory == NULL:
@@ -542,9 +364,9 @@ cdef class GroupTable:
         cdef Shard* shard = self._shard_of(group_id)
         if shard == NULL:
             return COORDINATOR_NOT_AVAILABLE
-        group = _name(group_id)
+        group = name_bytes(group_id)
         return self._append(shard, [
-            (_encoded_key(group, _name(offset.topic), offset.partition), offset_value(offset))
+            (encoded_key(group, name_bytes(offset.topic), offset.partition), offset_value(offset))
             for offset in offsets
         ])
 
@@ -553,9 +375,9 @@ cdef class GroupTable:
         if shard == NULL:
             return COORDINATOR_NOT_AVAILABLE
         there = {(offset.topic, offset.partition) for offset in self.offsets(group_id)}
-        group = _name(group_id)
+        group = name_bytes(group_id)
         return self._append(shard, [
-            (_encoded_key(group, _name(topic), partition), None)
+            (encoded_key(group, name_bytes(topic), partition), None)
             for topic, partition in partitions if (topic, partition) in there
         ])
 
@@ -567,10 +389,10 @@ cdef class GroupTable:
         cdef int error
         if shard == NULL:
             return COORDINATOR_NOT_AVAILABLE
-        id = _name(group_id)
-        text = _text(id)
+        id = name_bytes(group_id)
+        text = text_of(id)
         gone = [
-            (_encoded_key(id, _name(offset.topic), offset.partition), None)
+            (encoded_key(id, name_bytes(offset.topic), offset.partition), None)
             for offset in self.offsets(group_id)
         ]
         error = self._append(shard, [*gone, *records])
@@ -589,7 +411,7 @@ cdef class GroupTable:
     # --- Reading ----------------------------------------------------------------------------------
 
     def offset(self, str group_id not None, str topic not None, int partition):
-        cdef bytes name = _name(topic)
+        cdef bytes name = name_bytes(topic)
         for found in self._copied(self._index_of(group_id), group_id, name):
             if found[1].partition == partition:
                 return found[1]
@@ -614,7 +436,7 @@ cdef class GroupTable:
         found = []
         for partition in range(kb_load_int(&self.shards.count)):
             by_group = {}
-            for group, offset in self._copied(partition, None, _name(topic)):
+            for group, offset in self._copied(partition, None, name_bytes(topic)):
                 by_group.setdefault(group, []).append(offset.partition)
             found += by_group.items()
         return found
@@ -639,11 +461,11 @@ cdef class GroupTable:
             return []
         shard = self._shard(partition)
         if one:
-            id = _name(group_id)
-        text = _text(id)
+            id = name_bytes(group_id)
+        text = text_of(id)
         wanted.topic.at = NULL
         if topic is not None:
-            wanted.topic = _text(topic)
+            wanted.topic = text_of(topic)
         wanted.expired = expired is not None
         wanted.before_ms = wanted.now_ms = 0
         if expired is not None:
@@ -659,31 +481,12 @@ cdef class GroupTable:
             if copies.failed:
                 raise MemoryError
             return [
-                (_str(&copies.items[i].group), _committed(&copies.items[i]))
+                (str_of(&copies.items[i].group), committed_of(&copies.items[i]))
                 for i in range(copies.count)
             ]
         finally:
             copies_free(&copies)
             arena_free(&arena)
-
-
-cdef bytes _unpacked(int codec, bytes packed):
-    try:
-        return decompress(Codec(codec), packed, DECOMPRESSED_BYTES_MAX)
-    except (CompressionError, ValueError) as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-
-
-cdef Member* _member(str member_id, str instance_id) except NULL:
-    cdef bytes id = _name(member_id)
-    cdef bytes instance = b"" if instance_id is None else _name(instance_id)
-    cdef Member* member = member_new(
-        <const uint8_t*><const char*>id, <int32_t>len(id),
-        <const uint8_t*><const char*>instance,
-        -1 if instance_id is None else <int32_t>len(instance))
-    if member == NULL:
-        raise MemoryError
-    return member
 
 
 cdef int _show_locked(

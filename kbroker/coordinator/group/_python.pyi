@@ -1,0 +1,1 @@
+"""Compiled; for other units only. Its names for Python are in _groups.pyi."""

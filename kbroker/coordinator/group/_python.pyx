@@ -1,0 +1,267 @@
+# cython: language_level=3
+"""Between the coordinator's C half and Python's objects: names, offsets, members, loaded batches.
+
+Everything here holds the GIL and no lock. A `Text` of a bytes object is good while that object
+lives. A batch is loaded in two steps: what it holds is walked without the GIL, and what Python must
+look at becomes objects after that.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free
+
+from collections import namedtuple
+
+from kbroker.coordinator.group._copies cimport (
+    Copy,
+)
+from kbroker.coordinator.group._loading cimport (
+    DAMAGED,
+    NO_MEMORY,
+    Others,
+    load_records,
+    record_apply_locked,
+)
+from kbroker.coordinator.group._members cimport (
+    member_new,
+)
+from kbroker.coordinator.group._offset_records cimport (
+    OffsetKey,
+    OffsetValue,
+    Text,
+    offset_key_bytes,
+    offset_value_bytes,
+    put_offset_key,
+    put_offset_value,
+)
+from kbroker.coordinator.group._shards cimport (
+    shard_index,
+    shard_lock,
+    shard_unlock,
+)
+from kbroker.coordinator.group._structs cimport (
+    Member,
+    Shard,
+)
+from kbroker.log._records cimport (
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    TRANSACTIONAL_BIT,
+    Header,
+    batch_crc,
+    header_plausible,
+    header_read,
+)
+
+from kbroker.compression import Codec, CompressionError, decompress
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.protocol.record_batch import DECOMPRESSED_BYTES_MAX
+
+CommittedOffset = namedtuple("CommittedOffset", (
+    "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "expire_ms",
+    "topic_id"))
+ShardStatistics = namedtuple("ShardStatistics", ("groups", "offsets", "bytes"))
+LoadedRecord = namedtuple("LoadedRecord", ("offset", "timestamp_ms", "key", "value"))
+
+cdef enum:
+    TEXT_BYTES_MAX = 0x7fff       # of a string in a record's key
+
+
+cdef int java_hash(str text) except? -1:
+    cdef uint32_t mixed = 0
+    cdef bytes units = text.encode("utf-16-be", "surrogatepass")
+    cdef const uint8_t* at = <const uint8_t*><const char*>units
+    cdef Py_ssize_t i
+    for i in range(0, len(units), 2):
+        mixed = 31u * mixed + ((<uint32_t>at[i] << 8) | at[i + 1])
+    return <int>mixed
+
+
+def partition_for(str group_id not None, int count):
+    if count < 1:
+        raise ValueError(f"{count} partitions")
+    return shard_index(java_hash(group_id), count)
+
+
+cdef Text text_of(bytes data) noexcept:
+    # Good while the object lives.
+    cdef Text text
+    text.at = <const uint8_t*><const char*>data
+    text.length = <int32_t>len(data)
+    return text
+
+
+cdef bytes name_bytes(str text):
+    cdef bytes data = text.encode()
+    if len(data) > TEXT_BYTES_MAX:
+        raise ValueError(f"a name of {len(data)} bytes")
+    return data
+
+
+cdef bytes encoded_key(bytes group, bytes topic, int32_t partition):
+    cdef OffsetKey key
+    cdef bytes data
+    key.group = text_of(group)
+    key.topic = text_of(topic)
+    key.partition = partition
+    data = bytes(offset_key_bytes(&key))
+    put_offset_key(<uint8_t*><char*>data, &key)
+    return data
+
+
+def offset_key(str group_id not None, str topic not None, int partition):
+    return encoded_key(name_bytes(group_id), name_bytes(topic), partition)
+
+
+def offset_value(offset):
+    cdef OffsetValue value
+    cdef bytes metadata = name_bytes(offset.metadata)
+    cdef bytes topic_id = offset.topic_id
+    cdef bytes data
+    value.offset = offset.offset
+    value.leader_epoch = offset.leader_epoch
+    value.commit_ms = offset.commit_ms
+    value.expire_ms = offset.expire_ms
+    value.metadata = text_of(metadata)
+    value.topic_id = NULL
+    if topic_id is not None:
+        if len(topic_id) != 16:
+            raise ValueError("a topic id has 16 bytes")
+        value.topic_id = <const uint8_t*><const char*>topic_id
+    data = bytes(offset_value_bytes(&value))
+    put_offset_value(<uint8_t*><char*>data, &value)
+    return data
+
+
+cdef str str_of(const Text* text):
+    return (<const char*>text.at)[:text.length].decode("utf-8", "replace")
+
+
+cdef object nullable_bytes(const Text* text):
+    return None if text.length < 0 else (<const char*>text.at)[:text.length]
+
+
+cdef object committed_of(const Copy* copied):
+    topic_id = None
+    if copied.topic_id != NULL:
+        topic_id = (<const char*>copied.topic_id)[:16]
+    return CommittedOffset(
+        str_of(&copied.topic), copied.entry.partition, copied.entry.offset,
+        copied.entry.leader_epoch, str_of(&copied.metadata), copied.entry.commit_ms,
+        copied.expire_ms, topic_id)
+
+
+cdef Member* member_of(str member_id, str instance_id) except NULL:
+    cdef bytes id = name_bytes(member_id)
+    cdef bytes instance = b"" if instance_id is None else name_bytes(instance_id)
+    cdef Member* member = member_new(
+        <const uint8_t*><const char*>id, <int32_t>len(id),
+        <const uint8_t*><const char*>instance,
+        -1 if instance_id is None else <int32_t>len(instance))
+    if member == NULL:
+        raise MemoryError
+    return member
+
+
+# --- loading -------------------------------------------------------------------------------------
+
+cdef bytes _unpacked(int codec, bytes packed):
+    try:
+        return decompress(Codec(codec), packed, DECOMPRESSED_BYTES_MAX)
+    except (CompressionError, ValueError) as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+
+cdef int load_batch(
+    Shard* shard, bytes data, Py_ssize_t at, list found, dict open_transactions,
+) except -1:
+    # Its size; 0: it is cut off.
+    cdef uint8_t* start = <uint8_t*><char*>data + at
+    cdef Header header
+    cdef Others others
+    cdef bytes unpacked
+    cdef uint8_t* records
+    cdef int64_t length
+    cdef int status, transactional
+    header_read(start, &header)
+    if not header_plausible(&header):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch at byte {at}")
+    if header.size_bytes > len(data) - at:
+        return 0
+    with nogil:
+        status = batch_crc(start, header.size_bytes) == header.crc
+    if not status:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"the batch at {header.base_offset} is damaged")
+    records = start + HEADER_BYTES
+    length = header.size_bytes - HEADER_BYTES
+    if header.attributes & CODEC_MASK:
+        unpacked = _unpacked(
+            header.attributes & CODEC_MASK, data[at + HEADER_BYTES:at + header.size_bytes])
+        records = <uint8_t*><char*>unpacked
+        length = len(unpacked)
+    transactional = header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)
+    others.items = NULL
+    others.count = 0
+    others.capacity = 0
+    try:
+        with nogil:
+            status = load_records(
+                shard, records, length, header.record_count, header.base_offset,
+                header.base_timestamp_ms, not transactional, &others)
+        if status == NO_MEMORY:
+            raise MemoryError
+        if status == DAMAGED:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"the records of the batch at {header.base_offset} are damaged")
+        listed = [
+            LoadedRecord(
+                others.items[i].offset, others.items[i].timestamp_ms,
+                nullable_bytes(&others.items[i].key), nullable_bytes(&others.items[i].value))
+            for i in range(others.count)
+        ]
+    finally:
+        free(others.items)
+    if transactional:
+        _load_transactional(
+            shard, header.producer_id, header.attributes & CONTROL_BIT, listed, found,
+            open_transactions)
+    else:
+        found += listed
+    return <int>header.size_bytes
+
+cdef int _load_transactional(
+    Shard* shard, int64_t producer_id, int control, list records, list found,
+    dict open_transactions,
+) except -1:
+    # What a transaction has written counts with its marker, or never.
+    cdef Text key, value
+    cdef int64_t offset
+    cdef int status
+    place = (shard.index, producer_id)
+    if not control:
+        open_transactions.setdefault(place, []).extend(records)
+        return 0
+    for marker in records:
+        waiting = open_transactions.pop(place, ())
+        if marker.key is None or marker.key[2:4] != b"\0\1":
+            continue
+        for record in waiting:
+            if record.key is None:
+                continue
+            key = text_of(record.key)
+            value.at = NULL
+            value.length = -1
+            if record.value is not None:
+                value = text_of(record.value)
+            offset = record.offset
+            with nogil:
+                shard_lock(shard)
+                status = record_apply_locked(shard, &key, &value, offset)
+                shard_unlock(shard)
+            if status == NO_MEMORY:
+                raise MemoryError
+            if status != 1:
+                found.append(record)
+    return 0
