@@ -5,6 +5,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 
 from kbroker._arena cimport Arena
 from kbroker._sync cimport pthread_mutex_t
+from kbroker.coordinator.group._structs cimport GroupShards
 from kbroker.log._partition cimport Partition
 from kbroker.net._types cimport Handler, Request, RequestChannel
 from kbroker.replica._fetch_session cimport SessionCache
@@ -88,6 +89,7 @@ cdef struct HotContext:
     MetadataView** shown          # of the topic table; what is there is atomic, and may be NULL
     OwnNode own                   # set before the handlers start
     SessionCache* sessions
+    GroupShards* groups           # NULL: Python answers everything of groups
     ParkedTable parked
     int32_t fetch_bytes_max       # fetch.max.bytes of the broker
     int32_t inline_range_bytes    # ranges up to this are read into the answer

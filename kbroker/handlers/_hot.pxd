@@ -1,5 +1,6 @@
 # cython: language_level=3
 from kbroker._net cimport SocketServer
+from kbroker.coordinator.group._groups cimport GroupTable
 from kbroker.handlers._context cimport HotContext, HotWorker
 from kbroker.replica._topic_table cimport TopicTable
 
@@ -11,6 +12,7 @@ cdef class HotPath:
     cdef HotContext context
     cdef SocketServer server
     cdef TopicTable table
+    cdef GroupTable groups        # or None
     cdef HotWorker* workers[1024]
     cdef int worker_count
     cdef HotWorker* own_worker

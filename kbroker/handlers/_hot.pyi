@@ -6,6 +6,7 @@ from typing_extensions import disjoint_base
 
 from kbroker._log import PartitionLog
 from kbroker._net import Request, SocketServer
+from kbroker.coordinator.group._groups import GroupTable
 from kbroker.replica._topic_table import TopicTable
 
 # What `serve` came back with: something for Python, the idle tick, the end.
@@ -60,6 +61,8 @@ class HotPath:
         session_eviction_ms_min: int,
         fetch_bytes_max: int,
         inline_range_bytes: int = 4096,
+        # The groups of this broker; from here on `groups.wake` tells the fetches that wait.
+        groups: GroupTable | None = None,
     ) -> Self: ...
     # addresses: per listener (host, port), or None for the one that a connection used
     def advertise(

@@ -24,6 +24,7 @@ from kbroker._figures cimport kb_count
 from kbroker._log cimport PartitionLog
 from kbroker._net cimport Request, SocketServer, request_wrap
 from kbroker._sync cimport kb_now_ns, kb_wall_ms, pthread_self, pthread_setname_np
+from kbroker.coordinator.group._groups cimport GroupTable
 from kbroker.handlers._answers cimport (
     worker_answer,
     worker_flush,
@@ -186,16 +187,20 @@ cdef class HotPath:
     def __cinit__(
         self, SocketServer server not None, TopicTable table not None, *,
         int session_slots_max, long long session_eviction_ms_min, int fetch_bytes_max,
-        int inline_range_bytes=4096,
+        int inline_range_bytes=4096, GroupTable groups=None,
     ):
         self.server = server
         self.table = table
+        self.groups = groups
         self.own_lock = threading.Lock()
         self.cold_lock = threading.Lock()
         parked_init(&self.context)
         self.context.channel = &server.channel
         self.context.registry = table.registry
         self.context.shown = &table.shown
+        if groups is not None:
+            self.context.groups = groups.shards
+            groups.wake = self.wake
         self.context.fetch_bytes_max = fetch_bytes_max
         self.context.inline_range_bytes = inline_range_bytes
         self.context.sessions = sessions_new(session_slots_max, session_eviction_ms_min)

@@ -82,10 +82,11 @@ class GroupTable:
     def state_of(self, group_id: str) -> int:
         """0, 14, 15 or 16."""
 
-    def load_batches(self, partition: int, data: bytes) -> tuple[int, list[LoadedRecord]]:
+    def load_batches(self, partition: int, data: bytes) -> tuple[int, int, list[LoadedRecord]]:
         """Applies whole record batches, as the log holds them, in their order.
 
-        (bytes used: what is behind is a cut batch; records that Python must look at.) Batches of
+        (bytes used: what is behind is a cut batch; the offset behind the last batch, -1 for none;
+        records that Python must look at.) Batches of
         transactions count with their markers. KafkaError CORRUPT_MESSAGE for what is none.
         """
 
@@ -115,8 +116,17 @@ class GroupTable:
     ) -> int:
         """Appends and applies; the caller has checked that the group may. An error code."""
 
-    def remove_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> int:
-        """Tombstones for those that are there. An error code."""
+    def remove_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[tuple[str, int]],
+        *,
+        committed_until_ms: int = -1,
+    ) -> int:
+        """Tombstones for those that are there, with a time >= 0 only for those committed by then.
+
+        Decided under the lock of the append. An error code.
+        """
 
     def delete_group(
         self, group_id: str, records: Sequence[tuple[bytes, bytes | None]] = ()

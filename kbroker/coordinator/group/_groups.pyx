@@ -34,6 +34,7 @@ from kbroker.coordinator.group._members cimport (
 )
 from kbroker.coordinator.group._offset_records cimport (
     BatchWriter,
+    OffsetKey,
     Text,
     batch_begin,
     batch_bound,
@@ -67,6 +68,11 @@ from kbroker.coordinator.group._structs cimport (
     Member,
     Shard,
 )
+from kbroker.coordinator.group._tombstones cimport (
+    Behind,
+    group_delete_locked,
+    offsets_remove_locked,
+)
 from kbroker.log._partition cimport (
     Batch,
     Partition,
@@ -83,6 +89,7 @@ from kbroker.coordinator.group._python cimport (
     name_bytes,
     str_of,
     text_of,
+    texts_of,
 )
 from kbroker.coordinator.group._python import (
     CommittedOffset,
@@ -229,13 +236,14 @@ cdef class GroupTable:
         cdef Shard* shard = self._shard(partition)
         cdef Py_ssize_t at = 0
         cdef int used
+        cdef int64_t next_offset = -1
         found = []
         while len(data) - at >= HEADER_BYTES:
-            used = load_batch(shard, data, at, found, self.open_transactions)
+            used = load_batch(shard, data, at, found, self.open_transactions, &next_offset)
             if used == 0:
                 break
             at += used
-        return at, found
+        return at, next_offset, found
 
     # --- HotView ----------------------------------------------------------------------------------
 
@@ -276,16 +284,11 @@ cdef class GroupTable:
         cdef Shard* shard = self._shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
         cdef Text text = text_of(id)
-        cdef Group* group
         if shard == NULL:
             return
         with nogil:
             shard_lock(shard)
-            group = group_find_locked(shard, text.at, text.length)
-            if group != NULL:
-                members_clear_locked(shard, group)
-                group.shown = 0
-                group_drop_if_bare_locked(shard, group)
+            _hide_locked(shard, &text)
             shard_unlock(shard)
 
     def last_heard_ms(self, str group_id not None, str member_id not None):
@@ -329,15 +332,8 @@ cdef class GroupTable:
             return 0
         arena.block = NULL
         try:
-            texts = <Text*>arena_take(&arena, 2 * sizeof(Text) * <size_t>count)
-            if texts == NULL:
-                raise MemoryError
+            texts = texts_of(&arena, pairs)
             for i in range(count):
-                key, value = pairs[i]
-                texts[2 * i] = text_of(key)
-                texts[2 * i + 1].length = -1
-                if value is not None:
-                    texts[2 * i + 1] = text_of(value)
                 bound += record_bound(texts[2 * i].length, texts[2 * i + 1].length)
             memory = <uint8_t*>arena_take(&arena, bound)
             if memory == NULL:
@@ -351,11 +347,16 @@ cdef class GroupTable:
                 shard_unlock(shard)
         finally:
             arena_free(&arena)
+        self._woken(shard, error)
+        return error
+
+    cdef int _woken(self, Shard* shard, int error) except -1:
+        # With nothing held: whoever reads the log is told of what is new there.
         if error == 0 and self.wake is not None:
             log = self.logs.get(shard.index)
             if log is not None:
                 self.wake(log)
-        return error
+        return 0
 
     cdef int64_t _shift_ms(self) noexcept nogil:
         return kb_load_i64(&self.shards.clock_shift_ms)
@@ -370,42 +371,71 @@ cdef class GroupTable:
             for offset in offsets
         ])
 
-    def remove_offsets(self, str group_id not None, partitions):
+    def remove_offsets(
+        self, str group_id not None, partitions, *, int64_t committed_until_ms=-1,
+    ):
         cdef Shard* shard = self._shard_of(group_id)
+        cdef bytes group
+        cdef list names = [(name_bytes(topic), partition) for topic, partition in partitions]
+        cdef Py_ssize_t count = len(names)
+        cdef Arena arena
+        cdef OffsetKey* keys
+        cdef int error
+        cdef Py_ssize_t i
         if shard == NULL:
             return COORDINATOR_NOT_AVAILABLE
-        there = {(offset.topic, offset.partition) for offset in self.offsets(group_id)}
         group = name_bytes(group_id)
-        return self._append(shard, [
-            (encoded_key(group, name_bytes(topic), partition), None)
-            for topic, partition in partitions if (topic, partition) in there
-        ])
+        arena.block = NULL
+        try:
+            keys = <OffsetKey*>arena_take(&arena, sizeof(OffsetKey) * <size_t>(count + 1))
+            if keys == NULL:
+                raise MemoryError
+            for i in range(count):
+                keys[i].group = text_of(group)
+                keys[i].topic = text_of(names[i][0])
+                keys[i].partition = names[i][1]
+            with nogil:
+                shard_lock(shard)
+                error = shard_error_locked(shard)
+                if error == 0:
+                    error = offsets_remove_locked(
+                        shard, &arena, keys, count, committed_until_ms,
+                        kb_wall_ms() + self._shift_ms())
+                shard_unlock(shard)
+        finally:
+            arena_free(&arena)
+        self._woken(shard, error)
+        return error
 
     def delete_group(self, str group_id not None, records=()):
         cdef Shard* shard = self._shard_of(group_id)
         cdef bytes id
+        cdef list pairs = list(records)
+        cdef Arena arena
+        cdef Behind behind
         cdef Text text
-        cdef Group* group
         cdef int error
         if shard == NULL:
             return COORDINATOR_NOT_AVAILABLE
         id = name_bytes(group_id)
         text = text_of(id)
-        gone = [
-            (encoded_key(id, name_bytes(offset.topic), offset.partition), None)
-            for offset in self.offsets(group_id)
-        ]
-        error = self._append(shard, [*gone, *records])
-        if error == 0:
+        arena.block = NULL
+        try:
+            behind.texts = texts_of(&arena, pairs)
+            behind.count = len(pairs)
             with nogil:
                 shard_lock(shard)
-                group = group_find_locked(shard, text.at, text.length)
-                # A commit may have come in between; it is in the log, so it stays.
-                if group != NULL:
-                    members_clear_locked(shard, group)
-                    group.shown = 0
-                    group_drop_if_bare_locked(shard, group)
+                error = shard_error_locked(shard)
+                if error == 0:
+                    error = group_delete_locked(
+                        shard, &arena, group_find_locked(shard, text.at, text.length), &behind,
+                        kb_wall_ms() + self._shift_ms())
+                if error == 0:
+                    _hide_locked(shard, &text)
                 shard_unlock(shard)
+        finally:
+            arena_free(&arena)
+        self._woken(shard, error)
         return error
 
     # --- Reading ----------------------------------------------------------------------------------
@@ -500,6 +530,14 @@ cdef int _show_locked(
     group.state = state
     group.generation = generation
     return 1
+
+
+cdef void _hide_locked(Shard* shard, const Text* id) noexcept nogil:
+    cdef Group* group = group_find_locked(shard, id.at, id.length)
+    if group != NULL:
+        members_clear_locked(shard, group)
+        group.shown = 0
+        group_drop_if_bare_locked(shard, group)
 
 
 cdef void _build(

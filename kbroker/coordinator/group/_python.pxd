@@ -1,6 +1,7 @@
 # cython: language_level=3
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 
+from kbroker._arena cimport Arena
 from kbroker.coordinator.group._copies cimport Copy
 from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._structs cimport Member, Shard
@@ -8,6 +9,7 @@ from kbroker.coordinator.group._structs cimport Member, Shard
 # String.hashCode of Java.
 cdef int java_hash(str text) except? -1
 cdef Text text_of(bytes data) noexcept
+cdef Text* texts_of(Arena* arena, list pairs) except NULL
 cdef bytes name_bytes(str text)
 cdef str str_of(const Text* text)
 cdef bytes encoded_key(bytes group, bytes topic, int32_t partition)
@@ -17,4 +19,5 @@ cdef Member* member_of(str member_id, str instance_id) except NULL
 # The batch at a place of `data`: its size, or 0 if it is cut off. What is no offset goes to
 # `found`; `open_transactions` holds what waits for a marker, by (partition, producer id).
 cdef int load_batch(
-    Shard* shard, bytes data, Py_ssize_t at, list found, dict open_transactions) except -1
+    Shard* shard, bytes data, Py_ssize_t at, list found, dict open_transactions,
+    int64_t* next_offset) except -1

@@ -11,6 +11,7 @@ from libc.stdlib cimport free
 
 from collections import namedtuple
 
+from kbroker._arena cimport Arena, arena_take
 from kbroker.coordinator.group._copies cimport (
     Copy,
 )
@@ -89,6 +90,22 @@ cdef Text text_of(bytes data) noexcept:
     text.at = <const uint8_t*><const char*>data
     text.length = <int32_t>len(data)
     return text
+
+
+cdef Text* texts_of(Arena* arena, list pairs) except NULL:
+    # Keys and values in turn, good while the list lives; a value may be None.
+    cdef Py_ssize_t count = len(pairs)
+    cdef Text* texts = <Text*>arena_take(arena, 2 * sizeof(Text) * <size_t>(count + 1))
+    cdef Py_ssize_t i
+    if texts == NULL:
+        raise MemoryError
+    for i in range(count):
+        key, value = pairs[i]
+        texts[2 * i] = text_of(key)
+        texts[2 * i + 1].length = -1
+        if value is not None:
+            texts[2 * i + 1] = text_of(value)
+    return texts
 
 
 cdef bytes name_bytes(str text):
@@ -174,6 +191,7 @@ cdef bytes _unpacked(int codec, bytes packed):
 
 cdef int load_batch(
     Shard* shard, bytes data, Py_ssize_t at, list found, dict open_transactions,
+    int64_t* next_offset,
 ) except -1:
     # Its size; 0: it is cut off.
     cdef uint8_t* start = <uint8_t*><char*>data + at
@@ -229,6 +247,7 @@ cdef int load_batch(
             open_transactions)
     else:
         found += listed
+    next_offset[0] = header.base_offset + header.last_offset_delta + 1
     return <int>header.size_bytes
 
 cdef int _load_transactional(

@@ -66,8 +66,8 @@ def reloaded(log: PartitionLog) -> GroupTable:
     table.set_partition_count(1)
     table.open(0, log)
     data = log.read(0)
-    used, _ = table.load_batches(0, data)
-    assert used == len(data)
+    used, next_offset, _ = table.load_batches(0, data)
+    assert (used, next_offset) == (len(data), log.log_end_offset if data else -1)
     table.activate(0)
     return table
 
@@ -130,6 +130,13 @@ def test_removing_leaves_tombstones(table: GroupTable, log: PartitionLog) -> Non
         (offset_key("g", "orders", 1), None)
     ]
     assert reloaded(log).offsets("g") == table.offsets("g")
+
+
+def test_only_old_offsets_are_removed_when_asked(table: GroupTable) -> None:
+    table.commit("g", [committed(0, 5), committed(1, 5)._replace(commit_ms=1_001)])
+    both = [("orders", 0), ("orders", 1)]
+    assert table.remove_offsets("g", both, committed_until_ms=1_000) == 0
+    assert [offset.partition for offset in table.offsets("g")] == [1]
 
 
 def test_a_deleted_group_is_forgotten(table: GroupTable, log: PartitionLog) -> None:
@@ -203,8 +210,8 @@ def test_what_is_no_offset_is_given_to_python(table: GroupTable) -> None:
             Record(None, b"", timestamp_ms=7),
         ]
     )
-    used, others = table.load_batches(0, batch + batch[:70])
-    assert used == len(batch)
+    used, next_offset, others = table.load_batches(0, batch + batch[:70])
+    assert (used, next_offset) == (len(batch), 5)
     assert [(record.offset, record.timestamp_ms) for record in others] == [
         (0, 5), (2, 7), (3, 7), (4, 7),
     ]  # fmt: skip

@@ -1,0 +1,141 @@
+# cython: language_level=3
+"""Committed offsets taken away again: tombstones in the log, then nothing in memory.
+
+Which of them are there is looked up under the shard's lock, that of the append: a commit that was
+answered a moment ago is not swept away by who has looked before it.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from kbroker._arena cimport Arena, arena_take
+from kbroker.coordinator.group._offset_records cimport (
+    BatchWriter,
+    OffsetKey,
+    batch_begin,
+    batch_bound,
+    batch_end,
+    batch_put_offset,
+    batch_put_record,
+    offset_record_bound,
+    record_bound,
+)
+from kbroker.coordinator.group._offsets cimport (
+    entry_find_locked,
+    offset_remove_locked,
+    topic_find_locked,
+)
+from kbroker.coordinator.group._shards cimport (
+    batch_prepare,
+    group_drop_if_bare_locked,
+    group_find_locked,
+    shard_append_locked,
+)
+from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, Shard
+from kbroker.log._partition cimport Batch
+
+cdef enum:
+    UNKNOWN_SERVER_ERROR = -1
+
+
+cdef int _is_there(Shard* shard, const OffsetKey* key, int64_t until_ms) noexcept nogil:
+    cdef Group* group = group_find_locked(shard, key.group.at, key.group.length)
+    cdef GroupTopic* topic
+    cdef OffsetEntry* entry
+    if group == NULL:
+        return 0
+    topic = topic_find_locked(group, key.topic.at, key.topic.length)
+    if topic == NULL:
+        return 0
+    entry = entry_find_locked(topic, key.partition)
+    return entry != NULL and (until_ms < 0 or entry.commit_ms <= until_ms)
+
+
+cdef int _write_locked(
+    Shard* shard, Arena* arena, const OffsetKey* keys, int64_t count, const Behind* behind,
+    int64_t now_ms,
+) noexcept nogil:
+    cdef BatchWriter writer
+    cdef Batch batch
+    cdef size_t bound = batch_bound()
+    cdef uint8_t* memory
+    cdef int64_t i
+    if count + behind.count == 0:
+        return 0
+    for i in range(count):
+        bound += offset_record_bound(&keys[i], NULL)
+    for i in range(behind.count):
+        bound += record_bound(behind.texts[2 * i].length, behind.texts[2 * i + 1].length)
+    memory = <uint8_t*>arena_take(arena, bound)
+    if memory == NULL:
+        return UNKNOWN_SERVER_ERROR
+    batch_begin(&writer, memory, now_ms)
+    for i in range(count):
+        batch_put_offset(&writer, &keys[i], NULL)
+    for i in range(behind.count):
+        batch_put_record(&writer, &behind.texts[2 * i], &behind.texts[2 * i + 1])
+    batch_prepare(&batch, memory, batch_end(&writer), writer.count, now_ms)
+    shard_append_locked(shard, &batch, now_ms)
+    if batch.error == 0:
+        _forget_locked(shard, keys, count, batch.base_offset)
+    return batch.error
+
+
+cdef void _forget_locked(
+    Shard* shard, const OffsetKey* keys, int64_t count, int64_t base_offset,
+) noexcept nogil:
+    # The keys' own names may be those of the group and the topic that go.
+    cdef Group* group
+    cdef int64_t i
+    for i in range(count):
+        group = group_find_locked(shard, keys[i].group.at, keys[i].group.length)
+        if group != NULL:
+            offset_remove_locked(shard, group, &keys[i], base_offset + i)
+            group_drop_if_bare_locked(shard, group)
+
+
+cdef int offsets_remove_locked(
+    Shard* shard, Arena* arena, const OffsetKey* keys, int64_t count, int64_t until_ms,
+    int64_t now_ms,
+) noexcept nogil:
+    cdef OffsetKey* there = <OffsetKey*>arena_take(
+        arena, sizeof(OffsetKey) * <size_t>(count + 1))
+    cdef int64_t found = 0
+    cdef int64_t i
+    cdef Behind nothing
+    if there == NULL:
+        return UNKNOWN_SERVER_ERROR
+    for i in range(count):
+        if _is_there(shard, &keys[i], until_ms):
+            there[found] = keys[i]
+            found += 1
+    nothing.texts = NULL
+    nothing.count = 0
+    return _write_locked(shard, arena, there, found, &nothing, now_ms)
+
+
+cdef int group_delete_locked(
+    Shard* shard, Arena* arena, Group* group, const Behind* behind, int64_t now_ms,
+) noexcept nogil:
+    cdef int64_t count = group.offset_count if group != NULL else 0
+    cdef OffsetKey* keys = <OffsetKey*>arena_take(
+        arena, sizeof(OffsetKey) * <size_t>(count + 1))
+    cdef GroupTopic* topic
+    cdef OffsetKey* key = keys
+    cdef uint32_t place
+    cdef int32_t i
+    cdef int error
+    if keys == NULL:
+        return UNKNOWN_SERVER_ERROR
+    if count > 0:
+        for place in range(group.topic_mask + 1):
+            topic = group.topics[place]
+            if topic == NULL:
+                continue
+            for i in range(topic.count):
+                key.group.at = group.id
+                key.group.length = group.id_length
+                key.topic.at = topic.name
+                key.topic.length = topic.name_length
+                key.partition = topic.entries[i].partition
+                key += 1
+    return _write_locked(shard, arena, keys, count, behind, now_ms)
