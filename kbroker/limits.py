@@ -78,6 +78,15 @@ PRODUCER_ID_BLOCK_SIZE: Final = 1000
 # Sequence numbers are int32 and wrap to 0 after this one.
 SEQUENCE_MAX: Final = 2**31 - 1
 
+# --- Groups ---------------------------------------------------------------------------------------
+
+# Groups of one broker, with or without members. At the bound a new one is told to try elsewhere.
+GROUPS_MAX: Final = 1_000_000
+# Ids that were handed out and not yet joined with, per group. At the bound the group is full.
+GROUP_PENDING_MEMBERS_MAX: Final = 10_000
+# A new member has no id yet and cannot send heartbeats: its join is given up after this time.
+GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
+
 # --- Peers and the controller ---------------------------------------------------------------------
 
 # Requests in flight per connection of our own client. Full: that node is skipped this turn.

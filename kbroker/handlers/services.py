@@ -26,6 +26,7 @@ from kbroker.handlers.metadata_cache import MetadataCache
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
+    from kbroker.coordinator.group.coordinator import GroupCoordinator
     from kbroker.log._results import DirectoryUse
     from kbroker.metadata.image import ClusterImage
     from kbroker.types import TopicPartition
@@ -185,6 +186,7 @@ class Services:
     node_id: int
     # This node's host and port as the peer of this connection should be told them.
     advertised: Callable[[Request], tuple[str, int]]
+    groups: GroupCoordinator
     metadata_cache: MetadataCache = field(default_factory=MetadataCache)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
     offsets_topic: OffsetsTopicCreation = field(default_factory=OffsetsTopicCreation)

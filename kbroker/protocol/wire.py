@@ -139,6 +139,12 @@ class Reader:
         begin = self._take(size)
         return bytes(self._data[begin : begin + size])
 
+    def required_bytes(self) -> bytes:
+        value = self.nullable_bytes()
+        if value is None:
+            raise ProtocolError("null for bytes that may not be null")
+        return value
+
     def string(self) -> str:
         value = self.nullable_string()
         if value is None:
@@ -214,6 +220,10 @@ class Writer:
 
     def string(self, value: str | None) -> None:
         self._data += encode_string(value, flexible=self._flexible)
+
+    def bytes(self, value: bytes) -> None:
+        self._data += encode_array_length(len(value), flexible=self._flexible)
+        self._data += value
 
     def array(self, count: int | None) -> None:
         self._data += encode_array_length(count, flexible=self._flexible)

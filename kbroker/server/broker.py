@@ -32,6 +32,8 @@ from kbroker.config.admin_listeners import ADMIN_LISTENERS
 from kbroker.config.key import ConfigSource
 from kbroker.config.listeners import format_address
 from kbroker.config.topic import edit_topic_list, validate_topic_overrides
+from kbroker.coordinator.group.coordinator import GroupCoordinator
+from kbroker.coordinator.group.memory import MemoryStore, NoView
 from kbroker.errors import AddressInUse, InvariantError, UserError
 from kbroker.handlers._hot import HotPath
 from kbroker.handlers.delayed_fetch import FetchDeadlines
@@ -242,6 +244,9 @@ class Broker:
             cluster_id=self._controller.image.cluster_id,
             node_id=self.config.node_id,
             advertised=self._advertised,
+            groups=GroupCoordinator(
+                lambda: self.config, self._clock, CallLater(self._timer), MemoryStore(), NoView()
+            ),
         )
         self._hot.advertise(
             self.config.node_id,

@@ -148,7 +148,8 @@ def _cut(whole: Template, name: str) -> Template:
 
 # --- filling messages by the names of their fields -----------------------------------------------
 
-_TIMES: Final = {"max_wait": 0}
+# A member that comes waits for nobody, so that its answer does not wait either.
+_TIMES: Final = {"max_wait": 0, "rebalance_timeout": 0, "session_timeout": 6_000}
 _VALUES: Final[Mapping[str, Any]] = {
     "acks": 1, "records": None, "transactional_id": None, "min_bytes": 1, "max_bytes": 1 << 16,
     "partition_max_bytes": 1 << 12, "session_id": 0, "session_epoch": -1, "replica_id": -1,
@@ -161,6 +162,9 @@ _VALUES: Final[Mapping[str, Any]] = {
     "resource_type": 2, "endpoint_type": 1, "configuration_keys": None, "cursor": None,
     "response_partition_limit": 100, "config_operation": 0, "resource_types": (),
     "forgotten_topics_data": (), "max_num_offsets": 1, "cluster_id": None,
+    "group_id": "group-a", "group_instance_id": None, "generation_id": 1, "reason": None,
+    "protocol_type": "consumer", "protocol_name": "range", "states_filter": ("Stable", "EMPTY"),
+    "types_filter": ("classic",),
 }  # fmt: skip
 _CONFIG: Final = {"retention.ms": "86400000"}
 
@@ -192,6 +196,8 @@ class _Filler:
         if "Config" in inside and field.name in ("name", "value", "config_value", "config_name"):
             (pair,) = _CONFIG.items()
             return pair[field.name.endswith("value")]
+        if inside == "JoinGroupRequestProtocol" and field.name == "name":
+            return "range"
         if field.name in ("name", "topic", "topic_name", "resource_name"):
             return self._topic_name(optional, inside)
         if field.name in ("topic_names",):
@@ -207,7 +213,8 @@ class _Filler:
             return _VALUES[field.name]
         if get_origin(inner) is tuple:
             item = get_args(inner)[0]
-            return (0,) if kafka_type else (self.entity(item),)
+            plain = "group-a" if kafka_type == "string" else 0
+            return (plain,) if kafka_type else (self.entity(item),)
         if kafka_type is None:
             return self.entity(inner)
         return {"string": "", "bytes": b"", "bool": True}.get(kafka_type, 0)

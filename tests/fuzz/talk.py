@@ -7,8 +7,8 @@ sentinel, a Produce of nothing: its answer says that everything before it was de
 what has no answer is a Produce without acks.
 
 Bounds: the connections, a window each, so many new connections a second. A connection that makes no
-progress is given up after WAIT_S if a Fetch is on it, which may have been told to wait for weeks;
-without one that is a hang, and a failure.
+progress is given up after WAIT_S if a Fetch is on it, or a member's join, which may have been told
+to wait for weeks; without one that is a hang, and a failure.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from kbroker.types import ApiKey
 from tests.fuzz.answers import Tally
 from tests.fuzz.corpus import FETCH, PRODUCE
 from tests.fuzz.mutate import BLOCK, CALM, LAST, ROUGH, Frame, framed
@@ -28,6 +29,7 @@ from tests.fuzz.mutate import BLOCK, CALM, LAST, ROUGH, Frame, framed
 WINDOWS: Final = {CALM: 96, ROUGH: 12, LAST: 3}
 CONNECTIONS: Final = (CALM,) * 4 + (ROUGH,) * 9 + (LAST,) * 3
 WAIT_S: Final = 1.0
+MAY_WAIT: Final = frozenset({FETCH, int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP)})
 HANG_S: Final = 30.0
 CONNECTS_PER_S_MAX: Final = 2_000
 QUEUED_MAX: Final = 6 * BLOCK
@@ -280,9 +282,10 @@ class Talker:
             if not connection.pending or now - connection.since < WAIT_S:
                 continue
             keys = [_key(frame) for _, frame in connection.pending]
-            # Broken framing may have made a Fetch, or wait for bytes that never come.
-            if FETCH in keys:
-                for _ in range(keys.index(FETCH) + 1):
+            # Broken framing may have made one, or wait for bytes that never come.
+            waiting = next((at for at, key in enumerate(keys) if key in MAY_WAIT), None)
+            if waiting is not None:
+                for _ in range(waiting + 1):
                     number, _frame = connection.pending.popleft()
                     self.tally.frames += number >= 0
                     self.tally.silent += 1

@@ -22,6 +22,8 @@ from kio.serial import entity_reader, entity_writer
 
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
+from kbroker.coordinator.group.coordinator import GroupCoordinator
+from kbroker.coordinator.group.memory import MemoryStore, NoView
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
@@ -304,9 +306,13 @@ class FakeBroker:
         self.controller = FakeController(self.config, self.replicas, brokers)
         self.timer = FakeTimer()
         self.producer_ids = FakeProducerIds()
+        self.clock = ManualClock()
+        self.groups = GroupCoordinator(
+            lambda: self.config, self.clock, self.timer.call_later, MemoryStore(), NoView()
+        )
         self.services = Services(
             config=self.config,
-            clock=ManualClock(),
+            clock=self.clock,
             controller=self.controller,
             replicas=self.replicas,
             producer_ids=self.producer_ids,
@@ -314,6 +320,7 @@ class FakeBroker:
             cluster_id=CLUSTER_ID,
             node_id=NODE_ID,
             advertised=lambda request: (request.local_host, request.local_port),
+            groups=self.groups,
         )
 
     def create(self, *names: str, partitions: int = 1, **configs: str) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
+from kbroker.coordinator.group.coordinator import GroupCoordinator
+from kbroker.coordinator.group.memory import MemoryStore, NoView
 from kbroker.errors import ErrorCode
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
@@ -72,6 +74,13 @@ class Broker:
             cluster_id=self.controller.image.cluster_id,
             node_id=1,
             advertised=lambda request: (request.local_host, request.local_port),
+            groups=GroupCoordinator(
+                lambda: config,
+                ManualClock(),
+                lambda delay_ms, action: lambda: None,
+                MemoryStore(),
+                NoView(),
+            ),
         )
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> None:

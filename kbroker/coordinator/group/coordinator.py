@@ -1,0 +1,243 @@
+"""The group coordinator: every group that this broker owns, and the door to them.
+
+Place in the flow: handlers call one method per API and get an answer, at once or through a
+callback. This file checks what needs no group (the id, who owns it, timeouts in bounds), finds or
+makes the group, and hands over to it. The offsets themselves are the compiled table's.
+
+Lock: one, a leaf, around the dictionary of groups; each group has its own. Any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kbroker import limits
+from kbroker.coordinator.group.group import Group
+from kbroker.coordinator.group.messages import JoinAnswer, SyncAnswer
+from kbroker.coordinator.group.sessions import Around, CallLater, Settings
+from kbroker.coordinator.group.states import GroupState
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.coordinator.group.images import GroupImage
+    from kbroker.coordinator.group.messages import (
+        AnswerJoin,
+        AnswerSync,
+        GroupDescription,
+        GroupListing,
+        JoinAsked,
+        Leaver,
+        SyncAsked,
+    )
+    from kbroker.coordinator.group.offsets_topic import Settings as Keys
+    from kbroker.coordinator.group.seams import GroupStore, HotView
+
+NONE: Final = ErrorCode.NONE
+_COMMIT_KNOWS_NO_GROUP: Final = 9
+NO_MEMBER: Final = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class GroupCoordinator:
+    """See the module. `config` returns the broker's settings as they are now."""
+
+    def __init__(
+        self,
+        config: Callable[[], Keys],
+        clock: Clock,
+        call_later: CallLater,
+        store: GroupStore,
+        view: HotView,
+    ) -> None:
+        self._config = config
+        self._around = Around(self._settings, clock, call_later, store, view)
+        self._store = store
+        self._lock = threading.Lock()
+        self._groups: dict[str, Group] = {}
+
+    def _settings(self) -> Settings:
+        config = self._config()
+        return Settings(
+            initial_delay_ms=config["group.initial.rebalance.delay.ms"],
+            size_max=config["group.max.size"],
+            session_timeout_ms_min=config["group.min.session.timeout.ms"],
+            session_timeout_ms_max=config["group.max.session.timeout.ms"],
+        )
+
+    # --- members ---
+
+    def join(self, asked: JoinAsked, answer: AnswerJoin) -> None:
+        """JoinGroup. `answer` is called once, on some thread, now or when all have joined."""
+        code, group = self._joinable(asked)
+        if group is None:
+            answer(JoinAnswer(code, asked.member_id))
+        else:
+            group.join(asked, answer)
+
+    def _joinable(self, asked: JoinAsked) -> tuple[ErrorCode, Group | None]:
+        if not asked.group_id:
+            return ErrorCode.INVALID_GROUP_ID, None
+        settings = self._settings()
+        low, high = settings.session_timeout_ms_min, settings.session_timeout_ms_max
+        if not low <= asked.session_timeout_ms <= high:
+            return ErrorCode.INVALID_SESSION_TIMEOUT, None
+        code = self._store.state_of(asked.group_id)
+        if code:
+            return code, None
+        group = self.find(asked.group_id)
+        if group is None and not asked.member_id:
+            group = self._make(asked.group_id)
+            if group is None:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+        return NO_MEMBER, group
+
+    def sync(self, asked: SyncAsked, answer: AnswerSync) -> None:
+        """SyncGroup. `answer` is called once, now or when the leader's assignment is stored."""
+        code, group = self._owned(asked.group_id)
+        if group is None:
+            answer(SyncAnswer(code or NO_MEMBER))
+        else:
+            group.sync(asked, answer)
+
+    def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """What C cannot decide. While the group is being loaded every heartbeat is a good one."""
+        code, group = self._owned(group_id)
+        if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return NONE
+        if group is None:
+            return code or NO_MEMBER
+        return group.heartbeat(member_id, instance_id, generation)
+
+    def leave(
+        self, group_id: str, leavers: Sequence[Leaver]
+    ) -> tuple[ErrorCode, Sequence[ErrorCode]]:
+        """LeaveGroup: an error for all, or one for each."""
+        code, group = self._owned(group_id)
+        if code:
+            return code, ()
+        if group is None:
+            return NONE, [NO_MEMBER] * len(leavers)
+        return group.leave(leavers)
+
+    def _owned(self, group_id: str) -> tuple[ErrorCode, Group | None]:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID, None
+        code = self._store.state_of(group_id)
+        return (code, None) if code else (NONE, self.find(group_id))
+
+    # --- committed offsets ---
+
+    def check_commit(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int, version: int
+    ) -> ErrorCode:
+        """Whether these may commit offsets, as OffsetCommit of this version says it.
+
+        A group is made for offsets that are nobody's in particular (no generation). A generation
+        of a group that is not there: GROUP_ID_NOT_FOUND, before version 9 ILLEGAL_GENERATION.
+        """
+        code, group = self._owned(group_id)
+        if code:
+            return code
+        if group is None:
+            if generation >= 0:
+                late = version >= _COMMIT_KNOWS_NO_GROUP
+                return ErrorCode.GROUP_ID_NOT_FOUND if late else ErrorCode.ILLEGAL_GENERATION
+            group = self._make(group_id)
+            if group is None:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return group.check_commit(member_id, instance_id, generation)
+
+    # --- tools ---
+
+    def describe(self, group_id: str) -> GroupDescription | ErrorCode:
+        """GROUP_ID_NOT_FOUND if there is no such group."""
+        code = self._store.state_of(group_id)
+        group = self.find(group_id)
+        if code:
+            return code
+        return ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.described()
+
+    def listings(self) -> Sequence[GroupListing]:
+        """All groups of this broker."""
+        return [group.listed() for group in self._all()]
+
+    def prepare_delete(self, group_id: str) -> ErrorCode:
+        """An empty group becomes Dead: until `finish_delete` whoever wants it is told to try again,
+        so that the tombstones come before any record of a new group of this id.
+
+        NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND and the codes of a group that is not ours: nothing was
+        done.
+        """
+        code, group = self._owned(group_id)
+        if group is None:
+            return code or ErrorCode.GROUP_ID_NOT_FOUND
+        return group.delete()
+
+    def finish_delete(self, group_id: str) -> None:
+        """The tombstones are in the log, or could not be written; the id is free again."""
+        group = self.find(group_id)
+        if group is not None and group.state is GroupState.DEAD:
+            self._forget(group)
+
+    # --- the log and leadership ---
+
+    def load(self, images: Sequence[GroupImage]) -> None:
+        """Groups as the log has them, before their partition is said to be loaded."""
+        for image in images:
+            group = Group(image.group_id, self._around)
+            with self._lock:
+                before, self._groups[image.group_id] = self._groups.get(image.group_id), group
+            if before is not None:
+                before.unload()
+            group.load(image)
+
+    def ensure_group(self, group_id: str) -> None:
+        """A group that is there for its offsets, if no record of the group itself was found."""
+        self._make(group_id)
+
+    def unload(self, lost: Callable[[str], bool]) -> int:
+        """Forget the groups whose id `lost` says yes to; how many that were."""
+        groups = [group for group in self._all() if lost(group.group_id)]
+        for group in groups:
+            group.unload()
+            self._forget(group)
+        return len(groups)
+
+    # --- figures ---
+
+    def counts(self) -> dict[GroupState, int]:
+        """Groups by state."""
+        counts = dict.fromkeys(GroupState, 0)
+        for group in self._all():
+            counts[group.state] += 1
+        return counts
+
+    def member_counts(self) -> dict[str, int]:
+        """Members by group."""
+        return {group.group_id: len(group.roster) for group in self._all()}
+
+    # --- the dictionary ---
+
+    def find(self, group_id: str) -> Group | None:
+        return self._groups.get(group_id)
+
+    def _make(self, group_id: str) -> Group | None:
+        """The group, made if it is not there; None where there are too many."""
+        with self._lock:
+            group = self._groups.get(group_id)
+            if group is None and len(self._groups) < limits.GROUPS_MAX:
+                group = self._groups[group_id] = Group(group_id, self._around)
+            return group
+
+    def _forget(self, group: Group) -> None:
+        with self._lock:
+            if self._groups.get(group.group_id) is group:
+                del self._groups[group.group_id]
+
+    def _all(self) -> list[Group]:
+        with self._lock:
+            return list(self._groups.values())

@@ -1,0 +1,291 @@
+"""One classic group: the requests and timers that reach it, and what the table makes of them.
+
+Place in the flow: the coordinator finds the group; a public method here takes the group's lock,
+checks who is asking, raises an event, and lets go; `Outbox` then answers and writes. Which event
+does what in which state stands in `states.TABLE`; `rebalance.py` is what each of its actions does.
+
+Lock: one per group, a leaf but for the timer's (to set and cancel timers) and the compiled view's
+(to show what changed). Nothing is answered, written or called back under it. Any thread.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from kbroker import limits
+from kbroker.coordinator.group.messages import (
+    GroupDescription,
+    GroupListing,
+    JoinAnswer,
+    Leaver,
+    SyncAnswer,
+)
+from kbroker.coordinator.group.rebalance import Joining, Rebalance, Syncing
+from kbroker.coordinator.group.states import Event, GroupState
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kbroker.coordinator.group.images import GroupImage
+    from kbroker.coordinator.group.member import Member
+    from kbroker.coordinator.group.messages import AnswerJoin, AnswerSync, JoinAsked, SyncAsked
+
+NONE: Final = ErrorCode.NONE
+
+
+class Group(Rebalance):
+    """See the module."""
+
+    __slots__ = ()
+
+    # --- JoinGroup ---
+
+    def join(self, asked: JoinAsked, answer: AnswerJoin) -> None:
+        """`answer` is called once: now, or when the generation is formed."""
+        with self.lock:
+            code, member_id = self._join(asked, answer), asked.member_id
+            if code is ErrorCode.GROUP_MAX_SIZE_REACHED:
+                member_id = ""
+            if code:
+                self.outbox.add(partial(answer, JoinAnswer(code, member_id)))
+        self.outbox.run()
+
+    def _join(self, asked: JoinAsked, answer: AnswerJoin) -> ErrorCode:
+        if self.state is GroupState.DEAD:
+            return self.fire(Event.JOIN)
+        if not self._has_room(asked.member_id):
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        if not self._supports(asked):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if not asked.member_id:
+            return self._join_new(asked, answer)
+        if asked.member_id in self.roster.pending:
+            if asked.instance_id is not None:
+                return ErrorCode.UNKNOWN_SERVER_ERROR
+            self.roster.pending.pop(asked.member_id)()
+            return self._add(asked.member_id, asked, answer)
+        code = self.roster.check(asked.member_id, asked.instance_id)
+        if code:
+            return code
+        member = self.roster.members[asked.member_id]
+        if member.protocols != asked.protocols:
+            event = Event.JOIN
+        elif self.roster.leader == member.member_id:
+            event = Event.REJOIN_LEADER
+        else:
+            event = Event.REJOIN_SAME
+        return self.fire(event, Joining(member, asked, answer))
+
+    def _has_room(self, member_id: str) -> bool:
+        """While a generation forms, the first to come have the places, whoever was here before."""
+        size_max = self.around.settings().size_max
+        member = self.roster.members.get(member_id)
+        if self.state is GroupState.EMPTY:
+            return True
+        if self.state is GroupState.PREPARING_REBALANCE:
+            waits = member is not None and member.awaiting_join is not None
+            return waits or self.roster.awaiting_join < size_max
+        return member is not None or len(self.roster) < size_max
+
+    def _supports(self, asked: JoinAsked) -> bool:
+        if self.state is GroupState.EMPTY:
+            return bool(asked.protocol_type and asked.protocols)
+        same = asked.protocol_type == self.protocol_type
+        return same and self.roster.supports(asked.protocols)
+
+    def _join_new(self, asked: JoinAsked, answer: AnswerJoin) -> ErrorCode:
+        name = asked.client_id if asked.instance_id is None else asked.instance_id
+        new_id = f"{name}-{uuid4()}"
+        if asked.instance_id is None:
+            if not asked.needs_id:
+                return self._add(new_id, asked, answer)
+            if len(self.roster.pending) >= limits.GROUP_PENDING_MEMBERS_MAX:
+                return ErrorCode.GROUP_MAX_SIZE_REACHED
+            return self.fire(Event.ASK_ID, Joining(self.make_member(new_id, asked), asked, answer))
+        old_id = self.roster.static.get(asked.instance_id)
+        if old_id is None:
+            return self._add(new_id, asked, answer)
+        return self._return(old_id, new_id, asked, answer)
+
+    def _add(self, member_id: str, asked: JoinAsked, answer: AnswerJoin) -> ErrorCode:
+        member = self.make_member(member_id, asked)
+        if not self.roster.members:
+            self.protocol_type = asked.protocol_type
+        self.roster.add(member)
+        self.sessions.heard(member, limits.GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)
+        return self.fire(Event.JOIN, Joining(member, asked, answer, is_new=True))
+
+    def _return(self, old_id: str, new_id: str, asked: JoinAsked, answer: AnswerJoin) -> ErrorCode:
+        """A static member came back without its id: whoever has the old one is fenced."""
+        old = self.roster.members[old_id]
+        leader = self.roster.leader or ""
+        self.refuse_waiting(old, ErrorCode.FENCED_INSTANCE_ID, old_id)
+        self.sessions.end(old)
+        member = self.roster.replace(old_id, new_id)
+        self.roster.update(member, asked)
+        self.sessions.heard(member)
+        self.show()
+        joining = Joining(member, asked, answer, leader=leader)
+        keeps = self.state is GroupState.STABLE and self.roster.choose() == self.protocol
+        return self.fire(Event.RETURN if keeps else Event.JOIN, joining)
+
+    # --- SyncGroup ---
+
+    def sync(self, asked: SyncAsked, answer: AnswerSync) -> None:
+        """`answer` is called once: now, or when the leader's assignment is in the log."""
+        with self.lock:
+            code = self._sync(asked, answer)
+            if code:
+                self.outbox.add(partial(answer, SyncAnswer(code)))
+        self.outbox.run()
+
+    def _sync(self, asked: SyncAsked, answer: AnswerSync) -> ErrorCode:
+        if self.state is GroupState.DEAD:
+            return self.fire(Event.SYNC)
+        code = self._check_member(asked.member_id, asked.instance_id, asked.generation)
+        if code:
+            return code
+        if asked.protocol_type is not None and asked.protocol_type != self.protocol_type:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if asked.protocol is not None and asked.protocol != self.protocol:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        member = self.roster.members[asked.member_id]
+        leads = self.roster.leader == member.member_id
+        event = Event.SYNC_LEADER if leads else Event.SYNC
+        return self.fire(event, Syncing(member, asked.assignments, answer))
+
+    def _check_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        code = self.roster.check(member_id, instance_id)
+        if not code and generation != self.generation:
+            code = ErrorCode.ILLEGAL_GENERATION
+        return code
+
+    # --- Heartbeat, OffsetCommit ---
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """What the compiled path could not decide itself."""
+        with self.lock:
+            if self.state is GroupState.DEAD:
+                return self.fire(Event.HEARTBEAT)
+            code = self._check_member(member_id, instance_id, generation)
+            return code or self.fire(Event.HEARTBEAT, self.roster.members[member_id])
+
+    def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Whether offsets may be committed by this member, or by nobody in particular."""
+        with self.lock:
+            if self.state is GroupState.DEAD:
+                return self.fire(Event.COMMIT)
+            if generation < 0 and self.state is GroupState.EMPTY:
+                return self.fire(Event.COMMIT)
+            if generation < 0 and not member_id and instance_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            code = self._check_member(member_id, instance_id, generation)
+            return code or self.fire(Event.COMMIT, self.roster.members[member_id])
+
+    # --- LeaveGroup ---
+
+    def leave(self, leavers: Sequence[Leaver]) -> tuple[ErrorCode, list[ErrorCode]]:
+        """The error of the whole request, and each member's where there is none."""
+        with self.lock:
+            if self.state is GroupState.DEAD:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+            gone: list[Member] = []
+            pending = len(self.roster.pending)
+            codes = [self._leave(leaver, gone) for leaver in leavers]
+            if gone:
+                self.show()
+                self.fire(Event.GONE)
+            elif len(self.roster.pending) < pending:
+                self.fire(Event.ID_GONE)
+        self.outbox.run()
+        return NONE, codes
+
+    def _leave(self, leaver: Leaver, gone: list[Member]) -> ErrorCode:
+        member_id = leaver.member_id
+        if not member_id:
+            if leaver.instance_id is None or leaver.instance_id not in self.roster.static:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            member_id = self.roster.static[leaver.instance_id]
+        elif member_id in self.roster.pending:
+            if leaver.instance_id is not None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            self.roster.pending.pop(member_id)()
+            return NONE
+        else:
+            code = self.roster.check(member_id, leaver.instance_id)
+            if code:
+                return code
+        gone.append(self.remove(member_id))
+        return NONE
+
+    # --- the operator, the log, leadership ---
+
+    def load(self, image: GroupImage) -> None:
+        """Become what the log says; members have a whole session from now."""
+        with self.lock:
+            self.restore(image)
+        self.outbox.run()
+
+    def delete(self) -> ErrorCode:
+        """Into `DEAD`; NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND where nothing was done."""
+        with self.lock:
+            return self.fire(Event.DELETE)
+
+    def unload(self) -> None:
+        """Whoever waits is told to look for the coordinator elsewhere."""
+        with self.lock:
+            self.fire(Event.UNLOAD)
+        self.outbox.run()
+
+    # --- what is shown of it ---
+
+    def described(self) -> GroupDescription:
+        with self.lock:
+            protocol = self.protocol if self.state is GroupState.STABLE else None
+            return GroupDescription(
+                self.group_id,
+                self.state,
+                self.protocol_type or "",
+                protocol or "",
+                tuple(member.described(protocol) for member in self.roster.members.values()),
+            )
+
+    def listed(self) -> GroupListing:
+        with self.lock:
+            return GroupListing(self.group_id, self.state, self.protocol_type or "")
+
+    # --- timers ---
+
+    def member_timer(self, member_id: str, token: int) -> None:
+        with self.lock:
+            member = self.roster.members.get(member_id)
+            if member is None or not self.sessions.is_over(member, token):
+                return
+            self.remove(member_id)
+            self.show()
+            self.fire(Event.GONE)
+        self.outbox.run()
+
+    def pending_timer(self, member_id: str) -> None:
+        with self.lock:
+            if self.roster.pending.pop(member_id, None) is None:
+                return
+            self.fire(Event.ID_GONE)
+        self.outbox.run()
+
+    def join_timer(self, token: int) -> None:
+        with self.lock:
+            if not self.join_deadline.is_due(token):
+                return
+            self.fire(Event.JOIN_TIMEOUT)
+        self.outbox.run()
+
+    def sync_timer(self, token: int) -> None:
+        with self.lock:
+            if not self.sync_deadline.is_due(token):
+                return
+            self.fire(Event.SYNC_TIMEOUT)
+        self.outbox.run()

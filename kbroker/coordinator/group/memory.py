@@ -1,0 +1,43 @@
+"""A store and a view that keep nothing: for tests, and until the real ones are wired in.
+
+Whatever is written is said to be written at once; nobody is heard in C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.group.images import GroupImage
+
+
+class MemoryStore:
+    def state_of(self, group_id: str) -> ErrorCode:
+        return ErrorCode.NONE
+
+    def write_group(self, image: GroupImage, done: Callable[[ErrorCode], None]) -> None:
+        done(ErrorCode.NONE)
+
+    def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
+        done(ErrorCode.NONE)
+
+
+class NoView:
+    def show_members(
+        self,
+        group_id: str,
+        *,
+        state: int,
+        generation: int,
+        members: Iterable[tuple[str, str | None]],
+    ) -> None:
+        return
+
+    def remove_members(self, group_id: str) -> None:
+        return
+
+    def last_heard_ms(self, group_id: str, member_id: str) -> int:
+        return 0

@@ -1,0 +1,54 @@
+"""What a group does to the world, in the order in which it was decided, never under its lock.
+
+Answers and writes are collected while the lock is held and run afterwards by one thread at a time,
+so that two threads that decide one after the other cannot write or answer the other way round. A
+thread that finds another one running leaves its actions to it. An action may come back into the
+group; what it adds is run after it.
+
+Bound: an answer for each request that waits with the group, and a write for each decision.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import threading
+
+logger: Final = logging.getLogger("kbroker.groups")
+
+
+class Outbox:
+    """See the module. `add` is called with the group's lock held, `run` without it."""
+
+    __slots__ = ("_actions", "_lock", "_running")
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._actions: deque[Callable[[], object]] = deque()
+        self._running = False
+
+    def add(self, action: Callable[[], object]) -> None:
+        self._actions.append(action)
+
+    def run(self) -> None:
+        """Returns when nothing is left, or at once where another thread is at it."""
+        if not self._actions:
+            return
+        with self._lock:
+            if self._running:
+                return
+            self._running = True
+        while True:
+            with self._lock:
+                if not self._actions:
+                    self._running = False
+                    return
+                action = self._actions.popleft()
+            try:
+                action()
+            except Exception:
+                logger.exception("an answer or a write of a group failed")

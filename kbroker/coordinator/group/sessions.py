@@ -1,0 +1,132 @@
+"""The timers of one group: sessions of its members, ids handed out, joining and syncing.
+
+A session is not a timer for each heartbeat: the timer of a member runs out once in a session, asks
+when the member was last heard (in C or here), and is set again for what is left. So a heartbeat
+costs no timer, and a member has at most one.
+
+Touched under the group's lock; the timer's thread calls `expired`, which takes it. A timer that was
+cancelled too late finds its token outdated and does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.coordinator.group.member import Member
+    from kbroker.coordinator.group.seams import GroupStore, HotView
+
+
+class CallLater(Protocol):
+    def __call__(self, delay_ms: int, action: Callable[[], object]) -> Callable[[], object]:
+        """Run a short action on the timer's thread after a delay; returns how to cancel it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an operator chose, at this moment."""
+
+    initial_delay_ms: int
+    size_max: int
+    session_timeout_ms_min: int
+    session_timeout_ms_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a group needs of the broker around it."""
+
+    settings: Callable[[], Settings]
+    clock: Clock
+    call_later: CallLater
+    store: GroupStore
+    view: HotView
+
+
+class Deadline:
+    """A timer of the group itself: at most one is set at a time."""
+
+    __slots__ = ("_action", "_call_later", "_cancel", "_token")
+
+    def __init__(self, call_later: CallLater, action: Callable[[int], object]) -> None:
+        self._call_later = call_later
+        self._action = action
+        self._cancel: Callable[[], object] | None = None
+        self._token = 0
+
+    def set(self, delay_ms: int) -> None:
+        self.clear()
+        self._cancel = self._call_later(delay_ms, partial(self._action, self._token))
+
+    def clear(self) -> None:
+        self._token += 1
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+
+    def is_due(self, token: int) -> bool:
+        """Whether the timer that fired with this token is the one that was set last."""
+        if token != self._token or self._cancel is None:
+            return False
+        self._cancel = None
+        return True
+
+
+class Sessions:
+    """The sessions of a group's members."""
+
+    __slots__ = ("_around", "_expired", "_group_id")
+
+    def __init__(
+        self, group_id: str, around: Around, expired: Callable[[str, int], object]
+    ) -> None:
+        self._group_id: Final = group_id
+        self._around: Final = around
+        self._expired: Final = expired
+
+    def heard(self, member: Member, timeout_ms: int | None = None) -> None:
+        """The member is alive as of now; its timer is set where none would fire in time."""
+        member.heard_ms = self._around.clock.monotonic_ms()
+        due_ms = member.heard_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
+        if member.cancel_timer is not None and member.timer_due_ms <= due_ms:
+            return
+        self._set(member, due_ms)
+
+    def _set(self, member: Member, due_ms: int) -> None:
+        self.end(member)
+        member.timer_due_ms = due_ms
+        member.cancel_timer = self._around.call_later(
+            due_ms - self._around.clock.monotonic_ms(),
+            partial(self._expired, member.member_id, member.timer_token),
+        )
+
+    def end(self, member: Member) -> None:
+        member.timer_token += 1
+        if member.cancel_timer is not None:
+            member.cancel_timer()
+            member.cancel_timer = None
+
+    def is_over(self, member: Member, token: int) -> bool:
+        """Whether the member's time is up, now that its timer has fired; else it is set again.
+
+        While a member waits for our answer its silence means nothing; the answer sets the timer.
+        A new member has no id yet, so it is given up when its join has waited too long.
+        """
+        if token != member.timer_token or member.cancel_timer is None:
+            return False
+        member.cancel_timer = None
+        if member.is_new:
+            return True
+        if member.is_waiting:
+            return False
+        in_c_ms = self._around.view.last_heard_ms(self._group_id, member.member_id)
+        due_ms = max(member.heard_ms, in_c_ms) + member.session_timeout_ms
+        if due_ms <= self._around.clock.monotonic_ms():
+            return True
+        self._set(member, due_ms)
+        return False

@@ -1,0 +1,118 @@
+"""DescribeGroups (15): state, members and assignments of groups, for tools.
+
+A group that is not there is "Dead" without an error up to version 5; since version 6 it is
+GROUP_ID_NOT_FOUND (KIP-1043). Subscriptions and assignments are shown of a stable group only.
+
+Any handler thread; takes each group's lock for the copying; does not import the schema library.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kbroker.coordinator.group.messages import GroupDescription
+from kbroker.coordinator.group.states import GroupState
+from kbroker.errors import ErrorCode
+from kbroker.handlers.metadata_cache import OPERATIONS_NOT_ASKED
+from kbroker.handlers.reply import told
+from kbroker.protocol.versions import is_flexible
+from kbroker.protocol.wire import Reader, Writer
+from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker.handlers.services import Request, Services
+
+_SINCE_THROTTLE: Final = 1
+_SINCE_OPERATIONS: Final = 3
+_SINCE_INSTANCE: Final = 4
+_SINCE_MESSAGE: Final = 6
+# Bits of the operations that exist for a group: read, delete, describe, and describe and alter
+# its configs (KIP-430); without authorizers everybody may do all of them.
+GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+
+
+def decode(request: Request) -> tuple[list[str], bool]:
+    version = request.api_version
+    reader = Reader(request.body, flexible=is_flexible(ApiKey.DESCRIBE_GROUPS, version))
+    groups = [reader.string() for _ in range(reader.array())]
+    wanted = version >= _SINCE_OPERATIONS and reader.boolean()
+    reader.tags()
+    return groups, wanted
+
+
+def handle(services: Services, request: Request) -> None:
+    groups, wanted = decode(request)
+    version = request.api_version
+    out = _begin(version, len(groups))
+    # Kafka tells first of what needs no looking up; for one that asks for "" it is the order.
+    for group_id in sorted(groups, key=bool):
+        found = services.groups.describe(group_id)
+        operations = OPERATIONS_NOT_ASKED
+        code, message, state = ErrorCode.NONE, None, ""
+        if isinstance(found, ErrorCode):
+            code, state = found, ""
+            if found is ErrorCode.GROUP_ID_NOT_FOUND:
+                state = GroupState.DEAD.label
+                message = f"Group {group_id} not found."
+                if version < _SINCE_MESSAGE:
+                    code = ErrorCode.NONE
+            described = GroupDescription(group_id, GroupState.DEAD, "", "", ())
+        else:
+            described, state = found, found.state.label
+        if wanted and not code:
+            operations = GROUP_OPERATIONS
+        _write(out, version, described, state, code, message, operations)
+    out.tags()
+    request.respond(out.getvalue())
+
+
+def _begin(version: int, count: int) -> Writer:
+    out = Writer(flexible=is_flexible(ApiKey.DESCRIBE_GROUPS, version))
+    if version >= _SINCE_THROTTLE:
+        out.int32(0)
+    out.array(count)
+    return out
+
+
+def _write(
+    out: Writer,
+    version: int,
+    group: GroupDescription,
+    state: str,
+    code: ErrorCode = ErrorCode.NONE,
+    message: str | None = None,
+    operations: int = OPERATIONS_NOT_ASKED,
+) -> None:
+    out.int16(code)
+    if version >= _SINCE_MESSAGE:
+        out.string(told(message))
+    out.string(group.group_id)
+    out.string(state)
+    out.string(group.protocol_type)
+    out.string(group.protocol)
+    out.array(len(group.members))
+    for member in group.members:
+        out.string(member.member_id)
+        if version >= _SINCE_INSTANCE:
+            out.string(member.instance_id)
+        out.string(member.client_id)
+        out.string(member.client_host)
+        out.bytes(member.subscription)
+        out.bytes(member.assignment)
+        out.tags()
+    if version >= _SINCE_OPERATIONS:
+        out.int32(operations)
+    out.tags()
+
+
+def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+    groups, _ = decode(request)
+    version = request.api_version
+    out = _begin(version, len(groups))
+    for group_id in groups:
+        _write(
+            out, version, GroupDescription(group_id, GroupState.DEAD, "", "", ()), "", code,
+            message or None,
+        )  # fmt: skip
+    out.tags()
+    return out.getvalue()
