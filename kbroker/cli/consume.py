@@ -1,28 +1,32 @@
 """`kbroker consume TOPIC`: records to standard output, in kcat's format letters.
 
-Reads partitions directly, without a consumer group, so nothing is committed. Each answer of a
+Reads partitions directly; with `-G GROUP` as a member of a consumer group, which shares the
+partitions out, remembers what was printed, and goes on from there next time. Each answer of a
 broker is printed at once. With several partitions, records of one partition are in order, and
 partitions take turns as answers come.
 
 Ends after `-c` records, with `-e` at the end that each partition had when it was reached, at a
-closed output, or when interrupted.
+closed output, or when interrupted; a member then commits what was printed and leaves.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
+from kbroker.cli.partitions import log_offsets
 from kbroker.errors import ErrorCode, KafkaError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from kbroker.peer.client import Client
-    from kbroker.peer.messages import FetchResult
+    from kbroker.peer.group_consumer import GroupConsumer
+    from kbroker.peer.messages import Consumed, FetchResult
     from kbroker.protocol.record_batch import Record
     from kbroker.types import TopicPartition
 
@@ -50,6 +54,13 @@ class Start(NamedTuple):
 @click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at the end.")
 @click.option("-c", "--count", type=click.IntRange(1), help="Stop after this many records.")
 @click.option("-p", "--partition", "partitions", type=click.IntRange(0), multiple=True)
+@click.option(
+    "-G",
+    "--group",
+    metavar="GROUP",
+    help="Share partitions with the group's members; -o is for what nobody has committed.",
+)
+@click.option("--instance-id", metavar="ID", help="Keep this member's place while it is away.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a line.")
 @bootstrap_option
 def command(
@@ -60,20 +71,30 @@ def command(
     exit_at_end: bool,
     count: int | None,
     partitions: tuple[int, ...],
+    group: str | None,
+    instance_id: str | None,
     as_json: bool,
     bootstrap: str,
 ) -> None:
     """Read records from TOPIC."""
     if offset is not None and from_beginning:
         raise UsageError("-o and --from-beginning exclude each other", "give one of them")
+    if group is not None and partitions:
+        raise UsageError("-G and -p exclude each other", "a group shares all partitions out")
+    if group is None and instance_id is not None:
+        raise UsageError("--instance-id without a group", "give -G GROUP")
     where = BEGINNING if from_beginning or exit_at_end else END
     start = parse_start(where if offset is None else offset)
     from kbroker.cli.record_format import compile_format
 
     show = as_json_line if as_json else compile_format(form)
     with connect(bootstrap) as client:
-        positions = _positions(client, topic, partitions, start)
-        _consume(client, positions, show, exit_at_end=exit_at_end, count=count)
+        if group is None:
+            source = _Partitions(client, _positions(client, topic, partitions, start))
+            _consume(source, show, exit_at_end=exit_at_end, count=count)
+            return
+        with _member(client, group, instance_id, topic, start) as member:
+            _consume(member, show, exit_at_end=exit_at_end, count=count)
 
 
 def parse_start(text: str) -> Start:
@@ -89,11 +110,66 @@ def parse_start(text: str) -> Start:
     return Start(kind, int(digits))
 
 
+class Source(Protocol):
+    """Where records come from; `poll` fetches once, `positions` are the caller's to move on.
+
+    What is in `paused` is not fetched.
+    """
+
+    positions: dict[TopicPartition, int]
+    paused: set[TopicPartition]
+
+    def poll(self) -> Consumed: ...
+    def restart(self, where: TopicPartition) -> int | None: ...
+
+
+class _Partitions:
+    """Partitions that were named, read without a group."""
+
+    def __init__(self, client: Client, positions: dict[TopicPartition, int]) -> None:
+        self.positions = positions
+        self.paused: set[TopicPartition] = set()
+        self._client = client
+
+    def poll(self) -> Consumed:
+        from kbroker.peer.messages import Consumed
+
+        wanted = {tp: offset for tp, offset in self.positions.items() if tp not in self.paused}
+        return Consumed(self._client.fetch(wanted), None)
+
+    def restart(self, where: TopicPartition) -> int | None:
+        return None
+
+
+@contextmanager
+def _member(
+    client: Client, group: str, instance_id: str | None, topic: str, start: Start
+) -> Iterator[GroupConsumer]:
+    """A member of the group, which leaves it in order, also when it is told to end."""
+    import signal
+
+    from kbroker.peer.group_consumer import GroupConsumer
+
+    client.partitions(topic)
+    member = GroupConsumer(
+        client,
+        group,
+        topic,
+        lambda partitions: _offsets(client, partitions, start),
+        instance_id=instance_id,
+    )
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield member
+    finally:
+        member.close()
+        signal.signal(signal.SIGTERM, before)
+
+
 def _positions(
     client: Client, topic: str, wanted: tuple[int, ...], start: Start
 ) -> dict[TopicPartition, int]:
     """The first offset to read of every partition."""
-    from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
     from kbroker.types import TopicPartition
 
     present = client.partitions(topic)
@@ -104,32 +180,31 @@ def _positions(
                 f"topic '{topic}' has partitions 0-{present[-1]}, not {number}",
             )
     chosen = [TopicPartition(topic, number) for number in sorted(set(wanted)) or present]
+    return _offsets(client, chosen, start)
 
-    def offsets(timestamp_ms: int) -> dict[TopicPartition, int]:
-        answer = client.list_offsets({where: timestamp_ms for where in chosen})
-        for where, result in answer.items():
-            if result.error is not ErrorCode.NONE:
-                raise refuse(result.error, str(where), None)
-        return {where: answer[where].offset for where in chosen}
+
+def _offsets(
+    client: Client, chosen: list[TopicPartition], start: Start
+) -> dict[TopicPartition, int]:
+    from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
     if start.kind == "offset":
         return {where: start.number for where in chosen}
     if start.kind == BEGINNING:
-        return offsets(EARLIEST_TIMESTAMP)
-    ends = offsets(LATEST_TIMESTAMP)
+        return log_offsets(client, chosen, EARLIEST_TIMESTAMP)
+    ends = log_offsets(client, chosen, LATEST_TIMESTAMP)
     if start.kind == END:
         return ends
     if start.kind == "time":
         # No record is that young: reading begins with the next one written.
-        found = offsets(start.number)
+        found = log_offsets(client, chosen, start.number)
         return {where: found[where] if found[where] >= 0 else ends[where] for where in chosen}
-    begins = offsets(EARLIEST_TIMESTAMP)
+    begins = log_offsets(client, chosen, EARLIEST_TIMESTAMP)
     return {where: max(begins[where], ends[where] - start.number) for where in chosen}
 
 
 def _consume(
-    client: Client,
-    positions: dict[TopicPartition, int],
+    source: Source,
     show: Callable[[str, int, Record], bytes],
     *,
     exit_at_end: bool,
@@ -137,39 +212,51 @@ def _consume(
 ) -> None:
     left = count
     out = sys.stdout.buffer
-    while positions:
-        fetched = client.fetch(positions)
+    while True:
+        fetched, assigned = source.poll()
+        positions = source.positions
         for where, result in fetched.items():
-            _check(where, result, positions[where])
+            if _misplaced(source, where, result):
+                continue
             records, after = _read(result.records, positions[where])
-            if left is not None:
+            if left is not None and len(records) >= left:
                 records = records[:left]
-                left -= len(records)
+                after = records[-1].offset + 1
             out.write(b"".join([show(where.topic, where.partition, record) for record in records]))
             positions[where] = after
+            if left is not None:
+                left -= len(records)
+                if left == 0:
+                    out.flush()
+                    return
             if exit_at_end and after >= result.high_watermark:
-                del positions[where]
-            if left == 0:
-                positions.clear()
-                break
+                source.paused.add(where)
         # Partitions that answered go to the end of the next request: none starves behind another.
         _rotate(positions, fetched)
         out.flush()
+        if exit_at_end and source.paused.issuperset(positions) and (fetched or assigned == []):
+            return
+
+
+def _misplaced(source: Source, where: TopicPartition, result: FetchResult) -> bool:
+    """Whether the position is outside of the log and was put right; any other error is raised."""
+    if result.error is ErrorCode.NONE:
+        return False
+    position = source.positions[where]
+    if result.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        anew = source.restart(where)
+        if anew is not None and anew != position:
+            source.positions[where] = anew
+            click.echo(f"warning: {where} has no offset {position}, on from {anew}", err=True)
+            return True
+        raise refuse(result.error, str(where), f"there is no offset {position}")
+    raise refuse(result.error, str(where), None)
 
 
 def _rotate(positions: dict[TopicPartition, int], fetched: Mapping[TopicPartition, Any]) -> None:
     for where, result in fetched.items():
         if where in positions and result.records:
             positions[where] = positions.pop(where)
-
-
-def _check(where: TopicPartition, result: FetchResult, position: int) -> None:
-    if result.error is ErrorCode.NONE:
-        return
-    detail = None
-    if result.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-        detail = f"there is no offset {position}"
-    raise refuse(result.error, str(where), detail)
 
 
 def _read(data: bytes, position: int) -> tuple[list[Record], int]:

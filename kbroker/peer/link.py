@@ -97,6 +97,9 @@ class Link:
             raise self._late(api_key) from None
         except OSError as error:
             raise self._lost(error) from error
+        except BaseException:  # interrupted half-way: what is on the wire is anybody's guess
+            self.close()
+            raise
         if expects_response:
             self._due.append(_Due(correlation_id, api_key, version))
 
@@ -114,6 +117,9 @@ class Link:
             raise self._late(due.api_key) from None
         except OSError as error:
             raise self._lost(error) from error
+        except BaseException:
+            self.close()
+            raise
         reader = Reader(frame, flexible=request_header_version(due.api_key, due.version) >= 2)
         correlation_id = reader.int32()
         if correlation_id != due.correlation_id:

@@ -105,6 +105,13 @@ class FetchResult(NamedTuple):
     records: bytes
 
 
+class Consumed(NamedTuple):
+    """What one poll of a consumer found; `assigned` is set when partitions came anew."""
+
+    fetched: Mapping[TopicPartition, FetchResult]
+    assigned: list[TopicPartition] | None
+
+
 class OffsetResult(NamedTuple):
     error: ErrorCode
     timestamp_ms: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -181,3 +182,60 @@ def consumer(bootstrap: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 def states(document: Document, name: str) -> Any:
     return {each["group"]: each["state"] for each in document("group", "list")}.get(name)
+
+
+def wait_until(condition: Any) -> None:
+    """Polls a condition that other processes bring about."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_consume_as_a_member_goes_on_where_it_stopped(
+    run: Run, document: Document, client: Client, make_topic: MakeTopic, name: str, bootstrap: str
+) -> None:
+    topic = make_topic(2, records=5)
+    words = [topic, "-G", name, "-f", "%p:%s "]
+    assert sorted(run("consume", *words, "-e")[1].split()) == [
+        f"{partition}:{number}" for partition in (0, 1) for number in range(5)
+    ]
+    assert committed(client, name) == [5, 5]
+    assert states(document, name) == "Empty", "it has left"
+    assert run("consume", *words, "-e") == (0, "", "")
+    run("group", "reset", name, "-t", topic, "--to-earliest", "--execute")
+    status, out, _ = run("consume", *words, "-c", "3")
+    assert (status, len(out.split())) == (0, 3)
+    assert sum(committed(client, name)) == 3, "what was not printed is not committed"
+    assert len(run("consume", *words, "-e")[1].split()) == 7
+
+
+def test_two_members_share_and_take_over(
+    run: Run, document: Document, client: Client, make_topic: MakeTopic, name: str, bootstrap: str
+) -> None:
+    topic = make_topic(4, records=3)
+
+    def shares() -> list[int]:
+        (described,) = document("group", "describe", name)
+        return sorted(len(member["partitions"]) for member in described["members"])
+
+    with consumer(bootstrap, topic, "-G", name, "--from-beginning") as first:
+        wait_until(lambda: states(document, name) == "Stable" and shares() == [4])
+        with consumer(bootstrap, topic, "-G", name, "--instance-id", "two") as second:
+            wait_until(lambda: states(document, name) == "Stable" and shares() == [2, 2])
+            (described,) = document("group", "describe", name)
+            assert described["protocol"] == "range"
+            assert {member["instance_id"] for member in described["members"]} == {None, "two"}
+            out = run("group", "describe", "-m", name)[1]
+            assert f"{topic}-0 {topic}-1" in out and f"{topic}-2 {topic}-3" in out
+            for words in (["delete", name], ["delete", name, "--execute"]):
+                status, out, err = run("group", *words)
+                assert (status, out) == (1, "") and "NON_EMPTY_GROUP (68)" in err
+            status, _, err = run("group", "delete-offsets", name, "-t", topic, "--execute")
+            assert status == 1 and "GROUP_SUBSCRIBED_TO_TOPIC (86)" in err
+            status, _, err = run("group", "reset", name, "-t", topic, "--to-latest")
+            assert (status, err.count("\n")) == (1, 1) and "stop its consumers first" in err
+            assert first.poll() is None and second.poll() is None
+        # A static member that goes away keeps its place; the first one keeps its own half.
+        wait_until(lambda: states(document, name) == "Stable" and shares() == [2, 2])
+    assert first.returncode == 130
