@@ -32,7 +32,7 @@ from kbroker.log._recovery cimport (
     truncate_segment)
 from kbroker.log._segment cimport (
     segment_add_reference, segment_create, segment_drop_reference, segment_open,
-    segment_seal, segment_sync)
+    segment_seal, segment_sync, segment_was_synced)
 from kbroker.log._epochs cimport epochs_replace
 from kbroker.log._slice cimport Slice
 from kbroker.log._storage cimport (
@@ -496,10 +496,11 @@ cdef class PartitionLog:
         if status:
             raise os_error(status, self.directory)
 
-    def flush(self, *, bint active = True) -> int:
+    def flush(self, *, bint active = True, bint volume_synced = False) -> int:
         """Brings the log to the disk, without the `active` segment if that is not wanted.
 
-        Answers the recovery point. The lock is not held while the disk works.
+        Answers the recovery point. The lock is not held while the disk works. `volume_synced`: the
+        whole volume was, after the last append; it is only asked whether a write had failed.
         """
         cdef Partition* partition = self.partition
         cdef Log* log = log_of(partition)
@@ -524,7 +525,8 @@ cdef class PartitionLog:
             began_ns = kb_now_ns()
             for at in range(count):
                 if status == 0:
-                    status = segment_sync(held[at])
+                    status = (segment_was_synced(held[at]) if volume_synced
+                              else segment_sync(held[at]))
                 segment_drop_reference(held[at])
             if count > 0:
                 flush_note(kb_now_ns() - began_ns)

@@ -5,9 +5,9 @@ A segment is counted by references: one is the partition's, one belongs to every
 send. The last one closes the file, so what was promised can be sent whatever retention, truncation
 or deletion do meanwhile. Bytes below `size_bytes` never change, except by truncation.
 
-Everything but the reference count and `segment_sync` wants the partition's lock. Scans read with
-pread and need none. No GIL. A scan trusts nothing that it reads: a header that does not fit in
-the file or does not agree with itself ends it.
+Everything but the reference count, `segment_sync` and `segment_was_synced` wants the partition's
+lock. Scans read with pread and need none. No GIL. A scan trusts nothing that it reads: a header
+that does not fit in the file or does not agree with itself ends it.
 """
 
 from libc.errno cimport EINTR, ENOMEM, errno
@@ -30,6 +30,8 @@ cdef extern from "<fcntl.h>" nogil:
         O_TRUNC
         O_CLOEXEC
     int open(const char* path, int flags, ...)
+    unsigned int SYNC_FILE_RANGE_WAIT_BEFORE
+    int sync_file_range(int fd, int64_t offset, int64_t nbytes, unsigned int flags)
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
@@ -198,6 +200,17 @@ cdef int segment_sync(Segment* segment) noexcept nogil:
     if status == 0:
         status = sync_path(part.times_path)
     return status
+
+
+cdef int segment_was_synced(Segment* segment) noexcept nogil:
+    """After the whole volume was: whether a write of this file has failed since it was opened.
+
+    Waits for nothing that is not on its way, and asks the device for nothing.
+    """
+    while sync_file_range(segment.fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE) < 0:
+        if errno != EINTR:
+            return errno
+    return 0
 
 
 # --- Appending ------------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from kbroker.errors import DataDirectoryError
 from kbroker.log.checkpoints import (
@@ -41,6 +41,8 @@ logger: Final = logging.getLogger("kbroker.log")
 
 LOCK_FILE: Final = ".lock"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+
+Item = TypeVar("Item")
 
 
 class DataDirectory:
@@ -193,14 +195,14 @@ def remove_steps(path: Path) -> Iterator[None]:
         logger.warning("cannot remove %s: %s", path, error)
 
 
-def in_threads(count: int, work: Callable[[Path], None], paths: list[Path]) -> None:
-    """Runs `work` over the paths, on up to `count` threads; the first exception is raised."""
-    if count <= 1 or len(paths) <= 1:
-        for path in paths:
-            work(path)
+def in_threads(count: int, work: Callable[[Item], None], items: Sequence[Item]) -> None:
+    """Runs `work` over the items, on up to `count` threads; the first exception is raised."""
+    if count <= 1 or len(items) <= 1:
+        for item in items:
+            work(item)
         return
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(min(count, len(paths)), "kbroker-log-recovery") as pool:
-        for _ in pool.map(work, paths):
+    with ThreadPoolExecutor(min(count, len(items)), "kbroker-log") as pool:
+        for _ in pool.map(work, items):
             pass

@@ -37,6 +37,7 @@ from kbroker.log.checkpoints import (
     CheckpointError,
     read_partition_metadata,
 )
+from kbroker.log.closing import close_logs
 from kbroker.log.data_directory import DataDirectory, in_threads, partition_of, remove_steps
 from kbroker.log.loader import open_partition_log
 from kbroker.log.partition_log import PartitionLog, deleted_path
@@ -140,20 +141,14 @@ class LogManager:
         with self._lock:
             held = {**self._recovered, **self._logs}
             self._logs, self._recovered = {}, {}
-        dirty: set[Path] = set()
         for directory in self._directories:
             logs = {name: it.log for name, it in held.items() if it.directory is directory}
-            for name, log in logs.items():
-                try:
-                    log.close()
-                except OSError as error:
-                    logger.error("%s was not closed cleanly: %s", name, error)
-                    dirty.add(directory.path)
+            clean = close_logs(directory.path, list(logs.values()), self._recovery_threads)
             try:
                 self._write_checkpoints(directory, logs)
                 starts = _moved_starts(logs.values())
                 directory.write_checkpoint(LOG_START_FILE, starts, sync=True)
-                directory.close(clean=directory.path not in dirty)
+                directory.close(clean=clean)
             except OSError as error:
                 logger.error("%s was not closed cleanly: %s", directory.path, error)
                 directory.close(clean=False)

@@ -141,12 +141,13 @@ class PartitionLog(_log.PartitionLog):
         self._snapshot_offset = offset
         return True
 
-    def flush(self, *, active: bool = True) -> int:
+    def flush(self, *, active: bool = True, volume_synced: bool = False) -> int:
         """Brings the log to the disk, and the names of its newest files; the recovery point."""
-        recovery_point = super().flush(active=active)
+        recovery_point = super().flush(active=active, volume_synced=volume_synced)
         base_offset = self.active_base_offset
         if base_offset != self._synced_base_offset:
-            sync_directory(self.path)
+            if not volume_synced:
+                sync_directory(self.path)
             self._synced_base_offset = base_offset
         return recovery_point
 

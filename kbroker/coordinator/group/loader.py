@@ -1,0 +1,285 @@
+"""The thread that reads `__consumer_offsets`: partitions gained and lost, topics deleted.
+
+Place in the flow: the store queues a partition that this broker has begun or ceased to lead, or a
+topic that was deleted; the thread `kbroker-groups` works them off in their order. Loading gives
+whole batches to the table, which applies committed offsets in C, and collects the records of
+groups, of which the last one counts; they go to the coordinator before the partition turns active,
+so that nobody meets a group without its members. Until then clients are told
+COORDINATOR_LOAD_IN_PROGRESS and come again. The thread is started behind the ready line: a long log
+delays nobody else's first request.
+
+A record that is no group is left out with one line; a log that cannot be read leaves its partition
+unowned (NOT_COORDINATOR), with a line that says so. A deleted topic's offsets get tombstones;
+those of a topic that was created again under the same name are told apart by the topic's id.
+
+Bounds: a queue of as many loads as the topic has partitions; deleted topics are names and ids.
+Locks: a leaf around the queue, under which nothing is called; and one that is held while a piece is
+given to the table, so that a partition which is lost is not loaded into any more (`unload` waits
+for that piece, some ten milliseconds). Below it the table's.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from kbroker.coordinator.group.group_records import RecordError, decode_group, group_of_key
+from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC, partition_for
+from kbroker.errors import ErrorCode, InvariantError, KafkaError
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.coordinator.group._groups import CommittedOffset, LoadedRecord
+    from kbroker.coordinator.group.images import GroupImage
+    from kbroker.log.partition_log import PartitionLog
+    from kbroker.metadata.image import TopicImage
+
+logger: Final = logging.getLogger("kbroker.group")
+
+THREAD_NAME: Final = "kbroker-groups"
+STOP_TIMEOUT_S: Final = 10.0
+# The base offset, the length behind it; 23 bytes into a batch the last offset's delta.
+_OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
+_LAST_DELTA: Final = struct.Struct(">i")
+_LAST_DELTA_AT: Final = 23
+
+
+class Table(Protocol):
+    """What loading asks of the table of offsets, `_groups.GroupTable`."""
+
+    def load_batches(self, partition: int, data: bytes) -> tuple[int, list[LoadedRecord]]: ...
+
+    def activate(self, partition: int) -> None: ...
+
+    def close(self, partition: int) -> None: ...
+
+    def of_topic(self, topic: str) -> list[tuple[str, list[int]]]: ...
+
+    def offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None: ...
+
+    def remove_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> int: ...
+
+
+class Groups(Protocol):
+    """The coordinator, as it is told of groups that came or went with a partition."""
+
+    def load(self, images: Sequence[GroupImage]) -> None: ...
+
+    def unload(self, belongs: Callable[[str], bool]) -> None: ...
+
+
+@dataclass
+class _Load:
+    partition: int
+    log: PartitionLog
+    cancelled: bool = False
+
+
+class _Unload(NamedTuple):
+    partitions: frozenset[int]
+    of: int
+
+
+class _Forget(NamedTuple):
+    topic: str
+    topic_id: bytes
+
+
+class GroupLoader:
+    """See the head of this file. `attach`, `start` behind the ready line, `stop`; once each."""
+
+    def __init__(self, table: Table, clock: Clock, *, buffer_bytes: int) -> None:
+        """`buffer_bytes`: how much of a log is read at once, `offsets.load.buffer.size`."""
+        self._table = table
+        self._groups: Groups | None = None
+        self._clock = clock
+        self._buffer_bytes = buffer_bytes
+        self._changed = threading.Condition()
+        self._jobs: deque[_Load | _Unload | _Forget] = deque()
+        self._current: _Load | None = None
+        self._piece = threading.Lock()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+        self.loaded_partitions = 0
+        self.load_ms_total = 0
+        self.load_ms_max = 0
+
+    def attach(self, groups: Groups) -> None:
+        """Who is told of the groups; before `start`."""
+        self._groups = groups
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(STOP_TIMEOUT_S)
+
+    # --- the controller's thread ------------------------------------------------------------------
+
+    def load(self, partition: int, log: PartitionLog) -> None:
+        """Bring a partition up that the table has open."""
+        self._put(_Load(partition, log))
+
+    def unload(self, partitions: Sequence[int], count: int) -> None:
+        """These of `count` partitions are lost. On return nothing is loaded into them any more."""
+        lost = frozenset(partitions)
+        with self._changed:
+            for job in (*self._jobs, self._current):
+                if isinstance(job, _Load) and job.partition in lost:
+                    job.cancelled = True
+        with self._piece:
+            pass  # the piece that was being given to the table is in
+        self._put(_Unload(lost, count))
+
+    def forget_topic(self, topic: TopicImage) -> None:
+        """A topic was deleted: nobody's offsets of it are kept."""
+        self._put(_Forget(topic.name, topic.topic_id.bytes))
+
+    def _put(self, job: _Load | _Unload | _Forget) -> None:
+        with self._changed:
+            self._jobs.append(job)
+            self._changed.notify_all()
+
+    # --- the loader's thread ----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                self._work(job)
+            except Exception:
+                logger.exception("%r failed", job)
+
+    def _next(self) -> _Load | _Unload | _Forget | None:
+        with self._changed:
+            self._current = None
+            while not self._jobs and not self._stopping:
+                self._changed.wait()
+            if self._stopping:
+                return None
+            job = self._jobs.popleft()
+            if isinstance(job, _Load):
+                self._current = job
+            return job
+
+    def _work(self, job: _Load | _Unload | _Forget) -> None:
+        groups = self._groups
+        if groups is None:
+            raise InvariantError("a loader without groups")
+        if isinstance(job, _Load):
+            self._load(job, groups)
+        elif isinstance(job, _Unload):
+            partitions, count = job
+            groups.unload(lambda group_id: partition_for(group_id, count) in partitions)
+        else:
+            self._forget(job)
+
+    def _load(self, job: _Load, groups: Groups) -> None:
+        began_ms = self._clock.monotonic_ms()
+        name = f"{OFFSETS_TOPIC}-{job.partition}"
+        try:
+            found = self._read(job)
+            if found is None:
+                return
+            images = _images(found, name)
+            groups.load(images)
+            with self._piece:
+                if job.cancelled:
+                    return
+                self._table.activate(job.partition)
+        except (KafkaError, OSError) as error:
+            logger.error(
+                "%s cannot be read, so its groups have no coordinator here: %s; look at its log"
+                " with a dump tool, and restart the broker when it is mended",
+                name,
+                error,
+            )
+            with self._piece:
+                if not job.cancelled:
+                    self._table.close(job.partition)
+            return
+        took_ms = self._clock.monotonic_ms() - began_ms
+        self.loaded_partitions += 1
+        self.load_ms_total += took_ms
+        self.load_ms_max = max(self.load_ms_max, took_ms)
+        logger.info("loaded %s: %d groups in %d ms", name, len(images), took_ms)
+
+    def _read(self, job: _Load) -> dict[str, bytes] | None:
+        """Values of the groups' records, the last of each; None if the partition is lost."""
+        values: dict[str, bytes] = {}
+        offset, end = job.log.log_start_offset, job.log.log_end_offset
+        while offset < end:
+            data = job.log.read(offset, self._buffer_bytes)
+            if not data:
+                break
+            with self._piece:
+                if job.cancelled or self._stopping:
+                    return None
+                used, records = self._table.load_batches(job.partition, data)
+            if used == 0:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no whole batch at offset {offset}")
+            offset = _next_offset(data, used)
+            for record in records:
+                try:
+                    group_id = group_of_key(record.key)
+                except RecordError as error:
+                    logger.warning("left out at offset %d: %s", record.offset, error)
+                    continue
+                if group_id is None:
+                    continue  # of a kind that this broker does not have
+                if record.value is None:
+                    values.pop(group_id, None)
+                else:
+                    values[group_id] = record.value
+        return values
+
+    def _forget(self, job: _Forget) -> None:
+        count = 0
+        for group_id, partitions in self._table.of_topic(job.topic):
+            gone = [
+                (job.topic, index)
+                for index in partitions
+                if (known := self._table.offset(group_id, job.topic, index)) is not None
+                and known.topic_id in (None, job.topic_id)
+            ]
+            code = self._table.remove_offsets(group_id, gone) if gone else ErrorCode.NONE
+            if code == ErrorCode.NONE:
+                count += len(gone)
+            else:
+                logger.warning(
+                    "offsets of the deleted topic %s stay in group %s: %s",
+                    job.topic,
+                    group_id,
+                    ErrorCode(code).name,
+                )
+        if count:
+            logger.info("removed %d offsets of the deleted topic %s", count, job.topic)
+
+
+def _images(values: dict[str, bytes], name: str) -> list[GroupImage]:
+    images: list[GroupImage] = []
+    for group_id, value in values.items():
+        try:
+            images.append(decode_group(group_id, value))
+        except RecordError as error:
+            logger.warning("%s: left out: %s", name, error)
+    return images
+
+
+def _next_offset(data: bytes, used: int) -> int:
+    """The offset behind the last of the whole batches in `data[:used]`, which the table checked."""
+    position, next_offset = 0, 0
+    while position < used:
+        base_offset, length = _OFFSET_AND_LENGTH.unpack_from(data, position)
+        (last_delta,) = _LAST_DELTA.unpack_from(data, position + _LAST_DELTA_AT)
+        next_offset = base_offset + last_delta + 1
+        position += _OFFSET_AND_LENGTH.size + length
+    return int(next_offset)

@@ -1,0 +1,202 @@
+"""GroupStore: what groups are, made to last in `__consumer_offsets`, by whoever leads there.
+
+    controller's thread   -> follow      partitions gained are opened and loaded, lost ones closed
+    GroupCoordinator      -> write_group, delete_group: one batch each, appended with acks=-1
+    anybody               -> state_of    NONE, or 14 loading, 15 no topic, 16 another's
+
+The table (C) holds the committed offsets and whether a partition is ours; whatever is written goes
+through it, so that order in memory is order in the log. This file knows which partitions this
+broker leads, and keeps an older state of a group from being written over a newer one: two threads
+may come with two generations in any order.
+
+A partition without records is active at once; the others wait for the loader's thread, which
+begins behind the ready line. With one replica an append is all that acks=-1 asks for; with
+followers `done` will wait for the high watermark.
+
+Locks: one per partition, around the look at the last generation and the append; below it the
+table's. `done` is called without it. `follow` runs on the controller's thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kbroker.coordinator.group.group_records import encode_group, group_key
+from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC, partition_for
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.group.images import GroupImage
+    from kbroker.log.partition_log import PartitionLog
+    from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
+
+logger: Final = logging.getLogger("kbroker.group")
+
+Records = Sequence[tuple[bytes, bytes | None]]
+
+
+class Table(Protocol):
+    """What the store asks of the table of offsets, `_groups.GroupTable`."""
+
+    def set_partition_count(self, count: int) -> None: ...
+
+    def open(self, partition: int, log: PartitionLog) -> None: ...
+
+    def activate(self, partition: int) -> None: ...
+
+    def close(self, partition: int) -> None: ...
+
+    def state_of(self, group_id: str) -> int: ...
+
+    def append(self, partition: int, records: Records) -> int: ...
+
+    def delete_group(self, group_id: str, records: Records) -> int: ...
+
+
+class Loader(Protocol):
+    """Who brings partitions up and forgets topics, on a thread of its own; see loader.py."""
+
+    def load(self, partition: int, log: PartitionLog) -> None: ...
+
+    def unload(self, partitions: Sequence[int], count: int) -> None: ...
+
+    def forget_topic(self, topic: TopicImage) -> None: ...
+
+
+class OffsetsStore:
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        table: Table,
+        loader: Loader,
+        log_of: Callable[[str, int], PartitionLog | None],
+        node_id: int,
+    ) -> None:
+        """`log_of` gives the log of a partition that is here."""
+        self._table = table
+        self._loader = loader
+        self._log_of = log_of
+        self._node_id = node_id
+        self._led: dict[int, PartitionLog] = {}
+        self._writers: tuple[_Writer, ...] = ()
+
+    # --- leadership: the controller's thread ------------------------------------------------------
+
+    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """The logs are open and the image is about to be published; may come again."""
+        for topic in delta.deleted:
+            if topic.name == OFFSETS_TOPIC:
+                self._lose(list(self._led))
+                self._set_count(0)
+            else:
+                self._loader.forget_topic(topic)
+        for topic in (*delta.created, *delta.changed):
+            if topic.name == OFFSETS_TOPIC:
+                self._follow_topic(topic)
+
+    def _follow_topic(self, topic: TopicImage) -> None:
+        self._set_count(len(topic.partitions))
+        lost: list[int] = []
+        gained: list[tuple[int, PartitionLog]] = []
+        for partition in topic.partitions:
+            log = None
+            if partition.leader == self._node_id:
+                log = self._log_of(topic.name, partition.index)
+            known = self._led.get(partition.index)
+            if known is log:
+                continue
+            if known is not None:
+                lost.append(partition.index)
+            if log is not None:
+                gained.append((partition.index, log))
+        self._lose(lost)
+        for index, log in gained:
+            self._led[index] = log
+            self._table.open(index, log)
+            if log.log_end_offset == log.log_start_offset:
+                self._table.activate(index)
+            else:
+                self._loader.load(index, log)
+
+    def _lose(self, partitions: Sequence[int]) -> None:
+        if not partitions:
+            return
+        self._loader.unload(partitions, len(self._writers))
+        for index in partitions:
+            del self._led[index]
+            self._table.close(index)
+            self._writers[index].forget()
+
+    def _set_count(self, count: int) -> None:
+        if len(self._writers) != count:
+            self._writers = tuple(_Writer() for _ in range(count))
+            self._table.set_partition_count(count)
+
+    # --- groups: any thread -----------------------------------------------------------------------
+
+    def state_of(self, group_id: str) -> ErrorCode:
+        """NONE when this broker owns the group; else what its clients are told."""
+        return ErrorCode(self._table.state_of(group_id))
+
+    def write_group(self, image: GroupImage, done: Callable[[ErrorCode], None]) -> None:
+        """Append the group's record; `done` is called once, without any lock held."""
+        writers = self._writers
+        if not writers:
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        partition = partition_for(image.group_id, len(writers))
+        record = (group_key(image.group_id), encode_group(image))
+        done(
+            writers[partition].write(
+                image.group_id,
+                image.generation,
+                lambda: self._table.append(partition, [record]),
+            )
+        )
+
+    def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
+        """Append tombstones for all of the group's offsets and for itself, as one batch."""
+        writers = self._writers
+        if not writers:
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        writer = writers[partition_for(group_id, len(writers))]
+        done(
+            writer.delete(
+                group_id, lambda: self._table.delete_group(group_id, [(group_key(group_id), None)])
+            )
+        )
+
+
+class _Writer:
+    """The writes of groups to one partition, one after the other."""
+
+    __slots__ = ("_generations", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._generations: dict[str, int] = {}  # as written last, while this broker leads
+
+    def write(self, group_id: str, generation: int, append: Callable[[], int]) -> ErrorCode:
+        with self._lock:
+            if generation < self._generations.get(group_id, generation):
+                return ErrorCode.NONE  # a later state is in the log already
+            code = ErrorCode(append())
+            if code is ErrorCode.NONE:
+                self._generations[group_id] = generation
+            return code
+
+    def delete(self, group_id: str, append: Callable[[], int]) -> ErrorCode:
+        with self._lock:
+            code = ErrorCode(append())
+            if code is ErrorCode.NONE:
+                self._generations.pop(group_id, None)
+            return code
+
+    def forget(self) -> None:
+        with self._lock:
+            self._generations.clear()

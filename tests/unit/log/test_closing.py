@@ -1,0 +1,119 @@
+"""A clean stop of many logs: the volume is synced once, and failures are not forgotten."""
+
+from __future__ import annotations
+
+import errno
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.log.closing import SYNC_VOLUME_LOGS_MIN, close_logs
+from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.manager import LogManager
+from kbroker.log.partition_log import PartitionLog
+from tests.support.record_batches import build_batch
+
+TOPIC = uuid.UUID(int=1)
+
+
+class Synced:
+    """Stands in for the call, and counts."""
+
+    def __init__(self, error: int = 0) -> None:
+        self.error = error
+        self.paths: list[str] = []
+
+    def __call__(self, path: str) -> None:
+        self.paths.append(path)
+        if self.error:
+            raise OSError(self.error, "no")
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[LogManager]:
+    made = LogManager([tmp_path / "data"], recovery_threads=3)
+    made.start()
+    yield made
+    made.stop()
+
+
+def written(manager: LogManager, count: int, *, producer_id: int = -1) -> list[PartitionLog]:
+    logs = [manager.open("t", index, TOPIC, {}) for index in range(count)]
+    for log in logs:
+        log.set_leadership(1, True, 0, 1)
+        sequence = 0 if producer_id >= 0 else -1
+        log.append(
+            build_batch(
+                [b"x"],
+                producer_id=producer_id,
+                producer_epoch=0 if sequence == 0 else -1,
+                base_sequence=sequence,
+            )
+        )
+    return logs
+
+
+def test_many_logs_are_one_sync(manager: LogManager, tmp_path: Path) -> None:
+    logs = written(manager, SYNC_VOLUME_LOGS_MIN, producer_id=7)
+    sync = Synced()
+    assert close_logs(tmp_path / "data", logs, 3, sync=sync)
+    assert sync.paths == [str(tmp_path / "data")]
+    assert all(log.recovery_point == log.log_end_offset == 1 for log in logs)
+    assert not any(log.online for log in logs)
+    assert all((log.path / f"{1:020d}.snapshot").exists() for log in logs)
+
+
+def test_a_few_logs_are_synced_by_themselves(manager: LogManager, tmp_path: Path) -> None:
+    logs = written(manager, SYNC_VOLUME_LOGS_MIN - 1)
+    sync = Synced()
+    assert close_logs(tmp_path / "data", logs, 2, sync=sync)
+    assert sync.paths == []
+    assert all(log.recovery_point == 1 for log in logs)
+
+
+def test_logs_with_nothing_new_need_no_sync(manager: LogManager, tmp_path: Path) -> None:
+    logs = written(manager, SYNC_VOLUME_LOGS_MIN)
+    for log in logs:
+        log.flush()
+    sync = Synced()
+    assert close_logs(tmp_path / "data", logs, 2, sync=sync)
+    assert sync.paths == []
+
+
+def test_a_volume_that_cannot_be_synced_costs_only_time(
+    manager: LogManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs = written(manager, SYNC_VOLUME_LOGS_MIN)
+    assert close_logs(tmp_path / "data", logs, 2, sync=Synced(errno.ENOSYS))
+    assert all(log.recovery_point == 1 for log in logs)
+    assert "cannot be synced as a whole" in caplog.text
+
+
+def test_a_write_that_had_failed_leaves_no_mark(
+    manager: LogManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = written(manager, SYNC_VOLUME_LOGS_MIN)
+    whole = PartitionLog.flush
+
+    def flush(log: PartitionLog, *, active: bool = True, volume_synced: bool = False) -> int:
+        if volume_synced and log is logs[3]:
+            raise OSError(errno.EIO, "the device said no")
+        return whole(log, active=active, volume_synced=volume_synced)
+
+    monkeypatch.setattr(PartitionLog, "flush", flush)
+    manager.stop()
+    assert not (tmp_path / "data" / CLEAN_SHUTDOWN_FILE).exists()
+
+
+def test_the_real_call_and_a_start_after_it(tmp_path: Path) -> None:
+    manager = LogManager([tmp_path / "data"], recovery_threads=3)
+    manager.start()
+    written(manager, SYNC_VOLUME_LOGS_MIN)
+    manager.stop()
+    again = LogManager([tmp_path / "data"])
+    again.start()
+    assert again.clean
+    assert again.open("t", 5, TOPIC, {}).log_end_offset == 1
+    again.stop()
