@@ -1,7 +1,8 @@
 """What the fuzzer counts: answers by API and error code, closed connections, and what is wrong.
 
-An answer is looked at twice: every one for its first error code, and one in SAMPLE by kio's reader,
-which must use up all of its bytes. Both know only what the frame that was sent says of itself, its
+An answer is looked at twice: every one for its first error code, and one in SAMPLE, or in
+SAMPLE_WRONG of those that say what is wrong with records, by kio's reader, which must use up all of
+its bytes. Both know only what the frame that was sent says of itself, its
 key and version, as the broker does.
 """
 
@@ -17,12 +18,14 @@ from typing import Any, Final
 from kio.serial import entity_reader
 from kio.serial.errors import InvalidUnicode
 
+from kbroker.errors import ErrorCode
 from kbroker.protocol import cold
 from kbroker.protocol.versions import SERVED, is_flexible
 from kbroker.types import ApiKey
 from tests.fuzz.schema import first_error
 
 SAMPLE: Final = 256
+SAMPLE_WRONG: Final = 16
 FAILURES_MAX: Final = 20
 UNSUPPORTED_VERSION: Final = 35
 UNKNOWN_SERVER_ERROR: Final = -1
@@ -86,7 +89,7 @@ class Tally:
             self.numbers[key, code] = number
         if code == UNKNOWN_SERVER_ERROR and key not in ANSWER_IT:
             self.fail(f"frame {number}: UNKNOWN_SERVER_ERROR from {key} v{version}")
-        if number % SAMPLE == 0:
+        if number % (SAMPLE_WRONG if code == ErrorCode.INVALID_RECORD else SAMPLE) == 0:
             self._decode(number, key, version, code, payload)
 
     def _decode(self, number: int, key: int, version: int, code: int, payload: bytes) -> None:

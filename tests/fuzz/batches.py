@@ -48,6 +48,7 @@ _VARINTS: Final = (
     *(b"\x80\x00", b"\x80\x80\x80\x80\x00", b"\x80" * 4, b"\xff" * 5, b"\xff" * 10, b"\xff" * 11),
 )
 BOMB_BYTES: Final = 80 << 20  # beyond what any batch may unpack to
+BOMB_EVERY: Final = 15  # of a hundred batches; each costs the broker tens of milliseconds
 _PAYLOADS_PER_CODEC: Final = 150
 
 
@@ -226,7 +227,7 @@ def hostile(pool: Pool, take: Take) -> bytes:
         return batch.sealed[: take() % len(batch.sealed)]
     if what < 93:
         return batch.sealed + pool.sound[take() % len(pool.sound)].sealed
-    if what == 93 and take() % 60 == 0:
+    if what == 93 and take() % BOMB_EVERY == 0:
         return pool.bombs[take() % len(pool.bombs)]
     return batch.sealed
 

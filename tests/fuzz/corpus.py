@@ -27,6 +27,7 @@ CLIENT_ID: Final = b"fuzz"
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
 API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+DELETE_TOPICS: Final = int(ApiKey.DELETE_TOPICS)
 
 # The topics of a fuzzed broker: what their configuration makes of a batch is a path of its own.
 TARGETS: Final[Mapping[str, Mapping[str, str]]] = {

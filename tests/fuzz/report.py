@@ -104,7 +104,7 @@ class Result:
 
     def text(self) -> str:
         tally = self.tally
-        out = [f"\nseed {self.seed}: {tally.frames:,} frames in {self.took_s:.1f} s"]
+        out = [f"seed {self.seed}: {tally.frames:,} frames in {self.took_s:.1f} s"]
         out[0] += f", {tally.frames / max(self.took_s, 0.001):,.0f}/s"
         out.append(f"{'API':<28}{'answer':<38}{'count':>12}  first frame")
         for (key, code), count in sorted(tally.answers.items()):
@@ -127,8 +127,9 @@ class Result:
             out.append(f"log lines {self.log.count(chr(10)):,}")
         if self.neighbour is not None:
             out += self._neighbour_text(self.neighbour)
-        out += [f"FAILED: {what}" for what in self.failures] or ["all bars are met"]
-        return "\n".join(out)
+        # First, so that it is what is left of an output that somebody has cut.
+        verdict = [f"FAILED: {what}" for what in self.failures] or ["all bars are met"]
+        return "\n".join([*verdict, *out, *verdict])
 
     def _neighbour_text(self, neighbour: Neighbour) -> list[str]:
         out = [f"neighbour: {len(neighbour.samples):,} produces, {len(neighbour.errors)} errors"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import socket
 import struct
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -22,12 +23,14 @@ from tests.fuzz.mutate import framed
 from tests.support.record_batches import build_batch
 
 NEIGHBOUR: Final = "neighbour"
+OFFSETS_TOPIC: Final = "__consumer_offsets"
 OVERRIDES: Final[Mapping[str, object]] = {
     "auto.create.topics.enable": False,
     "log.roll.ms": 2**63 - 1,  # wrong timestamps would have every log roll
     "log.segment.bytes": 64 << 20,
 }
 _SEEDED_BATCHES: Final = 40
+_APPEARS_S: Final = 60.0
 _VICTIM_PARTITIONS_MAX: Final = 16
 _CREATE, _DELETE, _METADATA = 7, 5, 12  # the versions used here
 
@@ -95,12 +98,23 @@ def prepare(admin: Admin) -> Ids:
         for partition in range(TARGET_PARTITIONS):
             for number in range(_SEEDED_BATCHES):
                 admin.produce(name, partition, build_batch([b"seed-%d" % number] * 3))
+    _have_offsets_topic(admin)
     return Ids({name: topic_id for name, (topic_id, _) in admin.topics().items()})
+
+
+def _have_offsets_topic(admin: Admin) -> None:
+    """It comes with the first who asks for a group's coordinator: before anything is counted."""
+    until = time.monotonic() + _APPEARS_S
+    while OFFSETS_TOPIC not in admin.topics():
+        admin.ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=("group-a",))
+        if time.monotonic() > until:
+            raise RuntimeError(f"{OFFSETS_TOPIC} was not created")
+        time.sleep(0.01)
 
 
 def tidy(admin: Admin, *, all_made: bool = False) -> list[str]:
     """Deletes what hostile frames have created; they stay out of the figures that way."""
-    kept = {*TARGETS, NEIGHBOUR} if all_made else {*TARGETS, NEIGHBOUR, *MADE}
+    kept = {*TARGETS, NEIGHBOUR, OFFSETS_TOPIC} | (set() if all_made else set(MADE))
     topics = admin.topics()
     gone = [name for name in topics if name not in kept and name != VICTIM]
     if VICTIM in topics and topics[VICTIM][1] > _VICTIM_PARTITIONS_MAX:
@@ -109,4 +123,6 @@ def tidy(admin: Admin, *, all_made: bool = False) -> list[str]:
         admin.delete(gone)
     if VICTIM in gone or VICTIM not in topics:
         admin.create(VICTIM, TARGET_PARTITIONS, {})
+    for name in TARGETS.keys() - topics.keys():
+        admin.create(name, TARGET_PARTITIONS, TARGETS[name])
     return gone

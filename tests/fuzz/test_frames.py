@@ -23,6 +23,7 @@ from tests.fuzz.corpus import TARGETS, VICTIM, Ids, templates
 from tests.fuzz.frames import Run
 from tests.fuzz.mutate import BLOCK, LAST, Maker
 from tests.fuzz.schema import Tracer
+from tests.fuzz.talk import MAY_WAIT
 from tests.fuzz.target import OVERRIDES, Admin, prepare
 from tests.support.servers import assert_nothing_unexpected
 
@@ -62,6 +63,20 @@ def test_most_frames_differ_from_each_other() -> None:
     maker = Maker(SEED, IDS)
     frames = [frame[:8] + frame[12:] for number in range(4) for _, frame in maker.block(number)]
     assert len(set(frames)) > 0.75 * len(frames)
+
+
+def test_no_deletion_names_a_topic_that_the_others_need() -> None:
+    maker = Maker(SEED, IDS)
+    frames = [frame for number in range(60) for _, frame in maker.block(number)]
+    deletions = [frame for frame in frames if frame[4:6] == struct.pack(">h", ApiKey.DELETE_TOPICS)]
+    assert len(deletions) > 50
+    assert not [frame for frame in deletions if b"target-" in frame]
+    assert [frame for frame in frames if b"target-plain" in frame]
+
+
+def test_a_correlation_id_that_is_off_by_one_belongs_to_no_other_frame() -> None:
+    ids = [int.from_bytes(f[8:12], "big") for kind, f in Maker(SEED, IDS).sound(0) if kind != LAST]
+    assert len({each + off for each in ids for off in (-1, 0, 1)}) == 3 * len(ids)
 
 
 @pytest.mark.slow
@@ -105,7 +120,7 @@ END = struct.pack(">i", -1)
 
 
 def _waits(frame: bytes) -> bool:
-    return frame[4:6] == struct.pack(">h", ApiKey.FETCH)
+    return int.from_bytes(frame[4:6], "big") in MAY_WAIT
 
 
 def test_the_tracer_notes_what_it_writes() -> None:
