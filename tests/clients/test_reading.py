@@ -75,7 +75,8 @@ def test_seeking_by_time_when_timestamps_go_back(client: Client, topic: str) -> 
 def test_a_parked_fetch_is_answered_when_a_record_comes(client: Client, topic: str) -> None:
     """Each record is sent when the one before it has arrived, so every one meets a waiting fetch.
 
-    Were parked fetches answered only at the end of their wait, this would take twenty waits.
+    Were parked fetches answered only at the end of their wait, this would take twenty waits; half
+    of that is more than a busy machine needs.
     """
     wait_ms = 10_000
     with (
@@ -88,7 +89,7 @@ def test_a_parked_fetch_is_answered_when_a_record_comes(client: Client, topic: s
             producer.flush()
             (record,) = consumer.poll(30)
             assert record.value == b"%d" % n
-        assert time.monotonic() - started < 2 * wait_ms / 1000
+        assert time.monotonic() - started < 10 * wait_ms / 1000
 
 
 def test_append_time(

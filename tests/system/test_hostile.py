@@ -31,7 +31,7 @@ def framed(key: int, version: int, correlation: int, body: bytes) -> bytes:
 
 def connect(broker: Broker) -> socket.socket:
     host, _, port = broker.bootstrap.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=20)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def answer(connection: socket.socket) -> bytes:
@@ -46,7 +46,7 @@ def assert_well(broker: Broker) -> None:
         assert answer(connection)[:6] == struct.pack(">ih", 7, 0)
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 10) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:

@@ -24,7 +24,7 @@ def maps_of(program: str) -> set[str]:
         process.stdout.readline()
         mapped = process_facts.mapped_files(process.pid)
         process.stdin.close()
-        process.wait(10)
+        process.wait(60)
     return mapped
 
 

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.client, pytest.mark.timeout(300)]
 
 TOPIC = "cut"
 ROUNDS = 4
-WAIT_S = 30
+WAIT_S = 60
 
 
 @pytest.fixture

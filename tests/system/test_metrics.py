@@ -28,7 +28,7 @@ Samples = dict[str, dict[str, float]]
 
 def scrape(broker: Broker, query: str = "") -> Samples:
     """Name -> labels as written -> value."""
-    with urllib.request.urlopen(f"{broker.admin}/metrics{query}", timeout=20) as answer:
+    with urllib.request.urlopen(f"{broker.admin}/metrics{query}", timeout=60) as answer:
         text = answer.read().decode()
     found: Samples = {}
     for line in text.splitlines():

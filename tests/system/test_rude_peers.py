@@ -33,7 +33,7 @@ OVERRIDES = {"socket.listen.backlog.size": 4096}
 TOPIC = "words"
 RESET = struct.pack("ii", 1, 0)
 MEGABYTE = 1 << 20
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 # What the allocator and the kernel's counting may add to what is bounded.
 SLACK_BYTES = 12 * MEGABYTE
 FRAME_BYTES_MAX = 100 * MEGABYTE  # socket.request.max.bytes

@@ -322,7 +322,7 @@ def test_a_closed_output_ends_quietly(broker: FakeBroker) -> None:
         process.stdout.read(10)
         process.stdout.close()
         assert process.stderr.read() == b""
-        process.wait(10)
+        process.wait(60)
 
 
 @pytest.mark.parametrize("words", [["topic", "list"], ["topic", "--help"], ["consume", "--help"]])

@@ -92,7 +92,7 @@ class Broker:
     def ask(self, entity: Any) -> WaitingRequest:
         request = WaitingRequest(entity.__api_key__, entity.__version__, written(entity))
         REGISTRY.dispatch(self.services, request)
-        assert request.answered.wait(10)
+        assert request.answered.wait(60)
         return request
 
     def call(self, entity: Any) -> Any:

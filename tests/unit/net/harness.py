@@ -38,7 +38,7 @@ from kbroker.types import ApiKey
 
 T = TypeVar("T")
 
-DEADLINE_S: Final = 20.0
+DEADLINE_S: Final = 60.0
 NODE_ID: Final = 1
 # A second, and two polls of a network thread, in which it looks for what has been silent.
 SILENCE_NS: Final = 1_700_000_000

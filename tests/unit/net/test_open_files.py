@@ -51,4 +51,4 @@ def test_accepting_pauses_at_the_limit_and_recovers(tmp_path: Path) -> None:
         for client in clients:
             client.close()
         child.stdin.close()
-        assert child.wait(20) == 0
+        assert child.wait(60) == 0

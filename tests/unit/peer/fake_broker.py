@@ -99,7 +99,7 @@ class FakeBroker:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(60)
         return self
 
     def __exit__(
@@ -130,7 +130,7 @@ class FakeBroker:
     def wait_for(self, api: ApiKey) -> None:
         """Until a request of that API has come."""
         with self._arrived:
-            assert self._arrived.wait_for(lambda: bool(self.seen(api)), timeout=10)
+            assert self._arrived.wait_for(lambda: bool(self.seen(api)), timeout=60)
 
     def records(self, name: str, partition: int = 0) -> list[Any]:
         data = b"".join(batch for _, _, batch in self.topics[name].partitions[partition].batches)

@@ -64,14 +64,14 @@ def test_an_event_during_a_look_makes_the_one_inside_look_again() -> None:
             self.looks += 1
             if self.looks == 1:
                 inside.set()
-                go_on.wait(10)
+                go_on.wait(60)
             return seen and self.force_complete()
 
     operation = Slow()
     results: list[bool] = []
     first = threading.Thread(target=lambda: results.append(operation.check()))
     first.start()
-    assert inside.wait(10)
+    assert inside.wait(60)
     operation.ready = True
     assert not operation.check()  # does not wait, and leaves the look to the first thread
     assert operation.looks == 1

@@ -73,7 +73,7 @@ def address_of(port: AdminPort) -> tuple[str, int]:
 
 
 def connect(port: AdminPort) -> socket.socket:
-    return socket.create_connection(address_of(port), timeout=10)
+    return socket.create_connection(address_of(port), timeout=60)
 
 
 def test_nothing_is_served_before_somebody_comes(port: AdminPort, http: FakeHttp) -> None:
@@ -87,7 +87,7 @@ def test_the_first_connection_has_it_served(port: AdminPort, http: FakeHttp) -> 
     port.bind(LOOPBACK, may_be_taken=False)
     port.start()
     with connect(port):
-        assert http.started.wait(10)
+        assert http.started.wait(60)
     port.stop()
     assert http.served_by == THREAD_NAME
     assert len(http.served) == http.starts == 1
@@ -102,7 +102,7 @@ def test_work_is_done_by_the_thread_and_refused_beyond_the_bound(
     go = threading.Event()
 
     def job() -> str:
-        assert go.wait(10)
+        assert go.wait(60)
         return threading.current_thread().name
 
     async def many() -> list[Any]:
@@ -112,7 +112,7 @@ def test_work_is_done_by_the_thread_and_refused_beyond_the_bound(
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     with connect(port):
-        assert http.started.wait(10)
+        assert http.started.wait(60)
         *done, refused = loop.submit(many()).result(10)
     assert done == [THREAD_NAME] * ADMIN_JOBS_MAX
     assert isinstance(refused, Busy)
@@ -124,7 +124,7 @@ def test_a_job_that_fails_is_its_callers_alone(
     port.bind(LOOPBACK, may_be_taken=False)
     port.start()
     with connect(port):
-        assert http.started.wait(10)
+        assert http.started.wait(60)
         with pytest.raises(ZeroDivisionError):
             loop.submit(port.run(lambda: 1 // 0)).result(10)
         assert loop.submit(port.run(lambda: 5)).result(10) == 5
@@ -135,10 +135,10 @@ def test_both_loopbacks_share_a_free_port(port: AdminPort) -> None:
     port.bind(listeners, may_be_taken=False)
     port.start()
     number = address_of(port)[1]
-    with socket.create_connection(("127.0.0.1", number), timeout=10):
+    with socket.create_connection(("127.0.0.1", number), timeout=60):
         pass
     if os.path.exists("/proc/net/if_inet6"):
-        with socket.create_connection(("::1", number), timeout=10):
+        with socket.create_connection(("::1", number), timeout=60):
             pass
 
 

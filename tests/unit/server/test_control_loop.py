@@ -31,7 +31,7 @@ def test_stopping_cancels_what_still_runs() -> None:
         await asyncio.Event().wait()
 
     endless = loop.submit(for_ever())
-    assert started.wait(10)
+    assert started.wait(60)
     loop.stop()
     assert endless.cancelled()
     assert THREAD_NAME not in {thread.name for thread in threading.enumerate()}

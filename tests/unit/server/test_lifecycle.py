@@ -102,7 +102,7 @@ def test_a_stop_from_another_thread_waits_for_the_step_and_ends_the_start() -> N
 
     def slow() -> None:
         inside.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     lifecycle = Lifecycle(
         [
@@ -113,7 +113,7 @@ def test_a_stop_from_another_thread_waits_for_the_step_and_ends_the_start() -> N
     results: list[bool] = []
     starter = threading.Thread(target=lambda: results.append(lifecycle.start()))
     starter.start()
-    assert inside.wait(10)
+    assert inside.wait(60)
     stopper = threading.Thread(target=lifecycle.stop)
     stopper.start()
     # The stop is asked for before the step goes on: the flag is the first thing it sets.

@@ -216,7 +216,7 @@ def test_the_thread_works_sleeps_and_stops(scheduler: Scheduler, clock: ManualCl
             # It sleeps again only after the run before has put the task back into the queue.
             assert clock.wait_for_sleepers(1)
             clock.advance(10)
-            assert ran.acquire(timeout=10)
+            assert ran.acquire(timeout=60)
     finally:
         scheduler.stop()
         scheduler.stop()
@@ -237,7 +237,7 @@ def test_stop_gives_up_a_task_between_steps(clock: ManualClock) -> None:
 
     scheduler.schedule("endless", endless, period_ms=None)
     scheduler.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     scheduler.stop()
     assert closed.is_set()
     assert not any(thread.name == "kbroker-scheduler" for thread in threading.enumerate())

@@ -31,7 +31,7 @@ from kbroker.metadata.store.base import (
 )
 from kbroker.metadata.store.embedded import EmbeddedStore
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 SETTINGS = {"num.partitions": 3, "default.replication.factor": 1}
 
 

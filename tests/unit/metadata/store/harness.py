@@ -15,7 +15,7 @@ from kbroker.metadata.store.embedded import EmbeddedStore
 
 T = TypeVar("T")
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class EmbeddedHarness:
