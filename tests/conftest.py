@@ -3,6 +3,7 @@
 - KBROKER_REQUIRE=all turns a skip into a failure, except for reasons that no set-up can remove
   (tests/support/requirements.py).
 - A failing test's report ends with the log of each broker process that runs at that moment.
+- Examples of hypothesis have no deadline: on a busy machine one that is quick takes a second.
 - The header names the programs that the client tests found.
 """
 
@@ -12,10 +13,14 @@ import os
 import shutil
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from kbroker.testing.process import log_tail, running
 from tests.support import jars, requirements
+
+hypothesis.settings.register_profile("kbroker", deadline=None)
+hypothesis.settings.load_profile("kbroker")
 
 
 def pytest_report_header() -> list[str]:
