@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
+from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.offsets_topic import OffsetsTopicCreation
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.auto_topics import AutoTopicCreation
@@ -189,6 +190,7 @@ class Services:
     groups: GroupCoordinator
     metadata_cache: MetadataCache = field(default_factory=MetadataCache)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
+    offsets: GroupTable = field(default_factory=GroupTable)
     offsets_topic: OffsetsTopicCreation = field(default_factory=OffsetsTopicCreation)
 
 

@@ -168,6 +168,11 @@ class Reader:
             raise ProtocolError("null for an array that may not be null")
         return count
 
+    def raw(self, size: int) -> bytes:
+        """Bytes for somebody else to read."""
+        begin = self._take(size)
+        return bytes(self._data[begin : begin + size])
+
     def tags(self, known: Mapping[int, Callable[[Reader], None]] = NO_TAGS) -> None:
         """The tagged fields that end a structure: known ones are read, the others stepped over."""
         if not self._flexible:

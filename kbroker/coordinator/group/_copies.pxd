@@ -3,7 +3,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
 from kbroker._arena cimport Arena
 from kbroker.coordinator.group._offset_records cimport Text
-from kbroker.coordinator.group._structs cimport Group, OffsetEntry, Shard
+from kbroker.coordinator.group._structs cimport OffsetEntry, Shard
 
 
 # Which offsets are wanted; what is zero or NULL does not count.
@@ -32,6 +32,7 @@ cdef struct Copies:
     int failed                    # no memory
 
 
-cdef void copy_group_locked(Copies* copies, Group* group, const Wanted* wanted) noexcept nogil
-cdef void copy_shard_locked(Copies* copies, Shard* shard, const Wanted* wanted) noexcept nogil
+# Of one group, or with NULL of all in the shard.
+cdef void copy_offsets(
+    Shard* shard, const Text* id, const Wanted* wanted, Copies* copies) noexcept nogil
 cdef void copies_free(Copies* copies) noexcept nogil

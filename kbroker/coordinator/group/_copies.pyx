@@ -12,6 +12,7 @@ from libc.string cimport memcmp, memcpy
 from kbroker._arena cimport arena_take
 from kbroker.coordinator.group._offset_records cimport NO_EXPIRY, Text
 from kbroker.coordinator.group._offsets cimport entry_expire_ms, entry_metadata
+from kbroker.coordinator.group._shards cimport group_find_locked, shard_lock, shard_unlock
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, Shard
 
 
@@ -81,7 +82,7 @@ cdef void _copy_topic(
         copied.entry.extra = NULL
 
 
-cdef void copy_group_locked(Copies* copies, Group* group, const Wanted* wanted) noexcept nogil:
+cdef void _copy_group(Copies* copies, Group* group, const Wanted* wanted) noexcept nogil:
     cdef Text id
     cdef GroupTopic* topic
     cdef uint32_t place
@@ -100,13 +101,27 @@ cdef void copy_group_locked(Copies* copies, Group* group, const Wanted* wanted) 
         _copy_topic(copies, &id, topic, wanted)
 
 
-cdef void copy_shard_locked(Copies* copies, Shard* shard, const Wanted* wanted) noexcept nogil:
+cdef void _copy_shard(Copies* copies, Shard* shard, const Wanted* wanted) noexcept nogil:
     cdef uint32_t place
     if shard.groups == NULL:
         return
     for place in range(shard.mask + 1):
         if shard.groups[place] != NULL:
-            copy_group_locked(copies, shard.groups[place], wanted)
+            _copy_group(copies, shard.groups[place], wanted)
+
+
+cdef void copy_offsets(
+    Shard* shard, const Text* id, const Wanted* wanted, Copies* copies,
+) noexcept nogil:
+    cdef Group* group
+    shard_lock(shard)
+    if id == NULL:
+        _copy_shard(copies, shard, wanted)
+    else:
+        group = group_find_locked(shard, id.at, id.length)
+        if group != NULL:
+            _copy_group(copies, group, wanted)
+    shard_unlock(shard)
 
 
 cdef void copies_free(Copies* copies) noexcept nogil:

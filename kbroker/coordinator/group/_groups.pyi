@@ -138,6 +138,20 @@ class GroupTable:
     def offsets(self, group_id: str) -> list[CommittedOffset]:
         """All of a group's, by topic; a topic's partitions ascending."""
 
+    def fetch(
+        self,
+        group_id: str,
+        wanted: Sequence[tuple[str, bytes]] | None,
+        *,
+        flexible: bool,
+        leader_epochs: bool,
+    ) -> tuple[int, list[tuple[str, bytes]]]:
+        """(error code, topics) for OffsetFetch, without an object for each partition.
+
+        `wanted`: topics with their partitions as big-endian int32s; None: all that the group has.
+        A topic comes with its array of partitions as the answer carries it, count included.
+        """
+
     def groups(self, partition: int) -> list[str]:
         """The groups of a shard that have offsets."""
 

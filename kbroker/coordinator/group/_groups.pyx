@@ -23,15 +23,11 @@ from kbroker.coordinator.group._copies cimport (
     Copies,
     Wanted,
     copies_free,
-    copy_group_locked,
-    copy_shard_locked,
+    copy_offsets,
 )
+from kbroker.coordinator.group._fetching cimport Fetched, fetch_locked, fetched_free
 from kbroker.coordinator.group._loading cimport NO_MEMORY, record_apply_locked
-from kbroker.coordinator.group._members cimport (
-    member_find_locked,
-    members_clear_locked,
-    members_replace_locked,
-)
+from kbroker.coordinator.group._members cimport member_find_locked
 from kbroker.coordinator.group._offset_records cimport (
     BatchWriter,
     OffsetKey,
@@ -44,12 +40,12 @@ from kbroker.coordinator.group._offset_records cimport (
 )
 from kbroker.coordinator.group._shards cimport (
     batch_prepare,
-    group_drop_if_bare_locked,
     group_find_locked,
+    group_hide_locked,
     group_shards_free,
     group_shards_grow,
     group_shards_new,
-    group_take_locked,
+    group_show_locked,
     shard_append_locked,
     shard_clear_locked,
     shard_error_locked,
@@ -83,6 +79,8 @@ from kbroker.log._records cimport HEADER_BYTES
 from kbroker.coordinator.group._python cimport (
     committed_of,
     encoded_key,
+    fetched_init,
+    fetched_topics,
     java_hash,
     load_batch,
     member_of,
@@ -270,7 +268,7 @@ cdef class GroupTable:
             with nogil:
                 shard_lock(shard)
                 if shard.state != SHARD_NOT_OWNER:
-                    status = _show_locked(shard, &text, state, generation, fresh, count)
+                    status = group_show_locked(shard, &text, state, generation, fresh, count)
                 shard_unlock(shard)
             if status < 0:
                 raise MemoryError
@@ -288,7 +286,7 @@ cdef class GroupTable:
             return
         with nogil:
             shard_lock(shard)
-            _hide_locked(shard, &text)
+            group_hide_locked(shard, &text)
             shard_unlock(shard)
 
     def last_heard_ms(self, str group_id not None, str member_id not None):
@@ -431,7 +429,7 @@ cdef class GroupTable:
                         shard, &arena, group_find_locked(shard, text.at, text.length), &behind,
                         kb_wall_ms() + self._shift_ms())
                 if error == 0:
-                    _hide_locked(shard, &text)
+                    group_hide_locked(shard, &text)
                 shard_unlock(shard)
         finally:
             arena_free(&arena)
@@ -451,6 +449,33 @@ cdef class GroupTable:
         found = [offset for _, offset in self._copied(self._index_of(group_id), group_id)]
         found.sort()
         return found
+
+    def fetch(self, str group_id not None, wanted, *, bint flexible, bint leader_epochs):
+        cdef Shard* shard = self._shard_of(group_id)
+        cdef bytes id = name_bytes(group_id)
+        cdef Text text = text_of(id)
+        cdef list asked = None if wanted is None else [
+            (name, name_bytes(name), indexes) for name, indexes in wanted]
+        cdef Fetched fetched
+        cdef int error = COORDINATOR_NOT_AVAILABLE
+        cdef int32_t i
+        fetched.form.flexible = flexible
+        fetched.form.leader_epochs = leader_epochs
+        fetched_init(&fetched, asked)
+        try:
+            if shard != NULL:
+                with nogil:
+                    shard_lock(shard)
+                    error = shard_error_locked(shard)
+                    if error == 0:
+                        error = fetch_locked(
+                            &fetched, group_find_locked(shard, text.at, text.length))
+                    shard_unlock(shard)
+            if error == -1:
+                raise MemoryError
+            return error, fetched_topics(&fetched, asked)
+        finally:
+            fetched_free(&fetched)
 
     def groups(self, int partition):
         return sorted({group for group, _ in self._copied(partition)})
@@ -507,7 +532,7 @@ cdef class GroupTable:
         copies.failed = 0
         try:
             with nogil:
-                _copy(shard, &text if one else NULL, &wanted, &copies)
+                copy_offsets(shard, &text if one else NULL, &wanted, &copies)
             if copies.failed:
                 raise MemoryError
             return [
@@ -517,27 +542,6 @@ cdef class GroupTable:
         finally:
             copies_free(&copies)
             arena_free(&arena)
-
-
-cdef int _show_locked(
-    Shard* shard, const Text* id, int state, int generation, Member** members, int32_t count,
-) noexcept nogil:
-    # 1: the members are the group's now; -1: no memory.
-    cdef Group* group = group_take_locked(shard, id.at, id.length)
-    if group == NULL or members_replace_locked(shard, group, members, count) != 0:
-        return -1
-    group.shown = 1
-    group.state = state
-    group.generation = generation
-    return 1
-
-
-cdef void _hide_locked(Shard* shard, const Text* id) noexcept nogil:
-    cdef Group* group = group_find_locked(shard, id.at, id.length)
-    if group != NULL:
-        members_clear_locked(shard, group)
-        group.shown = 0
-        group_drop_if_bare_locked(shard, group)
 
 
 cdef void _build(
@@ -564,17 +568,3 @@ cdef int _write_locked(
         ) == NO_MEMORY:
             return UNKNOWN_SERVER_ERROR
     return 0
-
-
-cdef void _copy(
-    Shard* shard, const Text* id, const Wanted* wanted, Copies* copies,
-) noexcept nogil:
-    cdef Group* group
-    shard_lock(shard)
-    if id == NULL:
-        copy_shard_locked(copies, shard, wanted)
-    else:
-        group = group_find_locked(shard, id.at, id.length)
-        if group != NULL:
-            copy_group_locked(copies, group, wanted)
-    shard_unlock(shard)

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbroker._arena cimport Arena
 from kbroker.coordinator.group._copies cimport Copy
+from kbroker.coordinator.group._fetching cimport Fetched
 from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._structs cimport Member, Shard
 
@@ -13,6 +14,8 @@ cdef Text* texts_of(Arena* arena, list pairs) except NULL
 cdef bytes name_bytes(str text)
 cdef str str_of(const Text* text)
 cdef bytes encoded_key(bytes group, bytes topic, int32_t partition)
+cdef int fetched_init(Fetched* fetched, list asked) except -1
+cdef list fetched_topics(const Fetched* fetched, list asked)
 cdef object committed_of(const Copy* copied)
 cdef Member* member_of(str member_id, str instance_id) except NULL
 

@@ -7,7 +7,7 @@ look at becomes objects after that.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free
+from libc.stdlib cimport calloc, free
 
 from collections import namedtuple
 
@@ -15,6 +15,7 @@ from kbroker._arena cimport Arena, arena_take
 from kbroker.coordinator.group._copies cimport (
     Copy,
 )
+from kbroker.coordinator.group._fetching cimport Fetched, FetchedTopic
 from kbroker.coordinator.group._loading cimport (
     DAMAGED,
     NO_MEMORY,
@@ -166,6 +167,38 @@ cdef object committed_of(const Copy* copied):
         str_of(&copied.topic), copied.entry.partition, copied.entry.offset,
         copied.entry.leader_epoch, str_of(&copied.metadata), copied.entry.commit_ms,
         copied.expire_ms, topic_id)
+
+
+cdef int fetched_init(Fetched* fetched, list asked) except -1:
+    # `asked`: (name, its bytes, indexes as bytes), which must live as long; None: all topics.
+    cdef int32_t i
+    fetched.all_topics = asked is None
+    fetched.count = 0
+    fetched.topics = NULL
+    if asked is None:
+        return 0
+    fetched.topics = <FetchedTopic*>calloc(<size_t>len(asked) + 1, sizeof(FetchedTopic))
+    if fetched.topics == NULL:
+        raise MemoryError
+    fetched.count = <int32_t>len(asked)
+    for i in range(fetched.count):
+        fetched.topics[i].name = text_of(asked[i][1])
+        fetched.topics[i].indexes = text_of(asked[i][2]).at
+        fetched.topics[i].count = <int32_t>(len(asked[i][2]) // 4)
+    return 0
+
+
+cdef list fetched_topics(const Fetched* fetched, list asked):
+    # (name, its partitions as bytes); nothing where nothing was fetched.
+    cdef const FetchedTopic* topic
+    cdef int32_t i
+    found = []
+    for i in range(fetched.count):
+        topic = &fetched.topics[i]
+        if topic.data != NULL:
+            name = str_of(&topic.name) if asked is None else asked[i][0]
+            found.append((name, (<const char*>topic.data)[:topic.length]))
+    return found
 
 
 cdef Member* member_of(str member_id, str instance_id) except NULL:

@@ -1,7 +1,8 @@
 # cython: language_level=3
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker.coordinator.group._structs cimport Group, GroupShards, Shard
+from kbroker.coordinator.group._offset_records cimport Text
+from kbroker.coordinator.group._structs cimport Group, GroupShards, Member, Shard
 from kbroker.log._partition cimport Batch
 
 cdef GroupShards* group_shards_new() noexcept nogil
@@ -34,3 +35,9 @@ cdef void shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexce
 cdef void batch_prepare(
     Batch* batch, uint8_t* data, uint32_t length, int32_t count, int64_t now_ms) noexcept nogil
 cdef int coordinator_error(int error) noexcept nogil
+
+# What Python says of a group. 1: the members are the group's now; -1: no memory.
+cdef int group_show_locked(
+    Shard* shard, const Text* id, int state, int generation, Member** members, int32_t count
+) noexcept nogil
+cdef void group_hide_locked(Shard* shard, const Text* id) noexcept nogil

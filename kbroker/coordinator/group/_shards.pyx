@@ -21,7 +21,12 @@ from libc.string cimport memcmp, memcpy, memset
 from kbroker._atomics cimport kb_load_int, kb_store_int
 from kbroker._lock_order cimport RANK_SESSION, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport pthread_mutex_destroy
-from kbroker.coordinator.group._members cimport member_bytes
+from kbroker.coordinator.group._members cimport (
+    member_bytes,
+    members_clear_locked,
+    members_replace_locked,
+)
+from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._offsets cimport extra_bytes, topic_free
 from kbroker.coordinator.group._structs cimport (
     COORDINATOR_LOAD_IN_PROGRESS,
@@ -34,6 +39,7 @@ from kbroker.coordinator.group._structs cimport (
     Group,
     GroupShards,
     GroupTopic,
+    Member,
     OffsetEntry,
     Shard,
 )
@@ -247,6 +253,29 @@ cdef void group_remove_locked(Shard* shard, Group* group) noexcept nogil:
 cdef void group_drop_if_bare_locked(Shard* shard, Group* group) noexcept nogil:
     if not group.shown and group.offset_count == 0:
         group_remove_locked(shard, group)
+
+
+# --- what Python shows ---------------------------------------------------------------------------
+
+cdef int group_show_locked(
+    Shard* shard, const Text* id, int state, int generation, Member** members, int32_t count,
+) noexcept nogil:
+    # 1: the members are the group's now; -1: no memory.
+    cdef Group* group = group_take_locked(shard, id.at, id.length)
+    if group == NULL or members_replace_locked(shard, group, members, count) != 0:
+        return -1
+    group.shown = 1
+    group.state = state
+    group.generation = generation
+    return 1
+
+
+cdef void group_hide_locked(Shard* shard, const Text* id) noexcept nogil:
+    cdef Group* group = group_find_locked(shard, id.at, id.length)
+    if group != NULL:
+        members_clear_locked(shard, group)
+        group.shown = 0
+        group_drop_if_bare_locked(shard, group)
 
 
 # --- the log -------------------------------------------------------------------------------------

@@ -1,0 +1,33 @@
+# cython: language_level=3
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kbroker.coordinator.group._offset_records cimport Text
+from kbroker.coordinator.group._structs cimport Group
+
+
+# How a version of OffsetFetch writes a partition.
+cdef struct FetchForm:
+    int flexible
+    int leader_epochs
+
+
+# One topic's array of partitions, as the answer carries it.
+cdef struct FetchedTopic:
+    Text name
+    const uint8_t* indexes        # big-endian int32s; NULL: all that the group has
+    int32_t count
+    uint8_t* data                 # malloc'ed
+    int64_t length
+
+
+# What one group is asked for.
+cdef struct Fetched:
+    FetchForm form
+    int all_topics
+    int32_t count
+    FetchedTopic* topics          # calloc'ed
+
+
+# 0, or -1: no memory. The group may be NULL: it has committed nothing.
+cdef int fetch_locked(Fetched* fetched, Group* group) noexcept nogil
+cdef void fetched_free(Fetched* fetched) noexcept nogil

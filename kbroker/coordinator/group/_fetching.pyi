@@ -1,0 +1,1 @@
+"""Compiled; for other units only."""

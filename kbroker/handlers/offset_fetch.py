@@ -1,0 +1,199 @@
+"""OffsetFetch (9): where a group goes on reading.
+
+A partition without a commit, and a group that nobody knows, is offset -1 without an error. Null
+topics (from version 2 on) are all that the group has committed. The offsets are written by the
+compiled table in the form of the answer, so that a group of a thousand partitions costs no thousand
+objects; this file puts the groups and topics around them.
+
+Versions 1 to 10: an error above the topics from 2, leader epochs from 5, several groups from 8, a
+member and its epoch (for the newer protocol of groups) from 9, topic ids for names in 10. Without
+transactions no offset is unstable. Any handler thread; does not import the schema library.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from kbroker.errors import ErrorCode
+from kbroker.protocol.versions import is_flexible
+from kbroker.protocol.wire import Reader, Writer
+from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker.handlers.services import Request, Services
+
+_SINCE_TOP_LEVEL_ERROR: Final = 2
+_SINCE_THROTTLE: Final = 3
+_SINCE_LEADER_EPOCH: Final = 5
+_SINCE_REQUIRE_STABLE: Final = 7
+_SINCE_GROUPS: Final = 8
+_SINCE_MEMBER: Final = 9
+_SINCE_TOPIC_ID: Final = 10
+_INDEX_BYTES: Final = 4
+
+TopicKey = str | UUID | None
+
+
+class AskedTopic(NamedTuple):
+    key: TopicKey
+    indexes: bytes  # big-endian int32s, as they came
+
+
+class AskedGroup(NamedTuple):
+    group_id: str
+    topics: list[AskedTopic] | None  # None: all
+
+
+class ToldTopic(NamedTuple):
+    key: TopicKey
+    partitions: bytes  # the encoded array
+
+
+class ToldGroup(NamedTuple):
+    group_id: str
+    error: ErrorCode
+    topics: list[ToldTopic]
+
+
+def decode(request: Request) -> list[AskedGroup]:
+    version = request.api_version
+    reader = Reader(request.body, flexible=is_flexible(ApiKey.OFFSET_FETCH, version))
+    if version >= _SINCE_GROUPS:
+        groups = [_decode_group(reader, version) for _ in range(reader.array())]
+    else:
+        groups = [AskedGroup(reader.string(), _decode_topics(reader, version))]
+    if version >= _SINCE_REQUIRE_STABLE:
+        reader.boolean()
+    reader.tags()
+    return groups
+
+
+def _decode_group(reader: Reader, version: int) -> AskedGroup:
+    group_id = reader.string()
+    if version >= _SINCE_MEMBER:
+        reader.nullable_string()
+        reader.int32()
+    topics = _decode_topics(reader, version)
+    reader.tags()
+    return AskedGroup(group_id, topics)
+
+
+def _decode_topics(reader: Reader, version: int) -> list[AskedTopic] | None:
+    count = reader.nullable_array() if version >= _SINCE_TOP_LEVEL_ERROR else reader.array()
+    if count is None:
+        return None
+    topics = []
+    for _ in range(count):
+        key: TopicKey = reader.uuid() if version >= _SINCE_TOPIC_ID else reader.string()
+        topics.append(AskedTopic(key, reader.raw(reader.array() * _INDEX_BYTES)))
+        reader.tags()
+    return topics
+
+
+def handle(services: Services, request: Request) -> None:
+    version = request.api_version
+    told = [_fetch(services, version, group) for group in decode(request)]
+    request.respond(encode(version, told))
+
+
+def _fetch(services: Services, version: int, asked: AskedGroup) -> ToldGroup:
+    image = services.controller.image
+    names: list[tuple[str, bytes]] | None = None
+    told: list[ToldTopic] = []
+    found: list[tuple[TopicKey, str, bytes]] = []
+    if asked.topics is not None:
+        for key, indexes in asked.topics:
+            if isinstance(key, str):
+                found.append((key, key, indexes))
+                continue
+            topic = None if key is None else image.topic_by_id(key)
+            if topic is None:
+                told.append(_unknown(version, key, indexes))
+            else:
+                found.append((key, topic.name, indexes))
+        names = [(name, indexes) for _, name, indexes in found]
+    code, topics = services.offsets.fetch(
+        asked.group_id,
+        names,
+        flexible=is_flexible(ApiKey.OFFSET_FETCH, version),
+        leader_epochs=version >= _SINCE_LEADER_EPOCH,
+    )
+    error = ErrorCode(code)
+    if error:
+        return _refused(version, asked, error)
+    if names is not None:
+        told += [ToldTopic(found[at][0], data) for at, (_, data) in enumerate(topics)]
+        return ToldGroup(asked.group_id, error, told)
+    for name, data in topics:
+        if version < _SINCE_TOPIC_ID:
+            told.append(ToldTopic(name, data))
+        elif (known := image.topic(name)) is not None:
+            told.append(ToldTopic(known.topic_id, data))
+    return ToldGroup(asked.group_id, error, told)
+
+
+def _unknown(version: int, key: TopicKey, indexes: bytes) -> ToldTopic:
+    return ToldTopic(key, _nothing(version, indexes, ErrorCode.UNKNOWN_TOPIC_ID))
+
+
+def _nothing(version: int, indexes: bytes, error: ErrorCode) -> bytes:
+    """Partitions without an offset, for a reason."""
+    out = Writer(flexible=is_flexible(ApiKey.OFFSET_FETCH, version))
+    out.array(len(indexes) // _INDEX_BYTES)
+    for (index,) in struct.iter_unpack(">i", indexes):
+        out.int32(index)
+        out.int64(-1)
+        if version >= _SINCE_LEADER_EPOCH:
+            out.int32(-1)
+        out.string("")
+        out.int16(error)
+        out.tags()
+    return out.getvalue()
+
+
+def _refused(version: int, asked: AskedGroup, error: ErrorCode) -> ToldGroup:
+    """A group that is not ours now; before version 2 only partitions can say so."""
+    topics = []
+    if version < _SINCE_TOP_LEVEL_ERROR and asked.topics is not None:
+        topics = [
+            ToldTopic(key, _nothing(version, indexes, error)) for key, indexes in asked.topics
+        ]
+    return ToldGroup(asked.group_id, error, topics)
+
+
+def encode(version: int, groups: list[ToldGroup]) -> bytes:
+    out = Writer(flexible=is_flexible(ApiKey.OFFSET_FETCH, version))
+    if version >= _SINCE_THROTTLE:
+        out.int32(0)
+    if version >= _SINCE_GROUPS:
+        out.array(len(groups))
+        for group in groups:
+            out.string(group.group_id)
+            _put_topics(out, group.topics)
+            out.int16(group.error)
+            out.tags()
+    else:
+        (group,) = groups
+        _put_topics(out, group.topics)
+        if version >= _SINCE_TOP_LEVEL_ERROR:
+            out.int16(group.error)
+    out.tags()
+    return out.getvalue()
+
+
+def _put_topics(out: Writer, topics: list[ToldTopic]) -> None:
+    out.array(len(topics))
+    for key, partitions in topics:
+        if isinstance(key, str):
+            out.string(key)
+        else:
+            out.uuid(key)
+        out.raw(partitions)
+        out.tags()
+
+
+def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+    version = request.api_version
+    return encode(version, [_refused(version, group, code) for group in decode(request)])
