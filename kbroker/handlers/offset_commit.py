@@ -31,7 +31,6 @@ _RETENTION: Final = range(2, 5)
 _SINCE_THROTTLE: Final = 3
 _SINCE_LEADER_EPOCH: Final = 6
 _SINCE_INSTANCE: Final = 7
-_SINCE_GROUP_NOT_FOUND: Final = 9
 _SINCE_TOPIC_ID: Final = 10
 _NO_RETENTION: Final = -1
 _NO_LEADER_EPOCH: Final = -1
@@ -41,7 +40,7 @@ TopicKey = str | UUID | None
 
 
 class AskedPartition(NamedTuple):
-    index: int
+    number: int
     offset: int
     leader_epoch: int
     metadata: str
@@ -117,16 +116,14 @@ def _sorted_out(
             topic = None if key is None else image.topic_by_id(key)
         if topic is None:
             told = missing.setdefault(key, Told(key, []))
-            told.partitions.extend((partition.index, unknown) for partition in partitions)
+            told.partitions.extend((partition.number, unknown) for partition in partitions)
             continue
         count = len(topic.partitions)
         for partition in partitions:
-            if not 0 <= partition.index < count:
+            if not 0 <= partition.number < count:
                 told = missing.setdefault(key, Told(key, []))
-                told.partitions.append(
-                    (partition.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                )
-        found = [partition for partition in partitions if 0 <= partition.index < count]
+                told.partitions.append((partition.number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        found = [partition for partition in partitions if 0 <= partition.number < count]
         if found:
             there.append((topic, AskedTopic(key, found)))
     return list(missing.values()), there
@@ -136,10 +133,8 @@ def _commit(
     services: Services, version: int, asked: Asked, topics: list[tuple[TopicImage, AskedTopic]]
 ) -> list[Told]:
     code = services.groups.check_commit(
-        asked.group_id, asked.member_id, asked.instance_id, asked.generation
+        asked.group_id, asked.member_id, asked.instance_id, asked.generation, version
     )
-    if code is ErrorCode.GROUP_ID_NOT_FOUND and version < _SINCE_GROUP_NOT_FOUND:
-        code = ErrorCode.ILLEGAL_GENERATION
     longest = services.config["offset.metadata.max.bytes"]
     now_ms = services.clock.wall_ms()
     expire_ms = -1 if asked.retention_ms == _NO_RETENTION else now_ms + asked.retention_ms
@@ -151,7 +146,7 @@ def _commit(
             error = code
             if not code and _chars(partition.metadata) > longest:
                 error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            errors.append((partition.index, error))
+            errors.append((partition.number, error))
             if not error:
                 offsets.append(_committed(topic, partition, now_ms, expire_ms))
         told.append(Told(key, errors))
@@ -172,7 +167,7 @@ def _committed(
     lasting = expire_ms == -1
     return CommittedOffset(
         topic=topic.name,
-        partition=partition.index,
+        partition=partition.number,
         offset=partition.offset,
         leader_epoch=partition.leader_epoch if lasting else _NO_LEADER_EPOCH,
         metadata=partition.metadata,
@@ -229,7 +224,7 @@ def failure(request: Request, code: ErrorCode, message: str) -> bytes:
     return encode(
         request.api_version,
         [
-            Told(topic.key, [(partition.index, code) for partition in topic.partitions])
+            Told(topic.key, [(partition.number, code) for partition in topic.partitions])
             for topic in decode(request).topics
         ],
     )

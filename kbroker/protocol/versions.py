@@ -53,6 +53,8 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.FETCH: _served(4, 18),
         ApiKey.LIST_OFFSETS: _served(1, 11),
         ApiKey.METADATA: _served(0, 13),
+        ApiKey.OFFSET_COMMIT: _served(2, 10),
+        ApiKey.OFFSET_FETCH: _served(1, 10),
         ApiKey.FIND_COORDINATOR: _served(0, 6),
         ApiKey.JOIN_GROUP: _served(0, 9),
         ApiKey.HEARTBEAT: _served(0, 4),

@@ -165,7 +165,9 @@ _VALUES: Final[Mapping[str, Any]] = {
     "forgotten_topics_data": (), "max_num_offsets": 1, "cluster_id": None,
     "group_id": "group-a", "group_instance_id": None, "generation_id": 1, "reason": None,
     "protocol_type": "consumer", "protocol_name": "range", "states_filter": ("Stable", "EMPTY"),
-    "types_filter": ("classic",),
+    "types_filter": ("classic",), "generation_id_or_member_epoch": -1, "member_epoch": -1,
+    "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": "read up to here",
+    "retention_time": -1, "retention_time_ms": -1, "require_stable": False,
 }  # fmt: skip
 _CONFIG: Final = {"retention.ms": "86400000"}
 

@@ -139,9 +139,11 @@ class GroupCoordinator:
         A group is made for offsets that are nobody's in particular (no generation). A generation
         of a group that is not there: GROUP_ID_NOT_FOUND, before version 9 ILLEGAL_GENERATION.
         """
-        code, group = self._owned(group_id)
+        # The group without a name is no group to join, and has offsets all the same.
+        code = self._store.state_of(group_id)
         if code:
             return code
+        group = self.find(group_id)
         if group is None:
             if generation >= 0:
                 late = version >= _COMMIT_KNOWS_NO_GROUP
