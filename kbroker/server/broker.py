@@ -2,7 +2,8 @@
 
     limits -> metadata store -> timer -> identity -> admin port bound -> logs -> listeners bound
     -> controller (partitions opened)
-    -> request handlers -> network threads -> ready file -> scheduler -> control loop -> readiness
+    -> request handlers -> network threads -> ready file -> scheduler -> groups loaded
+    -> control loop -> readiness
 
 `Broker(...).start()` and `.stop()` walk that list down and up; `run` is what `kbroker start` calls:
 it starts a broker, waits for a signal, stops it and returns the exit status. Stopping the network
@@ -32,8 +33,6 @@ from kbroker.config.admin_listeners import ADMIN_LISTENERS
 from kbroker.config.key import ConfigSource
 from kbroker.config.listeners import format_address
 from kbroker.config.topic import edit_topic_list, validate_topic_overrides
-from kbroker.coordinator.group.coordinator import GroupCoordinator
-from kbroker.coordinator.group.memory import MemoryStore, NoView
 from kbroker.errors import AddressInUse, InvariantError, UserError
 from kbroker.handlers._hot import HotPath
 from kbroker.handlers.delayed_fetch import FetchDeadlines
@@ -56,6 +55,7 @@ from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
 from kbroker.server.call_later import CallLater
 from kbroker.server.closes import ClosedConnections
+from kbroker.server.groups import Groups
 from kbroker.server.handler_pool import HandlerPool
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
 from kbroker.server.logs import configure_logging
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
 
     from kbroker.config import BrokerConfig
     from kbroker.log.partition_log import PartitionLog
+    from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.metrics.model import Figures
     from kbroker.server.control_loop import ControlLoop
     from kbroker.server.metrics_sampler import RequestTimes
@@ -114,14 +115,21 @@ class Broker:
 
         self._server = _socket_server(config)
         self._table = TopicTable()
+        self._timer = Timer(self._clock)
+        self._groups = Groups(
+            lambda: self.config,
+            self._clock,
+            self._timer,
+            lambda topic, index: self._replicas.partition(topic, index),
+        )
         self._hot = HotPath(
             self._server,
             self._table,
             session_slots_max=config["max.incremental.fetch.session.cache.slots"],
             session_eviction_ms_min=limits.FETCH_SESSION_EVICTION_MS_MIN,
             fetch_bytes_max=config["fetch.max.bytes"],
+            groups=self._groups.table,
         )
-        self._timer = Timer(self._clock)
         self._fetch_purgatory = Purgatory("Fetch", self._timer)
         self._deadlines = FetchDeadlines(self._hot, self._fetch_purgatory, self._clock)
         self._scheduler = Scheduler(self._clock)
@@ -144,28 +152,31 @@ class Broker:
         self._serve_admin = serve_admin
         self._before_ready = before_ready
         self._admin = AdminPort(self._serve_http, self._submit)
-        self._lifecycle = Lifecycle(
-            [
-                Step("open-file limit", raise_open_file_limit),
-                Step("metadata store", self._open_store, self._close_store),
-                Step("timer", self._timer.start, self._timer.stop),
-                Step("cluster identity", self._read_identity),
-                # Comes up when it is first needed, or behind the ready line.
-                Step("control loop", stop=self._stop_control_loop),
-                Step("admin port", self._start_admin, self._admin.stop),
-                Step("logs", self._logs.start, self._logs.stop),
-                Step("listeners", self._bind, self._server.stop_accepting),
-                Step("controller", self._start_controller, self._stop_controller),
-                Step("request handlers", self._start_handlers, self._stop_handlers),
-                Step("network threads", self._server.start, self._stop_network),
-                Step("ready file", self._announce, self._withdraw),
-                Step("scheduler", self._start_scheduler, self._scheduler.stop),
-                Step("observer", self._schedule_observer, self._stop_observer),
-                Step("warm-up", self._warm_up),
-                Step("metrics topic", self._start_metrics_topic, self._stop_metrics_topic),
-                Step("readiness", stop=self._readiness_ends),
-            ]
-        )
+        self._lifecycle = Lifecycle(self._steps())
+
+    def _steps(self) -> list[Step]:
+        """In the order in which they come up."""
+        return [
+            Step("open-file limit", raise_open_file_limit),
+            Step("metadata store", self._open_store, self._close_store),
+            Step("timer", self._timer.start, self._timer.stop),
+            Step("cluster identity", self._read_identity),
+            # Comes up when it is first needed, or behind the ready line.
+            Step("control loop", stop=self._stop_control_loop),
+            Step("admin port", self._start_admin, self._admin.stop),
+            Step("logs", self._logs.start, self._logs.stop),
+            Step("listeners", self._bind, self._server.stop_accepting),
+            Step("controller", self._start_controller, self._stop_controller),
+            Step("request handlers", self._start_handlers, self._stop_handlers),
+            Step("network threads", self._server.start, self._stop_network),
+            Step("ready file", self._announce, self._withdraw),
+            Step("scheduler", self._start_scheduler, self._scheduler.stop),
+            Step("groups", self._start_groups, self._groups.stop),
+            Step("observer", self._schedule_observer, self._stop_observer),
+            Step("warm-up", self._warm_up),
+            Step("metrics topic", self._start_metrics_topic, self._stop_metrics_topic),
+            Step("readiness", stop=self._readiness_ends),
+        ]
 
     def start(self) -> None:
         """Returns when the broker accepts requests; UserError when a person must mend something."""
@@ -213,7 +224,7 @@ class Broker:
             self.config,
             self.config.node_id,
             self._clock,
-            self._replicas.apply,
+            self._apply,
             validate_configs=validate_topic_overrides,
             edit_list=partial(edit_topic_list, self.config),
             broker=BrokerImage(self.config.node_id, host, port, self.config["broker.rack"]),
@@ -226,6 +237,10 @@ class Broker:
             ensure_meta_properties(
                 Path(directory), self._controller.image.cluster_id, self.config.node_id
             )
+
+    def _apply(self, image: ClusterImage, delta: ImageDelta) -> None:
+        self._replicas.apply(image, delta)
+        self._groups.follow(image, delta)
 
     def _stop_controller(self) -> None:
         if self._controller is not None:
@@ -244,9 +259,8 @@ class Broker:
             cluster_id=self._controller.image.cluster_id,
             node_id=self.config.node_id,
             advertised=self._advertised,
-            groups=GroupCoordinator(
-                lambda: self.config, self._clock, CallLater(self._timer), MemoryStore(), NoView()
-            ),
+            groups=self._groups.coordinator,
+            offsets=self._groups.table,
         )
         self._hot.advertise(
             self.config.node_id,
@@ -303,6 +317,9 @@ class Broker:
         closes = ClosedConnections(self._server.closes)
         self._scheduler.schedule("closed-connections", closes.tell, limits.LOG_LINE_PERIOD_MS)
         self._scheduler.start()
+
+    def _start_groups(self) -> None:
+        self._groups.start(self._scheduler)
 
     def _schedule_observer(self) -> None:
         # Not at once: a client's first requests do not wait for what is imported to show them.

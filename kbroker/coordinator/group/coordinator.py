@@ -22,6 +22,7 @@ from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
+    from kbroker.coordinator.group.expiration import GroupAge
     from kbroker.coordinator.group.images import GroupImage
     from kbroker.coordinator.group.messages import (
         AnswerJoin,
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 NONE: Final = ErrorCode.NONE
 _COMMIT_KNOWS_NO_GROUP: Final = 9
 NO_MEMBER: Final = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def _never() -> bool:
+    return False
 
 
 class GroupCoordinator:
@@ -184,6 +189,43 @@ class GroupCoordinator:
         group = self.find(group_id)
         if group is not None and group.state is GroupState.DEAD:
             self._forget(group)
+
+    def delete(
+        self,
+        group_id: str,
+        done: Callable[[ErrorCode], object],
+        *,
+        unless: Callable[[], bool] = _never,
+    ) -> None:
+        """An empty group goes, with its offsets; `done` is called once, when that is in the log.
+
+        `unless` is asked when nobody can commit any more; if it says yes the group stays, and the
+        answer is NON_EMPTY_GROUP.
+        """
+        code = self.prepare_delete(group_id)
+        if code:
+            done(code)
+            return
+
+        def written(code: ErrorCode) -> None:
+            self.finish_delete(group_id)
+            if code:
+                self.ensure_group(group_id)  # its offsets are still there
+            done(code)
+
+        if unless():
+            written(ErrorCode.NON_EMPTY_GROUP)
+        else:
+            self._store.delete_group(group_id, written)
+
+    def age_of(self, group_id: str) -> GroupAge | None:
+        """What decides whether the group's offsets may go; None if there is no such group."""
+        group = self.find(group_id)
+        return None if group is None else group.aged()
+
+    def empty_groups(self) -> Sequence[str]:
+        """Ids of the groups that have no member."""
+        return [each.group_id for each in self._all() if each.state is GroupState.EMPTY]
 
     # --- the log and leadership ---
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from kbroker import limits
+from kbroker.coordinator.group.expiration import GroupAge
 from kbroker.coordinator.group.messages import (
     GroupDescription,
     GroupListing,
@@ -24,6 +25,7 @@ from kbroker.coordinator.group.messages import (
 )
 from kbroker.coordinator.group.rebalance import Joining, Rebalance, Syncing
 from kbroker.coordinator.group.states import Event, GroupState
+from kbroker.coordinator.group.subscriptions import subscribed_topics
 from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -256,6 +258,16 @@ class Group(Rebalance):
     def listed(self) -> GroupListing:
         with self.lock:
             return GroupListing(self.group_id, self.state, self.protocol_type or "")
+
+    def aged(self) -> GroupAge:
+        with self.lock:
+            topics: frozenset[str] | None = None
+            if self.state is GroupState.STABLE:
+                members = self.roster.members.values()
+                topics = subscribed_topics(
+                    self.protocol_type, [each.subscription(self.protocol) for each in members]
+                )
+            return GroupAge(self.state, self.protocol_type or "", self.since_ms, topics)
 
     # --- timers ---
 

@@ -21,7 +21,6 @@ for that piece, some ten milliseconds). Below it the table's.
 from __future__ import annotations
 
 import logging
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -43,16 +42,14 @@ logger: Final = logging.getLogger("kbroker.group")
 
 THREAD_NAME: Final = "kbroker-groups"
 STOP_TIMEOUT_S: Final = 10.0
-# The base offset, the length behind it; 23 bytes into a batch the last offset's delta.
-_OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
-_LAST_DELTA: Final = struct.Struct(">i")
-_LAST_DELTA_AT: Final = 23
 
 
 class Table(Protocol):
     """What loading asks of the table of offsets, `_groups.GroupTable`."""
 
-    def load_batches(self, partition: int, data: bytes) -> tuple[int, list[LoadedRecord]]: ...
+    def load_batches(self, partition: int, data: bytes) -> tuple[int, int, list[LoadedRecord]]: ...
+
+    def groups(self, partition: int) -> list[str]: ...
 
     def activate(self, partition: int) -> None: ...
 
@@ -70,7 +67,9 @@ class Groups(Protocol):
 
     def load(self, images: Sequence[GroupImage]) -> None: ...
 
-    def unload(self, belongs: Callable[[str], bool]) -> None: ...
+    def ensure_group(self, group_id: str) -> None: ...
+
+    def unload(self, lost: Callable[[str], bool]) -> object: ...
 
 
 @dataclass
@@ -191,6 +190,8 @@ class GroupLoader:
                 return
             images = _images(found, name)
             groups.load(images)
+            for group_id in self._table.groups(job.partition):
+                groups.ensure_group(group_id)
             with self._piece:
                 if job.cancelled:
                     return
@@ -223,10 +224,10 @@ class GroupLoader:
             with self._piece:
                 if job.cancelled or self._stopping:
                     return None
-                used, records = self._table.load_batches(job.partition, data)
+                used, following, records = self._table.load_batches(job.partition, data)
             if used == 0:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no whole batch at offset {offset}")
-            offset = _next_offset(data, used)
+            offset = following
             for record in records:
                 try:
                     group_id = group_of_key(record.key)
@@ -272,14 +273,3 @@ def _images(values: dict[str, bytes], name: str) -> list[GroupImage]:
         except RecordError as error:
             logger.warning("%s: left out: %s", name, error)
     return images
-
-
-def _next_offset(data: bytes, used: int) -> int:
-    """The offset behind the last of the whole batches in `data[:used]`, which the table checked."""
-    position, next_offset = 0, 0
-    while position < used:
-        base_offset, length = _OFFSET_AND_LENGTH.unpack_from(data, position)
-        (last_delta,) = _LAST_DELTA.unpack_from(data, position + _LAST_DELTA_AT)
-        next_offset = base_offset + last_delta + 1
-        position += _OFFSET_AND_LENGTH.size + length
-    return int(next_offset)

@@ -22,6 +22,7 @@ from kio.serial import entity_reader, entity_writer
 
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
+from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.memory import MemoryStore, NoView
 from kbroker.errors import ErrorCode, KafkaError
@@ -321,6 +322,7 @@ class FakeBroker:
             node_id=NODE_ID,
             advertised=lambda request: (request.local_host, request.local_port),
             groups=self.groups,
+            offsets=GroupTable(),
         )
 
     def create(self, *names: str, partitions: int = 1, **configs: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
+from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.memory import MemoryStore, NoView
 from kbroker.errors import ErrorCode
@@ -81,6 +82,7 @@ class Broker:
                 MemoryStore(),
                 NoView(),
             ),
+            offsets=GroupTable(),
         )
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> None:

@@ -1,0 +1,67 @@
+"""The group coordinator of one broker, put together: table, store, loader, coordinator, expiry.
+
+    controller's thread  -> follow    which partitions of __consumer_offsets are ours
+    behind the ready line -> start    load what is in them; look for expired offsets now and then
+
+The parts know each other by protocols only (`coordinator/group/seams.py`); this is where they meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kbroker.coordinator.group._groups import GroupTable
+from kbroker.coordinator.group.coordinator import GroupCoordinator
+from kbroker.coordinator.group.expiration import OffsetExpiration
+from kbroker.coordinator.group.loader import GroupLoader
+from kbroker.coordinator.group.store import OffsetsStore
+from kbroker.server.call_later import CallLater
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.config import BrokerConfig
+    from kbroker.log.partition_log import PartitionLog
+    from kbroker.metadata.image import ClusterImage, ImageDelta
+    from kbroker.purgatory.timer import Timer
+    from kbroker.server.scheduler import Scheduler
+
+EXPIRY_TASK: Final = "offset-expiry"
+
+
+class Groups:
+    """Build with the broker, `start` behind the ready line, `stop` before the logs are closed."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        timer: Timer,
+        log_of: Callable[[str, int], PartitionLog | None],
+    ) -> None:
+        """`config` gives the settings as they are now, `log_of` the log of a partition here."""
+        settings = config()
+        self._config = config
+        self.table: Final = GroupTable()
+        self.table.set_bounds(metadata_bytes_max=settings["offset.metadata.max.bytes"])
+        self.loader: Final = GroupLoader(
+            self.table, clock, buffer_bytes=settings["offsets.load.buffer.size"]
+        )
+        self.store: Final = OffsetsStore(self.table, self.loader, log_of, settings.node_id)
+        self.coordinator: Final = GroupCoordinator(
+            config, clock, CallLater(timer), self.store, self.table
+        )
+        self.loader.attach(self.coordinator)
+        self.expiration: Final = OffsetExpiration(self.table, self.coordinator, clock, config)
+
+    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """On the controller's thread, when the logs of the image are open."""
+        self.store.follow(image, delta)
+
+    def start(self, scheduler: Scheduler) -> None:
+        self.loader.start()
+        period_ms = self._config()["offsets.retention.check.interval.ms"]
+        scheduler.schedule(EXPIRY_TASK, self.expiration.run, period_ms, delay_ms=period_ms)
+
+    def stop(self) -> None:
+        self.loader.stop()
