@@ -5,6 +5,7 @@ Decoding is kio's, so both brokers' answers are read by somebody else's code. Th
 - an error code is its name, a time its milliseconds, bytes their hex digits;
 - what two brokers cannot share becomes a word for it (MASKED), ids that a broker makes up become
   "id 1", "id 2" in the order in which a case meets them, so that equal and different stay visible;
+- a member id that a broker made is "parity-member 1": its front, and a number as above;
 - messages are compared by being there: a broker may say it in its own words;
 - lists whose order means nothing and is a hash table's in Apache Kafka are sorted (UNORDERED).
 
@@ -18,6 +19,7 @@ import datetime
 import enum
 import importlib
 import json
+import re
 import uuid
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -75,11 +77,37 @@ UNORDERED: Final[dict[tuple[str, str], str]] = {
     ("ListOffsetsResponse", "topics"): "a hash table's order in Apache Kafka",
     ("ListOffsetsTopicResponse", "partitions"): "a hash table's order in Apache Kafka",
     ("MetadataResponseTopic", "partitions"): "a hash table's order in Apache Kafka",
+    ("JoinGroupResponse", "members"): "a hash table's order in Apache Kafka",
+    ("DescribeGroupsResponse", "groups"): "asked of each coordinator's shard by itself",
+    ("DescribedGroup", "members"): "a hash table's order in Apache Kafka",
+    ("ListGroupsResponse", "groups"): "a hash table's order in Apache Kafka",
+    ("DeleteGroupsResponse", "results"): "asked of each coordinator's shard by itself",
+    ("OffsetCommitResponse", "topics"): "topics that are not there come first in Apache Kafka",
+    ("OffsetCommitResponseTopic", "partitions"): "those that are not there come first",
+    ("OffsetFetchResponse", "topics"): "a hash table's order in Apache Kafka",
+    ("OffsetFetchResponse", "groups"): "asked of each coordinator's shard by itself",
+    ("OffsetFetchResponseGroup", "topics"): "a hash table's order in Apache Kafka",
+    ("OffsetFetchResponseTopics", "partitions"): "a hash table's order in Apache Kafka",
+    ("OffsetFetchResponseTopic", "partitions"): "a hash table's order in Apache Kafka",
+    ("OffsetDeleteResponse", "topics"): "topics that are not there come first in Apache Kafka",
+    ("OffsetDeleteResponseTopic", "partitions"): "those that are not there come first",
 }
+# Fields that hold ids of a group's members: (structure, field).
+MEMBER_IDS: Final = frozenset(
+    {
+        ("JoinGroupResponse", "leader"),
+        ("JoinGroupResponse", "member_id"),
+        ("JoinGroupResponseMember", "member_id"),
+        ("MemberResponse", "member_id"),
+        ("DescribedGroupMember", "member_id"),
+    }
+)
+# The client's id or the instance's, then a random UUID.
+_MADE_MEMBER: Final = re.compile(r"(.*)-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.DOTALL)
 # Fields that name an entry of a list, so that its place can be told by more than a number.
 IDENTITY: Final = (
     *("name", "topic", "topic_name", "key", "partition_index", "partition", "index", "api_key"),
-    *("node_id", "broker_id", "log_dir", "topic_id"),
+    *("node_id", "broker_id", "log_dir", "topic_id", "group_id", "member_id"),
 )
 
 
@@ -96,6 +124,11 @@ class Aliases:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             name = self._names[value] = f"{kind} {self._counts[kind]}"
         return name
+
+    def member(self, value: str) -> str:
+        """A member's id; what no broker made up is compared as it is."""
+        made = _MADE_MEMBER.fullmatch(value)
+        return value if made is None else f"{made[1]}-{self.of('member', value)}"
 
     def know(self, value: object, kind: str) -> None:
         """An id of known origin, a topic's: "id of t", the next one of its name "id of t 2"."""
@@ -151,11 +184,12 @@ _AS_THEY_ARE: Final = frozenset({int, str, bool, float, type(None)})
 
 
 class _Rule(NamedTuple):
-    """What becomes of one field: at most one of the first three holds."""
+    """What becomes of one field: at most one of the first four holds."""
 
     name: str
     mask: str | None
     made_up: tuple[str, int] | None
+    member: bool
     message: bool
     unordered: bool
 
@@ -168,6 +202,7 @@ def _rules(entity_class: type[Any]) -> tuple[_Rule, ...]:
             field.name,
             MASKED.get((structure, field.name), (None, ""))[0],
             MADE_UP.get((structure, field.name)),
+            (structure, field.name) in MEMBER_IDS,
             field.name.endswith("error_message"),
             (structure, field.name) in UNORDERED,
         )
@@ -178,13 +213,15 @@ def _rules(entity_class: type[Any]) -> tuple[_Rule, ...]:
 def _plain_entity(entity: Any, aliases: Aliases) -> dict[str, Plain]:
     _know_topic(entity, aliases)
     fields: dict[str, Plain] = {}
-    for name, mask, made_up, message, unordered in _rules(type(entity)):
+    for name, mask, made_up, member, message, unordered in _rules(type(entity)):
         value = getattr(entity, name)
         if mask is not None and (name, value) != NO_PORT:
             fields[name] = mask
         elif made_up is not None:
             word, least = made_up
             fields[name] = value if value < least else aliases.of(word, value)
+        elif member and value:
+            fields[name] = aliases.member(value)
         elif message and value:
             fields[name] = "words"
         else:

@@ -28,6 +28,8 @@ from tests.support.kafka import KafkaBroker
 AT_A_TIME: Final = 6
 STOP_TIMEOUT_S: Final = 120.0  # thousands of logs are synced, on a machine that may be busy
 COORDINATORS: Final = "coordinators"
+SHORT_SESSIONS: Final = "short sessions"
+DELAY: Final = "a delay"
 _ONE_NODE: Final = {
     "node.id": 1,
     "offsets.topic.replication.factor": 1,
@@ -43,6 +45,9 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
     },
+    # Where members of groups are lost soon, and few fit into one.
+    SHORT_SESSIONS: {**_ONE_NODE, "group.min.session.timeout.ms": 100, "group.max.size": 3},
+    DELAY: {**_ONE_NODE, "group.initial.rebalance.delay.ms": 1_000},
     # What an operator may switch off, or make smaller.
     "closed": {
         **_ONE_NODE,
@@ -53,6 +58,9 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
 }
 # A group's key, a transaction's, a share's.
 COORDINATED: Final = ("g", "t", "g:AAAAAAAAAAAAAAAAAAAAAQ:0")
+
+# How many of these kinds are awake.
+_COORDINATORS_OF: Final = {COORDINATORS: 3, SHORT_SESSIONS: 1, DELAY: 1}
 
 Key = tuple[str, str]  # family, label
 
@@ -69,20 +77,20 @@ class Side:
     """Brokers of one make, one for each setup; a context manager that ends them."""
 
     def __init__(
-        self, make: Callable[[Mapping[str, object]], ServerProcess], *, coordinators: Sequence[int]
+        self, make: Callable[[Mapping[str, object]], ServerProcess], coordinated: Sequence[str]
     ) -> None:
         self._make = make
-        self._coordinators = coordinators
+        self._coordinated = coordinated
         self._brokers: dict[str, ServerProcess] = {}
         self._stack = ExitStack()
 
     @classmethod
     def kafka(cls) -> Side:
-        return cls(lambda overrides: KafkaBroker(overrides), coordinators=(0, 1, 2))
+        return cls(lambda overrides: KafkaBroker(overrides), COORDINATED)
 
     @classmethod
     def kbroker(cls) -> Side:
-        return cls(lambda overrides: Broker(overrides), coordinators=(0,))
+        return cls(lambda overrides: Broker(overrides), COORDINATED[:1])
 
     def __enter__(self) -> Self:
         return self
@@ -111,8 +119,7 @@ class Side:
             self._stack.callback(broker.close)
             broker.start()
             self._brokers[setup] = broker
-            awake = self._coordinators if setup == COORDINATORS else ()
-            _warm_up(_address(broker), coordinators=awake)
+            _warm_up(_address(broker), self._coordinated[: _COORDINATORS_OF.get(setup, 0)])
         return _address(broker)
 
     def hold(self, cases: Iterable[tuple[str, Case]]) -> dict[Key, Held]:
@@ -145,15 +152,14 @@ def _address(broker: ServerProcess) -> Address:
     return host, int(port)
 
 
-def _warm_up(address: Address, *, coordinators: Sequence[int]) -> None:
+def _warm_up(address: Address, coordinated: Sequence[str]) -> None:
     """Wait for what an Apache Kafka has only a moment after its start, or its first use."""
     talk = Talk(address, "warm up")
     asked = build(ApiKey.INIT_PRODUCER_ID, 1, transaction_timeout=60_000)
     try:
         talk.until(lambda: talk.quietly(asked).error_code.value == 0)
-        for kind in coordinators:
-            keys = [COORDINATED[kind]]
-            find = build(ApiKey.FIND_COORDINATOR, 6, key_type=kind, coordinator_keys=keys)
+        for kind, key in enumerate(coordinated):
+            find = build(ApiKey.FIND_COORDINATOR, 6, key_type=kind, coordinator_keys=[key])
             talk.until(lambda find=find: talk.quietly(find).coordinators[0].error_code.value == 0)
     finally:
         talk.close()
