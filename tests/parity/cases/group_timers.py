@@ -214,7 +214,10 @@ def full_joining(talk: Talk, version: int) -> None:
     for count in (2, 3):
         Member(talk, leader.group).send_join()
         until(talk, leader.group, "PreparingRebalance", count)
-    talk.ask(join(version, leader.group))
+    talk.send(join(version, leader.group))
+    talk.receive(within_ms=None if version >= 4 else 200)
+    leader.send_join()
+    leader.joined(record=True)
 
 
 @book.case("a full group of given ids", versions=(4, 9))

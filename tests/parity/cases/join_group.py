@@ -114,14 +114,27 @@ PROTOCOLS = {
     "one without a name": (("", b"x"),),
     "one without data": (("range", b""),),
     "three": (("b", b"1"), ("a", b"2"), ("c", b"3")),
-    "one twice": (("a", b"1"), ("a", b"2")),
-    "large data": (("range", b"x" * 40_000),),
+    "large data": (("range", subscription("x" * 30_000)),),
 }
 
 
 @book.case("protocols", versions=JOIN, over=PROTOCOLS)
 def protocols(talk: Talk, version: int, given: Any) -> None:
     Member(talk, talk.name("g"), version=version, record=True, protocols=given).join()
+
+
+ODD_PROTOCOLS = {
+    "one twice": (("a", b"1"), ("a", b"2")),
+    "a subscription to two thousand million topics": (("range", b"x" * 40),),
+}
+
+
+@book.case("odd protocols", versions=JOIN, over=ODD_PROTOCOLS)
+def odd_protocols(talk: Talk, version: int, given: Any) -> None:
+    """Which Apache Kafka never answers."""
+    member = Member(talk, talk.name("g"), version=version, record=True, protocols=given)
+    member.send_join()
+    member.line.receive(within_ms=1_000)
 
 
 BOUNDS = {str(ms): ms for ms in (-1, 0, 5_999, 6_000, 1_800_000, 1_800_001, 2**31 - 1)}

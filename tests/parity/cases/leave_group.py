@@ -109,11 +109,12 @@ def waited_for(talk: Talk, version: int) -> None:
 
 @book.case("one that waits for its assignment", versions=LEAVE)
 def syncing(talk: Talk, version: int) -> None:
+    """Whose request Apache Kafka never answers."""
     leader, follower = together(talk, 2)
     follower.send_sync()
     follower.line.nothing(within_ms=50)
     talk.ask(leave(version, leader.group, follower.who))
-    follower.line.receive()
+    follower.line.receive(within_ms=500)
     talk.note("state", state_of(talk, leader.group))
 
 

@@ -1,0 +1,34 @@
+"""The clients that the workers use. Each is imported by the process that needs it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import threading
+
+    from tests.chaos.journal import Journal
+    from tests.chaos.worker import Job
+
+Run = Callable[["Job", "Journal", "threading.Event"], None]
+
+
+def _later(module: str) -> Run:
+    def run(job: Job, journal: Journal, stop: threading.Event) -> None:
+        importlib.import_module(f"{__name__}.{module}").run(job, journal, stop)
+
+    return run
+
+
+RUN: Final[Mapping[str, Run]] = {
+    "confluent": _later("confluent"),
+    "kafka-python": _later("kafka_python"),
+    "aiokafka": _later("aio"),
+}
+# Which clients know a protocol.
+OF_PROTOCOL: Final[Mapping[str, tuple[str, ...]]] = {
+    "eager": ("confluent", "kafka-python", "aiokafka"),
+    "cooperative": ("confluent", "kafka-python"),
+}
