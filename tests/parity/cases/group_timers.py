@@ -216,8 +216,7 @@ def full_joining(talk: Talk, version: int) -> None:
         until(talk, leader.group, "PreparingRebalance", count)
     talk.send(join(version, leader.group))
     talk.receive(within_ms=None if version >= 4 else 200)
-    leader.send_join()
-    leader.joined(record=True)
+    talk.note("state", state_of(talk, leader.group))
 
 
 @book.case("a full group of given ids", versions=(4, 9))
@@ -257,7 +256,7 @@ def delayed(talk: Talk, version: int) -> None:
     for count, member in enumerate(members, 1):
         member.send_join()
         until(talk, group, "PreparingRebalance", count)
-    talk.ask(describe(5, group))
+    talk.note("state", state_of(talk, group))
     for member in members[1:] + members[:1]:
         member.joined(record=True)
 

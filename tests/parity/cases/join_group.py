@@ -254,7 +254,7 @@ def follower_changes_before_sync(talk: Talk, version: int) -> None:
 
 @book.case("from another connection while waiting", versions=JOIN)
 def waiting_twice(talk: Talk, version: int) -> None:
-    """The same member asks twice; both are answered when the other one comes."""
+    """The same member asks twice; the last one is answered when the other one comes."""
     leader = stable(talk)
     second = Member(talk, leader.group)
     second.send_join()
@@ -262,7 +262,7 @@ def waiting_twice(talk: Talk, version: int) -> None:
     again = talk.connect()
     again.send(join(version, leader.group, second.id))
     again.nothing(within_ms=100)
-    second.joined(record=True)
+    second.line.receive(within_ms=500)
     leader.send_join()
     again.receive()
     leader.joined(record=True)
