@@ -1,4 +1,6 @@
-"""The producer: `python -m tests.chaos.load BOOTSTRAP TOPIC PARTITIONS RATE JOURNAL`, until SIGTERM.
+"""The producer: `python -m tests.chaos.load BOOTSTRAP TOPIC PARTITIONS RATE JOURNAL`.
+
+It goes on until SIGTERM.
 
 Idempotent, acks=all, retries for as long as it takes. Each record's offset is written down when the
 broker has answered. RATE is records a second, over all partitions in turn.

@@ -61,9 +61,7 @@ def _settings(job: Job) -> dict[str, Any]:
     }
 
 
-async def _turn(
-    consumer: AIOKafkaConsumer, job: Job, journal: Journal, lock: asyncio.Lock
-) -> None:
+async def _turn(consumer: AIOKafkaConsumer, job: Job, journal: Journal, lock: asyncio.Lock) -> None:
     try:
         async with lock:
             batches = await consumer.getmany(
