@@ -29,7 +29,7 @@ VERBS: Final[dict[str, Verb]] = {
     "produce": Verb("kbroker.cli.produce", "Write records to a topic."),
     "consume": Verb("kbroker.cli.consume", "Read records from a topic."),
     "group": Verb("kbroker.cli.group", "List, describe, reset and delete consumer groups."),
-    "config": Verb("kbroker.cli.config", "Explain keys; show and change settings of topics."),
+    "config": Verb("kbroker.cli.config", "Explain keys; show and change settings."),
     "logdirs": Verb("kbroker.cli.logdirs", "Show what partitions take on the disks."),
     "generate": Verb("kbroker.cli.generate", "Write files for Prometheus and Grafana."),
     "perf": Verb("kbroker.cli.perf", "Measure: load, latency, limits, comparison."),

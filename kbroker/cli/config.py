@@ -1,7 +1,8 @@
 """`kbroker config explain KEY`: what a key means, what it may hold, and where its value comes from.
 
-Reads the same file, environment and overrides as `kbroker start` would, asks no broker. Works for
-broker keys and for topic keys; a topic key shows the broker keys behind it. Secrets stay hidden.
+Reads the same file, environment and overrides as `kbroker start` would and asks no broker, unless a
+topic, broker or group of a running cluster is named. Works for broker keys and for topic keys; a
+topic key shows the broker keys behind it. Secrets stay hidden.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any, Final
 
 import click
 
-from kbroker.cli import topic_config
+from kbroker.cli import config_values
+from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.output import output_option, write_json
 from kbroker.config import BROKER_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, ConfigSource
 from kbroker.config.definition import REMOVED_KEYS, find_broker_key, nearest_name
@@ -26,22 +28,40 @@ HIDDEN: Final = "(hidden)"
 
 @click.group("config")
 def command() -> None:
-    """Explain configuration keys; show and change the settings of topics."""
+    """Explain keys; show and change settings of topics, brokers, loggers and groups."""
 
 
-command.add_command(topic_config.get)
-command.add_command(topic_config.set_values)
-command.add_command(topic_config.unset)
+command.add_command(config_values.get)
+command.add_command(config_values.set_values)
+command.add_command(config_values.unset)
 
 
 @command.command("explain")
 @click.argument("key")
 @click.option("--config", "file", metavar="FILE", help="The server.properties file to read.")
 @click.option("--override", "overrides", metavar="KEY=VALUE", multiple=True, help="As for start.")
+@config_values.resource_options
+@bootstrap_option
 @output_option
-def explain(key: str, file: str | None, overrides: tuple[str, ...], output: str) -> None:
-    """Say what KEY means, what it may hold and where its value comes from."""
+def explain(
+    key: str,
+    file: str | None,
+    overrides: tuple[str, ...],
+    bootstrap: str,
+    output: str,
+    **named: tuple[str, ...],
+) -> None:
+    """Say what KEY means, what it may hold and where its value comes from.
+
+    With -t, --broker, --logger or -g as it is in the running cluster, else as a broker that is
+    started now would have it.
+    """
     name = key.strip()
+    if any(named.values()):
+        if file is not None or overrides:
+            raise UsageError("a running broker has its own file", "leave --config, --override out")
+        _explain_running(name, bootstrap, output, named)
+        return
     broker = BrokerConfig.load(file, os.environ, overrides)
     explanation = _explain_broker_key(broker, name) or _explain_topic_key(broker, name)
     if explanation is None:
@@ -50,6 +70,26 @@ def explain(key: str, file: str | None, overrides: tuple[str, ...], output: str)
         write_json(explanation)
     else:
         _print(explanation)
+
+
+def _explain_running(
+    name: str, bootstrap: str, output: str, named: dict[str, tuple[str, ...]]
+) -> None:
+    kind, resources = config_values.chosen(named)
+    explanations = []
+    with connect(bootstrap) as client:
+        for resource in resources:
+            entries = client.configs(resource, [name], details=True)
+            if not entries:
+                raise UsageError(f"there is no {kind} key {name}", _unknown(name)[1])
+            explanations.append({kind: resource.name, **config_values.explanation(entries[0])})
+    if output == "json":
+        write_json(explanations)
+        return
+    for number, each in enumerate(explanations):
+        if number:
+            click.echo()
+        config_values.print_explanation(config_values.label(kind, each[kind]), each)
 
 
 def _unknown(name: str) -> tuple[str, str]:

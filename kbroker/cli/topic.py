@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from kbroker.peer.admin_messages import DeleteRecordsResult
     from kbroker.peer.client import Client
-    from kbroker.peer.messages import ConfigValue, TopicMetadata, TopicResult
+    from kbroker.peer.config_messages import ConfigValue
+    from kbroker.peer.messages import TopicMetadata, TopicResult
     from kbroker.types import TopicPartition
 
 # Kafka's ConfigSource for a value that was set on the topic itself.

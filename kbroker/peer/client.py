@@ -15,14 +15,20 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from kbroker.clock import Clock, SystemClock
-from kbroker.errors import ErrorCode, KafkaError
+from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.peer import admin_messages, config_messages, messages
 from kbroker.peer.admin_messages import DeleteRecordsResult
 from kbroker.peer.cluster import RETRY_BACKOFF_MS, Cluster, Decode
-from kbroker.peer.config_messages import LogDirectory
+from kbroker.peer.config_messages import (
+    BROKER_RESOURCE,
+    LOGGER_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigValue,
+    LogDirectory,
+    Resource,
+)
 from kbroker.peer.messages import (
     ClusterMetadata,
-    ConfigValue,
     FetchResult,
     NewTopic,
     OffsetResult,
@@ -122,30 +128,48 @@ class Client:
         )
 
     def topic_configs(self, topic: str) -> list[ConfigValue]:
-        return self.cluster.anywhere(
-            ApiKey.DESCRIBE_CONFIGS,
-            lambda version: messages.encode_describe_configs(
-                version, messages.TOPIC_RESOURCE, topic
-            ),
-            messages.decode_describe_configs,
-        )
+        return self.configs(Resource(TOPIC_RESOURCE, topic))
 
-    def alter_topic_configs(
+    def configs(
+        self, resource: Resource, keys: Sequence[str] | None = None, *, details: bool = False
+    ) -> list[ConfigValue]:
+        """Settings of one resource: all, or those named; with synonyms and documentation, or not.
+
+        A broker is asked for its own and its loggers'.
+        """
+
+        def encode(version: int) -> bytes:
+            return config_messages.encode_describe_configs(version, resource, keys, details=details)
+
+        decode = config_messages.decode_describe_configs
+        node_id = _node_id(resource)
+        if node_id is None:
+            return self.cluster.anywhere(ApiKey.DESCRIBE_CONFIGS, encode, decode)
+        return self.cluster.at_broker(node_id, ApiKey.DESCRIBE_CONFIGS, encode, decode)
+
+    def alter_configs(
         self,
-        topics: Sequence[str],
+        resources: Sequence[Resource],
         values: Mapping[str, str],
         unset: Sequence[str],
         *,
         validate_only: bool = False,
     ) -> list[TopicResult]:
-        """Set some keys of topics and let go of others; the rest stays as it is."""
-        return self.cluster.at_controller(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            lambda version: config_messages.encode_alter_topic_configs(
-                version, topics, values, unset, validate_only=validate_only
-            ),
-            config_messages.decode_alter_topic_configs,
-        )
+        """Set some keys and let go of others, of each resource; the rest stays as it is."""
+        api_key, decode = ApiKey.INCREMENTAL_ALTER_CONFIGS, config_messages.decode_alter_configs
+        results: list[TopicResult] = []
+        for node_id, share in _by_node(resources).items():
+
+            def encode(version: int, share: Sequence[Resource] = share) -> bytes:
+                return config_messages.encode_alter_configs(
+                    version, share, values, unset, validate_only=validate_only
+                )
+
+            if node_id is None:
+                results += self.cluster.at_controller(api_key, encode, decode)
+            else:
+                results += self.cluster.at_broker(node_id, api_key, encode, decode)
+        return results
 
     def log_directories(self) -> dict[int, list[LogDirectory]]:
         """The data directories of every broker, by its id."""
@@ -231,3 +255,19 @@ class Client:
         return self.cluster.until_answered(
             asked, lambda left: self.cluster.ask_leaders(left, api_key, encode, decode)
         )
+
+
+def _node_id(resource: Resource) -> int | None:
+    """The broker that alone answers for a resource."""
+    if resource.kind not in (BROKER_RESOURCE, LOGGER_RESOURCE) or not resource.name:
+        return None
+    if not resource.name.isascii() or not resource.name.isdecimal():
+        raise UserError(f"'{resource.name}' is no broker", "give its number")
+    return int(resource.name)
+
+
+def _by_node(resources: Sequence[Resource]) -> dict[int | None, list[Resource]]:
+    grouped: dict[int | None, list[Resource]] = {}
+    for resource in resources:
+        grouped.setdefault(_node_id(resource), []).append(resource)
+    return grouped

@@ -1,4 +1,4 @@
-"""The messages of our client about settings and disks: IncrementalAlterConfigs, DescribeLogDirs.
+"""The messages of our client about settings and disks, as DescribeConfigs and DescribeLogDirs.
 
 As `messages`, whose table of versions covers them: each field is spelled once for all versions, and
 the tests hold both directions against the schema library. Pure functions, any thread.
@@ -10,14 +10,46 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer.messages import TOPIC_RESOURCE, TopicResult, error_code
+from kbroker.peer.messages import TopicResult, error_code
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey, TopicPartition
 
+TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
+LOGGER_RESOURCE: Final = 8
+GROUP_RESOURCE: Final = 32
 _SET: Final = 0
 _DELETE: Final = 1
 UNKNOWN_BYTES: Final = -1
+
+
+class Resource(NamedTuple):
+    """What has settings. A broker without a name is all of them: the cluster-wide values."""
+
+    kind: int
+    name: str
+
+
+class ConfigSynonym(NamedTuple):
+    """A value that would hold if those before it were gone."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class ConfigValue(NamedTuple):
+    """One key. `kind` is Kafka's number of its type, 0 where the broker is too old to say."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    source: int
+    sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    kind: int = 0
+    documentation: str | None = None
 
 
 class LogSize(NamedTuple):
@@ -39,20 +71,74 @@ class LogDirectory(NamedTuple):
     usable_bytes: int
 
 
-def encode_alter_topic_configs(
+def encode_describe_configs(
+    version: int, resource: Resource, keys: Sequence[str] | None = None, *, details: bool = False
+) -> bytes:
+    """Every key where `keys` is None; `details` asks for synonyms and documentation."""
+    writer = Writer(flexible=is_flexible(ApiKey.DESCRIBE_CONFIGS, version))
+    writer.array(1)
+    writer.int8(resource.kind)
+    writer.string(resource.name)
+    writer.array(None if keys is None else len(keys))
+    for key in keys or ():
+        writer.string(key)
+    writer.tags()
+    writer.boolean(details)
+    if version >= 3:
+        writer.boolean(details)
+    writer.tags()
+    return writer.getvalue()
+
+
+def decode_describe_configs(reader: Reader, version: int) -> list[ConfigValue]:
+    """The entries of the one resource that was asked for; its error is raised."""
+    reader.int32()  # throttle time
+    entries: list[ConfigValue] = []
+    for _ in range(reader.array()):
+        error = error_code(reader.int16())
+        message = reader.nullable_string()
+        reader.int8()
+        name = reader.string()
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error, message or f"the configuration of {name}")
+        entries += [_decode_config(reader, version) for _ in range(reader.array())]
+        reader.tags()
+    return entries
+
+
+def _decode_config(reader: Reader, version: int) -> ConfigValue:
+    name = reader.string()
+    value = reader.nullable_string()
+    read_only = reader.boolean()
+    source = reader.int8()
+    sensitive = reader.boolean()
+    synonyms = tuple([_decode_synonym(reader) for _ in range(reader.array())])
+    kind = reader.int8() if version >= 3 else 0
+    documentation = reader.nullable_string() if version >= 3 else None
+    reader.tags()
+    return ConfigValue(name, value, read_only, source, sensitive, synonyms, kind, documentation)
+
+
+def _decode_synonym(reader: Reader) -> ConfigSynonym:
+    synonym = ConfigSynonym(reader.string(), reader.nullable_string(), reader.int8())
+    reader.tags()
+    return synonym
+
+
+def encode_alter_configs(
     version: int,
-    topics: Sequence[str],
+    resources: Sequence[Resource],
     values: Mapping[str, str],
     unset: Sequence[str],
     *,
     validate_only: bool,
 ) -> bytes:
-    """The same change for every topic."""
+    """The same change for every resource."""
     writer = Writer(flexible=is_flexible(ApiKey.INCREMENTAL_ALTER_CONFIGS, version))
-    writer.array(len(topics))
-    for topic in topics:
-        writer.int8(TOPIC_RESOURCE)
-        writer.string(topic)
+    writer.array(len(resources))
+    for resource in resources:
+        writer.int8(resource.kind)
+        writer.string(resource.name)
         writer.array(len(values) + len(unset))
         for key, value in values.items():
             _write_change(writer, key, _SET, value)
@@ -71,7 +157,7 @@ def _write_change(writer: Writer, key: str, operation: int, value: str | None) -
     writer.tags()
 
 
-def decode_alter_topic_configs(reader: Reader, version: int) -> list[TopicResult]:
+def decode_alter_configs(reader: Reader, version: int) -> list[TopicResult]:
     reader.int32()  # throttle time
     results: list[TopicResult] = []
     for _ in range(reader.array()):

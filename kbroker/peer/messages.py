@@ -27,8 +27,6 @@ SOFTWARE_VERSION: Final = "0.1.0"
 
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
-TOPIC_RESOURCE: Final = 2
-BROKER_RESOURCE: Final = 4
 
 
 class BrokerAddress(NamedTuple):
@@ -76,14 +74,6 @@ class TopicResult(NamedTuple):
     name: str
     error: ErrorCode
     message: str | None
-
-
-class ConfigValue(NamedTuple):
-    name: str
-    value: str | None
-    read_only: bool
-    source: int
-    sensitive: bool
 
 
 class ProducerId(NamedTuple):
@@ -238,7 +228,7 @@ def _decode_partition(reader: Reader, version: int) -> PartitionMetadata:
     )
 
 
-# --- topics and their configuration ---------------------------------------------------------------
+# --- topics ---------------------------------------------------------------------------------------
 
 
 def encode_create_topics(
@@ -310,54 +300,6 @@ def decode_delete_topics(reader: Reader, version: int) -> list[TopicResult]:
         results.append(TopicResult(name, error, message))
         reader.tags()
     return results
-
-
-def encode_describe_configs(version: int, resource_type: int, name: str) -> bytes:
-    writer = _writer(ApiKey.DESCRIBE_CONFIGS, version)
-    writer.array(1)
-    writer.int8(resource_type)
-    writer.string(name)
-    writer.array(None)  # every key
-    writer.tags()
-    writer.boolean(False)  # synonyms
-    if version >= 3:
-        writer.boolean(False)  # documentation
-    writer.tags()
-    return writer.getvalue()
-
-
-def decode_describe_configs(reader: Reader, version: int) -> list[ConfigValue]:
-    """The entries of the one resource that was asked for; its error is raised."""
-    reader.int32()  # throttle time
-    entries: list[ConfigValue] = []
-    for _ in range(reader.array()):
-        error = error_code(reader.int16())
-        message = reader.nullable_string()
-        reader.int8()
-        name = reader.string()
-        if error is not ErrorCode.NONE:
-            raise KafkaError(error, message or f"the configuration of {name}")
-        entries += [_decode_config(reader, version) for _ in range(reader.array())]
-        reader.tags()
-    return entries
-
-
-def _decode_config(reader: Reader, version: int) -> ConfigValue:
-    name = reader.string()
-    value = reader.nullable_string()
-    read_only = reader.boolean()
-    source = reader.int8()
-    sensitive = reader.boolean()
-    for _ in range(reader.array()):  # synonyms
-        reader.string()
-        reader.nullable_string()
-        reader.int8()
-        reader.tags()
-    if version >= 3:
-        reader.int8()
-        reader.nullable_string()
-    reader.tags()
-    return ConfigValue(name, value, read_only, source, sensitive)
 
 
 # --- producing ------------------------------------------------------------------------------------

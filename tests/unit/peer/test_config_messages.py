@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer import config_messages as messages
+from kbroker.peer.config_messages import Resource
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey, TopicPartition
@@ -19,12 +20,12 @@ ALTER, DIRS = ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_LOG_DIRS
 
 @pytest.mark.parametrize("version", versions(ALTER))
 def test_alter_request(version: int) -> None:
-    body = messages.encode_alter_topic_configs(
-        version, ["a", "b"], {"k": "v"}, ["gone"], validate_only=True
+    body = messages.encode_alter_configs(
+        version, [Resource(2, "a"), Resource(8, "b")], {"k": "v"}, ["gone"], validate_only=True
     )
     request = read_request(ALTER, version, body)
     assert request.validate_only
-    assert [(r.resource_type, r.resource_name) for r in request.resources] == [(2, "a"), (2, "b")]
+    assert [(r.resource_type, r.resource_name) for r in request.resources] == [(2, "a"), (8, "b")]
     for resource in request.resources:
         changes = [(c.name, c.config_operation, c.value) for c in resource.configs]
         assert changes == [("k", 0, "v"), ("gone", 1, None)]
@@ -50,7 +51,7 @@ def test_alter_response(version: int) -> None:
     answer = make(
         where, "IncrementalAlterConfigsResponse", throttle_time=NO_TIME, responses=responses
     )
-    results = messages.decode_alter_topic_configs(reader_of(ALTER, version, answer), version)
+    results = messages.decode_alter_configs(reader_of(ALTER, version, answer), version)
     assert results == [("a", ErrorCode.NONE, None), ("b", ErrorCode.INVALID_CONFIG, "no")]
 
 
@@ -106,7 +107,7 @@ def test_log_dirs(version: int) -> None:
 def test_hostile_bytes(data: bytes, version: int) -> None:
     for api, decode in (
         (DIRS, messages.decode_describe_log_dirs),
-        (ALTER, messages.decode_alter_topic_configs),
+        (ALTER, messages.decode_alter_configs),
     ):
         of_api = min(version, max(versions(api)))
         try:

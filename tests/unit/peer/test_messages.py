@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer import messages
+from kbroker.peer import config_messages, messages
+from kbroker.peer.config_messages import Resource
 from kbroker.peer.messages import NewTopic
 from kbroker.peer.versions import VERSIONS
 from kbroker.protocol.versions import is_flexible
@@ -92,10 +93,14 @@ def test_delete_topics_request(version: int) -> None:
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
 def test_describe_configs_request(version: int) -> None:
-    body = messages.encode_describe_configs(version, messages.TOPIC_RESOURCE, "a")
+    body = config_messages.encode_describe_configs(version, Resource(2, "a"))
     (resource,) = read_request(ApiKey.DESCRIBE_CONFIGS, version, body).resources
     assert (resource.resource_type, resource.resource_name) == (2, "a")
     assert resource.configuration_keys is None
+    body = config_messages.encode_describe_configs(version, Resource(4, "1"), ["k"], details=True)
+    request = read_request(ApiKey.DESCRIBE_CONFIGS, version, body)
+    assert request.resources[0].configuration_keys == ("k",)
+    assert request.include_synonyms and getattr(request, "include_documentation", True)
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.INIT_PRODUCER_ID))
@@ -262,6 +267,7 @@ def test_describe_configs_response(version: int, error: ErrorCode) -> None:
         config_source=4,
         is_sensitive=False,
         synonyms=(synonym,),
+        config_type=5,
         documentation="d",
     )
     result = make(
@@ -277,10 +283,12 @@ def test_describe_configs_response(version: int, error: ErrorCode) -> None:
     reader = reader_of(ApiKey.DESCRIBE_CONFIGS, version, response)
     if error is not ErrorCode.NONE:
         with pytest.raises(KafkaError) as raised:
-            messages.decode_describe_configs(reader, version)
+            config_messages.decode_describe_configs(reader, version)
         assert raised.value.code is error
         return
-    assert messages.decode_describe_configs(reader, version) == [("k", "v", True, 4, False)]
+    assert config_messages.decode_describe_configs(reader, version) == [
+        ("k", "v", True, 4, False, (("s", None, 5),), *((5, "d") if version >= 3 else (0, None)))
+    ]
     assert reader.left == (0 if not is_flexible(ApiKey.DESCRIBE_CONFIGS, version) else 1)
 
 
@@ -411,7 +419,7 @@ DECODERS: list[tuple[ApiKey, Any]] = [
     (ApiKey.METADATA, messages.decode_metadata),
     (ApiKey.CREATE_TOPICS, messages.decode_create_topics),
     (ApiKey.DELETE_TOPICS, messages.decode_delete_topics),
-    (ApiKey.DESCRIBE_CONFIGS, messages.decode_describe_configs),
+    (ApiKey.DESCRIBE_CONFIGS, config_messages.decode_describe_configs),
     (ApiKey.INIT_PRODUCER_ID, messages.decode_init_producer_id),
     (ApiKey.PRODUCE, messages.decode_produce),
     (ApiKey.FETCH, messages.decode_fetch),
