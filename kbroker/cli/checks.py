@@ -13,9 +13,10 @@ import click
 from kbroker.cli.output import write_json
 
 OK: Final = "ok"
+NOTE: Final = "note"
 WARNING: Final = "warning"
 FAILING: Final = "failing"
-_STATUS: Final = {OK: 0, WARNING: 1, FAILING: 2}
+_STATUS: Final = {NOTE: 0, OK: 0, WARNING: 1, FAILING: 2}
 
 
 class Check(NamedTuple):

@@ -1,0 +1,116 @@
+"""`kbroker doctor`: is this machine, this configuration and this cluster fit for a broker.
+
+One line for each thing that was looked at; what is not well has its fix in the line. Reads the
+configuration as `kbroker start` would, asks the machine, tries the listeners, and asks the cluster
+if one answers. Changes nothing; one small temporary file is made durable in each data directory.
+
+The lines "note" compare the settings that the documents about the system name with ours.
+Status 0 ok, 1 warning, 2 failing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from kbroker.cli.checks import FAILING, NOTE, OK, WARNING, Check, report
+from kbroker.cli.connect import bootstrap_option, connect
+from kbroker.cli.listener_checks import (
+    ANSWER_TIMEOUT_MS,
+    advertised,
+    backlog,
+    bindable,
+    round_trips,
+)
+from kbroker.cli.machine_checks import machine, number
+from kbroker.cli.output import output_option
+from kbroker.clock import Clock, SystemClock
+from kbroker.config import BROKER_KEYS, BrokerConfig
+from kbroker.config.documents import BROKER_VALUES
+from kbroker.config.key import format_value
+from kbroker.errors import KafkaError
+
+if TYPE_CHECKING:
+    from kbroker.peer.client import Client
+
+REPLICATION_KEYS = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
+
+
+@click.command("doctor")
+@click.option("--config", "file", metavar="FILE", help="The server.properties file to read.")
+@click.option("--override", "overrides", metavar="KEY=VALUE", multiple=True, help="As for start.")
+@bootstrap_option
+@output_option
+def command(file: str | None, overrides: tuple[str, ...], bootstrap: str, output: str) -> int:
+    """Look for trouble: limits, disks, clock, listeners, settings; one line each, with the fix."""
+    config = BrokerConfig.load(file, os.environ, overrides)
+    return report(list(_checks(config, bootstrap, SystemClock())), output)
+
+
+def _checks(config: BrokerConfig, bootstrap: str, clock: Clock) -> Iterator[Check]:
+    yield from machine(config.log_dirs, clock)
+    yield from bindable(config.listeners.listeners, clock)
+    yield from advertised(config.listeners)
+    yield from backlog(
+        int(config["socket.listen.backlog.size"]), number("/proc/sys/net/core/somaxconn")
+    )
+    yield from settings(config)
+    with connect(bootstrap, timeout_ms=ANSWER_TIMEOUT_MS) as client:
+        yield from round_trips(client)
+        brokers = len(client.cluster.brokers)
+        if brokers:
+            yield from replication(brokers, _running_values(client))
+    yield from documents(config)
+
+
+def settings(config: BrokerConfig) -> Iterator[Check]:
+    for warning in config.warnings:
+        cause, _, fix = warning.partition(" -> ")
+        yield Check(WARNING, "settings", cause, fix)
+    if not config.warnings:
+        yield Check(OK, "settings", f"{len(config.set_names())} are set, each known and in effect")
+
+
+def _running_values(client: Client) -> dict[str, str | None]:
+    """What the running broker replicates by default; nothing if it does not tell."""
+    from kbroker.peer.config_messages import BROKER_RESOURCE, Resource
+
+    node_id = min(client.cluster.brokers)
+    try:
+        entries = client.configs(Resource(BROKER_RESOURCE, str(node_id)), REPLICATION_KEYS)
+    except KafkaError:
+        return {}
+    return {entry.name: entry.value for entry in entries}
+
+
+def replication(brokers: int, values: Mapping[str, str | None]) -> Iterator[Check]:
+    """More replicas than brokers: topics, groups or transactions cannot be made."""
+    wanted = {
+        name: int(value)
+        for name, value in values.items()
+        if value is not None and value.lstrip("-").isdecimal()
+    }
+    for name, factor in sorted(wanted.items()):
+        if factor > brokers:
+            verdict = FAILING if name.startswith("offsets.") else WARNING
+            seen = f"{name} is {factor} with {brokers} broker{'' if brokers == 1 else 's'}"
+            yield Check(verdict, "replicas", seen, f"set {name}={brokers}, or start more brokers")
+    if wanted and max(wanted.values()) <= brokers:
+        yield Check(OK, "replicas", f"no default asks for more replicas than brokers ({brokers})")
+
+
+def documents(config: BrokerConfig) -> Iterator[Check]:
+    for row in BROKER_VALUES:
+        key = BROKER_KEYS.get(row.key)
+        if key is None:
+            continue
+        ours = format_value(key, config[row.key])
+        seen = f"{row.key} is {'unset' if ours is None else ours}"
+        yield Check(NOTE, "tuning", f"{seen}; document {row.document}: {row.says}. {row.note}")
