@@ -21,9 +21,9 @@ from tests.system.cli.conftest import Document, MakeTopic, Run
 
 SECONDS_MAX = 60
 
-pytestmark = pytest.mark.skipif(
-    ApiKey.OFFSET_COMMIT not in SERVED and not servers.reference(),
-    reason="this broker has no groups",
+with_offset_delete = pytest.mark.skipif(
+    ApiKey.OFFSET_DELETE not in SERVED and not servers.reference(),
+    reason="this broker has no OffsetDelete yet",
 )
 
 
@@ -125,6 +125,7 @@ def test_export_and_from_file(
     assert committed(client, name) == [4, 2, 9]
 
 
+@with_offset_delete
 def test_some_partitions_and_delete_offsets(
     run: Run, client: Client, make_topic: MakeTopic, name: str
 ) -> None:
@@ -210,6 +211,7 @@ def test_consume_as_a_member_goes_on_where_it_stopped(
     assert len(run("consume", *words, "-e")[1].split()) == 7
 
 
+@with_offset_delete
 def test_two_members_share_and_take_over(
     run: Run, document: Document, client: Client, make_topic: MakeTopic, name: str, bootstrap: str
 ) -> None:
