@@ -191,6 +191,26 @@ _STRICTER: Final = (
         "Acknowledged records may be lost.",
     ),
     Alert(
+        "KbrokerConsumerLagGrows",
+        "min_over_time(kafka_consumergroup_lag_sum[15m]) > 1000"
+        " and delta(kafka_consumergroup_lag_sum[15m]) > 0",
+        "15m",
+        "warning",
+        "Group {{ $labels.consumergroup }} falls behind on {{ $labels.topic }}",
+        "It has been more than 1,000 records behind for 15 minutes, and the distance grows:"
+        " {{ $value | humanize }} now.",
+    ),
+    Alert(
+        "KbrokerGroupWithoutMembers",
+        "kafka_consumergroup_members == 0 and on (consumergroup, instance)"
+        " sum by (consumergroup, instance) (kafka_consumergroup_lag_sum) > 0",
+        "15m",
+        "warning",
+        "Group {{ $labels.consumergroup }} has records to read and no member",
+        "Nobody has read for it for 15 minutes; its offsets are kept for"
+        " offsets.retention.minutes.",
+    ),
+    Alert(
         "KbrokerRequestHandlersBusy",
         f"{_HANDLER_IDLE} < 0.4",
         "10m",

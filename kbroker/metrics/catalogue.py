@@ -299,6 +299,42 @@ _LOGS: Final = (
            "Bytes appended to the partition.", "bytes", _PARTITION, _BY_PARTITION),
 )  # fmt: skip
 
+_GROUP_MANAGER: Final = "kafka_coordinator_group_GroupMetadataManager"
+_GROUP: Final = ("consumergroup",)
+_BY_GROUP: Final = ("consumergroup", "topic", "partition")
+_FIRST_SERIES: Final = (
+    "The first 20,000 series, by the names of the groups; the sums have them all."
+)
+
+_GROUPS: Final = (
+    _plain("gauge", "group_lag", "kafka_consumergroup_lag",
+           "Records between the committed offset and the high watermark.", "records", _BY_GROUP,
+           _FIRST_SERIES),
+    _plain("gauge", "group_lag_sum", "kafka_consumergroup_lag_sum",
+           "The same, over the partitions of a topic.", "records", ("consumergroup", "topic")),
+    _plain("gauge", "group_offset", "kafka_consumergroup_current_offset",
+           "The committed offset.", "offset", _BY_GROUP, _FIRST_SERIES),
+    _plain("gauge", "group_offset_sum", "kafka_consumergroup_current_offset_sum",
+           "The same, over the partitions of a topic.", "offset", ("consumergroup", "topic")),
+    _plain("gauge", "group_members", "kafka_consumergroup_members", "Members of the group.",
+           "members", _GROUP),
+    _gauge("groups", f"{_GROUP_MANAGER}_NumGroups", "Groups that this broker coordinates.",
+           "groups"),
+    _gauge("groups_preparing", f"{_GROUP_MANAGER}_NumGroupsPreparingRebalance",
+           "Groups that wait for their members to join.", "groups"),
+    _gauge("groups_completing", f"{_GROUP_MANAGER}_NumGroupsCompletingRebalance",
+           "Groups that wait for their leader's assignment.", "groups"),
+    _gauge("groups_stable", f"{_GROUP_MANAGER}_NumGroupsStable",
+           "Groups whose members have their assignments.", "groups"),
+    _gauge("groups_empty", f"{_GROUP_MANAGER}_NumGroupsEmpty", "Groups without members.",
+           "groups"),
+    _gauge("groups_dead", f"{_GROUP_MANAGER}_NumGroupsDead", "Groups that are being deleted.",
+           "groups"),
+    _gauge("offsets", f"{_GROUP_MANAGER}_NumOffsets", "Committed offsets.", "offsets"),
+    _plain("counter", "offsets_expired", "kbroker_group_offsets_expired_total",
+           "Committed offsets whose time was over.", "offsets"),
+)  # fmt: skip
+
 _RESOURCES: Final = (
     _plain("gauge", "disk_read_rate", "kbroker_disk_read_bytes_per_second",
            "Read from the device that holds a log directory, over one minute.", "bytes/s",
@@ -368,6 +404,7 @@ THEMES: Final = (
     ("Requests", _REQUESTS),
     ("Replicas and the controller", _REPLICAS),
     ("Topics and logs", _LOGS),
+    ("Consumer groups", _GROUPS),
     ("Resources", _RESOURCES),
     ("The runtime", _RUNTIME),
 )

@@ -114,6 +114,22 @@ ROWS: Final = (
         Panel("Log flush, p99", "ms", (
             Query(_of("kafka_log_LogFlushStats_LogFlushRateAndTimeMs", 'quantile="0.99"')),)),
     )),
+    Row("Consumer groups", (
+        Panel("Lag, by group and topic", "none", (
+            Query("sum by (consumergroup, topic) (" + _of("kafka_consumergroup_lag_sum") + ")",
+                  "{{consumergroup}} {{topic}}"),),
+            "Records between the committed offsets and the ends of the logs."),
+        Panel("Members, by group", "none", (
+            Query("sum by (consumergroup) (" + _of("kafka_consumergroup_members") + ")",
+                  "{{consumergroup}}"),)),
+        Panel("Groups, by state", "none", (
+            Query(_of("kafka_coordinator_group_GroupMetadataManager_NumGroupsStable"), "stable"),
+            Query(_of("kafka_coordinator_group_GroupMetadataManager_NumGroupsEmpty"), "empty"),
+            Query(_of("kafka_coordinator_group_GroupMetadataManager_NumGroupsPreparingRebalance"),
+                  "preparing"),
+            Query(_of("kafka_coordinator_group_GroupMetadataManager_NumGroupsCompletingRebalance"),
+                  "completing"))),
+    )),
     Row("Resources", (
         Panel("Resident memory, share of the limit", "percentunit", (
             Query(_of("kbroker_memory_limit_share")),)),

@@ -66,6 +66,13 @@ RESOURCE_NAMES: Final = (
     "kbroker_gc_collections_total",
     "kbroker_gc_pause_seconds",
     "kbroker_gil_wait_seconds",
+    "kafka_consumergroup_lag_sum",
+    "kafka_consumergroup_lag",
+    "kafka_consumergroup_members",
+    "NumGroupsStable",
+    "NumGroupsEmpty",
+    "NumGroupsPreparingRebalance",
+    "NumGroupsCompletingRebalance",
 )
 
 _WORD: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")

@@ -345,6 +345,7 @@ class Broker:
                         readiness=self.readiness,
                         log_dirs=tuple(str(Path(path)) for path in self.config.log_dirs),
                         node_id=self.config.node_id,
+                        groups=self._groups,
                         controller=lambda: self._controller,
                     ),
                     self._clock,

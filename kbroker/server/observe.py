@@ -24,7 +24,7 @@ from kbroker.metrics.catalogue import BY_KEY, QUANTILES
 from kbroker.metrics.model import Figures, LabelValues, Sample, Summary
 from kbroker.metrics.rates import Rates, keep_over
 from kbroker.net._request_figures import PARTS, RequestFigures
-from kbroker.server import observe_traffic, resources
+from kbroker.server import observe_groups, observe_traffic, resources
 from kbroker.server.garbage import GENERATIONS, GarbageWatch
 from kbroker.server.observe_traffic import Samples, TopicTotals, Totals
 from kbroker.types import ApiKey, TopicPartition
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kbroker.log._partition_figures import PartitionFigures
     from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.controller import Controller
+    from kbroker.server.groups import Groups
     from kbroker.server.metrics_sampler import RequestTimes
     from kbroker.server.readiness import Readiness
     from kbroker.server.scheduler import Scheduler
@@ -60,6 +61,7 @@ class Parts:
     readiness: Readiness
     log_dirs: tuple[str, ...]
     node_id: int
+    groups: Groups
     # There once the broker has it; until then its figures are left out.
     controller: Callable[[], Controller | None]
 
@@ -200,6 +202,7 @@ class Observer:
         yield self._with_rates(counted)
         yield self._hot_path()
         yield self._controller()
+        yield from observe_groups.samples(self._parts.groups, self._parts.logs())
         yield self._disks()
         yield self._process()
         yield self._runtime()

@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from kbroker.metrics.catalogue import CATALOGUE, DIALECTS, Metric
 from kbroker.server import resources
@@ -18,6 +19,7 @@ from tests.unit.net.harness import eventually
 pytestmark = pytest.mark.client
 
 RECORDS = 50
+LEFT = 7  # of them, behind the group's offset
 # Only where the machine has what they speak of: see resources.disks_of and process_disk_bytes.
 DISKS = {"disk_read", "disk_written", "disk_read_rate", "disk_write_rate"}
 OWN_DISK = {"process_read", "process_written", "process_read_rate", "process_write_rate"}
@@ -56,8 +58,18 @@ def used(make_broker: MakeBroker) -> Broker:
     client = Confluent(broker.bootstrap)
     client.produce("orders", [Record(b"x" * 100) for _ in range(RECORDS)])
     assert len(list(client.consume("orders", RECORDS))) == RECORDS
+    commit(broker, "readers", "orders", RECORDS - LEFT)
     wait_for(broker, lambda found: "kafka_topic_partition_current_offset" in found, "a topic")
     return broker
+
+
+def commit(broker: Broker, group_id: str, topic: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group_id})
+    try:
+        wanted = [TopicPartition(topic, 0, offset)]
+        consumer.commit(offsets=wanted, asynchronous=False)
+    finally:
+        consumer.close()
 
 
 def expected(broker: Broker) -> list[Metric]:
@@ -104,6 +116,18 @@ def test_the_numbers_are_those_of_what_was_done(used: Broker) -> None:
     assert 0 <= idle <= 1
     share = found["kbroker_memory_limit_share"][""]
     assert 0 < share < 1
+
+
+def test_lag_needs_no_exporter(used: Broker) -> None:
+    found = scrape(used)
+    labels = 'consumergroup="readers",topic="orders",partition="0"'
+    assert found["kafka_consumergroup_lag"] == {labels: LEFT}
+    assert found["kafka_consumergroup_current_offset"] == {labels: RECORDS - LEFT}
+    assert found["kafka_consumergroup_lag_sum"] == {'consumergroup="readers",topic="orders"': LEFT}
+    assert found["kafka_consumergroup_members"] == {'consumergroup="readers"': 0}
+    assert found["kafka_coordinator_group_GroupMetadataManager_NumGroups"][""] == 1
+    assert found["kafka_coordinator_group_GroupMetadataManager_NumGroupsEmpty"][""] == 1
+    assert found["kafka_coordinator_group_groupmetadatamanager_numoffsets"][""] == 1
 
 
 def test_the_sum_over_all_topics_survives_a_topic(used: Broker) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group._groups import CommittedOffset
     from kbroker.coordinator.group.offsets_topic import Settings
 
-logger: Final = logging.getLogger("kbroker.group")
+logger: Final = logging.getLogger("kbroker.groups")
 
 MS_PER_MINUTE: Final = 60_000
 

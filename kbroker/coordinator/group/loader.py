@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.image import TopicImage
 
-logger: Final = logging.getLogger("kbroker.group")
+logger: Final = logging.getLogger("kbroker.groups")
 
 THREAD_NAME: Final = "kbroker-groups"
 STOP_TIMEOUT_S: Final = 10.0
@@ -89,6 +89,14 @@ class _Forget(NamedTuple):
     topic_id: bytes
 
 
+class _Round(NamedTuple):
+    """Loads one behind the other, for one line in the log."""
+
+    began_ms: int
+    partitions: int = 0
+    groups: int = 0
+
+
 class GroupLoader:
     """See the head of this file. `attach`, `start` behind the ready line, `stop`; once each."""
 
@@ -104,9 +112,7 @@ class GroupLoader:
         self._piece = threading.Lock()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
-        self.loaded_partitions = 0
-        self.load_ms_total = 0
-        self.load_ms_max = 0
+        self._round: _Round | None = None
 
     def attach(self, groups: Groups) -> None:
         """Who is told of the groups; before `start`."""
@@ -207,11 +213,26 @@ class GroupLoader:
                 if not job.cancelled:
                     self._table.close(job.partition)
             return
-        took_ms = self._clock.monotonic_ms() - began_ms
-        self.loaded_partitions += 1
-        self.load_ms_total += took_ms
-        self.load_ms_max = max(self.load_ms_max, took_ms)
-        logger.info("loaded %s: %d groups in %d ms", name, len(images), took_ms)
+        logger.debug("loaded %s: %d groups", name, len(images))
+        self._tell_when_done(len(images), began_ms)
+
+    def _tell_when_done(self, groups: int, began_ms: int) -> None:
+        """One line for partitions that were loaded one after the other."""
+        round_ = self._round or _Round(began_ms)
+        self._round = round_ = _Round(
+            round_.began_ms, round_.partitions + 1, round_.groups + groups
+        )
+        with self._changed:
+            more = any(isinstance(job, _Load) for job in self._jobs)
+        if not more:
+            self._round = None
+            logger.info(
+                "%s: loaded %d partitions with %d groups in %d ms",
+                OFFSETS_TOPIC,
+                round_.partitions,
+                round_.groups,
+                self._clock.monotonic_ms() - round_.began_ms,
+            )
 
     def _read(self, job: _Load) -> dict[str, bytes] | None:
         """Values of the groups' records, the last of each; None if the partition is lost."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.controller.decisions import TopicResult
     from kbroker.metadata.image import ClusterImage, PartitionImage
 
-logger: Final = logging.getLogger("kbroker.group")
+logger: Final = logging.getLogger("kbroker.groups")
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
 
-logger: Final = logging.getLogger("kbroker.group")
+logger: Final = logging.getLogger("kbroker.groups")
 
 Records = Sequence[tuple[bytes, bytes | None]]
 
@@ -99,7 +99,9 @@ class OffsetsStore:
                 self._follow_topic(topic)
 
     def _follow_topic(self, topic: TopicImage) -> None:
-        self._set_count(len(topic.partitions))
+        if len(topic.partitions) != len(self._writers):
+            self._lose(list(self._led))  # every group may have another place now
+            self._set_count(len(topic.partitions))
         lost: list[int] = []
         gained: list[tuple[int, PartitionLog]] = []
         for partition in topic.partitions:
@@ -132,9 +134,8 @@ class OffsetsStore:
             self._writers[index].forget()
 
     def _set_count(self, count: int) -> None:
-        if len(self._writers) != count:
-            self._writers = tuple(_Writer() for _ in range(count))
-            self._table.set_partition_count(count)
+        self._writers = tuple(_Writer() for _ in range(count))
+        self._table.set_partition_count(count)
 
     # --- groups: any thread -----------------------------------------------------------------------
 

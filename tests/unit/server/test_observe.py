@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from kbroker.clock import Clock, ManualClock, SystemClock
+from kbroker.config import BrokerConfig
 from kbroker.log import _partition_figures
 from kbroker.metrics.catalogue import BY_KEY
 from kbroker.metrics.families import families
 from kbroker.metrics.model import Figures, Meter, Summary
+from kbroker.purgatory.timer import Timer
+from kbroker.server.groups import Groups
 from kbroker.server.observe import TICK_MS, Observer, Parts
 from kbroker.server.readiness import RUNNING, Readiness
 from kbroker.server.scheduler import Scheduler
@@ -56,6 +59,8 @@ class Watched:
         self.rig = rig
         readiness = Readiness([str(rig.directory)])
         readiness.phase = RUNNING
+        config = BrokerConfig.load(None, {}, [])
+        self.groups = Groups(lambda: config, clock, Timer(clock), lambda topic, index: None)
         self.observer = Observer(
             Parts(
                 server=rig.server,
@@ -65,6 +70,7 @@ class Watched:
                 readiness=readiness,
                 log_dirs=(str(rig.directory),),
                 node_id=NODE_ID,
+                groups=self.groups,
                 controller=lambda: None,
             ),
             clock,

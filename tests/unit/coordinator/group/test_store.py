@@ -1,0 +1,282 @@
+"""The store and the loader over real logs and the real table: what is written is found again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from kbroker.clock import ManualClock
+from kbroker.coordinator.group._groups import (
+    ACTIVE,
+    LOADING,
+    NOT_OWNER,
+    CommittedOffset,
+    GroupTable,
+)
+from kbroker.coordinator.group.images import GroupImage, MemberImage
+from kbroker.coordinator.group.loader import GroupLoader
+from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC, partition_for
+from kbroker.coordinator.group.store import OffsetsStore
+from kbroker.errors import ErrorCode
+from kbroker.log.manager import LogManager
+from kbroker.log.partition_log import PartitionLog
+from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
+from tests.unit.net.harness import eventually
+
+COUNT = 4
+TOPIC_ID = uuid.UUID(int=0x42)
+ORDERS, OTHER_ORDERS = uuid.UUID(int=0x43), uuid.UUID(int=0x44)
+NODE, ELSEWHERE = 1, 2
+MEMBER = MemberImage("m-1", "i-1", "c", "/127.0.0.1", 60_000, 45_000, b"sub", b"assigned")
+
+
+class Groups:
+    """Stands in for the coordinator."""
+
+    def __init__(self) -> None:
+        self.loaded: list[GroupImage] = []
+        self.ensured: list[str] = []
+        self.lost: list[Callable[[str], bool]] = []
+
+    def load(self, images: Sequence[GroupImage]) -> None:
+        self.loaded += images
+
+    def ensure_group(self, group_id: str) -> None:
+        self.ensured.append(group_id)
+
+    def unload(self, lost: Callable[[str], bool]) -> None:
+        self.lost.append(lost)
+
+
+class Node:
+    """The parts of one broker's start."""
+
+    def __init__(self, path: Path, *, buffer_bytes: int = 1 << 20) -> None:
+        self.logs = LogManager([path])
+        self.logs.start()
+        self.table = GroupTable()
+        self.groups = Groups()
+        self.loader = GroupLoader(self.table, ManualClock(), buffer_bytes=buffer_bytes)
+        self.loader.attach(self.groups)
+        self.open: dict[int, PartitionLog] = {}
+        self.store = OffsetsStore(
+            self.table, self.loader, lambda _, index: self.open.get(index), NODE
+        )
+
+    def lead(self, *leaders: int) -> None:
+        """The topic appears, or its leaders change."""
+        first = not self.open
+        topic = new_topic_image(OFFSETS_TOPIC, TOPIC_ID, [(leader,) for leader in leaders], {})
+        for partition in topic.partitions:
+            if partition.index not in self.open:
+                self.open[partition.index] = self.logs.open(
+                    OFFSETS_TOPIC, partition.index, TOPIC_ID, {}
+                )
+            log = self.open[partition.index]
+            log.set_leadership(partition.leader, partition.leader == NODE, 0, 1)
+        delta = ImageDelta(created=(topic,)) if first else ImageDelta(changed=(topic,))
+        self.store.follow(ClusterImage().with_topics([topic]), delta)
+
+    def delete(self, topic: TopicImage) -> None:
+        self.store.follow(ClusterImage(), ImageDelta(deleted=(topic,)))
+
+    def states(self) -> list[int]:
+        return [self.table.shard_state(index) for index in range(COUNT)]
+
+    def await_load(self) -> None:
+        eventually(lambda: self.states() == [ACTIVE] * COUNT, "everything is loaded")
+
+    def write(self, image: GroupImage) -> ErrorCode:
+        answers: list[ErrorCode] = []
+        self.store.write_group(image, answers.append)
+        (code,) = answers
+        return code
+
+    def stop(self) -> None:
+        self.loader.stop()
+        self.logs.stop()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    nodes: list[Node] = []
+
+    def make(**settings: int) -> Node:
+        if nodes:
+            nodes[-1].stop()
+        nodes.append(Node(tmp_path / "data", **settings))
+        return nodes[-1]
+
+    yield make
+    if nodes:
+        nodes[-1].stop()
+
+
+def image(group_id: str, generation: int = 1, *members: MemberImage) -> GroupImage:
+    return GroupImage(group_id, "consumer", generation, "range", "m-1", 5, members)
+
+
+def offset(
+    topic: str, partition: int, at: int, topic_id: uuid.UUID | None = None
+) -> CommittedOffset:
+    raw = None if topic_id is None else topic_id.bytes
+    return CommittedOffset(topic, partition, at, -1, "note", 1_000, -1, raw)
+
+
+def test_before_the_topic_there_is_no_coordinator(start: Callable[..., Node]) -> None:
+    node = start()
+    assert node.store.state_of("g") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert node.write(image("g")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    answers: list[ErrorCode] = []
+    node.store.delete_group("g", answers.append)
+    assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+def test_empty_partitions_are_active_at_once(start: Callable[..., Node]) -> None:
+    node = start()
+    node.lead(NODE, NODE, ELSEWHERE, NODE)
+    assert node.states() == [ACTIVE, ACTIVE, NOT_OWNER, ACTIVE]
+    groups = {partition_for(f"g{number}", COUNT): f"g{number}" for number in range(50)}
+    assert node.store.state_of(groups[0]) is ErrorCode.NONE
+    assert node.store.state_of(groups[2]) is ErrorCode.NOT_COORDINATOR
+    assert node.write(image(groups[2])) is ErrorCode.NOT_COORDINATOR
+
+
+def test_what_was_written_is_loaded_behind_the_ready_line(start: Callable[..., Node]) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.write(image("g1", 3, MEMBER)) is ErrorCode.NONE
+    assert node.write(image("g2", 1)) is ErrorCode.NONE
+    assert node.write(image("g1", 4, MEMBER)) is ErrorCode.NONE
+    assert node.write(image("gone", 1)) is ErrorCode.NONE
+    assert node.table.commit("g1", [offset("orders", 0, 7), offset("orders", 1, 8)]) == 0
+    assert node.table.commit("simple", [offset("orders", 0, 9)]) == 0
+    assert node.table.commit("gone", [offset("orders", 0, 1)]) == 0
+    node.store.delete_group("gone", lambda code: None)
+    for buffer_bytes in (1, 1 << 20):  # a batch a piece, and all at once
+        node = start(buffer_bytes=buffer_bytes)
+        node.lead(*[NODE] * COUNT)
+        assert node.store.state_of("g1") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert node.write(image("g1", 5)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        node.loader.start()
+        node.await_load()
+        assert sorted(node.groups.loaded) == [image("g1", 4, MEMBER), image("g2", 1)]
+        assert set(node.groups.ensured) >= {"simple"}
+        assert "gone" not in node.groups.ensured
+        assert [each.offset for each in node.table.offsets("g1")] == [7, 8]
+        assert node.table.offsets("gone") == []
+        assert node.table.offset("simple", "orders", 0) == offset("orders", 0, 9)
+
+
+def test_an_older_generation_is_not_written_over_a_newer_one(start: Callable[..., Node]) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    log = node.open[partition_for("g", COUNT)]
+    assert node.write(image("g", 6)) is ErrorCode.NONE
+    assert node.write(image("g", 5, MEMBER)) is ErrorCode.NONE
+    assert log.log_end_offset == 1
+    assert node.write(image("g", 6, MEMBER)) is ErrorCode.NONE
+    node.store.delete_group("g", lambda code: None)
+    assert node.write(image("g", 1)) is ErrorCode.NONE
+    assert log.log_end_offset == 4
+
+
+def test_a_partition_that_is_lost_takes_its_groups_along(start: Callable[..., Node]) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    node.loader.start()
+    mine = [f"g{number}" for number in range(20)]
+    for group_id in mine:
+        assert node.table.commit(group_id, [offset("orders", 0, 1)]) == 0
+    node.lead(NODE, ELSEWHERE, NODE, NODE)
+    assert node.states() == [ACTIVE, NOT_OWNER, ACTIVE, ACTIVE]
+    eventually(lambda: node.groups.lost, "the coordinator is told")
+    (lost,) = node.groups.lost
+    assert {g for g in mine if lost(g)} == {g for g in mine if partition_for(g, COUNT) == 1}
+    node.lead(NODE, NODE, NODE, NODE)
+    eventually(lambda: node.states() == [ACTIVE] * COUNT, "loaded again")
+    assert all(node.table.offset(group_id, "orders", 0) is not None for group_id in mine)
+
+
+def test_the_topic_itself_may_be_deleted(start: Callable[..., Node]) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    node.delete(new_topic_image(OFFSETS_TOPIC, TOPIC_ID, [(NODE,)], {}))
+    assert node.store.state_of("g") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert node.table.partition_count == 0
+
+
+def test_more_partitions_give_every_group_its_new_place(start: Callable[..., Node]) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    node.loader.start()
+    assert node.write(image("g1", 1)) is ErrorCode.NONE
+    node.lead(*[NODE] * COUNT)
+    assert node.table.partition_count == COUNT
+    eventually(lambda: node.states() == [ACTIVE] * COUNT, "loaded again")
+    assert node.write(image("g2", 1)) is ErrorCode.NONE
+    assert node.open[partition_for("g2", COUNT)].log_end_offset >= 1
+
+
+def test_a_deleted_topic_takes_its_offsets_along(start: Callable[..., Node]) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    node.loader.start()
+    assert node.table.commit("g", [offset("orders", 0, 5, ORDERS), offset("orders", 1, 6)]) == 0
+    assert node.table.commit("g", [offset("other", 0, 7, OTHER_ORDERS)]) == 0
+    assert node.table.commit("late", [offset("orders", 0, 9, OTHER_ORDERS)]) == 0
+    node.delete(new_topic_image("orders", ORDERS, [(NODE,)], {}))
+    eventually(lambda: len(node.table.offsets("g")) == 1, "the offsets are gone")
+    # Of the topic that has the name now:
+    assert node.table.offset("late", "orders", 0) is not None
+    again = start()
+    again.lead(*[NODE] * COUNT)
+    again.loader.start()
+    eventually(lambda: again.states() == [ACTIVE] * COUNT, "loaded")
+    assert [each.topic for each in again.table.offsets("g")] == ["other"]
+
+
+def test_a_damaged_group_costs_one_group(
+    start: Callable[..., Node], caplog: pytest.LogCaptureFixture
+) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    partition = partition_for("good", COUNT)
+    records = [
+        (b"\x00\x02\x00\x03bad", b"\x00\x63"),
+        (b"\x00\x02\x7f\xffx", b"\x00\x03"),
+        (b"\x00\x09?", b"?"),
+    ]
+    assert node.table.append(partition, records) == 0
+    assert node.write(image("good")) is ErrorCode.NONE
+    again = start()
+    again.lead(*[NODE] * COUNT)
+    again.loader.start()
+    eventually(lambda: again.states() == [ACTIVE] * COUNT, "loaded")
+    assert [each.group_id for each in again.groups.loaded] == ["good"]
+    assert caplog.text.count("left out") == 2
+
+
+def test_a_log_that_cannot_be_read_leaves_its_partition_unowned(
+    start: Callable[..., Node], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.write(image("good")) is ErrorCode.NONE
+    again = start()
+    again.lead(*[NODE] * COUNT)
+    partition = partition_for("good", COUNT)
+    states = [NOT_OWNER if index == partition else ACTIVE for index in range(COUNT)]
+
+    def read(*_: object) -> bytes:
+        raise OSError(5, "the device said no")
+
+    monkeypatch.setattr(PartitionLog, "read", read)
+    assert again.table.shard_state(partition) == LOADING
+    again.loader.start()
+    eventually(lambda: again.states() == states, "the partition is given up")
+    assert "cannot be read" in caplog.text
