@@ -31,6 +31,7 @@ cdef enum HotReason:
     REASON_RECOMPRESS = 3         # the topic wants another codec
     REASON_INTERNAL_TOPIC = 4
     REASON_METADATA = 5           # a topic to create, an error; see _metadata
+    REASON_GROUP = 6              # of a group, and not plainly right; see _offset_commit
 
 
 cdef struct ParkedWatch:
@@ -128,5 +129,8 @@ cdef struct HotWorker:
     int64_t parked_fetches
     int64_t metadata_requests     # those that Python did not answer
     int64_t metadata_bytes
+    int64_t heartbeat_requests    # those that Python did not answer
+    int64_t commit_requests
+    int64_t commit_offsets
     int64_t gil_waits[GIL_WAIT_BUCKETS]
     int64_t gil_wait_ns

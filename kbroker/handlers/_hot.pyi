@@ -40,6 +40,10 @@ class _HotPathStatistics(TypedDict):
     parked_fetches: int
     metadata_requests: int
     metadata_bytes: int
+    # Answered in C; what Python decides is not counted here.
+    heartbeat_requests: int
+    commit_requests: int
+    commit_offsets: int
     # Answers by error code, those that were given.
     produce_codes: dict[int, int]
     fetch_codes: dict[int, int]

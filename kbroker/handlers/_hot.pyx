@@ -1,8 +1,8 @@
 # cython: language_level=3
 """The hot path's face: `serve()`, in which a handler thread spends its life.
 
-    serve: take a run -> Produce, then Fetch, of the whole run -> answers to their Processors in one
-           push each -> fetches that an append has completed -> Metadata -> the next run
+    serve: take a run -> Produce, Fetch, Heartbeat of the whole run -> answers to their Processors in
+           one push each -> fetches that an append has completed -> OffsetCommit -> Metadata
 
 A wholly hot run never takes the GIL. `serve` returns to Python only with requests that Python must
 answer, with deadlines that the time wheel must hold, with the idle tick, or at the end. Before it
@@ -15,7 +15,7 @@ which know nothing of each other.
 """
 
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 import threading
 
@@ -37,6 +37,7 @@ from kbroker.handlers._context cimport (
     LISTENERS_MAX,
     REASON_COLD,
     REASON_DECOMPRESS,
+    REASON_GROUP,
     REASON_METADATA,
     REASON_NONE,
     REASON_RECOMPRESS,
@@ -45,8 +46,10 @@ from kbroker.handlers._context cimport (
     OwnAddress,
 )
 from kbroker.handlers._fetch cimport fetch_run
+from kbroker.handlers._heartbeat cimport heartbeat_run
 from kbroker.handlers._hot_figures cimport hot_statistics
 from kbroker.handlers._metadata cimport metadata_run
+from kbroker.handlers._offset_commit cimport offset_commit_run
 from kbroker.handlers._parked cimport (
     parked_close,
     parked_expire,
@@ -80,7 +83,9 @@ cdef extern from "<stdio.h>" nogil:
 
 cdef enum:
     API_PRODUCE = 0
+    API_FETCH = 1
     API_METADATA = 3
+    API_HEARTBEAT = 12
     IDLE_TICK_NS = 300000000      # the receive wait of Kafka's handlers
     LONG_RUN_BYTES = 1 << 20      # worth waking another handler for what comes meanwhile
 
@@ -93,16 +98,30 @@ _REASONS = {
     REASON_DECOMPRESS: "decompress",
     REASON_RECOMPRESS: "recompress",
     REASON_METADATA: "metadata",
+    REASON_GROUP: "group",
 }
 
 
-cdef int64_t _split(
-    RequestNode* run, RequestNode** produces, RequestNode** fetches, RequestNode** metadata,
-) noexcept nogil:
+# A run by API.
+cdef struct Shares:
+    RequestNode* produces
+    RequestNode* fetches
+    RequestNode* metadata
+    RequestNode* heartbeats
+    RequestNode* commits
+
+
+cdef int64_t _split(RequestNode* run, Shares* shares) noexcept nogil:
     # A run by API, in order, and its bytes. Within a connection there is nothing to keep apart: one
     # request each.
+    cdef RequestNode** produces = &shares.produces
+    cdef RequestNode** fetches = &shares.fetches
+    cdef RequestNode** metadata = &shares.metadata
+    cdef RequestNode** heartbeats = &shares.heartbeats
+    cdef RequestNode** commits = &shares.commits
     cdef RequestNode* following
     cdef int64_t run_bytes = 0
+    memset(shares, 0, sizeof(Shares))
     while run != NULL:
         following = run.next
         run.next = NULL
@@ -110,33 +129,41 @@ cdef int64_t _split(
         if run.api_key == API_PRODUCE:
             produces[0] = run
             produces = &run.next
+        elif run.api_key == API_FETCH:
+            fetches[0] = run
+            fetches = &run.next
         elif run.api_key == API_METADATA:
             metadata[0] = run
             metadata = &run.next
+        elif run.api_key == API_HEARTBEAT:
+            heartbeats[0] = run
+            heartbeats = &run.next
         else:
-            fetches[0] = run
-            fetches = &run.next
+            commits[0] = run
+            commits = &run.next
         run = following
     return run_bytes
 
 
 cdef void _do_run(HotWorker* worker, RequestNode* run) noexcept nogil:
-    cdef RequestNode* produces = NULL
-    cdef RequestNode* fetches = NULL
-    cdef RequestNode* metadata = NULL
+    cdef Shares shares
     cdef Snapshot* snapshot
-    if _split(run, &produces, &fetches, &metadata) >= LONG_RUN_BYTES:
+    if _split(run, &shares) >= LONG_RUN_BYTES:
         worker_give_up_role(worker)
     snapshot = snapshot_enter(worker.context.registry, worker.reader)
-    if produces != NULL:
-        produce_run(worker, snapshot, produces)
-    if fetches != NULL:
-        fetch_run(worker, snapshot, fetches)
+    if shares.produces != NULL:
+        produce_run(worker, snapshot, shares.produces)
+    if shares.fetches != NULL:
+        fetch_run(worker, snapshot, shares.fetches)
+    if shares.heartbeats != NULL:
+        heartbeat_run(worker, shares.heartbeats)
     worker_flush(worker)
+    if shares.commits != NULL:
+        offset_commit_run(worker, snapshot, shares.commits)
     snapshot_leave(worker.reader)
     arena_reset(&worker.arena)
-    if metadata != NULL:
-        metadata_run(worker, metadata)
+    if shares.metadata != NULL:
+        metadata_run(worker, shares.metadata)
 
 
 cdef int _serve(HotWorker* worker) noexcept nogil:

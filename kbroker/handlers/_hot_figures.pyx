@@ -25,6 +25,9 @@ cdef int _add(HotWorker* worker, dict totals, dict produce_codes, dict fetch_cod
     totals["fetch_errors"] += kb_figure(&worker.fetch_errors)
     totals["metadata_requests"] += kb_figure(&worker.metadata_requests)
     totals["metadata_bytes"] += kb_figure(&worker.metadata_bytes)
+    totals["heartbeat_requests"] += kb_figure(&worker.heartbeat_requests)
+    totals["commit_requests"] += kb_figure(&worker.commit_requests)
+    totals["commit_offsets"] += kb_figure(&worker.commit_offsets)
     totals["parked_fetches"] += kb_figure(&worker.parked_fetches)
     for place in range(ERROR_CODES):
         if kb_figure(&worker.produce_codes[place]) > 0:
@@ -60,7 +63,8 @@ cdef dict hot_statistics(
         "produce_requests", "produce_partitions", "produce_batches", "produce_records",
         "produce_bytes", "produce_errors", "rejected_bytes", "fetch_requests",
         "fetch_partitions", "fetch_bytes", "fetch_errors", "parked_fetches",
-        "metadata_requests", "metadata_bytes"), 0)
+        "metadata_requests", "metadata_bytes", "heartbeat_requests", "commit_requests",
+        "commit_offsets"), 0)
     for at in range(count):
         _add(workers[at], totals, produce_codes, fetch_codes)
     _add(own, totals, produce_codes, fetch_codes)

@@ -91,7 +91,13 @@ T = TypeVar("T")
 ServeAdmin = Callable[["Broker", "Sequence[socket.socket]", Run], HttpServer]
 
 OBSERVER_DELAY_MS: Final = 500
-_HOT: Final = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA)
+_HOT: Final = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.METADATA,
+    ApiKey.HEARTBEAT,
+    ApiKey.OFFSET_COMMIT,
+)
 
 
 class Broker:

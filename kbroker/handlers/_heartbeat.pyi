@@ -1,0 +1,1 @@
+"""Heartbeat in C alone: no Python surface; see _hot.pyi."""

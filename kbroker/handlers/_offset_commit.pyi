@@ -1,0 +1,1 @@
+"""OffsetCommit in C alone: no Python surface; see _hot.pyi."""
