@@ -87,7 +87,9 @@ cdef int _verdict(HotWorker* worker, AskingMember* asking, int64_t now_ms) noexc
     return error
 
 
-cdef void _answer(HotWorker* worker, Request* request, int32_t correlation_id, int error) noexcept nogil:
+cdef void _answer(
+    HotWorker* worker, Request* request, int32_t correlation_id, int error,
+) noexcept nogil:
     # Fits into the request's own bytes, so there is always room.
     cdef int version = request.api_version
     cdef int flexible = version >= FLEXIBLE_FROM

@@ -1,8 +1,8 @@
 # cython: language_level=3
 """The hot path's face: `serve()`, in which a handler thread spends its life.
 
-    serve: take a run -> Produce, Fetch, Heartbeat of the whole run -> answers to their Processors in
-           one push each -> fetches that an append has completed -> OffsetCommit -> Metadata
+    serve: take a run -> Produce, Fetch, Heartbeat of the whole run -> answers to their Processors
+           in one push each -> fetches that an append has completed -> OffsetCommit -> Metadata
 
 A wholly hot run never takes the GIL. `serve` returns to Python only with requests that Python must
 answer, with deadlines that the time wheel must hold, with the idle tick, or at the end. Before it

@@ -204,7 +204,7 @@ cdef uint32_t batch_end(BatchWriter* writer) noexcept nogil:
     kb_put_u32(start + AT_LAST_OFFSET_DELTA, <uint32_t>(writer.count - 1))
     kb_put_u64(start + AT_BASE_TIMESTAMP, <uint64_t>writer.now_ms)
     kb_put_u64(start + AT_MAX_TIMESTAMP, <uint64_t>writer.now_ms)
-    memset(start + AT_PRODUCER_ID, 0xff, 8 + 2 + 4)
+    memset(start + AT_PRODUCER_ID, 0xff, 8 + 2)   # the sequence is 0, as Kafka has it
     kb_put_u32(start + AT_RECORD_COUNT, <uint32_t>writer.count)
     kb_put_u32(start + AT_CRC, crc32c(0, start + AT_ATTRIBUTES, length - AT_ATTRIBUTES))
     return length

@@ -41,6 +41,8 @@ def test_one_row_for_every_served_api() -> None:
         ApiKey.PRODUCE,
         ApiKey.FETCH,
         ApiKey.METADATA,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.HEARTBEAT,
     ]
     for api in REGISTRY.apis:
         assert api.hot or (api.handle is not None and api.failure is not None)
