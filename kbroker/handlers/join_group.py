@@ -75,7 +75,7 @@ def encode(version: int, answer: JoinAnswer) -> bytes:
     out.int32(answer.generation)
     if version >= _SINCE_TYPE:
         out.string(answer.protocol_type)
-        out.string(answer.protocol)
+        out.string(answer.protocol or None)
     else:
         out.string(answer.protocol or "")
     out.string(answer.leader)

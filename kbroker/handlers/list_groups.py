@@ -33,7 +33,7 @@ def decode(request: Request) -> tuple[set[str], set[str]]:
     states: set[str] = set()
     types: set[str] = set()
     if version >= _SINCE_STATES:
-        states = {reader.string().lower() for _ in range(reader.array())}
+        states = {reader.string().strip().lower() for _ in range(reader.array())}
     if version >= _SINCE_TYPES:
         types = {reader.string().lower() for _ in range(reader.array())}
     reader.tags()

@@ -132,10 +132,15 @@ def _sorted_out(
 def _commit(
     services: Services, version: int, asked: Asked, topics: list[tuple[TopicImage, AskedTopic]]
 ) -> list[Told]:
-    code = services.groups.check_commit(
-        asked.group_id, asked.member_id, asked.instance_id, asked.generation, version
-    )
     longest = services.config["offset.metadata.max.bytes"]
+    code = services.groups.check_commit(
+        asked.group_id,
+        asked.member_id,
+        asked.instance_id,
+        asked.generation,
+        version,
+        make=any(_chars(p.metadata) <= longest for _, (_, parts) in topics for p in parts),
+    )
     now_ms = services.clock.wall_ms()
     expire_ms = -1 if asked.retention_ms == _NO_RETENTION else now_ms + asked.retention_ms
     told: list[Told] = []

@@ -294,6 +294,27 @@ PRODUCE_AND_FETCH: Final = [
     ),
 ]
 
+_NEVER_ANSWERED: Final = "Apache Kafka forgets this request and never answers it; ours says why"
+GROUPS: Final = [
+    Difference(
+        "join_group: odd protocols, * v*",
+        "[01]",
+        "Apache Kafka fails on them in its timer, and nobody is answered; here they are a protocol",
+    ),
+    Difference(
+        "join_group: from another connection while waiting v*",
+        "1",
+        _NEVER_ANSWERED,
+    ),
+    Difference(
+        "join_group: static, with an id given before v*",
+        "1/1/member_id",
+        "an error that was not expected there; ours names the member, as in any other answer",
+    ),
+    Difference("sync_group: a follower asks twice v*", "3", _NEVER_ANSWERED),
+    Difference("leave_group: one that waits for its assignment v*", "2", _NEVER_ANSWERED),
+]
+
 DIFFERENCES: Final = [
     *API_VERSIONS,
     *METADATA,
@@ -306,6 +327,7 @@ DIFFERENCES: Final = [
     *PRODUCE,
     *FETCH,
     *PRODUCE_AND_FETCH,
+    *GROUPS,
 ]
 
 

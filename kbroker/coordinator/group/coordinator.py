@@ -137,12 +137,20 @@ class GroupCoordinator:
     # --- committed offsets ---
 
     def check_commit(
-        self, group_id: str, member_id: str, instance_id: str | None, generation: int, version: int
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        version: int,
+        *,
+        make: bool = True,
     ) -> ErrorCode:
         """Whether these may commit offsets, as OffsetCommit of this version says it.
 
-        A group is made for offsets that are nobody's in particular (no generation). A generation
-        of a group that is not there: GROUP_ID_NOT_FOUND, before version 9 ILLEGAL_GENERATION.
+        A group is made for offsets that are nobody's in particular (no generation), unless `make`
+        is false, because none of them will be kept. A generation of a group that is not there:
+        GROUP_ID_NOT_FOUND, before version 9 ILLEGAL_GENERATION.
         """
         # The group without a name is no group to join, and has offsets all the same.
         code = self._store.state_of(group_id)
@@ -153,6 +161,8 @@ class GroupCoordinator:
             if generation >= 0:
                 late = version >= _COMMIT_KNOWS_NO_GROUP
                 return ErrorCode.GROUP_ID_NOT_FOUND if late else ErrorCode.ILLEGAL_GENERATION
+            if not make:
+                return NONE
             group = self._make(group_id)
             if group is None:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -179,7 +189,9 @@ class GroupCoordinator:
         NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND and the codes of a group that is not ours: nothing was
         done.
         """
-        code, group = self._owned(group_id)
+        # Like commits, deletion knows the group without a name.
+        code = self._store.state_of(group_id)
+        group = None if code else self.find(group_id)
         if group is None:
             return code or ErrorCode.GROUP_ID_NOT_FOUND
         return group.delete()

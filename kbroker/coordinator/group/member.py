@@ -82,12 +82,12 @@ class Member:
         )
 
     def described(self, protocol: str | None) -> MemberDescription:
-        """Without a protocol also without the assignment."""
+        """Without a protocol without its data; the assignment is the last one that was given."""
         return MemberDescription(
             self.member_id,
             self.instance_id,
             self.client_id,
             self.client_host,
             b"" if protocol is None else self.subscription(protocol),
-            b"" if protocol is None else self.assignment,
+            self.assignment,
         )

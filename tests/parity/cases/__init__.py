@@ -12,13 +12,7 @@ from typing import Final
 from tests.parity.book import Case
 
 # Recorded, and compared by name; their tests begin when their APIs are served.
-PENDING: Final = frozenset(
-    {
-        *("join_group", "sync_group", "heartbeat", "leave_group", "group_timers"),
-        *("offset_commit", "offset_fetch", "offset_delete"),
-        *("delete_groups", "describe_groups", "list_groups"),
-    }
-)
+PENDING: Final = frozenset({"offset_delete"})
 
 
 @cache

@@ -32,10 +32,14 @@ def nobody(talk: Talk, version: int) -> None:
     talk.ask(delete_groups(version))
 
 
-@book.case("a group without a name", versions=DELETE)
+@book.case("a group without a name", versions=DELETE, alone=True)
 def no_name(talk: Talk, version: int) -> None:
+    """It may have commits, of other cases, too."""
+    name = talk.topic()
+    talk.quietly(commit(talk, 9, "", (name, {0: 1})))
     talk.ask(delete_groups(version, ""))
     talk.ask(delete_groups(version, "", talk.name("g")))
+    talk.ask(fetch_offsets(talk, 9, "", [(name, [0])]))
 
 
 @book.case("a group that is not there", versions=DELETE)
@@ -106,7 +110,7 @@ def several(talk: Talk, version: int) -> None:
     held = synced(together(talk, 2))[0].group
     empty_one, simple_one, name = dissolved(talk, "e"), talk.name("s"), talk.topic()
     talk.quietly(commit(talk, 9, simple_one, (name, {0: 1})))
-    talk.ask(delete_groups(version, held, empty_one, talk.name("none"), simple_one, ""))
+    talk.ask(delete_groups(version, held, empty_one, talk.name("none"), simple_one))
 
 
 @book.case("twice in one request", versions=DELETE)
@@ -121,4 +125,6 @@ def null_names(talk: Talk, version: int) -> None:
     talk.ask(Raw(ApiKey.DELETE_GROUPS, version, body))
 
 
-add_shapes(book, ApiKey.DELETE_GROUPS, DELETE, lambda talk, version: delete_groups(version, ""))
+add_shapes(
+    book, ApiKey.DELETE_GROUPS, DELETE, lambda talk, version: delete_groups(version, "nobody's")
+)
