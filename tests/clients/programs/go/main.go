@@ -1,0 +1,165 @@
+// An agent for Go's two Kafka clients: commands in JSON lines on stdin, answers on stdout.
+//
+//	agent franz-go|sarama HOST:PORT
+//
+// tests/clients/agents/driver.py says what each command means. Everything of a library is in its
+// own file; this one only reads, dispatches and writes.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"time"
+)
+
+const patience = 60 * time.Second
+
+type header struct {
+	Key   string `json:"key"`
+	Value []byte `json:"value"`
+}
+
+type record struct {
+	Topic     string   `json:"topic,omitempty"`
+	Partition int32    `json:"partition"`
+	Offset    int64    `json:"offset"`
+	Key       []byte   `json:"key"`
+	Value     []byte   `json:"value"`
+	Headers   []header `json:"headers"`
+	Timestamp int64    `json:"timestamp"`
+}
+
+type command struct {
+	Op           string            `json:"op"`
+	Topic        string            `json:"topic"`
+	Topics       []string          `json:"topics"`
+	Partition    int32             `json:"partition"`
+	Partitions   int32             `json:"partitions"`
+	Configs      map[string]string `json:"configs"`
+	Codec        string            `json:"codec"`
+	Records      []record          `json:"records"`
+	Offset       int64             `json:"offset"`
+	Count        int               `json:"count"`
+	Timestamp    int64             `json:"timestamp"`
+	Name         string            `json:"name"`
+	Group        string            `json:"group"`
+	Strategy     string            `json:"strategy"`
+	Instance     string            `json:"instance"`
+	AutoCommitMs int               `json:"auto_commit_ms"`
+}
+
+// A member of a group, reading in the background.
+type member interface {
+	held() *holdings
+	commit(next map[partition]int64) error
+	seek(at partition, offset int64) error
+	leave() error
+}
+
+type client interface {
+	create(topic string, partitions int32, configs map[string]string) error
+	produce(topic, codec string, records []record) ([]int64, error)
+	read(topic string, partition int32, offset int64, count int) ([]record, error)
+	offsetAt(topic string, partition int32, timestamp int64) (int64, error)
+	join(wanted command) (member, error)
+}
+
+var errUnsupported = errors.New("unsupported")
+
+var modules = map[string]string{
+	"franz-go": "github.com/twmb/franz-go",
+	"sarama":   "github.com/IBM/sarama",
+}
+
+func version(library string) string {
+	if built, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range built.Deps {
+			if module.Path == modules[library] {
+				return module.Version
+			}
+		}
+	}
+	return "?"
+}
+
+func main() {
+	library, bootstrap := os.Args[1], os.Args[2]
+	var clients client
+	switch library {
+	case "franz-go":
+		clients = &franz{bootstrap}
+	case "sarama":
+		clients = &saramas{bootstrap}
+	default:
+		fmt.Fprintln(os.Stderr, "no such client:", library)
+		os.Exit(2)
+	}
+	members := map[string]member{}
+	lines, answers := bufio.NewReaderSize(os.Stdin, 1<<20), json.NewEncoder(os.Stdout)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF {
+			break
+		}
+		var wanted command
+		var value any
+		if err = json.Unmarshal(line, &wanted); err == nil {
+			if wanted.Op == "version" {
+				value = version(library)
+			} else {
+				value, err = do(clients, members, wanted)
+			}
+		}
+		answer := map[string]any{"ok": value}
+		if err != nil {
+			answer = map[string]any{"error": err.Error()}
+		}
+		if err := answers.Encode(answer); err != nil {
+			break
+		}
+	}
+}
+
+func do(clients client, members map[string]member, wanted command) (any, error) {
+	switch wanted.Op {
+	case "create":
+		return nil, clients.create(wanted.Topic, wanted.Partitions, wanted.Configs)
+	case "produce":
+		return clients.produce(wanted.Topic, wanted.Codec, wanted.Records)
+	case "read":
+		return clients.read(wanted.Topic, wanted.Partition, wanted.Offset, wanted.Count)
+	case "offset_at":
+		return clients.offsetAt(wanted.Topic, wanted.Partition, wanted.Timestamp)
+	case "join":
+		made, err := clients.join(wanted)
+		if err == nil {
+			members[wanted.Name] = made
+		}
+		return nil, err
+	}
+	one, ok := members[wanted.Name]
+	if !ok {
+		return nil, fmt.Errorf("no member %q for %q", wanted.Name, wanted.Op)
+	}
+	switch wanted.Op {
+	case "assigned":
+		return one.held().show(), nil
+	case "take":
+		return one.held().take(), nil
+	case "commit":
+		return nil, one.commit(one.held().positions())
+	case "seek":
+		at := partition{wanted.Topic, wanted.Partition}
+		one.held().forget(at)
+		return nil, one.seek(at, wanted.Offset)
+	case "leave":
+		delete(members, wanted.Name)
+		return nil, one.leave()
+	}
+	return nil, fmt.Errorf("no such command: %q", wanted.Op)
+}

@@ -1,0 +1,59 @@
+"""Every client library walks the same scenario: see agents/scenario.py for the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kbroker.testing.process import ServerProcess
+from tests.clients.agents import programs
+from tests.clients.agents.driver import Agent
+from tests.clients.agents.groups import Groups
+from tests.clients.agents.programs import LIBRARIES, Library
+from tests.clients.agents.scenario import PARTITIONS, WALK, Walk
+from tests.support import servers
+
+pytestmark = [pytest.mark.client, pytest.mark.slow, pytest.mark.timeout(300)]
+
+Start = Callable[[Library], Agent]
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[ServerProcess]:
+    """A broker that the tests may restart."""
+    with servers.make({"group.initial.rebalance.delay.ms": 0}) as broker:
+        yield broker
+        servers.assert_nothing_unexpected(broker)
+
+
+@pytest.fixture
+def start(own_server: ServerProcess, tmp_path: Path) -> Iterator[Start]:
+    """start(library): its program, running until the test ends; its stderr joins a failure."""
+    with ExitStack() as stack:
+        log_path = tmp_path / "agents.log"
+        log = stack.enter_context(log_path.open("wb"))
+        try:
+            yield lambda library: stack.enter_context(
+                programs.agent(library, own_server.bootstrap, log)
+            )
+        finally:
+            print(log_path.read_text(errors="replace")[-20_000:])
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
+def test_walk(library: Library, start: Start, own_server: ServerProcess) -> None:
+    walk = Walk(
+        library,
+        start(library),
+        own_server,
+        Groups(own_server.bootstrap),
+        topic=f"walk-{library.name}",
+        group=f"walkers-{library.name}",
+        written={number: [] for number in range(PARTITIONS)},
+    )
+    for step in WALK:
+        print(f"{library.name}: {step.__name__}")
+        step(walk)
