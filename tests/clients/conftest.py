@@ -21,6 +21,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.clients import adapters
+from tests.clients.agents.tools import Tools
 from tests.support import batches, requirements, servers
 
 MakeTopic = Callable[..., str]
@@ -83,6 +84,14 @@ def batches_of(server: Server) -> Callable[..., list[batches.Batch]]:
         requirements.skip_missing("the broker's data directory", "name it: KBROKER_TEST_DATA_DIR")
     data_dir = server.data_dir
     return lambda topic, partition=0: batches.read_batches(data_dir, topic, partition)
+
+
+@pytest.fixture(scope="session")
+def tools() -> Iterator[Tools]:
+    """Apache Kafka's tools in one JVM."""
+    made = Tools()
+    yield made
+    made.close()
 
 
 @pytest.fixture(params=adapters.CLIENTS, ids=lambda client: client.name)

@@ -1,6 +1,6 @@
 """Apache Kafka 4.3.0's own command-line tools and Java clients, unchanged, against the broker.
 
-Each call is one JVM, some seconds of two cores in all; the jars come from tests/support/jars.py.
+They run in one JVM (agents/tools.py); the jars come from tests/support/jars.py.
 DumpLogSegments runs on the broker's files without the broker: what it reads is what an Apache Kafka
 pointed at the directory would read.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,36 +16,19 @@ from pathlib import Path
 import pytest
 
 from tests.clients.adapters import CODECS, Admin, Confluent, Record
+from tests.clients.agents.tools import Tools
 from tests.clients.conftest import Server
-from tests.support import batches, corpus, jars, requirements
+from tests.support import batches, corpus, requirements
 
 pytestmark = [pytest.mark.client, pytest.mark.java]
 
-TIMEOUT_S = 90
-# A short-lived JVM on a shared machine: no second compiler, no parallel collector.
-JVM_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-
 
 class Tool:
-    def __init__(self, bootstrap: str) -> None:
-        self._java = requirements.java()
-        self._class_path = jars.class_path()
-        self.bootstrap = bootstrap
+    """The tools against one broker."""
 
-    def attempt(
-        self, tool: str, *arguments: str, stdin: bytes = b""
-    ) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [
-                self._java, *JVM_FLAGS, "-cp", self._class_path,
-                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-                tool if tool.startswith("kafka.") else f"org.apache.kafka.tools.{tool}",
-                *arguments,
-            ],
-            input=stdin,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-        )  # fmt: skip
+    def __init__(self, tools: Tools, bootstrap: str) -> None:
+        self.attempt = tools.attempt
+        self.bootstrap = bootstrap
 
     def run(self, tool: str, *arguments: str, stdin: bytes = b"") -> str:
         """A tool that talks to the broker and must succeed; what it printed."""
@@ -56,8 +38,8 @@ class Tool:
 
 
 @pytest.fixture
-def tool(bootstrap: str) -> Tool:
-    return Tool(bootstrap)
+def tool(tools: Tools, bootstrap: str) -> Tool:
+    return Tool(tools, bootstrap)
 
 
 def text_lines(size_bytes: int) -> list[str]:

@@ -124,7 +124,7 @@ def build(language: str) -> Path:
     return made
 
 
-def _program(language: str) -> Path:
+def program(language: str) -> Path:
     made = _built(language)
     if not made.exists():
         requirements.skip_missing(
@@ -137,13 +137,13 @@ def _command(library: Library, bootstrap: str) -> list[str]:
     if library.language == "python":
         return [sys.executable, "-m", "tests.clients.agents.python", library.name, bootstrap]
     if library.language == "java":
-        class_path = f"{_program('java')}:{jars.class_path()}"
+        class_path = f"{program('java')}:{jars.class_path()}"
         level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
         return [requirements.java(), *JVM_FLAGS, level, "-cp", class_path, "Agent", bootstrap]
     if library.language == "node":
         return [requirements.program("node", "install Node.js"),
-                str(_program("node") / "agent.js"), bootstrap]  # fmt: skip
-    return [str(_program(library.language) / "agent"), library.name, bootstrap]
+                str(program("node") / "agent.js"), bootstrap]  # fmt: skip
+    return [str(program(library.language) / "agent"), library.name, bootstrap]
 
 
 def agent(library: Library, bootstrap: str, log: Any) -> Agent:

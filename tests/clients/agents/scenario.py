@@ -250,6 +250,6 @@ WALK: tuple[Callable[[Walk], None], ...] = (
     a_second_joins_in_the_middle,
     seek_back,
     the_first_leaves,
-    #the_broker_restarts,
+    the_broker_restarts,
     all_leave,
 )

@@ -1,0 +1,65 @@
+"""Tools: Apache Kafka's own command-line tools, unchanged, run one after the other in one JVM.
+
+`attempt` runs a tool and gives what it printed and its exit status, as subprocess.run would;
+`run` asks it to succeed. One JVM serves a session of tests (programs/java/Tools.java says how a
+tool's end is caught); it is replaced when a tool does not answer in time.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+
+from tests.clients.agents import programs
+from tests.support import jars, requirements
+
+TIMEOUT_S = 90
+
+
+class Tools:
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def attempt(
+        self, tool: str, *arguments: str, stdin: bytes = b""
+    ) -> subprocess.CompletedProcess[bytes]:
+        """tool is a class: its whole name, or what follows org.apache.kafka.tools."""
+        name = tool if tool.startswith(("kafka.", "org.")) else f"org.apache.kafka.tools.{tool}"
+        wanted = {"tool": name, "arguments": arguments, "stdin": stdin.decode()}
+        process = self._started()
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps(wanted).encode() + b"\n")
+        process.stdin.flush()
+        ready, _, _ = select.select([process.stdout], [], [], TIMEOUT_S)
+        line = process.stdout.readline() if ready else b""
+        if not line:
+            self.close()
+            raise TimeoutError(f"{name} did not end in {TIMEOUT_S} s, or ended its JVM")
+        answer = json.loads(line)
+        return subprocess.CompletedProcess(
+            [name, *arguments], answer["status"], answer["stdout"].encode(),
+            answer["stderr"].encode(),
+        )  # fmt: skip
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            class_path = f"{programs.program('java')}:{jars.class_path()}"
+            self._process = subprocess.Popen(
+                [
+                    requirements.java(), *programs.JVM_FLAGS, "-cp", class_path,
+                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "Tools",
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )  # fmt: skip
+        return self._process
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    stream.close()
+            self._process = None
