@@ -15,16 +15,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.clients import adapters
+from tests.clients.agents import programs
+from tests.clients.agents.driver import Agent
+from tests.clients.agents.groups import Groups
 from tests.clients.agents.tools import Tools
 from tests.support import batches, requirements, servers
 
 MakeTopic = Callable[..., str]
+Start = Callable[[programs.Library], Agent]
+
+AGENTS_LOG_CHARACTERS = 20_000
 
 
 class Server(NamedTuple):
@@ -92,6 +99,23 @@ def tools() -> Iterator[Tools]:
     made = Tools()
     yield made
     made.close()
+
+
+@pytest.fixture
+def start(bootstrap: str, tmp_path: Path) -> Iterator[Start]:
+    """start(library): its program, running until the test ends; its stderr joins a failure."""
+    with ExitStack() as stack:
+        log_path = tmp_path / "agents.log"
+        log = stack.enter_context(log_path.open("wb"))
+        try:
+            yield lambda library: stack.enter_context(programs.agent(library, bootstrap, log))
+        finally:
+            print(log_path.read_text(errors="replace")[-AGENTS_LOG_CHARACTERS:])
+
+
+@pytest.fixture
+def groups(bootstrap: str) -> Groups:
+    return Groups(bootstrap)
 
 
 @pytest.fixture(params=adapters.CLIENTS, ids=lambda client: client.name)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from kbroker.testing.process import ServerProcess
-from tests.clients.agents import programs
 from tests.clients.agents.driver import Agent
 from tests.clients.agents.groups import Groups
 from tests.clients.agents.programs import LIBRARIES, Library
@@ -30,17 +27,8 @@ def own_server() -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def start(own_server: ServerProcess, tmp_path: Path) -> Iterator[Start]:
-    """start(library): its program, running until the test ends; its stderr joins a failure."""
-    with ExitStack() as stack:
-        log_path = tmp_path / "agents.log"
-        log = stack.enter_context(log_path.open("wb"))
-        try:
-            yield lambda library: stack.enter_context(
-                programs.agent(library, own_server.bootstrap, log)
-            )
-        finally:
-            print(log_path.read_text(errors="replace")[-20_000:])
+def bootstrap(own_server: ServerProcess) -> str:
+    return own_server.bootstrap
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)

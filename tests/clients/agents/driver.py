@@ -105,7 +105,10 @@ class Agent(AbstractContextManager["Agent"]):
 
     def close(self) -> None:
         """End of input ends the program; one that does not listen is killed."""
-        self._commands.close()
+        try:
+            self._commands.close()
+        except BrokenPipeError:
+            pass  # it was killed with a command on its way
         try:
             self._process.wait(STOP_S)
         except subprocess.TimeoutExpired:

@@ -74,8 +74,9 @@ def as_record(taken: Taken) -> Record:
 
 
 def create_a_topic(walk: Walk) -> None:
-    walk.agent.ask("create", topic=walk.topic, partitions=PARTITIONS,
-                   configs={"max.message.bytes": str(TOPIC_MAX_BYTES)})  # fmt: skip
+    # The records' timestamps are years old: retention would take them.
+    configs = {"max.message.bytes": str(TOPIC_MAX_BYTES), "retention.ms": "-1"}
+    walk.agent.ask("create", topic=walk.topic, partitions=PARTITIONS, configs=configs)
     with Confluent(walk.server.bootstrap).consumer() as consumer:
 
         def usable() -> bool:  # Apache Kafka answers before that is so
