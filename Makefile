@@ -44,7 +44,7 @@ unit: build $(VENV)/.test ## tests/unit, offline
 test-fast: build $(VENV)/.test ## everything but the slow and the Java tests, with what is here
 	$(PY) -m pytest -m 'not slow and not java' $(ARGS)
 
-test: build $(VENV)/.test setup ## everything, set-up included; KBROKER_REQUIRE=all: no skips
+test: build $(VENV)/.test $(VENV)/.spark setup ## everything, set-up included; KBROKER_REQUIRE=all: no skips
 	$(PY) -m pytest $(ARGS)
 
 parity: build $(VENV)/.test setup ## record Apache Kafka's answers again, then compare ours with them
@@ -61,7 +61,7 @@ test-tsan: build $(VENV)/.test ## the thread sanitizer: one broker under everyth
 fuzz: build $(VENV)/.test ## hostile frames: FRAMES= of them, by default a million
 	@$(PY) -m tests.fuzz.frames --frames $(FRAMES) $(ARGS)
 
-setup: $(VENV)/.test ## fetch what the tests need: kcat, promtool, Apache Kafka's jars
+setup: $(VENV)/.test $(VENV)/.spark ## what the tests need: kcat, promtool, jars, client programs
 	@$(PY) -m tests.support.setup
 
 bench: build $(VENV)/.test setup ## kbroker beside Apache Kafka and the machine's limit
@@ -92,6 +92,9 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.test: $(VENV)/.run
 	@$(call install,,test perf)
+
+$(VENV)/.spark: $(VENV)/.test
+	@$(call install,,spark)
 
 $(VENV)/.lint: $(VENV)/.run
 	@$(call install,,lint)

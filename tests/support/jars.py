@@ -13,8 +13,14 @@ from pathlib import Path
 from perf.brokers import kafka
 from perf.brokers.base import cache_directory
 from tests.support import requirements
+from tests.support.maven import Jars
 
 KAFKA_VERSION = kafka.VERSION
+STREAMS = Jars(
+    f"kafka-{KAFKA_VERSION}/streams",
+    (f"org.apache.kafka:kafka-streams-examples:{KAFKA_VERSION}",
+     f"org.slf4j:slf4j-simple:{kafka.SLF4J}"),
+)  # fmt: skip
 
 
 def jar_dir() -> Path:

@@ -1,19 +1,22 @@
 """Fetch what the client tests need and the machine lacks: `python -m tests.support.setup`.
 
-Brings kcat and promtool (apt-get, where this process may use it) and Apache Kafka's jars (Maven),
-says in one line each what is there and what is not, and exits 0 in any case: the tests that miss
-something name it themselves, and KBROKER_REQUIRE=all makes them fail.
+Brings kcat and promtool (apt-get, where this process may use it), Apache Kafka's jars and those of
+Spark's connector (Maven), and builds the client programs in Go, Rust, JavaScript and Java from what
+their registries hold (tests/clients/agents/programs.py). Says in one line each what is there and
+what is not, and exits 0 in any case: the tests that miss something name it themselves, and KBROKER_REQUIRE=all makes them fail.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
 from collections.abc import Callable
 
 from perf.brokers.base import BrokerError
-from tests.support import jars, promtool
+from tests.clients.agents import programs
+from tests.support import jars, promtool, spark
 
 APT_TIMEOUT_S = 300
 
@@ -57,6 +60,29 @@ def _jars() -> str:
     return str(jars.jar_dir())
 
 
+def _streams() -> str:
+    try:
+        return str(jars.STREAMS.fetch())
+    except (subprocess.SubprocessError, OSError) as error:
+        return f"missing, and fetching them failed: {error}"
+
+
+def _spark() -> str:
+    if spark.version() is None:
+        return "missing: pyspark is not installed (extra `spark`)"
+    try:
+        return str(spark.connector().fetch())
+    except (subprocess.SubprocessError, OSError) as error:
+        return f"missing, and fetching it failed: {error}"
+
+
+def _program(language: str) -> str:
+    try:
+        return str(programs.build(language))
+    except (subprocess.SubprocessError, OSError) as error:
+        return f"missing, and building it failed: {error}"
+
+
 def _java() -> str:
     return shutil.which("java") or "missing; the Java tests are skipped"
 
@@ -77,6 +103,12 @@ STEPS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("Kafka's jars", _jars),
     ("java", _java),
     ("promtool", _promtool),
+    ("streams' jars", _streams),
+    ("Spark's connector", _spark),
+    *(
+        (f"clients in {language}", functools.partial(_program, language))
+        for language in programs.LANGUAGES
+    ),
 )
 
 
