@@ -3,7 +3,8 @@
 Brings kcat and promtool (apt-get, where this process may use it), Apache Kafka's jars and those of
 Spark's connector (Maven), and builds the client programs in Go, Rust, JavaScript and Java from what
 their registries hold (tests/clients/agents/programs.py). Says in one line each what is there and
-what is not, and exits 0 in any case: the tests that miss something name it themselves, and KBROKER_REQUIRE=all makes them fail.
+what is not, and exits 0 in any case: the tests that miss something name it themselves, and
+KBROKER_REQUIRE=all makes them fail.
 """
 
 from __future__ import annotations
