@@ -33,6 +33,7 @@ VERBS: Final[dict[str, Verb]] = {
     "offsets": Verb("kbroker.cli.offsets", "Show where the logs of partitions begin and end."),
     "logdirs": Verb("kbroker.cli.logdirs", "Show what partitions take on the disks."),
     "health": Verb("kbroker.cli.health", "Say whether the cluster can be used; wait until it can."),
+    "top": Verb("kbroker.cli.top", "Show rates, partitions, groups and lag, live."),
     "doctor": Verb("kbroker.cli.doctor", "Look for trouble: limits, disks, clock, listeners."),
     "generate": Verb("kbroker.cli.generate", "Write files for Prometheus and Grafana."),
     "perf": Verb("kbroker.cli.perf", "Measure: load, latency, limits, comparison."),

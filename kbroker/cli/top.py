@@ -1,0 +1,222 @@
+"""`kbroker top`: rates, partitions, groups and their lag, live.
+
+On a terminal it draws with rich (`pip install 'kbroker[ui]'`) until it is interrupted. With `-n`,
+or into a pipe, it prints that many frames as plain tables; `-o json` prints one frame a line (a
+single one unless `-n` says otherwise). The first frame has no rates.
+
+A broker that goes away is said in the first line; the last figures stay until it is back.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from kbroker.cli.checks import size
+from kbroker.cli.connect import bootstrap_option, connect
+from kbroker.cli.output import output_option, print_table
+from kbroker.cli.partitions import shown
+from kbroker.errors import KafkaError, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from kbroker.cli.top_data import Sample
+    from kbroker.peer.client import Client
+
+ASK_TIMEOUT_MS: Final = 5_000
+TOPIC_TITLES: Final = ("TOPIC", "PARTITIONS", "MSG/S", "BYTES/S", "SIZE", "OFFSETS")
+GROUP_TITLES: Final = ("GROUP", "STATE", "PARTITIONS", "LAG", "WORST", "MSG/S")
+
+
+class View(NamedTuple):
+    """What of a frame is shown."""
+
+    interval_ms: int
+    rows: int
+    internal: bool
+
+
+@click.command("top")
+@click.option("-d", "--delay", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True,
+              metavar="SECONDS", help="Between two frames.")  # fmt: skip
+@click.option("-n", "--count", type=click.IntRange(1), help="Print this many frames, plainly.")
+@click.option("--rows", type=click.IntRange(1, 10_000), default=15, show_default=True,
+              help="Topics and groups that are shown, the busiest first.")  # fmt: skip
+@click.option("--internal", is_flag=True, help="Show internal topics too.")
+@bootstrap_option
+@output_option
+def command(
+    delay: float, count: int | None, rows: int, internal: bool, bootstrap: str, output: str
+) -> None:
+    """Show what a cluster does: rates, partitions, groups and lag."""
+    view = View(round(delay * 1000), rows, internal)
+    with connect(bootstrap, timeout_ms=ASK_TIMEOUT_MS) as client:
+        if output == "json":
+            for frame in frames(client, view, count or 1):
+                _print_json(frame)
+        elif count is not None or not sys.stdout.isatty():
+            for number, frame in enumerate(frames(client, view, count)):
+                if number:
+                    click.echo()
+                print_plain(frame, view.rows)
+                sys.stdout.flush()
+        else:
+            _live(client, view)
+
+
+def frames(client: Client, view: View, count: int | None) -> Iterator[dict[str, Any]]:
+    """One frame after each interval, the first at once; for ever where `count` is None."""
+    from kbroker.cli.top_data import frame, take
+
+    before: Sample | None = None
+    last: dict[str, Any] | None = None
+    number = 0
+    while count is None or number < count:
+        if number:
+            client.cluster.sleep_ms(view.interval_ms)
+        number += 1
+        try:
+            now = take(client)
+        except (KafkaError, UserError) as error:
+            if last is None:
+                raise
+            yield {**last, "error": str(error)}
+            continue
+        last = frame(before, now, internal=view.internal)
+        before = now
+        yield last
+
+
+def _print_json(frame: dict[str, Any]) -> None:
+    import json
+
+    click.echo(json.dumps(frame, ensure_ascii=False))
+    sys.stdout.flush()
+
+
+# --- what a frame looks like ---
+
+
+def headline(frame: dict[str, Any]) -> str:
+    parts = [
+        f"cluster {frame['cluster']}",
+        f"{frame['brokers']} broker{'' if frame['brokers'] == 1 else 's'}",
+        f"{frame['partitions']} partitions",
+        f"{size(frame['size_bytes'])}",
+    ]
+    if frame["messages_per_s"] is not None:
+        parts.append(f"{amount(frame['messages_per_s'])} msg/s in")
+    if frame["bytes_per_s"] is not None:
+        parts.append(f"{size(round(frame['bytes_per_s']))}/s to disk")
+    if frame["leaderless"]:
+        parts.append(f"{frame['leaderless']} without leader")
+    if frame["under_replicated"]:
+        parts.append(f"{frame['under_replicated']} under-replicated")
+    if "error" in frame:
+        parts.append(f"no answer: {frame['error']}")
+    return ", ".join(parts)
+
+
+def topic_rows(frame: dict[str, Any], rows: int) -> list[list[str]]:
+    return [
+        [
+            row["topic"],
+            str(row["partitions"]),
+            amount(row["messages_per_s"]),
+            "-" if row["bytes_per_s"] is None else size(round(row["bytes_per_s"])),
+            size(row["size_bytes"]),
+            str(row["end_offsets"]),
+        ]
+        for row in frame["topics"][:rows]
+    ]
+
+
+def group_rows(frame: dict[str, Any], rows: int) -> list[list[str]]:
+    return [
+        [
+            row["group"],
+            row["state"],
+            shown(row["partitions"]),
+            shown(row["lag"]),
+            shown(row["lag_max"]),
+            amount(row["consumed_per_s"]),
+        ]
+        for row in frame["groups"][:rows]
+    ]
+
+
+def amount(rate: float | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate:.1f}" if rate < 100 else f"{rate:,.0f}"
+
+
+def hidden(what: str, every: Sequence[object], rows: int) -> str:
+    """The line about what has no room, empty if all has."""
+    return f"and {len(every) - rows} more {what}" if len(every) > rows else ""
+
+
+def print_plain(frame: dict[str, Any], rows: int) -> None:
+    click.echo(headline(frame))
+    for titles, lines, more in (
+        (TOPIC_TITLES, topic_rows(frame, rows), hidden("topics", frame["topics"], rows)),
+        (GROUP_TITLES, group_rows(frame, rows), hidden("groups", frame["groups"], rows)),
+    ):
+        if lines:
+            click.echo()
+            print_table(titles, lines)
+        if more:
+            click.echo(more)
+
+
+# --- live ---
+
+
+def _live(client: Client, view: View) -> None:
+    try:
+        from rich.live import Live
+    except ModuleNotFoundError:
+        raise UserError(
+            "top draws with rich, which is not installed",
+            "pip install 'kbroker[ui]', or kbroker top -n 1",
+        ) from None
+    every = frames(client, view, None)
+    first = next(every)
+    live = Live(draw(first, view.rows), screen=True, auto_refresh=False)
+    try:
+        live.start(refresh=True)
+        for frame in every:
+            live.update(draw(frame, view.rows), refresh=True)
+    except KeyboardInterrupt:
+        return  # that is how one leaves it
+    finally:
+        live.stop()  # also when it was left while it began
+
+
+def draw(frame: dict[str, Any], rows: int) -> Group:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    trouble = "error" in frame or frame["leaderless"] or frame["under_replicated"]
+    parts: list[Any] = [Text(headline(frame), style="bold red" if trouble else "bold")]
+    for titles, lines, more in (
+        (TOPIC_TITLES, topic_rows(frame, rows), hidden("topics", frame["topics"], rows)),
+        (GROUP_TITLES, group_rows(frame, rows), hidden("groups", frame["groups"], rows)),
+    ):
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        for number, title in enumerate(titles):
+            right = number > 0 and title != "STATE"
+            table.add_column(title, justify="right" if right else "left", no_wrap=True)
+        if not lines:
+            continue
+        for line in lines:
+            table.add_row(*[Text(cell) for cell in line])  # names are text, not markup
+        parts += [Text(), table]
+        if more:
+            parts.append(Text(more, style="dim"))
+    return Group(*parts)

@@ -1,0 +1,151 @@
+"""What `kbroker top` shows: samples of a cluster, and the frame that two of them add up to.
+
+Everything comes over the Kafka protocol, so it works with any broker: rates are the growth of log
+ends, of bytes on the disks and of committed offsets between two samples. One sample is a handful of
+requests: metadata, ListOffsets and DescribeLogDirs at each broker, ListGroups, and OffsetFetch for
+each group. Groups beyond `GROUPS_MAX` are counted and not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kbroker.cli.partitions import lag, total
+from kbroker.errors import ErrorCode
+from kbroker.peer.groups import Groups, Listed
+from kbroker.peer.messages import LATEST_TIMESTAMP
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.peer.client import Client
+    from kbroker.peer.messages import ClusterMetadata
+
+GROUPS_MAX: Final = 1_000
+
+
+class Sample(NamedTuple):
+    """A cluster at one moment; `sizes` are bytes of every replica added up."""
+
+    at_ns: int
+    cluster: ClusterMetadata
+    ends: Mapping[TopicPartition, int]
+    sizes: Mapping[TopicPartition, int]
+    groups: list[Listed]
+    committed: Mapping[str, Mapping[TopicPartition, int]]
+
+
+def take(client: Client) -> Sample:
+    cluster = client.metadata()
+    led = [
+        TopicPartition(topic.name, partition.index)
+        for topic in cluster.topics.values()
+        for partition in topic.partitions
+        if partition.leader >= 0
+    ]
+    found = client.list_offsets({where: LATEST_TIMESTAMP for where in led})
+    sizes: dict[TopicPartition, int] = {}
+    for directories in client.log_directories().values():
+        for log in (log for directory in directories for log in directory.logs):
+            sizes[log.partition] = sizes.get(log.partition, 0) + log.size_bytes
+    groups = Groups(client)
+    listed = groups.list_groups()
+    offsets = groups.offsets_of_all(listed[:GROUPS_MAX])
+    return Sample(
+        client.cluster.clock.monotonic_ns(),
+        cluster,
+        {where: each.offset for where, each in found.items() if each.error is ErrorCode.NONE},
+        sizes,
+        listed,
+        {
+            group: {where: each.offset for where, each in theirs.items() if each.offset >= 0}
+            for group, theirs in offsets.items()
+        },
+    )
+
+
+def frame(before: Sample | None, now: Sample, *, internal: bool = False) -> dict[str, Any]:
+    """One document; rates are null in the first, since one sample has none."""
+    every = [part for topic in now.cluster.topics.values() for part in topic.partitions]
+    topics = [
+        _topic(name, partitions, before, now)
+        for name, partitions in _by_topic(now).items()
+        if internal or not now.cluster.topics[name].internal
+    ]
+    topics.sort(key=lambda row: (-(row["messages_per_s"] or 0), -row["size_bytes"], row["topic"]))
+    groups = [_group(listed, before, now) for listed in now.groups]
+    groups.sort(key=lambda row: (-(row["lag"] or 0), row["group"]))
+    return {
+        "cluster": now.cluster.cluster_id,
+        "brokers": len(now.cluster.brokers),
+        "controller": now.cluster.controller_id,
+        "partitions": len(every),
+        "leaderless": sum(part.leader < 0 for part in every),
+        "under_replicated": sum(len(part.isr) < len(part.replicas) for part in every),
+        "size_bytes": sum(now.sizes.values()),
+        "messages_per_s": _sum(row["messages_per_s"] for row in topics),
+        "bytes_per_s": _sum(row["bytes_per_s"] for row in topics),
+        "topics": topics,
+        "groups": groups,
+    }
+
+
+def _sum(rates: Any) -> float | None:
+    known = [rate for rate in rates if rate is not None]
+    return round(sum(known), 1) if known else None
+
+
+def _rate(before: Sample | None, now: Sample, then: int, after: int) -> float | None:
+    """Growth in a second; what shrinks (a topic made anew, records deleted) has not grown."""
+    if before is None or now.at_ns <= before.at_ns:
+        return None
+    return round(max(0, after - then) / ((now.at_ns - before.at_ns) / 1e9), 1)
+
+
+def _by_topic(now: Sample) -> dict[str, list[TopicPartition]]:
+    return {
+        name: [TopicPartition(name, partition.index) for partition in topic.partitions]
+        for name, topic in now.cluster.topics.items()
+    }
+
+
+def _topic(
+    name: str, partitions: list[TopicPartition], before: Sample | None, now: Sample
+) -> dict[str, Any]:
+    """A partition that the sample before did not have has grown from nothing."""
+    ends = _added(now.ends, partitions)
+    sizes = _added(now.sizes, partitions)
+    old_ends = _added(before.ends, partitions) if before is not None else 0
+    old_sizes = _added(before.sizes, partitions) if before is not None else 0
+    return {
+        "topic": name,
+        "partitions": len(partitions),
+        "messages_per_s": _rate(before, now, old_ends, ends),
+        "bytes_per_s": _rate(before, now, old_sizes, sizes),
+        "size_bytes": sizes,
+        "end_offsets": ends,
+    }
+
+
+def _added(of: Mapping[TopicPartition, int], partitions: list[TopicPartition]) -> int:
+    return sum(of.get(where, 0) for where in partitions)
+
+
+def _group(listed: Listed, before: Sample | None, now: Sample) -> dict[str, Any]:
+    name = listed.group.group
+    theirs = now.committed.get(name)
+    lags = [lag(offset, now.ends.get(where)) for where, offset in (theirs or {}).items()]
+    old = before.committed.get(name) if before is not None else None
+    rate = None
+    if theirs is not None and old is not None:
+        both = [where for where in theirs if where in old]
+        rate = _rate(before, now, sum(old[w] for w in both), sum(theirs[w] for w in both))
+    return {
+        "group": name,
+        "state": listed.group.state,
+        "coordinator": listed.coordinator,
+        "partitions": None if theirs is None else len(theirs),
+        "lag": None if theirs is None else total(lags),
+        "lag_max": None if theirs is None else max((each or 0 for each in lags), default=0),
+        "consumed_per_s": rate,
+    }

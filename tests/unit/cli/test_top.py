@@ -1,0 +1,156 @@
+"""`kbroker top`: what two samples add up to, and what is drawn of it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from kbroker.cli import top, top_data
+from kbroker.cli.top_data import Sample, frame
+from kbroker.clock import ManualClock
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.peer.group_messages import ListedGroup
+from kbroker.peer.groups import Listed
+from kbroker.peer.messages import BrokerAddress, ClusterMetadata, PartitionMetadata, TopicMetadata
+from kbroker.types import TopicPartition as At
+
+A0, A1, B0 = At("a", 0), At("a", 1), At("b", 0)
+
+
+def partition(index: int, leader: int = 1, isr: tuple[int, ...] = (1,)) -> PartitionMetadata:
+    return PartitionMetadata(
+        index=index, error=ErrorCode.NONE, leader=leader, leader_epoch=0, replicas=(1,), isr=isr,
+        offline=(),
+    )  # fmt: skip
+
+
+def topic(name: str, *partitions: PartitionMetadata, internal: bool = False) -> TopicMetadata:
+    return TopicMetadata(
+        name=name, error=ErrorCode.NONE, topic_id=None, internal=internal, partitions=partitions
+    )
+
+
+TOPICS = {
+    "a": topic("a", partition(0), partition(1)),
+    "b": topic("b", partition(0, -1, ())),
+    "__in": topic("__in", partition(0), internal=True),
+}
+CLUSTER = ClusterMetadata(
+    cluster_id="c", controller_id=1, brokers={1: BrokerAddress(1, "h", 9, None)}, topics=TOPICS
+)
+
+
+def sample(at_s: int, ends: Any, sizes: Any, committed: Any) -> Sample:
+    groups = [Listed(1, ListedGroup(name, "consumer", "Stable")) for name in ("g", "h")]
+    return Sample(at_s * 10**9, CLUSTER, ends, sizes, groups, committed)
+
+
+FIRST = sample(0, {A0: 100, A1: 50}, {A0: 1000, A1: 10}, {"g": {A0: 90}})
+SECOND = sample(2, {A0: 300, A1: 50}, {A0: 5000, A1: 10, B0: 7}, {"g": {A0: 210, B0: 5}, "h": {}})
+
+
+def test_one_sample_has_no_rates() -> None:
+    document = frame(None, FIRST)
+    assert document["messages_per_s"] is None and document["bytes_per_s"] is None
+    assert (document["brokers"], document["partitions"]) == (1, 4)
+    assert (document["leaderless"], document["under_replicated"]) == (1, 1)
+    assert [row["topic"] for row in document["topics"]] == ["a", "b"]
+    assert [row["topic"] for row in frame(None, FIRST, internal=True)["topics"]][-1] == "b"
+
+
+def test_two_samples() -> None:
+    document = frame(FIRST, SECOND)
+    first, second = document["topics"]
+    assert first == {
+        "topic": "a",
+        "partitions": 2,
+        "messages_per_s": 100.0,
+        "bytes_per_s": 2000.0,
+        "size_bytes": 5010,
+        "end_offsets": 350,
+    }
+    assert (second["messages_per_s"], second["bytes_per_s"]) == (0.0, 3.5)
+    assert (document["messages_per_s"], document["bytes_per_s"]) == (100.0, 2003.5)
+    g, h = document["groups"]
+    assert (g["group"], g["lag"], g["lag_max"], g["partitions"]) == ("g", 90, 90, 2)
+    assert g["consumed_per_s"] == 60.0
+    assert (h["lag"], h["partitions"], h["consumed_per_s"]) == (0, 0, None)
+    assert frame(None, FIRST)["groups"][-1]["lag"] is None, "h was not asked"
+
+
+def test_what_shrinks_has_not_grown() -> None:
+    assert frame(SECOND, FIRST._replace(at_ns=5 * 10**9))["topics"][0]["messages_per_s"] == 0.0
+
+
+def drawn(document: dict[str, Any], rows: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=200, force_terminal=False)
+    console.print(top.draw(document, rows))
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def test_drawn_live_and_plain(capsys: pytest.CaptureFixture[str]) -> None:
+    document = frame(FIRST, SECOND)
+    lines = drawn(document, 1)
+    assert lines[0].startswith("cluster c, 1 broker, 4 partitions, 4.9 KB, 100 msg/s in, 2.0 KB/s")
+    assert lines[1].split() == list(top.TOPIC_TITLES)
+    assert lines[2].split() == ["a", "2", "100", "2.0", "KB", "4.9", "KB", "350"]
+    assert lines[3] == "and 1 more topics"
+    assert lines[5].split() == ["g", "Stable", "2", "90", "90", "60.0"]
+    top.print_plain(document, 1)
+    plain = [line for line in capsys.readouterr().out.splitlines() if line]
+    assert [line.split() for line in plain] == [line.split() for line in lines]
+
+
+def test_a_topic_s_name_is_not_markup() -> None:
+    document = frame(None, FIRST)
+    document["topics"][0]["topic"] = "[red]x[/red]"
+    assert drawn(document, 1)[2].startswith("[red]x[/red] ")
+
+
+class _Cluster:
+    """Time that passes without waiting."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self.clock.advance(duration_ms)
+
+
+class _Client:
+    def __init__(self) -> None:
+        self.cluster = _Cluster()
+
+
+def test_a_broker_that_goes_away_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: Iterator[Any] = iter([FIRST, KafkaError(ErrorCode.NETWORK_EXCEPTION, "gone"), SECOND])
+
+    def take(client: Any) -> Sample:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, Sample)
+        return answer
+
+    monkeypatch.setattr(top_data, "take", take)
+    client: Any = _Client()
+    first, lost, back = top.frames(client, top.View(2000, 5, False), 3)
+    assert "error" not in first and "error" not in back
+    assert lost["topics"] == first["topics"]
+    assert "no answer: NETWORK_EXCEPTION (13): gone" in top.headline(lost)
+    assert back["messages_per_s"] == 100.0
+
+
+def test_a_broker_that_never_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take(client: Any) -> Sample:
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "gone")
+
+    monkeypatch.setattr(top_data, "take", take)
+    client: Any = _Client()
+    with pytest.raises(KafkaError):
+        next(top.frames(client, top.View(1, 5, False), None))
