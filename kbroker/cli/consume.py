@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 BEGINNING: Final = "beginning"
 END: Final = "end"
+FETCH_WAIT_MS: Final = 500
 
 
 class Start(NamedTuple):
@@ -113,11 +114,12 @@ def parse_start(text: str) -> Start:
 class Source(Protocol):
     """Where records come from; `poll` fetches once, `positions` are the caller's to move on.
 
-    What is in `paused` is not fetched.
+    What is in `paused` is not fetched. `wait_ms` is how long a fetch waits for records.
     """
 
     positions: dict[TopicPartition, int]
     paused: set[TopicPartition]
+    wait_ms: int
 
     def poll(self) -> Consumed: ...
     def restart(self, where: TopicPartition) -> int | None: ...
@@ -129,13 +131,14 @@ class _Partitions:
     def __init__(self, client: Client, positions: dict[TopicPartition, int]) -> None:
         self.positions = positions
         self.paused: set[TopicPartition] = set()
+        self.wait_ms = FETCH_WAIT_MS
         self._client = client
 
     def poll(self) -> Consumed:
         from kbroker.peer.messages import Consumed
 
         wanted = {tp: offset for tp, offset in self.positions.items() if tp not in self.paused}
-        return Consumed(self._client.fetch(wanted), None)
+        return Consumed(self._client.fetch(wanted, max_wait_ms=self.wait_ms), None)
 
     def restart(self, where: TopicPartition) -> int | None:
         return None
@@ -212,6 +215,8 @@ def _consume(
 ) -> None:
     left = count
     out = sys.stdout.buffer
+    if exit_at_end:
+        source.wait_ms = 0  # the end is known without waiting for what comes behind it
     while True:
         fetched, assigned = source.poll()
         positions = source.positions

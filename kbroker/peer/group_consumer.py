@@ -55,7 +55,8 @@ Starts = Callable[[list[TopicPartition]], Mapping[TopicPartition, int]]
 class GroupConsumer:
     """One member. `positions` are the next offsets to read; the caller moves them on.
 
-    What is in `paused` keeps its position and is not fetched, until the next rebalance.
+    What is in `paused` keeps its position and is not fetched, until the next rebalance. A fetch
+    waits at most `wait_ms` for records.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class GroupConsumer:
     ) -> None:
         self.positions: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
+        self.wait_ms = FETCH_WAIT_MS_MAX
         self._client: Final = client
         self._clock: Final = client.cluster.clock
         self._groups: Final = Groups(client)
@@ -100,9 +102,9 @@ class GroupConsumer:
                 return Consumed({}, None)
         wanted = {tp: offset for tp, offset in self.positions.items() if tp not in self.paused}
         if not wanted:
-            self._client.cluster.sleep_ms(FETCH_WAIT_MS_MAX)
+            self._client.cluster.sleep_ms(self.wait_ms)
             return Consumed({}, assigned)
-        return Consumed(self._client.fetch(wanted, max_wait_ms=FETCH_WAIT_MS_MAX), assigned)
+        return Consumed(self._client.fetch(wanted, max_wait_ms=self.wait_ms), assigned)
 
     def restart(self, where: TopicPartition) -> int | None:
         """Where a partition goes on whose position is outside of its log."""

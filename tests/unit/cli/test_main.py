@@ -166,6 +166,21 @@ def test_start_imports_nothing_slow_before_the_broker() -> None:
     assert modules & slow == set()
 
 
+def test_what_asks_a_broker_imports_nothing_slow() -> None:
+    """A command has 150 ms in all; an event loop or the schema library would take a third of it."""
+    modules = _modules_after(
+        "from kbroker.cli.main import main\n"
+        "for words in (['topic', 'list'], ['group', 'list'], ['group', 'describe', 'g'],\n"
+        "              ['group', 'reset', 'g', '-t', 't', '--to-latest'], ['offsets'],\n"
+        "              ['consume', 't'], ['consume', 't', '-G', 'g'], ['health'], ['logdirs'],\n"
+        "              ['config', 'get', '-t', 't'], ['top', '-n', '1']):\n"
+        "    assert main([*words, '-b', '127.0.0.1:1']) in (1, 2), words"
+    )
+    assert "kbroker.peer.groups" in modules
+    slow = {"asyncio", "kio", "numpy", "ssl", "rich", "prometheus_client", "tempfile", "http"}
+    assert modules & slow == set()
+
+
 def test_python_m_kbroker() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kbroker", "version"], cwd=ROOT, capture_output=True, text=True
