@@ -137,6 +137,14 @@ cdef class SocketServer:
         for version in range(min_version, max_version + 1):
             self.channel.hot[api_key][version] = 1
 
+    def set_cold(self, int api_key):
+        """From the next request on this API goes to Python; those in service are not moved."""
+        cdef int version
+        if not 0 <= api_key < 128:
+            raise ValueError(f"no such API: {api_key}")
+        for version in range(32):
+            self.channel.hot[api_key][version] = 0
+
     def set_flexible_from(self, int api_key, int version):
         """Request header v2 and response header v1 begin at this version (KIP-482)."""
         if not 0 <= api_key < 128:
@@ -342,6 +350,11 @@ cdef class Request:
     @property
     def peer_port(self):
         return self._channel().peer_port
+
+    @property
+    def frames(self):
+        """How many Produce frames it is, one behind the other; 0 once it is answered."""
+        return self.node.frames if self.node != NULL else 0
 
     @property
     def answered(self):

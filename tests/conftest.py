@@ -2,7 +2,8 @@
 
 - KBROKER_REQUIRE=all turns a skip into a failure, except for reasons that no set-up can remove
   (tests/support/requirements.py).
-- A failing test's report ends with the log of each broker process that runs at that moment.
+- The project's own pytest plugin, which puts the log and the last requests of each broker that runs
+  at that moment beside a failure.
 - Examples of hypothesis have no deadline: on a busy machine one that is quick takes a second.
 - The header names the programs that the client tests found.
 """
@@ -16,8 +17,10 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from kbroker.testing.process import log_tail, running
 from tests.support import jars, requirements
+
+pytest_plugins = ["kbroker.testing.plugin"]
+collect_ignore = ["sample_project"]  # a project of its own: tests/system/test_wheel.py runs it
 
 hypothesis.settings.register_profile("kbroker", deadline=None)
 hypothesis.settings.load_profile("kbroker")
@@ -37,9 +40,6 @@ def pytest_runtest_makereport(
     report: pytest.TestReport = yield
     if report.skipped and not hasattr(report, "wasxfail"):
         _fail_a_forbidden_skip(report)
-    if report.failed:
-        for server in running():
-            report.sections.append((f"log of {server.name}", log_tail(server.log_text())))
     return report
 
 

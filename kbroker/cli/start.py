@@ -20,7 +20,7 @@ from kbroker.errors import UsageError
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import click
 
@@ -49,7 +49,9 @@ def serve_admin(broker: Broker, sockets: Sequence[socket.socket], run: Run) -> H
     return AdminServer(broker, sockets, run)
 
 
-def build_config(arguments: StartArguments) -> BrokerConfig:
+def build_config(
+    arguments: StartArguments, environment: Mapping[str, str] = os.environ
+) -> BrokerConfig:
     """The configuration that `arguments`, the environment and the file add up to."""
     overrides = list(arguments.overrides)
     # The short options are overrides with a name of their own, and as strong.
@@ -57,7 +59,7 @@ def build_config(arguments: StartArguments) -> BrokerConfig:
         overrides.append(f"log.dirs={_one_directory(arguments.data_dir)}")
     if arguments.log_format is not None:
         overrides.append(f"logging.format={arguments.log_format}")
-    config = BrokerConfig.load(arguments.file, os.environ, overrides)
+    config = BrokerConfig.load(arguments.file, environment, overrides)
     return config if arguments.port is None else with_port(config, arguments.port)
 
 

@@ -25,6 +25,7 @@ from kbroker._log cimport PartitionLog
 from kbroker._net cimport Request, SocketServer, request_wrap
 from kbroker._sync cimport kb_now_ns, kb_wall_ms, pthread_self, pthread_setname_np
 from kbroker.coordinator.group._groups cimport GroupTable
+from kbroker.errors import InvariantError
 from kbroker.handlers._answers cimport (
     worker_answer,
     worker_flush,
@@ -359,6 +360,22 @@ cdef class HotPath:
                 worker_flush(worker)
                 snapshot_leave(worker.reader)
                 arena_reset(&worker.arena)
+
+    def pass_on(self, Request request not None):
+        """Serves a request of a hot API that was taken out of the hot path (`set_cold`).
+
+        What that leaves for Python, as `serve` has it: (cold requests, new deadline ticks).
+        """
+        cdef HotWorker* worker = self.cold_worker
+        cdef RequestNode* node = request.node
+        if node == NULL:
+            raise InvariantError(f"request {request.correlation_id} was answered already")
+        request.node = NULL
+        node.next = NULL
+        with self.cold_lock:
+            with nogil:
+                _do_run(worker, node)
+            return self._wrap_cold(worker), self._take_ticks(worker)
 
     def produce_batches(self, Request request not None):
         """The batches of a produce request for Python: (ordinal, topic id, bytes).

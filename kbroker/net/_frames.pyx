@@ -25,6 +25,7 @@ from kbroker.net._request cimport (
     chunk_release,
     request_new,
 )
+from kbroker.net._request_channel cimport request_is_hot
 from kbroker.net._types cimport PEER_ENDED, Channel, Chunk, Processor, Request
 
 cdef extern from "socket_io.h" nogil:
@@ -203,7 +204,10 @@ cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:
     chunk_acquire(channel.rx)
     request.received_ns = processor.now_ns
     end = channel.rx_start + <uint32_t>need
-    if request.api_key == API_PRODUCE and processor.settings.pipelined:
+    if (
+        request.api_key == API_PRODUCE and processor.settings.pipelined
+        and request_is_hot(processor.request_channel, request)
+    ):
         end = _extend_train(channel, request, end)
     request.total_bytes = end - channel.rx_start
     channel.rx_start = end

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kbroker import limits
-from kbroker._net import SocketServer
-from kbroker.clock import SystemClock
+from kbroker._net import Request, SocketServer
+from kbroker.clock import Clock, SystemClock
 from kbroker.config.admin_listeners import ADMIN_LISTENERS
 from kbroker.config.key import ConfigSource
 from kbroker.config.listeners import format_address
@@ -88,10 +88,11 @@ logger: Final = logging.getLogger("kbroker.server")
 
 T = TypeVar("T")
 # Imports the HTTP side and returns it: handed down, since server does not know admin.
+Dispatch = Callable[[Request], None]
 ServeAdmin = Callable[["Broker", "Sequence[socket.socket]", Run], HttpServer]
 
 OBSERVER_DELAY_MS: Final = 500
-_HOT: Final = (
+HOT: Final = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,
     ApiKey.METADATA,
@@ -110,11 +111,12 @@ class Broker:
         ready_file: Path | None = None,
         serve_admin: ServeAdmin | None = None,
         before_ready: Callable[[], None] = nothing,
+        clock: Clock | None = None,
     ) -> None:
         self.config = config
         self._data_dir = data_dir
         self._ready_file = ready_file
-        self._clock = SystemClock()
+        self._clock: Clock = clock if clock is not None else SystemClock()
         self.bootstrap = ("", 0)
         self._advertised = Advertised(config.listeners)
         self._bound: dict[str, list[tuple[str, int]]] = {}
@@ -137,7 +139,7 @@ class Broker:
             groups=self._groups.table,
         )
         self._fetch_purgatory = Purgatory("Fetch", self._timer)
-        self._deadlines = FetchDeadlines(self._hot, self._fetch_purgatory, self._clock)
+        self._deadlines = FetchDeadlines(self._hot, self._fetch_purgatory, SystemClock())
         self._scheduler = Scheduler(self._clock)
         self._logs = LogManager(
             [Path(directory) for directory in config.log_dirs],
@@ -277,11 +279,15 @@ class Broker:
         self._handlers = HandlerPool(
             self._hot,
             self.config["num.io.threads"],
-            lambda request: registry.dispatch(services, request),
+            self._dispatcher(lambda request: registry.dispatch(services, request)),
             self._deadlines.watch,
             self._clock,
         )
         self._handlers.start()
+
+    def _dispatcher(self, dispatch: Dispatch) -> Dispatch:
+        """What handlers call for a request that needs Python; `kbroker.testing` has its own."""
+        return dispatch
 
     def _stop_handlers(self) -> None:
         self._server.close_queue()
@@ -460,7 +466,7 @@ def _socket_server(config: BrokerConfig) -> SocketServer:
     )
     for address, bound in config.connections_per_ip_overrides.items():
         server.override_connections(address, bound)
-    for key in _HOT:
+    for key in HOT:
         server.set_hot(key, SERVED[key].min, SERVED[key].max)
     for api_key, version in FLEXIBLE_SINCE.items():
         server.set_flexible_from(api_key, version)
@@ -501,6 +507,7 @@ def run(
     data_dir: str,
     ready_file: str | None,
     serve_admin: ServeAdmin | None = None,
+    make: type[Broker] = Broker,
 ) -> int:
     """`kbroker start`: a broker until SIGTERM or SIGINT; the exit status."""
     configure_logging(config["logging.format"])
@@ -509,7 +516,7 @@ def run(
     ready_path = None if ready_file is None else Path(ready_file)
     end = EndSignal()
     # Whoever sees the ready file may end this process at once, and that is to be a clean end.
-    broker = Broker(config, Path(data_dir), ready_path, serve_admin, before_ready=end.install)
+    broker = make(config, Path(data_dir), ready_path, serve_admin, before_ready=end.install)
     broker.start()
     gc.collect()
     gc.freeze()

@@ -1,93 +1,255 @@
-"""A kbroker in a process of its own, for tests: real TCP, real files, nothing shared.
+"""The broker of an application's tests: real TCP, real files, and a test's hand on it.
 
-    with Broker({"auto.create.topics.enable": False}) as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap})
+    with Broker(topics={"orders": 3}) as b:
+        producer = Producer({"bootstrap.servers": b.bootstrap})     # any client, any language
+        b.on(ApiKey.PRODUCE, error="NOT_LEADER_OR_FOLLOWER", times=2)
+        b.delay(ApiKey.FETCH, ms=300)
+        b.drop_connections()
+        b.clock.advance(hours=169)
+        assert [r.value for r in b.records("orders")] == [b"one"]
+        b.wait_for(group="billing", state="Stable", members=2)
 
-Purpose: any client, in any language, against a broker that takes a free port and a temporary
-directory and leaves nothing behind. A process of its own, because a broker inside the tested
-process would share its interpreter lock, its signals and its event loop.
+It runs in a process of its own on a free port, with its data in a temporary directory, because a
+broker inside the tested process would share its interpreter lock, its signals and its event loop;
+`in_process=True` runs it there all the same, which starts faster and can be stepped through.
+`async with` is the same from a coroutine. restart() keeps data and port; faults go with the
+process.
 
-The broker is the kbroker that this interpreter imported, run as `python -m kbroker start`; another
-interpreter's, where one is named. It is ready when its ready file appears, which the broker writes
-by atomic rename once requests are accepted. restart() keeps data and port, so that clients find it
-again.
+What differs from `kbroker start`: group.initial.rebalance.delay.ms is 0, __consumer_offsets has one
+partition, and requests of an API with a rule (or of all, with `trace=True`) take the way through
+Python: see inspected.py. Everything else is as people run it.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from collections.abc import Mapping
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
 
-import kbroker
-from kbroker.testing.process import ServerProcess
+from kbroker.errors import ErrorCode, InvariantError
+from kbroker.testing.control import ControlClient
+from kbroker.testing.faults import Seen
+from kbroker.testing.inspection import Inspected, Inspection
+from kbroker.testing.plain import PlainBroker
+from kbroker.testing.process import Process
+from kbroker.types import ApiKey
+
+DEFAULTS: Final[Mapping[str, object]] = {
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 1,
+}
+
+Order = Callable[[dict[str, Any]], Any]
 
 
-class Broker(ServerProcess):
-    name = "kbroker"
+class Rule:
+    """A fault that waits for its requests; `remove` ends it, and so does a `with` block's end."""
 
+    def __init__(self, order: Order, number: int) -> None:
+        self._order = order
+        self._number = number
+
+    @property
+    def hits(self) -> int:
+        """How many requests it has met."""
+        return int(self._order({"op": "hits", "number": self._number}))
+
+    def remove(self) -> None:
+        self._order({"op": "off", "number": self._number})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+
+class BrokerClock:
+    """The broker's clock: the machine's, and what was added to it."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+
+    def advance(
+        self, *, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0
+    ) -> None:
+        """Let time pass in the broker: sessions, timers and retention see it; long polls do not,
+        nor do the timestamps that a topic with LogAppendTime gives."""
+        seconds += 60 * (minutes + 60 * hours)
+        self._order({"op": "advance", "ms": 1000 * seconds + ms})
+
+    def now_ms(self) -> int:
+        return int(self._order({"op": "now_ms"}))
+
+
+class Broker(PlainBroker, Inspected):
     def __init__(
         self,
         overrides: Mapping[str, object] | None = None,
         data_dir: str | Path | None = None,
         port: int = 0,
         *,
+        topics: Mapping[str, int] | None = None,
+        trace: bool = False,
+        in_process: bool = False,
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
-        python: str | Path | None = None,
     ) -> None:
-        super().__init__(overrides, data_dir, port, env=env, cwd=cwd)
-        self._python = str(python) if python is not None else None
-        self._ready: Mapping[str, object] = {}
+        """`topics` by name and partitions; `trace` notes every request, hot ones too."""
+        super().__init__({**DEFAULTS, **(overrides or {})}, data_dir, port, env=env, cwd=cwd)
+        self._topics = dict(topics or {})
+        self._trace = trace
+        self._in_process = in_process
+        self._order: Order | None = None
+        self._inspection: Inspection | None = None
+        self._inspecting = threading.RLock()
+        self._has_rules = False
+        self.clock: Final = BrokerClock(self._tell)
+
+    # --- its process ------------------------------------------------------------------------------
 
     @property
-    def ready_path(self) -> Path:
-        return self.scratch_dir / "ready.json"
+    def control_path(self) -> Path:
+        return self.scratch_dir / "control"
 
-    @property
-    def ready(self) -> Mapping[str, object]:
-        """What the ready file said: pid, node_id, bootstrap, admin."""
-        return self._ready
-
-    @property
-    def admin(self) -> str:
-        """http://host:port of metrics and health; empty if there is none."""
-        return str(self._ready.get("admin", ""))
-
-    @property
-    def node_id(self) -> int:
-        return int(str(self._ready["node_id"]))
-
-    def command(self) -> list[str]:
-        command = [
-            self._python or sys.executable, "-m", "kbroker", "start",
-            "--port", str(self.port),
-            "--data-dir", str(self.data_dir),
-            "--ready-file", str(self.ready_path),
-        ]  # fmt: skip
-        if self.port != 0 and "admin.listeners" not in self.overrides:
-            # A free port there too, as with --port 0: tests do not share the default one.
-            command += ["--override", "admin.listeners=http://127.0.0.1:0"]
-        for key, value in self.overrides.items():
-            command += ["--override", f"{key}={value}"]
-        return command
-
-    def environment(self) -> dict[str, str]:
-        environment = super().environment()
-        if self._python is None:  # the same sources as here, whatever the working directory
-            sources = str(Path(kbroker.__file__).parents[1])
-            others = environment.get("PYTHONPATH")
-            environment["PYTHONPATH"] = f"{sources}{os.pathsep}{others}" if others else sources
-        return environment
+    def program(self) -> list[str]:
+        return ["-m", "kbroker.testing.run", str(self.control_path)]
 
     def prepare(self) -> None:
-        self.ready_path.unlink(missing_ok=True)  # or a restart would see the previous start's
+        super().prepare()
+        self.control_path.unlink(missing_ok=True)
 
-    def poll_ready(self) -> str | None:
+    def launch(self) -> Process:
+        if not self._in_process:
+            self._order = ControlClient(self.control_path)
+            return super().launch()
+        from kbroker.testing.in_process import InProcess
+
+        process = InProcess(self.command(), self.environment(), self.log_path)
+        self._order = process.control
+        return process
+
+    def start(self) -> Self:
+        """Returns when requests are accepted and the topics are there."""
+        super().start()
         try:
-            self._ready = json.loads(self.ready_path.read_bytes())
-        except FileNotFoundError:
-            return None
-        return str(self._ready["bootstrap"])
+            if self._trace:
+                self._tell({"op": "trace", "on": True})
+            if self._topics:
+                self.create_topics(self._topics)
+        except BaseException:
+            self.kill9()
+            raise
+        return self
+
+    def _forget(self) -> None:
+        super()._forget()
+        if isinstance(self._order, ControlClient):
+            self._order.close()
+        if self._inspection is not None:
+            self._inspection.close()
+        self._order = self._inspection = None
+        self._has_rules = False
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    def _tell(self, order: dict[str, Any]) -> Any:
+        self._live()
+        if self._order is None:
+            raise InvariantError("a broker that runs has a control channel")
+        return self._order(order)
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def on(
+        self,
+        api: ApiKey,
+        *,
+        error: str | ErrorCode | None = None,
+        delay_ms: float = 0,
+        drop: bool = False,
+        times: int | None = None,
+        client_id: str | None = None,
+    ) -> Rule:
+        """Let requests of an API fail: wait `delay_ms`, then answer with `error`, or `drop` the
+        connection without an answer, or (neither) serve them.
+
+        For the next `times` requests, or until the rule is removed; of one client id, or of all.
+        The first rule that fits counts. A request that is answered with an error, or dropped, has
+        no effect. ValueError for an error or an API that is not known.
+        """
+        if drop and error is not None:
+            raise ValueError("a connection that is dropped has no answer to be an error")
+        code = None if error is None else int(_error_code(error))
+        self._has_rules = True
+        number = self._tell(
+            {
+                "op": "on", "api_key": int(ApiKey(api)), "error": code, "delay_ms": delay_ms,
+                "drop": drop, "times": times, "client_id": client_id,
+            }
+        )  # fmt: skip
+        return Rule(self._tell, number)
+
+    def delay(self, api: ApiKey, *, ms: float, times: int | None = None) -> Rule:
+        """Let requests of an API wait before they are served."""
+        return self.on(api, delay_ms=ms, times=times)
+
+    def clear(self) -> None:
+        """Remove all rules."""
+        if self._has_rules:
+            self._tell({"op": "off", "number": None})
+        self._has_rules = False
+
+    def drop_connections(self) -> int:
+        """End all connections, as a restart or a network does; clients may come back at once."""
+        return int(self._tell({"op": "drop_connections"}))
+
+    # --- inspection -------------------------------------------------------------------------------
+
+    def requests(self, api: ApiKey | None = None) -> list[Seen]:
+        """The requests of an API, or all, as they came; those of this object are left out.
+
+        Complete with `trace=True` (`start_trace`); without, what the compiled path serves (Produce,
+        Fetch, Metadata, Heartbeat, OffsetCommit) is noted only while it has a rule.
+        """
+        key = None if api is None else int(api)
+        return [Seen(*each) for each in self._tell({"op": "requests", "api_key": key})]
+
+    def last_requests(self, count: int) -> list[Seen]:
+        order = {"op": "requests", "api_key": None, "last": count}
+        return [Seen(*each) for each in self._tell(order)]
+
+    def start_trace(self) -> None:
+        self._tell({"op": "trace", "on": True})
+
+    def _look(self) -> Inspection:
+        self._live()
+        if self._inspection is None:
+            self._inspection = Inspection(self.bootstrap)
+        return self._inspection
+
+
+def _error_code(error: str | ErrorCode) -> ErrorCode:
+    if isinstance(error, ErrorCode):
+        return error
+    try:
+        return ErrorCode[error]
+    except KeyError:
+        raise ValueError(f"no such error: {error!r}; use Kafka's names") from None

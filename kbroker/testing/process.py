@@ -25,7 +25,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 LOG_TAIL_LINES = 200
 READY_POLL_INTERVAL_S = 0.002  # short against the start-up budget of 0.3 s
@@ -63,6 +63,17 @@ def _kill_what_was_left() -> None:
         server.kill9()
 
 
+class Process(Protocol):
+    """What is used of subprocess.Popen."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+    def kill(self) -> None: ...
+
+
 class ServerProcess:
     """Base of the brokers under test. A subclass gives the command and tells readiness."""
 
@@ -85,7 +96,7 @@ class ServerProcess:
         self._cwd = cwd
         self._root = Path(tempfile.mkdtemp(prefix=f"{self.name}-test-"))
         self.data_dir = Path(data_dir) if data_dir is not None else self._root / "data"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._bootstrap = ""
 
     # -- what a subclass supplies
@@ -104,6 +115,18 @@ class ServerProcess:
         """The process's environment; a subclass may add to it."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(_CONFIG_PREFIXES)}
         return {**inherited, **self._env}
+
+    def launch(self) -> Process:
+        """Begins the process; `start` waits until it is ready."""
+        with open(self.log_path, "ab") as log:
+            return subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment(),
+                cwd=self._cwd,
+            )
 
     # -- what a test reads
 
@@ -142,15 +165,7 @@ class ServerProcess:
         if self.alive:
             raise RuntimeError(f"{self.name} already runs as process {self.pid}")
         self.prepare()
-        with open(self.log_path, "ab") as log:
-            self._process = subprocess.Popen(
-                self.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self.environment(),
-                cwd=self._cwd,
-            )
+        self._process = self.launch()
         _running.add(self)
         self._wait_until_ready()
         self.port = int(self._bootstrap.rpartition(":")[2])
@@ -254,7 +269,7 @@ class ServerProcess:
                 )
             time.sleep(READY_POLL_INTERVAL_S)
 
-    def _live(self) -> subprocess.Popen[bytes]:
+    def _live(self) -> Process:
         if self._process is None:
             raise RuntimeError(f"{self.name} is not running")
         return self._process

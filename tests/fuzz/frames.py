@@ -29,7 +29,7 @@ from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple
 
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from tests.fuzz import report
 from tests.fuzz.answers import Tally
 from tests.fuzz.corpus import Ids

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 from kbroker.protocol.versions import SERVED
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.types import ApiKey
 from tests.fuzz import report
 from tests.fuzz.corpus import TARGETS, VICTIM, Ids, templates

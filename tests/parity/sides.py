@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import ServerProcess
 from kbroker.types import ApiKey
 from tests.parity.book import Case

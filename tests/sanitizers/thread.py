@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.types import ApiKey
 from tests.fuzz.mutate import framed
 from tests.fuzz.target import OVERRIDES, Admin

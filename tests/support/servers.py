@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import ServerProcess, log_tail
 from tests.support.kafka import KafkaBroker
 

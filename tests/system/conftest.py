@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from tests.support import servers
 
 MakeBroker = Callable[..., Broker]

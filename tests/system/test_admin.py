@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from perf.brokers.base import free_port
 from tests.clients.adapters import Confluent, Record
 from tests.system import process_facts

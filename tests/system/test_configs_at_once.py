@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.types import ApiKey
 from tests.parity.cases._configs import DELETE, SET, TOPIC, Change, incremental, own_settings
 from tests.parity.requests import build

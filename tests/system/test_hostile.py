@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from tests.system import process_facts
 
 pytestmark = pytest.mark.client

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from tests.clients.adapters import CLIENTS, CODECS, Admin, Record
 from tests.system import process_facts
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.testing import Broker, BrokerFailed
+from kbroker.testing.plain import PlainBroker as Broker
+from kbroker.testing.process import BrokerFailed
 from tests.clients.adapters import Admin, Confluent, Record
 from tests.system import process_facts
 from tests.system.conftest import MakeBroker

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kbroker.metrics.catalogue import CATALOGUE, DIALECTS, Metric
 from kbroker.server import resources
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from tests.clients.adapters import Confluent, Record
 from tests.system.conftest import MakeBroker
 from tests.unit.net.harness import eventually

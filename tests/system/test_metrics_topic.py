@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.metrics.samples import TOPIC, columns
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from tests.clients.adapters import CLIENTS, Admin, Client, Confluent, Record
 from tests.system.conftest import MakeBroker
 

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from tests.fuzz.mutate import framed
 from tests.fuzz.neighbour import Neighbour
 from tests.fuzz.target import Admin

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 from kbroker.metrics.alerts import alert_groups
 from kbroker.metrics.dashboard import ROWS
 from kbroker.metrics.prometheus import NETWORK_NAMES, RESOURCE_NAMES, series_names
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from tests.clients.adapters import Admin, Confluent, Record
 
 pytestmark = pytest.mark.client

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import kbroker
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 from tests.clients.adapters import CODECS, Confluent, Record
 from tests.support import requirements
 from tests.system import process_facts
@@ -85,6 +85,17 @@ def test_the_wheel_holds_the_compiled_core_and_no_tests(wheel: Path) -> None:
 def test_the_command_is_installed(python: Path, tmp_path: Path) -> None:
     assert VERSION in run(python.with_name("kbroker"), "version", cwd=tmp_path)
     assert VERSION in run(python, "-m", "kbroker", "version", cwd=tmp_path)
+
+
+def test_the_sample_project_as_a_new_user_would(python: Path, tmp_path: Path) -> None:
+    """Its fixtures come with the package; two workers have a broker each."""
+    shutil.copytree(ROOT / "tests" / "sample_project", tmp_path / "sample")
+    run(
+        python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+        "-c", ROOT / "constraints.txt", "pytest", "pytest-xdist", "confluent-kafka", cwd=tmp_path,
+    )  # fmt: skip
+    told = run(python, "-m", "pytest", "-q", "-n", "2", cwd=tmp_path / "sample")
+    assert re.search(r"^6 passed", told, re.MULTILINE), told
 
 
 def test_the_installed_broker_serves(python: Path, tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ LEVELS: Final[tuple[tuple[str, ...], ...]] = (
     ("coordinator",),
     ("handlers",),
     ("server", "admin"),
-    ("cli", "testing"),
+    ("cli",),
+    ("testing",),
 )
 LEVEL_OF: Final = {group: level for level, groups in enumerate(LEVELS) for group in groups}
 OPEN_TO_ALL: Final = frozenset({"config", "protocol", "state machine"})

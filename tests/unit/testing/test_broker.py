@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker as Broker
 
 
 def test_the_command() -> None:

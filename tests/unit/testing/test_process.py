@@ -10,7 +10,7 @@ import pytest
 
 from kbroker.testing.process import BrokerFailed, ServerProcess, running
 
-READY = "open('ready', 'w').write('127.0.0.1:%s' % (PORT or 4711)); print('up', flush=True)"
+READY = "print('up', flush=True); open('ready', 'w').write('127.0.0.1:%s' % (PORT or 4711))"
 LINGER = "import signal; signal.pause()"
 GRACEFUL = (
     f"import signal, sys; signal.signal(15, lambda *_: sys.exit(STATUS)); {READY}; signal.pause()"
@@ -21,7 +21,7 @@ class Program(ServerProcess):
     """A server whose program is the text of a test; it makes the file `ready` when it is."""
 
     name = "program"
-    start_timeout_s = 20.0
+    start_timeout_s = 60.0
 
     def __init__(self, program: str, status: int = 0, **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]

@@ -1,0 +1,91 @@
+"""The control channel between a test and its broker: a Unix socket, a line of JSON each way.
+
+The broker's side is one thread that serves one connection after the other; a line is an order with
+its arguments ("op" names it), the answer {"ok": ...} or {"error": "..."}. The test's side opens the
+socket when it has something to say and keeps it. Lines are bounded; who sends more is let go.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+LINE_BYTES_MAX: Final = 1 << 20
+ANSWER_BYTES_MAX: Final = 256 << 20
+ANSWER_TIMEOUT_S: Final = 60.0
+
+logger: Final = logging.getLogger("kbroker.testing")
+
+Control = Callable[[dict[str, Any]], Any]
+
+
+def serve(path: Path, control: Control) -> None:
+    """Listens at `path` and serves it on a daemon thread; the socket's file is the caller's."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen(8)
+    threading.Thread(
+        target=_accept, args=(listener, control), name="kbroker-testing", daemon=True
+    ).start()
+
+
+def _accept(listener: socket.socket, control: Control) -> None:
+    while True:
+        connection, _ = listener.accept()
+        threading.Thread(
+            target=_serve_one, args=(connection, control), name="kbroker-testing", daemon=True
+        ).start()
+
+
+def _serve_one(connection: socket.socket, control: Control) -> None:
+    with connection, connection.makefile("rb") as lines:
+        while line := lines.readline(LINE_BYTES_MAX):
+            try:
+                answer = {"ok": control(json.loads(line))}
+            except Exception as error:
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            try:
+                connection.sendall(json.dumps(answer).encode() + b"\n")
+            except OSError:
+                return
+
+
+class ControlClient:
+    """The test's side. One order at a time; any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+
+    def __call__(self, asked: dict[str, Any]) -> Any:
+        with self._lock:
+            answer = self._ask(json.dumps(asked).encode() + b"\n")
+        if "error" in answer:
+            raise RuntimeError(f"the broker under test refuses: {answer['error']}")
+        return answer["ok"]
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+
+    def _ask(self, line: bytes) -> Any:
+        if self._socket is None:
+            opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            opened.settimeout(ANSWER_TIMEOUT_S)
+            opened.connect(str(self._path))
+            self._socket = opened
+        try:
+            self._socket.sendall(line)
+            with self._socket.makefile("rb") as lines:
+                answered = lines.readline(ANSWER_BYTES_MAX)
+            return json.loads(answered)
+        except (OSError, ValueError) as error:
+            self.close()
+            raise RuntimeError(f"the broker under test does not answer: {error}") from error

@@ -1,0 +1,132 @@
+"""The pytest plugin: fixtures, and what a failure should have beside it.
+
+    def test_orders(kbroker_broker, kbroker_topic): ...
+
+kbroker_broker    one broker for the whole run (for each worker under xdist), started when the first
+                  test asks; rules that a test leaves behind are removed after it
+kbroker_topic     the name of a topic of this test's own, with one partition
+kbroker_new_topic makes more of them: kbroker_new_topic(partitions=3, cleanup_policy="compact")
+kbroker_own_broker  a broker of this test's own, for tests that stop it or move its clock
+
+A failed test's report ends with the log and the last requests of each broker that runs then. With
+`--kbroker-external HOST:PORT` the tests use that broker, which need not be kbroker. The ini option
+`kbroker_config` has lines `key=value` for the brokers of the fixtures.
+
+Loaded in every run of pytest where kbroker is installed: nothing heavy is imported before a fixture
+is used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from kbroker.testing.broker import Broker
+    from kbroker.testing.external import ExternalBroker
+
+LAST_REQUESTS = 50
+
+_shared: Broker | ExternalBroker | None = None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kbroker")
+    group.addoption(
+        "--kbroker-external",
+        metavar="HOST:PORT",
+        help="use a broker that runs already instead of starting one",
+    )
+    parser.addini("kbroker_config", "key=value lines for the brokers of the fixtures", "linelist")
+
+
+@pytest.fixture(scope="session")
+def kbroker_broker(pytestconfig: pytest.Config) -> Iterator[Broker | ExternalBroker]:
+    """The broker of this run. See kbroker.testing.Broker for what it can do."""
+    global _shared
+    external = pytestconfig.getoption("--kbroker-external")
+    if external:
+        from kbroker.testing.external import ExternalBroker
+
+        _shared = ExternalBroker(external)
+        yield _shared
+        _shared.close()
+    else:
+        from kbroker.testing.broker import Broker
+
+        with Broker(_config(pytestconfig), trace=True) as broker:
+            _shared = broker
+            yield broker
+    _shared = None
+
+
+@pytest.fixture
+def kbroker_new_topic(kbroker_broker: Broker) -> Iterator[Callable[..., str]]:
+    """kbroker_new_topic(partitions=1, **configs) -> the name of a topic that nobody else has."""
+    made: list[str] = []
+
+    def make(partitions: int = 1, **configs: object) -> str:
+        name = kbroker_broker.create_topic("", partitions, **configs)
+        made.append(name)
+        return name
+
+    yield make
+    kbroker_broker.clear()
+    for name in made:
+        kbroker_broker.delete_topic(name)
+
+
+@pytest.fixture
+def kbroker_topic(kbroker_new_topic: Callable[..., str]) -> str:
+    """The name of a topic of this test's own, with one partition."""
+    return kbroker_new_topic()
+
+
+@pytest.fixture
+def kbroker_own_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
+    """A broker of this test's own, always started here."""
+    from kbroker.testing.broker import Broker
+
+    with Broker(_config(pytestconfig), trace=True) as broker:
+        yield broker
+
+
+def _config(pytestconfig: pytest.Config) -> dict[str, object]:
+    lines: list[str] = pytestconfig.getini("kbroker_config")
+    return {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    if _shared is not None:
+        _shared.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and "kbroker.testing.process" in sys.modules:
+        for title, text in _told_by_brokers():
+            report.sections.append((title, text))
+    return report
+
+
+def _told_by_brokers() -> Iterator[tuple[str, str]]:
+    from kbroker.testing.process import log_tail, running
+
+    for server in running():
+        yield f"log of {server.name}", log_tail(server.log_text())
+        last_requests: Any = getattr(server, "last_requests", None)
+        if last_requests is None:
+            continue
+        try:
+            seen = last_requests(LAST_REQUESTS)
+        except Exception as error:
+            yield f"requests of {server.name}", f"it does not tell: {error}"
+            continue
+        yield f"requests of {server.name}", "\n".join(each.text() for each in seen)
