@@ -168,6 +168,13 @@ class GroupCoordinator:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return group.check_commit(member_id, instance_id, generation)
 
+    def readers(self, group_id: str) -> tuple[ErrorCode, frozenset[str] | None]:
+        """Which topics a group reads now, None for any; GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        code, group = self._owned(group_id)
+        if group is None:
+            return code or ErrorCode.GROUP_ID_NOT_FOUND, None
+        return group.readers()
+
     # --- tools ---
 
     def describe(self, group_id: str) -> GroupDescription | ErrorCode:

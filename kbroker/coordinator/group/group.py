@@ -25,7 +25,7 @@ from kbroker.coordinator.group.messages import (
 )
 from kbroker.coordinator.group.rebalance import Joining, Rebalance, Syncing
 from kbroker.coordinator.group.states import Event, GroupState
-from kbroker.coordinator.group.subscriptions import subscribed_topics
+from kbroker.coordinator.group.subscriptions import CONSUMER, subscribed_topics
 from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -268,6 +268,25 @@ class Group(Rebalance):
                     self.protocol_type, [each.subscription(self.protocol) for each in members]
                 )
             return GroupAge(self.state, self.protocol_type or "", self.since_ms, topics)
+
+    def readers(self) -> tuple[ErrorCode, frozenset[str] | None]:
+        """Which topics are read now, None for any of them: their offsets are not to be deleted.
+
+        NON_EMPTY_GROUP where the members are not consumers and nobody can tell.
+        """
+        with self.lock:
+            if self.state is GroupState.DEAD:
+                return ErrorCode.GROUP_ID_NOT_FOUND, None
+            if self.state is GroupState.EMPTY:
+                return ErrorCode.NONE, frozenset()
+            if self.protocol_type != CONSUMER:
+                return ErrorCode.NON_EMPTY_GROUP, None
+            if self.protocol is None:
+                return ErrorCode.NONE, None
+            members = self.roster.members.values()
+            return ErrorCode.NONE, subscribed_topics(
+                self.protocol_type, [each.subscription(self.protocol) for each in members]
+            )
 
     # --- timers ---
 
