@@ -69,6 +69,7 @@ BANS: Final = (
             "kbroker/config/document.py",
             "kbroker/metrics/document.py",
             "kbroker/net/draw_channel.py",
+            "kbroker/coordinator/group/draw_groups.py",
         ),
     ),
     Ban(
@@ -80,6 +81,7 @@ BANS: Final = (
             "kbroker/config/document.py",
             "kbroker/metrics/document.py",
             "kbroker/net/draw_channel.py",
+            "kbroker/coordinator/group/draw_groups.py",
         ),
     ),
     Ban(

@@ -17,6 +17,7 @@ from uuid import uuid4
 from kbroker import limits
 from kbroker.coordinator.group.expiration import GroupAge
 from kbroker.coordinator.group.messages import (
+    NO_MEMBER_ID,
     GroupDescription,
     GroupListing,
     JoinAnswer,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group.messages import AnswerJoin, AnswerSync, JoinAsked, SyncAsked
 
 NONE: Final = ErrorCode.NONE
+# Of these the answer does not repeat the member's id: it is to come as a new one.
+_WITHOUT_ID: Final = (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 class Group(Rebalance):
@@ -49,8 +52,8 @@ class Group(Rebalance):
         """`answer` is called once: now, or when the generation is formed."""
         with self.lock:
             code, member_id = self._join(asked, answer), asked.member_id
-            if code is ErrorCode.GROUP_MAX_SIZE_REACHED:
-                member_id = ""
+            if code in _WITHOUT_ID:
+                member_id = NO_MEMBER_ID
             if code:
                 self.outbox.add(partial(answer, JoinAnswer(code, member_id)))
         self.outbox.run()
@@ -59,6 +62,11 @@ class Group(Rebalance):
         if self.state is GroupState.DEAD:
             return self.fire(Event.JOIN)
         if not self._has_room(asked.member_id):
+            if asked.member_id in self.roster.members:
+                # It was a member while the bound was higher.
+                self.remove(asked.member_id)
+                self.show()
+                self.fire(Event.GONE)
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not self._supports(asked):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -212,8 +220,6 @@ class Group(Rebalance):
                 return ErrorCode.UNKNOWN_MEMBER_ID
             member_id = self.roster.static[leaver.instance_id]
         elif member_id in self.roster.pending:
-            if leaver.instance_id is not None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
             self.roster.pending.pop(member_id)()
             return NONE
         else:

@@ -1,0 +1,161 @@
+"""What is around a group: commits, the log, leadership, deletion, descriptions, callbacks."""
+
+from __future__ import annotations
+
+from kbroker.coordinator.group.messages import JoinAsked, SyncAsked
+from kbroker.coordinator.group.states import GroupState
+from kbroker.errors import ErrorCode
+from tests.unit.coordinator.group.world import CHANGED, GROUP, SESSION_MS, World
+
+NONE = ErrorCode.NONE
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+BUSY = ErrorCode.REBALANCE_IN_PROGRESS
+
+
+# --- commits ---
+
+
+def test_who_may_commit() -> None:
+    world = World()
+    check = world.coordinator.check_commit
+    assert check(GROUP, "m", None, 3, 8) is ErrorCode.ILLEGAL_GENERATION
+    assert check(GROUP, "m", None, 3, 9) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.coordinator.find(GROUP) is None
+    assert check(GROUP, "", None, -1, 2) is NONE  # nobody in particular: a group of offsets
+    assert world.state is GroupState.EMPTY
+    (leader,) = world.stable()
+    assert check(GROUP, "", None, -1, 9) is UNKNOWN
+    assert world.commit(leader) is NONE
+    assert world.commit(leader, 7) is ErrorCode.ILLEGAL_GENERATION
+    assert world.commit(leader, -1) is ErrorCode.ILLEGAL_GENERATION
+    world.join(leader, CHANGED)
+    assert world.commit(leader) is BUSY
+
+
+def test_a_commit_is_a_sign_of_life() -> None:
+    world = World()
+    (leader,) = world.stable()
+    for _ in range(5):
+        world.pass_ms(6_000)
+        assert world.commit(leader) is NONE
+
+
+# --- the log, leadership, deletion ---
+
+
+def test_a_group_comes_back_from_the_log_as_it_was() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    image = world.store.written[-1]
+    later = World()
+    later.coordinator.load([image])
+    assert later.state is GroupState.STABLE
+    assert later.view.shown[GROUP] == world.view.shown[GROUP]
+    assert later.heartbeat(follower, image.generation) is NONE
+    assert later.sync(follower).got.assignment == b"1"
+    told = later.join(follower).got
+    assert (told.generation, told.leader) == (image.generation, leader)
+    later.pass_ms(SESSION_MS + 100)
+    assert later.state is GroupState.EMPTY
+
+
+def test_a_group_that_is_too_large_for_this_broker_rebalances_when_it_is_loaded() -> None:
+    world = World()
+    world.stable(2)
+    later = World(group_max_size=1)
+    later.coordinator.load([world.store.written[-1]])
+    assert later.state is GroupState.PREPARING_REBALANCE
+
+
+def test_who_waits_with_a_group_that_is_lost_is_sent_away() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    join = world.join(leader)
+    world.coordinator.unload(lambda group_id: group_id == GROUP)
+    assert join.got.code is ErrorCode.NOT_COORDINATOR
+    assert (len(world.timer), world.view.shown) == (0, {})
+    assert world.coordinator.find(GROUP) is None
+    assert world.coordinator.heartbeat(GROUP, follower, None, 1) is UNKNOWN
+
+
+def test_an_image_replaces_the_group_that_is_there() -> None:
+    world = World()
+    world.stable(2)
+    world.coordinator.load([world.store.written[-1]])
+    assert world.view.shown[GROUP][0] is GroupState.STABLE
+    assert len(world.coordinator.listings()) == 1
+
+
+def test_an_empty_group_is_deleted_in_two_steps() -> None:
+    world = World()
+    (leader,) = world.stable()
+    assert world.coordinator.prepare_delete(GROUP) is ErrorCode.NON_EMPTY_GROUP
+    world.leave(leader)
+    assert world.coordinator.prepare_delete(GROUP) is NONE
+    assert world.join().got.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.coordinator.prepare_delete(GROUP) is ErrorCode.GROUP_ID_NOT_FOUND
+    world.coordinator.finish_delete(GROUP)
+    assert world.coordinator.describe(GROUP) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.join().got.code is ErrorCode.MEMBER_ID_REQUIRED
+
+
+# --- what is shown ---
+
+
+def test_a_description_shows_subscriptions_of_a_stable_group_only() -> None:
+    world = World()
+    leader, _ = world.stable(2)
+    described = world.group.described()
+    assert (described.state, described.protocol) == (GroupState.STABLE, "range")
+    assert [m.subscription for m in described.members] == [b"topics"] * 2
+    assert [m.assignment for m in described.members] == [b"0", b"1"]
+    world.join(leader)
+    described = world.group.described()
+    assert (described.state.label, described.protocol) == ("PreparingRebalance", "")
+    assert [m.subscription for m in described.members] == [b""] * 2
+    assert [m.assignment for m in described.members] == [b"0", b"1"]
+    assert described.members[0].client_host == "/127.0.0.1"
+
+
+def test_figures() -> None:
+    world = World()
+    world.stable(3)
+    world.coordinator.ensure_group("other")
+    counts = world.coordinator.counts()
+    assert (counts[GroupState.STABLE], counts[GroupState.EMPTY]) == (1, 1)
+    assert world.coordinator.member_counts() == {GROUP: 3, "other": 0}
+
+
+# --- who is called, and when ---
+
+
+def test_nothing_is_called_under_a_lock() -> None:
+    """An answer, or a write, may come back into the group at once."""
+    world = World()
+    seen: list[bool] = []
+
+    def answer(_: object) -> None:
+        seen.append(world.group.lock.locked())
+        world.heartbeat("nobody", 1)
+
+    fields = JoinAsked(
+        GROUP, "", None, "c", "/h", "consumer", (("range", b""),), 10_000, 5_000, needs_id=False
+    )
+    world.coordinator.join(fields, answer)
+    (member,) = world.group.members
+    world.coordinator.sync(SyncAsked(GROUP, member.member_id, None, 1), answer)
+    assert seen == [False, False]
+
+
+def test_an_answer_that_fails_hurts_nobody_else() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    waiting = world.join(leader)
+    member = world.group.roster.members[leader]
+
+    def broken(_: object) -> None:
+        raise OSError("no such connection")
+
+    member.awaiting_join = broken
+    assert world.join(follower).got.code is NONE
+    assert waiting.waits
