@@ -52,6 +52,8 @@ PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
 STRAY_SUFFIX: Final = "-stray"
 # So that a broker of ten thousand partitions gives up the GIL in between.
 LOGS_SIZED_AT_ONCE: Final = 500
+# A look at a log takes two microseconds, a step of the scheduler ten times that.
+LOGS_LOOKED_AT_ONCE: Final = 100
 
 
 @dataclass
@@ -270,14 +272,15 @@ class LogManager:
         """One round of the background work, in steps. Runs on the scheduler's thread."""
         with self._lock:
             held = list(self._logs.values())
-        for it in held:
+        for looked_at, it in enumerate(held, start=1):
             self._tell_failed_writes(it)
-            self._trim(it.log)
+            worked = self._trim(it.log)
             try:
-                it.log.flush_rolled()
+                worked |= it.log.flush_rolled()
             except OSError as error:
                 logger.error("%s cannot be flushed: %s", it.log.name, error)
-            yield
+            if worked or looked_at % LOGS_LOOKED_AT_ONCE == 0:
+                yield
         for directory in self._directories:
             logs = {it.log.name: it.log for it in held if it.directory is directory}
             try:
@@ -300,17 +303,20 @@ class LogManager:
             )  # fmt: skip
             held.failed_writes = failed
 
-    def _trim(self, log: PartitionLog) -> None:
-        """Segments below the log's start go as a deleted log does: renamed now, removed later."""
+    def _trim(self, log: PartitionLog) -> bool:
+        """Segments below the log's start go as a deleted log does: renamed now, removed later.
+
+        True if there were any.
+        """
         try:
             renamed = log.trim()
         except OSError as error:
-            if not log.online:
-                return  # deleted meanwhile
-            logger.error("%s: segments below its start cannot be removed: %s", log.name, error)
-            return
+            if log.online:  # else deleted meanwhile
+                logger.error("%s: segments below its start cannot be removed: %s", log.name, error)
+            return False
         for path in renamed:
             self._doom(path)
+        return bool(renamed)
 
     def checkpoint_log_starts(self, logs: Iterable[PartitionLog]) -> None:
         """Puts the starts of these logs where a later start of the broker finds them.
@@ -338,9 +344,10 @@ class LogManager:
             return
         self._expire_at_ms = self._clock.monotonic_ms() + PRODUCER_EXPIRATION_CHECK_MS
         before_ms = self._clock.wall_ms() - self._producer_expiration_ms
-        for it in held:
+        for looked_at, it in enumerate(held, start=1):
             it.log.expire_producers(before_ms)
-            yield
+            if looked_at % LOGS_LOOKED_AT_ONCE == 0:
+                yield
 
     def _remove_doomed(self) -> Iterator[None]:
         now_ms = self._clock.monotonic_ms()
