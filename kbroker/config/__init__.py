@@ -16,6 +16,7 @@ from kbroker.config.describe import (
     ConfigEntry,
     describe_broker,
     describe_client_metrics,
+    describe_every_broker,
     describe_group,
     describe_topic,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "TopicConfig",
     "describe_broker",
     "describe_client_metrics",
+    "describe_every_broker",
     "describe_group",
     "describe_topic",
     "edit_topic_list",

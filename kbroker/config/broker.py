@@ -92,6 +92,25 @@ class BrokerConfig:
             parsed[name] = Value(_parse(key, name, Setting(text, origin)), text, origin)
         return BrokerConfig({**self._layers, source: parsed}, self.warnings)
 
+    def with_layer(
+        self, source: ConfigSource, values: Mapping[str, str], origin: str
+    ) -> tuple[BrokerConfig, list[ConfigError]]:
+        """A copy in which `source` says exactly this, and what of it could not be taken.
+
+        A name without a row in the table is kept, as Apache Kafka keeps it: it has no effect.
+        """
+        parsed: dict[str, Value] = {}
+        errors: list[ConfigError] = []
+        for name, text in values.items():
+            key = find_broker_key(name)
+            try:
+                value = text if key is None else _parse(key, name, Setting(text, origin))
+            except ConfigError as error:
+                errors.append(error)
+            else:
+                parsed[name] = Value(value, text, origin)
+        return BrokerConfig({**self._layers, source: parsed}, self.warnings), errors
+
     def __getitem__(self, name: str) -> Any:
         if name in self._effective:
             return self._effective[name]
@@ -115,6 +134,10 @@ class BrokerConfig:
     def setting(self, name: str, source: ConfigSource) -> Value | None:
         """What `source` says about `name`; None if nothing."""
         return self._layers.get(source, {}).get(name)
+
+    def layer(self, source: ConfigSource) -> Mapping[str, Value]:
+        """Everything that `source` says, by name."""
+        return self._layers.get(source, {})
 
     def set_names(self) -> list[str]:
         """Names that some source sets, keys with a listener's prefix among them."""

@@ -9,15 +9,22 @@ Pure functions over immutable configurations; any thread may call them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kbroker.config.broker import BrokerConfig, Value
 from kbroker.config.definition import BROKER_KEYS, TOPIC_KEYS, find_broker_key
-from kbroker.config.key import READ_ONLY, ConfigKey, ConfigSource, format_value
+from kbroker.config.key import (
+    READ_ONLY,
+    ConfigKey,
+    ConfigSource,
+    InvalidValue,
+    format_value,
+    parse_value,
+)
 from kbroker.config.keys_resources import CLIENT_METRICS_KEYS, GROUP_KEYS, broker_key_of_group
 from kbroker.config.keys_topic import SYNONYMS
 from kbroker.config.topic import TopicConfig
-from kbroker.errors import InvariantError
 
 ConfigSynonym = tuple[str, str | None, int]
 
@@ -48,6 +55,10 @@ _FAMILIES: Final = {
     for group in SYNONYMS.values()
     for synonym in group
 }
+_TYPE_UNKNOWN: Final = 0
+# By the protocol's numbers, which a broker's own layers have nothing to do with.
+_SOURCE_CLIENT_METRICS: Final = 7
+_SOURCE_GROUP: Final = 8
 _OTHER_NAME: Final = {"node.id": "broker.id", "broker.id": "node.id"}
 
 
@@ -61,10 +72,42 @@ def describe_broker_key(config: BrokerConfig, name: str) -> ConfigEntry:
     """One broker key; `name` is in the table or is set."""
     key = find_broker_key(name)
     if key is None:
-        raise InvariantError(f"{name} is no broker key")
+        return _unknown(name, [each for each in _LAYERS if name in config.layer(each)])
     value = config[name] if name in BROKER_KEYS or name in config else None
     synonyms = _broker_synonyms(config, name)
     return _entry(key, name, value, synonyms, read_only=key.dynamic is READ_ONLY)
+
+
+def describe_every_broker(config: BrokerConfig) -> list[ConfigEntry]:
+    """What is set at run time for every broker, and nothing else."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    entries = []
+    for name, setting in sorted(config.layer(source).items()):
+        key = find_broker_key(name)
+        if key is None:
+            entries.append(_unknown(name, [source]))
+            continue
+        text = None if key.sensitive else setting.text
+        synonyms: list[ConfigSynonym] = [(name, text, int(source))]
+        fixed = key.dynamic is READ_ONLY
+        entries.append(_entry(key, name, setting.value, synonyms, read_only=fixed))
+    return entries
+
+
+def _unknown(name: str, sources: list[ConfigSource]) -> ConfigEntry:
+    """A key without a row in the table, set at run time: as Apache Kafka, it may be a secret."""
+    synonyms: list[ConfigSynonym] = [(name, None, int(source)) for source in sources]
+    return ConfigEntry(
+        name=name,
+        value=None,
+        source=int(sources[0]) if sources else int(ConfigSource.DEFAULT_CONFIG),
+        read_only=True,
+        sensitive=True,
+        is_default=False,
+        type=_TYPE_UNKNOWN,
+        documentation="",
+        synonyms=synonyms,
+    )
 
 
 def describe_topic(config: TopicConfig) -> list[ConfigEntry]:
@@ -84,24 +127,41 @@ def describe_topic_key(config: TopicConfig, name: str) -> ConfigEntry:
     return _entry(key, name, config[name], synonyms)
 
 
-def describe_group(config: BrokerConfig) -> list[ConfigEntry]:
-    """Every key of a group. No group has values of its own yet, so all come from the broker."""
+def describe_group(config: BrokerConfig, own: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every key of a group: its own values, the others from the broker."""
     entries = []
     for name, key in sorted(GROUP_KEYS.items()):
         behind = broker_key_of_group(name)
         if behind is None:
+            value = key.default
             default = format_value(key, key.default)
-            synonyms = [(name, default, int(ConfigSource.DEFAULT_CONFIG))]
-            entries.append(_entry(key, name, key.default, synonyms))
+            synonyms: list[ConfigSynonym] = [(name, default, int(ConfigSource.DEFAULT_CONFIG))]
         else:
+            value = config[behind]
             synonyms = _broker_synonyms(config, behind)
-            entries.append(_entry(key, name, config[behind], synonyms))
+        if name in own:
+            value = _own_value(key, own[name])
+            synonyms = [(name, own[name], _SOURCE_GROUP), *synonyms]
+        entries.append(_entry(key, name, value, synonyms))
     return entries
 
 
-def describe_client_metrics() -> list[ConfigEntry]:
-    """Every key of a subscription to client metrics: there are no subscriptions, only defaults."""
-    return [_entry(key, name, key.default, []) for name, key in sorted(CLIENT_METRICS_KEYS.items())]
+def describe_client_metrics(own: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every key of a subscription to client metrics: its own values, or the defaults."""
+    return [
+        _entry(key, name, _own_value(key, own[name]), [(name, own[name], _SOURCE_CLIENT_METRICS)])
+        if name in own
+        else _entry(key, name, key.default, [])
+        for name, key in sorted(CLIENT_METRICS_KEYS.items())
+    ]
+
+
+def _own_value(key: ConfigKey, text: str) -> object:
+    """What is stored was allowed once; where it is not any more it is shown as it stands."""
+    try:
+        return parse_value(key, text)
+    except InvalidValue:
+        return key.default
 
 
 def _broker_synonyms(config: BrokerConfig, name: str) -> list[ConfigSynonym]:
@@ -111,13 +171,18 @@ def _broker_synonyms(config: BrokerConfig, name: str) -> list[ConfigSynonym]:
     it: a coarser key that is set alone (log.retention.hours for log.retention.ms) does not show.
     """
     family = _FAMILIES.get(name, (name,))
+    governing = find_broker_key(name)
+    if governing is not None and governing.name != name:
+        family = (name, governing.name)  # one listener's, and the broker's
     synonyms: list[ConfigSynonym] = []
     for source in _LAYERS:
         for each in family:
             setting = _setting(config, each, source)
             key = find_broker_key(each)
             if setting is not None and key is not None:
-                text = None if key.sensitive else format_value(key, setting.value)
+                written = source is ConfigSource.STATIC_BROKER_CONFIG
+                text = format_value(key, setting.value) if written else setting.text
+                text = None if key.sensitive else text
                 synonyms.append((each, text, int(source)))
     for each in family:
         key = BROKER_KEYS.get(each)

@@ -1,8 +1,9 @@
 """Keys of resources that are neither broker nor topic: groups, and subscriptions to client metrics.
 
-Rows of the table only (see `key.py`). They are described, so that tools see what holds; giving a
-group or a subscription values of its own is not possible yet. Most keys of a group stand for the
-broker key of the same name behind `group.`, whose row they share.
+Rows of the table only (see `key.py`). Groups and subscriptions may have values of their own, which
+are stored and described; nothing else follows them yet, since they are for groups of other kinds
+than the classic one and for metrics that clients push. Most keys of a group stand for the broker
+key of the same name behind `group.`, whose row they share.
 """
 
 from __future__ import annotations
@@ -56,8 +57,7 @@ CLIENT_METRICS_KEYS: Final[dict[str, Key]] = {
     for key in (
         Key(
             "interval.ms", INT, 300_000,
-            "How often a client is to push its metrics.",
-            low=100, high=3_600_000,
+            "How often a client is to push its metrics: every 100 ms to once an hour.",
         ),
         Key("match", LIST, (), "Which clients are meant, as name=pattern; empty: all."),
         Key("metrics", LIST, (), "Prefixes of the names of the metrics that are wanted."),

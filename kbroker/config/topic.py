@@ -128,6 +128,11 @@ def edit_topic_list(
     text = overrides.get(name)
     if text is None:
         text = format_value(key, TopicConfig(broker)[name]) or ""
+    return edit_list(text, parts, add)
+
+
+def edit_list(text: str, parts: str, add: bool) -> str:
+    """A list's text with parts added that it does not have, or with parts taken away."""
     present = _split(text) if text else []
     for part in _split(parts):
         if add and part not in present:

@@ -1,15 +1,16 @@
-"""AlterConfigs (33) and IncrementalAlterConfigs (44): a topic's own settings, effective at once.
+"""AlterConfigs (33) and IncrementalAlterConfigs (44): settings that are changed at run time.
 
 The first replaces all settings of a resource by those it names, the second sets and deletes single
 keys and adds and takes away parts of lists. What is wrong with the request itself is found here (a
 resource or a key named twice, a value that is missing, a name that no topic can have); the rest is
-for the controller, which stores the new settings and has every log of the topic follow them before
-it answers on its own thread. Each resource has its own error, in the order of the request; an
-operation that does not exist is an error of the request and nothing of it is done.
+for the controller, which stores the new settings and has the broker follow them before it answers
+on its own thread: every log of a topic, the thread pools and bounds of a broker. Each resource has
+its own error, in the order of the request; an operation that does not exist is an error of the
+request and nothing of it is done, unless it is about a broker.
 
-Only topics have settings that can be altered so far. `_change` is where a kind of resource gets
-them; for one that has none every change is refused with a sentence, and asking for no change at all
-is granted. Loggers are no resources of AlterConfigs, which is older than they.
+Resources are topics, brokers (one by its id, all by the empty name), groups and subscriptions to
+client metrics. Loggers are no resources of AlterConfigs, which is older than they; the incremental
+API changes their levels here, at once, and stores nothing.
 
 Any handler thread, then the controller's; `Reply` sees to one answer. Holds no lock.
 """
@@ -18,10 +19,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers import loggers
 from kbroker.handlers.configs import (
     BROKER,
     BROKER_LOGGER,
@@ -31,7 +32,9 @@ from kbroker.handlers.configs import (
     check_node,
 )
 from kbroker.handlers.reply import Reply, told
+from kbroker.metadata.controller.config_changes import ResourceChange
 from kbroker.metadata.controller.decisions import ConfigChange, TopicResult
+from kbroker.metadata.image import ConfigKind, ConfigResource
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol import cold
 from kbroker.types import ApiKey
@@ -45,12 +48,12 @@ APPEND: Final = 2
 SUBTRACT: Final = 3
 _OPERATIONS: Final = frozenset({SET, DELETE, APPEND, SUBTRACT})
 
-_FIXED: Final = {
-    BROKER: "a broker's settings are read when it starts",
-    BROKER_LOGGER: "the levels of loggers are set when a broker starts",
-    CLIENT_METRICS: "there are no subscriptions to client metrics",
-    GROUP: "groups have no settings of their own",
-}
+_RESOURCES: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
+
+
+# What is answered for one resource.
+Outcome = tuple[ErrorCode, str | None]
+_DONE: Final[Outcome] = (ErrorCode.NONE, None)
 
 
 class Operation(NamedTuple):
@@ -97,35 +100,53 @@ def handle_incremental(services: Services, request: Request) -> None:
 
 def _alter(services: Services, request: Request, reply: Reply, *, replace: bool) -> None:
     resources, validate_only = decode(request)
-    refused = _refused(resources)
-    changes: dict[int, ConfigChange] = {}
+    outcome: dict[int, Outcome] = {
+        place: _told(error) for place, error in _refused(resources).items()
+    }
+    topics: dict[int, ConfigChange] = {}
+    others: dict[int, ResourceChange] = {}
     for place, resource in enumerate(resources):
-        if place in refused:
+        if place in outcome:
             continue
         try:
-            change = _change(services, resource, replace=replace)
+            if resource.type == TOPIC:
+                topics[place] = _topic_change(resource, replace=replace)
+            elif resource.type == BROKER_LOGGER:
+                _change_loggers(services, resource, replace=replace, validate_only=validate_only)
+                outcome[place] = _DONE
+            else:
+                others[place] = _resource_change(services, resource, replace=replace)
         except KafkaError as error:
-            refused[place] = error
-        else:
-            if change is not None:
-                changes[place] = change
+            outcome[place] = _told(error)
 
-    def finish(results: Sequence[TopicResult]) -> bytes:
-        outcome: list[tuple[ErrorCode, str | None]] = [(ErrorCode.NONE, None)] * len(resources)
-        for place, error in refused.items():
-            outcome[place] = (error.code, error.message)
-        for place, result in zip(changes, results, strict=True):
+    def finish() -> bytes:
+        return _encode(request, resources, [outcome[place] for place in range(len(resources))])
+
+    def topics_done(results: Sequence[TopicResult]) -> None:
+        for place, result in zip(topics, results, strict=True):
             outcome[place] = (result.error, result.message)
-        return _encode(request, resources, outcome)
+        reply.send(finish)
 
-    if not changes:
-        reply.send(partial(finish, ()))
-        return
+    def others_done(results: Sequence[KafkaError | None]) -> None:
+        for place, error in zip(others, results, strict=True):
+            outcome[place] = _DONE if error is None else _told(error)
+        if topics:
+            services.controller.alter_topic_configs(
+                list(topics.values()), validate_only, topics_done
+            )
+        else:
+            reply.send(finish)
 
-    def done(results: Sequence[TopicResult]) -> None:
-        reply.send(partial(finish, results))
+    if others:
+        services.controller.alter_resource_configs(
+            list(others.values()), validate_only, others_done
+        )
+    else:
+        others_done(())
 
-    services.controller.alter_topic_configs(list(changes.values()), validate_only, done)
+
+def _told(error: KafkaError) -> Outcome:
+    return error.code, error.message
 
 
 def _refused(resources: Sequence[Resource]) -> dict[int, KafkaError]:
@@ -152,26 +173,52 @@ def _mistake(resource: Resource, times: int) -> str | None:
         return f"no value is given for {', '.join(without)}"
     if len({operation.key for operation in resource.operations}) != len(resource.operations):
         return "a key is in the request more than once"
-    if resource.type != TOPIC and resource.type not in _FIXED:
+    if resource.type not in _RESOURCES:
         return f"there are no resources of type {resource.type} to alter"
     return None
 
 
-def _change(services: Services, resource: Resource, *, replace: bool) -> ConfigChange | None:
-    """What to ask the controller for; None if the resource is as it is wanted already."""
-    if resource.type == TOPIC:
-        return _topic_change(resource, replace=replace)
-    if resource.type == BROKER_LOGGER and replace:
+def _change_loggers(
+    services: Services, resource: Resource, *, replace: bool, validate_only: bool
+) -> None:
+    """All levels of the request, or none if one of them cannot be set."""
+    if replace:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "loggers are altered with IncrementalAlterConfigs"
         )
-    if resource.type == BROKER_LOGGER or (resource.type == BROKER and resource.name):
-        check_node(services.node_id, resource.name)
-    elif resource.type != BROKER and not resource.name:
+    check_node(services.node_id, resource.name)
+    for operation in resource.operations:
+        if operation.kind in (APPEND, SUBTRACT):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a logger's level is no list")
+        loggers.check(operation.key, operation.value if operation.kind == SET else None)
+    if validate_only:
+        return
+    for operation in resource.operations:
+        loggers.change(operation.key, operation.value if operation.kind == SET else None)
+
+
+def _resource_change(services: Services, resource: Resource, *, replace: bool) -> ResourceChange:
+    if resource.type != BROKER and not resource.name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of the resource is empty")
-    if resource.operations:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, _FIXED[resource.type])
-    return None
+    name = resource.name
+    if resource.type == BROKER and name:
+        check_node(services.node_id, name)
+        name = str(services.node_id)  # however it was written
+    unknown = [o.kind for o in resource.operations if o.kind not in _OPERATIONS]
+    if unknown:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no operation {unknown[0]}")
+    return ResourceChange(
+        ConfigResource(ConfigKind(resource.type), name),
+        set=_values(resource, SET),
+        remove=frozenset(o.key for o in resource.operations if o.kind == DELETE),
+        replace=replace,
+        append=_values(resource, APPEND),
+        subtract=_values(resource, SUBTRACT),
+    )
+
+
+def _values(resource: Resource, kind: int) -> dict[str, str]:
+    return {o.key: o.value for o in resource.operations if o.kind == kind and o.value is not None}
 
 
 def _topic_change(resource: Resource, *, replace: bool) -> ConfigChange:
@@ -181,25 +228,20 @@ def _topic_change(resource: Resource, *, replace: bool) -> ConfigChange:
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
-    def values(kind: int) -> dict[str, str]:
-        return {
-            o.key: o.value for o in resource.operations if o.kind == kind and o.value is not None
-        }
-
     return ConfigChange(
         resource.name,
-        set=values(SET),
+        set=_values(resource, SET),
         remove=frozenset(o.key for o in resource.operations if o.kind == DELETE),
         replace=replace,
-        append=values(APPEND),
-        subtract=values(SUBTRACT),
+        append=_values(resource, APPEND),
+        subtract=_values(resource, SUBTRACT),
     )
 
 
 def _encode(
     request: Request,
     resources: Sequence[Resource],
-    outcome: Sequence[tuple[ErrorCode, str | None]],
+    outcome: Sequence[Outcome],
 ) -> bytes:
     key = ApiKey(request.api_key)
     module: Any = cold.response_module(key, request.api_version)

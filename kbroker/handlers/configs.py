@@ -2,9 +2,9 @@
 
 Consoles and infrastructure tools compare these answers key by key, so all keys come back, in
 alphabetical order, unless the request names some (names that do not exist are left out). Resources:
-a topic by name; a broker, whose name must be this node's id, or empty for the cluster-wide dynamic
-defaults (there are none yet); a broker's loggers, with the levels that hold for them; a group or a
-subscription to client metrics by any name, since what does not exist has the defaults.
+a topic by name; a broker, whose name must be this node's id, or empty for what is set at run time
+for every broker; a broker's loggers, with the levels that hold for them; a group or a subscription
+to client metrics by any name, since what does not exist has the defaults.
 
 A console asks for hundreds of topics at once and most have the same overrides, so the encoded keys
 of one set of overrides are kept while one request is answered.
@@ -14,7 +14,6 @@ Any handler thread; holds no lock; does not import the schema library.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,11 +22,14 @@ from kbroker.config import (
     TopicConfig,
     describe_broker,
     describe_client_metrics,
+    describe_every_broker,
     describe_group,
     describe_topic,
 )
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers import loggers
 from kbroker.handlers.reply import told
+from kbroker.metadata.image import ConfigKind
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
@@ -46,14 +48,6 @@ _KINDS: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 _SINCE_TYPE_AND_HELP: Final = 3
 _SOURCE_LOGGER: Final = 6
 _TYPE_UNKNOWN: Final = 0
-# Kafka's names for Python's levels; the names in between do not occur.
-_LEVELS: Final = (
-    (logging.CRITICAL, "FATAL"),
-    (logging.ERROR, "ERROR"),
-    (logging.WARNING, "WARN"),
-    (logging.INFO, "INFO"),
-    (logging.DEBUG, "DEBUG"),
-)
 
 
 class AskedResource(NamedTuple):
@@ -141,18 +135,18 @@ class _Describer:
             return self._topic(resource)
         if resource.type == BROKER:
             if resource.name == "":
-                return self._encode(resource, [])
+                return self._encode(resource, describe_every_broker(self._config))
             check_node(self._node_id, resource.name, "empty")
             return self._encode(resource, describe_broker(self._config))
         if resource.type == BROKER_LOGGER:
             check_node(self._node_id, resource.name)
-            return self._encode(resource, describe_loggers())
+            return self._encode(resource, _describe_loggers())
         if not resource.name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of the resource is empty")
-        group = resource.type == GROUP
-        return self._encode(
-            resource, describe_group(self._config) if group else describe_client_metrics()
-        )
+        own = self._image.configs_of(ConfigKind(resource.type), resource.name)
+        if resource.type == GROUP:
+            return self._encode(resource, describe_group(self._config, own))
+        return self._encode(resource, describe_client_metrics(own))
 
     def _topic(self, resource: AskedResource) -> bytes:
         reason = invalid_topic_name(resource.name)
@@ -204,18 +198,12 @@ def check_node(node_id: int, name: str, otherwise: str = "") -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {node_id}: ask for {wanted}")
 
 
-def describe_loggers() -> list[ConfigEntry]:
+def _describe_loggers() -> list[ConfigEntry]:
     """The root logger and those of this broker, by name, with the level that holds for each."""
-    names = sorted(
-        name
-        for name, logger in list(logging.Logger.manager.loggerDict.items())
-        if name.split(".")[0] == "kbroker" and isinstance(logger, logging.Logger)
-    )
-    loggers = [("root", logging.getLogger()), *((name, logging.getLogger(name)) for name in names)]
     return [
         ConfigEntry(
             name=name,
-            value=_level_name(logger.getEffectiveLevel()),
+            value=level,
             source=_SOURCE_LOGGER,
             read_only=False,
             sensitive=False,
@@ -224,12 +212,8 @@ def describe_loggers() -> list[ConfigEntry]:
             documentation="",
             synonyms=[],
         )
-        for name, logger in loggers
+        for name, level in loggers.levels()
     ]
-
-
-def _level_name(level: int) -> str:
-    return next((name for number, name in _LEVELS if level >= number), "TRACE")
 
 
 def describe_failure(request: Request, code: ErrorCode, message: str) -> bytes:

@@ -1,8 +1,9 @@
 """ListConfigResources (74): the names of what can have a configuration.
 
-Version 0 lists the subscriptions to client metrics; there are none here. Version 1 lists the kinds
-that are asked for, or every kind: topics, brokers and their loggers, groups that have settings of
-their own (none do yet). A kind that does not exist is UNSUPPORTED_VERSION for the whole request.
+Version 0 lists the subscriptions to client metrics. Version 1 lists the kinds
+that are asked for, or every kind: topics, brokers and their loggers, the groups and subscriptions
+that have settings of their own. A kind that does not exist is UNSUPPORTED_VERSION for the whole
+request.
 
 Any handler thread; holds no lock; does not import the schema library.
 """
@@ -50,7 +51,7 @@ def _names(image: ClusterImage, kind: int) -> list[str]:
         return sorted(image.topics)
     if kind in (BROKER, BROKER_LOGGER):
         return [str(node_id) for node_id in sorted(image.brokers)]
-    return []
+    return sorted(resource.name for resource in image.configs if resource.kind == kind)
 
 
 def _encode(version: int, code: ErrorCode, resources: list[tuple[str, int]]) -> bytes:

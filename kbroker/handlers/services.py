@@ -160,6 +160,10 @@ class Controller(Protocol):
         self, changes: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
     ) -> None: ...
 
+    def alter_resource_configs(
+        self, changes: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
+    ) -> None: ...
+
 
 class ProducerIds(Protocol):
     def generate(self, done: Callable[[int | KafkaError], None]) -> None:

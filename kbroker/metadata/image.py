@@ -17,8 +17,9 @@ import base64
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 NO_LEADER: Final = -1
@@ -29,6 +30,24 @@ _ONE_UUID: Final = UUID(int=1)  # reserved by Kafka for its metadata topic
 INTERNAL_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 )
+
+
+NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class ConfigKind(IntEnum):
+    """What beside topics has settings of its own, by the protocol's number for it."""
+
+    BROKER = 4
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """One of them. A broker's name is its id; the empty one stands for every broker."""
+
+    kind: ConfigKind
+    name: str
 
 
 def new_uuid() -> UUID:
@@ -121,6 +140,14 @@ class ClusterImage:
     brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, TopicImage] = field(default_factory=lambda: MappingProxyType({}))
     topic_ids: Mapping[UUID, str] = field(default_factory=lambda: MappingProxyType({}))
+    # Settings of what is no topic; a resource without any is not in it.
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+
+    def configs_of(self, kind: ConfigKind, name: str) -> Mapping[str, str]:
+        """The settings that a broker, group or subscription has of its own."""
+        return self.configs.get(ConfigResource(kind, name), NO_CONFIGS)
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)
@@ -163,6 +190,12 @@ class ClusterImage:
         return replace(
             self, brokers=MappingProxyType({broker.node_id: broker for broker in brokers})
         )
+
+    def with_configs(self, changed: Mapping[ConfigResource, Mapping[str, str]]) -> ClusterImage:
+        """This image with the settings of these resources replaced; same version."""
+        configs = {**self.configs, **changed}
+        kept = {each: MappingProxyType(dict(own)) for each, own in configs.items() if own}
+        return replace(self, configs=MappingProxyType(kept))
 
     def at_version(self, version: int) -> ClusterImage:
         return replace(self, version=version)

@@ -11,10 +11,11 @@ Readers (`partition`) take one dictionary look-up and no lock: the map is replac
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from kbroker.config.keys_topic import SYNONYMS
 from kbroker.config.topic import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.types import TopicPartition
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("kbroker.replica")
 
 
+# The broker keys that topics fall back on.
+TOPIC_DEFAULTS: Final = frozenset(each.broker_key for group in SYNONYMS.values() for each in group)
 # By `compression.type`: the codec's number in a batch, -1 for the producer's own.
 STORED_CODECS: Final = {
     "producer": -1,
@@ -143,6 +146,16 @@ class ReplicaManager:
             self._open(opened)
         for topic in delta.reconfigured:
             self._configure(topic)
+
+    def follow_config(self, config: BrokerConfig, topics: Iterable[TopicImage]) -> None:
+        """Another configuration of the broker, of which topics have what they do not set.
+
+        On the controller's thread; on return every log of these topics that is here follows.
+        """
+        before, self._config = self._config, config
+        if any(before[name] != config[name] for name in TOPIC_DEFAULTS):
+            for topic in topics:
+                self._configure(topic)
 
     def _open(self, topics: list[TopicImage]) -> None:
         partitions = dict(self._partitions)

@@ -1,5 +1,6 @@
 """The controller's public face; what each name means stands in the file it comes from."""
 
+from kbroker.metadata.controller.config_changes import ConfigRules, ResourceChange
 from kbroker.metadata.controller.controller import Controller, ControllerStatistics
 from kbroker.metadata.controller.decisions import (
     USE_DEFAULT,
@@ -14,12 +15,14 @@ from kbroker.metadata.controller.topic_changes import Settings
 __all__ = [
     "USE_DEFAULT",
     "ConfigChange",
+    "ConfigRules",
     "Controller",
     "ControllerStatistics",
     "MorePartitions",
     "NewTopic",
     "ProducerIdBlock",
     "ProducerIdManager",
+    "ResourceChange",
     "Settings",
     "TopicResult",
 ]

@@ -36,6 +36,13 @@ from kbroker.clock import Clock
 from kbroker.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError
 from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import records
+from kbroker.metadata.controller.config_changes import (
+    ConfigChanges,
+    ConfigRules,
+    NoSettings,
+    ResourceChange,
+    ResourcesCallback,
+)
 from kbroker.metadata.controller.decisions import (
     ConfigChange,
     ConfigValidator,
@@ -49,6 +56,7 @@ from kbroker.metadata.controller.event_loop import EventLoop
 from kbroker.metadata.controller.events import (
     AllocateProducerIds,
     AlterConfigs,
+    AlterResources,
     ControllerChanged,
     CreatePartitions,
     CreateTopics,
@@ -66,7 +74,7 @@ from kbroker.metadata.controller.nodes import (
     load_brokers,
 )
 from kbroker.metadata.controller.producer_ids import BlockCallback, ProducerIdBlock
-from kbroker.metadata.controller.propagation import Apply, Propagation, Show
+from kbroker.metadata.controller.propagation import Apply, Propagation, Show, nobody_copies
 from kbroker.metadata.controller.topic_changes import Settings, TopicChanges, forget_deletions
 from kbroker.metadata.image import (
     BrokerImage,
@@ -125,11 +133,14 @@ class Controller:
         cluster_id: str | None = None,
         new_epochs_at_start: bool = False,
         new_id: Callable[[], UUID] = new_uuid,
-        show: Show | None = None,
+        show: Show = nobody_copies,
+        rules: ConfigRules | None = None,
+        follow: Show = nobody_copies,
     ) -> None:
         """`cluster_id` is what a new cluster will be called and an old one must be called.
         `new_epochs_at_start` starts a new leader epoch everywhere: give it after an unclean end,
-        when logs may have lost a tail that consumers have seen. `show`: see Propagation."""
+        when logs may have lost a tail that consumers have seen. `show`, `follow`: see
+        Propagation."""
         self._store = store
         self._node_id = node_id
         self._clock = clock
@@ -138,7 +149,8 @@ class Controller:
         self._new_epochs = new_epochs_at_start
         self._election = Election(store, node_id, clock)
         self._loop: EventLoop[Event] = EventLoop(THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX)
-        self._propagation = Propagation(apply) if show is None else Propagation(apply, show)
+        self._propagation = Propagation(apply, show, follow)
+        self._configs = ConfigChanges(self._propagation, rules or NoSettings())
         self._changes = TopicChanges(self._propagation, config, validate_configs, edit_list, new_id)
         self._nodes: MetadataNodes | None = None  # None: somebody else is the controller
         self._stale = False  # the store may hold more than the image: read it again
@@ -203,6 +215,12 @@ class Controller:
         """`done` gets one result per change, in their order; `configs` as they are then."""
         self._post(AlterConfigs(tuple(changes), validate_only, done))
 
+    def alter_resource_configs(
+        self, changes: Sequence[ResourceChange], validate_only: bool, done: ResourcesCallback
+    ) -> None:
+        """Settings of brokers, groups, subscriptions; `done` gets None or an error per change."""
+        self._post(AlterResources(tuple(changes), validate_only, done))
+
     def allocate_producer_ids(self, count: int, done: BlockCallback) -> None:
         """`done` gets a block of ids that nobody else has had or will have, or a KafkaError."""
         if not 0 < count <= PRODUCER_IDS_AT_ONCE_MAX:
@@ -265,6 +283,11 @@ class Controller:
                 return partial(event.done, self._changes.delete_topics(self._office(), event))
             case AlterConfigs():
                 return partial(event.done, self._changes.alter_configs(self._office(), event))
+            case AlterResources():
+                return partial(
+                    event.done,
+                    self._configs.alter(self._office(), event.changes, event.validate_only),
+                )
             case AllocateProducerIds():
                 first = self._office().take_producer_ids(self._node_id, event.ids)
                 return partial(event.done, ProducerIdBlock(first, event.ids))
@@ -337,6 +360,7 @@ class Controller:
             ClusterImage(cluster_id=self._cluster_id or "", controller_id=self._node_id)
             .with_brokers(loaded.brokers)
             .with_topics(loaded.topics)
+            .with_configs(loaded.configs)
         )
         changed = elect_leaders(image, image.brokers, new_epochs=self._new_epochs)
         if changed:

@@ -331,6 +331,13 @@ def _checked_configs(
             ErrorCode.INVALID_CONFIG, f"No value given for topic configs: {','.join(nulls)}"
         )
     checked = {name: value for name, value in configs.items() if value is not None}
+    check_config_bytes(checked)
+    validate(checked)
+    return checked
+
+
+def check_config_bytes(checked: Mapping[str, str]) -> None:
+    """KafkaError INVALID_CONFIG where settings are more than one node of the store should hold."""
     if sum(len(name) + len(value) for name, value in checked.items()) > TOPIC_CONFIG_BYTES_MAX:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
@@ -342,8 +349,6 @@ def _checked_configs(
                 ErrorCode.INVALID_CONFIG,
                 f"The value of {name} has more than {CONFIG_VALUE_BYTES_MAX} bytes",
             )
-    validate(checked)
-    return checked
 
 
 def _assigned_replicas(spec: NewTopic, brokers: Mapping[int, Any]) -> list[tuple[int, ...]]:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from kbroker.errors import KafkaError
+from kbroker.metadata.controller.config_changes import ResourceChange, ResourcesCallback
 from kbroker.metadata.controller.decisions import (
     ConfigChange,
     MorePartitions,
@@ -71,6 +72,15 @@ class AlterConfigs(NamedTuple):
 
     def fail(self, error: KafkaError) -> None:
         self.done([TopicResult.failed(change.topic, error) for change in self.changes])
+
+
+class AlterResources(NamedTuple):
+    changes: tuple[ResourceChange, ...]
+    validate_only: bool
+    done: ResourcesCallback
+
+    def fail(self, error: KafkaError) -> None:
+        self.done([error for _ in self.changes])
 
 
 class AllocateProducerIds(NamedTuple):

@@ -13,14 +13,21 @@ after a crash a topic is either whole or gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.decisions import first_partition_state, new_topic_image
-from kbroker.metadata.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
+from kbroker.metadata.image import (
+    NO_LEADER,
+    BrokerImage,
+    ConfigKind,
+    ConfigResource,
+    PartitionImage,
+    TopicImage,
+)
 from kbroker.metadata.store.base import (
     MULTI_BYTES_MAX,
     BadVersionError,
@@ -50,6 +57,7 @@ class LoadedMetadata(NamedTuple):
     brokers: tuple[BrokerImage, ...]
     topics: tuple[TopicImage, ...]
     deletions: tuple[TopicImage, ...]
+    configs: Mapping[ConfigResource, Mapping[str, str]]
 
 
 class MetadataNodes:
@@ -69,7 +77,8 @@ class MetadataNodes:
         loaded = tuple(
             self._load_topic(name, node, configs.get(name)) for name, node in topics.items()
         )
-        return LoadedMetadata(load_brokers(self._store), loaded, deletions)
+        resources = load_resource_configs(self._store)
+        return LoadedMetadata(load_brokers(self._store), loaded, deletions, resources)
 
     def create_topics(self, topics: Iterable[TopicImage]) -> None:
         """Write new topics; NodeExistsError inside a MultiError if one exists already."""
@@ -98,6 +107,19 @@ class MetadataNodes:
             data = records.encode_configs(topic.configs)
             exists = self._store.exists(path)
             units.append([Set(path, data) if exists else Create(path, data)])
+        self._write(units)
+
+    def set_resource_configs(self, changed: Mapping[ConfigResource, Mapping[str, str]]) -> None:
+        """Write the settings of what is no topic; a resource without any has no node."""
+        units: list[list[Operation]] = []
+        for resource, configs in changed.items():
+            path = records.config_path(resource)
+            exists = self._store.exists(path)
+            if configs:
+                data = records.encode_configs(configs)
+                units.append([Set(path, data) if exists else Create(path, data)])
+            elif exists:
+                units.append([Delete(path)])
         self._write(units)
 
     def set_partitions(self, partitions: Sequence[PartitionImage]) -> list[PartitionImage]:
@@ -263,18 +285,35 @@ def load_brokers(store: MetadataStore) -> tuple[BrokerImage, ...]:
     return tuple(sorted(brokers, key=lambda broker: broker.node_id))
 
 
+def load_resource_configs(
+    store: MetadataStore, kinds: Iterable[ConfigKind] = tuple(ConfigKind)
+) -> dict[ConfigResource, Mapping[str, str]]:
+    """The settings of brokers, groups and subscriptions, none where the store is new."""
+    loaded: dict[ConfigResource, Mapping[str, str]] = {}
+    for kind in kinds:
+        folder = records.CONFIG_FOLDERS[kind]
+        try:
+            nodes = store.children_data(folder)
+        except NoNodeError:
+            continue
+        for child, node in nodes.items():
+            path = f"{folder}/{child}"
+            loaded[records.config_resource(kind, child)] = records.decode_configs(path, node.data)
+    return loaded
+
+
 def ensure_skeleton(store: MetadataStore, cluster_id: str) -> str:
     """Create what every other node hangs under; the cluster's id, ours if it had none."""
-    try:
+    known = store.exists(records.CLUSTER_ID)
+    # What has come since: a store may be an earlier kbroker's.
+    wanted = records.CONFIG_FOLDERS.values() if known else records.SKELETON
+    operations: list[Operation] = [Create(path) for path in wanted if not store.exists(path)]
+    if known and not operations:
         return records.decode_cluster_id(records.CLUSTER_ID, store.get(records.CLUSTER_ID).data)
-    except NoNodeError:
-        pass
     # All in one multi, so that a cluster id is proof of a whole skeleton.
-    operations: list[Operation] = [
-        Create(path) for path in records.SKELETON if not store.exists(path)
-    ]
-    operations.append(Create(records.CONTROLLER_EPOCH, records.encode_controller_epoch(0)))
-    operations.append(Create(records.CLUSTER_ID, records.encode_cluster_id(cluster_id)))
+    if not known:
+        operations.append(Create(records.CONTROLLER_EPOCH, records.encode_controller_epoch(0)))
+        operations.append(Create(records.CLUSTER_ID, records.encode_cluster_id(cluster_id)))
     try:
         store.multi(operations)
     except MultiError as error:

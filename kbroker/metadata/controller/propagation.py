@@ -13,11 +13,17 @@ exception: a deleted topic is gone for everybody even if its log is not, and is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.metadata.image import NO_LEADER, ClusterImage, ImageDelta, TopicImage
+from kbroker.metadata.image import (
+    NO_LEADER,
+    ClusterImage,
+    ConfigResource,
+    ImageDelta,
+    TopicImage,
+)
 
 log = logging.getLogger("kbroker.controller")
 
@@ -25,16 +31,20 @@ Apply = Callable[[ClusterImage, ImageDelta], None]
 Show = Callable[[ClusterImage], None]
 
 
-def _nobody_copies(image: ClusterImage) -> None:
-    """The default of `show`."""
+def nobody_copies(image: ClusterImage) -> None:
+    """The default of `show` and of `follow`."""
 
 
 class Propagation:
     """Holds the published image; `image` from any thread, everything else on the controller's."""
 
-    def __init__(self, apply: Apply, show: Show = _nobody_copies) -> None:
-        """`show` gets every image right after it has been published, and must not raise."""
+    def __init__(
+        self, apply: Apply, show: Show = nobody_copies, follow: Show = nobody_copies
+    ) -> None:
+        """`show` gets every image right after it has been published, `follow` one whose settings of
+        brokers may have changed, before anything else does; neither may raise."""
         self._apply = apply
+        self._follow = follow
         self._show = show
         self._image = ClusterImage()
         self._unremoved: dict[str, TopicImage] = {}
@@ -60,6 +70,12 @@ class Propagation:
         """Apply and publish new configurations; those that could not be applied."""
         return self._one_by_one(topics, lambda some: ImageDelta(reconfigured=tuple(some)))
 
+    def configure(self, changed: Mapping[ConfigResource, Mapping[str, str]]) -> None:
+        """Follow and publish new settings of what is no topic."""
+        image = self._image.with_configs(changed)
+        self._follow(image.at_version(self._image.version + 1))
+        self.publish(image)
+
     def delete(self, topics: Sequence[TopicImage]) -> list[TopicImage]:
         """Remove and unpublish; the topics that are removed for good."""
         names = {
@@ -81,6 +97,7 @@ class Propagation:
 
         Nothing can be taken back here: a topic whose log does not open is published leaderless.
         """
+        self._follow(image.at_version(self._image.version + 1))
         try:
             self._call(image, delta)
         except Exception:

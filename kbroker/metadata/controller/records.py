@@ -7,6 +7,9 @@ does the reading and writing.
     /brokers/topics/NAME                  topic id and the replicas of every partition
     /brokers/topics/NAME/partitions/I     leader, leader epoch, in-sync replicas of partition I
     /config/topics/NAME                   the topic's own configuration
+    /config/brokers/N, /<default>         settings made at run time: broker N's, every broker's
+    /config/groups/NAME                   a group's own configuration, the name quoted as in a URL
+    /config/client-metrics/NAME           a subscription to client metrics, the same
     /topics/deleted/ID                    a deletion that must still be finished on disk
     /controller                           ephemeral: who the controller is
     /controller_epoch                     how many controllers there have been; its version fences
@@ -22,14 +25,27 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 from kbroker.errors import DataDirectoryError
-from kbroker.metadata.image import BrokerImage, PartitionImage, parse_uuid, uuid_text
+from kbroker.metadata.image import (
+    BrokerImage,
+    ConfigKind,
+    ConfigResource,
+    PartitionImage,
+    parse_uuid,
+    uuid_text,
+)
 
 BROKER_IDS: Final = "/brokers/ids"
 TOPICS: Final = "/brokers/topics"
 TOPIC_CONFIGS: Final = "/config/topics"
+CONFIG_FOLDERS: Final[Mapping[ConfigKind, str]] = {
+    ConfigKind.BROKER: "/config/brokers",
+    ConfigKind.GROUP: "/config/groups",
+    ConfigKind.CLIENT_METRICS: "/config/client-metrics",
+}
 DELETED_TOPICS: Final = "/topics/deleted"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -43,12 +59,17 @@ SKELETON: Final = (
     TOPICS,
     "/config",
     TOPIC_CONFIGS,
+    *CONFIG_FOLDERS.values(),
     "/topics",
     DELETED_TOPICS,
     "/cluster",
 )
 
 SCHEMA_VERSION: Final = 1
+# The node that holds what is set for every broker: no id could be called so.
+EVERY_BROKER: Final = "<default>"
+# Of a group or a subscription, quoted; a path of the store holds no more.
+CONFIG_NAME_CHARS_MAX: Final = 900
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
@@ -89,6 +110,29 @@ def partition_path(name: str, index: int) -> str:
 
 def topic_config_path(name: str) -> str:
     return f"{TOPIC_CONFIGS}/{name}"
+
+
+def config_path(resource: ConfigResource) -> str:
+    """Where the settings of a resource that is no topic are; ValueError for too long a name."""
+    return f"{CONFIG_FOLDERS[resource.kind]}/{_quoted(resource)}"
+
+
+def _quoted(resource: ConfigResource) -> str:
+    if resource.kind is ConfigKind.BROKER:
+        return resource.name or EVERY_BROKER
+    quoted = quote(resource.name, safe="").replace(".", "%2E")
+    if not 0 < len(quoted) <= CONFIG_NAME_CHARS_MAX:
+        raise ValueError(f"a name of {len(resource.name)} characters cannot be stored")
+    return quoted
+
+
+def config_resource(kind: ConfigKind, child: str) -> ConfigResource:
+    """The inverse of `config_path`, of the last part of a path."""
+    if kind is not ConfigKind.BROKER:
+        return ConfigResource(kind, unquote(child))
+    if child == EVERY_BROKER:
+        return ConfigResource(kind, "")
+    return ConfigResource(kind, str(_int_name(f"{CONFIG_FOLDERS[kind]}/{child}")))
 
 
 def tombstone_path(topic_id: UUID) -> str:

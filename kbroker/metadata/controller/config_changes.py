@@ -1,0 +1,128 @@
+"""The settings of brokers, groups and subscriptions to client metrics: decide, write, follow, show.
+
+Place in the flow: as `topic_changes.py` for what is no topic. A broker's settings are metadata like
+everything else, so that one day every broker of a cluster reads its own and the common ones here.
+What may be set is not known here: `ConfigRules` says it, for the configuration's own package.
+
+A change is written before anybody follows it. `follow` gets the image that will be published next
+and makes this broker what it says, so that an answer comes when the change has taken effect; it
+does not raise, since what is written holds for the next start in any case.
+
+On the controller's thread only; no lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.controller import records
+from kbroker.metadata.controller.decisions import check_config_bytes
+from kbroker.metadata.controller.nodes import MetadataNodes
+from kbroker.metadata.controller.propagation import Propagation
+from kbroker.metadata.image import ConfigResource
+
+log = logging.getLogger("kbroker.controller")
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class ResourceChange(NamedTuple):
+    """What becomes of one resource's settings: first `replace` clears them, then `remove` drops
+    keys, `set` sets them, `append` and `subtract` change the parts of lists."""
+
+    resource: ConfigResource
+    set: Mapping[str, str] = _NOTHING
+    remove: frozenset[str] = frozenset()
+    replace: bool = False
+    append: Mapping[str, str] = _NOTHING
+    subtract: Mapping[str, str] = _NOTHING
+
+
+# One for each change, in their order: None, or why it was not made.
+ResourceResults = list[KafkaError | None]
+ResourcesCallback = Callable[[ResourceResults], None]
+
+
+class ConfigRules(Protocol):
+    """What may be set."""
+
+    def check(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
+        """Raises KafkaError if a resource may not have these settings."""
+        ...
+
+    def edit_list(
+        self, resource: ConfigResource, own: Mapping[str, str], key: str, parts: str, add: bool
+    ) -> str:
+        """The new value of a list key; KafkaError if it is none."""
+        ...
+
+
+class NoSettings:
+    """The rules where nothing has settings of its own: for tests of everything else."""
+
+    def check(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "there is nothing that can be set")
+
+    def edit_list(
+        self, resource: ConfigResource, own: Mapping[str, str], key: str, parts: str, add: bool
+    ) -> str:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is no list")
+
+
+def plan_change(
+    before: Mapping[str, str], change: ResourceChange, rules: ConfigRules
+) -> dict[str, str] | KafkaError:
+    """The settings that a resource has afterwards, or why they may not be so."""
+    configs = {} if change.replace else dict(before)
+    for name in change.remove:
+        configs.pop(name, None)
+    configs.update(change.set)
+    try:
+        for key, parts in change.append.items():
+            configs[key] = rules.edit_list(change.resource, before, key, parts, True)
+        for key, parts in change.subtract.items():
+            configs[key] = rules.edit_list(change.resource, before, key, parts, False)
+        check_config_bytes(configs)
+        records.config_path(change.resource)
+        rules.check(change.resource, configs)
+    except ValueError as error:
+        return KafkaError(ErrorCode.INVALID_REQUEST, str(error))
+    except KafkaError as error:
+        return error
+    return configs
+
+
+class ConfigChanges:
+    """See the head of this file."""
+
+    def __init__(self, propagation: Propagation, rules: ConfigRules) -> None:
+        self._propagation = propagation
+        self._rules = rules
+
+    def alter(
+        self, nodes: MetadataNodes, changes: Sequence[ResourceChange], validate_only: bool
+    ) -> ResourceResults:
+        """Each change is made or not for itself; a later one of a resource builds on the former."""
+        image = self._propagation.image
+        planned: dict[ConfigResource, Mapping[str, str]] = {}
+        results: ResourceResults = []
+        for change in changes:
+            before = planned.get(change.resource, image.configs_of(*change.resource))
+            plan = plan_change(before, change, self._rules)
+            if isinstance(plan, KafkaError):
+                results.append(plan)
+                continue
+            results.append(None)
+            if plan != before:
+                planned[change.resource] = plan
+        if planned and not validate_only:
+            nodes.set_resource_configs(planned)
+            self._propagation.configure(planned)
+            for resource in planned:
+                what = f"{resource.kind.name.lower()} {resource.name or '(every one)'}"
+                log.info("settings of %s have changed", what)
+        return results

@@ -1,0 +1,112 @@
+"""The configuration as it holds now: what the broker was started with under what is set at run time.
+
+Place in the flow: the broker asks `load` for what the metadata store holds as soon as it is open,
+so that everything comes up with the right values; from then on the controller calls `follow` with
+every image whose settings may have changed, before it publishes it and answers. Whoever must do
+something about a change (thread pools, bounds of connections, logs) is called in turn with the old
+and the new configuration; one that fails is a line in the log and does not keep the others back,
+since what is stored holds at the next start in any case.
+
+`check` and `edit_list` are the controller's `ConfigRules`.
+
+`load` on the thread that starts the broker, the rest on the controller's; `config` may be read by
+any thread. No lock: the configuration is replaced by one reference.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from kbroker.config import dynamic
+from kbroker.config.definition import find_broker_key
+from kbroker.metadata.controller.nodes import load_resource_configs
+from kbroker.metadata.image import ConfigKind, ConfigResource
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.metadata.image import ClusterImage
+    from kbroker.metadata.store.base import MetadataStore
+
+logger: Final = logging.getLogger("kbroker.config")
+
+# Called with the configuration before and after; may raise.
+Follower = Callable[["BrokerConfig", "BrokerConfig"], None]
+
+
+class DynamicConfig:
+    """See the head of this file."""
+
+    def __init__(self, started: BrokerConfig) -> None:
+        self.config = started
+        self._started = started
+        self._own = ConfigResource(ConfigKind.BROKER, str(started.node_id))
+        self._every = ConfigResource(ConfigKind.BROKER, "")
+        self._held: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+        self._followers: list[tuple[str, Follower]] = []
+
+    def add(self, what: str, follower: Follower) -> None:
+        """`follower` does something about changes from now on; `what` names it in the log."""
+        self._followers.append((what, follower))
+
+    def load(self, store: MetadataStore) -> None:
+        """What the store holds for this broker and for every one."""
+        loaded = load_resource_configs(store, [ConfigKind.BROKER])
+        self._change(loaded.get(self._every, {}), loaded.get(self._own, {}))
+
+    def follow(self, image: ClusterImage) -> None:
+        """Be what this image says; does not raise."""
+        self._change(image.configs_of(*self._every), image.configs_of(*self._own))
+
+    def _change(self, every: Mapping[str, str], own: Mapping[str, str]) -> None:
+        if (every, own) == self._held:
+            return
+        self._held = (dict(every), dict(own))
+        before = self.config
+        self.config, errors = dynamic.with_overrides(self._started, every, own)
+        for error in errors:
+            logger.warning("a setting made at run time is left out: %s", error.message)
+        self._tell_changes(before)
+        for what, follower in self._followers:
+            try:
+                follower(before, self.config)
+            except Exception:
+                logger.exception("%s cannot follow the new configuration", what)
+
+    def _tell_changes(self, before: BrokerConfig) -> None:
+        names = sorted({*before.set_names(), *self.config.set_names()})
+        changed, idle = [], []
+        for name in names:
+            key = find_broker_key(name)
+            value = self.config.setting(name, self.config.source(name))
+            if value == before.setting(name, before.source(name)):
+                continue
+            shown = "default" if value is None else value.text
+            changed.append(f"{name}={'(hidden)' if key is None or key.sensitive else shown}")
+            if key is None or not key.supported:
+                idle.append(name)
+        if changed:
+            logger.info("configuration: %s", ", ".join(changed))
+        if idle:
+            logger.warning("settings without effect in this version: %s", ", ".join(idle))
+
+    # --- the controller's rules -------------------------------------------------------------------
+
+    def check(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
+        """Raises KafkaError if a resource may not have these settings."""
+        if resource.kind is ConfigKind.GROUP:
+            dynamic.check_group(self.config, configs)
+        elif resource.kind is ConfigKind.CLIENT_METRICS:
+            dynamic.check_client_metrics(configs)
+        else:
+            source = dynamic.THIS_BROKER if resource.name else dynamic.EVERY_BROKER
+            dynamic.check_broker(self.config, source, configs)
+
+    def edit_list(
+        self, resource: ConfigResource, own: Mapping[str, str], key: str, parts: str, add: bool
+    ) -> str:
+        """The new value of a list key of a broker; the others have none that can be edited."""
+        if resource.kind is not ConfigKind.BROKER:
+            raise dynamic.no_list(key, add)
+        return dynamic.edit_broker_list(self.config, own, key, parts, add)
