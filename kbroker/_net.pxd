@@ -15,6 +15,9 @@ cdef class SocketServer:
     cdef Acceptor* acceptors[16]
     cdef int acceptor_count
     cdef bint started
+    cdef bint closing
+    cdef int _add_processor(self) except -1
+    cdef int _start_again(self, Processor* processor) noexcept nogil
 
 
 cdef class Request:

@@ -19,7 +19,7 @@ import socket as _socket
 
 from kbroker.errors import InvariantError
 
-from kbroker._atomics cimport kb_load_i64
+from kbroker._atomics cimport kb_load_i64, kb_store_int
 from kbroker._figures cimport kb_figure
 from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker._sync cimport kb_now_ns, kb_tune_malloc
@@ -32,12 +32,16 @@ from kbroker.net._acceptor cimport (
 )
 from kbroker.net._processor cimport (
     processor_free,
+    processor_has_retired,
+    processor_is_serving,
     processor_new,
     processor_push,
+    processor_retire,
     processor_start,
+    processor_start_again,
     processor_stop,
 )
-from kbroker.net._quotas cimport quotas_free, quotas_new, quotas_override
+from kbroker.net._quotas cimport quotas_bound, quotas_free, quotas_new, quotas_override
 from kbroker.net._request cimport answer_bytes, answer_reserve
 from kbroker.net._request_channel cimport request_channel_close, request_channel_init
 from kbroker.net._types cimport (
@@ -51,6 +55,7 @@ from kbroker.net._types cimport (
     CAUSE_SILENT_ERROR,
     CAUSE_STATE,
     LISTENERS_MAX,
+    PROCESSORS_MAX,
     WAIT_BUCKETS,
     Channel,
     MutedWaits,
@@ -102,12 +107,7 @@ cdef class SocketServer:
         if self.quotas == NULL:
             raise MemoryError
         for index in range(processors):
-            self.processors[index] = processor_new(index, &self.settings, &self.channel)
-            if self.processors[index] == NULL:
-                raise OSError("cannot make an epoll set: raise the open-file limit (ulimit -n)")
-            self.processor_count += 1
-            self.channel.processors[index] = self.processors[index]
-            self.channel.processor_count += 1
+            self._add_processor()
 
     def __dealloc__(self):
         cdef int i
@@ -118,6 +118,68 @@ cdef class SocketServer:
         for i in range(self.processor_count):
             processor_free(self.processors[i])
         quotas_free(self.quotas)
+
+    cdef int _add_processor(self) except -1:
+        # Seen by acceptors and handlers from the last two lines on.
+        cdef int index = self.processor_count
+        cdef Processor* processor = processor_new(index, &self.settings, &self.channel)
+        if processor == NULL:
+            raise OSError("cannot make an epoll set: raise the open-file limit (ulimit -n)")
+        if self.started and processor_start(processor) != 0:
+            processor_free(processor)
+            raise OSError("cannot start a network thread: raise the limit (ulimit -u)")
+        self.processors[index] = processor
+        self.channel.processors[index] = processor
+        kb_store_int(&self.channel.processor_count, index + 1)
+        kb_store_int(&self.processor_count, index + 1)
+        return 0
+
+    def resize(self, int processors):
+        """num.network.threads: so many Processors take connections from now on.
+
+        Does not wait: the connections of one that is taken away are closed behind their answers by
+        its own thread, which then ends. One thread at a time calls this; OSError when a thread or
+        an epoll set cannot be had, and then there are fewer than asked for.
+        """
+        cdef int index
+        cdef int serving = 0
+        cdef int failed
+        if not 1 <= processors <= PROCESSORS_MAX:
+            raise ValueError(f"num.network.threads must be 1 to {PROCESSORS_MAX}")
+        if self.closing:
+            return                # nobody connects any more
+        for index in range(self.processor_count):
+            serving += processor_is_serving(self.processors[index])
+        for index in range(self.processor_count - 1, -1, -1):
+            if serving > processors and processor_is_serving(self.processors[index]):
+                with nogil:
+                    processor_retire(self.processors[index])
+                serving -= 1
+        for index in range(self.processor_count):
+            if serving < processors and processor_has_retired(self.processors[index]):
+                with nogil:
+                    failed = self._start_again(self.processors[index])
+                if failed:
+                    raise OSError("cannot start a network thread: raise the limit (ulimit -u)")
+                serving += 1
+        while serving < processors and self.processor_count < PROCESSORS_MAX:
+            self._add_processor()
+            serving += 1
+
+    cdef int _start_again(self, Processor* processor) noexcept nogil:
+        if self.started:
+            return processor_start_again(processor)
+        kb_store_int(&processor.ended, 0)
+        kb_store_int(&processor.stopping, 0)
+        return 0
+
+    def bound_connections(self, int total, int per_ip, dict overrides):
+        """max.connections, max.connections.per.ip and its overrides, for what connects from now on.
+        """
+        with nogil:
+            quotas_bound(self.quotas, per_ip, total)
+        for address, bound in overrides.items():
+            self.override_connections(address, bound)
 
     def override_connections(self, str address, int bound):
         """max.connections.per.ip.overrides: `bound` connections from this IP address."""
@@ -175,7 +237,7 @@ cdef class SocketServer:
             raise
         acceptor = acceptor_new(
             <uint32_t>self.acceptor_count, &self.settings, self.quotas,
-            self.processors, self.processor_count)
+            self.processors, &self.processor_count)
         if acceptor == NULL:
             raise MemoryError
         for opened in sockets:
@@ -191,6 +253,8 @@ cdef class SocketServer:
         cdef int i
         self.started = True
         for i in range(self.processor_count):
+            if not processor_is_serving(self.processors[i]):
+                continue
             if processor_start(self.processors[i]) != 0:
                 raise OSError("cannot start a network thread: raise the limit (ulimit -u)")
         for i in range(self.acceptor_count):
@@ -200,6 +264,7 @@ cdef class SocketServer:
     def stop_accepting(self):
         """Closes the listening sockets and joins the acceptors."""
         cdef int i
+        self.closing = True
         for i in range(self.acceptor_count):
             with nogil:
                 acceptor_stop(self.acceptors[i])
@@ -277,7 +342,8 @@ cdef dict _processor_statistics(Processor* processor, list listeners, int64_t no
         "trains": kb_figure(&processor.trains),
         "train_frames": kb_figure(&processor.train_frames),
         "idle_ns": kb_figure(&processor.idle_ns),
-        "alive_ns": max(now_ns - processor.started_ns, 1),
+        "serving": bool(processor_is_serving(processor)),
+        "alive_ns": max(kb_figure(&processor.served_ns) + now_ns - processor.started_ns, 1),
         "muted_waits": sum([found["count"] for found in waits]),
         "listeners": dict(zip(listeners, waits)),
     }

@@ -239,6 +239,11 @@ def _check_together(config: BrokerConfig) -> None:
             f" socket.request.max.bytes={largest}",
             "use -1 or at least as much",
         )
+    for name, most in (("num.network.threads", 64), ("num.io.threads", 1_000)):
+        if config[name] > most:
+            raise ConfigError(f"{name}={config[name]} is more than there can be", f"use {most}")
+    if config["log.retention.ms"] == 0:
+        raise ConfigError("log.retention.ms=0 would keep nothing", "use -1 or at least 1")
     wait, lag = config["replica.fetch.wait.max.ms"], config["replica.lag.time.max.ms"]
     if wait > lag:
         raise ConfigError(

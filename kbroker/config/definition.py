@@ -69,6 +69,10 @@ REMOVED_KEYS: Final[dict[str, str]] = {
 }  # fmt: skip
 
 
+# Apache Kafka opens and closes listeners while it runs; here they are read when a broker starts.
+READ_AT_START: Final = frozenset({"listeners", "listener.security.protocol.map"})
+
+
 def _by_name(keys: Iterable[ConfigKey]) -> dict[str, ConfigKey]:
     table: dict[str, ConfigKey] = {}
     for key in keys:

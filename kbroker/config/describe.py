@@ -13,16 +13,20 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kbroker.config.broker import BrokerConfig, Value
-from kbroker.config.definition import BROKER_KEYS, TOPIC_KEYS, find_broker_key
+from kbroker.config.definition import BROKER_KEYS, READ_AT_START, TOPIC_KEYS, find_broker_key
 from kbroker.config.key import (
     READ_ONLY,
     ConfigKey,
     ConfigSource,
     InvalidValue,
     format_value,
-    parse_value,
 )
-from kbroker.config.keys_resources import CLIENT_METRICS_KEYS, GROUP_KEYS, broker_key_of_group
+from kbroker.config.keys_resources import (
+    CLIENT_METRICS_KEYS,
+    GROUP_KEYS,
+    broker_key_of_group,
+    parse_resource_value,
+)
 from kbroker.config.keys_topic import SYNONYMS
 from kbroker.config.topic import TopicConfig
 
@@ -75,7 +79,12 @@ def describe_broker_key(config: BrokerConfig, name: str) -> ConfigEntry:
         return _unknown(name, [each for each in _LAYERS if name in config.layer(each)])
     value = config[name] if name in BROKER_KEYS or name in config else None
     synonyms = _broker_synonyms(config, name)
-    return _entry(key, name, value, synonyms, read_only=key.dynamic is READ_ONLY)
+    return _entry(key, name, value, synonyms, read_only=_read_only(key, name))
+
+
+def _read_only(key: ConfigKey, name: str) -> bool:
+    """Apache Kafka says so of every key of a single listener, too, and sets them all the same."""
+    return key.dynamic is READ_ONLY or name in READ_AT_START or name != key.name
 
 
 def describe_every_broker(config: BrokerConfig) -> list[ConfigEntry]:
@@ -89,8 +98,8 @@ def describe_every_broker(config: BrokerConfig) -> list[ConfigEntry]:
             continue
         text = None if key.sensitive else setting.text
         synonyms: list[ConfigSynonym] = [(name, text, int(source))]
-        fixed = key.dynamic is READ_ONLY
-        entries.append(_entry(key, name, setting.value, synonyms, read_only=fixed))
+        entry = _entry(key, name, setting.value, synonyms, read_only=_read_only(key, name))
+        entries.append(entry._replace(value=text))
     return entries
 
 
@@ -141,25 +150,27 @@ def describe_group(config: BrokerConfig, own: Mapping[str, str]) -> list[ConfigE
             synonyms = _broker_synonyms(config, behind)
         if name in own:
             value = _own_value(key, own[name])
-            synonyms = [(name, own[name], _SOURCE_GROUP), *synonyms]
+            synonyms = [(name, format_value(key, value), _SOURCE_GROUP), *synonyms]
         entries.append(_entry(key, name, value, synonyms))
     return entries
 
 
 def describe_client_metrics(own: Mapping[str, str]) -> list[ConfigEntry]:
     """Every key of a subscription to client metrics: its own values, or the defaults."""
-    return [
-        _entry(key, name, _own_value(key, own[name]), [(name, own[name], _SOURCE_CLIENT_METRICS)])
-        if name in own
-        else _entry(key, name, key.default, [])
-        for name, key in sorted(CLIENT_METRICS_KEYS.items())
-    ]
+    entries = []
+    for name, key in sorted(CLIENT_METRICS_KEYS.items()):
+        value, synonyms = key.default, list[ConfigSynonym]()
+        if name in own:
+            value = _own_value(key, own[name])
+            synonyms = [(name, format_value(key, value), _SOURCE_CLIENT_METRICS)]
+        entries.append(_entry(key, name, value, synonyms))
+    return entries
 
 
 def _own_value(key: ConfigKey, text: str) -> object:
     """What is stored was allowed once; where it is not any more it is shown as it stands."""
     try:
-        return parse_value(key, text)
+        return parse_resource_value(key, text)
     except InvalidValue:
         return key.default
 

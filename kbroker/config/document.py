@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from kbroker.config.definition import BROKER_KEYS, REMOVED_KEYS, THEMES, TOPIC_KEYS
+from kbroker.config.definition import BROKER_KEYS, READ_AT_START, REMOVED_KEYS, THEMES, TOPIC_KEYS
 from kbroker.config.documents import BROKER_VALUES, CLIENT_VALUES, TITLES
 from kbroker.config.key import SAME, ConfigKey, allowed_values, format_value
 from kbroker.config.keys_topic import SYNONYMS
@@ -29,8 +29,13 @@ An unknown key is a warning with the most similar name; a value outside its rang
 with exit status 3. Keys marked *no effect yet* are known, checked and reported, and one warning
 names those that are set.
 
-In the column *change*, `cluster-wide` and `per-broker` are the keys that Apache Kafka changes
-at run time; the others are read at start.\
+In the column *change*, `cluster-wide` and `per-broker` are the keys that can be changed while a
+broker runs, for one broker or (cluster-wide) for all of them: `kbroker config set`, or Apache
+Kafka's `kafka-configs`. What is set so is stronger than everything above, one broker's value
+stronger than that of all, takes effect before the answer comes and survives a restart. A key
+without effect yet is stored and shown all the same, and the broker's log says that it has none.
+Apache Kafka also opens and closes listeners at run time; here they are read at start. Thread pools
+grow to at most double and shrink to at least half in one step.\
 """
 
 
@@ -62,7 +67,7 @@ def _key_table(keys: Iterable[ConfigKey]) -> list[str]:
             key.type.name.lower(),
             _default(key),
             _cell(allowed_values(key)),
-            key.dynamic.value,
+            "read-only" if key.name in READ_AT_START else key.dynamic.value,
             _meaning(key),
         ]
         lines.append(f"| {' | '.join(cells)} |")

@@ -18,7 +18,12 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kbroker.config.broker import BrokerConfig
-from kbroker.config.definition import BROKER_KEYS, LISTENER_PREFIX, find_broker_key
+from kbroker.config.definition import (
+    BROKER_KEYS,
+    LISTENER_PREFIX,
+    READ_AT_START,
+    find_broker_key,
+)
 from kbroker.config.key import (
     LIST,
     PER_BROKER,
@@ -27,9 +32,8 @@ from kbroker.config.key import (
     ConfigSource,
     InvalidValue,
     format_value,
-    parse_value,
 )
-from kbroker.config.keys_resources import CLIENT_METRICS_KEYS, GROUP_KEYS
+from kbroker.config.keys_resources import CLIENT_METRICS_KEYS, GROUP_KEYS, parse_resource_value
 from kbroker.config.topic import edit_list
 from kbroker.errors import ConfigError, ErrorCode, KafkaError
 
@@ -83,8 +87,8 @@ def with_overrides(
 def check_broker(current: BrokerConfig, source: ConfigSource, wanted: Mapping[str, str]) -> None:
     """Whether one layer of a broker's settings may become `wanted`; KafkaError INVALID_REQUEST."""
     keys = {name: find_broker_key(name) for name in wanted}
-    fixed = [name for name, key in keys.items() if key is not None and key.dynamic is READ_ONLY]
-    _refuse_all("Cannot update these configs dynamically", fixed)
+    fixed = {name for name, key in keys.items() if key is not None and key.dynamic is READ_ONLY}
+    _refuse_all("Cannot update these configs dynamically", fixed.union(READ_AT_START & set(wanted)))
     _refuse_all(
         "These security configs can be dynamically updated only per-listener using the listener"
         " prefix",
@@ -237,7 +241,7 @@ def _check_pattern(text: str) -> None:
 
     name, equals, expression = text.partition("=")
     try:
-        if equals and name.strip() in _CLIENT_LABELS:
+        if equals and expression and "=" not in expression and name.strip() in _CLIENT_LABELS:
             re.compile(expression)
             return
     except (re.error, OverflowError, RecursionError):
@@ -254,7 +258,7 @@ def _parsed(
         if key is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"a {what} has no setting {name}")
         try:
-            values[name] = parse_value(key, text)
+            values[name] = parse_resource_value(key, text)
         except InvalidValue as error:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"{name}={text!r} is not allowed: use {error.allowed}"

@@ -16,6 +16,7 @@ from kbroker.config.key import (
     INT_MAX,
     LIST,
     LONG,
+    PER_BROKER,
     STRING,
 )
 from kbroker.config.key import ConfigKey as Key
@@ -65,7 +66,7 @@ KEYS: Final = (
         "Where the broker accepts connections: NAME://host:port, several separated by commas. An"
         " empty host means every address of the machine; IPv6 addresses stand in brackets.",
         check_words="entries NAME://host:port separated by commas",
-        supported=True, kafka="PLAINTEXT://:9092",
+        dynamic=PER_BROKER, supported=True, kafka="PLAINTEXT://:9092",
     ),
     Key(
         "advertised.listeners", LIST, None,
@@ -78,7 +79,7 @@ KEYS: Final = (
         "Which security protocol each listener name speaks, as NAME:PROTOCOL pairs.",
         check_words="pairs NAME:PROTOCOL separated by commas, PROTOCOL one of PLAINTEXT, SSL,"
         " SASL_PLAINTEXT, SASL_SSL",
-        supported=True,
+        dynamic=PER_BROKER, supported=True,
     ),
     Key(
         "inter.broker.listener.name", STRING, None,
@@ -99,13 +100,13 @@ KEYS: Final = (
         "num.network.threads", INT, default_network_threads(),
         "Processors, that is network threads, for each listener. More than half the cores costs"
         " CPU per request and gains nothing.",
-        low=1, high=64, dynamic=CLUSTER_WIDE, supported=True, kafka="3",
+        low=1, dynamic=CLUSTER_WIDE, supported=True, kafka="3",
         default_words="half the cores, at least 1, at most 3",
     ),
     Key(
         "num.io.threads", INT, 8,
         "Request handler threads, which also wait for the disk.",
-        low=1, high=1_000, dynamic=CLUSTER_WIDE, supported=True,
+        low=1, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "background.threads", INT, 10,

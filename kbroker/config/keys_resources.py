@@ -8,10 +8,10 @@ key of the same name behind `group.`, whose row they share.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from kbroker.config.definition import BROKER_KEYS
-from kbroker.config.key import BOOLEAN, INT, LIST, STRING
+from kbroker.config.key import BOOLEAN, INT, LIST, STRING, parse_value
 from kbroker.config.key import ConfigKey as Key
 
 _BROKER_PREFIX: Final = "group."
@@ -31,10 +31,29 @@ _OF_THE_BROKER: Final = (
     "streams.num.standby.replicas",
     "streams.session.timeout.ms",
 )
+_BY_DURATION: Final = "by_duration:"
+
+
+def _check_reset(text: str) -> str | None:
+    """What is wrong, or None: an age is written as in ISO 8601, in days and below."""
+    if text in ("earliest", "latest"):
+        return None
+    if text.startswith(_BY_DURATION):
+        import re  # few groups are given one
+
+        age = text.removeprefix(_BY_DURATION)
+        form = r"P(?=.*\d)(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d{1,9})?S)?)?"
+        if re.fullmatch(form, age, re.ASCII | re.IGNORECASE):
+            return None
+    return "earliest, latest or by_duration:P1DT2H3M4.5S"
+
+
 _OWN: Final = (
     Key(
         "share.auto.offset.reset", STRING, "latest",
         "Where a share group begins to read that has read nothing yet.",
+        check=_check_reset,
+        check_words="earliest, latest or by_duration:P1DT2H3M4.5S",
     ),
     Key(
         "share.isolation.level", STRING, "read_uncommitted",
@@ -63,6 +82,14 @@ CLIENT_METRICS_KEYS: Final[dict[str, Key]] = {
         Key("metrics", LIST, (), "Prefixes of the names of the metrics that are wanted."),
     )
 }  # fmt: skip
+
+
+def parse_resource_value(key: Key, text: str) -> Any:
+    """`parse_value` for a group's or a subscription's own setting: in a list a part counts once."""
+    parts = [part.strip() for part in text.split(",")]
+    if key.type is LIST and "" not in parts:
+        text = ",".join(dict.fromkeys(parts))
+    return parse_value(key, text)
 
 
 def broker_key_of_group(name: str) -> str | None:

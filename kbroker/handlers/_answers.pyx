@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from kbroker._arena cimport arena_free
+from kbroker._atomics cimport kb_load_int
 from kbroker._sync cimport kb_now_ns
 from kbroker.handlers._context cimport PROCESSORS_SEEN_MAX, HotContext, HotWorker
 from kbroker.net._processor cimport processor_push
@@ -49,7 +50,7 @@ cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil:
 
 
 cdef void worker_flush(HotWorker* worker) noexcept nogil:
-    cdef int count = worker.context.channel.processor_count
+    cdef int count = kb_load_int(&worker.context.channel.processor_count)
     cdef int64_t now_ns = 0
     cdef Request* request
     cdef int index

@@ -102,6 +102,7 @@ cdef struct HotWorker:
     SnapshotReader* reader
     Arena arena
     int has_role
+    int leaving                   # atomic: its thread is to come back, for good
     int named                     # the kernel knows the thread by kernel_name
     char kernel_name[16]
     Request* answers_head[PROCESSORS_SEEN_MAX]

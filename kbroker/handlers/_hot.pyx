@@ -20,6 +20,7 @@ from libc.string cimport memcpy, memset
 import threading
 
 from kbroker._arena cimport arena_reset, arena_take
+from kbroker._atomics cimport kb_load_int, kb_store_int
 from kbroker._figures cimport kb_count
 from kbroker._log cimport PartitionLog
 from kbroker._net cimport Request, SocketServer, request_wrap
@@ -178,6 +179,9 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
                  worker.handler.index)
         pthread_setname_np(pthread_self(), worker.kernel_name)
     while True:
+        if kb_load_int(&worker.leaving):
+            worker_give_up_role(worker)
+            return TAKE_CLOSED
         status = request_channel_take(
             worker.context.channel, &worker.handler, worker.has_role, IDLE_TICK_NS, &run, &count)
         worker.has_role = 0
@@ -284,6 +288,15 @@ cdef class HotPath:
             raise MemoryError
         self.worker_count += 1
         return self.worker_count - 1
+
+    def retire_worker(self, int index):
+        """Its thread comes back with CLOSED when it has done what it has taken."""
+        kb_store_int(&self.workers[index].leaving, 1)
+
+    def revive_worker(self, int index):
+        """For another thread, once the one before has left."""
+        self.workers[index].named = 0
+        kb_store_int(&self.workers[index].leaving, 0)
 
     def serve(self, int index):
         """Serves until Python is needed: (status, cold requests, new deadline ticks)."""

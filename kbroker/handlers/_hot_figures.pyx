@@ -5,6 +5,7 @@ Every worker writes its own without a lock; the timer's and the cold produces' w
 sums too, so that these only ever grow, whatever becomes of topics.
 """
 
+from kbroker._atomics cimport kb_load_int
 from kbroker._figures cimport kb_figure
 from kbroker._lock_order cimport RANK_QUEUE, RANK_TABLE, lock_ranked, unlock_ranked
 from kbroker.handlers._context cimport ERROR_CODES, GIL_WAIT_BUCKETS, HotContext, HotWorker
@@ -42,6 +43,7 @@ cdef int _add(HotWorker* worker, dict totals, dict produce_codes, dict fetch_cod
 cdef dict _handler(HotWorker* worker):
     return {
         "name": f"kafka-request-handler-{worker.handler.index}",
+        "serving": not kb_load_int(&worker.leaving),
         "idle_ns": kb_figure(&worker.handler.idle_ns),
         "runs": kb_figure(&worker.handler.runs),
         "run_requests": kb_figure(&worker.handler.run_requests),

@@ -76,7 +76,7 @@ class LogManager:
         clock: Clock | None = None,
     ) -> None:
         self._directories: Final = [DataDirectory(path) for path in directories]
-        self._recovery_threads: Final = recovery_threads
+        self.recovery_threads = recovery_threads
         self._file_delete_delay_ms: Final = file_delete_delay_ms
         self._producer_expiration_ms: Final = producer_expiration_ms
         self._clock: Final[Clock] = clock or SystemClock()
@@ -132,7 +132,7 @@ class LogManager:
         if not paths:
             return
         began_ms = self._clock.monotonic_ms()
-        in_threads(self._recovery_threads, open_one, paths)
+        in_threads(self.recovery_threads, open_one, paths)
         logger.info(
             "recovered %d logs in %s in %d ms", len(paths), directory.path,
             self._clock.monotonic_ms() - began_ms,
@@ -145,7 +145,7 @@ class LogManager:
             self._logs, self._recovered = {}, {}
         for directory in self._directories:
             logs = {name: it.log for name, it in held.items() if it.directory is directory}
-            clean = close_logs(directory.path, list(logs.values()), self._recovery_threads)
+            clean = close_logs(directory.path, list(logs.values()), self.recovery_threads)
             try:
                 self._write_checkpoints(directory, logs)
                 starts = _moved_starts(logs.values())

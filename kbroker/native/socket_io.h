@@ -34,6 +34,24 @@ static inline int kb_has_bytes(int fd) {
 }
 
 /* MSG_MORE holds a short head back until the file range behind it follows. */
+/* Ends the sending side, behind everything that was sent. */
+static inline void kb_end_sending(int fd) {
+    shutdown(fd, SHUT_WR);
+}
+
+/* Throws away what the peer has sent; 1: it will send no more. The count bounds one call. */
+static inline int kb_discard(int fd) {
+    int turn;
+    ssize_t got;
+    for (turn = 0; turn < 16; turn++) {
+        got = recv(fd, NULL, 1 << 20, MSG_TRUNC | MSG_DONTWAIT);
+        if (got > 0 || (got < 0 && errno == EINTR))
+            continue;
+        return got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+    }
+    return 0;
+}
+
 static inline ssize_t kb_send_vector(int fd, struct iovec *vector, int count, int more) {
     struct msghdr message;
     ssize_t sent;

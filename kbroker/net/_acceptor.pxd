@@ -19,7 +19,7 @@ cdef struct Acceptor:
     NetworkSettings* settings
     ConnectionQuotas* quotas
     Processor** processors
-    int processor_count
+    int* processor_count          # atomic, the server's
     int next_processor
     int64_t accepted
     int64_t refused               # over a connection quota
@@ -28,7 +28,7 @@ cdef struct Acceptor:
 
 cdef Acceptor* acceptor_new(
     uint32_t listener, NetworkSettings* settings, ConnectionQuotas* quotas,
-    Processor** processors, int processor_count) noexcept nogil
+    Processor** processors, int* processor_count) noexcept nogil
 cdef int acceptor_start(Acceptor* acceptor) noexcept nogil
 cdef void acceptor_stop(Acceptor* acceptor) noexcept nogil
 cdef void acceptor_free(Acceptor* acceptor) noexcept nogil

@@ -2,8 +2,9 @@
 """An acceptor: one thread per listener, over all its addresses, without the GIL.
 
 It accepts, asks ConnectionQuotas, sets the socket options and offers the connection to the
-Processors in turn; when all their rings are full it waits (that is the bound: new clients wait in
-the kernel's backlog). At EMFILE or ENFILE accepting pauses for half a second and nothing else does.
+Processors in turn, leaving out those that are going; more may come at any time. When all their
+rings are full it waits (that is the bound: new clients wait in the kernel's backlog). At EMFILE or
+ENFILE accepting pauses for half a second and nothing else does.
 A connection over a quota is closed at once. Polls every 500 ms, as Kafka's does, to see `stopping`.
 """
 
@@ -45,7 +46,7 @@ cdef enum:
 
 cdef Acceptor* acceptor_new(
     uint32_t listener, NetworkSettings* settings, ConnectionQuotas* quotas,
-    Processor** processors, int processor_count,
+    Processor** processors, int* processor_count,
 ) noexcept nogil:
     cdef Acceptor* acceptor = <Acceptor*>calloc(1, sizeof(Acceptor))
     if acceptor == NULL:
@@ -92,10 +93,12 @@ cdef void acceptor_free(Acceptor* acceptor) noexcept nogil:
 cdef void _hand_on(Acceptor* acceptor, NewConnection* connection) noexcept nogil:
     # To the next Processor with room; waits while there is none.
     cdef int64_t since_ns = 0
+    cdef int count
     cdef int _try
     while not kb_load_int(&acceptor.stopping):
-        for _try in range(acceptor.processor_count):
-            acceptor.next_processor = (acceptor.next_processor + 1) % acceptor.processor_count
+        count = kb_load_int(acceptor.processor_count)
+        for _try in range(count):
+            acceptor.next_processor = (acceptor.next_processor + 1) % count
             if processor_offer(acceptor.processors[acceptor.next_processor], connection) == 0:
                 if since_ns > 0:
                     kb_count(&acceptor.blocked_ns, kb_now_ns() - since_ns)

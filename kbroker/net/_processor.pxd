@@ -4,6 +4,10 @@ from kbroker.net._types cimport NetworkSettings, NewConnection, Processor, Reque
 cdef Processor* processor_new(
     int index, NetworkSettings* settings, RequestChannel* channel) noexcept nogil
 cdef int processor_start(Processor* processor) noexcept nogil
+cdef void processor_retire(Processor* processor) noexcept nogil
+cdef int processor_has_retired(Processor* processor) noexcept nogil
+cdef int processor_is_serving(Processor* processor) noexcept nogil
+cdef int processor_start_again(Processor* processor) noexcept nogil
 cdef void processor_stop(Processor* processor, int at_once) noexcept nogil
 cdef void processor_free(Processor* processor) noexcept nogil
 cdef int processor_offer(Processor* processor, NewConnection* connection) noexcept nogil

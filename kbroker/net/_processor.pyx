@@ -11,7 +11,11 @@ came in. Whoever adds writes the eventfd only when the thread sleeps. The reques
 the request queue in one push: that is where runs come from.
 
 Stopping: `stopping` = 1 lets answers that are queued leave, for at most a second; 2 closes at once.
-The thread ends when every request that it lent has come back.
+The thread ends when every request that it lent has come back. 3 is for a Processor that others
+outlive: it takes no new connections and reads no more; each connection gets the answers of what was
+read, then the end of the stream, and is closed when the peer has closed it or a second later, so
+that no answer on its way is lost to a reset. A request that is parked for longer than RETIRE_NS_MAX
+loses its connection. The struct stays, with its figures, and may get another thread.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -45,6 +49,9 @@ from kbroker.net._request_channel cimport request_channel_push
 from kbroker.net._request_times cimport request_times_free
 from kbroker.net._types cimport (
     NEW_CONNECTIONS_MAX,
+    STOP_AT_ONCE,
+    STOP_FLUSH,
+    STOP_RETIRE,
     Channel,
     NetworkSettings,
     NewConnection,
@@ -66,6 +73,8 @@ cdef extern from "socket_io.h" nogil:
     int epoll_wait(int epoll_fd, epoll_event* events, int count, int timeout_ms)
     int eventfd(unsigned int initial, int flags)
     int kb_epoll_add_level(int epoll_fd, int fd, void* data)
+    void kb_end_sending(int fd)
+    int kb_discard(int fd)
     enum: EPOLLIN
     enum: EPOLLOUT
     enum: EPOLLRDHUP
@@ -81,6 +90,8 @@ cdef enum:
     STOPPING_POLL_MS = 10
     DRAIN_NS_MAX = 1000000000     # for answers that are on their way when the broker stops
     COMPACT_NS = 1000000000
+    RETIRE_NS_MAX = 30000000000   # for requests that wait, when a Processor is taken away
+    LINGER_NS = 1000000000        # for a peer to take its last answers and close
     ABANDON_NS = 3000000000       # a request lent for longer than this is given up with its memory
 
 
@@ -127,11 +138,46 @@ cdef void _wake(Processor* processor) noexcept nogil:
 
 cdef void processor_stop(Processor* processor, int at_once) noexcept nogil:
     """Asks the thread to end and waits for it; call it without the GIL."""
-    kb_store_int(&processor.stopping, 2 if at_once else 1)
+    kb_store_int(&processor.stopping, STOP_AT_ONCE if at_once else STOP_FLUSH)
     _wake(processor)
     if processor.started:
         pthread_join(processor.thread, NULL)
         processor.started = 0
+
+
+cdef void processor_retire(Processor* processor) noexcept nogil:
+    """Has the thread end by itself, once its connections are closed. See the head of this file."""
+    kb_store_int(&processor.stopping, STOP_RETIRE)
+    if not processor.started:
+        kb_store_int(&processor.ended, 1)
+    _wake(processor)
+
+
+cdef int processor_is_serving(Processor* processor) noexcept nogil:
+    """Whether it takes connections."""
+    return kb_load_int(&processor.stopping) == 0
+
+
+cdef int processor_has_retired(Processor* processor) noexcept nogil:
+    """Whether it could be started again."""
+    return (
+        kb_load_int(&processor.stopping) == STOP_RETIRE and kb_load_int(&processor.ended)
+    )
+
+
+cdef int processor_start_again(Processor* processor) noexcept nogil:
+    """Another thread for one that has retired; -1: there is none to be had."""
+    if processor.started:
+        pthread_join(processor.thread, NULL)
+        processor.started = 0
+        kb_count(&processor.served_ns, kb_now_ns() - processor.started_ns)
+    kb_store_int(&processor.ended, 0)
+    kb_store_int(&processor.stopping, 0)
+    if processor_start(processor) != 0:
+        # What an acceptor has offered meanwhile waits for the next one who tries.
+        processor_retire(processor)
+        return -1
+    return 0
 
 
 cdef void processor_free(Processor* processor) noexcept nogil:
@@ -346,10 +392,10 @@ cdef void _reap(Processor* processor) noexcept nogil:
 cdef void _compact(Processor* processor) noexcept nogil:
     # Once a second: what slow peers have sent of a frame leaves the shared chunks.
     cdef Channel* channel = processor.oldest
-    if processor.now_ns - processor.compacted_ns < COMPACT_NS:
+    if processor.now_ns - processor.compacted_ns < <int64_t>COMPACT_NS:
         return
     processor.compacted_ns = processor.now_ns
-    while channel != NULL and processor.now_ns - channel.last_active_ns > COMPACT_NS:
+    while channel != NULL and processor.now_ns - channel.last_active_ns > <int64_t>COMPACT_NS:
         frames_compact(channel)
         channel = channel.newer
 
@@ -373,7 +419,7 @@ cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
         kb_store_int(&processor.sleeping, 1)
         if _something_waits(processor):
             timeout_ms = 0
-        elif kb_load_int(&processor.stopping):
+        elif kb_load_int(&processor.stopping) and processor.oldest != NULL:
             timeout_ms = STOPPING_POLL_MS
         elif processor.batch_head != NULL:
             timeout_ms = 1        # the queue was full; its wake-up may have come too early
@@ -407,6 +453,7 @@ cdef void* _main(void* argument) noexcept nogil:
             _reap(processor)
         _close_idle(processor)
         _compact(processor)
+    kb_store_int(&processor.ended, 1)
     return NULL
 
 
@@ -414,21 +461,59 @@ cdef int _stopped(Processor* processor, int64_t* drain_until_ns) noexcept nogil:
     # Sends what is queued, closes everything, waits for the lent requests: 1 when all are back.
     cdef Channel* channel = processor.oldest
     cdef Channel* following
+    cdef int how = kb_load_int(&processor.stopping)
     processor.now_ns = kb_now_ns()
-    if drain_until_ns[0] == 0:
-        drain_until_ns[0] = processor.now_ns + DRAIN_NS_MAX
+    if how == STOP_RETIRE:
+        return _retired(processor, drain_until_ns)
+    if drain_until_ns[0] == 0 or drain_until_ns[0] > processor.now_ns + <int64_t>DRAIN_NS_MAX:
+        drain_until_ns[0] = processor.now_ns + <int64_t>DRAIN_NS_MAX
     while channel != NULL:
         following = channel.newer
         channel.closing = 1       # nothing more is read
         if (
-            kb_load_int(&processor.stopping) == 2
+            how == STOP_AT_ONCE
             or processor.now_ns > drain_until_ns[0]
             or (channel.tx_head == NULL and channel.in_flight == 0)
         ):
             channel_close(channel)
         channel = following
     _reap(processor)
-    if processor.now_ns > drain_until_ns[0] + ABANDON_NS:
+    if processor.now_ns > drain_until_ns[0] + <int64_t>ABANDON_NS:
         processor.abandoned = 1
         return 1
     return processor.closed_head == NULL and processor.oldest == NULL
+
+
+cdef int _retired(Processor* processor, int64_t* drain_until_ns) noexcept nogil:
+    # One look at every connection of a Processor that is taken away: 1 when none is left.
+    cdef Channel* channel = processor.oldest
+    cdef Channel* following
+    cdef int waits
+    if drain_until_ns[0] == 0:
+        drain_until_ns[0] = processor.now_ns + <int64_t>RETIRE_NS_MAX
+    while channel != NULL:
+        following = channel.newer
+        _retire_channel(processor, channel, processor.now_ns > drain_until_ns[0])
+        channel = following
+    _reap(processor)
+    if processor.closed_head != NULL or processor.oldest != NULL:
+        return 0
+    # Nothing comes behind this: who offers a connection looks at `stopping` under the lock.
+    lock_ranked(&processor.lock, RANK_QUEUE)
+    waits = processor.new_count > 0
+    unlock_ranked(&processor.lock, RANK_QUEUE)
+    return not waits
+
+
+cdef void _retire_channel(Processor* processor, Channel* channel, int overdue) noexcept nogil:
+    channel.closing = 1           # nothing more is read
+    if overdue:
+        channel_close(channel)
+        return
+    if channel.in_flight > 0 or channel.tx_head != NULL:
+        return
+    if channel.ended_ns == 0:
+        channel.ended_ns = processor.now_ns
+        kb_end_sending(channel.fd)
+    if kb_discard(channel.fd) or processor.now_ns - channel.ended_ns > <int64_t>LINGER_NS:
+        channel_close(channel)

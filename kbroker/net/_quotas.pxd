@@ -22,6 +22,8 @@ cdef struct ConnectionQuotas:
 
 cdef ConnectionQuotas* quotas_new(int32_t per_ip_max, int32_t total_max) noexcept nogil
 cdef void quotas_free(ConnectionQuotas* quotas) noexcept nogil
+cdef void quotas_bound(
+    ConnectionQuotas* quotas, int32_t per_ip_max, int32_t total_max) noexcept nogil
 cdef int quotas_override(
     ConnectionQuotas* quotas, const uint8_t* address, int32_t bound) noexcept nogil
 cdef IpEntry* quota_acquire(ConnectionQuotas* quotas, const uint8_t* address) noexcept nogil

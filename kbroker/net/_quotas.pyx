@@ -77,6 +77,26 @@ cdef void _drop_unused_locked(IpEntry* entry) noexcept nogil:
     free(entry)
 
 
+cdef void quotas_bound(
+    ConnectionQuotas* quotas, int32_t per_ip_max, int32_t total_max,
+) noexcept nogil:
+    """Other bounds, without overrides, for the connections that are to come."""
+    cdef IpEntry* entry
+    cdef IpEntry* following
+    cdef int bucket
+    lock_ranked(&quotas.lock, RANK_QUEUE)
+    quotas.per_ip_max = per_ip_max
+    quotas.total_max = total_max
+    for bucket in range(QUOTA_BUCKETS):
+        entry = quotas.buckets[bucket]
+        while entry != NULL:
+            following = entry.next
+            entry.bound = -1
+            _drop_unused_locked(entry)
+            entry = following
+    unlock_ranked(&quotas.lock, RANK_QUEUE)
+
+
 cdef int quotas_override(
     ConnectionQuotas* quotas, const uint8_t* address, int32_t bound,
 ) noexcept nogil:

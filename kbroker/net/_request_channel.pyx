@@ -103,7 +103,7 @@ cdef void _wake(Handler* handler) noexcept nogil:
 cdef void _wake_processors(RequestChannel* channel) noexcept nogil:
     cdef uint64_t one = 1
     cdef int i
-    for i in range(channel.processor_count):
+    for i in range(kb_load_int(&channel.processor_count)):
         if kb_exchange_int(&channel.processors[i].sleeping, 0):
             write(channel.processors[i].event_fd, &one, 8)
 

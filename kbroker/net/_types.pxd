@@ -130,6 +130,7 @@ cdef struct Channel:
     # Book-keeping.
     int64_t last_active_ns
     int64_t waiting_since_ns      # muted, with bytes waiting
+    int64_t ended_ns              # our side ended it, and waits for the peer to end its own
     uint32_t listener
     void* ip_entry                # of ConnectionQuotas
     uint8_t local_address[16]
@@ -193,6 +194,12 @@ cdef struct NetworkSettings:
     int32_t connections_max       # max.connections
 
 
+cdef enum:
+    STOP_FLUSH = 1                # answers leave, for at most a second; then everything is closed
+    STOP_AT_ONCE = 2
+    STOP_RETIRE = 3               # each connection is closed behind its last answer; the rest serve
+
+
 cdef struct Processor:
     pthread_t thread
     int started
@@ -201,7 +208,8 @@ cdef struct Processor:
     RequestChannel* request_channel
     int epoll_fd
     int event_fd
-    int stopping                  # atomic: 1 flush and close, 2 close at once
+    int stopping                  # atomic: STOP_*
+    int ended                     # atomic: the thread is at its end, to be joined
     int sleeping                  # atomic: in epoll_wait, wants an eventfd write
     int abandoned                 # it ended with requests still lent
     pthread_mutex_t lock          # new connections and answers
@@ -228,6 +236,7 @@ cdef struct Processor:
     # Figures, written by the thread, read by anyone.
     int64_t idle_ns
     int64_t started_ns
+    int64_t served_ns             # of the threads that it had before this one
     int64_t connection_count
     int64_t connections_opened
     int64_t requests
@@ -276,6 +285,6 @@ cdef struct RequestChannel:
     int64_t served_until_ns
     int64_t count_peak
     Processor* processors[PROCESSORS_MAX]
-    int processor_count
+    int processor_count           # atomic: it grows
     uint8_t hot[128][32]          # api key x version: the hot path takes it
     int8_t flexible_from[128]     # first version with header v2; -1 never

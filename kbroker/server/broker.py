@@ -22,7 +22,6 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -55,6 +54,7 @@ from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
 from kbroker.server.call_later import CallLater
 from kbroker.server.closes import ClosedConnections
+from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.server.groups import Groups
 from kbroker.server.handler_pool import HandlerPool
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
@@ -113,14 +113,13 @@ class Broker:
         before_ready: Callable[[], None] = nothing,
         clock: Clock | None = None,
     ) -> None:
-        self.config = config
+        self._dynamic = DynamicConfig(config)
         self._data_dir = data_dir
         self._ready_file = ready_file
         self._clock: Clock = clock if clock is not None else SystemClock()
         self.bootstrap = ("", 0)
         self._advertised = Advertised(config.listeners)
         self._bound: dict[str, list[tuple[str, int]]] = {}
-
         self._server = _socket_server(config)
         self._table = TopicTable()
         self._timer = Timer(self._clock)
@@ -152,6 +151,7 @@ class Broker:
         self._store: EmbeddedStore | None = None
         self._controller: Controller | None = None
         self._handlers: HandlerPool | None = None
+        self._services: Services | None = None
         self._metrics_topic: MetricsTopic | None = None
         self._observer: Observer | None = None
         self._control_loop: ControlLoop | None = None
@@ -186,6 +186,11 @@ class Broker:
             Step("readiness", stop=self._readiness_ends),
         ]
 
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration as it holds now, with what is set at run time."""
+        return self._dynamic.config
+
     def start(self) -> None:
         """Returns when the broker accepts requests; UserError when a person must mend something."""
         self._lifecycle.start()
@@ -198,6 +203,13 @@ class Broker:
 
     def _open_store(self) -> None:
         self._store = EmbeddedStore.open(self._data_dir)
+        for what, follower in (
+            ("the network", self._network_follows),
+            ("the request handlers", self._handlers_follow),
+            ("the logs", self._logs_follow),
+        ):
+            self._dynamic.add(what, follower)
+        self._dynamic.load(self._store)
 
     def _close_store(self) -> None:
         if self._store is not None:
@@ -234,11 +246,13 @@ class Broker:
             self._clock,
             self._apply,
             validate_configs=validate_topic_overrides,
-            edit_list=partial(edit_topic_list, self.config),
+            edit_list=lambda *asked: edit_topic_list(self.config, *asked),
             broker=BrokerImage(self.config.node_id, host, port, self.config["broker.rack"]),
             cluster_id=self._cluster_id,
             new_epochs_at_start=not self._logs.clean,
             show=MetadataPublisher(self._table).show,
+            rules=self._dynamic,
+            follow=self._dynamic.follow,
         )
         self._controller.start()
         for directory in self.config.log_dirs:
@@ -257,7 +271,7 @@ class Broker:
     def _start_handlers(self) -> None:
         if self._controller is None:
             raise UserError("the controller is not there")
-        services = Services(
+        services = self._services = Services(
             config=self.config,
             clock=self._clock,
             controller=self._controller,
@@ -288,6 +302,27 @@ class Broker:
     def _dispatcher(self, dispatch: Dispatch) -> Dispatch:
         """What handlers call for a request that needs Python; `kbroker.testing` has its own."""
         return dispatch
+
+    # --- settings at run time, on the controller's thread -----------------------------------------
+
+    def _network_follows(self, before: BrokerConfig, now: BrokerConfig) -> None:
+        self._server.bound_connections(
+            now["max.connections"],
+            now["max.connections.per.ip"],
+            now.connections_per_ip_overrides,
+        )
+        self._server.resize(now["num.network.threads"])
+
+    def _handlers_follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
+        if self._services is not None:
+            self._services.config = now
+        if self._handlers is not None:
+            self._handlers.resize(now["num.io.threads"])
+
+    def _logs_follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
+        self._logs.recovery_threads = now["num.recovery.threads.per.data.dir"]
+        topics = () if self._controller is None else self._controller.image.topics.values()
+        self._replicas.follow_config(now, topics)
 
     def _stop_handlers(self) -> None:
         self._server.close_queue()

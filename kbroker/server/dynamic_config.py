@@ -1,4 +1,4 @@
-"""The configuration as it holds now: what the broker was started with under what is set at run time.
+"""The configuration as it holds now: what the broker started with, under what is set at run time.
 
 Place in the flow: the broker asks `load` for what the metadata store holds as soon as it is open,
 so that everything comes up with the right values; from then on the controller calls `follow` with
@@ -84,7 +84,7 @@ class DynamicConfig:
                 continue
             shown = "default" if value is None else value.text
             changed.append(f"{name}={'(hidden)' if key is None or key.sensitive else shown}")
-            if key is None or not key.supported:
+            if key is None or not key.supported or name != key.name:
                 idle.append(name)
         if changed:
             logger.info("configuration: %s", ", ".join(changed))

@@ -46,15 +46,12 @@ class HandlerPool:
         self._watch_deadline = watch_deadline
         self._clock = clock
         self._last_sample: tuple[int, int] | None = None
-        self._threads = [
-            threading.Thread(
-                target=self._serve,
-                args=(hot.add_worker(),),
-                name=f"kafka-request-handler-{index}",
-                daemon=True,
-            )
-            for index in range(size)
-        ]
+        self._lock = threading.Lock()
+        self._started = False
+        self._closed = False
+        # By worker. One that leaves keeps its place until its thread has ended.
+        self._threads = {index: self._thread(index) for index in self._new_workers(size)}
+        self._leaving: dict[int, threading.Thread] = {}
 
     @property
     def size(self) -> int:
@@ -62,12 +59,53 @@ class HandlerPool:
 
     def start(self) -> None:
         self._last_sample = (self._clock.monotonic_ns(), 0)
-        for thread in self._threads:
-            thread.start()
+        with self._lock:
+            self._started = True
+            for thread in self._threads.values():
+                thread.start()
+
+    def resize(self, size: int) -> None:
+        """num.io.threads: does not wait; a handler that is taken away finishes what it has taken.
+
+        From any thread; does nothing once `join` has been called.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            while len(self._threads) > size:
+                index, thread = max(self._threads.items())
+                self._hot.retire_worker(index)
+                self._leaving[index] = thread
+                del self._threads[index]
+            for index in self._free_workers(size - len(self._threads)):
+                thread = self._threads[index] = self._thread(index)
+                if self._started:
+                    thread.start()
+
+    def _new_workers(self, count: int) -> list[int]:
+        return [self._hot.add_worker() for _ in range(count)]
+
+    def _free_workers(self, count: int) -> list[int]:
+        """Workers whose threads have left, then new ones."""
+        left = [index for index, thread in sorted(self._leaving.items()) if not thread.is_alive()]
+        for index in left[: max(0, count)]:
+            self._hot.revive_worker(index)
+            del self._leaving[index]
+        return left[: max(0, count)] + self._new_workers(count - len(left))
+
+    def _thread(self, index: int) -> threading.Thread:
+        return threading.Thread(
+            target=self._serve, args=(index,), name=f"kafka-request-handler-{index}", daemon=True
+        )
 
     def join(self) -> None:
         """Wait for the handlers to leave; the request queue has been closed before."""
-        for thread in self._threads:
+        with self._lock:
+            self._closed = True
+            threads = [*self._threads.values(), *self._leaving.values()]
+        for thread in threads:
+            if thread.ident is None:
+                continue  # never started
             thread.join(JOIN_TIMEOUT_S)
             if thread.is_alive():
                 logger.warning("%s is still inside a request; it is left behind", thread.name)

@@ -242,7 +242,9 @@ class Observer:
                 "fetch_session_evictions": [((), figures["fetch_session_evictions"])],
                 **{key: [((), 0)] for key in _NEVER},
             }),
-            "handler_idle": [((), self._share("handler_idle", (), 1.0, len(handlers)))],
+            "handler_idle": [
+                ((), self._share("handler_idle", (), 1.0, sum(h["serving"] for h in handlers)))
+            ],
             "gil_wait": [((), observe_traffic.gil_waits(handlers))],
             "log_flush_time": [((), flushed)],
             # acks=-1 never waits for followers with one broker.

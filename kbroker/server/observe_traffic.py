@@ -113,7 +113,7 @@ def network(server: SocketServer) -> tuple[Samples, Totals, list[tuple[str, int]
     ]
     samples["accept_pauses"] = [((a["listener"],), a["paused"]) for a in acceptors]
     blocked: Totals = {"acceptor_blocked": [((a["listener"],), a["blocked_ns"]) for a in acceptors]}
-    return samples, blocked, [(number, p["idle_ns"]) for number, p in threads]
+    return samples, blocked, [(number, p["idle_ns"]) for number, p in threads if p["serving"]]
 
 
 # --- requests ---------------------------------------------------------------------------------

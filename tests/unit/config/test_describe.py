@@ -133,7 +133,7 @@ def test_a_coarser_key_alone_gives_the_value_and_does_not_show() -> None:
 
 def test_groups_have_what_the_broker_gives_them() -> None:
     config = BrokerConfig.load(overrides=["group.consumer.session.timeout.ms=46000"])
-    entries = {entry.name: entry for entry in describe_group(config)}
+    entries = {entry.name: entry for entry in describe_group(config, {})}
     assert list(entries) == sorted(entries) and len(entries) == 17
     timeout = entries["consumer.session.timeout.ms"]
     assert (timeout.value, timeout.source, timeout.type) == ("46000", STATIC, ConfigType.INT)
@@ -147,7 +147,7 @@ def test_groups_have_what_the_broker_gives_them() -> None:
 
 
 def test_client_metrics_have_defaults_only() -> None:
-    shown = {e.name: (e.value, e.source, e.synonyms) for e in describe_client_metrics()}
+    shown = {e.name: (e.value, e.source, e.synonyms) for e in describe_client_metrics({})}
     assert shown == {
         "interval.ms": ("300000", DEFAULT, []),
         "match": ("", DEFAULT, []),

@@ -30,6 +30,7 @@ from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
 from kbroker.log._results import DirectoryUse
 from kbroker.log.leader_epochs import LeaderEpochs
+from kbroker.metadata.controller.config_changes import ResourceChange, plan_change
 from kbroker.metadata.controller.decisions import (
     ConfigChange,
     Defaults,
@@ -43,6 +44,7 @@ from kbroker.metadata.controller.decisions import (
 )
 from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage, delta_between
 from kbroker.protocol import cold
+from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.types import ApiKey, TopicPartition
 
 CLUSTER_ID = "LgA8qWu9TMCDO1kS-PKCZg"
@@ -255,6 +257,23 @@ class FakeController:
                 results.append(TopicResult.of(plan))
                 if not validate_only:
                     self.publish(self.image.with_topics([plan]))
+        done(results)
+
+    def alter_resource_configs(
+        self, changes: Sequence[ResourceChange], validate_only: bool, done: Callable[[Any], None]
+    ) -> None:
+        self._run(partial(self._alter_resources, changes, validate_only, done))
+
+    def _alter_resources(
+        self, changes: Sequence[ResourceChange], validate_only: bool, done: Callable[[Any], None]
+    ) -> None:
+        results = []
+        for change in changes:
+            before = self.image.configs_of(*change.resource)
+            plan = plan_change(before, change, DynamicConfig(self._config))
+            results.append(plan if isinstance(plan, KafkaError) else None)
+            if not isinstance(plan, KafkaError) and not validate_only:
+                self.publish(self.image.with_configs({change.resource: plan}))
         done(results)
 
     def publish(self, image: ClusterImage) -> None:

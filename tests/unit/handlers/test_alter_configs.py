@@ -5,6 +5,7 @@ The codes are those of a running Apache Kafka 4.3.0; tests/parity holds them aga
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -150,14 +151,20 @@ TROUBLE: list[tuple[Resource, ErrorCode]] = [
     ((TOPIC, "a b", [("retention.ms", SET, "x")]), ErrorCode.INVALID_TOPIC_EXCEPTION),
     ((TOPIC, "a" * 250, [RETENTION]), ErrorCode.INVALID_TOPIC_EXCEPTION),
     ((TOPIC, "", [RETENTION]), ErrorCode.INVALID_REQUEST),
-    ((BROKER, "1", [("num.io.threads", SET, "9")]), ErrorCode.INVALID_REQUEST),
-    ((BROKER, "", [("num.io.threads", SET, "9")]), ErrorCode.INVALID_REQUEST),
+    ((BROKER, "1", [("node.id", SET, "9")]), ErrorCode.INVALID_REQUEST),
+    ((BROKER, "1", [("num.io.threads", SET, "17")]), ErrorCode.INVALID_REQUEST),
+    ((BROKER, "", [("ssl.key.password", SET, "9")]), ErrorCode.INVALID_REQUEST),
     ((BROKER, "2", []), ErrorCode.INVALID_REQUEST),
     ((BROKER, "x", []), ErrorCode.INVALID_REQUEST),
     ((LOGGER, "2", [("root", SET, "INFO")]), ErrorCode.INVALID_REQUEST),
     ((METRICS, "", [("interval.ms", SET, "1000")]), ErrorCode.INVALID_REQUEST),
-    ((METRICS, "m", [("interval.ms", SET, "1000")]), ErrorCode.INVALID_REQUEST),
-    ((GROUP, "g", [("consumer.session.timeout.ms", SET, "50000")]), ErrorCode.INVALID_REQUEST),
+    ((METRICS, "m", [("interval.ms", SET, "99")]), ErrorCode.INVALID_REQUEST),
+    ((GROUP, "", [("consumer.session.timeout.ms", SET, "50000")]), ErrorCode.INVALID_REQUEST),
+    ((GROUP, "g", [("consumer.session.timeout.ms", SET, "5")]), ErrorCode.INVALID_CONFIG),
+    (
+        (GROUP, "g" * 901, [("consumer.session.timeout.ms", SET, "50000")]),
+        ErrorCode.INVALID_REQUEST,
+    ),
     ((0, "x", [RETENTION]), ErrorCode.INVALID_REQUEST),
     ((3, "x", [RETENTION]), ErrorCode.INVALID_REQUEST),
     ((-1, "x", []), ErrorCode.INVALID_REQUEST),
@@ -253,3 +260,47 @@ def test_a_request_cut_anywhere_closes_the_connection(key: ApiKey, version: int)
 def test_any_bytes_are_answered_or_closed(api: tuple[ApiKey, int], body: bytes) -> None:
     request = FakeBroker().send(*api, body)
     assert (request.answer is None) != (request.closed is None)
+
+
+def test_settings_of_brokers_groups_and_subscriptions_are_stored_by_resource() -> None:
+    broker = FakeBroker()
+    broker.create("t")
+    entity = ask(
+        INCREMENTAL,
+        1,
+        (BROKER, "01", [("num.io.threads", SET, "9")]),
+        (BROKER, "", [("log.cleanup.policy", APPEND, "compact"), ("nope", SET, "1")]),
+        (TOPIC, "t", [RETENTION]),
+        (GROUP, "a/b", [("consumer.session.timeout.ms", SET, "50000")]),
+        (METRICS, "m", [("interval.ms", SET, "1000")]),
+    )
+    assert codes(broker, entity) == [0] * 5
+    stored = {
+        (int(kind), name): dict(own)
+        for (kind, name), own in broker.controller.image.configs.items()
+    }
+    assert stored == {
+        (BROKER, "1"): {"num.io.threads": "9"},
+        (BROKER, ""): {"log.cleanup.policy": "delete,compact", "nope": "1"},
+        (GROUP, "a/b"): {"consumer.session.timeout.ms": "50000"},
+        (METRICS, "m"): {"interval.ms": "1000"},
+    }
+    assert overrides(broker) == {"retention.ms": "5"}
+
+
+def test_levels_of_loggers_change_at_once_or_not_at_all() -> None:
+    logger = logging.getLogger("kbroker.tests.levels")
+    try:
+        change = (LOGGER, "1", [(logger.name, SET, "DEBUG")])
+        assert codes(FakeBroker(), ask(INCREMENTAL, 1, change, validate_only=True)) == [0]
+        assert logger.level == logging.NOTSET
+        assert codes(FakeBroker(), ask(INCREMENTAL, 1, change)) == [0]
+        assert logger.isEnabledFor(logging.DEBUG)
+        bad = (LOGGER, "1", [(logger.name, SET, "ERROR"), ("kbroker.no.such.logger", SET, "ERROR")])
+        assert codes(FakeBroker(), ask(INCREMENTAL, 1, bad)) == [ErrorCode.INVALID_CONFIG]
+        assert logger.level == logging.DEBUG
+        gone = (LOGGER, "1", [(logger.name, DELETE, None)])
+        assert codes(FakeBroker(), ask(INCREMENTAL, 1, gone)) == [0]
+        assert logger.level == logging.NOTSET
+    finally:
+        logger.setLevel(logging.NOTSET)
