@@ -8,6 +8,7 @@ times (default 10). Prints wall and CPU time in ms, the least and the median. Th
 
 from __future__ import annotations
 
+import os
 import resource
 import statistics
 import subprocess
@@ -29,6 +30,8 @@ COMMANDS: Final = (
     "group delete g", "consume t0 -e", "consume t0 -G g -e", "health", "doctor", "top -n 1",
     "topic list -o json",
 )  # fmt: skip
+# An installed command has its bytecode.
+ENVIRONMENT: Final = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 LOCAL: Final = frozenset({"version", "config explain num.io.threads"})
 
 
@@ -47,6 +50,7 @@ def run(words: list[str], stdin: bytes = b"") -> Times:
         input=stdin,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT,
     )
     wall_ms = (time.perf_counter() - begin) * 1000
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
