@@ -35,6 +35,7 @@ LEAVE_TIMEOUT_S: Final = 60.0
 STOPPED_S: Final = (0.5, 9.0)  # some longer than a session, some not
 STATIC_SHARE: Final = 0.25
 AUTOMATIC_SHARE: Final = 0.25
+FOREVER_NS: Final = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,13 @@ class Settings:
 
 @dataclass
 class Worker:
-    """A process; `quiet` are the times in which it was stopped."""
+    """A process; `quiet` are the times in which it was stopped, or has gone."""
 
     name: str
     job: Job
     process: subprocess.Popen[bytes]
     stopped_until: float = 0.0
     quiet: list[tuple[int, int]] = field(default_factory=list)
-    expected: bool = False  # we have ended it
 
     @property
     def stopped(self) -> bool:
@@ -171,7 +171,7 @@ class Chaos:
         self._events["joins"] += 1
 
     def _part(self, worker: Worker) -> None:
-        worker.expected = True
+        worker.quiet.append((time.monotonic_ns(), FOREVER_NS))
         self._workers.remove(worker)
         self._gone.append(worker)
 

@@ -73,7 +73,7 @@ async def _turn(consumer: AIOKafkaConsumer, job: Job, journal: Journal, lock: as
             if job.automatic:
                 return
             nexts = {TopicPartition(job.topic, p): o[-1] + 1 for p, o in offsets.items()}
-            # A commit waits for a coordinator, which a rebalance may wait to give back the lock for.
+            # It waits for a coordinator, which may be found when a rebalance has this lock.
             await asyncio.wait_for(consumer.commit(nexts), COMMIT_S)
             journal.write(COMMITTED, *(f"{tp.partition}:{o}" for tp, o in nexts.items()))
     except (KafkaError, TimeoutError) as error:
