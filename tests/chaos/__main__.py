@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def main() -> int:
     given = parser.parse_args()
     seed = random.randrange(1 << 31) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the workers would be left behind
     settings = Settings(
         seconds=given.seconds,
         consumers=given.consumers,
