@@ -1,0 +1,21 @@
+"""A short chaos run of each kind; the long ones are `python -m tests.chaos`."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.chaos.run import Chaos, Settings
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("protocol", ["eager", "cooperative"])
+def test_nothing_is_lost(protocol: str) -> None:
+    seed = random.randrange(1 << 31)
+    settings = Settings(seconds=20, consumers=8, partitions=24, protocol=protocol, seed=seed)
+    outcome = Chaos(settings).run()
+    assert not outcome.violations, "\n".join([f"seed {seed}", *outcome.violations])
+    assert outcome.figures["records"]
+    assert outcome.figures["commits answered"]
