@@ -29,7 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kbroker.errors import ErrorCode, InvariantError
+from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.testing.control import ControlClient
 from kbroker.testing.faults import Seen
 from kbroker.testing.inspection import Inspected, Inspection
@@ -238,6 +238,15 @@ class Broker(PlainBroker, Inspected):
 
     def start_trace(self) -> None:
         self._tell({"op": "trace", "on": True})
+
+    def _create_topics(self, topics: Mapping[str, int], configs: Mapping[str, str]) -> None:
+        order = {"op": "create_topics", "topics": dict(topics), "configs": dict(configs)}
+        for _, code, message in self._tell(order):
+            if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise KafkaError(ErrorCode(code), message or "")
+
+    def delete_topic(self, name: str) -> None:
+        self._tell({"op": "delete_topics", "names": [name]})
 
     def _look(self) -> Inspection:
         self._live()

@@ -16,13 +16,17 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
 from kbroker._net import Request
 from kbroker.config import BrokerConfig
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, InvariantError
 from kbroker.handlers.registry import REGISTRY
+from kbroker.metadata.controller import Controller
+from kbroker.metadata.controller.decisions import NewTopic
+from kbroker.metadata.controller.events import TopicsCallback
 from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import ProtocolError
 from kbroker.server.broker import HOT, Broker, Dispatch, ServeAdmin
@@ -37,6 +41,7 @@ _FAILURES: Final[dict[int, Any]] = {
     ApiKey.PRODUCE: failures.produce_failure,
     ApiKey.FETCH: failures.fetch_failure,
 }
+DECISION_TIMEOUT_S: Final = 60.0
 _MESSAGE: Final = "a test wants it so"
 
 
@@ -161,6 +166,23 @@ class InspectedBroker(Broker):
     def _do_off(self, *, number: int | None) -> None:
         self._faults.remove(number)
         self._cool_and_heat()
+
+    def _do_create_topics(self, *, topics: dict[str, int], configs: dict[str, str]) -> list[Any]:
+        """The way of a request is longer: the schema library would be waited for."""
+        wanted = [NewTopic(name, partitions=n, configs=configs) for name, n in topics.items()]
+        return self._decided(lambda c, done: c.create_topics(wanted, False, done))
+
+    def _do_delete_topics(self, *, names: list[str]) -> list[Any]:
+        return self._decided(lambda c, done: c.delete_topics(names, done))
+
+    def _decided(self, ask: Callable[[Controller, TopicsCallback], None]) -> list[Any]:
+        """[name, error code, message] for each topic, once it is published."""
+        if self._controller is None:
+            raise InvariantError("a broker that is ready has a controller")
+        answered: Future[Any] = Future()
+        ask(self._controller, answered.set_result)
+        results = answered.result(DECISION_TIMEOUT_S)
+        return [[each.name, int(each.error), each.message] for each in results]
 
     def _do_hits(self, *, number: int) -> int:
         return self._faults.hits(number)

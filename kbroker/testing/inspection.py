@@ -157,8 +157,11 @@ class Inspected:
     def create_topics(self, topics: Mapping[str, int], **configs: object) -> None:
         """By name and partitions; `configs` with _ for a dot: cleanup_policy="compact"."""
         named = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        self._create_topics(topics, named)
+
+    def _create_topics(self, topics: Mapping[str, int], configs: Mapping[str, str]) -> None:
         with self._inspecting:
-            self._look().create_topics(topics, named)
+            self._look().create_topics(topics, configs)
 
     def create_topic(self, name: str = "", partitions: int = 1, **configs: object) -> str:
         """One topic; without a name one that nobody else has. Returns the name."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.errors import KafkaError
 from kbroker.testing import ApiKey, Broker, BrokerFailed, ExternalBroker, KafkaContainer
 from kbroker.testing.inspection import wait_until
 from tests.clients.adapters import CODECS, Confluent, Record
@@ -226,6 +227,16 @@ def test_data_and_port_outlive_a_restart_and_rules_do_not() -> None:
         assert broker.port == port
         assert delivered(broker, "orders", b"y") is None
         assert [record.value for record in broker.records("orders")] == [b"x", b"y"]
+
+
+def test_topics(broker: Broker) -> None:
+    broker.create_topics({"a": 2, "b": 3}, cleanup_policy="compact")
+    broker.create_topics({"b": 7})  # it is there, and stays as it is
+    assert {name: broker.topics()[name] for name in "ab"} == {"a": 2, "b": 3}
+    broker.delete_topic("a")
+    assert "a" not in broker.topics()
+    with pytest.raises(KafkaError, match="nonsense"):
+        broker.create_topic(cleanup_policy="nonsense")
 
 
 def test_what_cannot_be(broker: Broker) -> None:
