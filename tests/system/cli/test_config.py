@@ -7,15 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support import servers
 from tests.system.cli.conftest import Document, MakeTopic, Run
 
 KEY = "message.max.bytes"
 GROUP_KEY = "consumer.session.timeout.ms"
 SECONDS_MAX = 30
-at_run_time = pytest.mark.skipif(
-    not servers.reference(), reason="this broker reads its settings when it starts"
-)
 
 
 @pytest.fixture
@@ -55,7 +51,6 @@ def test_a_topic(run: Run, document: Document, make_topic: MakeTopic) -> None:
     assert becomes(document, wanted, "-t", topic, key="retention.ms")
 
 
-@at_run_time
 @pytest.mark.usefixtures("unset")
 def test_brokers(run: Run, document: Document) -> None:
     before = value(document, "--broker", "1")
@@ -82,7 +77,6 @@ def test_a_key_that_is_read_at_the_start(run: Run) -> None:
     assert err.startswith("error: INVALID_REQUEST (42): broker 1: ")
 
 
-@at_run_time
 def test_loggers(run: Run, document: Document) -> None:
     (described,) = document("config", "get", "--logger", "1")
     name, before = described["configs"][0]["key"], described["configs"][0]["value"]
@@ -95,7 +89,6 @@ def test_loggers(run: Run, document: Document) -> None:
     assert status == 1 and "INVALID_CONFIG (40)" in err
 
 
-@at_run_time
 def test_groups(run: Run, document: Document, name: str) -> None:
     assert value(document, "-g", name, key=GROUP_KEY)[1] != "group"
     assert run("config", "set", "-g", name, f"{GROUP_KEY}=46000")[1] == f"group {name}: changed\n"

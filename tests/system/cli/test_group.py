@@ -14,17 +14,10 @@ import pytest
 
 from kbroker.peer.client import Client
 from kbroker.peer.groups import Groups
-from kbroker.protocol.versions import SERVED
-from kbroker.types import ApiKey, TopicPartition
-from tests.support import servers
+from kbroker.types import TopicPartition
 from tests.system.cli.conftest import Document, MakeTopic, Run
 
 SECONDS_MAX = 60
-
-with_offset_delete = pytest.mark.skipif(
-    ApiKey.OFFSET_DELETE not in SERVED and not servers.reference(),
-    reason="this broker has no OffsetDelete yet",
-)
 
 
 def commit(client: Client, group: str, topic: str, *offsets: int) -> None:
@@ -125,7 +118,6 @@ def test_export_and_from_file(
     assert committed(client, name) == [4, 2, 9]
 
 
-@with_offset_delete
 def test_some_partitions_and_delete_offsets(
     run: Run, client: Client, make_topic: MakeTopic, name: str
 ) -> None:
@@ -211,7 +203,6 @@ def test_consume_as_a_member_goes_on_where_it_stopped(
     assert len(run("consume", *words, "-e")[1].split()) == 7
 
 
-@with_offset_delete
 def test_two_members_share_and_take_over(
     run: Run, document: Document, client: Client, make_topic: MakeTopic, name: str, bootstrap: str
 ) -> None:
