@@ -13,6 +13,7 @@ from contextlib import ExitStack
 import confluent_kafka
 import pytest
 
+from kbroker.cli.main import main
 from kbroker.clock import NS_PER_MS, SystemClock
 from kbroker.errors import ErrorCode
 from kbroker.peer import member_messages
@@ -23,7 +24,10 @@ from kbroker.peer.group_consumer import (
     GroupConsumer,
 )
 from kbroker.peer.groups import Groups
+from kbroker.peer.producer import Producer
+from kbroker.protocol.record_batch import Record
 from kbroker.types import ApiKey, TopicPartition
+from tests.support import servers
 from tests.system.cli.conftest import Document, MakeTopic, Run
 from tests.system.cli.test_group import SECONDS_MAX, committed, consumer, states, wait_until
 
@@ -210,3 +214,33 @@ def test_an_interrupted_member_commits_and_leaves(
         assert process.wait(SECONDS_MAX) == 130
     assert committed(client, name) == [5]
     assert states(document, name) == "Empty"
+
+
+@pytest.mark.skipif(
+    "KBROKER_TEST_BOOTSTRAP" in os.environ, reason="kills a broker, which must be its own"
+)
+def test_a_member_outlives_its_broker(name: str) -> None:
+    """kill -9 between two records: the member goes on by itself, with what it had not read."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    with servers.make() as broker, ExitStack() as stack:
+        at = ["-b", broker.bootstrap]
+        assert main(["topic", "create", name, "-p", "1", *at]) == 0
+        words = ["consume", name, "-G", name, "--from-beginning", "-f", "%s ", *at]
+        process = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-m", "kbroker", *words], stdout=subprocess.PIPE, env=environment
+            )
+        )
+        stack.callback(process.kill)
+        assert process.stdout is not None
+        for number in range(3):
+            with Client(broker.bootstrap) as client:
+                Producer(client, name).send([Record(None, b"%d" % number)])
+            assert process.stdout.read(2) == b"%d " % number
+            if number < 2:
+                broker.kill9()
+                broker.start()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS_MAX) == 130
+        with Client(broker.bootstrap) as client:
+            assert committed(client, name) == [3]
