@@ -1,0 +1,121 @@
+"""Apache Kafka's tools for administration, unchanged: kafka-configs, elections, reassignments.
+
+Topics and log directories are in test_java.py. What is changed for the broker is changed back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.clients.agents.tools import Tools
+from tests.clients.conftest import Server
+from tests.clients.test_java import Tool
+from tests.unit.net.harness import eventually
+
+pytestmark = [pytest.mark.client, pytest.mark.java]
+
+CONFIGS = "kafka.admin.ConfigCommand"
+BROKER = ("--entity-type", "brokers", "--entity-name", "1")
+EVERY_BROKER = ("--entity-type", "brokers", "--entity-default")
+
+
+@pytest.fixture
+def tool(tools: Tools, bootstrap: str) -> Tool:
+    return Tool(tools, bootstrap)
+
+
+@pytest.fixture
+def refused(tool: Tool) -> Callable[..., str]:
+    def run(*arguments: str) -> str:
+        ran = tool.attempt(CONFIGS, "--bootstrap-server", tool.bootstrap, *arguments)
+        assert ran.returncode == 1
+        return (ran.stdout + ran.stderr).decode()
+
+    return run
+
+
+def shows(tool: Tool, text: str, *arguments: str) -> None:
+    """A change shows a moment after the tool that made it has ended, at the original."""
+    eventually(lambda: text in tool.run(CONFIGS, "--describe", *arguments), text)
+
+
+def test_kafka_configs_of_brokers(tool: Tool, refused: Callable[..., str]) -> None:
+    told = tool.run(CONFIGS, *BROKER, "--alter", "--add-config", "num.io.threads=9")
+    assert told.strip() == "Completed updating config for broker 1."
+    told = tool.run(CONFIGS, *EVERY_BROKER, "--alter", "--add-config", "num.io.threads=10")
+    assert told.strip() == "Completed updating default config for brokers in the cluster."
+    try:
+        shows(
+            tool,
+            "num.io.threads=9 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:num.io.threads=9, "
+            "DYNAMIC_DEFAULT_BROKER_CONFIG:num.io.threads=10, DEFAULT_CONFIG:num.io.threads=8}",
+            *BROKER,
+        )
+        shows(tool, "num.io.threads=10", *EVERY_BROKER)
+        shows(tool, "Dynamic configs for broker 1 are:", "--entity-type", "brokers")
+    finally:
+        tool.run(CONFIGS, *BROKER, "--alter", "--delete-config", "num.io.threads")
+        tool.run(CONFIGS, *EVERY_BROKER, "--alter", "--delete-config", "num.io.threads")
+    assert "Cannot update these configs dynamically: [node.id]" in refused(
+        *BROKER, "--alter", "--add-config", "node.id=2"
+    )
+    assert "should not be greater than double the current value 8" in refused(
+        *BROKER, "--alter", "--add-config", "num.io.threads=17"
+    )
+
+
+def test_kafka_configs_of_loggers(tool: Tool, server: Server, refused: Callable[..., str]) -> None:
+    loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    logger = "kbroker.controller" if server.kbroker else "root"
+    tool.run(CONFIGS, *loggers, "--alter", "--add-config", f"{logger}=WARN")
+    shows(tool, f"{logger}=WARN", *loggers)
+    if server.kbroker:
+        tool.run(CONFIGS, *loggers, "--alter", "--delete-config", logger)
+    else:
+        tool.run(CONFIGS, *loggers, "--alter", "--add-config", f"{logger}=INFO")
+    shows(tool, f"{logger}=INFO", *loggers)
+    assert "InvalidConfigurationException" in refused(
+        *loggers, "--alter", "--add-config", "no.such.logger=INFO"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "setting"),
+    [
+        ("groups", "group", "consumer.session.timeout.ms=50000"),
+        ("client-metrics", "client-metric", "interval.ms=5000"),
+    ],
+)
+def test_kafka_configs_of_groups_and_client_metrics(
+    tool: Tool, kind: str, what: str, setting: str
+) -> None:
+    entity = ("--entity-type", kind, "--entity-name", "x")
+    told = tool.run(CONFIGS, *entity, "--alter", "--add-config", setting)
+    assert told.strip() == f"Completed updating config for {what} x."
+    shows(tool, setting, *entity)
+    shows(tool, f"Dynamic configs for {what} x are:", "--entity-type", kind)
+    tool.run(CONFIGS, *entity, "--alter", "--delete-config", setting.partition("=")[0])
+    eventually(lambda: "=" not in tool.run(CONFIGS, "--describe", *entity).replace("{}", ""))
+
+
+@pytest.mark.parametrize("kind", ["clients", "ips"])
+def test_kafka_configs_of_quotas_that_nobody_has(tool: Tool, kind: str) -> None:
+    assert tool.run(CONFIGS, "--describe", "--entity-type", kind) == ""
+
+
+def test_kafka_leader_election(tool: Tool, make_topic: Callable[..., str]) -> None:
+    topic = make_topic(partitions=2)
+    tool.run("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
+    for election in ("preferred", "unclean"):
+        told = tool.run(
+            "LeaderElectionCommand", "--election-type", election, "--topic", topic,
+            "--partition", "1",
+        )  # fmt: skip
+        assert f"Valid replica already elected for partitions {topic}-1" in told
+
+
+def test_kafka_reassign_partitions_lists(tool: Tool, topic: str) -> None:
+    told = tool.run("reassign.ReassignPartitionsCommand", "--list")
+    assert "No partition reassignments found." in told
