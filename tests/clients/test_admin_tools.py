@@ -76,7 +76,7 @@ def test_kafka_configs_of_loggers(tool: Tool, server: Server, refused: Callable[
     else:
         tool.run(CONFIGS, *loggers, "--alter", "--add-config", f"{logger}=INFO")
     shows(tool, f"{logger}=INFO", *loggers)
-    assert "InvalidConfigurationException" in refused(
+    assert "Invalid broker logger(s): no.such.logger" in refused(
         *loggers, "--alter", "--add-config", "no.such.logger=INFO"
     )
 

@@ -1,0 +1,164 @@
+"""What is set at run time over what the broker was started with, and who is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from kbroker.config import BrokerConfig
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.controller import records
+from kbroker.metadata.controller.nodes import ensure_skeleton, load_resource_configs
+from kbroker.metadata.image import ClusterImage, ConfigKind, ConfigResource
+from kbroker.metadata.store.embedded import EmbeddedStore
+from kbroker.server.dynamic_config import DynamicConfig
+
+EVERY = ConfigResource(ConfigKind.BROKER, "")
+OWN = ConfigResource(ConfigKind.BROKER, "1")
+OTHER = ConfigResource(ConfigKind.BROKER, "2")
+
+
+def image(**by_name: Mapping[str, str]) -> ClusterImage:
+    resources = {"every": EVERY, "own": OWN, "other": OTHER}
+    return ClusterImage().with_configs({resources[name]: own for name, own in by_name.items()})
+
+
+def started(*overrides: str) -> DynamicConfig:
+    return DynamicConfig(BrokerConfig.load(overrides=("node.id=1", *overrides)))
+
+
+def test_one_brokers_value_is_stronger_than_everybodys_and_both_than_the_files() -> None:
+    held = started("num.io.threads=5")
+    seen = []
+    for settings in (
+        {"every": {"num.io.threads": "6"}},
+        {"every": {"num.io.threads": "6"}, "own": {"num.io.threads": "7"}},
+        {"own": {"num.io.threads": "7"}, "other": {"num.io.threads": "9"}},
+        {"other": {"num.io.threads": "9"}},
+    ):
+        held.follow(image(**settings))
+        seen.append(held.config["num.io.threads"])
+    assert seen == [6, 7, 7, 5]
+
+
+def test_followers_are_told_once_and_one_that_fails_does_not_keep_the_others_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held = started()
+    told: list[tuple[int, int]] = []
+
+    def failing(before: BrokerConfig, now: BrokerConfig) -> None:
+        raise OSError("no thread to be had")
+
+    held.add("what fails", failing)
+    held.add(
+        "what works",
+        lambda before, now: told.append((before["num.io.threads"], now["num.io.threads"])),
+    )
+    changed = image(own={"num.io.threads": "9"})
+    held.follow(changed)
+    held.follow(changed)
+    held.follow(changed.with_configs({ConfigResource(ConfigKind.GROUP, "g"): {"a": "1"}}))
+    assert told == [(8, 9)]
+    assert "what fails cannot follow" in caplog.text
+
+
+def test_what_is_not_allowed_any_more_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    held = started()
+    held.follow(
+        image(
+            own={"num.io.threads": "x", "log.segment.bytes": "2000000", "of.a.plugin": "1"},
+            every={"num.io.threads": "4"},
+        )
+    )
+    assert (held.config["num.io.threads"], held.config["log.segment.bytes"]) == (4, 2_000_000)
+    assert "left out" in caplog.text and "num.io.threads='x'" in caplog.text
+
+
+def test_values_that_do_not_go_together_are_left_out_as_a_whole(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held = started()
+    held.follow(image(own={"num.network.threads": "65"}, every={"num.io.threads": "4"}))
+    assert held.config["num.network.threads"] <= 64
+    assert held.config["num.io.threads"] == 4
+    assert "more than there can be" in caplog.text
+
+
+def test_secrets_are_not_in_the_log_and_idle_keys_are_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    held = started()
+    name = "listener.name.plaintext.ssl.key.password"
+    held.follow(image(own={name: "geheim", "of.a.plugin": "geheim", "background.threads": "12"}))
+    assert "geheim" not in caplog.text
+    assert "background.threads=12" in caplog.text
+    assert f"without effect in this version: background.threads, {name}, of.a.plugin" in caplog.text
+
+
+def test_a_store_of_an_earlier_version_gets_the_new_folders(tmp_path: Path) -> None:
+    store = EmbeddedStore.open(tmp_path)
+    assert load_resource_configs(store) == {}
+    held = started()
+    held.load(store)
+    assert held.config["num.io.threads"] == 8
+    cluster = ensure_skeleton(store, "a-cluster")
+    for folder in records.CONFIG_FOLDERS.values():
+        store.delete(folder)
+    assert ensure_skeleton(store, "another") == cluster
+    names = {EVERY: "1", OWN: "2", ConfigResource(ConfigKind.GROUP, "a/b.\u00e9 %"): "3"}
+    for resource, value in names.items():
+        store.create(records.config_path(resource), records.encode_configs({"k": value}))
+    assert load_resource_configs(store) == {r: {"k": value} for r, value in names.items()}
+    store.close()
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/../b", "<default>", "\u0000", "x" * 900])
+def test_any_name_has_a_place_of_its_own(name: str) -> None:
+    resource = ConfigResource(ConfigKind.GROUP, name)
+    path = records.config_path(resource)
+    folder, _, child = path.rpartition("/")
+    assert folder == "/config/groups"
+    assert records.config_resource(ConfigKind.GROUP, child) == resource
+
+
+@pytest.mark.parametrize(
+    ("resource", "settings", "code"),
+    [
+        (OWN, {"node.id": "1"}, ErrorCode.INVALID_REQUEST),
+        (OWN, {"listeners": "PLAINTEXT://:1"}, ErrorCode.INVALID_REQUEST),
+        (EVERY, {"sasl.enabled.mechanisms": "PLAIN"}, ErrorCode.INVALID_REQUEST),
+        (OWN, {"max.connections": "0"}, ErrorCode.INVALID_REQUEST),
+        (OWN, {"max.connections.per.ip": "0"}, ErrorCode.INVALID_REQUEST),
+        (OWN, {"num.io.threads": "3"}, ErrorCode.INVALID_REQUEST),
+        (ConfigResource(ConfigKind.GROUP, "g"), {"nope": "1"}, ErrorCode.INVALID_CONFIG),
+        (
+            ConfigResource(ConfigKind.CLIENT_METRICS, "m"),
+            {"match": "client_id=" + "(" * 20_000},
+            ErrorCode.INVALID_CONFIG,
+        ),
+    ],
+)
+def test_what_is_refused(
+    resource: ConfigResource, settings: Mapping[str, str], code: ErrorCode
+) -> None:
+    with pytest.raises(KafkaError) as raised:
+        started().check(resource, settings)
+    assert raised.value.code == code
+
+
+def test_steps_of_a_pool_are_measured_from_what_holds_now() -> None:
+    held = started("num.io.threads=4")
+    held.check(OWN, {"num.io.threads": "8"})
+    held.follow(image(own={"num.io.threads": "8"}))
+    held.check(OWN, {"num.io.threads": "16"})
+    with pytest.raises(KafkaError, match="at least half the current value 8"):
+        held.check(OWN, {"num.io.threads": "3"})
+    # Everybody's value does not hold here as long as this broker has its own.
+    held.check(EVERY, {"num.io.threads": "100"})
+    with pytest.raises(KafkaError, match=r"num\.network\.threads=65 is more"):
+        held.check(OWN, {"num.io.threads": "8", "num.network.threads": "65"})
