@@ -125,9 +125,15 @@ class Agent(AbstractContextManager["Agent"]):
         self, topic: str, records: Iterable[tuple[int, Record]], codec: str = "none"
     ) -> list[int]:
         """(partition, record) pairs -> their offsets."""
-        lines = [_line(partition, record) for partition, record in records]
-        offsets: list[int] = self.ask("produce", topic=topic, codec=codec, records=lines)
+        self.tell_produce(topic, records, codec)
+        offsets: list[int] = self.answer()
         return offsets
+
+    def tell_produce(
+        self, topic: str, records: Iterable[tuple[int, Record]], codec: str = "none"
+    ) -> None:
+        lines = [_line(partition, record) for partition, record in records]
+        self.tell("produce", topic=topic, codec=codec, records=lines)
 
     def read(self, topic: str, partition: int, offset: int, count: int) -> list[Taken]:
         lines = self.ask("read", topic=topic, partition=partition, offset=offset, count=count)
@@ -151,7 +157,12 @@ class Agent(AbstractContextManager["Agent"]):
         return Assignment(now, tuple((topic, number) for topic, number in found["revoked"]))
 
     def take(self, name: str) -> list[Taken]:
-        return [_taken(line) for line in self.ask("take", name=name)]
+        self.tell("take", name=name)
+        return self.taken()
+
+    def taken(self) -> list[Taken]:
+        """The answer to a `take` that was told."""
+        return [_taken(line) for line in self.answer()]
 
     def commit(self, name: str) -> None:
         """Commit what was taken; tried again while a rebalance is in the way, as users do."""
