@@ -113,6 +113,24 @@ def start(bootstrap: str, tmp_path: Path) -> Iterator[Start]:
             print(log_path.read_text(errors="replace")[-AGENTS_LOG_CHARACTERS:])
 
 
+@pytest.fixture(scope="module")
+def running(
+    server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[programs.Library, int], Agent]]:
+    """running(library, number): its program number so, kept for the module's other tests."""
+    made: dict[tuple[str, int], Agent] = {}
+    with ExitStack() as stack:
+        log = stack.enter_context((tmp_path_factory.mktemp("agents") / "log").open("wb"))
+
+        def give(library: programs.Library, number: int = 0) -> Agent:
+            at = (library.name, number)
+            if at not in made:
+                made[at] = stack.enter_context(programs.agent(library, server.bootstrap, log))
+            return made[at]
+
+        yield give
+
+
 @pytest.fixture
 def groups(bootstrap: str) -> Groups:
     return Groups(bootstrap)

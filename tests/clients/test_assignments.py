@@ -18,7 +18,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.clients.adapters import Confluent, Record
-from tests.clients.agents.driver import Agent, Partition, eventually
+from tests.clients.agents.driver import Agent, Assignment, Partition, eventually
 from tests.clients.agents.groups import Groups
 from tests.clients.agents.programs import LIBRARIES, Library
 
@@ -30,51 +30,69 @@ CASES = [(library, strategy) for library in LIBRARIES for strategy in library.st
 Shares = list[frozenset[Partition]]
 MakeTopic = Callable[..., str]
 Start = Callable[[Library], Agent]
+Running = Callable[..., Agent]
 
 
-def settle(agent: Agent, names: str, everything: frozenset[Partition]) -> Shares:
-    """The members' shares once they are disjoint, whole and as even as they can be."""
-    shares: Shares = []
+class Members:
+    """Members of one group, by one-letter names, in one process or in one each."""
 
-    def settled() -> bool:
-        shares[:] = [agent.assigned(name).now for name in names]
-        sizes = [len(share) for share in shares]
-        whole = frozenset().union(*shares) == everything and sum(sizes) == len(everything)
-        # Range is uneven by its rule: 4 and 2 of six.
-        return whole and min(sizes) > 0
+    def __init__(self, running: Running, library: Library, strategy: str, *topics: str) -> None:
+        self._running, self._library, self._strategy = running, library, strategy
+        self._topics = topics
+        self.group = f"assigned-{topics[0]}"
+        self.names = ""
 
-    eventually(settled, f"{agent.name}: {names} share {len(everything)} partitions")
-    return shares
+    def _agent(self, name: str) -> Agent:
+        return self._running(self._library, "abc".index(name) * self._library.process_each)
+
+    def join(self, name: str) -> None:
+        self.names += name
+        self._agent(name).join(name, self.group, self._topics, self._strategy)
+
+    def assigned(self, name: str) -> Assignment:
+        return self._agent(name).assigned(name)
+
+    def settle(self) -> Shares:
+        """Their shares once these are disjoint and whole and nobody goes without."""
+        everything = frozenset(itertools.product(self._topics, range(PARTITIONS)))
+        shares: Shares = []
+
+        def settled() -> bool:
+            shares[:] = [self.assigned(name).now for name in self.names]
+            whole = frozenset().union(*shares) == everything
+            return whole and sum(map(len, shares)) == len(everything) and all(shares)
+
+        eventually(settled, f"{self._library.name}: {self.names} share {len(everything)}")
+        return shares
+
+    def leave(self) -> None:
+        for name in self.names:
+            self._agent(name).leave(name)
 
 
-@pytest.mark.parametrize(
-    ("library", "strategy"), CASES, ids=lambda case: getattr(case, "name", case)
-)
+@pytest.mark.parametrize(("library", "strategy"), CASES, ids=lambda x: getattr(x, "name", x))
 def test_the_assignment_that_it_must_give(
-    library: Library, strategy: str, start: Start, make_topic: MakeTopic, groups: Groups
+    library: Library, strategy: str, running: Running, make_topic: MakeTopic, groups: Groups
 ) -> None:
     one, two = sorted((make_topic(PARTITIONS), make_topic(PARTITIONS)))
-    everything = frozenset(itertools.product((one, two), range(PARTITIONS)))
-    agent, group = start(library), f"assigned-{one}"
-    agent.join("a", group, [one, two], strategy)
-    alone = settle(agent, "a", everything)
-    assert alone == [everything]
-    agent.join("b", group, [one, two], strategy)
-    pair = settle(agent, "ab", everything)
-    assert groups.state(group) == ("STABLE", strategy, 2)
+    members = Members(running, library, strategy, one, two)
+    members.join("a")
+    (alone,) = members.settle()
+    assert len(alone) == 2 * PARTITIONS
+    members.join("b")
+    pair = members.settle()
+    assert groups.state(members.group) == ("STABLE", strategy, 2)
     check_pair(strategy, pair, one, two)
     if "sticky" in strategy:
-        agent.join("c", group, [one, two], strategy)
-        eventually(lambda: len(agent.assigned("c").now) == 2, "the third gets its share")
-        trio = settle(agent, "abc", everything)
+        members.join("c")
+        trio = members.settle()
         assert [len(share) for share in trio] == [2, 2, 2]
         assert trio[0] < pair[0] and trio[1] < pair[1]  # each keeps two of its three
     if strategy == "cooperative-sticky":
-        revoked = agent.assigned("a").revoked
+        revoked = members.assigned("a").revoked
         assert len(set(revoked)) == len(revoked) == 4  # three for b, one for c: what moved
-        assert not set(revoked) & agent.assigned("a").now
-    for name in "abc" if "sticky" in strategy else "ab":
-        agent.leave(name)
+        assert not set(revoked) & members.assigned("a").now
+    members.leave()
 
 
 def check_pair(strategy: str, pair: Shares, one: str, two: str) -> None:
@@ -94,11 +112,11 @@ AUTOMATIC_MS = 500
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
 def test_automatic_commits(
-    library: Library, start: Start, make_topic: MakeTopic, bootstrap: str, groups: Groups
+    library: Library, running: Running, make_topic: MakeTopic, bootstrap: str, groups: Groups
 ) -> None:
     """Without a word from the application: by the clock, and when the member leaves."""
     topic = make_topic()
-    agent, group = start(library), f"automatic-{topic}"
+    agent, group = running(library), f"automatic-{topic}"
     agent.join("a", group, [topic], library.strategies[0], auto_commit_ms=AUTOMATIC_MS)
     for written in (10, 20):
         Confluent(bootstrap).produce(topic, [Record(b"x")] * 10)
@@ -145,7 +163,12 @@ def test_the_default_interval_is_five_seconds(
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
 def test_manual_commits_and_idempotent_processing(
-    library: Library, start: Start, make_topic: MakeTopic, bootstrap: str, groups: Groups
+    library: Library,
+    start: Start,
+    running: Running,
+    make_topic: MakeTopic,
+    bootstrap: str,
+    groups: Groups,
 ) -> None:
     """A consumer dies between its work and its commit: the work is done again, once in effect."""
     topic = make_topic()
@@ -170,7 +193,7 @@ def test_manual_commits_and_idempotent_processing(
         process(first, 30)
         first.kill()  # after the work, before the commit
     assert groups.committed(group) == {(topic, 0): 20}
-    again = start(library)
+    again = running(library)
     again.join("a", group, [topic], library.strategies[0])
     seen.clear()
     process(again, 30)  # once the dead one's session has ended

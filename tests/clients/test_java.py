@@ -16,25 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.clients.adapters import CODECS, Admin, Confluent, Record
-from tests.clients.agents.tools import Tools
+from tests.clients.agents.tools import Tool, Tools
 from tests.clients.conftest import Server
 from tests.support import batches, corpus, requirements
 
 pytestmark = [pytest.mark.client, pytest.mark.java]
-
-
-class Tool:
-    """The tools against one broker."""
-
-    def __init__(self, tools: Tools, bootstrap: str) -> None:
-        self.attempt = tools.attempt
-        self.bootstrap = bootstrap
-
-    def run(self, tool: str, *arguments: str, stdin: bytes = b"") -> str:
-        """A tool that talks to the broker and must succeed; what it printed."""
-        ran = self.attempt(tool, "--bootstrap-server", self.bootstrap, *arguments, stdin=stdin)
-        assert ran.returncode == 0, (ran.stdout + ran.stderr).decode(errors="replace")
-        return ran.stdout.decode()
 
 
 @pytest.fixture

@@ -177,6 +177,7 @@ class Admin:
     """
 
     def __init__(self, bootstrap: str, settle: bool = False) -> None:
+        self._bootstrap = bootstrap
         self.client = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
         self._settle = settle
 
@@ -208,7 +209,8 @@ class Admin:
         latest = confluent_kafka.admin.OffsetSpec.latest()
         asked = {confluent_kafka.TopicPartition(topic, n): latest for n in range(partitions)}
         try:
-            for future in self.client.list_offsets(asked).values():
+            fresh = confluent_kafka.admin.AdminClient({"bootstrap.servers": self._bootstrap})
+            for future in fresh.list_offsets(asked).values():
                 future.result(TIMEOUT_S)
         except confluent_kafka.KafkaException:
             return False

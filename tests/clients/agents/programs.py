@@ -36,12 +36,13 @@ class Library(NamedTuple):
     language: str
     strategies: tuple[str, ...]  # by their names in JoinGroup
     seeks: bool = True  # inside a group
+    process_each: bool = False  # its assignor keeps a member's state in the process
 
 
 LIBRARIES = (
     Library("confluent-kafka", "python", ("range", "roundrobin", "cooperative-sticky")),
     Library("kafka-python", "python", ALL),
-    Library("aiokafka", "python", EAGER),
+    Library("aiokafka", "python", EAGER, process_each=True),
     Library("java", "java", ALL),
     Library("franz-go", "go", ALL),
     Library("sarama", "go", EAGER, seeks=False),

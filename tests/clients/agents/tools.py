@@ -63,3 +63,17 @@ class Tools:
                 if stream is not None:
                     stream.close()
             self._process = None
+
+
+class Tool:
+    """The tools against one broker."""
+
+    def __init__(self, tools: Tools, bootstrap: str) -> None:
+        self.attempt = tools.attempt
+        self.bootstrap = bootstrap
+
+    def run(self, tool: str, *arguments: str, stdin: bytes = b"") -> str:
+        """A tool that talks to the broker and must succeed; what it printed."""
+        ran = self.attempt(tool, "--bootstrap-server", self.bootstrap, *arguments, stdin=stdin)
+        assert ran.returncode == 0, (ran.stdout + ran.stderr).decode(errors="replace")
+        return ran.stdout.decode()
