@@ -65,8 +65,10 @@ def orders(
 
 def rows(printed: str) -> list[dict[str, str]]:
     """The tool's table: its header's names, and a dictionary a line."""
-    header, *lines = (line.split() for line in printed.splitlines() if line.strip())
-    return [dict(zip(header, line, strict=False)) for line in lines]
+    lines = [line.split() for line in printed.splitlines() if line.strip()]
+    while lines and lines[0][0] != "GROUP":  # warnings come first
+        lines.pop(0)
+    return [dict(zip(lines[0], line, strict=False)) for line in lines[1:]]
 
 
 def test_describe_list_delete(
@@ -130,7 +132,7 @@ def test_every_way_to_reset(
     running(CONFLUENT).leave(group)
 
     for name, (how, wanted) in RESETS.items():
-        (dry,) = (row for row in rows(tool.run(*reset, *how, "--dry-run")) if "NEW-OFFSET" in row)
+        (dry,) = rows(tool.run(*reset, *how, "--dry-run"))
         assert int(dry["NEW-OFFSET"]) == wanted, name
         assert groups.committed(group) == {orders.at: 10}, name
         tool.run(*reset, *how, "--execute")

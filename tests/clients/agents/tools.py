@@ -48,6 +48,7 @@ class Tools:
             self._process = subprocess.Popen(
                 [
                     requirements.java(), *programs.JVM_FLAGS, "-cp", class_path,
+                    "--add-opens", "java.base/java.lang=ALL-UNNAMED",
                     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "Tools",
                 ],
                 stdin=subprocess.PIPE,

@@ -4,8 +4,9 @@
 //
 // Each command is one JSON line {"tool": class, "arguments": [...], "stdin": text}, its answer one
 // line {"status", "stdout", "stderr"}. A tool's call to end the JVM ends the tool: Exit's procedures
-// are replaced by ones that throw, and the hooks that it registers run when it is over. A JVM's start
-// costs more than what most tools do.
+// are replaced by ones that throw, and the hooks that it registers, with Exit or with the JVM, run when
+// it is over (which needs --add-opens java.base/java.lang=ALL-UNNAMED). A JVM's start costs more than
+// what most tools do.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -14,11 +15,14 @@ import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.kafka.common.utils.Exit;
 
@@ -30,6 +34,7 @@ public class Tools {
     }
 
     static final int RUNNING = -1;
+    static final long HOOK_MS_MAX = 30_000;
     static final AtomicInteger STATUS = new AtomicInteger();
     static final List<Runnable> HOOKS = new ArrayList<>();
 
@@ -67,6 +72,7 @@ public class Tools {
         List<String> arguments = new ArrayList<>();
         wanted.get("arguments").forEach(each -> arguments.add(each.asText()));
         STATUS.set(RUNNING);
+        Set<Thread> known = jvmHooks();
         System.setIn(new ByteArrayInputStream(
             wanted.get("stdin").asText().getBytes(StandardCharsets.UTF_8)));
         System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
@@ -83,21 +89,47 @@ public class Tools {
             STATUS.compareAndSet(RUNNING, 1);
             error.printStackTrace();
         }
-        List<Runnable> hooks;
-        synchronized (HOOKS) {
-            hooks = new ArrayList<>(HOOKS);
-            HOOKS.clear();
-        }
-        for (Runnable hook : hooks) {
-            try {
-                hook.run();
-            } catch (Ended error) {
-                // a hook that wants to end what has ended
-            }
+        try {
+            end(known);
+        } catch (Exception error) {
+            STATUS.compareAndSet(RUNNING, 1);
+            error.printStackTrace();
         }
         System.out.flush();
         System.err.flush();
         STATUS.compareAndSet(RUNNING, 0);
         return STATUS.get();
+    }
+
+    /** What an end of the JVM would run for this tool: all at once, then wait for each. */
+    static void end(Set<Thread> known) throws InterruptedException {
+        List<Thread> hooks = new ArrayList<>();
+        synchronized (HOOKS) {
+            HOOKS.forEach(hook -> hooks.add(new Thread(hook)));
+            HOOKS.clear();
+        }
+        for (Thread hook : jvmHooks()) {
+            if (!known.contains(hook)) {
+                Runtime.getRuntime().removeShutdownHook(hook);
+                hooks.add(hook);
+            }
+        }
+        for (Thread hook : hooks) {
+            hook.setUncaughtExceptionHandler((thread, error) -> { });
+            hook.start();
+        }
+        for (Thread hook : hooks) {
+            hook.join(HOOK_MS_MAX);
+        }
+    }
+
+    static Set<Thread> jvmHooks() {
+        try {
+            Field hooks = Class.forName("java.lang.ApplicationShutdownHooks").getDeclaredField("hooks");
+            hooks.setAccessible(true);
+            return new HashSet<>(((Map<Thread, Thread>) hooks.get(null)).keySet());
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException(error);
+        }
     }
 }
