@@ -87,11 +87,11 @@ def test_the_assignment_that_it_must_give(
         members.join("c")
         trio = members.settle()
         assert [len(share) for share in trio] == [2, 2, 2]
-        assert trio[0] < pair[0] and trio[1] < pair[1]  # each keeps two of its three
-    if strategy == "cooperative-sticky":
-        revoked = members.assigned("a").revoked
-        assert len(set(revoked)) == len(revoked) == 4  # three for b, one for c: what moved
-        assert not set(revoked) & members.assigned("a").now
+        kept = sum(len(now & before) for now, before in zip(trio, pair, strict=False))
+        assert kept == 4 or (strategy == "sticky" and not library.sticks)
+        if strategy == "cooperative-sticky":
+            moved = sorted([*(alone - pair[0]), *(pair[0] - trio[0])])
+            assert sorted(members.assigned("a").revoked) == moved  # each once, and no other
     members.leave()
 
 
@@ -161,44 +161,52 @@ def test_the_default_interval_is_five_seconds(
     consumer.close()
 
 
-@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
+class Bookkeeper:
+    """An application that books payments by key: doing one twice changes nothing."""
+
+    def __init__(self, library: Library, topic: str) -> None:
+        self.library, self.topic = library, topic
+        self.group = f"payments-{library.name}-{topic}"
+        self.booked: dict[bytes | None, bytes | None] = {}
+        self.seen: list[int] = []
+
+    def start(self, agent: Agent) -> None:
+        self.agent, self.seen = agent, []
+        agent.join("a", self.group, [self.topic], self.library.strategies[0])
+
+    def process(self, end: int) -> None:
+        def all_came() -> bool:
+            for each in self.agent.take("a"):
+                self.seen.append(each.offset)
+                self.booked[each.key] = each.value
+            return bool(self.seen) and self.seen[-1] == end - 1
+
+        eventually(all_came, f"{self.library.name} processes up to {end}")
+
+
 def test_manual_commits_and_idempotent_processing(
-    library: Library,
-    start: Start,
-    running: Running,
-    make_topic: MakeTopic,
-    bootstrap: str,
-    groups: Groups,
+    start: Start, running: Running, make_topic: MakeTopic, bootstrap: str, groups: Groups
 ) -> None:
-    """A consumer dies between its work and its commit: the work is done again, once in effect."""
+    """Each library's consumer dies between work and commit: the work is done again, to no harm."""
     topic = make_topic()
     records = [Record(b"%d" % n, key=b"payment-%d" % n) for n in range(30)]
     Confluent(bootstrap).produce(topic, records[:20])
-    group, booked, seen = f"payments-{topic}", dict[bytes | None, bytes | None](), list[int]()
-
-    def process(agent: Agent, end: int) -> None:
-        def all_came() -> bool:
-            for each in agent.take("a"):
-                seen.append(each.offset)
-                booked[each.key] = each.value  # by key: a second time changes nothing
-            return bool(seen) and seen[-1] == end - 1
-
-        eventually(all_came, f"{library.name} processes up to {end}")
-
-    with start(library) as first:
-        first.join("a", group, [topic], library.strategies[0])
-        process(first, 20)
-        first.commit("a")
-        Confluent(bootstrap).produce(topic, records[20:])
-        process(first, 30)
-        first.kill()  # after the work, before the commit
-    assert groups.committed(group) == {(topic, 0): 20}
-    again = running(library)
-    again.join("a", group, [topic], library.strategies[0])
-    seen.clear()
-    process(again, 30)  # once the dead one's session has ended
-    assert seen == list(range(20, 30))
-    again.commit("a")
-    again.leave("a")
-    assert groups.committed(group) == {(topic, 0): 30}
-    assert booked == {record.key: record.value for record in records}
+    keepers = [Bookkeeper(library, topic) for library in LIBRARIES]
+    for keeper in keepers:
+        keeper.start(start(keeper.library))
+    for keeper in keepers:
+        keeper.process(20)
+        keeper.agent.commit("a")
+    Confluent(bootstrap).produce(topic, records[20:])
+    for keeper in keepers:
+        keeper.process(30)
+        keeper.agent.kill()  # after the work, before the commit
+    for keeper in keepers:
+        assert groups.committed(keeper.group) == {(topic, 0): 20}
+        keeper.start(running(keeper.library))
+        keeper.process(30)  # once the dead one's session has ended
+        assert keeper.seen == list(range(20, 30))
+        keeper.agent.commit("a")
+        keeper.agent.leave("a")
+        assert groups.committed(keeper.group) == {(topic, 0): 30}
+        assert keeper.booked == {record.key: record.value for record in records}

@@ -36,6 +36,7 @@ class Library(NamedTuple):
     language: str
     strategies: tuple[str, ...]  # by their names in JoinGroup
     seeks: bool = True  # inside a group
+    sticks: bool = True  # its eager sticky assignor leaves partitions where they are
     process_each: bool = False  # its assignor keeps a member's state in the process
 
 
@@ -44,7 +45,7 @@ LIBRARIES = (
     Library("kafka-python", "python", ALL),
     Library("aiokafka", "python", EAGER, process_each=True),
     Library("java", "java", ALL),
-    Library("franz-go", "go", ALL),
+    Library("franz-go", "go", ALL, sticks=False),  # as on Apache Kafka
     Library("sarama", "go", EAGER, seeks=False),
     Library("kafkajs", "node", ("RoundRobinAssigner",)),
     Library("rust-rdkafka", "rust", ("range", "roundrobin", "cooperative-sticky")),

@@ -151,7 +151,7 @@ func (f *franz) join(wanted command) (member, error) {
 		kgo.Balancers(franzBalancers[wanted.Strategy]()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.HeartbeatInterval(300 * time.Millisecond),
-		kgo.SessionTimeout(10 * time.Second),
+		kgo.SessionTimeout(sessionTimeout),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, parts map[string][]int32) {
 			holds.add(parts)
 		}),

@@ -17,7 +17,10 @@ import (
 	"time"
 )
 
-const patience = 60 * time.Second
+const (
+	patience       = 60 * time.Second
+	sessionTimeout = 6 * time.Second // the least that a broker allows by default
+)
 
 type header struct {
 	Key   string `json:"key"`

@@ -142,7 +142,7 @@ func (s *saramas) join(wanted command) (member, error) {
 		saramaStrategies[wanted.Strategy](),
 	}
 	settings.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond
-	settings.Consumer.Group.Session.Timeout = 10 * time.Second
+	settings.Consumer.Group.Session.Timeout = sessionTimeout
 	settings.Consumer.Group.InstanceId = wanted.Instance
 	settings.Consumer.Offsets.Initial = sarama.OffsetOldest
 	settings.Consumer.Offsets.AutoCommit.Enable = wanted.AutoCommitMs > 0

@@ -48,7 +48,7 @@ final class Member implements ConsumerRebalanceListener {
             settings.put("auto.commit.interval.ms", String.valueOf(autoCommitMs));
         }
         settings.put("heartbeat.interval.ms", "300");
-        settings.put("session.timeout.ms", "10000");
+        settings.put("session.timeout.ms", "6000");
         if (!wanted.get("instance").asText().isEmpty()) {
             settings.put("group.instance.id", wanted.get("instance").asText());
         }

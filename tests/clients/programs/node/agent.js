@@ -90,7 +90,7 @@ class Member {
     this.consumer = kafka.consumer({
       groupId: wanted.group,
       heartbeatInterval: 300,
-      sessionTimeout: 10_000,
+      sessionTimeout: 6_000,
       maxWaitTimeInMs: 100,
       retry: { initialRetryTime: 100, maxRetryTime: 1000, retries: 60 },
     });

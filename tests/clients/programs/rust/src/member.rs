@@ -79,7 +79,7 @@ impl Member {
             .set("partition.assignment.strategy", &wanted.strategy)
             .set("enable.auto.commit", (wanted.auto_commit_ms > 0).to_string())
             .set("heartbeat.interval.ms", "300")
-            .set("session.timeout.ms", "10000")
+            .set("session.timeout.ms", "6000")
             .set("fetch.wait.max.ms", "100");
         if wanted.auto_commit_ms > 0 {
             settings.set("auto.commit.interval.ms", wanted.auto_commit_ms.to_string());
