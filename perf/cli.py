@@ -303,6 +303,28 @@ def start(kind: str, directory: str | None, as_json: bool, repeats: int) -> None
 
 
 @cli.command()
+@_with(_DIRECTORY, _JSON)
+@click.option("--brokers", default="kafka,kbroker", show_default=True, help="one after the other")
+@click.option("--scale", type=click.FloatRange(0.001, 1), default=1.0, help="of members, groups...")
+def groups(directory: str | None, as_json: bool, brokers: str, scale: float) -> None:
+    """Consumer groups: rebalances, many members and groups, a start with 100,000 commits."""
+    from perf.brokers import KINDS as STARTED
+    from perf.brokers import KafkaBroker
+    from perf.groups import measure_groups
+
+    results = []
+    with tempfile.TemporaryDirectory(prefix="kbroker-perf-", dir=directory) as root:
+        for kind in brokers.split(","):
+            where = Path(root) / kind
+            broker = KafkaBroker(where, holdable=False) if kind == "kafka" else STARTED[kind](where)
+            results.append(measure_groups(broker, _say, scale).to_json())
+    for name in (key for key in results[0] if key != "broker"):
+        click.echo(f"{name:>18}" + "".join(f"  {r['broker']} {r[name]:9.3f}" for r in results))
+    if as_json:
+        click.echo(json.dumps(results))
+
+
+@cli.command()
 @_with(_DIRECTORY)
 @click.option("--serve", type=int, metavar="PORT", help="only serve, until ended")
 @click.option("--seconds", type=float, default=1.0, show_default=True, help="of each cell")

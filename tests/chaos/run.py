@@ -102,9 +102,10 @@ class Chaos:
             finally:
                 watch.stop()
                 load.kill()
-                for worker in self._workers:
-                    worker.process.kill()
-                for process in [load, *(w.process for w in self._workers)]:
+                processes = [w.process for w in [*self._workers, *self._gone]]
+                for process in processes:
+                    process.kill()
+                for process in [load, *processes]:
                     process.wait()
             if outcome.violations:
                 shutil.copy(broker.log_path, self._folder / "broker.log")

@@ -15,7 +15,7 @@ from tests.chaos import worker
 from tests.chaos.journal import ASSIGNED, COMMITTED, REFUSED, REVOKED, Journal
 from tests.chaos.worker import Job
 
-COMMIT_S: Final = 5.0
+WAIT_S: Final = 5.0
 
 
 def run(job: Job, journal: Journal, stop: threading.Event) -> None:
@@ -61,22 +61,25 @@ def _settings(job: Job) -> dict[str, Any]:
 
 
 async def _turn(consumer: AIOKafkaConsumer, job: Job, journal: Journal, lock: asyncio.Lock) -> None:
+    how = {"timeout_ms": int(worker.POLL_S * 1000), "max_records": worker.BATCH_RECORDS}
     try:
+        # Without the lock: it waits for a rebalance, and that for whoever gives partitions back.
+        batches = await asyncio.wait_for(consumer.getmany(**how), WAIT_S)
         async with lock:
-            batches = await consumer.getmany(
-                timeout_ms=int(worker.POLL_S * 1000), max_records=worker.BATCH_RECORDS
-            )
-            if not batches:
+            assigned = consumer.assignment()
+            mine = {tp: records for tp, records in batches.items() if tp in assigned}
+            if not mine:
                 return
-            offsets = {tp.partition: [r.offset for r in rs] for tp, rs in batches.items()}
+            offsets = {tp.partition: [r.offset for r in rs] for tp, rs in mine.items()}
             journal.done(offsets.items())
             if job.automatic:
                 return
             nexts = {TopicPartition(job.topic, p): o[-1] + 1 for p, o in offsets.items()}
-            # It waits for a coordinator, which may be found when a rebalance has this lock.
-            await asyncio.wait_for(consumer.commit(nexts), COMMIT_S)
+            await asyncio.wait_for(consumer.commit(nexts), WAIT_S)
             journal.write(COMMITTED, *(f"{tp.partition}:{o}" for tp, o in nexts.items()))
-    except (KafkaError, TimeoutError) as error:
+    except TimeoutError:
+        return
+    except KafkaError as error:
         journal.write(REFUSED, type(error).__name__)
 
 
