@@ -93,9 +93,7 @@ class GroupCoordinator:
             return code, None
         group = self.find(asked.group_id)
         if group is None and not asked.member_id:
-            group = self._make(asked.group_id)
-            if group is None:
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+            return self._make_owned(asked.group_id)
         return NO_MEMBER, group
 
     def sync(self, asked: SyncAsked, answer: AnswerSync) -> None:
@@ -163,9 +161,9 @@ class GroupCoordinator:
                 return ErrorCode.GROUP_ID_NOT_FOUND if late else ErrorCode.ILLEGAL_GENERATION
             if not make:
                 return NONE
-            group = self._make(group_id)
+            code, group = self._make_owned(group_id)
             if group is None:
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+                return code
         return group.check_commit(member_id, instance_id, generation)
 
     def readers(self, group_id: str) -> tuple[ErrorCode, frozenset[str] | None]:
@@ -295,6 +293,19 @@ class GroupCoordinator:
             if group is None and len(self._groups) < limits.GROUPS_MAX:
                 group = self._groups[group_id] = Group(group_id, self._around)
             return group
+
+    def _make_owned(self, group_id: str) -> tuple[ErrorCode, Group | None]:
+        """The group, unless it was lost meanwhile: whoever unloads has changed what the store says
+        before it looks for groups, so either it finds this one or we see the change."""
+        group = self._make(group_id)
+        if group is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+        code = self._store.state_of(group_id)
+        if code:
+            group.unload()
+            self._forget(group)
+            return code, None
+        return NONE, group
 
     def _forget(self, group: Group) -> None:
         with self._lock:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kbroker.coordinator.group.messages import JoinAsked, SyncAsked
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
@@ -76,6 +78,21 @@ def test_who_waits_with_a_group_that_is_lost_is_sent_away() -> None:
     assert (len(world.timer), world.view.shown) == (0, {})
     assert world.coordinator.find(GROUP) is None
     assert world.coordinator.heartbeat(GROUP, follower, None, 1) is UNKNOWN
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_group_that_is_lost_while_it_is_made_does_not_stay(
+    commits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    codes = iter([NONE, ErrorCode.NOT_COORDINATOR])
+    monkeypatch.setattr(world.store, "state_of", lambda group_id: next(codes))
+    if commits:
+        code = world.coordinator.check_commit(GROUP, "", None, -1, 9)
+    else:
+        code = world.join().got.code
+    assert code is ErrorCode.NOT_COORDINATOR
+    assert world.coordinator.find(GROUP) is None
 
 
 def test_an_image_replaces_the_group_that_is_there() -> None:
