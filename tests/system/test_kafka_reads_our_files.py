@@ -6,16 +6,21 @@ that it points at. What it prints about a file is what Apache Kafka would make o
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import uuid
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kbroker.log.loader import open_partition_log
 from tests.support import jars, requirements
 from tests.support.record_batches import CODECS, Record, build_batch
+from tests.system.conftest import MakeBroker
+from tests.unit.net.harness import eventually
 
 pytestmark = pytest.mark.java
 
@@ -80,3 +85,51 @@ def test_the_tools_own_check_of_the_index(log_files: Path) -> None:
     names = ",".join(str(file) for file in sorted(log_files.glob("*.index")))
     printed = dump("--index-sanity-check", "--files", names)
     assert printed.count("passed sanity check") == len(list(log_files.glob("*.index")))
+
+
+def test_the_records_of_groups(make_broker: MakeBroker) -> None:
+    """What a group with a member wrote, read by the tool's decoder of `__consumer_offsets`."""
+    broker = make_broker({"offsets.topic.num.partitions": 1}).start()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for done in admin.create_topics([NewTopic("orders", 1, 1)]).values():
+        done.result()
+    consumer = Consumer({
+        "bootstrap.servers": broker.bootstrap, "group.id": "readers", "client.id": "cli",
+        "group.instance.id": "i-1", "session.timeout.ms": 7000, "max.poll.interval.ms": 9000,
+        "enable.auto.commit": False,
+    })  # fmt: skip
+    consumer.subscribe(["orders"])
+    eventually(lambda: consumer.poll(0.05) is None and consumer.assignment(), "an assignment")
+    offsets = [TopicPartition("orders", 0, 7, metadata="a note")]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()  # a static member stays
+    simple = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "simple"})
+    simple.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+    simple.close()
+    for done in admin.delete_consumer_groups(["simple"]).values():
+        done.result()
+    broker.stop()
+    file = broker.data_dir / "__consumer_offsets-0" / f"{0:020d}.log"
+    shown = dump("--offsets-decoder", "--files", str(file))
+    assert "isvalid: false" not in shown
+    records = [
+        (json.loads(key), None if payload == "<DELETE>" else json.loads(payload))
+        for key, payload in re.findall(r" key: (\{.*\}) payload: (.*)$", shown, re.MULTILINE)
+    ]
+    written = {json.dumps(key, sort_keys=True): payload for key, payload in records}
+    group = written[json.dumps({"type": "2", "data": {"group": "readers"}}, sort_keys=True)]
+    assert (group["version"], group["data"]["protocolType"]) == ("3", "consumer")
+    (member,) = group["data"]["members"]
+    assert member["groupInstanceId"] == "i-1"
+    assert (member["clientId"], member["clientHost"]) == ("cli", "/127.0.0.1")
+    assert (member["rebalanceTimeout"], member["sessionTimeout"]) == (9000, 7000)
+    assert member["subscription"]["topics"] == ["orders"]
+    assert member["assignment"]["assignedPartitions"] == [{"topic": "orders", "partitions": [0]}]
+    committed = {"group": "readers", "topic": "orders", "partition": 0}
+    offset = written[json.dumps({"type": "1", "data": committed}, sort_keys=True)]
+    assert offset["version"] == "4"
+    assert (offset["data"]["offset"], offset["data"]["metadata"].rstrip("\0")) == (7, "a note")
+    gone = {"type": "1", "data": {**committed, "group": "simple"}}
+    assert written[json.dumps(gone, sort_keys=True)] is None
+    tombstone = {"type": "2", "data": {"group": "simple"}}
+    assert written[json.dumps(tombstone, sort_keys=True)] is None

@@ -33,7 +33,7 @@ from kbroker.errors import ErrorCode, InvariantError, KafkaError
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
-    from kbroker.coordinator.group._groups import CommittedOffset, LoadedRecord
+    from kbroker.coordinator.group._groups import CommittedOffset, LoadedRecord, ShardStatistics
     from kbroker.coordinator.group.images import GroupImage
     from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.image import TopicImage
@@ -50,6 +50,8 @@ class Table(Protocol):
     def load_batches(self, partition: int, data: bytes) -> tuple[int, int, list[LoadedRecord]]: ...
 
     def groups(self, partition: int) -> list[str]: ...
+
+    def statistics(self, partition: int) -> ShardStatistics: ...
 
     def activate(self, partition: int) -> None: ...
 
@@ -95,6 +97,7 @@ class _Round(NamedTuple):
     began_ms: int
     partitions: int = 0
     groups: int = 0
+    offsets: int = 0
 
 
 class GroupLoader:
@@ -214,23 +217,27 @@ class GroupLoader:
                     self._table.close(job.partition)
             return
         logger.debug("loaded %s: %d groups", name, len(images))
-        self._tell_when_done(len(images), began_ms)
+        self._tell_when_done(self._table.statistics(job.partition), began_ms)
 
-    def _tell_when_done(self, groups: int, began_ms: int) -> None:
+    def _tell_when_done(self, loaded: ShardStatistics, began_ms: int) -> None:
         """One line for partitions that were loaded one after the other."""
-        round_ = self._round or _Round(began_ms)
+        before = self._round or _Round(began_ms)
         self._round = round_ = _Round(
-            round_.began_ms, round_.partitions + 1, round_.groups + groups
+            before.began_ms,
+            before.partitions + 1,
+            before.groups + loaded.groups,
+            before.offsets + loaded.offsets,
         )
         with self._changed:
             more = any(isinstance(job, _Load) for job in self._jobs)
         if not more:
             self._round = None
             logger.info(
-                "%s: loaded %d partitions with %d groups in %d ms",
+                "%s: loaded %d partitions with %d groups and %d offsets in %d ms",
                 OFFSETS_TOPIC,
                 round_.partitions,
                 round_.groups,
+                round_.offsets,
                 self._clock.monotonic_ms() - round_.began_ms,
             )
 

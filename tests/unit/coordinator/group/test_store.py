@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -32,6 +33,24 @@ TOPIC_ID = uuid.UUID(int=0x42)
 ORDERS, OTHER_ORDERS = uuid.UUID(int=0x43), uuid.UUID(int=0x44)
 NODE, ELSEWHERE = 1, 2
 MEMBER = MemberImage("m-1", "i-1", "c", "/127.0.0.1", 60_000, 45_000, b"sub", b"assigned")
+
+# A log that an Apache Kafka 4.3.0 wrote for a group with one static member that committed three
+# offsets, and left: six batches.
+KAFKA_LOG = base64.b64decode(
+    "AAAAAAAAAAAAAABcAAAAAALheyB9AAAAAAAAAAABogBEe88AAAGiAER7z/////////////8AAAAAAAAAAVQAAAAY"
+    "AAIACGctc3RhdGljMAADAAAAAAAA/////wAAAaIARHvPAAAAAAAAAAAAAAAAAQAAASoAAAAAAqVps+cAAAAAAAAA"
+    "AAGiAER70gAAAaIARHvS/////////////wAAAAAAAAAB7gMAAAAYAAIACGctc3RhdGljyAMAAwAIY29uc3VtZXIA"
+    "AAABAAVyYW5nZQAraW5zdC0xLTFhMjU1NmMxLTA0M2YtNGE4YS04ZjVhLWU0NTE1N2EwMDQ0NQAAAaIARHvQAAAA"
+    "AQAraW5zdC0xLTFhMjU1NmMxLTA0M2YtNGE4YS04ZjVhLWU0NTE1N2EwMDQ0NQAGaW5zdC0xAANjbGkACi8xMjcu"
+    "MC4wLjEAACMoAAAbWAAAABwAAwAAAAEABm9yZGVycwAAAAAAAAAA/////wAAAAAAIgAAAAAAAQAGb3JkZXJzAAAA"
+    "AwAAAAAAAAABAAAAAgAAAAAAAAAAAAAAAAIAAAEqAAAAAAKpnDM8AAAAAAACAAABogBEfEAAAAGiAER8QP//////"
+    "//////8AAAAAAAAAA6IBAAAAMAABAAhnLXN0YXRpYwAGb3JkZXJzAAAAAGYABAAAAAAAAAAK/////wpoZWxsbyDD"
+    "qQAAAAGiAER8QAEAEPLASwNv/0MHh/ivnRwdig8AogEAAAIwAAEACGctc3RhdGljAAZvcmRlcnMAAAABZgAEAAAA"
+    "AAAAAAr/////CmhlbGxvIMOpAAAAAaIARHxAAQAQ8sBLA2//QweH+K+dHB2KDwCiAQAABDAAAQAIZy1zdGF0aWMA"
+    "Bm9yZGVycwAAAAJmAAQAAAAAAAAACv////8KaGVsbG8gw6kAAAABogBEfEABABDywEsDb/9DB4f4r50cHYoPAAAA"
+    "AAAAAAAFAAAAZAAAAAACskiZWgAAAAAAAAAAAaIARJelAAABogBEl6X/////////////AAAAAAAAAAFkAAAAGAAC"
+    "AAhnLXN0YXRpY0AAAwAIY29uc3VtZXIAAAAC/////wAAAaIARJekAAAAAAA="
+)
 
 
 class Groups:
@@ -280,3 +299,25 @@ def test_a_log_that_cannot_be_read_leaves_its_partition_unowned(
     again.loader.start()
     eventually(lambda: again.states() == states, "the partition is given up")
     assert "cannot be read" in caplog.text
+
+
+def test_what_apache_kafka_wrote_is_loaded(start: Callable[..., Node]) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    log = node.open[partition_for("g-static", COUNT)]
+    at = 0
+    while at < len(KAFKA_LOG):
+        size = 12 + int.from_bytes(KAFKA_LOG[at + 8 : at + 12], "big")
+        log.append(bytes(8) + KAFKA_LOG[at + 8 : at + size])  # the offset is no part of the CRC
+        at += size
+    again = start()
+    again.lead(*[NODE] * COUNT)
+    again.loader.start()
+    again.await_load()
+    (group,) = again.groups.loaded
+    assert group == GroupImage("g-static", "consumer", 2, None, None, 1795300824996, ())
+    topic_id = uuid.UUID("f2c04b03-6fff-4307-87f8-af9d1c1d8a0f").bytes
+    assert again.table.offsets("g-static") == [
+        CommittedOffset("orders", index, 10, -1, "hello \u00e9", 1795300817984, -1, topic_id)
+        for index in range(3)
+    ]
