@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
@@ -53,12 +54,15 @@ def samples_of(text: str) -> Samples:
 
 @pytest.fixture(scope="module")
 def busy() -> Iterator[Broker]:
-    """A broker that has been written to and read from."""
+    """A broker that has been written to and read from, also by a group."""
     with Broker() as broker:
         Admin(broker.bootstrap).create("orders", 2)
         client = Confluent(broker.bootstrap)
         client.produce("orders", [Record(b"x" * 100)] * 50)
         assert len(list(client.consume("orders", 50))) == 50
+        reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers"})
+        reader.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+        reader.close()
         yield broker
 
 
