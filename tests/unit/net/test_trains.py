@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from kbroker._net import Request
+from kbroker.errors import InvariantError
+from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
 from tests.unit.handlers.hot.wire import Ask, fetch_frame, fetched_in, produce_frame, produced_in
 from tests.unit.net.harness import Client, Gate, Rig, Topic, cold_frame, echo, eventually
@@ -213,3 +216,46 @@ def test_a_peer_that_went_away_behind_its_request_has_no_bytes_waiting(
     gate.release()
     eventually(lambda: rig.total("connections") == 1, "the one that went away is closed")
     assert rig.total("muted_waits") == 0
+
+
+def test_an_api_that_was_made_cold_comes_to_python_frame_by_frame_and_may_be_passed_on(
+    rig: Rig,
+) -> None:
+    topic = rig.create("t")
+    client = rig.client()
+    came: list[tuple[int, int]] = []
+
+    def pass_on(request: Request) -> None:
+        came.append((request.correlation_id, request.frames))
+        assert rig.hot.pass_on(request) == ([], [])
+        assert request.answered and request.frames == 0
+        with pytest.raises(InvariantError):
+            rig.hot.pass_on(request)
+
+    rig.server.set_cold(ApiKey.PRODUCE)
+    rig.dispatch = pass_on
+    client.send(b"".join(produce_frames(topic, 12)))
+    assert offsets_in_order(client, 12) == list(range(12))
+    assert came == [(i, 1) for i in range(12)]
+    assert rig.total("trains") == 0
+    rig.server.set_hot(ApiKey.PRODUCE, 3, 13)
+    behind_a_held_request(rig, client, b"".join(produce_frames(topic, 12)))
+    assert offsets_in_order(client, 12) == list(range(12, 24))
+    assert len(came) == 12 and rig.total("trains") == 1
+
+
+def test_a_long_poll_that_was_passed_on_waits_for_its_record(rig: Rig) -> None:
+    topic = rig.create("t")
+    reader, writer = rig.client(), rig.client()
+
+    def pass_on(request: Request) -> None:
+        cold, ticks = rig.hot.pass_on(request)
+        assert cold == []
+        rig.ticks.extend(ticks)
+
+    rig.server.set_cold(ApiKey.FETCH)
+    rig.dispatch = pass_on
+    reader.send(fetch_frame(12, [Ask(topic)], max_wait_ms=600_000, min_bytes=1))
+    rig.wait_parked(1)
+    writer.send(produce_frames(topic, 1)[0])
+    assert fetched_in(12, reader.receive()).only.records
