@@ -24,20 +24,22 @@ GROUP_KEYS: Final = (
         "group.initial.rebalance.delay.ms", INT, 0,
         "How long an empty group waits for more members before its first assignment. 0 suits one"
         " developer; a group of many members wants some seconds.",
-        kafka="3000",
+        kafka="3000", supported=True,
     ),
     Key(
         "group.min.session.timeout.ms", INT, 6_000,
         "The shortest session timeout that a member of a classic group may ask for.",
+        supported=True,
     ),
     Key(
         "group.max.session.timeout.ms", INT, 1_800_000,
         "The longest session timeout that a member of a classic group may ask for.",
+        supported=True,
     ),
     Key(
         "group.max.size", INT, INT_MAX,
         "Members a classic group may have.",
-        low=1,
+        low=1, supported=True,
     ),
     Key(
         "group.coordinator.rebalance.protocols", LIST, ("classic", "consumer", "streams"),
@@ -135,17 +137,17 @@ OFFSETS_KEYS: Final = (
     Key(
         "offsets.topic.num.partitions", INT, 50,
         "Partitions of the topic of committed offsets; not to be changed later.",
-        low=1,
+        low=1, supported=True,
     ),
     Key(
         "offsets.topic.replication.factor", SHORT, 1,
         "Replicas of the topic of committed offsets.",
-        low=1, kafka="3",
+        low=1, kafka="3", supported=True,
     ),
     Key(
         "offsets.topic.segment.bytes", INT, 104_857_600,
         "Segment size of the topic of committed offsets.",
-        low=1,
+        low=1, supported=True,
     ),
     Key(
         "offsets.topic.compression.codec", INT, 0,
@@ -154,17 +156,17 @@ OFFSETS_KEYS: Final = (
     Key(
         "offsets.retention.minutes", INT, 10_080,
         "How long the offsets of an empty group are kept.",
-        low=1,
+        low=1, supported=True,
     ),
     Key(
         "offsets.retention.check.interval.ms", LONG, 600_000,
         "Pause between two looks for offsets that may go.",
-        low=1,
+        low=1, supported=True,
     ),
     Key(
         "offsets.load.buffer.size", INT, 5_242_880,
         "Bytes read at once when committed offsets are loaded.",
-        low=1,
+        low=1, supported=True,
     ),
     Key(
         "offsets.commit.timeout.ms", INT, 5_000,
@@ -174,6 +176,7 @@ OFFSETS_KEYS: Final = (
     Key(
         "offset.metadata.max.bytes", INT, 4_096,
         "The longest note that a client may store with an offset.",
+        supported=True,
     ),
 )  # fmt: skip
 
