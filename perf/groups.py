@@ -404,7 +404,8 @@ def measure_groups(
 
     with broker:
         with broker.client() as client:
-            client.create_topic(TOPIC, PARTITIONS)
+            client.create_topics([TOPIC], PARTITIONS)
+            client.topic(TOPIC, ANSWER_WAIT_S)
         _awake(broker)
         _joins(broker, "perf-warm", 20, REPEATS)  # a JVM's first calls
         join_s, rebalance_s = _joins(broker, "perf-group", some(MEMBERS), REPEATS)

@@ -21,9 +21,9 @@ from kbroker.testing.process import ServerProcess
 from kbroker.types import ApiKey
 from tests.chaos import verify
 from tests.chaos.consumers import OF_PROTOCOL
+from tests.chaos.job import FENCED_STATUS, Job
 from tests.chaos.journal import PRODUCED, REFUSED, Line, read
 from tests.chaos.watch import Client, Watch, write
-from tests.chaos.worker import FENCED_STATUS, Job
 from tests.parity.requests import build
 from tests.support.kafka import KafkaBroker
 
@@ -343,7 +343,7 @@ class Chaos:
             if line.kind == PRODUCED:
                 produced[int(line.words[0])].append(line.ns)
         stays, wrong = verify.stays(reading, watch.states, quiet, produced)
-        bounced = verify.bounced(journals, watch.states)
+        bounced = verify.bounced(journals, watch.states, quiet)
         self._violations += wrong + bounced
         return {
             "long rebalances": len(verify.long_rebalances(watch.states)),

@@ -106,12 +106,12 @@ def test_a_partition_that_stays_and_is_not_read() -> None:
 
 def test_a_partition_given_back_and_had_again() -> None:
     for_nothing = {"a": [line(1, ASSIGNED, 0), line(11, REVOKED, 0), line(14, ASSIGNED, 0)]}
-    assert len(verify.bounced(for_nothing, REBALANCE)) == 1
+    assert len(verify.bounced(for_nothing, REBALANCE, {})) == 1
     passed_on = {
         "a": [line(1, ASSIGNED, 0), line(11, REVOKED, 0), line(14, ASSIGNED, 0)],
         "b": [line(12, ASSIGNED, 0), line(13, REVOKED, 0)],
     }
-    assert verify.bounced(passed_on, REBALANCE) == []
+    assert verify.bounced(passed_on, REBALANCE, {}) == []
 
 
 def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -157,9 +157,13 @@ def ownership(lines: Sequence[Line]) -> list[tuple[int, frozenset[int]]]:
     return history
 
 
-def bounced(journals: Mapping[str, Sequence[Line]], states: Sequence[State]) -> list[str]:
-    """Partitions that an owner gave back and got again, with no other owner in between, although
-    there was no longer break than one rebalance."""
+def bounced(
+    journals: Mapping[str, Sequence[Line]],
+    states: Sequence[State],
+    quiet: Mapping[str, Sequence[tuple[int, int]]],
+) -> list[str]:
+    """Partitions that an owner gave back and had again within one rebalance, with nobody in
+    between. `quiet` as for `stays`: whoever was away may have lost them."""
     events = []
     for name, lines in journals.items():
         for line in lines:
@@ -181,7 +185,8 @@ def bounced(journals: Mapping[str, Sequence[Line]], states: Sequence[State]) -> 
             if before is None or before[1] != name:
                 continue
             rounds = bisect_right(stable_at, ns) - bisect_right(stable_at, before[0])
-            if rounds <= 1:
+            away = any(a < ns and b > before[0] for a, b in quiet.get(name, ()))
+            if rounds <= 1 and not away:
                 wrong.append(f"partition {partition}: {name} gave it back and had it again ({ns})")
     return wrong
 

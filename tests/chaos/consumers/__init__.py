@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import threading
 
+    from tests.chaos.job import Job
     from tests.chaos.journal import Journal
-    from tests.chaos.worker import Job
 
 Run = Callable[["Job", "Journal", "threading.Event"], None]
 
@@ -27,8 +27,10 @@ RUN: Final[Mapping[str, Run]] = {
     "kafka-python": _later("kafka_python"),
     "aiokafka": _later("aio"),
 }
-# Which clients know a protocol.
+# Which clients do a protocol as it is meant. kafka-python 3.0.12 knows cooperative-sticky, but a
+# member that was expelled keeps its partitions and old positions when it comes back, and commits
+# them: with any broker commits then go back.
 OF_PROTOCOL: Final[Mapping[str, tuple[str, ...]]] = {
     "eager": ("confluent", "kafka-python", "aiokafka"),
-    "cooperative": ("confluent", "kafka-python"),
+    "cooperative": ("confluent",),
 }

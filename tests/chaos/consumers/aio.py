@@ -11,9 +11,9 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
-from tests.chaos import worker
+from tests.chaos import job as times
+from tests.chaos.job import Job
 from tests.chaos.journal import ASSIGNED, COMMITTED, REFUSED, REVOKED, Journal
-from tests.chaos.worker import Job
 
 WAIT_S: Final = 5.0
 
@@ -34,7 +34,7 @@ async def _consume(job: Job, journal: Journal, stop: threading.Event) -> None:
             journal.write(REFUSED, type(error).__name__)
             if stop.is_set():
                 return
-            await asyncio.sleep(worker.POLL_S)
+            await asyncio.sleep(times.POLL_S)
     try:
         while not stop.is_set():
             await _turn(consumer, job, journal, lock)
@@ -50,18 +50,18 @@ def _settings(job: Job) -> dict[str, Any]:
         "group_id": job.group,
         "group_instance_id": job.instance,
         "partition_assignment_strategy": [RangePartitionAssignor],
-        "session_timeout_ms": worker.SESSION_MS,
-        "heartbeat_interval_ms": worker.HEARTBEAT_MS,
-        "max_poll_interval_ms": worker.POLL_MS,
-        "rebalance_timeout_ms": worker.POLL_MS,
+        "session_timeout_ms": times.SESSION_MS,
+        "heartbeat_interval_ms": times.HEARTBEAT_MS,
+        "max_poll_interval_ms": times.POLL_MS,
+        "rebalance_timeout_ms": times.POLL_MS,
         "auto_offset_reset": "earliest",
         "enable_auto_commit": job.automatic,
-        "auto_commit_interval_ms": worker.AUTOMATIC_MS,
+        "auto_commit_interval_ms": times.AUTOMATIC_MS,
     }
 
 
 async def _turn(consumer: AIOKafkaConsumer, job: Job, journal: Journal, lock: asyncio.Lock) -> None:
-    how = {"timeout_ms": int(worker.POLL_S * 1000), "max_records": worker.BATCH_RECORDS}
+    how = {"timeout_ms": int(times.POLL_S * 1000), "max_records": times.BATCH_RECORDS}
     try:
         # Without the lock: it waits for a rebalance, and that for whoever gives partitions back.
         batches = await asyncio.wait_for(consumer.getmany(**how), WAIT_S)

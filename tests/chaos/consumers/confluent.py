@@ -8,9 +8,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from tests.chaos import worker
+from tests.chaos import job as times
+from tests.chaos.job import Fenced, Job
 from tests.chaos.journal import ASSIGNED, COMMITTED, LOST, REFUSED, REVOKED, Journal
-from tests.chaos.worker import Fenced, Job
 
 STRATEGIES = {"eager": "range", "cooperative": "cooperative-sticky"}
 
@@ -34,13 +34,13 @@ def _settings(job: Job, journal: Journal) -> dict[str, Any]:
         "client.id": job.client_id,
         "group.id": job.group,
         "partition.assignment.strategy": STRATEGIES[job.protocol],
-        "session.timeout.ms": worker.SESSION_MS,
-        "heartbeat.interval.ms": worker.HEARTBEAT_MS,
-        "max.poll.interval.ms": worker.POLL_MS,
+        "session.timeout.ms": times.SESSION_MS,
+        "heartbeat.interval.ms": times.HEARTBEAT_MS,
+        "max.poll.interval.ms": times.POLL_MS,
         "auto.offset.reset": "earliest",
         "enable.auto.offset.store": False,
         "enable.auto.commit": job.automatic,
-        "auto.commit.interval.ms": worker.AUTOMATIC_MS,
+        "auto.commit.interval.ms": times.AUTOMATIC_MS,
         "reconnect.backoff.max.ms": 500,
         "topic.metadata.refresh.interval.ms": 10_000,
         "on_commit": lambda error, parts: _tell(journal, error, parts),
@@ -67,9 +67,10 @@ class _Loop:
         self._consumer = consumer
         self._job = job
         self._journal = journal
+        self._due: dict[int, int] = {}  # processed and not committed: tried again while it is ours
 
     def turn(self) -> None:
-        messages = self._consumer.consume(worker.BATCH_RECORDS, worker.POLL_S)
+        messages = self._consumer.consume(times.BATCH_RECORDS, times.POLL_S)
         offsets: dict[int, list[int]] = {}
         for message in messages:
             error = message.error()
@@ -77,26 +78,36 @@ class _Loop:
                 offsets.setdefault(message.partition(), []).append(message.offset())
             elif error.code() == KafkaError._FATAL or error.fatal():
                 raise Fenced(str(error))
-        if not offsets:
-            return
-        self._journal.done(offsets.items())
-        nexts = [TopicPartition(self._job.topic, p, o[-1] + 1) for p, o in offsets.items()]
+        if offsets:
+            self._journal.done(offsets.items())
+            self._due |= {partition: each[-1] + 1 for partition, each in offsets.items()}
+        if self._due:
+            self._commit([TopicPartition(self._job.topic, p, o) for p, o in self._due.items()])
+
+    def _commit(self, nexts: list[TopicPartition]) -> None:
         try:
             if self._job.automatic:
                 self._consumer.store_offsets(offsets=nexts)
             else:
                 answered = self._consumer.commit(offsets=nexts, asynchronous=False)
                 _tell(self._journal, None, answered)
+            self._due.clear()
         except KafkaException as error:
             if error.args[0].code() == KafkaError._FATAL or error.args[0].fatal():
                 raise Fenced(str(error)) from error
             self._journal.write(REFUSED, error.args[0].name())
 
+    def _forget(self, parts: Sequence[TopicPartition]) -> None:
+        for part in parts:
+            self._due.pop(part.partition, None)
+
     def assigned(self, consumer: Consumer, parts: Sequence[TopicPartition]) -> None:
         self._journal.write(ASSIGNED, *(p.partition for p in parts))
 
     def revoked(self, consumer: Consumer, parts: Sequence[TopicPartition]) -> None:
+        self._forget(parts)
         self._journal.write(REVOKED, *(p.partition for p in parts))
 
     def lost(self, consumer: Consumer, parts: Sequence[TopicPartition]) -> None:
+        self._forget(parts)
         self._journal.write(LOST, *(p.partition for p in parts))

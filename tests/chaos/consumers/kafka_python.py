@@ -11,9 +11,9 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import FencedInstanceIdError, KafkaError
 
-from tests.chaos import worker
+from tests.chaos import job as times
+from tests.chaos.job import Fenced, Job
 from tests.chaos.journal import ASSIGNED, COMMITTED, LOST, REFUSED, REVOKED, Journal
-from tests.chaos.worker import Fenced, Job
 
 STRATEGIES = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
 
@@ -36,13 +36,13 @@ def _settings(job: Job) -> dict[str, Any]:
         "client_id": job.client_id,
         "group_id": job.group,
         "partition_assignment_strategy": [STRATEGIES[job.protocol]],
-        "session_timeout_ms": worker.SESSION_MS,
-        "heartbeat_interval_ms": worker.HEARTBEAT_MS,
-        "max_poll_interval_ms": worker.POLL_MS,
+        "session_timeout_ms": times.SESSION_MS,
+        "heartbeat_interval_ms": times.HEARTBEAT_MS,
+        "max_poll_interval_ms": times.POLL_MS,
         "auto_offset_reset": "earliest",
         "enable_auto_commit": job.automatic,
-        "auto_commit_interval_ms": worker.AUTOMATIC_MS,
-        "max_poll_records": worker.BATCH_RECORDS,
+        "auto_commit_interval_ms": times.AUTOMATIC_MS,
+        "max_poll_records": times.BATCH_RECORDS,
         "reconnect_backoff_max_ms": 500,
     }
     if job.instance:
@@ -52,7 +52,7 @@ def _settings(job: Job) -> dict[str, Any]:
 
 def _turn(consumer: Any, job: Job, journal: Journal) -> None:
     try:
-        batches = consumer.poll(timeout_ms=int(worker.POLL_S * 1000))
+        batches = consumer.poll(timeout_ms=int(times.POLL_S * 1000))
     except FencedInstanceIdError:
         raise
     except KafkaError as error:
