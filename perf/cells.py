@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from perf import batch, requests
+from perf import batch, members, requests
 from perf._load import Load, LoadError
 from perf.brokers.base import Broker
 from perf.client import Client
@@ -54,7 +54,7 @@ class Cell:
 
     key: str
     title: str
-    kind: Literal["produce", "fetch", "e2e"]
+    kind: Literal["produce", "fetch", "e2e", "heartbeat", "commit"]
     size: int  # produce: value bytes of a record; fetch: bytes wanted of a partition
     connections: int = 1
     in_flight: int = 1
@@ -182,6 +182,8 @@ class Bench:
             "produce": self._produce,
             "fetch": self._fetch,
             "e2e": self._end_to_end,
+            "heartbeat": self._group,
+            "commit": self._group,
         }
         try:
             with self.broker.client() as client:
@@ -352,6 +354,23 @@ class Bench:
         client.delete_topic(topic.name)
         return block
 
+    # A member of its own group on each connection.
+
+    def _group(self, client: Client, cell: Cell) -> Block:
+        topic = self._new_topic(client, cell, 1)
+        joined = [members.join(client, f"{topic.name}-{i}") for i in range(cell.connections)]
+        if cell.kind == "heartbeat":
+            connections = tuple(members.heartbeat(member) for member in joined)
+        else:
+            connections = tuple(members.commit(member, topic, 0) for member in joined)
+        version = members.HEARTBEAT_VERSION if cell.kind == "heartbeat" else members.COMMIT_VERSION
+        stream = Stream("repeat", version, connections, in_flight=cell.in_flight)
+        block = self._go(cell, (stream,))[0]
+        for member in joined:
+            members.leave(client, member)
+        client.delete_topic(topic.name)
+        return block
+
     # The run itself.
 
     def _go(self, cell: Cell, streams: tuple[Stream, ...]) -> tuple[Block, dict[str, Any]]:
@@ -478,10 +497,13 @@ CELLS: tuple[Cell, ...] = (
     Cell(
         "jf-16k", "java fetch in a session, 4 x 16 KB, 4 conns", "fetch", 16 << 10, 4, path="java"
     ),
+    Cell("heartbeat-16x5", "Heartbeat, 16 conns, 5 in flight", "heartbeat", 0, 16, 5),
+    Cell("commit-16x5", "OffsetCommit of one partition, 16 conns, 5 in flight", "commit", 0, 16, 5),
     Cell("e2e-200", "produce to long-polling fetch, 200/s", "e2e", 100, rate=200.0),
     Cell("e2e-java-200", "the same on the java path", "e2e", 100, rate=200.0, path="java"),
 )
 BY_KEY = {cell.key: cell for cell in CELLS}
+GROUP_CELLS = ("heartbeat-16x5", "commit-16x5")
 QUICK = (
     "p-100-1x1",
     "p-100-1x5",
@@ -494,5 +516,7 @@ QUICK = (
     "j-100-1x5",
     "j-1k-4x5",
     "jf-16k",
+    "heartbeat-16x5",
+    "commit-16x5",
     "e2e-200",
 )

@@ -26,7 +26,7 @@ from typing import Any
 from perf import idle, librdkafka, neighbour, network, startup
 from perf.brokers import KINDS, Broker, KafkaBroker
 from perf.brokers.kafka import jars
-from perf.cells import BY_KEY, CELLS, QUICK, Bench, Block, Cell, CellError
+from perf.cells import BY_KEY, CELLS, GROUP_CELLS, QUICK, Bench, Block, Cell, CellError
 from perf.idle import IdleResult
 from perf.librdkafka import LibrdkafkaResult
 from perf.neighbour import NeighbourResult
@@ -137,6 +137,7 @@ class Comparison:
         self._done = 0
         self._blocks_in_all = (
             len(plan.cells) * len(plan.brokers)
+            - len(set(plan.cells) & set(GROUP_CELLS)) * ("limit" in plan.brokers)
             + len(plan.null_cells) * 2 * len([b for b in plan.brokers if b != "limit"])
         ) * plan.rounds
 
@@ -190,7 +191,8 @@ class Comparison:
         served = 0
         warm = Bench(bench.broker, seconds=1.0 if is_kafka else 0.2, warm_s=0)
         for _ in range(WARM_ROUNDS_MAX):
-            for key in WARM_CELLS:
+            groups = GROUP_CELLS if bench.broker.name != "limit" else ()
+            for key in (*WARM_CELLS, *(key for key in groups if key in self.plan.cells)):
                 served += warm.run(BY_KEY[key]).requests
             if served >= target:
                 break
@@ -205,6 +207,8 @@ class Comparison:
                 order.reverse()
             for key in self.plan.cells:
                 for name in order:
+                    if name == "limit" and key in GROUP_CELLS:
+                        continue  # it knows no groups
                     block = self._block(name, BY_KEY[key])
                     if block is not None:
                         cell = self.outcome.blocks.setdefault(key, {})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perf import network
-from perf.cells import BY_KEY, Block
+from perf.cells import BY_KEY, GROUP_CELLS, Block
 from perf.compare import Outcome
 from perf.histogram import Histogram
 from perf.stats import Estimate, estimate, null_test, ratio
@@ -114,7 +114,11 @@ def _cell_bars(outcome: Outcome) -> list[Bar]:
             paired(outcome, cell, "cpu_us_per_request", "kbroker", "kafka"),
             "x Kafka",
         )
-        for cell, bar in [*((cell, 0.4) for cell in PRODUCE_BAR_CELLS), ("f-16k", 0.45)]
+        for cell, bar in [
+            *((cell, 0.4) for cell in PRODUCE_BAR_CELLS),
+            ("f-16k", 0.45),
+            *((cell, 0.8) for cell in GROUP_CELLS),
+        ]
     ]
     for cell in ("p-100-1x1", "p-100-1x1-pin"):
         what = f"(p50 - limit) / (Kafka - limit), {BY_KEY[cell].title}"

@@ -44,7 +44,9 @@ class Connection:
     partitions: tuple[Partition, ...] = ()
     batches: tuple[Batch, ...] = ()
     idempotent: bool = False
-    topic: bytes = b""  # fetch: the name's bytes, or the 16 bytes of the topic id
+    # fetch: the name's bytes, or the 16 bytes of the topic id; repeat: what every answer must be
+    # behind its correlation id, nothing for anything
+    topic: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 
 FLEXIBLE_SINCE = {
-    0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 14: 4, 18: 3, 19: 5, 20: 4, 22: 2,
+    0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4,
+    18: 3, 19: 5, 20: 4, 22: 2,
 }  # fmt: skip
 CLIENT_ID = b"kbroker-perf"
 

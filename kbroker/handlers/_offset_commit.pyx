@@ -102,6 +102,7 @@ cdef enum:
     TOPIC_IDS_FROM = 10
 
     PARTITIONS_MAX = 100000       # more than one commit has ever had; Python counts on
+    BATCH_BYTES_MAX = 4 << 20     # a group's name is in every record: more is for Python
     SHARDS_OF_A_RUN = 64          # a run holds as many requests
     STEP_BYTES = 256 << 10        # parsed and written before another may take
     HEAD_BYTES_MAX = 32
@@ -168,8 +169,11 @@ cdef int _parse_topic(
         entry = snapshot_by_name(snapshot, topic.name, topic.name_length)
     topic.partition_count = take_count(cursor, flexible, 14)
     plan.partition_count += topic.partition_count
-    if cursor.failed or entry == NULL or plan.partition_count > PARTITIONS_MAX:
-        return -1
+    if (
+        cursor.failed or entry == NULL or topic.partition_count == 0
+        or plan.partition_count > PARTITIONS_MAX
+    ):
+        return -1                 # a topic of nothing is left out of the answer
     topic.partitions = <CommittedPartition*>arena_take(
         &worker.arena, sizeof(CommittedPartition) * <size_t>(topic.partition_count + 1))
     if topic.partitions == NULL:
@@ -217,7 +221,7 @@ cdef int _parse(HotWorker* worker, Snapshot* snapshot, CommitPlan* plan) noexcep
 
 
 cdef int _build(HotWorker* worker, CommitPlan* plan, int64_t now_ms) noexcept nogil:
-    # The batch of the request's records; -1: no memory.
+    # The batch of the request's records; -1: no memory, or too much of it is asked for.
     cdef BatchWriter writer
     cdef CommittedTopic* topic
     cdef CommittedPartition* place
@@ -237,6 +241,8 @@ cdef int _build(HotWorker* worker, CommitPlan* plan, int64_t now_ms) noexcept no
                 place.value.leader_epoch = -1
                 place.value.topic_id = NULL
             bound += offset_record_bound(&place.key, &place.value)
+    if bound > BATCH_BYTES_MAX:
+        return -1
     memory = <uint8_t*>arena_take(&worker.arena, bound)
     if memory == NULL:
         return -1

@@ -194,6 +194,10 @@ static int pl_take_answer(pl_run *run, pl_conn *conn, const uint8_t *answer, uin
     int status = 0;
     if (stream->role == PL_PRODUCE) status = pl_on_produce(run, conn, body);
     if (stream->role == PL_FETCH) status = pl_on_fetch(run, conn, body, head_only, now_ns);
+    if (stream->role == PL_REPEAT && conn->topic_bytes
+        && (bytes - 4 != (uint32_t)conn->topic_bytes
+            || memcmp(answer + 4, conn->topic, bytes - 4) != 0))
+        return pl_fail(run, "an answer of %u bytes that is not the one that had to come", bytes);
     if (status) return -1;
     conn->answers++;
     pl_answered(run, conn, now_ns, stream->role == PL_PRODUCE ? conn->frame_bytes : frame_bytes);

@@ -62,7 +62,7 @@ typedef struct {
     int idempotent;
     pl_slot *slots;
     int n_slots;
-    uint8_t topic[272];          /* fetch: the name, or the 16 bytes of the id */
+    uint8_t topic[272];          /* fetch: the name, or the 16 bytes of the id; repeat: the answer */
     int topic_bytes;
     uint8_t *out;                /* small requests, copied and patched */
     uint32_t out_bytes, out_sent, out_room;

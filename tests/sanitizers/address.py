@@ -20,7 +20,8 @@ TIMEOUT_S: Final = 540
 SUITES: Final = (
     *("tests/fuzz", "tests/system/test_hostile.py", "tests/system/test_rude_peers.py"),
     *(f"tests/unit/{part}" for part in ("net", "handlers/hot", "log", "replica", "state")),
-    *("tests/unit/server", "tests/unit/protocol/test_record_batch.py"),
+    *("tests/unit/coordinator", "tests/unit/server"),
+    "tests/unit/protocol/test_record_batch.py",
     *("tests/unit/test_compression.py", "tests/unit/test_lock_order.py", "tests/model/log"),
     "--ignore=tests/fuzz/test_codecs.py",
 )

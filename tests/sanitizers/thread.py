@@ -22,6 +22,8 @@ from typing import Final
 
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.types import ApiKey
+from perf import members
+from perf.client import Client
 from tests.fuzz.mutate import framed
 from tests.fuzz.target import OVERRIDES, Admin
 from tests.sanitizers import tree
@@ -87,6 +89,7 @@ def _load(broker: Broker, problems: list[str]) -> None:
     roles: list[tuple[str, Callable[[], Callable[[], object]]]] = [
         *((f"producer {i}", _Producer(address, i)) for i in range(3)),
         *((f"reader {i}", _Reader(address, i)) for i in range(4)),
+        *((f"member {i}", _Member(address, i)) for i in range(3)),
         ("metadata", _Metadata(address)),
         ("churn", _Churn(address)),
         ("resets", _Resets(address)),
@@ -171,6 +174,30 @@ class _Producer:
             talk.socket.sendall(b"".join(frames) * 4 + silent)
             for _ in range(4 * len(frames)):
                 talk.receive()
+
+        return step
+
+
+class _Member:
+    """Alone in its group: commits and heartbeats in one send, and now and then leaves and joins."""
+
+    def __init__(self, address: tuple[str, int], number: int) -> None:
+        self._address = address
+        self._group = f"raced-{number}"
+
+    def __call__(self) -> Callable[[], object]:
+        talk = _Talk(self._address)
+        client = Client(*self._address)
+        topic = client.topic(TOPIC)
+
+        def step() -> None:
+            member = members.join(client, self._group)
+            frames = members.heartbeat(member).frame + members.commit(member, topic, 0).frame
+            for _ in range(100):
+                talk.socket.sendall(frames)
+                talk.receive()
+                talk.receive()
+            members.leave(client, member)
 
         return step
 

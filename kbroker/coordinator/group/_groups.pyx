@@ -113,6 +113,8 @@ __all__ = [
 
 cdef enum:
     UNKNOWN_SERVER_ERROR = -1
+    MESSAGE_TOO_LARGE = 10
+    COMMIT_BYTES_MAX = 64 << 20   # no log takes so large a batch
 
 NOT_OWNER = SHARD_NOT_OWNER
 LOADING = SHARD_LOADING
@@ -364,6 +366,9 @@ cdef class GroupTable:
         if shard == NULL:
             return COORDINATOR_NOT_AVAILABLE
         group = name_bytes(group_id)
+        # Every record has the group's name in it: few bytes of a request could be gigabytes here.
+        if sum([len(group) + len(offset.metadata) for offset in offsets]) > COMMIT_BYTES_MAX:
+            return MESSAGE_TOO_LARGE
         return self._append(shard, [
             (encoded_key(group, name_bytes(offset.topic), offset.partition), offset_value(offset))
             for offset in offsets

@@ -32,6 +32,7 @@ cdef void group_drop_if_bare_locked(Shard* shard, Group* group) noexcept nogil
 
 # 10 where the log will never take it, else what a coordinator says.
 cdef void shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcept nogil
+cdef int64_t shard_batch_bytes_max_locked(Shard* shard) noexcept nogil
 cdef void batch_prepare(
     Batch* batch, uint8_t* data, uint32_t length, int32_t count, int64_t now_ms) noexcept nogil
 cdef int coordinator_error(int error) noexcept nogil

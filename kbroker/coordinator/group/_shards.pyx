@@ -7,7 +7,7 @@ the shard's lock over the append and what it means for the memory: order in memo
 log, and nothing has to be told apart later. What waits for the lock meanwhile is another request to
 groups of the same shard, for one write to the page cache.
 
-Members are a copy: Python decides and shows them. Committed offsets are here alone; `groups` costs
+Members are a copy: Python decides and shows them. Committed offsets are here alone; a group costs
 about 120 bytes, a topic of a group 80 and its name, an offset 40 and, where there is one, its text.
 
 `_locked` functions want the shard's lock. Nothing here calls back or touches Python. Who runs out
@@ -18,7 +18,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
-from kbroker._atomics cimport kb_load_int, kb_store_int
+from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_int
 from kbroker._lock_order cimport RANK_SESSION, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport pthread_mutex_destroy
 from kbroker.coordinator.group._members cimport (
@@ -45,6 +45,7 @@ from kbroker.coordinator.group._structs cimport (
 )
 from kbroker.coordinator.group._table cimport hash_text, table_put, table_remove, table_room
 from kbroker.log._partition cimport Batch, partition_append, partition_release
+from kbroker.log._storage cimport log_of
 
 cdef enum:
     METADATA_BYTES_DEFAULT = 4096
@@ -311,15 +312,21 @@ cdef void batch_prepare(
     batch.max_timestamp_ms = now_ms
 
 
+cdef int64_t shard_batch_bytes_max_locked(Shard* shard) noexcept nogil:
+    """What the log takes at most, as its settings are now."""
+    return kb_load_i64(&log_of(shard.partition).rules.max_message_bytes)
+
+
 cdef void shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcept nogil:
     """All batches of the list in one write; then each has its offset, or a coordinator's error.
 
     With one replica in sync the records survive what acks=-1 survives when this returns. With more
     the answer is to wait for the high watermark: `batch.last_offset` says which.
     """
+    cdef int64_t length_max = shard_batch_bytes_max_locked(shard)
     cdef Batch* batch = first
     while batch != NULL:
-        if batch.length_bytes > <uint32_t>shard.partition.max_message_bytes:
+        if batch.length_bytes > length_max:
             batch.error = MESSAGE_TOO_LARGE
         batch = batch.next
     partition_append(shard.partition, first, now_ms)

@@ -2,10 +2,12 @@
 """Committed offsets taken away again: tombstones in the log, then nothing in memory.
 
 Which of them are there is looked up under the shard's lock, that of the append: a commit that was
-answered a moment ago is not swept away by who has looked before it.
+answered a moment ago is not swept away by who has looked before it. A group of many offsets takes
+several batches, and after an error it has what had not been reached.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
 
 from kbroker._arena cimport Arena, arena_take
 from kbroker.coordinator.group._offset_records cimport (
@@ -29,6 +31,7 @@ from kbroker.coordinator.group._shards cimport (
     group_drop_if_bare_locked,
     group_find_locked,
     shard_append_locked,
+    shard_batch_bytes_max_locked,
 )
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, Shard
 from kbroker.log._partition cimport Batch
@@ -50,34 +53,66 @@ cdef int _is_there(Shard* shard, const OffsetKey* key, int64_t until_ms) noexcep
     return entry != NULL and (until_ms < 0 or entry.commit_ms <= until_ms)
 
 
-cdef int _write_locked(
-    Shard* shard, Arena* arena, const OffsetKey* keys, int64_t count, const Behind* behind,
-    int64_t now_ms,
+cdef inline size_t _bound(
+    const OffsetKey* keys, int64_t count, const Behind* behind, int64_t number,
 ) noexcept nogil:
+    if number < count:
+        return offset_record_bound(&keys[number], NULL)
+    number -= count
+    return record_bound(behind.texts[2 * number].length, behind.texts[2 * number + 1].length)
+
+
+cdef int _write_batch_locked(
+    Shard* shard, const OffsetKey* keys, int64_t count, const Behind* behind, int64_t first,
+    int64_t end, uint8_t* memory, int64_t now_ms,
+) noexcept nogil:
+    # The records from `first` up to `end`: those of the keys, then those behind them.
     cdef BatchWriter writer
     cdef Batch batch
-    cdef size_t bound = batch_bound()
-    cdef uint8_t* memory
-    cdef int64_t i
-    if count + behind.count == 0:
-        return 0
-    for i in range(count):
-        bound += offset_record_bound(&keys[i], NULL)
-    for i in range(behind.count):
-        bound += record_bound(behind.texts[2 * i].length, behind.texts[2 * i + 1].length)
-    memory = <uint8_t*>arena_take(arena, bound)
-    if memory == NULL:
-        return UNKNOWN_SERVER_ERROR
+    cdef int64_t number
     batch_begin(&writer, memory, now_ms)
-    for i in range(count):
-        batch_put_offset(&writer, &keys[i], NULL)
-    for i in range(behind.count):
-        batch_put_record(&writer, &behind.texts[2 * i], &behind.texts[2 * i + 1])
+    for number in range(first, end):
+        if number < count:
+            batch_put_offset(&writer, &keys[number], NULL)
+        else:
+            batch_put_record(
+                &writer, &behind.texts[2 * (number - count)],
+                &behind.texts[2 * (number - count) + 1])
     batch_prepare(&batch, memory, batch_end(&writer), writer.count, now_ms)
     shard_append_locked(shard, &batch, now_ms)
-    if batch.error == 0:
-        _forget_locked(shard, keys, count, batch.base_offset)
+    if batch.error == 0 and first < count:
+        _forget_locked(
+            shard, &keys[first], (end if end < count else count) - first, batch.base_offset)
     return batch.error
+
+
+cdef int _write_locked(
+    Shard* shard, const OffsetKey* keys, int64_t count, const Behind* behind, int64_t now_ms,
+) noexcept nogil:
+    # In as many batches as the log's bound asks for. An error leaves the rest as it was.
+    cdef size_t limit = <size_t>shard_batch_bytes_max_locked(shard)
+    cdef int64_t in_all = count + behind.count
+    cdef int64_t first = 0
+    cdef int64_t end
+    cdef size_t bound
+    cdef uint8_t* memory
+    cdef int error = 0
+    while first < in_all and error == 0:
+        end = first
+        bound = batch_bound()
+        while end < in_all and (
+            end == first or bound + _bound(keys, count, behind, end) <= limit
+        ):
+            bound += _bound(keys, count, behind, end)
+            end += 1
+        memory = <uint8_t*>malloc(bound)
+        if memory == NULL:
+            return UNKNOWN_SERVER_ERROR
+        error = _write_batch_locked(
+            shard, keys, count, behind, first, end, memory, now_ms)
+        free(memory)
+        first = end
+    return error
 
 
 cdef void _forget_locked(
@@ -110,7 +145,7 @@ cdef int offsets_remove_locked(
             found += 1
     nothing.texts = NULL
     nothing.count = 0
-    return _write_locked(shard, arena, there, found, &nothing, now_ms)
+    return _write_locked(shard, there, found, &nothing, now_ms)
 
 
 cdef int group_delete_locked(
@@ -138,4 +173,4 @@ cdef int group_delete_locked(
                 key.topic.length = topic.name_length
                 key.partition = topic.entries[i].partition
                 key += 1
-    return _write_locked(shard, arena, keys, count, behind, now_ms)
+    return _write_locked(shard, keys, count, behind, now_ms)

@@ -148,6 +148,28 @@ def test_a_deleted_group_is_forgotten(table: GroupTable, log: PartitionLog) -> N
     assert reloaded(log).statistics(0) == (0, 0, 0)
 
 
+def test_many_offsets_go_in_several_batches(table: GroupTable, log: PartitionLog) -> None:
+    for topic in range(20):
+        name = f"topic-{topic}"
+        table.commit("g", [committed(partition, 5, topic=name) for partition in range(50)])
+    log.configure(max_message_bytes=10_000)
+    assert table.remove_offsets("g", [(f"topic-{n}", p) for n in range(10) for p in range(50)]) == 0
+    assert {offset.topic for offset in table.offsets("g")} == {f"topic-{n}" for n in range(10, 20)}
+    assert table.delete_group("g", [(b"\0\2group", None)]) == 0
+    assert table.statistics(0) == (0, 0, 0)
+    again = reloaded(log)
+    assert again.statistics(0) == (0, 0, 0)
+    last = list(decode_batches(log.read(0)))[-1].records[-1]
+    assert (last.key, last.value) == (b"\0\2group", None)
+
+
+def test_a_commit_that_would_be_gigabytes_is_refused(table: GroupTable) -> None:
+    group = "g" * 32_000
+    offsets = [committed(partition, 1) for partition in range(3_000)]
+    assert table.commit(group, offsets) == ErrorCode.MESSAGE_TOO_LARGE
+    assert table.offsets(group) == []
+
+
 def test_states_of_a_shard(log: PartitionLog) -> None:
     table = GroupTable()
     assert table.state_of("g") == ErrorCode.COORDINATOR_NOT_AVAILABLE
