@@ -24,8 +24,11 @@ SESSION_MS = 6_000  # the least that a broker allows by default
 class Holdings:
     """A member's partitions, and the records that nobody has taken yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_positions: bool = False) -> None:
+        """keeps_positions: the library goes on behind what it gave out in a partition that comes
+        back to it, so that what nobody has taken yet must not be dropped."""
         self._lock = threading.Lock()
+        self._keeps_positions = keeps_positions
         self._assigned: set[Partition] = set()
         self._revoked: list[Partition] = []
         self._untaken: list[dict[str, Any]] = []
@@ -40,7 +43,8 @@ class Holdings:
             for gone in partitions:
                 self._assigned.discard(gone)
                 self._revoked.append(gone)
-                self._drop(gone)
+                if not self._keeps_positions:
+                    self._drop(gone)
 
     def _drop(self, gone: Partition) -> None:
         self._next.pop(gone, None)
@@ -63,7 +67,7 @@ class Holdings:
 
     def positions(self) -> dict[Partition, int]:
         with self._lock:
-            return dict(self._next)
+            return {at: next_ for at, next_ in self._next.items() if at in self._assigned}
 
     def show(self) -> Mapping[str, object]:
         with self._lock:
@@ -87,8 +91,10 @@ def shown(
 class Member:
     """The thread; a subclass gives the library's calls, all made in that thread."""
 
+    keeps_positions = False
+
     def __init__(self) -> None:
-        self.holdings = Holdings()
+        self.holdings = Holdings(self.keeps_positions)
         self._calls: queue.SimpleQueue[tuple[Callable[[], None], Future[None]]]
         self._calls = queue.SimpleQueue()
         self._stopping = False
@@ -218,6 +224,8 @@ class ConfluentMember(Member):
 
 
 class KafkaPythonMember(Member):
+    keeps_positions = True
+
     def __init__(
         self,
         bootstrap: str,

@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from tests.support import jars, requirements
 SOURCES = Path(__file__).resolve().parent.parent / "programs"
 ROOT = SOURCES.parents[2]
 BUILD_TIMEOUT_S = 1200
+KEPT_S = 30 * 24 * 3600
 JVM_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 EAGER = ("range", "roundrobin", "sticky")
@@ -120,10 +122,15 @@ def build(language: str) -> Path:
         unfinished.rename(made)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    for older in made.parent.glob(f"{language}-*"):
-        if older != made:
-            shutil.rmtree(older, ignore_errors=True)
+    _forget_old(language)
     return made
+
+
+def _forget_old(language: str) -> None:
+    """Other work trees may use other programs: only what is a month old goes."""
+    for older in (cache_directory() / "agents").glob(f"{language}-*"):
+        if time.time() - older.stat().st_mtime > KEPT_S:
+            shutil.rmtree(older, ignore_errors=True)
 
 
 def program(language: str) -> Path:

@@ -161,7 +161,10 @@ def collect(walk: Walk, wanted: dict[Partition, int], *names: str) -> None:
                 del missing[at]
         return not missing
 
-    eventually(all_came, f"{walk.library.name} gets every record; missing: {missing}")
+    try:
+        eventually(all_came, f"{walk.library.name} gets every record")
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}; missing: {missing}") from None
 
 
 def settle(walk: Walk, *names: str) -> list[set[Partition]]:
