@@ -191,7 +191,7 @@ class Member:
 class Group:
     """Members of one group, driven as clients are.
 
-    Whoever is told to rebalance joins again; whoever has an older generation sends heartbeats.
+    Whoever is told to rebalance joins again; whoever waits for nothing sends heartbeats.
     """
 
     def __init__(self, broker: Broker, name: str, count: int) -> None:
@@ -237,9 +237,8 @@ class Group:
             ready = self._selector.select(BEAT_S)
             for key, _ in ready:
                 self._answered(key.fileobj)  # type: ignore[arg-type]
-            newest = max(member.generation for member in self._members)
             for member in () if ready else self._members:
-                if not member.waits and (member.generation < newest or newest == older_than):
+                if not member.waits:
                     self._beat(member)
 
     def _settled(self, older_than: int) -> bool:
