@@ -9,7 +9,7 @@ exit status:
 
     the broker lives and answers; nothing hung; every answer is sound, none UNKNOWN_SERVER_ERROR
     the paths that are meant were reached: appends, record walk, unpacking, closes
-    resident memory grew by at most 20 MB since a tenth of the frames; no file descriptor is left
+    resident memory grew by at most 40 MB since a tenth of the frames; no file descriptor is left
     the neighbour had no error, and its p99 is at most twice that beside sound frames
     the log has no traceback and a bounded number of lines
 

@@ -15,7 +15,9 @@ from tests.fuzz.mutate import LAST, Maker
 from tests.fuzz.neighbour import Neighbour, percentile
 from tests.fuzz.target import Admin, prepare
 
-GROWTH_BYTES_MAX: Final = 20 << 20
+# Unpacking a bomb leaves some MB with the allocator of each handler that has had one; members that
+# only asked for an id are kept until their session ends.
+GROWTH_BYTES_MAX: Final = 40 << 20
 P99_RATIO_MAX: Final = 2.0
 FILES_LEFT_MAX: Final = 3  # the connections that look
 LOG_LINES_PER_S_MAX: Final = 20
