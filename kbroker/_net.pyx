@@ -87,7 +87,6 @@ cdef class SocketServer:
         long long pipelined_bytes_max, long long pipelined_total_bytes_max,
         int send_buffer_bytes, int receive_buffer_bytes,
     ):
-        cdef int index
         if not 1 <= processors <= 64:
             raise ValueError(f"num.network.threads must be 1 to 64, not {processors}")
         self.listeners = []
@@ -106,7 +105,7 @@ cdef class SocketServer:
         self.quotas = quotas_new(connections_per_ip_max, connections_max)
         if self.quotas == NULL:
             raise MemoryError
-        for index in range(processors):
+        for _index in range(processors):
             self._add_processor()
 
     def __dealloc__(self):

@@ -463,7 +463,6 @@ cdef class GroupTable:
             (name, name_bytes(name), indexes) for name, indexes in wanted]
         cdef Fetched fetched
         cdef int error = COORDINATOR_NOT_AVAILABLE
-        cdef int32_t i
         fetched.form.flexible = flexible
         fetched.form.leader_epochs = leader_epochs
         fetched_init(&fetched, asked)

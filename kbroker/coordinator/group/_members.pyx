@@ -94,5 +94,3 @@ cdef int members_replace_locked(
     group.member_mask = capacity - 1
     group.member_count = count
     return 0
-
-

@@ -158,7 +158,6 @@ cdef int group_delete_locked(
     cdef OffsetKey* key = keys
     cdef uint32_t place
     cdef int32_t i
-    cdef int error
     if keys == NULL:
         return UNKNOWN_SERVER_ERROR
     if count > 0:
