@@ -32,6 +32,18 @@ MakeTopic = Callable[..., str]
 Start = Callable[[programs.Library], Agent]
 
 AGENTS_LOG_CHARACTERS = 20_000
+# Scenarios of many processes of other people's clients, some of which lose a race of their own now
+# and then, on Apache Kafka too (kafka-python's join behind a restart): once more, and the summary
+# says so. What is ours alone is never run again.
+WALKS_OF_MANY_CLIENTS = frozenset(
+    {"test_matrix", "test_assignments", "test_side_by_side", "test_streams", "test_spark"}
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.path.stem in WALKS_OF_MANY_CLIENTS:
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 class Server(NamedTuple):

@@ -54,6 +54,25 @@ def as_request(key: int, version: int, body: bytes) -> Any:
     return SimpleNamespace(api_key=key, api_version=version, body=body)
 
 
+def by_kio(read: Any, damaged: bytes, taken: bytes) -> Any:
+    """The damaged bytes as kio reads them, or, where it is stricter, what we took of them.
+
+    None where a duration is longer than kio counts.
+    """
+    try:
+        try:
+            return read(damaged, 0)[0]
+        except KIO_IS_STRICTER as error:
+            if "timedelta" in repr(error):
+                return None
+            assert any(words in repr(error) for words in LENIENT), repr(error)
+            return read(taken, 0)[0]
+    except ValueError as error:
+        if "timedelta" in repr(error):
+            return None
+        raise
+
+
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
 @FEW
 @given(seed=st.integers(0, 2**32))
@@ -72,12 +91,8 @@ def test_what_is_taken_is_what_kio_reads(key: ApiKey, version: int, seed: int) -
         except ProtocolError:
             continue
         # Its counts are no more than its bytes, so kio may be given it.
-        try:
-            theirs = read(damaged, 0)[0]
-        except KIO_IS_STRICTER as error:
-            assert any(words in repr(error) for words in LENIENT), repr(error)
-            theirs = read(written(taken), 0)[0]
-        assert written(taken) == written(theirs)
+        theirs = by_kio(read, damaged, written(taken))
+        assert theirs is None or written(taken) == written(theirs)
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)

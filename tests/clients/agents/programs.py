@@ -72,7 +72,12 @@ def _go(sources: Path, made: Path) -> None:
 
 def _rust(sources: Path, made: Path) -> None:
     target = made / "target"
-    _run(["cargo", "build", "--quiet", "--locked"], sources, CARGO_TARGET_DIR=str(target))
+    env = {"CARGO_TARGET_DIR": str(target)}
+    # rustup's cargo finds its toolchain by HOME, which need not be the one it was installed under.
+    installed = Path(shutil.which("cargo") or "").parents[1].parent / ".rustup"
+    if installed.is_dir():
+        env.setdefault("RUSTUP_HOME", os.environ.get("RUSTUP_HOME", str(installed)))
+    _run(["cargo", "build", "--quiet", "--locked"], sources, **env)
     shutil.copy2(target / "debug" / "agent", made / "agent")
     shutil.rmtree(target)
 
