@@ -48,6 +48,7 @@ TOP_LEVEL: Final = {
     "kbroker.types": "words",
     "kbroker.clock": "words",
     "kbroker.limits": "words",
+    "kbroker.generated_part": "words",
     "kbroker._atomics": "c helpers",
     "kbroker._figures": "c helpers",
     "kbroker._sync": "c helpers",

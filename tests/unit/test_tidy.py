@@ -68,8 +68,7 @@ BANS: Final = (
             "kbroker/cli/",
             "kbroker/config/document.py",
             "kbroker/metrics/document.py",
-            "kbroker/net/draw_channel.py",
-            "kbroker/coordinator/group/draw_groups.py",
+            "kbroker/generated_part.py",
         ),
     ),
     Ban(

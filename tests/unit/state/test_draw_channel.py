@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbroker._state import ChannelStateMachine
+from kbroker.generated_part import END
 from kbroker.net import draw_channel
 
 PAGE = Path(__file__).parents[3] / "docs" / "channel.md"
@@ -31,7 +32,7 @@ def test_every_legal_cell_is_drawn() -> None:
 
 def test_writing_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{draw_channel.BEGIN}\nold\n{draw_channel.END}\nafter\n")
+    page.write_text(f"before\n{draw_channel.BEGIN}\nold\n{END}\nafter\n")
     assert draw_channel.main([str(page)]) == 0
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
