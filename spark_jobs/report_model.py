@@ -110,7 +110,8 @@ class Plot:
     """Series over one x axis.
 
     `x` and `y` are the axes' labels with units. `x_is_time`: x is ms since 1970 UTC. "bars" and
-    "intervals" take names (str) for x; "line" takes numbers.
+    "intervals" take names (str) for x; "line" takes numbers. `reference` is a y that is marked
+    across the plot: 1 of a ratio, the threshold of an alarm.
     """
 
     title: str
@@ -121,6 +122,7 @@ class Plot:
     x_is_time: bool = False
     log_x: bool = False
     log_y: bool = False
+    reference: float | None = None
 
     def __post_init__(self) -> None:
         names = any(isinstance(x, str) for series in self.series for x in series.x)

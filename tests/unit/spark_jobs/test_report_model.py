@@ -67,6 +67,7 @@ SECTION = st.builds(
             series=st.lists(series(), max_size=2).map(tuple),
             x_is_time=st.booleans(),
             log_y=st.booleans(),
+            reference=st.none() | NUMBER,
         ),
         max_size=2,
     ).map(tuple),
