@@ -14,7 +14,7 @@ ARGS ?=
 PORT ?= 9092
 DATA ?= ./data
 FRAMES ?= 1000000
-LINTED = kbroker perf tests setup.py
+LINTED = kbroker perf spark_jobs tests setup.py
 
 BUILD_KIND = debug=$(KBROKER_DEBUG) sanitize=$(KBROKER_SANITIZE)
 # Requirements of kbroker itself and of the named extras, one to a line.
@@ -76,7 +76,7 @@ lint: build $(VENV)/.lint ## ruff, mypy and cython-lint
 clean: ## what was built or installed here; data and caches of downloads stay
 	rm -rf $(VENV) build dist *.egg-info
 	find kbroker perf \( -name '*.so' -o -name '*.html' \) -delete
-	find kbroker perf tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find kbroker perf spark_jobs tests -name __pycache__ -type d -prune -exec rm -rf {} +
 	find kbroker perf -name '*.pyx' | sed 's/pyx$$/c/' | xargs -r rm -f
 
 # -- the virtual environment, by layers
@@ -96,7 +96,8 @@ $(VENV)/.test: $(VENV)/.run
 $(VENV)/.spark: $(VENV)/.test
 	@$(call install,,spark)
 
-$(VENV)/.lint: $(VENV)/.run
+# mypy reads the types of pyspark.
+$(VENV)/.lint: $(VENV)/.spark
 	@$(call install,,lint)
 
 # $(call install,packages,extras): kbroker's dependencies, the packages and the extras, as pinned.

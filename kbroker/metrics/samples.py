@@ -26,7 +26,7 @@ TOPIC_CONFIGS: Final = {"retention.ms": str(7 * 24 * 3_600_000), "cleanup.policy
 OFTEN_S: Final = 15
 SELDOM_S: Final = 30
 
-FieldType = Literal["long", "double", "string", "buckets"]
+FieldType = Literal["long", "double", "string", "boolean", "buckets"]
 Entity = Literal["broker", "partition"]
 
 
