@@ -19,6 +19,7 @@ import dataclasses
 import datetime
 import importlib
 import io
+import sys
 from collections.abc import Callable
 from functools import cache, partial
 from types import ModuleType, NoneType, UnionType
@@ -58,7 +59,25 @@ def response_module(api_key: int, version: int) -> ModuleType:
 
 
 @cache
+def load() -> ModuleType:
+    """kio's writer, with all that comes with its first import.
+
+    Where hypothesis can be imported, kio registers a strategy for each of its types, which costs a
+    broker two seconds of CPU and 200 MB at its peak. So hypothesis cannot be imported meanwhile.
+    """
+    hidden = "hypothesis" not in sys.modules
+    if hidden:
+        sys.modules["hypothesis"] = None  # type: ignore[assignment]
+    try:
+        return importlib.import_module("kio.serial")
+    finally:
+        if hidden and sys.modules.get("hypothesis") is None:
+            sys.modules.pop("hypothesis", None)
+
+
+@cache
 def _module(api_key: ApiKey, version: int, kind: str) -> ModuleType:
+    load()
     return importlib.import_module(f"kio.schema.{api_key.name.lower()}.v{version}.{kind}")
 
 
@@ -88,9 +107,7 @@ def encode(entity: Any) -> bytes:
 
 @cache
 def _writer(entity_class: Any) -> Callable[[io.BytesIO, Any], None]:
-    from kio.serial import entity_writer
-
-    write: Callable[[io.BytesIO, Any], None] = entity_writer(entity_class)
+    write: Callable[[io.BytesIO, Any], None] = load().entity_writer(entity_class)
     return write
 
 

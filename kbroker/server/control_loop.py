@@ -68,6 +68,6 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 async def warm_schemas() -> None:
     """Import what the first CreateTopics would otherwise wait for."""
-    import kio.serial
+    from kbroker.protocol import cold
 
-    logger.debug("%s is loaded", kio.serial.__name__)
+    logger.debug("%s is loaded", cold.load().__name__)

@@ -50,3 +50,16 @@ def test_the_broker_never_loads_numpy(broker: Broker) -> None:
     mapped = process_facts.mapped_files(broker.pid)
     assert any("/kbroker/" in path for path in mapped)  # it is the right process
     assert not of_numpy(mapped)
+
+
+def test_a_broker_where_hypothesis_is_installed_is_none_the_heavier() -> None:
+    """kio would make strategies of its types: seconds of CPU and 200 MB."""
+    script = """
+import sys
+from kbroker.protocol import cold
+cold.load()
+assert not [name for name in sys.modules if name.partition(".")[0] == "hypothesis"]
+import hypothesis
+assert hypothesis.given
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
