@@ -1,0 +1,1 @@
+"""Studies: many short blocks in rounds, resumable, ending in verdicts. docs/studies.md."""
