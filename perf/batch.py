@@ -152,10 +152,15 @@ def of_size(batch_bytes: int, **options: object) -> RecordBatch:
 
 
 def of_records(
-    record_bytes: int, batch_bytes: int = 0, *, words: bool = False, **options: object
+    record_bytes: int,
+    batch_bytes: int = 0,
+    *,
+    words: bool = False,
+    seed: int = 7,
+    **options: object,
 ) -> RecordBatch:
     """As many records of this size as a producer with `batch.size` would put into one batch."""
     count = max(1, batch_bytes // (record_bytes + 8))
-    data = payload(record_bytes * count, words=words)
+    data = payload(record_bytes * count, words=words, seed=seed)
     values = [data[i * record_bytes : (i + 1) * record_bytes] for i in range(count)]
     return encode(values, **options)  # type: ignore[arg-type]

@@ -33,6 +33,7 @@ from perf.spec import Connection, Partition, Run, Stream
 MIB = 1 << 20
 TOPIC_WAIT_S = 0.5  # of a topic that is to be read: it is there or it is not
 TOPIC_ALREADY_EXISTS = 36
+BODY_SEED = 7
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Work:
     broker_pid: int = 0
     values: tuple[bytes, ...] = ()  # instead of made-up ones
     fetch_bytes: int = 1 << 20
+    distinct: bool = False  # each connection has a batch of its own, instead of one for all
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,8 @@ def read_values(path: str) -> tuple[bytes, ...]:
     return values
 
 
-def _body(work: Work, producer: tuple[int, int]) -> batch.RecordBatch:
+def _body(work: Work, producer: tuple[int, int], number: int = 0) -> batch.RecordBatch:
+    """The batch that connection `number` repeats."""
     options: dict[str, Any] = {
         "codec": work.codec,
         "timestamp_ms": time.time_ns() // 1_000_000,
@@ -150,7 +153,11 @@ def _body(work: Work, producer: tuple[int, int]) -> batch.RecordBatch:
     }
     if not work.values:
         return batch.of_records(
-            work.record_bytes, work.batch_bytes, words=work.codec != "none", **options
+            work.record_bytes,
+            work.batch_bytes,
+            words=work.codec != "none",
+            seed=BODY_SEED + number * work.distinct,
+            **options,
         )
     chosen: list[bytes] = []
     used = 0
@@ -169,10 +176,12 @@ def produce(work: Work) -> Summary:
         body = _body(work, (-1, -1))
         for number in range(work.connections):
             if plain:
+                if work.distinct:
+                    body = _body(work, (-1, -1), number)
                 one = [(Partition(number % topic.partitions), body)]
                 made.append(requests.produce(PLAIN_PRODUCE, topic, one, acks=work.acks))
                 continue
-            body = _body(work, client.init_producer_id())
+            body = _body(work, client.init_producer_id(), number)
             every = [(Partition(index), body) for index in range(topic.partitions)]
             made.append(requests.produce(JAVA_PRODUCE, topic, every, acks=-1, idempotent=True))
         each = body.records * len(made[0].batches)

@@ -1,0 +1,213 @@
+"""A standalone Spark cluster on loopback: a master and workers, out of pyspark's pip package.
+
+    with Cluster(tmp_path) as cluster:
+        done = cluster.submit("job.py", "--out", uri, jars=jars, py_files=[zip])
+
+The pip package has no start-master.sh, but its spark-class runs the same classes. Every process
+has a working directory of its own, no PYTHONPATH and an environment without Spark's variables, so
+that a job has on the workers only what was shipped to them. The executors belong to their worker's
+process group, which ends with the cluster. All of it listens on loopback, on free ports.
+
+What a URI is: `Cluster.uri(name)` is below `viewfs://shared/`, a file system of Hadoop's that every
+node of this cluster knows and that Python's open() does not. A job that treats a URI as a local
+path fails here, as it would on HDFS or S3.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+START_WAIT_S: Final = 60.0
+STOP_WAIT_S: Final = 10.0
+POLL_S: Final = 0.05
+SUBMIT_TIMEOUT_S: Final = 240.0
+DAEMON_MEMORY: Final = "256m"
+EXECUTOR_MEMORY: Final = "512m"
+_MASTER_URL: Final = re.compile(r"Starting Spark master at (spark://\S+)")
+_REGISTERED: Final = re.compile(r"Successfully registered with master")
+_OF_SPARK: Final = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "PYTHONPATH", "JAVA_TOOL_OPTIONS")
+_UNDER: Final = "shared"
+
+
+class ClusterError(Exception):
+    """A process of the cluster did not come up, or a job ran too long."""
+
+
+def spark_home() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def _environment() -> dict[str, str]:
+    """This process's, without what would change Spark or Python."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(_OF_SPARK)}
+    return {
+        **kept,
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",  # the pages of master and workers as well
+        "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
+        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+    }
+
+
+class Cluster:
+    """A master and `workers` workers of one core each."""
+
+    def __init__(self, directory: Path, workers: int = 2) -> None:
+        self.directory = directory
+        self.files = directory / "files"  # what viewfs://shared/ shows
+        self.master = ""
+        self._count = workers
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Cluster:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def uri(self, name: str) -> str:
+        """A place that all nodes see; `files / name` is where this test finds it."""
+        return f"viewfs://{_UNDER}/{name}"
+
+    def conf(self) -> dict[str, str]:
+        """What a job on this cluster is configured with: loopback, and the shared file system."""
+        shared = f"spark.hadoop.fs.viewfs.mounttable.{_UNDER}.linkFallback"
+        return {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": EXECUTOR_MEMORY,
+            "spark.pyspark.python": sys.executable,
+            "spark.ui.enabled": "false",
+            shared: self.files.as_uri(),
+        }
+
+    def submit(
+        self,
+        job: Path,
+        *arguments: str,
+        jars: Sequence[Path] = (),
+        py_files: Sequence[Path] = (),
+        conf: dict[str, str] | None = None,
+        timeout_s: float = SUBMIT_TIMEOUT_S,
+    ) -> subprocess.CompletedProcess[str]:
+        """`spark-submit` the job from an empty directory, and wait for its end."""
+        place = self.directory / f"driver-{time.monotonic_ns()}"
+        place.mkdir(parents=True)
+        command = [str(spark_home() / "bin" / "spark-submit"), "--master", self.master]
+        for key, value in {**self.conf(), **(conf or {})}.items():
+            command += ["--conf", f"{key}={value}"]
+        if jars:
+            command += ["--jars", ",".join(map(str, jars))]
+        if py_files:
+            command += ["--py-files", ",".join(map(str, py_files))]
+        process = subprocess.Popen(
+            [*command, str(job), *arguments],
+            cwd=place,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            _, err = process.communicate()
+            raise ClusterError(f"{job.name} ran for {timeout_s} s: {err[-3000:]}") from None
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def executors_used(self) -> list[Path]:
+        """The directories of executors that were started, one for each worker and job."""
+        return sorted(self.directory.glob("worker-*/work/app-*/*"))
+
+    def stop(self) -> None:
+        for process in reversed(self._running):
+            _signal_group(process.pid, signal.SIGTERM)
+        give_up = time.monotonic() + STOP_WAIT_S
+        for process in self._running:
+            try:
+                process.wait(max(0.0, give_up - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass  # killed below, with what it started
+            _signal_group(process.pid, signal.SIGKILL)
+            process.wait()
+        self._running.clear()
+
+    # --- starting ---
+
+    def _start(self) -> None:
+        self.files.mkdir(parents=True)
+        log = self._launch("master", "master.Master", "--port", "0")
+        self.master = self._wait_for(log, _MASTER_URL).group(1)
+        logs = [
+            self._launch(
+                f"worker-{number}", "worker.Worker", "--port", "0", "--cores", "1",
+                "--memory", "1g", "--work-dir", str(self.directory / f"worker-{number}" / "work"),
+                self.master,
+            )
+            for number in range(self._count)
+        ]  # fmt: skip
+        for log in logs:
+            self._wait_for(log, _REGISTERED)
+
+    def _launch(self, name: str, role: str, *arguments: str) -> Path:
+        place = self.directory / name
+        place.mkdir()
+        log = place / "log.txt"
+        command = [str(spark_home() / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}",
+                   "--host", "127.0.0.1", "--webui-port", "0", *arguments]  # fmt: skip
+        with log.open("wb") as file:
+            self._running.append(
+                subprocess.Popen(
+                    command,
+                    cwd=place,
+                    env=_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                    start_new_session=True,
+                )
+            )
+        return log
+
+    def _wait_for(self, log: Path, line: re.Pattern[str]) -> re.Match[str]:
+        give_up = time.monotonic() + START_WAIT_S
+        while True:
+            text = log.read_text(errors="replace")
+            if found := line.search(text):
+                return found
+            if time.monotonic() > give_up or any(p.poll() is not None for p in self._running):
+                raise ClusterError(f"{log.parent.name} did not come up: {text[-3000:]}")
+            time.sleep(POLL_S)
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    """To a process and all that it started: each leads a group of its own."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        pass  # all of it has ended
