@@ -86,6 +86,7 @@ class Block:
     verified_batches: int
     guard: Guard
     neighbour_requests: int = 0
+    ended_ms: int = 0  # since 1970 UTC
 
     @property
     def requests_per_s(self) -> float:
@@ -410,6 +411,7 @@ class Bench:
             end_to_end=Histogram.from_native(counters["streams"][-1]["end_to_end"]),
             verified_batches=sum(s["verified_batches"] for s in counters["streams"]),
             guard=guard,
+            ended_ms=time.time_ns() // 1_000_000,
         )
         if not block.measured.total:
             raise CellError(f"{cell.key} on {self.broker.name}: {cell.rate:.0f}/s was not held")

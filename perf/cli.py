@@ -18,6 +18,7 @@ import click
 
 if TYPE_CHECKING:
     from perf.brokers import Broker
+    from perf.results import Results
     from perf.tool import Summary
 
 Function = Callable[..., Any]
@@ -50,10 +51,12 @@ def _is_expected(error: Exception) -> bool:
     from perf.brokers import BrokerError
     from perf.cells import CellError
     from perf.client import ClientError
+    from perf.results import ResultsError
     from perf.wire import WireError
 
     return isinstance(
-        error, LoadError | BrokerError | CellError | ClientError | WireError | OSError
+        error,
+        LoadError | BrokerError | CellError | ClientError | ResultsError | WireError | OSError,
     )
 
 
@@ -99,6 +102,14 @@ _ADDRESS = click.option(
 )
 _PID = click.option("--broker-pid", type=int, default=0, help="count this process's CPU")
 _JSON = click.option("--json", "as_json", is_flag=True, help="then print the figures as JSON")
+_RESULTS = click.option(
+    "--results-bootstrap",
+    metavar="HOST:PORT",
+    help="then publish what was measured there, to kbroker.perf.results",
+)
+_NAME = click.option(
+    "--broker-name", default="attached", show_default=True, help="what the results call it"
+)
 _PATH = click.option(
     "--path",
     type=click.Choice(["plain", "java"]),
@@ -106,6 +117,15 @@ _PATH = click.option(
     show_default=True,
     help="java: what the Java client does by default (topic ids, idempotent, sessions)",
 )
+
+
+def _results(bootstrap: str | None, study: str) -> Results:
+    """Where a verb puts what it measured; made before measuring begins, left after it."""
+    from perf.results import Results
+
+    if bootstrap:
+        _address(bootstrap.split(",")[0])  # a typing error is found now, not after the run
+    return Results(bootstrap, study, _say)
 
 
 def _print_summary(summary: Summary, as_json: bool) -> None:
@@ -117,7 +137,7 @@ def _print_summary(summary: Summary, as_json: bool) -> None:
 
 
 @cli.command()
-@_with(_ADDRESS, _PID, _JSON, _PATH)
+@_with(_ADDRESS, _PID, _JSON, _PATH, _RESULTS, _NAME)
 @click.option("--topic", required=True)
 @click.option("--num-records", type=click.IntRange(1), required=True)
 @click.option("--record-size", type=click.IntRange(1), default=100, show_default=True)
@@ -134,7 +154,7 @@ def produce(
     bootstrap_server: str, acks: str, payload_file: str | None, throughput: float, **options: Any
 ) -> None:
     """Send records and print the usual summary line."""
-    from perf import tool
+    from perf import measured, tool
 
     host, port = _address(bootstrap_server)
     work = tool.Work(
@@ -155,17 +175,20 @@ def produce(
         broker_pid=options["broker_pid"],
         values=tool.read_values(payload_file) if payload_file else (),
     )
-    _print_summary(tool.produce(work), options["as_json"])
+    with _results(options["results_bootstrap"], "produce") as results:
+        summary = tool.produce(work)
+        measured.add_summary(results, work, summary, options["broker_name"])
+        _print_summary(summary, options["as_json"])
 
 
 @cli.command()
-@_with(_ADDRESS, _PID, _JSON, _PATH)
+@_with(_ADDRESS, _PID, _JSON, _PATH, _RESULTS, _NAME)
 @click.option("--topic", required=True)
 @click.option("--num-records", type=click.IntRange(0), default=0, help="0: all there are")
 @click.option("--fetch-bytes", type=click.IntRange(1), default=1 << 20, help="of a partition")
 def consume(bootstrap_server: str, **options: Any) -> None:
     """Read a topic from its beginning and print the same line."""
-    from perf import tool
+    from perf import measured, tool
 
     host, port = _address(bootstrap_server)
     work = tool.Work(
@@ -177,7 +200,10 @@ def consume(bootstrap_server: str, **options: Any) -> None:
         fetch_bytes=options["fetch_bytes"],
         broker_pid=options["broker_pid"],
     )
-    _print_summary(tool.consume(work), options["as_json"])
+    with _results(options["results_bootstrap"], "consume") as results:
+        summary = tool.consume(work)
+        measured.add_summary(results, work, summary, options["broker_name"])
+        _print_summary(summary, options["as_json"])
 
 
 # Verbs that may start a broker of their own.
@@ -223,7 +249,7 @@ def _broker(kind: str, address: str | None, pid: int, directory: str | None) -> 
 
 
 @cli.command()
-@_with(_BROKER, _ATTACH, _PID, _DIRECTORY, _PATH, _JSON)
+@_with(_BROKER, _ATTACH, _PID, _DIRECTORY, _PATH, _JSON, _RESULTS)
 @click.option("--rate", type=float, default=200.0, show_default=True, help="records per second")
 @click.option("--record-size", type=click.IntRange(8), default=100, show_default=True)
 @click.option("--seconds", type=float, default=5.0, show_default=True)
@@ -237,8 +263,10 @@ def e2e(
         "e2e", "end to end", "e2e", options["record_size"], rate=options["rate"],
         path=options["path"],
     )  # fmt: skip
-    with _broker(kind, bootstrap_server, broker_pid, directory) as broker:
-        block = Bench(broker, seconds=options["seconds"]).run(cell)
+    with _results(options["results_bootstrap"], "e2e") as results:
+        with _broker(kind, bootstrap_server, broker_pid, directory) as broker:
+            block = Bench(broker, seconds=options["seconds"]).run(cell)
+        results.block(block, cell)
     click.echo(
         f"{block.records} records at {options['rate']:.0f}/s, p50 {block.percentile_us(50):,.0f} "
         f"us, p99 {block.percentile_us(99):,.0f} us, p99.9 {block.percentile_us(99.9):,.0f} us"
@@ -248,7 +276,7 @@ def e2e(
 
 
 @cli.command()
-@_with(_BROKER, _ATTACH, _PID, _DIRECTORY, _JSON)
+@_with(_BROKER, _ATTACH, _PID, _DIRECTORY, _JSON, _RESULTS)
 @click.option("--connections", type=click.IntRange(1), default=10_000, show_default=True)
 def idle(
     kind: str,
@@ -256,14 +284,18 @@ def idle(
     broker_pid: int,
     directory: str | None,
     as_json: bool,
+    results_bootstrap: str | None,
     connections: int,
 ) -> None:
     """What idle connections cost, and whether an active client notices them."""
+    from perf import measured
     from perf.cells import Bench
     from perf.idle import measure_idle
 
-    with _broker(kind, bootstrap_server, broker_pid, directory) as broker:
-        result = measure_idle(Bench(broker), connections)
+    with _results(results_bootstrap, "idle") as results:
+        with _broker(kind, bootstrap_server, broker_pid, directory) as broker:
+            result = measure_idle(Bench(broker), connections)
+        measured.add_idle(results, result)
     click.echo(
         f"{result.connections} idle connections: {result.bytes_each:,.0f} B of user space each, "
         f"{result.cpu_share:.1%} of a CPU; active client p99 {result.p99_before_us:,.0f} us "
@@ -274,74 +306,96 @@ def idle(
 
 
 @cli.command()
-@_with(_BROKER, _DIRECTORY, _JSON)
+@_with(_BROKER, _DIRECTORY, _JSON, _RESULTS)
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
-def start(kind: str, directory: str | None, as_json: bool, repeats: int) -> None:
+def start(
+    kind: str, directory: str | None, as_json: bool, results_bootstrap: str | None, repeats: int
+) -> None:
     """Seconds from exec to the first acknowledged produce."""
+    from perf import measured
     from perf.brokers import KINDS as STARTED
     from perf.brokers import KafkaBroker
     from perf.startup import measure_start
 
-    results = []
-    with tempfile.TemporaryDirectory(prefix="kbroker-perf-", dir=directory) as root:
+    starts = []
+    with (
+        _results(results_bootstrap, "start") as results,
+        tempfile.TemporaryDirectory(prefix="kbroker-perf-", dir=directory) as root,
+    ):
         for number in range(repeats):
             where = Path(root) / str(number)
             # Apache Kafka with its own session timeout: a restart after kill -9 waits for it.
             broker = KafkaBroker(where, holdable=False) if kind == "kafka" else STARTED[kind](where)
-            results.append(measure_start(broker, _say))
+            starts.append(measure_start(broker, _say))
+            measured.add_start(results, starts[-1], number)
     for key, what in (
         ("empty_s", "empty directory"),
         ("again_s", "after a clean stop"),
         ("killed_s", "after kill -9"),
     ):
-        values = sorted(getattr(one, key) for one in results)
+        values = sorted(getattr(one, key) for one in starts)
         click.echo(
             f"{what}: median {values[len(values) // 2]:.3f} s ({values[0]:.3f} to {values[-1]:.3f})"
         )
     if as_json:
-        click.echo(json.dumps([one.to_json() for one in results]))
+        click.echo(json.dumps([one.to_json() for one in starts]))
 
 
 @cli.command()
-@_with(_DIRECTORY, _JSON)
+@_with(_DIRECTORY, _JSON, _RESULTS)
 @click.option("--brokers", default="kafka,kbroker", show_default=True, help="one after the other")
 @click.option("--scale", type=click.FloatRange(0.001, 1), default=1.0, help="of members, groups...")
-def groups(directory: str | None, as_json: bool, brokers: str, scale: float) -> None:
+def groups(
+    directory: str | None, as_json: bool, results_bootstrap: str | None, brokers: str, scale: float
+) -> None:
     """Consumer groups: rebalances, many members and groups, a start with 100,000 commits."""
+    from perf import measured
     from perf.brokers import KINDS as STARTED
     from perf.brokers import KafkaBroker
     from perf.groups import measure_groups
 
-    results = []
-    with tempfile.TemporaryDirectory(prefix="kbroker-perf-", dir=directory) as root:
+    found = []
+    with (
+        _results(results_bootstrap, "groups") as results,
+        tempfile.TemporaryDirectory(prefix="kbroker-perf-", dir=directory) as root,
+    ):
         for kind in brokers.split(","):
             where = Path(root) / kind
             broker = KafkaBroker(where, holdable=False) if kind == "kafka" else STARTED[kind](where)
-            results.append(measure_groups(broker, _say, scale).to_json())
-    for name in (key for key in results[0] if key != "broker"):
-        click.echo(f"{name:>18}" + "".join(f"  {r['broker']} {r[name]:9.3f}" for r in results))
+            found.append(measure_groups(broker, _say, scale).to_json())
+            measured.add_groups(results, found[-1], scale)
+    for name in (key for key in found[0] if key != "broker"):
+        click.echo(f"{name:>18}" + "".join(f"  {one['broker']} {one[name]:9.3f}" for one in found))
     if as_json:
-        click.echo(json.dumps(results))
+        click.echo(json.dumps(found))
 
 
 @cli.command()
-@_with(_DIRECTORY)
+@_with(_DIRECTORY, _RESULTS)
 @click.option("--serve", type=int, metavar="PORT", help="only serve, until ended")
 @click.option("--seconds", type=float, default=1.0, show_default=True, help="of each cell")
 @click.option("--json", "json_to", metavar="FILE", help="also as JSON; - for standard output")
-def limit(directory: str | None, serve: int | None, seconds: float, json_to: str | None) -> None:
+def limit(
+    directory: str | None,
+    results_bootstrap: str | None,
+    serve: int | None,
+    seconds: float,
+    json_to: str | None,
+) -> None:
     """What this machine allows: every cell on a server that does the work only."""
     if serve is not None:
         from perf.brokers.limit import main as serve_limit
 
         serve_limit(serve, directory or tempfile.gettempdir())
         return
-    _compare({"brokers": ("limit",), "rounds": 1, "seconds": seconds, "extras": False,
-              "directory": Path(directory) if directory else None}, False, json_to)  # fmt: skip
+    changes = {"brokers": ("limit",), "rounds": 1, "seconds": seconds, "extras": False,
+               "directory": Path(directory) if directory else None}  # fmt: skip
+    with _results(results_bootstrap, "limit") as results:
+        _compare(changes, False, json_to, results)
 
 
 @cli.command()
-@_with(_DIRECTORY)
+@_with(_DIRECTORY, _RESULTS)
 @click.option("--quick", is_flag=True, help="four minutes instead of fifteen")
 @click.option("--rounds", type=click.IntRange(1), help="blocks of each cell and broker  [3]")
 @click.option("--seconds", type=float, help="of a block  [1.6, quick 0.6]")
@@ -352,6 +406,7 @@ def limit(directory: str | None, serve: int | None, seconds: float, json_to: str
 @click.option("--check", is_flag=True, help="exit with 1 if a bar is missed")
 def compare(
     directory: str | None,
+    results_bootstrap: str | None,
     quick: bool,
     rounds: int | None,
     seconds: float | None,
@@ -382,19 +437,41 @@ def compare(
         changes["null_cells"] = tuple(c for c in changes["cells"] if c in ("p-1k-4x5", "f-16k"))
     if no_extras:
         changes["extras"] = False
-    return _compare(changes, quick, json_to, check)
+    with _results(results_bootstrap, "compare") as results:
+        return _compare(changes, quick, json_to, results, check)
 
 
-def _compare(changes: dict[str, Any], quick: bool, json_to: str | None, check: bool = False) -> int:
-    from perf import report
+def _compare(
+    changes: dict[str, Any],
+    quick: bool,
+    json_to: str | None,
+    results: Results,
+    check: bool = False,
+) -> int:
+    from perf import measured, report
     from perf.compare import Comparison, Plan
 
     plan = Plan.quick(**changes) if quick else Plan(**changes)
     outcome = Comparison(plan, _say).run()
+    measured.add_outcome(results, outcome)
     click.echo(report.to_text(outcome), err=json_to == "-")
     _write_json(json_to, report.to_json(outcome))
     missed = [bar for bar in report.bars(outcome) if bar.verdict == "FAIL"]
     return 1 if check and (missed or outcome.faults) else 0
+
+
+@cli.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option("--results-bootstrap", required=True, metavar="HOST:PORT")
+def publish(files: tuple[str, ...], results_bootstrap: str) -> None:
+    """Send results that a run could not publish and kept in a file."""
+    from perf import results
+
+    for file in files:
+        sent = results.send(results_bootstrap, results.read_file(Path(file)))
+        click.echo(f"{file}: {sent.records} records published to {results_bootstrap}")
+        if sent.note:
+            _say(sent.note)
 
 
 if __name__ == "__main__":

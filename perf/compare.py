@@ -12,10 +12,7 @@ What this module gives is data; perf.report turns it into a table and the bars.
 
 from __future__ import annotations
 
-import os
-import platform
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +26,7 @@ from perf.brokers.kafka import jars
 from perf.cells import BY_KEY, CELLS, GROUP_CELLS, QUICK, Bench, Block, Cell, CellError
 from perf.idle import IdleResult
 from perf.librdkafka import LibrdkafkaResult
+from perf.machine import describe_machine
 from perf.neighbour import NeighbourResult
 from perf.process import memory, settled_memory, threads
 from perf.startup import StartResult
@@ -97,32 +95,6 @@ class Outcome:
     noisy_blocks: int = 0
     repeated_blocks: int = 0
     took_s: float = 0.0
-
-
-def describe_machine() -> dict[str, Any]:
-    """Where and of what the figures are."""
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    return {
-        "cpus": os.cpu_count(),
-        "model": model,
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "commit": commit or "unknown",
-        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
 
 
 class Comparison:

@@ -46,6 +46,11 @@ def bucket_middle(bucket: int) -> float:
     return low + (width - 1) / 2
 
 
+def bucket_high(bucket: int) -> int:
+    """The largest value of a bucket."""
+    return bucket_low(bucket + 1) - 1
+
+
 @dataclass(frozen=True, eq=False)
 class Histogram:
     """Counts by bucket, with the exact number, sum, smallest and largest value."""
@@ -113,6 +118,18 @@ class Histogram:
             "max": self.max,
             "buckets": [[int(bucket), int(self.counts[bucket])] for bucket in used],
         }
+
+    def to_buckets(self) -> list[dict[str, float]]:
+        """As records of results have it: `count` values up to `le`, not cumulative, bounds growing.
+
+        Bounds are the largest values of the buckets, so `bucket_of(le)` is the bucket again (below
+        2^53, which is 104 days in ns), and buckets of two histograms add up by their bounds.
+        """
+        used = np.flatnonzero(self.counts)
+        return [
+            {"le": float(bucket_high(int(bucket))), "count": int(self.counts[bucket])}
+            for bucket in used
+        ]
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Histogram:

@@ -53,6 +53,7 @@ COMMON: Final = (
 # Which piece of work on which broker: two blocks compare if all of these but one are equal.
 DIMENSIONS: Final = (
     Field("cell", "string", "The piece of work's short name."),
+    Field("work", "string", "produce, fetch, e2e, heartbeat, commit."),
     Field("broker", "string", "kbroker, kafka, limit, or a design of the ladder."),
     Field("round", "long", "Blocks of one round ran one after the other; from 0."),
     Field("acks", "long", "0, 1 or -1 (all)."),

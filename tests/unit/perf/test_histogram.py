@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perf import _load
 from perf.histogram import BUCKETS, SUB_BITS, Histogram, bucket_low, bucket_of
@@ -76,3 +79,17 @@ def test_json_brings_everything_back() -> None:
 def test_empty() -> None:
     assert np.isnan(Histogram.empty().percentile(50))
     assert Histogram.merge([]).total == 0
+
+
+@given(st.lists(st.integers(0, 2**53), min_size=1, max_size=50))
+def test_buckets_of_records_bound_their_values(values: list[int]) -> None:
+    """Each value is at or below its bucket's bound, and the bound leads back to the bucket."""
+    buckets = Histogram.of(values).to_buckets()
+    bounds = [int(one["le"]) for one in buckets]
+    assert bounds == sorted(set(bounds))
+    counted = Counter(
+        {bucket_of(bound): one["count"] for bound, one in zip(bounds, buckets, strict=True)}
+    )
+    assert counted == Counter(bucket_of(value) for value in values)
+    for value in values:
+        assert value <= min(bound for bound in bounds if bucket_of(bound) == bucket_of(value))

@@ -1,0 +1,56 @@
+"""Where figures come from: the machine, its kernel, and which kbroker measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from kbroker import __version__
+
+
+def describe_machine() -> dict[str, Any]:
+    """Where and of what the figures are."""
+    return {
+        "cpus": os.cpu_count(),
+        "model": _model(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "commit": _commit() or "unknown",
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def machine_line() -> str:
+    """The machine in a few words: `2 x AMD EPYC, Linux 6.18.5`."""
+    return f"{os.cpu_count()} x {_model()}, {platform.system()} {platform.release()}"
+
+
+def version_line() -> str:
+    """kbroker's version, with the commit in a clone: `0.1.0 (1a2b3c4-dirty)`."""
+    commit = _commit()
+    return f"{__version__} ({commit})" if commit else __version__
+
+
+def _model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(found, platform.machine())
+
+
+def _commit() -> str:
+    try:
+        return subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+    except OSError:  # no git here
+        return ""
