@@ -1,0 +1,215 @@
+"""A ledger's words: commits, the parts they name, and the state that follows from them in order.
+
+Pure data: ledger_json.py is how it is written, ledger.py where. A Book belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from kbroker.errors import UserError
+
+Kind = Literal["batch", "gap", "merge", "expire"]
+KINDS: Final[tuple[Kind, ...]] = ("batch", "gap", "merge", "expire")
+Part = tuple[str, str]  # unit, date
+Ranges = Mapping[int, tuple[int, int]]  # partition -> first offset, offset behind the last
+
+_BATCH_KEY: Final = re.compile(r"batch-(.+)-(\d{20})")
+
+
+class LedgerError(UserError):
+    """Expected trouble with a table."""
+
+
+class LedgerConflict(LedgerError):
+    """Somebody committed meanwhile what this commit rests on."""
+
+
+class LedgerDamaged(LedgerError):
+    """A file that is not there or cannot be understood."""
+
+
+@dataclass(frozen=True)
+class LiveUnit:
+    """The rows of one date in one unit; `batches`: how many writes they came from."""
+
+    unit: str
+    date: str
+    rows: int
+    batches: int = 1
+
+    @property
+    def part(self) -> Part:
+        return self.unit, self.date
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Offsets of a topic that will never be in the table, with the reason."""
+
+    topic: str
+    topic_id: str
+    ranges: Ranges
+    reason: str
+    committed_at_ms: int
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One step of a table.
+
+    `units` and `quarantine` are added, `drops` (of either) are live no longer. A batch or a gap is
+    of a `topic`; a gap says with `ends` where the topic goes on. `covers` is for tables that are
+    made of another one: which of its commits are in this table's rows of a date.
+    """
+
+    key: str
+    kind: Kind
+    committed_at_ms: int
+    units: tuple[LiveUnit, ...] = ()
+    quarantine: tuple[LiveUnit, ...] = ()
+    drops: tuple[Part, ...] = ()
+    topic: str = ""
+    topic_id: str = ""
+    query: str = ""
+    ranges: Ranges = field(default_factory=dict)
+    ends: Mapping[int, int] = field(default_factory=dict)
+    late: int = 0
+    max_event_time_ms: int | None = None
+    reason: str = ""
+    covers: Mapping[str, int] = field(default_factory=dict)
+    expired_before: str = ""
+
+
+@dataclass(frozen=True)
+class State:
+    """A table at commit `number`. Dates are ISO, times ms since 1970 UTC."""
+
+    number: int = 0
+    units: tuple[LiveUnit, ...] = ()
+    quarantine: tuple[LiveUnit, ...] = ()
+    ends: Mapping[str, tuple[str, Mapping[int, int]]] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
+    max_event_time_ms: int | None = None
+    batches: Mapping[str, int] = field(default_factory=dict)  # query id -> its last batch
+    touched: Mapping[str, int] = field(default_factory=dict)  # date -> last commit with new rows
+    covers: Mapping[str, int] = field(default_factory=dict)
+    expired_before: str = ""
+    dropped: Mapping[Part, int] = field(default_factory=dict)  # when; files may still be there
+    keys: frozenset[str] = frozenset()  # of commits that are no batches, since the last fold
+
+
+def batch_key(query_id: str, batch_id: int) -> str:
+    """The key of a query's batch; a new checkpoint has a new query id."""
+    return f"batch-{query_id}-{batch_id:020d}"
+
+
+def batch_of(key: str) -> tuple[str, int] | None:
+    """The query id and the batch that a key is of; None for other kinds of keys."""
+    found = _BATCH_KEY.fullmatch(key)
+    return (found[1], int(found[2])) if found else None
+
+
+class Book:
+    """A state that commits are added to; `state()` gives what it is at the moment."""
+
+    def __init__(self, start: State = State()) -> None:
+        self.number = start.number
+        self.units = {unit.part: unit for unit in start.units}
+        self.quarantine = {unit.part: unit for unit in start.quarantine}
+        self.ends = {topic: (id_, dict(ends)) for topic, (id_, ends) in start.ends.items()}
+        self.gaps = list(start.gaps)
+        self.max_event_time_ms = start.max_event_time_ms
+        self.batches = dict(start.batches)
+        self.touched = dict(start.touched)
+        self.covers = dict(start.covers)
+        self.expired_before = start.expired_before
+        self.dropped = dict(start.dropped)
+        self.keys = set(start.keys)
+
+    def has(self, key: str) -> bool:
+        batch = batch_of(key)
+        if batch is None:
+            return key in self.keys
+        return self.batches.get(batch[0], -1) >= batch[1]
+
+    def check(self, commit: Commit) -> None:
+        """LedgerConflict where the commit does not follow from what is here."""
+        gone = [part for part in commit.drops
+                if part not in self.units and part not in self.quarantine]  # fmt: skip
+        if gone:
+            raise LedgerConflict(f"{commit.key}: {len(gone)} parts such as {gone[0]} are not live",
+                                 "another maintenance is running; try again")  # fmt: skip
+        if commit.kind != "batch" or commit.topic not in self.ends:
+            return
+        topic_id, ends = self.ends[commit.topic]
+        if topic_id and commit.topic_id and topic_id != commit.topic_id:
+            raise LedgerConflict(
+                f"{commit.topic}: the table holds topic id {topic_id}, the batch is of"
+                f" {commit.topic_id}: the topic was re-created",
+                "start the job again with --accept-loss",
+            )
+        for partition, (first, _) in sorted(commit.ranges.items()):
+            end = ends.get(partition)
+            if end is not None and end != first:
+                raise LedgerConflict(
+                    f"{commit.topic}-{partition}: the table ends at offset {end}, the batch begins"
+                    f" at {first}",
+                    "two jobs write this table, or a checkpoint is older than it: start one job"
+                    " with a new checkpoint",
+                )
+
+    def add(self, commit: Commit) -> None:
+        """The commit of the next number."""
+        self.number += 1
+        batch = batch_of(commit.key)
+        if batch is None:
+            self.keys.add(commit.key)
+        else:
+            self.batches[batch[0]] = max(batch[1], self.batches.get(batch[0], -1))
+        for part in commit.drops:
+            self.units.pop(part, None)
+            self.quarantine.pop(part, None)
+            self.dropped[part] = commit.committed_at_ms
+        self.units.update((unit.part, unit) for unit in commit.units)
+        self.quarantine.update((unit.part, unit) for unit in commit.quarantine)
+        self.covers.update(commit.covers)
+        self.expired_before = max(self.expired_before, commit.expired_before)
+        if commit.max_event_time_ms is not None:
+            self.max_event_time_ms = max(commit.max_event_time_ms, self.max_event_time_ms or 0)
+        if commit.kind == "batch":
+            self.touched.update((unit.date, self.number) for unit in commit.units)
+        if commit.topic:
+            self._move_ends(commit)
+
+    def _move_ends(self, commit: Commit) -> None:
+        known_id, ends = self.ends.get(commit.topic, (commit.topic_id, {}))
+        topic_id = commit.topic_id or known_id
+        if commit.kind == "gap":
+            if known_id != topic_id:
+                ends = {}  # another topic of the same name: its offsets begin anew
+            ends.update(commit.ends)
+            self.gaps.append(Gap(commit.topic, known_id, dict(commit.ranges), commit.reason,
+                                 commit.committed_at_ms))  # fmt: skip
+        else:
+            ends.update((partition, until) for partition, (_, until) in commit.ranges.items())
+        self.ends[commit.topic] = (topic_id, ends)
+
+    def state(self) -> State:
+        return State(
+            self.number,
+            tuple(self.units.values()),
+            tuple(self.quarantine.values()),
+            {topic: (topic_id, dict(ends)) for topic, (topic_id, ends) in self.ends.items()},
+            tuple(self.gaps),
+            self.max_event_time_ms,
+            dict(self.batches),
+            dict(self.touched),
+            dict(self.covers),
+            self.expired_before,
+            dict(self.dropped),
+            frozenset(self.keys),
+        )

@@ -1,0 +1,332 @@
+"""A table's ledger: numbered files, each created once, and the state that follows from them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.files import LocalFiles
+from spark_jobs.ledger import (
+    FOLD_EVERY,
+    Commit,
+    Ledger,
+    LedgerConflict,
+    LedgerDamaged,
+    LedgerError,
+    LiveUnit,
+    State,
+    batch_key,
+    new_unit,
+)
+from spark_jobs.ledger_json import commit_from, commit_json, fold_from, fold_json
+from spark_jobs.ledger_state import Book
+
+DAY = "2026-11-22"
+TOPIC, ID = "orders", "id-1"
+
+
+def opened(place: Path) -> Ledger:
+    return Ledger(LocalFiles(), str(place / "metrics"))
+
+
+def batch(number: int, first: int, until: int, *, query: str = "q", partition: int = 0,
+          topic_id: str = ID, topic: str = TOPIC) -> Commit:  # fmt: skip
+    unit = LiveUnit(f"batch-{query}-{number}-{partition}", DAY, until - first)
+    return Commit(batch_key(query, number), "batch", 1000 + number, (unit,), topic=topic,
+                  topic_id=topic_id, ranges={partition: (first, until)},
+                  max_event_time_ms=5000 + number)  # fmt: skip
+
+
+def test_nothing_is_there_yet(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    assert ledger.state() == State()
+    assert ledger.ends() == {}
+    assert not ledger.committed(batch_key("q", 0))
+    assert ledger.fold() is None
+
+
+def test_a_batch_is_committed_once(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    assert ledger.commit(batch(0, 5, 8))
+    assert not ledger.commit(batch(0, 5, 8))
+    assert not opened(tmp_path).commit(batch(0, 8, 9))
+    assert ledger.commit(batch(1, 8, 9))
+    state = opened(tmp_path).state()
+    assert state == ledger.state()
+    assert state.number == 2
+    assert [(unit.date, unit.rows) for unit in state.units] == [(DAY, 3), (DAY, 1)]
+    assert state.ends == {TOPIC: (ID, {0: 9})}
+    assert state.max_event_time_ms == 5001
+    assert state.touched == {DAY: 2}
+
+
+def test_a_ledger_sees_what_others_commit(tmp_path: Path) -> None:
+    mine, theirs = opened(tmp_path), opened(tmp_path)
+    assert mine.state().number == 0
+    theirs.commit(batch(0, 0, 3))
+    assert mine.committed(batch_key("q", 0))
+    assert mine.commit(batch(1, 3, 4))
+    assert theirs.ends() == {TOPIC: (ID, {0: 4})}
+
+
+def test_ranges_follow_each_other(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.commit(batch(0, 0, 3))
+    for first in (2, 4):
+        with pytest.raises(
+            LedgerConflict, match=f"orders-0: the table ends at offset 3, .* {first}"
+        ):
+            ledger.commit(batch(0, first, 9, query="another"))
+    ledger.commit(batch(1, 100, 101, partition=1))  # a partition that is new begins anywhere
+    assert ledger.commit(batch(0, 3, 9, query="another"))
+    assert ledger.ends() == {TOPIC: (ID, {0: 9, 1: 101})}
+
+
+def test_another_topic_of_the_same_name_is_refused_until_the_gap_is_accepted(
+    tmp_path: Path,
+) -> None:
+    ledger = opened(tmp_path)
+    ledger.commit(batch(0, 0, 30))
+    anew = batch(0, 0, 5, query="anew", topic_id="id-2")
+    with pytest.raises(LedgerConflict, match="the topic was re-created"):
+        ledger.commit(anew)
+    ledger.accept_gap(TOPIC, "id-2", {0: (30, 30)}, {0: 0}, "re-created")
+    assert ledger.commit(anew)
+    state = opened(tmp_path).state()
+    assert state.ends == {TOPIC: ("id-2", {0: 5})}
+    assert [(gap.topic_id, gap.ranges, gap.reason) for gap in state.gaps] == [
+        (ID, {0: (30, 30)}, "re-created")
+    ]
+
+
+def test_what_retention_took_is_a_gap(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.commit(batch(0, 0, 30))
+    ledger.commit(batch(1, 0, 7, partition=1))
+    ledger.accept_gap(TOPIC, ID, {0: (30, 55)}, {0: 55}, "retention")
+    assert ledger.ends() == {TOPIC: (ID, {0: 55, 1: 7})}
+    assert ledger.commit(batch(2, 55, 60))
+
+
+def test_a_merge_takes_the_place_of_its_parts(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.commit(batch(0, 0, 3))
+    ledger.commit(batch(1, 3, 7))
+    small = ledger.state().units
+    merged = LiveUnit(new_unit("merge"), DAY, 7, 2)
+    merge = Commit("merge-1", "merge", 9, (merged,), drops=tuple(unit.part for unit in small))
+    assert ledger.commit(merge)
+    state = opened(tmp_path).state()
+    assert state.units == (merged,)
+    assert state.dropped == {unit.part: 9 for unit in small}
+    assert state.touched == {DAY: 2}, "compaction brings no news"
+    twice = Commit("merge-2", "merge", 9, (LiveUnit("merge-b", DAY, 7),), drops=merge.drops)
+    with pytest.raises(LedgerConflict, match="not live"):
+        ledger.commit(twice)
+    assert not ledger.commit(merge)
+
+
+def test_good_rows_and_those_set_aside_are_one_commit(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    unit = LiveUnit("batch-x", DAY, 2)
+    ledger.commit(Commit("batch-q-" + "0" * 20, "batch", 1, (unit,), (unit,), topic=TOPIC,
+                         ranges={0: (0, 4)}))  # fmt: skip
+    assert len(list((tmp_path / "metrics/_ledger").iterdir())) == 1
+    assert opened(tmp_path).state().quarantine == (unit,)
+
+
+def test_writers_at_once_commit_one_after_the_other(tmp_path: Path) -> None:
+    """Each of four has a partition of its own; every number is had once and nothing is lost."""
+    each, failed = 25, []
+
+    def write(writer: int) -> None:
+        ledger = opened(tmp_path)
+        try:
+            for n in range(each):
+                assert ledger.commit(batch(n, n, n + 1, query=f"w{writer}", partition=writer))
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
+    state = opened(tmp_path).state()
+    assert state.number == 4 * each == len(state.units)
+    assert state.ends == {TOPIC: (ID, {writer: each for writer in range(4)})}
+    assert state.batches == {f"w{writer}": each - 1 for writer in range(4)}
+
+
+def test_one_of_two_writers_wins_the_same_range(tmp_path: Path) -> None:
+    first, second = opened(tmp_path), opened(tmp_path)
+    assert first.state() == second.state()
+    assert first.commit(batch(0, 0, 4, query="one"))
+    with pytest.raises(LedgerConflict, match="the table ends at offset 4, the batch begins at 0"):
+        second.commit(batch(0, 0, 4, query="two"))
+
+
+# --- folds --------------------------------------------------------------------------------------
+
+
+def folded_away(ledger: Ledger) -> None:
+    """A fold, and nothing before its own commit left, as maintenance does it."""
+    ledger.fold()
+    commits, _ = ledger.numbers()
+    for number in commits[:-1]:
+        ledger.files.delete(f"{ledger.directory}/{number:020d}.json")
+
+
+def test_a_fold_stands_for_what_was_before(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    for n in range(5):
+        ledger.commit(batch(n, n, n + 1))
+    before = ledger.state()
+    folded_away(ledger)
+    assert opened(tmp_path).state() == before
+    again = opened(tmp_path)
+    assert not again.commit(batch(3, 3, 4)), "a batch that is only in the fold"
+    assert again.commit(batch(5, 5, 6))
+    assert opened(tmp_path).ends() == {TOPIC: (ID, {0: 6})}
+
+
+def test_who_slept_through_a_fold_does_not_begin_a_second_history(tmp_path: Path) -> None:
+    slept, empty, awake = opened(tmp_path), opened(tmp_path), opened(tmp_path)
+    assert empty.state().number == 0
+    awake.commit(batch(0, 0, 1))
+    assert slept.state().number == 1
+    for n in range(1, 6):
+        awake.commit(batch(n, n, n + 1))
+    folded_away(awake)
+    for ledger in (slept, empty):
+        assert ledger.commit(batch(awake.state().number, awake.state().number,
+                                   awake.state().number + 1))  # fmt: skip
+    assert slept.state() == empty.state() == opened(tmp_path).state()
+    assert slept.ends() == {TOPIC: (ID, {0: 8})}
+
+
+def test_a_ledger_folds_itself_now_and_then(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    for n in range(FOLD_EVERY + 2):
+        ledger.commit(batch(n, n, n + 1))
+    assert ledger.numbers()[1] == [FOLD_EVERY]
+    assert opened(tmp_path).state() == ledger.state()
+
+
+# --- what is on the disk is anybody's -----------------------------------------------------------
+
+
+def test_a_missing_commit_is_noticed(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    for n in range(4):
+        ledger.commit(batch(n, n, n + 1))
+    (tmp_path / "metrics/_ledger" / f"{3:020d}.json").unlink()
+    with pytest.raises(LedgerDamaged, match=r"00003\.json is missing"):
+        opened(tmp_path).state()
+
+
+def test_files_that_are_none_of_ours_are_passed_over(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.commit(batch(0, 0, 1))
+    for name in (".00000000000000000002.json.ab.tmp", "notes.txt", "2.json", f"{7:020d}.json.crc"):
+        (tmp_path / "metrics/_ledger" / name).write_text("{")
+    assert opened(tmp_path).state().number == 1
+
+
+GOOD = json.loads(commit_json(batch(0, 0, 3)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (b"", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "not an object"),
+        (b'{"format":1}', "no kind"),
+        ({"format": 2}, "format"),
+        ({"kind": "novelty"}, "kind 'novelty'"),
+        ({"key": 5}, "key is int"),
+        ({"units": [["../../etc", DAY, 1, 1]]}, "not a unit's name"),
+        ({"units": [["batch-x", "../..", 1, 1]]}, "not a date"),
+        ({"units": [["batch-x", DAY, True, 1]]}, "not a whole number"),
+        ({"units": [["batch-x", DAY, 1]]}, "not a list of 4"),
+        ({"drops": ["batch-x"]}, "not a list of 2"),
+        ({"ranges": {"-1": [0, 1]}}, "not a partition"),
+        ({"ranges": {"0": [0, "1"]}}, "not a whole number"),
+        ({"ranges": []}, "not dict"),
+    ],
+)
+def test_a_damaged_commit_is_one_line(
+    tmp_path: Path, change: bytes | dict[str, object], said: str
+) -> None:
+    data = change if isinstance(change, bytes) else json.dumps(GOOD | change).encode()
+    place = tmp_path / "metrics/_ledger"
+    place.mkdir(parents=True)
+    (place / f"{1:020d}.json").write_bytes(data)
+    with pytest.raises(LedgerDamaged, match=said) as raised:
+        opened(tmp_path).state()
+    assert "\n" not in str(raised.value)
+    assert f"{1:020d}.json" in str(raised.value)
+
+
+names = st.text(min_size=1, max_size=8)
+offsets = st.integers(0, 2**63 - 1)
+units = st.builds(
+    LiveUnit,
+    st.from_regex(r"[a-z][a-z0-9-]{0,20}", fullmatch=True),
+    st.dates().map(str),
+    offsets,
+    st.integers(1, 9),
+)
+commits = st.builds(
+    Commit,
+    names,
+    st.sampled_from(["batch", "gap", "merge", "expire"]),
+    offsets,
+    st.lists(units, max_size=3).map(tuple),
+    st.lists(units, max_size=3).map(tuple),
+    st.lists(units.map(lambda unit: unit.part), max_size=3).map(tuple),
+    topic=names,
+    topic_id=names,
+    query=names,
+    ranges=st.dictionaries(st.integers(0, 9), st.tuples(offsets, offsets), max_size=3),
+    ends=st.dictionaries(st.integers(0, 9), offsets, max_size=3),
+    late=offsets,
+    max_event_time_ms=st.none() | offsets,
+    reason=st.text(max_size=20),
+    covers=st.dictionaries(st.dates().map(str), offsets, max_size=3),
+    expired_before=st.dates().map(str),
+)
+
+
+@given(commits)
+def test_commits_come_back_as_they_were_written(commit: Commit) -> None:
+    assert commit_from(commit_json(commit), "here") == commit
+
+
+@given(st.lists(commits, max_size=6))
+def test_a_fold_goes_on_as_the_commits_would_have(found: list[Commit]) -> None:
+    whole, half = Book(), Book()
+    for commit in found[:3]:
+        whole.add(commit)
+        half.add(commit)
+    half = Book(fold_from(fold_json(half.state()), "here"))
+    half.keys = set(whole.keys)  # remembered since the last fold only
+    for commit in found[3:]:
+        whole.add(commit)
+        half.add(commit)
+    assert half.state() == whole.state()
+
+
+def test_an_error_says_what_to_do(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.commit(batch(0, 0, 3))
+    with pytest.raises(LedgerError) as raised:
+        ledger.commit(batch(0, 1, 3, query="x"))
+    assert raised.value.fix
