@@ -1,10 +1,10 @@
 """Fetch what the client tests need and the machine lacks: `python -m tests.support.setup`.
 
-Brings kcat and promtool (apt-get, where this process may use it), Apache Kafka's jars and those of
-Spark's connector (Maven), and builds the client programs in Go, Rust, JavaScript and Java from what
-their registries hold (tests/clients/agents/programs.py). Says in one line each what is there and
-what is not, and exits 0 in any case: the tests that miss something name it themselves, and
-KBROKER_REQUIRE=all makes them fail.
+Brings kcat, Chromium and promtool (apt-get, where this process may use it), Apache Kafka's jars and
+those of Spark's connector (Maven), and builds the client programs in Go, Rust, JavaScript and Java
+from what their registries hold (tests/clients/agents/programs.py). Says in one line each what is
+there and what is not, and exits 0 in any case: the tests that miss something name it themselves,
+and KBROKER_REQUIRE=all makes them fail.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from perf.brokers.base import BrokerError
 from tests.clients.agents import programs
-from tests.support import jars, promtool, spark
+from tests.support import browser, jars, promtool, spark
 
 APT_TIMEOUT_S = 300
 
@@ -27,13 +27,14 @@ def main() -> None:
         print(f"set-up: {what}: {bring()}", flush=True)
 
 
-def _kcat() -> str:
-    if shutil.which("kcat") is None:
+def _package(name: str) -> str:
+    """A program that the distribution's package of the same name brings."""
+    if shutil.which(name) is None:
         if shutil.which("apt-get") is None:
             return "missing, and there is no apt-get to install it with"
         if os.geteuid() != 0:
-            return "missing; install it with `sudo apt-get install kcat`"
-        for step in (["update"], ["install", "--yes", "--no-install-recommends", "kcat"]):
+            return f"missing; install it with `sudo apt-get install {name}`"
+        for step in (["update"], ["install", "--yes", "--no-install-recommends", name]):
             try:
                 subprocess.run(
                     ["apt-get", "-qq", *step],
@@ -48,7 +49,7 @@ def _kcat() -> str:
                 return f"missing, and installing it failed: {error.stderr.strip()}"
             except (subprocess.SubprocessError, OSError) as error:
                 return f"missing, and installing it failed: {error}"
-    return str(shutil.which("kcat"))
+    return str(shutil.which(name))
 
 
 def _jars() -> str:
@@ -100,7 +101,8 @@ def _promtool() -> str:
 
 
 STEPS: tuple[tuple[str, Callable[[], str]], ...] = (
-    ("kcat", _kcat),
+    ("kcat", functools.partial(_package, "kcat")),
+    ("chromium", functools.partial(_package, browser.PACKAGE)),
     ("Kafka's jars", _jars),
     ("java", _java),
     ("promtool", _promtool),

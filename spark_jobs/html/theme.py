@@ -1,0 +1,82 @@
+"""The page's colours, light and dark, as CSS variables.
+
+Both sets have the same names; a test computes every contrast that matters: text against what it
+stands on at least 4.5 : 1, lines of plots at least 3 : 1 (WCAG 2.2, 1.4.3 and 1.4.11). `c0` to `c7`
+are the colours of series: kbroker's, Apache Kafka's and the limit's own first.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LIGHT: Final = {
+    "page": "#fafaf8",
+    "card": "#ffffff",
+    "ink": "#1b1f24",
+    "muted": "#59616c",
+    "grid": "#dcdfe3",
+    "link": "#1a5fa0",
+    "good": "#136a3a",
+    "bad": "#b3261e",
+    "open": "#80540a",
+    "alarm": "#fdecea",
+    "calm": "#e9f5ee",
+    "glow": "#fff3c4",
+    "c0": "#1f6fb5",
+    "c1": "#c2570c",
+    "c2": "#6b7280",
+    "c3": "#1a7f4b",
+    "c4": "#7d4cc0",
+    "c5": "#bb2375",
+    "c6": "#0b7681",
+    "c7": "#856900",
+}
+DARK: Final = {
+    "page": "#12161b",
+    "card": "#191e24",
+    "ink": "#e5e8ec",
+    "muted": "#a3abb6",
+    "grid": "#323941",
+    "link": "#7db8f5",
+    "good": "#63cf94",
+    "bad": "#ff8f86",
+    "open": "#e5b84c",
+    "alarm": "#40191a",
+    "calm": "#15301f",
+    "glow": "#4a3f12",
+    "c0": "#6cb2f2",
+    "c1": "#f59e5b",
+    "c2": "#9aa4b2",
+    "c3": "#5fcf92",
+    "c4": "#b794f6",
+    "c5": "#f27bb8",
+    "c6": "#4fc6d1",
+    "c7": "#d9bc4a",
+}
+# What must be readable on what: text, then lines and signs.
+TEXT_ON: Final = (
+    ("ink", "page"), ("ink", "card"), ("ink", "alarm"), ("ink", "calm"), ("ink", "glow"),
+    ("muted", "page"), ("muted", "card"), ("link", "page"), ("link", "card"),
+    ("good", "card"), ("bad", "card"), ("open", "card"), ("bad", "alarm"), ("good", "calm"),
+)  # fmt: skip
+LINES_ON: Final = tuple((f"c{n}", "card") for n in range(8))
+
+
+def css(colours: dict[str, str]) -> str:
+    """The set as declarations."""
+    return "; ".join(f"--{name}: {value}" for name, value in colours.items())
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two colours "#rrggbb", from 1 to 21 (WCAG 2.2's contrast ratio)."""
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = (_linear(int(colour[n : n + 2], 16) / 255) for n in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(part: float) -> float:
+    return part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4

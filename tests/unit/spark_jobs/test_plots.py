@@ -1,0 +1,138 @@
+"""Plots: nothing that a series may hold makes drawing fail; the same plot gives the same bytes."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("matplotlib", reason="missing: matplotlib (extra `spark`)")
+
+from spark_jobs.html import plots
+from spark_jobs.html.plots import COLOURS, NAMES_MAX, POINTS_MAX, SERIES_MAX, draw
+from spark_jobs.report_model import Plot, Series
+from tests.unit.spark_jobs.sample import HOSTILE, sample
+
+ANY = st.floats() | st.sampled_from([0.0, -0.0, 1e300, -1e300, 5e-324, math.nan, math.inf])
+NAMES = st.text(max_size=8) | st.sampled_from(["$", "$x$", "\\frac", HOSTILE, "kbroker", "limit"])
+
+
+def line(*y: float, name: str = "s", **fields: object) -> Plot:
+    x = tuple(float(n) for n in range(len(y)))
+    return Plot("p", "line", "x", "y", (Series(name, x, y),), **fields)  # type: ignore[arg-type]
+
+
+@st.composite
+def anything(draw: st.DrawFn) -> Plot:
+    kind = draw(st.sampled_from(["line", "bars", "intervals"]))
+    x = ANY if kind == "line" else NAMES
+    made = []
+    for _ in range(draw(st.integers(0, 3))):
+        length = draw(st.integers(0, 6))
+
+        def listed(what: st.SearchStrategy[object], size: int = length) -> tuple[Any, ...]:
+            return tuple(draw(st.lists(what, min_size=size, max_size=size)))
+
+        low, high = (listed(ANY), listed(ANY)) if draw(st.booleans()) else ((), ())
+        made.append(Series(draw(NAMES), listed(x), listed(ANY), low, high))
+    flags = {name: draw(st.booleans()) for name in ("x_is_time", "log_x", "log_y")}
+    reference = draw(st.none() | ANY)
+    return Plot(
+        draw(NAMES), kind, draw(NAMES), draw(NAMES), tuple(made), **flags, reference=reference
+    )
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(anything())
+def test_nothing_that_a_series_holds_makes_drawing_fail(plot: Plot) -> None:
+    drawing = draw(plot, "a.p0.")
+    if drawing.svg:
+        ElementTree.fromstring(drawing.svg)
+        assert "http" not in drawing.svg
+        assert all(found.startswith("a.p0.") for found in re.findall(r' id="([^"]*)"', drawing.svg))
+
+
+def test_the_same_plot_gives_the_same_bytes() -> None:
+    for section in sample().sections:
+        for plot in section.plots:
+            assert draw(plot, "p.") == draw(plot, "p.")
+
+
+def test_only_colours_that_follow_the_theme() -> None:
+    for section in sample().sections:
+        for plot in section.plots:
+            svg = draw(plot, "p.").svg
+            colours = set(re.findall(r"(?:fill|stroke): ([^;\"]+)", svg))
+            assert all(c == "none" or re.fullmatch(r"var\(--\w+\)", c) for c in colours), colours
+
+
+def test_a_name_is_text() -> None:
+    plot = Plot("p", "bars", "x", "y", (Series("s", ("$x_{1}$", "<b>"), (1.0, 2.0)),))
+    texts = [each.text for each in ElementTree.fromstring(draw(plot, "p.").svg).iter("text")]
+    assert "$x_{1}$" in texts
+    assert "<b>" in texts
+
+
+def test_brokers_keep_their_colour_and_others_do_not_take_it() -> None:
+    series = tuple(Series(n, (1.0,), (1.0,)) for n in ("a", "Apache Kafka", "b", "kbroker"))
+    legend = draw(Plot("p", "line", "x", "y", series), "p.").legend
+    assert [(key.name, key.colour) for key in legend] == [
+        ("a", 2), ("Apache Kafka", 1), ("b", 3), ("kbroker", 0),
+    ]  # fmt: skip
+
+
+def test_many_series_differ_by_colour_or_dash_and_the_rest_is_counted() -> None:
+    series = tuple(Series(f"s{n}", (1.0, 2.0), (1.0, n)) for n in range(SERIES_MAX + 3))
+    drawing = draw(Plot("p", "line", "x", "y", series), "p.")
+    assert len({(key.colour, key.dash) for key in drawing.legend}) == SERIES_MAX
+    assert drawing.notes == ("3 more series are in the JSON.",)
+    assert len(plots.DASHES) * COLOURS >= SERIES_MAX
+
+
+def test_many_names_are_bounded() -> None:
+    names = tuple(f"n{n}" for n in range(NAMES_MAX + 4))
+    drawing = draw(Plot("p", "bars", "x", "y", (Series("s", names, (1.0,) * len(names)),)), "p.")
+    assert drawing.notes == ("4 more are in the JSON.",)
+
+
+def test_a_long_line_keeps_its_peaks() -> None:
+    y = [1.0] * 100_000
+    y[70_001] = 900.0
+    x, thinned, _, _ = plots._thinned(Series("s", tuple(map(float, range(len(y)))), tuple(y)))
+    assert len(thinned) <= POINTS_MAX
+    assert max(thinned) == 900.0
+    assert x[list(thinned).index(900.0)] == 70_001
+    assert list(x) == sorted(x)
+
+
+@pytest.mark.parametrize(
+    ("reference", "drawn", "notes"),
+    [
+        (5.0, True, ()),
+        (500.0, False, ("The mark at 500 lies above what is drawn.",)),
+        (math.nan, False, ()),
+        (None, False, ()),
+    ],
+)
+def test_a_reference_is_drawn_or_named(
+    reference: float | None, drawn: bool, notes: tuple[str, ...]
+) -> None:
+    without = draw(line(1.0, 6.0), "p.")
+    drawing = draw(line(1.0, 6.0, reference=reference), "p.")
+    assert drawing.notes == notes
+    assert (drawing.svg != without.svg) is drawn
+
+
+@pytest.mark.parametrize("y", [(), (math.nan,), (math.inf, -math.inf)])
+def test_nothing_to_draw(y: tuple[float, ...]) -> None:
+    assert draw(line(*y), "p.").svg == ""
+
+
+def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
+    assert draw(line(0.0, -1.0, log_y=True), "p.").svg == ""
+    assert draw(line(0.0, 1.0, log_y=True), "p.").svg != ""
