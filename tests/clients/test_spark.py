@@ -29,7 +29,7 @@ Rows = list[tuple[str, int, str]]
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     requirements.java()
-    jars = spark.connector().paths()
+    jars = spark.jars()
     os.environ["PYSPARK_PYTHON"] = sys.executable  # or its workers would be the system's Python
     from pyspark.sql import SparkSession
 

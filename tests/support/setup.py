@@ -15,9 +15,11 @@ import shutil
 import subprocess
 from collections.abc import Callable
 
+from kbroker.errors import UserError
 from perf.brokers.base import BrokerError
+from spark_jobs import connector
 from tests.clients.agents import programs
-from tests.support import browser, jars, promtool, spark
+from tests.support import browser, jars, promtool
 
 APT_TIMEOUT_S = 300
 
@@ -70,12 +72,10 @@ def _streams() -> str:
 
 
 def _spark() -> str:
-    if spark.version() is None:
-        return "missing: pyspark is not installed (extra `spark`)"
     try:
-        return str(spark.connector().fetch())
-    except (subprocess.SubprocessError, OSError) as error:
-        return f"missing, and fetching it failed: {error}"
+        return str(connector.fetch()[0].parent)
+    except UserError as error:
+        return f"missing: {error.cause}"
 
 
 def _program(language: str) -> str:

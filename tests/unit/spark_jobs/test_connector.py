@@ -1,0 +1,83 @@
+"""Which jars Spark's Kafka connector is, and what is said where they are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbroker.errors import UserError
+from spark_jobs import connector
+
+JARS = (
+    "spark-sql-kafka-0-10_2.13-4.2.0.jar",
+    "spark-token-provider-kafka-0-10_2.13-4.0.0.jar",
+    "kafka-clients-3.9.2.jar",
+    "commons-pool2-2.13.1.jar",
+)
+
+
+@pytest.fixture(autouse=True)
+def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A Spark 4.2.0 with Scala 2.13, whether or not one is installed; an empty cache; no Maven."""
+    monkeypatch.setattr(connector, "spark_version", lambda: "4.2.0")
+    monkeypatch.setattr(connector, "scala_version", lambda: "2.13")
+    monkeypatch.setenv("KBROKER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def put(place: Path, *names: str) -> Path:
+    place.mkdir(parents=True)
+    for name in names:
+        (place / name).touch()
+    return place
+
+
+def test_all_four_are_found_the_connector_first(tmp_path: Path) -> None:
+    place = put(tmp_path / "cache" / "spark-4.2.0", *sorted(JARS), "other-1.0.jar")
+    assert connector.find() == [place / name for name in JARS]
+
+
+@pytest.mark.parametrize("missing", range(4))
+def test_a_part_of_them_is_nothing(tmp_path: Path, missing: int) -> None:
+    place = put(tmp_path / "jars", *(name for i, name in enumerate(JARS) if i != missing))
+    assert connector.find(place) == []
+    with pytest.raises(UserError, match=r"4\.2\.0's Kafka connector is not in"):
+        connector.jars(place)
+
+
+def test_the_way_out_names_both_ways() -> None:
+    with pytest.raises(UserError) as raised:
+        connector.jars()
+    assert "python -m spark_jobs.connector" in raised.value.message
+    assert "--source kbroker" in raised.value.message
+    assert "\n" not in raised.value.message
+
+
+def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connector, "spark_version", lambda: None)
+    assert connector.find() == []
+    with pytest.raises(UserError, match="pyspark is not installed"):
+        connector.fetch()
+
+
+def test_the_command_without_maven_is_one_line_and_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert connector.main([]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1 and "no mvn on this machine" in err and "--list" in err
+
+
+def test_the_command_prints_what_jars_wants(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = put(tmp_path / "jars", *JARS)
+    assert connector.main(["--directory", str(place)]) == 0
+    assert capsys.readouterr().out == ",".join(str(place / name) for name in JARS) + "\n"
+
+
+def test_the_list_has_the_versions_of_this_spark(capsys: pytest.CaptureFixture[str]) -> None:
+    assert connector.main(["--list"]) == 0
+    out = capsys.readouterr().out
+    assert "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0" in out
+    assert "kafka-clients" in out and "commons-pool2" in out
