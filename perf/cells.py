@@ -67,6 +67,7 @@ class Cell:
     coalesce: bool = False
     bytes_max: int = 0  # ends the window early
     neighbour: bool = False  # a client that asks for all topics' metadata in a loop beside it
+    configs: tuple[tuple[str, str], ...] = ()  # of the topic
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class Bench:
     def _new_topic(self, client: Client, cell: Cell, partitions: int) -> Topic:
         self._serial += 1
         name = f"perf-{os.getpid()}-{id(self) & 0xFFFFFF:x}-{self._serial}-{cell.key}"
-        return client.create_topic(name, partitions)
+        return client.create_topic(name, partitions, dict(cell.configs))
 
     def _batch(self, cell: Cell, producer: tuple[int, int] = (-1, -1)) -> batch.RecordBatch:
         options: dict[str, Any] = {

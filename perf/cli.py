@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perf.studies.ladder_verb import ladder
+
 if TYPE_CHECKING:
     from perf.brokers import Broker
     from perf.results import Results
@@ -52,12 +54,11 @@ def _is_expected(error: Exception) -> bool:
     from perf.cells import CellError
     from perf.client import ClientError
     from perf.results import ResultsError
+    from perf.studies.study import StudyError
     from perf.wire import WireError
 
-    return isinstance(
-        error,
-        LoadError | BrokerError | CellError | ClientError | ResultsError | WireError | OSError,
-    )
+    ours = LoadError | BrokerError | CellError | ClientError | ResultsError | StudyError
+    return isinstance(error, ours | WireError | OSError)
 
 
 @click.group()
@@ -472,6 +473,11 @@ def publish(files: tuple[str, ...], results_bootstrap: str) -> None:
         click.echo(f"{file}: {sent.records} records published to {results_bootstrap}")
         if sent.note:
             _say(sent.note)
+
+
+# The studies, each with its own file.
+
+cli.add_command(ladder)
 
 
 if __name__ == "__main__":

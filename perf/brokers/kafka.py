@@ -87,10 +87,18 @@ class KafkaBroker(Broker):
     name = "kafka"
 
     def __init__(
-        self, directory: Path, port: int = 0, *, heap: str = HEAP, holdable: bool = True
+        self,
+        directory: Path,
+        port: int = 0,
+        *,
+        heap: str = HEAP,
+        holdable: bool = True,
+        overrides: tuple[str, ...] = (),
     ) -> None:
-        """`holdable`: may be stopped in its tracks for minutes without being fenced."""
+        """`holdable`: may be stopped in its tracks for minutes without being fenced. `overrides`:
+        lines KEY=VALUE behind the others of server.properties, which the last one wins."""
         super().__init__(directory, port)
+        self._overrides = overrides
         self._holdable = holdable
         self._controller_port = free_port()
         self._heap = heap
@@ -118,7 +126,8 @@ class KafkaBroker(Broker):
         }
         if self._holdable:
             settings["broker.session.timeout.ms"] = str(HELD_STILL_MS)
-        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        lines = [*(f"{key}={value}" for key, value in settings.items()), *self._overrides]
+        config.write_text("".join(f"{line}\n" for line in lines))
         if (data / "meta.properties").exists():
             return
         formatted = subprocess.run(

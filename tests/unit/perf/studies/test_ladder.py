@@ -1,0 +1,168 @@
+"""The ladder's answers over made-up blocks, and the study itself on the smallest of plans."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perf import cells
+from perf.cells import CellError
+from perf.histogram import Histogram
+from perf.ladder.slow_client import SlowClient
+from perf.process import Guard
+from perf.studies import ladder
+from perf.studies.conclusion import Conclusion, publish
+from perf.studies.ladder import BAD_LINE, QUICK, SLOW, Plan, Servers, key_of, points
+from perf.studies.ladder_answers import conclusions, table, to_json
+from perf.studies.measured import REQUEST, Measured
+from perf.studies.study import Outcome
+from tests.unit.perf.fake import FakeBroker
+
+# Requests a second by rung; what a ladder without surprises would say.
+RATES = {"loop": 100, "threads": 20, "selector": 400, "pool": 300, "selectors": 300}
+
+
+def _measured(rate: float, *, others: float = 0.0) -> Measured:
+    latency = Histogram.of([int(1e9 / rate)] * 100)
+    requests = int(rate * 10)
+    return Measured(
+        requests, requests, requests * 1000, 10.0, 1.0, 0.1, Guard(others, 0.0), {REQUEST: latency}
+    )
+
+
+def _outcome(rates: Mapping[str, float], plan: Plan, *, others: float = 0.0) -> Outcome:
+    """Three rounds in which every server does what it does, give or take 1 %."""
+    made = points(plan)
+    outcome = Outcome("ladder", tuple(made), 3, {"cpus": 2, "model": "made up"})
+    for point in made:
+        rate = rates.get(str(point.dims["broker"]), 1000)
+        outcome.blocks[point.key] = {
+            n: _measured(rate * (1 + (n - 1) / 100), others=others) for n in range(3)
+        }
+        if point.null:
+            outcome.null[point.key] = {n: (_measured(rate), _measured(rate)) for n in range(3)}
+    return outcome
+
+
+def _about(found: list[Conclusion], question: str) -> Conclusion:
+    (one,) = [one for one in found if question in one.question]
+    return one
+
+
+def test_every_rung_is_measured_and_kbroker_where_it_does_the_same_work() -> None:
+    found = points(Plan())
+    assert len({point.key for point in found}) == len(found) == 7 + 5 + 7
+    assert {p.dims["broker"] for p in found if p.group == SLOW} == set(RATES)
+    assert {"kbroker", "limit"} <= {p.dims["broker"] for p in found if p.group == BAD_LINE}
+    beside = [p for p in points(Plan(kafka=True)) if p.dims["broker"] == "kafka"]
+    assert [p.group for p in beside] == [QUICK, SLOW, BAD_LINE]
+
+
+def test_the_answers_follow_from_the_ratios() -> None:
+    plan = Plan()
+    found = conclusions(_outcome(RATES, plan), plan)
+    best = _about(found, "When requests are quick: which rung")
+    assert best.decided and best.dims == {"cell": QUICK, "broker": "selector"}
+    assert best.answer.startswith("one selector: 1.33 times")
+    step = _about(found, "When requests are quick: what does a thread for each request change")
+    assert step.decided and step.answer.startswith("requests/s 0.20 times (0.20 to 0.20, n=3)")
+    equal = _about(found, "When each request waits for the disk: what does many selectors")
+    assert not equal.decided and "no difference shown" in equal.answer
+    ours = _about(found, "When requests are quick: what does kbroker change against many")
+    assert "requests/s 3.33 times" in ours.answer
+
+
+def test_two_rungs_that_are_equal_share_the_first_place() -> None:
+    plan = Plan(designs=("loop", "pool", "selectors"))
+    found = conclusions(_outcome(RATES, plan), plan)
+    best = _about(found, "When requests are quick: which rung")
+    assert not best.decided
+    assert best.answer.startswith("no result between one selector and a pool of handlers and many")
+
+
+def test_a_noisy_machine_decides_nothing() -> None:
+    plan = Plan()
+    outcome = _outcome(RATES, plan, others=0.5)
+    assert not any(one.decided for one in conclusions(outcome, plan))
+    assert all("no result" in one.answer for one in conclusions(outcome, plan))
+    assert "no result" in "\n".join(table(outcome, plan))
+
+
+def test_a_rung_whose_blocks_are_void_is_shown_as_void() -> None:
+    plan = Plan()
+    outcome = _outcome(RATES, plan)
+    del outcome.blocks[key_of(SLOW, "threads")]
+    text = "\n".join(table(outcome, plan))
+    assert "void" in text
+    json.dumps(to_json(outcome, plan), allow_nan=False)
+
+
+class _Results:
+    """Notes what it is given."""
+
+    def __init__(self) -> None:
+        self.blocks: list[dict[str, object]] = []
+        self.verdicts: list[dict[str, object]] = []
+
+    def block(self, **fields: object) -> None:
+        self.blocks.append(fields)
+
+    def verdict(self, question: str, answer: str, **fields: object) -> None:
+        self.verdicts.append({"question": question, "answer": answer, **fields})
+
+
+def test_each_block_and_conclusion_is_published_once() -> None:
+    plan = Plan()
+    outcome = _outcome(RATES, plan)
+    results = _Results()
+    found = conclusions(outcome, plan)
+    publish(outcome, found, results)  # type: ignore[arg-type]
+    assert len(results.blocks) == 19 * 3
+    assert {block["round"] for block in results.blocks} == {0, 1, 2}
+    assert sum(int(str(b["requests"])) for b in results.blocks if b["broker"] == "loop") > 0
+    assert [one["question"] for one in results.verdicts] == [one.question for one in found]
+
+
+def test_a_block_that_timed_two_things_counts_its_requests_once() -> None:
+    plan = Plan(designs=("loop",))
+    outcome = _outcome(RATES, plan)
+    key = key_of(QUICK, "loop")
+    once = outcome.blocks[key][0]
+    both = {REQUEST: once.histograms[REQUEST], "end-to-end": once.histograms[REQUEST]}
+    outcome.blocks = {key: {0: replace(once, histograms=both)}}
+    results = _Results()
+    publish(outcome, [], results)  # type: ignore[arg-type]
+    assert [block.get("requests") for block in results.blocks] == [once.requests, None]
+    assert [block["measure"] for block in results.blocks] == ["request", "end-to-end"]
+
+
+def test_a_slow_client_that_is_dropped_says_so() -> None:
+    with FakeBroker(lambda _number, _frame: None) as broker:
+        client = SlowClient("127.0.0.1", broker.port)
+        with client:
+            client._thread.join()
+    assert "closed" in client.failure and client.answers == 0
+
+
+@pytest.mark.slow
+def test_the_whole_study_on_two_rungs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "TOUCH_BYTES_FIRST", 1 << 20)  # these blocks write little
+    plan = Plan(("loop", "selector"), rounds=1, seconds=0.15, warm_s=0.05, directory=tmp_path)
+    said: list[str] = []
+    outcome = ladder.run(plan, said.append, tmp_path / "journal")
+    assert not outcome.faults, outcome.faults
+    assert set(outcome.blocks) == {point.key for point in points(plan)}
+    assert outcome.of(key_of(BAD_LINE, "selector"))[0].figures["slow_answers"] > 0
+    assert any("[1/" in line and "left" in line for line in said)
+    assert len(table(outcome, plan)) > 20
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]  # all servers' data are gone
+
+
+def test_servers_that_cannot_start_leave_nothing(tmp_path: Path) -> None:
+    (tmp_path / "loop").write_text("a file where the directory should be")
+    with pytest.raises((CellError, OSError)):
+        Servers(Plan(("loop",), directory=tmp_path), tmp_path, lambda _text: None)
