@@ -94,13 +94,14 @@ class Checkpoint:
         if batch_id > 0:
             before = self._offsets(join(self._uri, "offsets", str(batch_id - 1)), topic)
         else:
-            before = self._initial(topic)
+            before = self.initial(topic)
         return {
             partition: (before.get(partition, ends.get(partition, 0)), end)
             for partition, end in sorted(until.items())
         }
 
-    def _initial(self, topic: str) -> dict[int, int]:
+    def initial(self, topic: str) -> dict[int, int]:
+        """Where the source noted that the first batch begins."""
         uri = join(self._uri, "sources", "0", "0")
         try:
             return self._offsets(uri, topic)

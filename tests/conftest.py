@@ -19,7 +19,7 @@ import pytest
 
 from tests.support import jars, requirements
 
-pytest_plugins = ["kbroker.testing.plugin"]
+pytest_plugins = ["kbroker.testing.plugin", "tests.support.spark_session"]
 collect_ignore = ["sample_project"]  # a project of its own: tests/system/test_wheel.py runs it
 
 hypothesis.settings.register_profile("kbroker", deadline=None)

@@ -1,14 +1,12 @@
 """Spark Structured Streaming reads topics and writes one, through its own Kafka connector.
 
-One session for the module (four seconds to start). The connector's offsets live in checkpoints; in
-the deprecated mode the driver finds them as a member of a group.
+One session for the run (tests/support/spark_session.py). The connector's offsets live in
+checkpoints; in the deprecated mode the driver finds them as a member of a group.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ import pytest
 
 from tests.clients import adapters
 from tests.clients.adapters import Confluent, Record
-from tests.support import requirements, spark
 
 pytestmark = [pytest.mark.client, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -26,36 +23,19 @@ MakeTopic = Callable[..., str]
 Rows = list[tuple[str, int, str]]
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    requirements.java()
-    jars = spark.jars()
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # or its workers would be the system's Python
-    from pyspark.sql import SparkSession
-
-    made = (
-        SparkSession.builder.master("local[1]")
-        .appName("kbroker-tests")
-        .config("spark.jars", ",".join(map(str, jars)))
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.driver.memory", "512m")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .getOrCreate()
-    )
-    made.sparkContext.setLogLevel("ERROR")
-    yield made
-    made.stop()
+@pytest.fixture(params=["false", "true"])
+def mode(spark: Any, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Whether the driver finds offsets as a member of a group: the session is everybody's."""
+    spark.conf.set(DEPRECATED, request.param)
+    yield request.param
+    spark.conf.unset(DEPRECATED)
 
 
 class Stream:
     """A stream from topics to this process, run until it has read what is there."""
 
-    def __init__(self, session: Any, bootstrap: str, place: Path, **options: str) -> None:
-        self._session, self._checkpoint = session, str(place / "checkpoint")
+    def __init__(self, spark: Any, bootstrap: str, place: Path, **options: str) -> None:
+        self._spark, self._checkpoint = spark, str(place / "checkpoint")
         self._options = {"kafka.bootstrap.servers": bootstrap, "startingOffsets": "earliest",
                          **options}  # fmt: skip
 
@@ -66,7 +46,7 @@ class Stream:
         def note(batch: Any, number: int) -> None:
             rows.extend((row.topic, row.partition, row.value) for row in batch.collect())
 
-        source = self._session.readStream.format("kafka").options(**self._options).load()
+        source = self._spark.readStream.format("kafka").options(**self._options).load()
         query = (
             source.selectExpr("topic", "partition", "CAST(value AS STRING) AS value")
             .writeStream.foreachBatch(note)
@@ -83,13 +63,11 @@ def write(bootstrap: str, topic: str, *values: str, partition: int = 0) -> Rows:
     return [(topic, partition, value) for value in values]
 
 
-@pytest.mark.parametrize("deprecated", ["false", "true"])
 def test_subscribe(
-    session: Any, bootstrap: str, make_topic: MakeTopic, tmp_path: Path, deprecated: str
+    spark: Any, bootstrap: str, make_topic: MakeTopic, tmp_path: Path, mode: str
 ) -> None:
-    session.conf.set(DEPRECATED, deprecated)
     one, two = make_topic(2), make_topic()
-    stream = Stream(session, bootstrap, tmp_path, subscribe=f"{one},{two}")
+    stream = Stream(spark, bootstrap, tmp_path, subscribe=f"{one},{two}")
     first = write(bootstrap, one, "a", "b") + write(bootstrap, one, "c", partition=1)
     first += write(bootstrap, two, "d")
     assert stream.read() == sorted(first)
@@ -98,18 +76,16 @@ def test_subscribe(
     assert stream.read() == sorted(again)
 
 
-@pytest.mark.parametrize("deprecated", ["false", "true"])
 def test_subscribe_pattern(
-    session: Any,
+    spark: Any,
     bootstrap: str,
     make_topic: MakeTopic,
     admin: adapters.Admin,
     tmp_path: Path,
-    deprecated: str,
+    mode: str,
 ) -> None:
-    session.conf.set(DEPRECATED, deprecated)
     stem = make_topic()
-    stream = Stream(session, bootstrap, tmp_path, subscribePattern=f"{re.escape(stem)}.*")
+    stream = Stream(spark, bootstrap, tmp_path, subscribePattern=f"{re.escape(stem)}.*")
     first = write(bootstrap, stem, "a")
     assert stream.read() == first
     admin.create(f"{stem}-later", 1)  # one that matches comes into being
@@ -119,13 +95,13 @@ def test_subscribe_pattern(
 
 
 def test_batch_by_offsets_with_headers_and_times(
-    session: Any, bootstrap: str, make_topic: MakeTopic
+    spark: Any, bootstrap: str, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
     noon_ms = 1_700_000_000_000
     records = [Record(b"%d" % n, b"k", (("n", b"%d" % n),), noon_ms + 1000 * n) for n in range(10)]
     Confluent(bootstrap).produce(topic, records)
-    source = session.read.format("kafka").options(**{
+    source = spark.read.format("kafka").options(**{
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
         "includeHeaders": "true",
@@ -138,11 +114,11 @@ def test_batch_by_offsets_with_headers_and_times(
     assert [row.timestamp.timestamp() for row in rows] == [noon_ms / 1000 + n for n in range(3, 8)]
 
 
-def test_sink(session: Any, bootstrap: str, make_topic: MakeTopic) -> None:
+def test_sink(spark: Any, bootstrap: str, make_topic: MakeTopic) -> None:
     """Spark's producer: idempotent, acks=all."""
     topic = make_topic()
     pairs = [(f"key {n}", f"value {n}") for n in range(100)]
-    frame = session.createDataFrame(pairs, ["key", "value"])
+    frame = spark.createDataFrame(pairs, ["key", "value"])
     options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
     frame.write.format("kafka").options(**options).save()
     found = Confluent(bootstrap).consume(topic, 100)

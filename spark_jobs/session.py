@@ -1,0 +1,86 @@
+"""The Spark session of a job, the same by `python -m` and under spark-submit.
+
+Under spark-submit the master, the jars and the memory are the submitter's; what is set here is what
+the tables depend on: UTC, and Parquet's times as everybody reads them. A local session binds to
+loopback, runs its workers with this Python, and has no web page unless asked.
+
+Owner: the main thread; there is one session in a process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs import connector
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_MASTER: Final = "local[2]"
+# Shuffles here are of one batch or one day; Spark's 200 partitions would be 200 empty tasks.
+SHUFFLE_PARTITIONS: Final = 2
+
+_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A record's stamp is anybody's: one of the year 1000 must not stop the writer.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+}
+
+
+def submitted() -> bool:
+    """Whether spark-submit started this Python."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def session(
+    master: str | None,
+    app: str,
+    *,
+    source: str = "auto",
+    ui: bool = False,
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """`master` None: the submitter's, or LOCAL_MASTER. `source` kafka: with the connector's jars.
+
+    UserError where pyspark is missing, or what the source needs.
+    """
+    if connector.spark_version() is None:
+        connector.jars()  # which says how to get it
+    settings = dict(_SETTINGS)
+    if not submitted():
+        master = master or LOCAL_MASTER
+        settings["spark.ui.enabled"] = str(ui).lower()
+        settings["spark.ui.showConsoleProgress"] = "false"
+        found = _jars(source)
+        if found:
+            settings["spark.jars"] = ",".join(map(str, found))
+    if master is not None and master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # or its workers would be the system's Python
+        settings["spark.driver.bindAddress"] = "127.0.0.1"
+        settings["spark.driver.host"] = "127.0.0.1"
+        settings["spark.sql.warehouse.dir"] = os.path.join(tempfile.gettempdir(), "spark-warehouse")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app)
+    if master is not None:
+        builder = builder.master(master)
+    for name, value in (settings | dict(conf or {})).items():
+        builder = builder.config(name, value)
+    made: SparkSession = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
+def _jars(source: str) -> list[Path]:
+    """The connector's: must they be there (kafka), may they (auto), or are they not needed?"""
+    if source == "kbroker":
+        return []
+    return connector.jars() if source == "kafka" else connector.find()

@@ -1,0 +1,219 @@
+"""One topic's query: begun, watched, begun again, and why it ended.
+
+    waiting ──(the topic is there)──> running ──(available-now: all landed)──> done
+       ^                                │
+       └──(the broker is away, a batch failed)──┘        trouble that does not go: JobError
+
+A query that fails is looked into before it is begun again: is the broker away (then it waits and
+says so), are records gone (LostRange), does another job write to the table (Locked)? Anything else
+is tried again, and given up after FAILURES_MAX tries in a row in which nothing landed.
+
+Owner: the job's main thread, but for `_write`, which Spark calls in the query's own.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_jobs import resume
+from spark_jobs.decode import decoder
+from spark_jobs.errors import JobError, Locked, LostRange
+from spark_jobs.files import Files, join
+from spark_jobs.ledger import Ledger, LedgerConflict, LedgerError
+from spark_jobs.resume import Say, Work
+from spark_jobs.schema import TableSchema
+from spark_jobs.sink import READ_BACK, Checkpoint, Sink, Source, Step
+from spark_jobs.source import BrokerAway, Endpoint, Inspector, TopicState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FAILURES_MAX: Final = 3
+# How long a query that is not running waits until it looks again.
+LOOK_AGAIN_S: Final = 2.0
+_LINE_MAX: Final = 300
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all queries of a job share. `every_s` None: land what is there, then end."""
+
+    spark: SparkSession
+    endpoint: Endpoint
+    inspector: Inspector
+    files: Files
+    tables: str
+    checkpoints: str
+    every_s: float | None
+    accept_loss: bool
+    records_max: int
+    away_s_max: float
+    say: Say
+    step: Step
+
+
+class TopicQuery:
+    def __init__(self, setting: Setting, work: Work, schema: TableSchema) -> None:
+        self.work: Final = work
+        self.done = False
+        self._setting = setting
+        self._schema = schema
+        self._ledger = Ledger(setting.files, join(setting.tables, work.table))
+        self._query: Any = None
+        self._error: BaseException | None = None  # what the sink raised: Spark makes text of it
+        self._topic_id = ""
+        self._failures = 0
+        self._landed_before: object = None
+        self._look_at_s = 0.0
+        self._away_since_s: float | None = None
+        self._said = ""
+
+    @property
+    def running(self) -> bool:
+        return self._query is not None
+
+    def turn(self) -> None:
+        """Looks after the query once, without waiting for it. JobError: it is over."""
+        if self.done:
+            return
+        if self._query is not None:
+            if self._query.isActive:
+                return
+            failed = self._query.exception()
+            self._query = None
+            if failed is None and self._error is None:
+                self.done = self._setting.every_s is None
+                return
+            self._look_into(failed)
+        if time.monotonic() >= self._look_at_s:
+            self._begin()
+
+    def stop(self) -> None:
+        """Ends the query; a batch that is not committed is as if it had not been begun."""
+        query, self._query = self._query, None
+        if query is not None:
+            query.stop()
+
+    def status(self) -> str:
+        """What Spark says it is doing."""
+        return str(self._query.status["message"]) if self._query is not None else "waiting"
+
+    # --- begin ---
+
+    def _begin(self) -> None:
+        state = self._state()
+        if state is None:
+            return
+        setting = self._setting
+        try:
+            plan = resume.plan(
+                self.work, setting.files, self._ledger, setting.checkpoints, state,
+                accept_loss=setting.accept_loss, say=setting.say,
+            )  # fmt: skip
+        except LedgerError as error:
+            raise JobError(f"{self.work.topic}: {error.message}") from error
+        self._topic_id, self._error = plan.topic_id, None
+        self._landed_before = self._ledger.ends().get(self.work.topic)
+        source = Source(self.work.topic, plan.topic_id, self.work.query)
+        checkpoint = Checkpoint(setting.files, plan.checkpoint)
+        self._sink = Sink(self._ledger, self._schema, source, checkpoint,
+                          decoder(self.work.table), step=self._step)  # fmt: skip
+        records = setting.endpoint.stream(
+            setting.spark, self.work.topic, plan.starts, setting.records_max
+        )
+        writer = records.writeStream.foreachBatch(self._write).queryName(self._name())
+        writer = writer.option("checkpointLocation", plan.checkpoint)
+        if setting.every_s is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{round(setting.every_s * 1000)} milliseconds")
+        self._query = writer.start()
+
+    def _name(self) -> str:
+        """Unique in the session, and what progress records and Spark's page show."""
+        work = self.work
+        return work.query if self._schema.topic else f"{work.query}:{work.topic}"
+
+    def _state(self) -> TopicState | None:
+        """The topic now; None while it is not there or nobody can be asked, which is said once."""
+        setting, topic = self._setting, self.work.topic
+        self._look_at_s = time.monotonic() + LOOK_AGAIN_S
+        try:
+            state = setting.inspector.describe(topic)
+        except BrokerAway as error:
+            self._away(error)
+            return None
+        self._away_since_s = None
+        if state is None:
+            self._say_once(f"{topic}: there is no such topic yet")
+            self.done = setting.every_s is None
+            return None
+        self._said = ""
+        return state
+
+    def _away(self, error: BrokerAway) -> None:
+        now_s = time.monotonic()
+        if self._away_since_s is None:
+            self._away_since_s = now_s
+        if now_s - self._away_since_s >= self._setting.away_s_max:
+            raise error
+        self._say_once(f"{self.work.topic}: {error.message}; waiting for it")
+
+    def _say_once(self, line: str) -> None:
+        if line != self._said:
+            self._setting.say(line)
+        self._said = line
+
+    # --- in the query's own thread ---
+
+    def _write(self, batch: DataFrame, batch_id: int) -> None:
+        try:
+            self._sink.write(batch, batch_id)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def _step(self, name: str, batch_id: int) -> None:
+        """Behind the read and before the commit: was it the topic that we began with?
+
+        Ids are never used again, so one that is right now was right while the batch was read.
+        """
+        if name == READ_BACK and self._topic_id:
+            state = self._setting.inspector.describe(self.work.topic)
+            if state is None or state.topic_id != self._topic_id:
+                raise LostRange(f"{self.work.topic}: it was deleted while it was read")
+        self._setting.step(name, batch_id)
+
+    # --- after a failure ---
+
+    def _look_into(self, failed: Any) -> None:
+        """Raises what does not go by itself; otherwise the query is begun again soon."""
+        topic, error = self.work.topic, self._error
+        self._error = None
+        if isinstance(error, LedgerConflict):
+            raise Locked(
+                f"{topic}: another job writes to this table ({error.message}); stop one of them"
+            )
+        if isinstance(error, LedgerError):
+            raise JobError(f"{topic}: {error.message}")
+        if isinstance(error, JobError) and not isinstance(error, BrokerAway | LostRange):
+            raise error
+        landed = self._ledger.ends().get(topic)
+        self._failures = self._failures + 1 if landed == self._landed_before else 1
+        self._look_at_s = time.monotonic() + LOOK_AGAIN_S
+        line = first_line(error or failed)
+        if self._failures >= FAILURES_MAX and self._state() is not None:
+            raise JobError(f"{topic}: {line} ({self._failures} tries in a row)")
+        self._setting.say(f"{topic}: {line}; looking again in {LOOK_AGAIN_S:g} s")
+
+
+def first_line(error: object) -> str:
+    """The most telling line of an exception that came through Spark."""
+    text = str(error).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    line = lines[0] if lines else type(error).__name__
+    for mark in ("terminated with exception: ", "org.apache.spark.SparkException: "):
+        line = line.rsplit(mark, 1)[-1]
+    return line if len(line) <= _LINE_MAX else f"{line[: _LINE_MAX - 3]}..."
