@@ -53,7 +53,7 @@ def commit_json(commit: Commit) -> bytes:
     }
     always = ("format", "key", "kind", "committed_at_ms")
     kept = {name: value for name, value in found.items()
-            if name in always or value not in ([], {}, "", 0, None)}  # fmt: skip
+            if name in always or value not in ([], {}, "", None)}  # fmt: skip
     return json.dumps(kept, separators=(",", ":")).encode() + b"\n"
 
 

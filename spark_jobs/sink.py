@@ -101,6 +101,7 @@ class Checkpoint:
         }
 
     def initial(self, topic: str) -> dict[int, int]:
+        """Where the source noted that it began; {} where it did not."""
         """Where the source noted that the first batch begins."""
         uri = join(self._uri, "sources", "0", "0")
         try:
