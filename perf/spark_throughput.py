@@ -118,7 +118,7 @@ def job_command(plan: Plan, broker: Broker, tables: Path, figures: Path) -> list
         "--trigger", "available-now", "--source", plan.source, "--master", plan.master,
     ]  # fmt: skip
     if plan.records_per_batch:
-        command += ["--max-offsets-per-trigger", str(plan.records_per_batch)]
+        command += ["--max-records", str(plan.records_per_batch)]
     return command
 
 

@@ -51,12 +51,16 @@ class KafkaBroker(ServerProcess):
             [
                 requirements.java(), "-cp", jars.class_path(), "kafka.tools.StorageTool", "format",
                 "--ignore-formatted", "-t", cluster_id.replace("-", "x"),
-                "-c", str(self._properties_path),
+                "-c", str(self._properties_path), *self.format_arguments(),
             ],
             check=True,
             capture_output=True,
             timeout=FORMAT_TIMEOUT_S,
         )  # fmt: skip
+
+    def format_arguments(self) -> tuple[str, ...]:
+        """What a subclass wants in the storage from the beginning."""
+        return ()
 
     def poll_ready(self) -> str | None:
         if "Kafka Server started" not in self.log_text()[self._log_start :]:
@@ -68,8 +72,12 @@ class KafkaBroker(ServerProcess):
         return self.scratch_dir / "server.properties"
 
     def _properties(self) -> str:
+        return "".join(f"{key}={value}\n" for key, value in self.settings().items())
+
+    def settings(self) -> dict[str, str]:
+        """Its server.properties; `port` is known."""
         controller = free_port()
-        settings = {
+        return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -84,7 +92,6 @@ class KafkaBroker(ServerProcess):
             "group.initial.rebalance.delay.ms": "0",
             **self.overrides,
         }
-        return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
 def free_port() -> int:
