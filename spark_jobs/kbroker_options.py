@@ -70,12 +70,18 @@ class Options:
             raise SourceError("the data source kbroker always fails on data loss")
         if stream and "endingoffsets" in named:
             raise SourceError("endingOffsets: a stream has no end")
+        starting = _position(named, "startingoffsets", "latest" if stream else "earliest")
+        ending = _position(named, "endingoffsets", "latest")
+        if not stream and _says(starting, "latest", LATEST):
+            raise SourceError("startingoffsets: a batch cannot begin at the latest offset")
+        if _says(ending, "earliest", EARLIEST):
+            raise SourceError("endingoffsets: a batch cannot end at the earliest offset")
         return cls(
             bootstrap=_required(named, "kafka.bootstrap.servers"),
             topics=_topics(named),
             assigned=_assigned(named["assign"]) if "assign" in named else None,
-            starting=_position(named, "startingoffsets", "latest" if stream else "earliest"),
-            ending=_position(named, "endingoffsets", "latest"),
+            starting=starting,
+            ending=ending,
             rows_max=_count(named, "maxoffsetspertrigger") if stream else 0,
             headers=named.get("includeheaders", "false").lower() == "true",
             timeout_ms=_count(named, "kafka.default.api.timeout.ms") or TIMEOUT_MS,
@@ -120,8 +126,6 @@ def _position(named: Mapping[str, str], name: str, default: str) -> str | Offset
     """earliest, latest, or `{"orders": {"0": 23, "1": -2}}` (-2 earliest, -1 latest)."""
     text = named.get(name, default).strip()
     if text.lower() in ("earliest", "latest"):
-        if (name, text.lower()) == ("endingoffsets", "earliest"):
-            raise SourceError("endingoffsets: latest or JSON is expected")
         return text.lower()
     found = _json(name, text)
     for topic, partitions in found.items():
@@ -131,6 +135,12 @@ def _position(named: Mapping[str, str], name: str, default: str) -> str | Offset
         ):
             raise SourceError(f"{name}: {topic}: offsets by partition are expected")
     return found
+
+
+def _says(position: str | Offsets, word: str, number: int) -> bool:
+    if isinstance(position, str):
+        return position == word
+    return any(number in partitions.values() for partitions in position.values())
 
 
 def _count(named: Mapping[str, str], name: str) -> int:
