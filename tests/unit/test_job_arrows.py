@@ -1,8 +1,9 @@
 """Imports of Spark's jobs and of perf point one way: jobs, perf, kbroker.
 
-The jobs know tables, not the broker: they may import what `kbroker.metrics` says of samples and
-`perf.results_table` says of results. Only what does a connector's work where there is none speaks
-to a broker itself, through `kbroker.peer`. That is what makes the `--py-files` archive small.
+The jobs know tables, not the broker: they may import what `kbroker.metrics` says of samples,
+`perf.results_table` of results, and perf's few statistics, which is what the archive for executors
+holds (spark_jobs/package.py). Only what does a connector's work where there is none speaks to a
+broker itself, through `kbroker.peer`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Final
 
 import pytest
 
+from spark_jobs import package
 from tests.support.source_tree import ROOT, Import, imports, relative, source_files
 
-TABLES: Final = ("kbroker.errors", "kbroker.metrics", "perf.results_table", "spark_jobs")
+TABLES: Final = package.CONTENTS
 # With a broker: the data source, the place where streams begin, the publisher of progress.
 WIRE: Final = (
     *TABLES, "kbroker.compression", "kbroker.peer", "kbroker.protocol", "kbroker.types",
