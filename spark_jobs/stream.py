@@ -30,8 +30,9 @@ from kbroker.errors import UserError
 from spark_jobs.errors import EXIT_USAGE
 from spark_jobs.files import files_of, join
 from spark_jobs.lock import JobLock
+from spark_jobs.progress import Progress, publisher
 from spark_jobs.resume import Say, Work
-from spark_jobs.schema import TABLES, table_for
+from spark_jobs.schema import PROGRESS_TOPIC, TABLES, table_for
 from spark_jobs.session import session
 from spark_jobs.sink import Step
 from spark_jobs.source import endpoint
@@ -64,6 +65,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--max-records", type=_count, default=RECORDS_MAX, metavar="N",
         help=f"in a batch at most (default {RECORDS_MAX:,})")  # fmt: skip
     add("--accept-loss", action="store_true", help="what is gone becomes a gap in the table")
+    add("--no-progress", action="store_true",
+        help=f"do not write the job's own progress to {PROGRESS_TOPIC}")  # fmt: skip
     add("--wait", type=float, default=AWAY_S_MAX, metavar="SECONDS",
         help="available-now: how long to wait for a broker that is away (default 60)")  # fmt: skip
     return parser.parse_args(argv)
@@ -124,11 +127,16 @@ def land(
                        options.command_config)  # fmt: skip
     files = files_of(spark, options.tables)
     root = files.qualify(options.tables)
+    inspector = reached.inspector(spark)
+    progress = None
+    if not options.no_progress:
+        progress = Progress(reached, inspector, publisher(spark, reached), say)
     setting = Setting(
-        spark, reached, reached.inspector(spark), files, root,
+        spark, reached, inspector, files, root,
         files.qualify(options.checkpoints or join(root, "_checkpoints")),
         options.trigger, options.accept_loss, options.max_records,
         options.wait if options.trigger is None else float("inf"), say, step,
+        progress.note if progress is not None else lambda name, batch_id, commit: None,
     )  # fmt: skip
     wanted = works(options.topics or DEFAULT_TOPICS, version)
     queries = [TopicQuery(setting, work, table_for(work.topic)) for work in wanted]
@@ -136,6 +144,8 @@ def land(
     try:
         for lock in locks:
             lock.take()
+        if progress is not None:
+            progress.begin(spark, {query.name: query.work for query in queries})
         while not stop.is_set() and not all(query.done for query in queries):
             for query in queries:
                 query.turn()
@@ -143,9 +153,11 @@ def land(
     finally:
         for query in queries:
             query.stop()
+        if progress is not None:
+            progress.close(spark)
         for lock in locks:
             lock.release()
-        setting.inspector.close()
+        inspector.close()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ Owner: the job's main thread, but for `_write`, which Spark calls in the query's
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ from spark_jobs import resume
 from spark_jobs.decode import decoder
 from spark_jobs.errors import JobError, Locked, LostRange
 from spark_jobs.files import Files, join
-from spark_jobs.ledger import Ledger, LedgerConflict, LedgerError
+from spark_jobs.ledger import Commit, Ledger, LedgerConflict, LedgerError
 from spark_jobs.resume import Say, Work
 from spark_jobs.schema import TableSchema
 from spark_jobs.sink import READ_BACK, Checkpoint, Sink, Source, Step
@@ -29,6 +30,8 @@ from spark_jobs.source import BrokerAway, Endpoint, Inspector, TopicState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+Note = Callable[[str, int, Commit], None]
 
 FAILURES_MAX: Final = 3
 # How long a query that is not running waits until it looks again.
@@ -52,6 +55,7 @@ class Setting:
     away_s_max: float
     say: Say
     step: Step
+    note: Note  # (query's name in Spark, batch id, what was committed)
 
 
 class TopicQuery:
@@ -123,7 +127,7 @@ class TopicQuery:
         records = setting.endpoint.stream(
             setting.spark, self.work.topic, plan.starts, setting.records_max
         )
-        writer = records.writeStream.foreachBatch(self._write).queryName(self._name())
+        writer = records.writeStream.foreachBatch(self._write).queryName(self.name)
         writer = writer.option("checkpointLocation", plan.checkpoint)
         if setting.every_s is None:
             writer = writer.trigger(availableNow=True)
@@ -131,7 +135,8 @@ class TopicQuery:
             writer = writer.trigger(processingTime=f"{round(setting.every_s * 1000)} milliseconds")
         self._query = writer.start()
 
-    def _name(self) -> str:
+    @property
+    def name(self) -> str:
         """Unique in the session, and what progress records and Spark's page show."""
         work = self.work
         return work.query if self._schema.topic else f"{work.query}:{work.topic}"
@@ -170,10 +175,12 @@ class TopicQuery:
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
         try:
-            self._sink.write(batch, batch_id)
+            commit = self._sink.write(batch, batch_id)
         except BaseException as error:
             self._error = error
             raise
+        if commit is not None:
+            self._setting.note(self.name, batch_id, commit)
 
     def _step(self, name: str, batch_id: int) -> None:
         """Behind the read and before the commit: was it the topic that we began with?

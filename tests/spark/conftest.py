@@ -28,12 +28,12 @@ class Landing:
     def options(self, *more: str) -> Any:
         from spark_jobs import stream
 
-        return stream.arguments(
-            ["--bootstrap-server", self.bootstrap, "--tables", self.tables, *more]
-        )
+        where = ["--bootstrap-server", self.bootstrap, "--tables", self.tables]
+        quiet = [] if "--progress" in more else ["--no-progress"]
+        return stream.arguments([*where, *quiet, *(one for one in more if one != "--progress")])
 
     def run(self, *more: str, **others: Any) -> list[str]:
-        """Available-now unless the arguments say otherwise; what the job said."""
+        """Available-now and without progress unless `more` says otherwise; what the job said."""
         from spark_jobs import stream
 
         self.said = []

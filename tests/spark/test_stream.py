@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from kbroker.peer.client import Client
+from kbroker.types import TopicPartition
+from spark_jobs.errors import Locked, LostRange
 from tests.spark.conftest import Landing, Send
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+def values(landing: Landing, table: str = "plain") -> list[bytes]:
+    return [bytes(row.value) for row in landing.rows(table)]
 
 
 def test_lands_what_is_there_and_goes_on(landing: Landing, send: Send) -> None:
@@ -16,8 +30,220 @@ def test_lands_what_is_there_and_goes_on(landing: Landing, send: Send) -> None:
     assert landing.offsets("plain") == [(0, 0), (0, 1), (1, 0)]
     landing.run("--topic", "first")
     send("first", [b"d"], partition=1)
-    assert landing.run("--topic", "first") == []
+    assert landing.run("--topic", "first", "--max-records", "1") == []
     rows = landing.rows("plain")
     assert [bytes(row.value) for row in rows] == [b"a", b"b", b"c", b"d"]
     assert {row.source_topic for row in rows} == {"first"}
     assert [row.event_time for row in rows] == [row.source_time for row in rows]
+
+
+def sample(**fields: Any) -> bytes:
+    whole = {"schema_version": 1, "event_time_ms": time.time_ns() // 1_000_000, "broker_id": 1,
+             "run_ms": 1, **fields}  # fmt: skip
+    return json.dumps(whole).encode()
+
+
+def test_what_cannot_be_read_is_set_aside(landing: Landing, send: Send) -> None:
+    topic = "__kbroker_metrics"
+    send(topic, [sample(sequence=1), b"{oops", sample(sequence=2, schema_version=9)])
+    send(topic, [sample(sequence=1), sample(sequence=3, topic=5), sample(sequence=4)])
+    assert landing.run("--topic", topic) == []
+    assert [row.sequence for row in landing.rows("metrics")] == [1, 4]  # 1 was sent twice
+    assert landing.offsets("metrics") == [(0, 0), (0, 3), (0, 5)]
+    assert [(row.source_offset, row.reason) for row in landing.rows("quarantine")] == [
+        (1, "not JSON"), (2, "unknown schema_version 9"), (4, "field topic is not string"),
+    ]  # fmt: skip
+
+
+def test_a_lost_checkpoint_loses_and_doubles_nothing(landing: Landing, send: Send) -> None:
+    send("lost-checkpoint", [b"a", b"b"])
+    landing.run("--topic", "lost-checkpoint")
+    shutil.rmtree(Path(landing.tables, "_checkpoints"))
+    send("lost-checkpoint", [b"c"])
+    (line,) = landing.run("--topic", "lost-checkpoint")
+    assert "there is no checkpoint; a new one begins where the table ends" in line
+    assert values(landing) == [b"a", b"b", b"c"]
+
+
+def test_an_old_checkpoint_is_left_alone(landing: Landing, send: Send) -> None:
+    """One that was restored from a backup: its next batches have other ranges."""
+    checkpoints = Path(landing.tables, "_checkpoints")
+    send("restored", [b"a"])
+    landing.run("--topic", "restored")
+    shutil.copytree(checkpoints, checkpoints.with_name("backup"))
+    send("restored", [b"b"])
+    landing.run("--topic", "restored")
+    shutil.rmtree(checkpoints)
+    checkpoints.with_name("backup").rename(checkpoints)
+    send("restored", [b"c"])
+    (line,) = landing.run("--topic", "restored")
+    assert "the checkpoint is not where the table ends" in line
+    assert values(landing) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("records", [1, 5], ids=["fewer", "more"])
+def test_a_topic_made_anew_is_another_one(
+    landing: Landing, send: Send, client: Client, records: int
+) -> None:
+    topic = f"anew-{records}"
+    send(topic, [b"old"] * 3)
+    landing.run("--topic", topic)
+    client.delete_topics([topic])
+    send(topic, [b"new"] * records)
+    with pytest.raises(LostRange) as refused:
+        landing.run("--topic", topic)
+    assert "re-created" in refused.value.message and "from offset 3 on" in refused.value.message
+    assert refused.value.exit_code == 4
+    assert values(landing) == [b"old"] * 3
+    said = landing.run("--topic", topic, "--accept-loss")
+    assert "accepted a gap" in said[0]
+    assert sorted(values(landing)) == [b"new"] * records + [b"old"] * 3
+    assert landing.run("--topic", topic) == []
+
+
+def test_retention_that_overtook(landing: Landing, send: Send, client: Client) -> None:
+    topic = "overtaken"
+    send(topic, [b"%d" % n for n in range(4)])
+    landing.run("--topic", topic)
+    send(topic, [b"%d" % n for n in range(4, 10)])
+    client.delete_records({TopicPartition(topic, 0): 8})
+    with pytest.raises(LostRange) as refused:
+        landing.run("--topic", topic)
+    assert "missing: partition 0: offsets 4 to 7;" in refused.value.message
+    landing.run("--topic", topic, "--accept-loss")
+    assert [row.source_offset for row in landing.rows("plain")] == [0, 1, 2, 3, 8, 9]
+    from spark_jobs import tables
+
+    ((gap,),) = tables.gaps(landing.spark, landing.tables).values()
+    assert (gap.topic, dict(gap.ranges)) == (topic, {0: (4, 8)})
+
+
+def test_an_upgrade_begins_where_the_old_version_ended(landing: Landing, send: Send) -> None:
+    send("upgraded", [b"a", b"b"])
+    landing.run("--topic", "upgraded")
+    send("upgraded", [b"c"])
+    landing.run("--topic", "upgraded", version=2)
+    assert values(landing) == [b"a", b"b", b"c"]
+    names = [path.name for path in Path(landing.tables, "_checkpoints", "upgraded").iterdir()]
+    assert sorted(names) == ["plain-v1", "plain-v2"]
+
+
+def test_partitions_that_came_later(landing: Landing, send: Send, client: Client) -> None:
+    send("grown", [b"a"])
+    landing.run("--topic", "grown")
+    client.create_partitions({"grown": 3})
+    send("grown", [b"b", b"c"], partition=2)
+    assert landing.run("--topic", "grown") == []
+    assert landing.offsets("plain") == [(0, 0), (2, 0), (2, 1)]
+    shutil.rmtree(Path(landing.tables, "_checkpoints"))
+    send("grown", [b"d"], partition=1)
+    landing.run("--topic", "grown")
+    assert landing.offsets("plain") == [(0, 0), (1, 0), (2, 0), (2, 1)]
+
+
+def test_a_topic_that_is_not_there(landing: Landing) -> None:
+    assert landing.run("--topic", "nowhere") == ["nowhere: there is no such topic yet"]
+    assert landing.rows("plain") == []
+
+
+class Going:
+    """The job as it goes on, in a thread; stopped when the block ends."""
+
+    def __init__(self, landing: Landing, *more: str) -> None:
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._landing = landing
+        self._thread = threading.Thread(target=self._run, args=more)
+
+    def _run(self, *more: str) -> None:
+        try:
+            self._landing.run("--trigger", "0.2", *more, stop=self._stop)
+        except BaseException as error:
+            self._error = error
+
+    def __enter__(self) -> Going:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def ended(self) -> BaseException | None:
+        """What it ended with by itself."""
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        return self._error
+
+    def wait(self, condition: Any, what: str, wait_s: float = 60) -> None:
+        deadline_s = time.monotonic() + wait_s
+        while not condition():
+            assert self._thread.is_alive(), f"the job ended: {self._error!r}"
+            assert time.monotonic() < deadline_s, f"{what}; it said {self._landing.said}"
+            time.sleep(0.1)
+
+
+def test_goes_on_and_waits_for_its_topic(landing: Landing, send: Send) -> None:
+    with Going(landing, "--topic", "later") as job:
+        job.wait(lambda: "later: there is no such topic yet" in landing.said, "said nothing")
+        send("later", [b"a"])
+        job.wait(lambda: values(landing) == [b"a"], "did not land")
+        send("later", [b"b"])
+        job.wait(lambda: values(landing) == [b"a", b"b"], "did not go on")
+        with pytest.raises(Locked, match="another job"):
+            Landing(landing.spark, landing.bootstrap, Path(landing.tables).parent).run(
+                "--topic", "later"
+            )
+
+
+def test_made_anew_under_a_running_query(landing: Landing, send: Send, client: Client) -> None:
+    """With as many records as before, so that offsets alone would not tell."""
+    topic = "anew-running"
+    send(topic, [b"old"] * 3)
+    with Going(landing, "--topic", topic) as job:
+        job.wait(lambda: len(values(landing)) == 3, "did not land")
+        client.delete_topics([topic])
+        send(topic, [b"new"] * 5)
+        error = job.ended()
+    assert isinstance(error, LostRange), error
+    assert values(landing) == [b"old"] * 3
+
+
+def test_the_jobs_own_progress(landing: Landing, send: Send) -> None:
+    send("watched", [b"a", b"b"], partitions=2)
+    assert landing.run("--topic", "watched", "--progress") == []
+    own = "kbroker.spark.progress"
+    assert landing.run("--topic", "watched", "--topic", own, "--progress") == []
+    first, batch, last = landing.rows("progress")[:3]
+    assert [row.kind for row in (first, batch, last)] == ["start", "batch", "end"]
+    assert {row.query_id for row in (first, batch, last)} == {first.query_id}
+    assert [row.sequence for row in (first, batch, last)] == [0, 1, 2]
+    assert {row.query for row in landing.rows("progress")} == {"plain-v1"}
+    assert (batch.topic, batch.source, batch.batch_id) == ("watched", "kafka", 0)
+    assert (batch.input_rows, batch.lag_records, batch.partitions) == (2, 0, 2)
+    assert (batch.late_rows, batch.quarantined_rows) == (0, 0)
+    for figure in ("batch_ms", "planning_ms", "wal_commit_ms", "add_batch_ms",
+                   "latest_offset_ms", "commit_offsets_ms", "processed_rows_per_s"):  # fmt: skip
+        assert batch[figure] is not None, figure
+    assert landing.rows("quarantine") == []
+
+
+def test_a_progress_that_cannot_be_published_stops_nothing(landing: Landing, send: Send) -> None:
+    """Its topic cannot be made: a plain file name is refused by no broker, so the client is."""
+    from spark_jobs import progress
+
+    class Refused:
+        def publish(self, values: object) -> None:
+            raise OSError("no way")
+
+        def close(self) -> None:
+            pass
+
+    send("unwatched", [b"a"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_jobs.stream.publisher", lambda spark, endpoint: Refused())
+        said = landing.run("--topic", "unwatched", "--progress")
+    assert values(landing) == [b"a"]
+    assert said[0] == f"{progress.PROGRESS_TOPIC}: no way; the job goes on without its own progress"
+    assert said[-1].endswith("3 records were given up")
