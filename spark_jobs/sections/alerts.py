@@ -1,0 +1,301 @@
+"""Alerts that would have fired: every rule evaluated over the samples, with from, to and the worst.
+
+Each signal becomes rows (broker_id, entity, at_ms, value), all rules are put beside them, and one
+pass of windows finds the stretches in which a rule held without a break: a sample for which it does
+not hold ends the stretch, and so does silence of STALE_MS (Prometheus forgets a series after five
+minutes). A stretch as long as the rule's duration is an alert. Signals of request times are p99s of
+one-minute histograms, merged from the samples: the scrape's summary forgets over a minute too.
+
+All of it is one question to Spark; what comes back are the stretches.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from kbroker.metrics.alerts import Disk
+from spark_jobs.report_model import Cell, Section, Table
+from spark_jobs.sections import percentiles
+from spark_jobs.sections.alert_rules import NOT_IN_SAMPLES, Rule, documented, for_ms, rules
+from spark_jobs.sections.cells import (
+    DAY_MS,
+    both,
+    brief,
+    figure,
+    moment,
+    number,
+    percent,
+    same,
+    size,
+    span,
+    words,
+)
+from spark_jobs.sections.forecast import SHARE_USABLE
+from spark_jobs.sections.inputs import Inputs, collected
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+KEY: Final = "alerts"
+TITLE: Final = "Alerts that would have fired"
+STALE_MS: Final = 5 * 60_000
+MINUTE_MS: Final = 60_000
+SHOWN_MAX: Final = 200
+# As the rule adds them: what a fetch takes without its waiting for records.
+FETCH_PARTS: Final = ("RequestQueueTimeMs", "LocalTimeMs", "ResponseQueueTimeMs",
+                      "ResponseSendTimeMs")  # fmt: skip
+
+# By signal: the metric's name, the entity's column, the value. What has no value is left out.
+_PLAIN: Final[dict[str, tuple[str, str, str]]] = {
+    "under_replicated": ("Replicas", "", "CAST(under_replicated AS DOUBLE)"),
+    "under_min_isr": ("Replicas", "", "CAST(under_min_isr AS DOUBLE)"),
+    "handler_idle": ("Threads", "", "handler_idle"),
+    "network_idle": ("Threads", "", "network_idle"),
+    "memory_share": ("Process", "", "try_divide(resident_bytes, memory_limit_bytes)"),
+    "free_share": ("LogDirectory", "directory", "try_divide(free_bytes, total_bytes)"),
+    "disk_rate": (
+        "Disk", "device",
+        "try_divide(CAST(read_bytes AS DOUBLE) + CAST(written_bytes AS DOUBLE), interval_ms) * 1000",
+    ),
+}  # fmt: skip
+_WHERE: Final[dict[str, str]] = {
+    **{
+        signal: both(same({"metric_name": name}), f"({value}) IS NOT NULL")
+        for signal, (name, _, value) in _PLAIN.items()
+    },
+    "produce_p99": "metric_name = 'RequestTime' AND request = 'Produce'"
+    " AND part = 'TotalTimeMs' AND size(buckets) > 0",
+    "fetch_p99": "metric_name = 'RequestTime' AND request = 'FetchConsumer' AND part IN ("
+    + ", ".join(f"'{part}'" for part in FETCH_PARTS)
+    + ") AND size(buckets) > 0",
+    "forecast": "metric_name = 'LogDirectory' AND log_bytes IS NOT NULL",
+    "silence": same({"metric_name": "Threads"}),
+}
+# Signals whose rows stand for all samples of so long; the others have a row for each sample.
+_BIN_MS: Final = {"produce_p99": MINUTE_MS, "fetch_p99": MINUTE_MS, "forecast": STALE_MS}
+_ENTITY: Final[dict[str, str]] = {
+    **{signal: column for signal, (_, column, _) in _PLAIN.items() if column},
+    "forecast": "directory",
+}
+
+
+def section(inputs: Inputs, disk: Disk = "ssd") -> Section:
+    asked = rules(disk)
+    fired = collected(_fired(inputs.metrics, asked).limit(SHOWN_MAX + 1))
+    more, fired = len(fired) > SHOWN_MAX, fired[:SHOWN_MAX]
+    return Section(
+        KEY, TITLE, _words(fired, more, asked),
+        (_fired_table(inputs, fired, asked), _rule_table(fired, asked, disk)),
+    )  # fmt: skip
+
+
+# -- evaluation
+
+
+def signals(metrics: DataFrame) -> DataFrame:
+    """Every signal's rows: signal, broker_id, entity, at_ms, value, samples (how many it is of)."""
+    parts = [_plain(metrics, signal) for signal in _PLAIN]
+    parts += [_request_p99(metrics), _forecast(metrics), _silence(metrics)]
+    return reduce(lambda one, other: one.unionByName(other), parts)
+
+
+def _row(metrics: DataFrame, signal: str, value: Column) -> DataFrame:
+    column = _ENTITY.get(signal)
+    return (
+        metrics.select(
+            F.lit(signal).alias("signal"),
+            "broker_id",
+            (F.col(column) if column else F.lit("")).alias("entity"),
+            F.col("event_time_ms").alias("at_ms"),
+            value.cast("double").alias("value"),
+            F.lit(1).cast("long").alias("samples"),
+        )
+        .where("value IS NOT NULL AND NOT isnan(value) AND at_ms IS NOT NULL")
+    )  # fmt: skip
+
+
+def _plain(metrics: DataFrame, signal: str) -> DataFrame:
+    return _row(metrics.where(_WHERE[signal]), signal, F.expr(_PLAIN[signal][2]))
+
+
+def _request_p99(metrics: DataFrame) -> DataFrame:
+    """p99 of each minute's merged histogram; of a fetch, the sum of its parts' p99s."""
+    minute = _binned(MINUTE_MS)
+    signal = F.when(F.col("request") == "Produce", "produce_p99").otherwise("fetch_p99")
+    frame = metrics.where(f"({_WHERE['produce_p99']}) OR ({_WHERE['fetch_p99']})").select(
+        signal.alias("signal"), "broker_id", "part", minute.alias("at_ms"), "buckets"
+    )
+    by = ("signal", "broker_id", "part", "at_ms")
+    each = percentiles.merged(frame, by, (99.0,)).where("p99 IS NOT NULL AND at_ms IS NOT NULL")
+    return (
+        each.groupBy("signal", "broker_id", "at_ms")
+        .agg(F.sum("p99").alias("value"), F.sum("blocks").alias("samples"))
+        .select("signal", "broker_id", F.lit("").alias("entity"), "at_ms", "value", "samples")
+    )
+
+
+def _binned(size_ms: int) -> Column:
+    return (F.floor(F.col("event_time_ms") / size_ms) * size_ms).cast("long")
+
+
+def _forecast(metrics: DataFrame) -> DataFrame:
+    """Hours until a directory is full, every five minutes, from the day before."""
+    newest = F.struct("event_time_ms", "source_offset")
+    ticks = (
+        metrics.where(_WHERE["forecast"])
+        .where("event_time_ms IS NOT NULL")
+        .groupBy("broker_id", "directory", _binned(STALE_MS).alias("at_ms"))
+        .agg(
+            F.max_by(F.col("log_bytes").cast("double"), newest).alias("log"),
+            F.max_by(F.col("free_bytes").cast("double"), newest).alias("free"),
+            F.count(F.lit(1)).alias("samples"),
+        )
+    )
+    day = Window.partitionBy("broker_id", "directory").orderBy("at_ms").rangeBetween(-DAY_MS, 0)
+    then = ticks.withColumns(
+        {"log_then": F.first("log").over(day), "ms_then": F.first("at_ms").over(day)}
+    )
+    growth = f"try_divide((log - log_then) * {DAY_MS}, at_ms - ms_then)"
+    hours = (
+        f"CASE WHEN {growth} > 0 THEN free / ({growth} / 24) * {SHARE_USABLE}D"
+        " WHEN at_ms > ms_then THEN double('Infinity') END"
+    )
+    return then.select(
+        F.lit("forecast").alias("signal"), "broker_id", F.col("directory").alias("entity"),
+        "at_ms", F.expr(hours).alias("value"), "samples",
+    ).where("value IS NOT NULL")  # fmt: skip
+
+
+def _silence(metrics: DataFrame) -> DataFrame:
+    """Minutes to the broker's next sample, or to the newest sample of any broker."""
+    own = Window.partitionBy("broker_id").orderBy("event_time_ms")
+    ticks = metrics.where(_WHERE["silence"]).where("event_time_ms IS NOT NULL")
+    newest = F.max("event_time_ms").over(Window.partitionBy())
+    following = F.coalesce(F.lead("event_time_ms").over(own), newest)
+    return _row(ticks, "silence", (following - F.col("event_time_ms")) / MINUTE_MS)
+
+
+def _fired(metrics: DataFrame, asked: tuple[Rule, ...]) -> DataFrame:
+    """Stretches as long as their rule's duration: rule, broker_id, entity, from, to, worst."""
+    own = documented()
+    spark = metrics.sparkSession
+    table = spark.createDataFrame(
+        [(r.name, r.signal, r.than == "<", float(r.threshold), for_ms(own[r.name].for_))
+         for r in asked],
+        "rule string, signal string, below boolean, threshold double, for_ms long",
+    )  # fmt: skip
+    holds = F.when(F.col("below"), F.col("value") < F.col("threshold")).otherwise(
+        F.col("value") > F.col("threshold")
+    )
+    series = Window.partitionBy("rule", "broker_id", "entity").orderBy("at_ms")
+    beside = signals(metrics).join(F.broadcast(table), "signal").withColumn("holds", holds)
+    broken = (
+        F.lag("at_ms").over(series).isNull()
+        | (F.col("at_ms") - F.lag("at_ms").over(series) > STALE_MS)
+        | (F.lag("holds").over(series) != F.col("holds"))
+    )
+    stretches = (
+        beside.withColumn("starts", F.when(broken, 1).otherwise(0))
+        .withColumn("stretch", F.sum("starts").over(series))
+        .where("holds")
+        .groupBy("rule", "signal", "broker_id", "entity", "stretch", "below", "for_ms")
+        .agg(
+            F.min("at_ms").alias("from_ms"),
+            F.max("at_ms").alias("last_ms"),
+            F.min("value").alias("lowest"),
+            F.max("value").alias("highest"),
+            F.sum("samples").alias("samples"),
+        )
+        .withColumn("to_ms", _ends())
+        .where("to_ms - from_ms >= for_ms")
+        .withColumn("worst", F.when(F.col("below"), F.col("lowest")).otherwise(F.col("highest")))
+    )  # fmt: skip
+    return stretches.orderBy("from_ms", "rule", "broker_id", "entity")
+
+
+def _ends() -> Column:
+    """When a stretch was over: silence lasts as long as its value says, a bin its length."""
+    signal, last = F.col("signal"), F.col("last_ms")
+    silent = (F.col("highest") * MINUTE_MS).cast("long")
+    ends = F.when(signal == "silence", last + silent)
+    for name, size_ms in _BIN_MS.items():
+        ends = ends.when(signal == name, last + size_ms)
+    return ends.otherwise(last)
+
+
+# -- what is said
+
+
+def _words(fired: list[dict[str, Any]], more: bool, asked: tuple[Rule, ...]) -> tuple[str, ...]:
+    if not fired:
+        first = f"None of {len(asked)} rules would have fired."
+    else:
+        names = sorted({row["rule"] for row in fired})
+        count = f"more than {SHOWN_MAX}" if more else str(len(fired))
+        first = f"{count} alerts of {len(names)} rules: {', '.join(names)}."
+    return (
+        first,
+        "The rules are those of `kbroker generate alert-rules`, put to the samples: the condition"
+        " held in every sample from..to, for at least the rule's duration.",
+    )
+
+
+def _shown(value: float, unit: str) -> str:
+    if unit == "share":
+        return percent(value)
+    if unit == "B/s":
+        return f"{size(value)}/s"
+    return f"{number(value)} {unit}".strip()
+
+
+def _fired_table(inputs: Inputs, fired: list[dict[str, Any]], asked: tuple[Rule, ...]) -> Table:
+    by_name, own = {rule.name: rule for rule in asked}, documented()
+    return Table(
+        "What fired",
+        ("rule", "severity", "broker", "of", "from, UTC", "to, UTC", "lasted", "worst"),
+        tuple(
+            _fired_row(inputs, row, by_name[row["rule"]], own[row["rule"]].severity)
+            for row in fired
+        ),
+        "" if fired else "Nothing.",
+    )
+
+
+def _fired_row(
+    inputs: Inputs, row: dict[str, Any], rule: Rule, severity: str
+) -> tuple[Cell, ...]:
+    who: dict[str, Any] = {"broker_id": row["broker_id"]}
+    if column := _ENTITY.get(row["signal"]):
+        who[column] = row["entity"]
+    last = row["last_ms"] + max(0, _BIN_MS.get(row["signal"], 0) - 1)
+    when = f"event_time_ms BETWEEN {row['from_ms']} AND {last}"
+    behind = inputs.rows("metrics", row["samples"], _WHERE[row["signal"]], same(who), when)
+    return (
+        words(row["rule"], "bad"), words(severity), words(row["broker_id"]),
+        words(brief(row["entity"]) or "-"), words(moment(row["from_ms"])),
+        words(moment(row["to_ms"])), words(span(row["to_ms"] - row["from_ms"])),
+        figure(row["worst"], behind, _shown(row["worst"], rule.unit), "bad"),
+    )  # fmt: skip
+
+
+def _rule_table(fired: list[dict[str, Any]], asked: tuple[Rule, ...], disk: Disk) -> Table:
+    rows = []
+    by_name = {rule.name: rule for rule in asked}
+    for name, alert in documented(disk).items():
+        rule = by_name.get(name)
+        if rule is None:
+            rows.append((words(name), words("-"), words(alert.for_), words("not evaluated", "open"),
+                         words(NOT_IN_SAMPLES[name])))  # fmt: skip
+            continue
+        times = sum(row["rule"] == name for row in fired)
+        condition = f"{rule.signal} {rule.than} {_shown(rule.threshold, rule.unit)}"
+        rows.append((
+            words(name), words(condition), words(alert.for_),
+            words(f"{times} x" if times else "never", "bad" if times else "good"),
+            words(rule.note),
+        ))  # fmt: skip
+    return Table("All rules", ("rule", "condition", "for", "fired", "note"), tuple(rows))

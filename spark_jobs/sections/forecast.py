@@ -1,0 +1,253 @@
+"""When the disks are full: hours = free / (growth over 24 h / 24) x 0.8, by broker and directory.
+
+The formula is the monitoring guide's, with growth taken by the hour (literally it would give days);
+0.8 keeps a fifth of the time for reacting. Growth is that of the logs' bytes between the newest
+sample and the first one of the 24 hours before it. With less than a day of samples it is scaled and
+called an estimate; with less than the alert rule's own half hour it is shown but raises no alarm,
+because one burst says nothing about a day. A directory that does not grow is never full.
+
+A forecast under FORECAST_HOURS_MIN is an alarm, and the report's exit code says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from kbroker.metrics.alerts import FORECAST_HOURS_MIN
+from spark_jobs.report_model import Cell, Plot, Section, Series, Table, Verdict
+from spark_jobs.sections.cells import (
+    DAY_MS,
+    both,
+    brief,
+    figure,
+    moment,
+    number,
+    same,
+    size,
+    span,
+    words,
+)
+from spark_jobs.sections.inputs import Inputs, collected
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KEY: Final = "forecast"
+TITLE: Final = "When the disks are full"
+METRIC: Final = {"metric_name": "LogDirectory"}
+SHARE_USABLE: Final = 0.8
+FULL_DAY: Final = 0.98  # of 24 hours: the first sample of a day is rarely its first second
+ALARM_AFTER_MS: Final = 30 * 60_000  # as the rule LogDirectoryFullSoon waits
+PLOT_DIRECTORIES_MAX: Final = 8
+PLOT_POINTS_MAX: Final = 240
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of one directory; `hours` is None where it does not grow or cannot be known."""
+
+    broker_id: int | None
+    directory: str | None
+    free_bytes: float | None
+    total_bytes: float | None
+    growth_bytes: float
+    span_ms: float
+    first_ms: int
+    last_ms: int
+    samples: int
+
+    @property
+    def estimate(self) -> bool:
+        """From less than a day."""
+        return self.span_ms < FULL_DAY * DAY_MS
+
+    @property
+    def growth_a_day(self) -> float:
+        """Bytes in 24 hours, scaled where there were fewer."""
+        if self.span_ms <= 0:
+            return 0.0
+        return self.growth_bytes * DAY_MS / self.span_ms if self.estimate else self.growth_bytes
+
+    @property
+    def hours(self) -> float | None:
+        if self.growth_a_day <= 0 or self.free_bytes is None:
+            return None
+        return max(0.0, self.free_bytes) / (self.growth_a_day / 24) * SHARE_USABLE
+
+    @property
+    def soon(self) -> bool:
+        """Below the threshold, whether or not it is known well enough for an alarm."""
+        return self.hours is not None and self.hours < FORECAST_HOURS_MIN
+
+    @property
+    def alarm(self) -> bool:
+        return self.soon and self.span_ms >= ALARM_AFTER_MS
+
+    @property
+    def name(self) -> str:
+        return f"broker {self.broker_id} {brief(self.directory)}"
+
+    @property
+    def said(self) -> str:
+        if self.span_ms <= 0:
+            return "one sample only"
+        if self.free_bytes is None:
+            return "free space unknown"
+        if self.hours is None:
+            return "not growing"
+        return f"estimate from {span(self.span_ms)}" if self.estimate else "from a day"
+
+
+def forecasts(metrics: DataFrame) -> list[Forecast]:
+    """Of every broker's every directory, the soonest first; those without an end come last."""
+    one = Window.partitionBy("broker_id", "directory")
+    recent = (
+        metrics.where(same(METRIC))
+        .where("log_bytes IS NOT NULL AND event_time_ms IS NOT NULL")
+        .withColumn("newest_ms", F.max("event_time_ms").over(one))
+        .where(f"event_time_ms >= newest_ms - {DAY_MS}")
+    )
+    at = F.struct("event_time_ms", "source_offset")
+    rows = collected(
+        recent.groupBy("broker_id", "directory").agg(
+            F.max_by("free_bytes", at).alias("free"),
+            F.max_by("total_bytes", at).alias("total"),
+            F.max_by(F.col("log_bytes").cast("double"), at).alias("log_last"),
+            F.min_by(F.col("log_bytes").cast("double"), at).alias("log_first"),
+            F.min("event_time_ms").alias("first_ms"),
+            F.max("event_time_ms").alias("last_ms"),
+            F.count(F.lit(1)).alias("samples"),
+        )
+    )
+    found = [_forecast(row) for row in rows]
+    return sorted(found, key=lambda f: (f.hours is None, f.hours or 0.0, f.name))
+
+
+def _forecast(row: dict[str, Any]) -> Forecast:
+    return Forecast(
+        broker_id=row["broker_id"],
+        directory=row["directory"],
+        free_bytes=row["free"],
+        total_bytes=row["total"],
+        growth_bytes=row["log_last"] - row["log_first"],
+        span_ms=row["last_ms"] - row["first_ms"],
+        first_ms=row["first_ms"],
+        last_ms=row["last_ms"],
+        samples=row["samples"],
+    )
+
+
+def section(inputs: Inputs) -> Section:
+    found = forecasts(inputs.metrics)
+    if not found:
+        return Section(KEY, TITLE, (
+            "No samples of log directories in this span: a broker tells them every 30 s with"
+            " metrics.topic.enable=true.",
+        ))  # fmt: skip
+    return Section(
+        KEY, TITLE, _words(found), (_table(inputs, found),), _plots(inputs, found),
+        tuple(_alarm(one) for one in found if one.alarm),
+    )  # fmt: skip
+
+
+def _words(found: list[Forecast]) -> tuple[str, ...]:
+    first = found[0]
+    if first.hours is None:
+        said = ["No log directory grows."]
+    else:
+        said = [
+            f"The first to be full is {first.name}: in {_hours(first.hours)} ({first.said})."
+        ]
+    if early := [one.name for one in found if one.soon and not one.alarm]:
+        said.append(
+            f"Under {FORECAST_HOURS_MIN} h, but from too few samples for an alarm (it takes"
+            f" {span(ALARM_AFTER_MS)}): {', '.join(early)}."
+        )
+    said.append(
+        f"Hours = free / (growth over 24 h / 24) x {SHARE_USABLE}; an alarm below"
+        f" {FORECAST_HOURS_MIN}."
+    )
+    return tuple(said)
+
+
+def _alarm(one: Forecast) -> str:
+    return (
+        f"{one.name} is full in {_hours(one.hours)} at the growth of the last"
+        f" {span(one.span_ms)}: add a disk, or keep less (retention.ms, retention.bytes)"
+    )
+
+
+def _hours(hours: float | None) -> str:
+    return "-" if hours is None else f"{number(hours)} h"
+
+
+def _table(inputs: Inputs, found: list[Forecast]) -> Table:
+    rows = []
+    for one in found:
+        who = {**METRIC, "broker_id": one.broker_id, "directory": one.directory}
+        behind = inputs.rows(
+            "metrics", one.samples,
+            both(same(who), "log_bytes IS NOT NULL",
+                 f"event_time_ms BETWEEN {one.first_ms} AND {one.last_ms}"),
+        )  # fmt: skip
+        verdict: Verdict = "bad" if one.alarm else "open" if one.soon else "good"
+        hours = words("-", verdict) if one.hours is None else figure(
+            one.hours, behind, verdict=verdict
+        )  # fmt: skip
+        rows.append((
+            words(one.broker_id), words(one.directory), hours,
+            figure(one.free_bytes, behind, size(one.free_bytes)),
+            _share(one, inputs),
+            figure(one.growth_a_day, behind, size(one.growth_a_day)),
+            words(one.said), words(moment(one.last_ms)),
+        ))  # fmt: skip
+    return Table(
+        "By broker and log directory",
+        ("broker", "directory", "full in, h", "free", "of the file system", "growth in 24 h",
+         "how sure", "newest sample, UTC"),
+        tuple(rows),
+    )  # fmt: skip
+
+
+def _share(one: Forecast, inputs: Inputs) -> Cell:
+    if not one.total_bytes or one.free_bytes is None:
+        return words("-")
+    share = one.free_bytes / one.total_bytes
+    who = {**METRIC, "broker_id": one.broker_id, "directory": one.directory,
+           "event_time_ms": one.last_ms}  # fmt: skip
+    return figure(share, inputs.rows("metrics", 1, same(who)), f"{share * 100:.1f} %")
+
+
+def _plots(inputs: Inputs, found: list[Forecast]) -> tuple[Plot, ...]:
+    """The logs' bytes over the span, the soonest directories."""
+    step = max(30_000, (inputs.until_ms - inputs.since_ms) // PLOT_POINTS_MAX)
+    shown = found[:PLOT_DIRECTORIES_MAX]
+    ids = [one.broker_id for one in shown if one.broker_id is not None]
+    rows = collected(
+        inputs.metrics.where(same(METRIC))
+        .where(F.col("broker_id").isin(ids))
+        .groupBy(
+            "broker_id", "directory",
+            (F.floor(F.col("event_time_ms") / step) * step).alias("at"),
+        )
+        .agg(F.max("log_bytes").alias("bytes"))
+        .where("bytes IS NOT NULL AND at IS NOT NULL")
+        .orderBy("at")
+    )  # fmt: skip
+    series = []
+    for one in shown:
+        points = [(float(row["at"]), row["bytes"] / 1e9) for row in rows
+                  if (row["broker_id"], row["directory"]) == (one.broker_id, one.directory)]  # fmt: skip
+        if len(points) > 1:
+            series.append(Series(one.name, *map(tuple, zip(*points, strict=True))))
+    if not series:
+        return ()
+    return (
+        Plot("Bytes of the logs", "line", "time, UTC", "GB", tuple(series), x_is_time=True),
+    )
+
+

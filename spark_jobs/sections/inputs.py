@@ -1,0 +1,73 @@
+"""What the sections are made from: the tables of a span of time, and what was found on the way.
+
+The frames are those of tables.read, cut to [since, until) of event time: a writer's retries are gone,
+late rows are in. Quarantine has no event time and is cut by landed_at. Each section takes one
+`Inputs` and gives one Section; it never writes, and it asks Spark as few times as it can, because a
+question costs a tenth of a second even where there is nothing to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spark_jobs.report_model import Rows
+from spark_jobs.sections.cells import between, both, moments
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Records that were given up with --accept-loss: [start, end) of a partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The tables of one span; `repeats` counts the retries that were taken out, by table."""
+
+    spark: SparkSession
+    since_ms: int
+    until_ms: int
+    metrics: DataFrame
+    results: DataFrame
+    progress: DataFrame
+    quarantine: DataFrame
+    gaps: tuple[Gap, ...] = ()
+    repeats: dict[str, int] = field(default_factory=dict)
+
+    def where(self, *predicates: str, table: str = "metrics") -> str:
+        """A predicate over the whole table: the span and these."""
+        if table == "quarantine":
+            return both(moments("landed_at", self.since_ms, self.until_ms), *predicates)
+        return both(between(self.since_ms, self.until_ms), *predicates)
+
+    def rows(self, table: str, count: int, *predicates: str) -> Rows:
+        """How a number's rows are found, and how many they are."""
+        return Rows(table, self.where(*predicates, table=table), int(count))
+
+
+def collected(frame: DataFrame) -> list[dict[str, Any]]:
+    """A small result as plain dictionaries, nested rows too."""
+    return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+def differing(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[str]:
+    """Names whose values are not all equal: what deserves a column."""
+    return [name for name in names if len({row[name] for row in rows}) > 1]
+
+
+def common(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+    """Values that all rows share, those that are null left out: what a note says once."""
+    if not rows:
+        return {}
+    apart = set(differing(rows, names))
+    return {n: rows[0][n] for n in names if n not in apart and rows[0][n] is not None}

@@ -1,0 +1,236 @@
+"""Latency: percentiles by acks, size and requests in flight, and acks=-1 against acks=1.
+
+The percentiles are of merged histograms: all blocks of a group add their counts, then the
+percentile is taken (perf.histogram's rule, which a test holds this against). A group is one kind of
+work; what differs between the groups becomes a column, what does not is said once in the note.
+
+acks=-1 is held against acks=1 only where everything else is equal, block by block of one round, as a
+ratio with its spread; fewer than three pairs, or a noisy machine, give no verdict.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import functions as F
+
+from spark_jobs.report_model import Cell, Plot, Section, Series, Table
+from spark_jobs.sections import percentiles
+from spark_jobs.sections.blocks import (
+    IDENTITY,
+    P50,
+    P99,
+    PAIRS_MIN,
+    REQUESTS,
+    Block,
+    Versus,
+    clipped,
+    count_of,
+    grouped,
+    pairs,
+    versus,
+    which,
+)
+from spark_jobs.sections.cells import brief, figure, number, same, words
+from spark_jobs.sections.inputs import Inputs, collected, common, differing
+
+KEY: Final = "latency"
+TITLE: Final = "Latency"
+# What the first table goes by; the second has every difference that there is.
+BY: Final = ("broker", "measure", "acks", "size_bytes", "in_flight")
+NAMES: Final = {
+    "size_bytes": "size, B", "in_flight": "in flight", "batch_bytes": "batch, B",
+    "linger_ms": "linger, ms", "knob_value": "value", "kbroker_version": "version",
+    "rate": "rate, 1/s",
+}  # fmt: skip
+ROWS_MAX: Final = 300
+PLOT_GROUPS_MAX: Final = 40
+SHOWN: Final = tuple(map(percentiles.name_of, percentiles.PERCENTS))
+COLUMNS: Final = ("p50, ms", "p95, ms", "p99, ms", "p99.9, ms")
+
+Group = dict[str, Any]
+
+
+def section(inputs: Inputs, blocks: list[Block]) -> Section:
+    by_work = (*IDENTITY, "broker", "acks")
+    fine = groups(inputs, by_work)
+    if not fine:
+        return Section(KEY, TITLE, (
+            "No measured blocks in this span: kbroker perf compare (produce, consume, e2e)"
+            " --results-bootstrap HOST:PORT publishes them.",
+        ))  # fmt: skip
+    coarse = groups(inputs, BY)
+    compared = acks_pairs(blocks)
+    said = [
+        f"{number(sum(g['total'] for g in coarse))} durations of"
+        f" {sum(g['blocks'] for g in coarse):,} blocks, merged by their buckets: no percentile here"
+        " is an average of percentiles.",
+        _acks_words(compared),
+    ]
+    tables = [
+        _table(inputs, "By acks, size and requests in flight", coarse, BY,
+               "Different work may share a line here; the next table tells it apart."),
+        _table(inputs, "Every kind of work", fine, ("broker", *_without_broker(by_work)), ""),
+    ]  # fmt: skip
+    if compared:
+        tables.append(_acks_table(inputs, compared))
+    return Section(KEY, TITLE, tuple(said), tuple(tables), _plots(coarse))
+
+
+def groups(inputs: Inputs, by: tuple[str, ...]) -> list[Group]:
+    """Merged histograms of all blocks by these columns, percentiles in ns."""
+    frame = inputs.results.where("kind = 'block' AND size(buckets) > 0")
+    found = percentiles.merged(frame, by, ends=("min_ns", "max_ns"))
+    places = [percentiles.middle(F.col(name)).alias(name) for name in SHOWN]
+    rows = collected(
+        found.select(*by, "least", "most", "blocks", "total", *places).where("total > 0")
+    )
+    for row in rows:
+        for name in SHOWN:
+            row[name] = clipped(row[name], row["least"], row["most"])
+    return sorted(rows, key=lambda row: _order(row, by))
+
+
+def _order(row: Group, by: tuple[str, ...]) -> list[tuple[bool, Any]]:
+    """Nulls last; numbers by size."""
+    return [(row[name] is None, "" if row[name] is None else row[name]) for name in by]
+
+
+def _without_broker(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if name != "broker")
+
+
+def _table(
+    inputs: Inputs, title: str, found: list[Group], by: tuple[str, ...], note: str
+) -> Table:
+    shown = [n for n in by if n in differing(found, by) or n in ("broker", "acks")]
+    once = {n: v for n, v in common(found, by).items() if n not in shown}
+    rows = []
+    for group in found[:ROWS_MAX]:
+        who = same({name: group[name] for name in by})
+        behind = inputs.rows(
+            "results", group["blocks"], "kind = 'block' AND size(buckets) > 0", who
+        )
+        cells: list[Cell] = [words(_value(name, group[name])) for name in shown]
+        cells += [figure(group["blocks"], behind), figure(group["total"], behind)]
+        for name in SHOWN:
+            value = None if group[name] is None else group[name] / 1e6
+            cells.append(figure(value, behind))
+        rows.append(tuple(cells))
+    said = [f"In all lines: {', '.join(f'{k} {_value(k, v)}' for k, v in once.items())}."]
+    if len(found) > ROWS_MAX:
+        said.append(f"{len(found) - ROWS_MAX:,} more lines are in the table `results`.")
+    head = [NAMES.get(name, name) for name in shown]
+    text = " ".join([note, *(said if once else said[1:])]).strip()
+    return Table(title, (*head, "blocks", "durations", *COLUMNS), tuple(rows), text)
+
+
+def _value(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return number(value)
+    if name == "acks":
+        return {-1: "-1 (all)"}.get(value, str(value))
+    return f"{value:,}" if isinstance(value, int) else brief(value)
+
+
+def _plots(coarse: list[Group]) -> tuple[Plot, ...]:
+    """p50 and p99 of each line of the first table, by what is measured."""
+    made = []
+    for measure in dict.fromkeys(group["measure"] for group in coarse):
+        mine = [group for group in coarse if group["measure"] == measure][:PLOT_GROUPS_MAX]
+        apart = [name for name in differing(mine, BY) if name != "broker"]
+        series = []
+        for broker in dict.fromkeys(group["broker"] for group in mine):
+            its = [group for group in mine if group["broker"] == broker]
+            x = tuple(_label(group, apart) for group in its)
+            for name in ("p50", "p99"):
+                y = tuple(float("nan") if g[name] is None else g[name] / 1e6 for g in its)
+                series.append(Series(f"{brief(broker)} {name}", x, y))
+        title = f"Latency, {brief(measure)}"
+        made.append(Plot(title, "bars", "work", "ms", tuple(series), log_y=True))
+    return tuple(made)
+
+
+def _label(group: Group, apart: list[str]) -> str:
+    return " ".join(f"{_SHORT[name]}{_value(name, group[name])}" for name in apart) or "all"
+
+
+_SHORT: Final = {"measure": "", "acks": "acks ", "size_bytes": "", "in_flight": "x"}
+
+
+# -- acks
+
+
+def acks_pairs(blocks: list[Block]) -> list[tuple[Block, list[tuple[Block, Block]]]]:
+    """For every work that was done with acks -1 and 1: one of its blocks, and the pairs.
+
+    Everything but acks is equal, or everything but acks and the cell's name. Blocks of one round
+    pair; runs that had one setting each pair in their order.
+    """
+    names = tuple(name for name in IDENTITY if name != "cell")
+    found = []
+    for many in grouped(blocks, (*names, "broker")).values():
+        cells = grouped(many, ("acks", "cell"))
+        for (acks, cell), ours in cells.items():
+            if acks != -1:
+                continue
+            theirs = cells.get((1, cell)) or next(
+                (other for (acks_, _), other in cells.items() if acks_ == 1), None
+            )
+            if theirs:
+                beside = pairs(ours, theirs) or list(zip(ours, theirs, strict=False))
+                found.append((ours[0], beside))
+    return found
+
+
+def _acks_words(compared: list[tuple[Block, list[tuple[Block, Block]]]]) -> str:
+    if not compared:
+        return "acks=-1 and acks=1 were not measured on the same work, so they are not compared."
+    ratios = [versus(found, P99) for _, found in compared]
+    decided = [one for one in ratios if one is not None and one.decided]
+    if not decided:
+        return (
+            f"acks=-1 against acks=1: no verdict on any of {len(compared)} kinds of work (it takes"
+            f" {PAIRS_MIN} pairs on a quiet machine and an interval without 1)."
+        )
+    slower = sum(one.estimate.median > 1 for one in decided)
+    return (
+        f"acks=-1 against acks=1, p99 on identical work: higher in {slower}, lower in"
+        f" {len(decided) - slower}, undecided in {len(compared) - len(decided)} of"
+        f" {len(compared)} kinds of work."
+    )
+
+
+def _acks_table(
+    inputs: Inputs, compared: list[tuple[Block, list[tuple[Block, Block]]]]
+) -> Table:
+    names = ("broker", *(name for name in IDENTITY if name != "cell"))
+    firsts = [block.row for block, _ in compared]
+    shown = [n for n in names if n in differing(firsts, names) or n == "broker"]
+    rows = []
+    for first, found in compared[:ROWS_MAX]:
+        who = same({name: first[name] for name in names})
+        behind = inputs.rows("results", count_of(found), "kind = 'block'", who, which(found))
+        cells = [words(_value(name, first[name])) for name in shown]
+        cells.append(figure(len(found), behind))
+        p99: Versus | None = None
+        for measure in (P50, P99, REQUESTS):
+            one = versus(found, measure)
+            if measure is P99:
+                p99 = one
+            cells.append(
+                words("-") if one is None
+                else figure(one.estimate.median, behind, one.text, one.verdict)
+            )  # fmt: skip
+        cells.append(words("-" if p99 is None else p99.why_open or "decided"))
+        rows.append(tuple(cells))
+    head = [NAMES.get(name, name) for name in shown]
+    return Table(
+        "acks=-1 against acks=1",
+        (*head, "n", "p50 x", "p99 x", "requests/s x", "p99: verdict"),
+        tuple(rows),
+        "Ratios -1 / 1, pair by pair: median [95 % bootstrap interval]."
+        f" Fewer than {PAIRS_MIN} quiet pairs, or an interval with 1 in it, decide nothing.",
+    )

@@ -1,0 +1,296 @@
+"""Sections of the broker's samples: hot partitions, the forecast, alerts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from kbroker.metrics.alerts import FORECAST_HOURS_MIN
+from spark_jobs.sections import alerts, forecast, hot
+from spark_jobs.sections.alert_rules import NOT_IN_SAMPLES, RULES, documented, for_ms, rules
+from tests.spark import landed
+from tests.spark.landed import HOUR_MS, NOON_MS, sample
+
+pytestmark = pytest.mark.spark
+
+GB = 1_000_000_000
+
+
+# -- hot partitions
+
+
+def messages(topic: str, partition: int, *counts: int) -> list[dict[str, Any]]:
+    return [
+        sample("PartitionMessages", NOON_MS + 15_000 * n, topic=topic, partition=partition,
+               message_count=count, bytes_in=100 * count)
+        for n, count in enumerate(counts)
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def hot_inputs(spark: Any) -> Any:
+    rows = [row for p in range(12) for row in messages("orders", p, 10, 10 + p)]
+    rows += messages("orders", 12, 5000, 4000)
+    rows += messages("__kbroker_metrics", 0, 300)
+    rows += messages("it's ${x} \\ 'quoted'", 0, 200)
+    rows += [sample("BrokerTraffic", NOON_MS, messages_in=10**9, bytes_in=10**12)]
+    return landed.inputs(spark, metrics=rows)
+
+
+def test_the_documents_sql_says_the_same(spark: Any, hot_inputs: Any) -> None:
+    section = hot.section(hot_inputs)
+    found = [tuple(row) for row in spark.sql(hot.DOCUMENT_SQL).collect()]
+    mine = [
+        (row[0].text, int(row[1].text), int(row[2].value)) for row in section.tables[0].rows
+    ]
+    assert sorted(found) == sorted(mine) and len(mine) == 10
+    assert [row[2] for row in found] == [row[2] for row in mine]
+
+
+def test_shares_skew_and_own_topics(hot_inputs: Any) -> None:
+    section = hot.section(hot_inputs)
+    first = section.tables[0].rows[0]
+    all_messages = 12 * 20 + 66 + 9000 + 300 + 200
+    assert [cell.text for cell in first[:2]] == ["orders", "12"]
+    assert first[2].value == 9000
+    assert first[3].value == pytest.approx(9000 / all_messages)
+    median = 26  # of 20..31 and 9000
+    assert first[4].value == pytest.approx(9000 / median)
+    assert first[4].verdict == "bad"
+    whose = {row[0].text: row[-1].text for row in section.tables[0].rows}
+    assert whose["__kbroker_metrics"] == "the pipeline's own"
+    assert whose["orders"] == "a user's"
+    topics = {row[0].text: row for row in section.tables[1].rows}
+    assert topics["orders"][1].value == 13
+    assert topics["orders"][4].value == pytest.approx(9000 / median)
+    assert any("__kbroker_metrics-0" in word for word in section.words)
+    assert landed.check_rows(hot_inputs, section) >= 13
+
+
+def test_nothing_was_written(spark: Any) -> None:
+    section = hot.section(landed.inputs(spark))
+    assert "No partition took a message" in section.words[0]
+    assert section.tables == ()
+
+
+# -- the forecast
+
+
+def directory(
+    at_ms: int, log: int, free: int = 100 * GB, name: str = "/data", broker: int = 1
+) -> dict[str, Any]:
+    return sample("LogDirectory", at_ms, broker, directory=name, free_bytes=free,
+                  total_bytes=200 * GB, log_bytes=log)  # fmt: skip
+
+
+def over(hours: float, growth: int, **of: Any) -> list[dict[str, Any]]:
+    """Samples every half hour that grow evenly by `growth` bytes in all, ending at noon."""
+    steps = max(1, int(hours * 2))
+    return [
+        directory(NOON_MS - int(hours * HOUR_MS * (1 - n / steps)), 50 * GB + growth * n // steps,
+                  **of)
+        for n in range(steps + 1)
+    ]  # fmt: skip
+
+
+def test_the_documents_formula(spark: Any) -> None:
+    rows = over(24, 24 * GB) + over(24, -GB, name="/old") + over(24, GB, broker=2, free=90 * GB)
+    found = landed.inputs(spark, metrics=rows)
+    section = forecast.section(found)
+    by_name = {(row[0].text, row[1].text): row for row in section.tables[0].rows}
+    # 100 GB free, 1 GB an hour, 0.8 of it
+    assert by_name["1", "/data"][2].value == pytest.approx(80)
+    assert by_name["2", "/data"][2].value == pytest.approx(90 * 24 * 0.8)
+    assert by_name["1", "/old"][2].value is None
+    assert by_name["1", "/old"][6].text == "not growing"
+    assert section.tables[0].rows[0][1].text == "/data"  # the soonest first
+    assert section.alarms == ()  # 80 h are more than 72
+    assert landed.check_rows(found, section) >= 3
+
+
+@pytest.mark.parametrize(
+    ("free", "alarm"), [(89 * GB, True), (91 * GB, False)], ids=["71.2 h", "72.8 h"]
+)
+def test_the_alarm_is_below_72_hours(spark: Any, free: int, alarm: bool) -> None:
+    section = forecast.section(landed.inputs(spark, metrics=over(24, 24 * GB, free=free)))
+    assert FORECAST_HOURS_MIN == 72
+    assert bool(section.alarms) is alarm
+    assert section.tables[0].rows[0][2].verdict == ("bad" if alarm else "good")
+
+
+def test_less_than_a_day_is_scaled_and_called_an_estimate(spark: Any) -> None:
+    section = forecast.section(landed.inputs(spark, metrics=over(6, 12 * GB)))
+    row = section.tables[0].rows[0]
+    assert row[2].value == pytest.approx(100 / 2 * 0.8)  # 2 GB an hour
+    assert row[6].text == "estimate from 6 h"
+    assert len(section.alarms) == 1 and "broker 1 /data is full in 40 h" in section.alarms[0]
+
+
+def test_one_burst_is_no_alarm(spark: Any) -> None:
+    burst = [directory(NOON_MS, 0), directory(NOON_MS + 60_000, 50 * GB)]
+    section = forecast.section(landed.inputs(spark, metrics=burst))
+    assert section.tables[0].rows[0][2].verdict == "open"
+    assert section.alarms == ()
+    assert any("too few samples" in word for word in section.words)
+
+
+def test_one_sample_says_so(spark: Any) -> None:
+    section = forecast.section(landed.inputs(spark, metrics=[directory(NOON_MS, 1)]))
+    assert section.tables[0].rows[0][6].text == "one sample only"
+    assert "No log directory grows" in section.words[0]
+
+
+# -- alerts
+
+
+def test_every_rule_has_its_counterpart_or_a_reason() -> None:
+    assert {rule.name for rule in RULES} | set(NOT_IN_SAMPLES) == set(documented())
+    assert not {rule.name for rule in RULES} & set(NOT_IN_SAMPLES)
+    assert all(NOT_IN_SAMPLES.values())
+
+
+@pytest.mark.parametrize("disk", ["ssd", "hdd"])
+def test_thresholds_are_those_of_the_rules(disk: Any) -> None:
+    own = documented(disk)
+    for rule in rules(disk):
+        if rule.name == "KbrokerDown":  # up == 0 for 3m: as long a silence
+            assert rule.threshold * 60_000 == for_ms(own[rule.name].for_)
+            continue
+        expr = own[rule.name].expr
+        limits = re.findall(r"([<>]) ([0-9.]+)", expr)
+        assert (rule.than, float(rule.threshold)) in [(t, float(n)) for t, n in limits], expr
+
+
+def every_15_s(minutes: float, make: Any, *, from_ms: int = NOON_MS) -> list[dict[str, Any]]:
+    """Samples that `make` fills; the last after so many minutes."""
+    return [make(from_ms + 15_000 * n) for n in range(int(minutes * 4) + 1)]
+
+
+def replicas(broker: int, under: int) -> Any:
+    return lambda at: sample("Replicas", at, broker, under_replicated=under, under_min_isr=0)
+
+
+def threads(broker: int, idle: float) -> Any:
+    return lambda at: sample("Threads", at, broker, handler_idle=idle, network_idle=0.9)
+
+
+def request(broker: int, kind: str, part: str, le: float, count: int = 100) -> Any:
+    buckets = [{"le": 1.0, "count": 50}, {"le": le, "count": count}]
+    return lambda at: sample("RequestTime", at, broker, request=kind, part=part, count=count,
+                             buckets=buckets)  # fmt: skip
+
+
+# Each a broker of its own, so that one evaluation answers for all.
+HELD, SHORT, BROKEN, APART, LOW, MIDDLING, SLOW, RARE, WAITING, FETCHING, FULL, GROWING, SILENT = (
+    range(1, 14)
+)
+
+
+def resources(at: int) -> list[dict[str, Any]]:
+    def disk(device: str, gb: int) -> dict[str, Any]:
+        return {**sample("Disk", at, FULL, device=device, read_bytes=gb * GB, written_bytes=GB),
+                "interval_ms": 30_000}  # fmt: skip
+
+    return [
+        sample("Process", at, FULL, resident_bytes=8 * GB, memory_limit_bytes=10 * GB),
+        disk("sda", 15), disk("sdb", 1),
+        sample("LogDirectory", at, FULL, directory="/d", free_bytes=GB, total_bytes=100 * GB,
+               log_bytes=GB),
+    ]  # fmt: skip
+
+
+def situations() -> list[dict[str, Any]]:
+    rows = every_15_s(5, replicas(HELD, 3)) + every_15_s(4.75, replicas(SHORT, 3))
+    broken = every_15_s(8, replicas(BROKEN, 1))
+    broken[16]["under_replicated"] = 0
+    rows += broken + every_15_s(4, replicas(APART, 1))
+    rows += every_15_s(4, replicas(APART, 1), from_ms=NOON_MS + 10 * 60_000)
+    low = every_15_s(30, threads(LOW, 0.15))
+    low[10]["handler_idle"] = 0.01
+    rows += low + every_15_s(30, threads(MIDDLING, 0.3)) + every_15_s(12, threads(SILENT, 1.0))
+    rows += every_15_s(10, request(SLOW, "Produce", "TotalTimeMs", 250.0))
+    # One value of 2,200 in each minute is slow: its p99 is not.
+    rare = every_15_s(10, request(RARE, "Produce", "TotalTimeMs", 2.0, 500))
+    for row in rare[::4]:
+        row["buckets"] = [*row["buckets"], {"le": 900.0, "count": 1}]
+    rows += rare + every_15_s(10, request(WAITING, "FetchConsumer", "RemoteTimeMs", 500.0))
+    rows += every_15_s(10, request(FETCHING, "FetchConsumer", "LocalTimeMs", 120.0))
+    rows += every_15_s(10, request(FETCHING, "FetchConsumer", "ResponseSendTimeMs", 130.0))
+    for at in range(NOON_MS, NOON_MS + 11 * 60_000, 30_000):
+        rows += resources(at)
+    return rows + [directory(NOON_MS + n * 30_000, GB + n * GB, broker=GROWING) for n in range(120)]
+
+
+@pytest.fixture(scope="module")
+def fired(spark: Any) -> dict[str, dict[int, list[Any]]]:
+    """By rule and broker: the lines of the table."""
+    found = landed.inputs(spark, metrics=situations())
+    section = alerts.section(found)
+    assert landed.check_rows(found, section) > 10
+    by_rule: dict[str, dict[int, list[Any]]] = {name: {} for name in documented()}
+    for row in section.tables[0].rows:
+        by_rule[row[0].text].setdefault(int(row[2].text), []).append(row)
+    return by_rule
+
+
+Fired = dict[str, dict[int, list[Any]]]
+
+
+def test_a_condition_fires_when_it_held_as_long_as_the_rule_says(fired: Fired) -> None:
+    assert set(fired["HighUnderReplicatedPartitions"]) == {HELD}
+    (row,) = fired["HighUnderReplicatedPartitions"][HELD]
+    times = [cell.text for cell in row[4:7]]
+    assert times == ["2025-11-25 12:00:00", "2025-11-25 12:05:00", "5 min"]
+    assert row[7].value == 3
+    assert SHORT in fired["KbrokerUnderReplicatedPartitions"]  # a minute is enough for this one
+    assert fired["KbrokerUnderMinIsr"] == {}
+
+
+def test_one_good_sample_or_silence_begins_anew(fired: Fired) -> None:
+    stricter = fired["KbrokerUnderReplicatedPartitions"]
+    assert len(stricter[BROKEN]) == 2 and len(stricter[APART]) == 2
+    assert [row[6].text for row in stricter[BROKEN]] == ["3 min 45 s", "3 min 45 s"]
+
+
+def test_idle_by_broker_with_the_worst(fired: Fired) -> None:
+    assert set(fired["LowRequestHandlerIdle"]) == {LOW}
+    assert fired["LowRequestHandlerIdle"][LOW][0][7].value == pytest.approx(0.01)
+    assert set(fired["KbrokerRequestHandlersBusy"]) == {LOW, MIDDLING}
+    assert fired["LowNetworkProcessorIdle"] == {}
+
+
+def test_latency_is_the_p99_of_each_minutes_merged_histogram(fired: Fired) -> None:
+    assert set(fired["HighProduceLatencyP99"]) == {SLOW}
+    assert fired["HighProduceLatencyP99"][SLOW][0][7].value == 250
+
+
+def test_fetch_leaves_out_waiting_for_records(fired: Fired) -> None:
+    assert set(fired["HighFetchLatencyP99"]) == {FETCHING}
+    assert fired["HighFetchLatencyP99"][FETCHING][0][7].value == 250
+
+
+def test_resources(fired: Fired) -> None:
+    assert fired["HighMemoryUsage"][FULL][0][7].value == pytest.approx(0.8)
+    assert [row[3].text for row in fired["HighDiskThroughput"][FULL]] == ["sda"]
+    assert fired["HighDiskThroughput"][FULL][0][7].value == pytest.approx(16 * GB / 30)
+    assert fired["KbrokerDiskSpaceLow"][FULL][0][3].text == "/d"
+
+
+def test_full_soon(fired: Fired) -> None:
+    assert set(fired["LogDirectoryFullSoon"]) == {GROWING}  # the other does not grow
+    (row,) = fired["LogDirectoryFullSoon"][GROWING]
+    assert row[7].value == pytest.approx(100 / 120 * 0.8, rel=0.01)
+
+
+def test_a_broker_that_falls_silent_is_down(fired: Fired) -> None:
+    assert set(fired["KbrokerDown"]) == {SILENT}
+    (row,) = fired["KbrokerDown"][SILENT]
+    assert (row[6].text, row[7].value) == ("18 min", 18)
+
+
+def test_no_samples_no_alerts(spark: Any) -> None:
+    section = alerts.section(landed.inputs(spark))
+    assert section.words[0] == f"None of {len(RULES)} rules would have fired."
+    assert len(section.tables[1].rows) == len(documented())
