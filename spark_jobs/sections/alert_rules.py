@@ -91,8 +91,6 @@ def documented(disk: Disk = "ssd") -> dict[str, Alert]:
 def rules(disk: Disk = "ssd") -> tuple[Rule, ...]:
     """RULES for a machine with this kind of disk."""
     return tuple(
-        rule._replace(threshold=DISK_BYTES_PER_S_MAX[disk])
-        if rule.signal == "disk_rate"
-        else rule
+        rule._replace(threshold=DISK_BYTES_PER_S_MAX[disk]) if rule.signal == "disk_rate" else rule
         for rule in RULES
     )

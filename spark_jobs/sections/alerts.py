@@ -59,7 +59,7 @@ _PLAIN: Final[dict[str, tuple[str, str, str]]] = {
     "free_share": ("LogDirectory", "directory", "try_divide(free_bytes, total_bytes)"),
     "disk_rate": (
         "Disk", "device",
-        "try_divide(CAST(read_bytes AS DOUBLE) + CAST(written_bytes AS DOUBLE), interval_ms) * 1000",
+        "try_divide((CAST(read_bytes AS DOUBLE) + written_bytes) * 1000, interval_ms)",
     ),
 }  # fmt: skip
 _WHERE: Final[dict[str, str]] = {
@@ -265,9 +265,7 @@ def _fired_table(inputs: Inputs, fired: list[dict[str, Any]], asked: tuple[Rule,
     )
 
 
-def _fired_row(
-    inputs: Inputs, row: dict[str, Any], rule: Rule, severity: str
-) -> tuple[Cell, ...]:
+def _fired_row(inputs: Inputs, row: dict[str, Any], rule: Rule, severity: str) -> tuple[Cell, ...]:
     who: dict[str, Any] = {"broker_id": row["broker_id"]}
     if column := _ENTITY.get(row["signal"]):
         who[column] = row["entity"]

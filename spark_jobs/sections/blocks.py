@@ -1,9 +1,9 @@
 """Measured blocks as plain values: what latency, brokers and studies compare.
 
-A block is one row of the table results with kind `block`: a piece of work on one broker, its counts,
-and its latencies as a histogram. Percentiles of each single block come from Spark with the row (one
-pass, no shuffle); the histograms stay there. `BLOCKS_MAX` newest blocks are looked at, so that the
-driver's memory is bounded whatever the topic holds; the report says so if there were more.
+A block is one row of the table results with kind `block`: a piece of work on one broker, its
+counts, and its latencies as a histogram. Percentiles of each single block come from Spark with the
+row (one pass, no shuffle); the histograms stay there. `BLOCKS_MAX` newest blocks are looked at, so
+that the driver's memory is bounded whatever the topic holds; the report says so if there were more.
 
 `pairs` puts blocks of two sides beside each other, round by round of one run: what both saw of the
 machine falls out of their ratio. `versus` is that ratio with perf.stats' bootstrap interval.
@@ -34,7 +34,7 @@ MEGABYTE: Final = 1_000_000
 # Which work it was: blocks are alike if all of these are equal (broker and acks apart, where those
 # are what is compared).
 IDENTITY: Final = (
-    "study", "cell", "machine", "kbroker_version", "size_bytes", "batch_bytes", "in_flight",
+    "study", "cell", "work", "machine", "kbroker_version", "size_bytes", "batch_bytes", "in_flight",
     "connections", "partitions", "codec", "path", "mode", "linger_ms", "rate", "knob",
     "knob_value", "measure",
 )  # fmt: skip
@@ -78,6 +78,10 @@ class Block:
         return _over(self.row["broker_cpu_s"], self.row["requests"], 1e6)
 
     @property
+    def cpu_us_per_record(self) -> float | None:
+        return _over(self.row["broker_cpu_s"], self.row["records"], 1e6)
+
+    @property
     def cpu_s_per_gigabyte(self) -> float | None:
         return _over(self.row["broker_cpu_s"], self.row["bytes"], 1e9)
 
@@ -102,6 +106,7 @@ P50: Final = Measure("p50, ms", lambda block: block.percentile_ms("p50"), "low")
 P99: Final = Measure("p99, ms", lambda block: block.percentile_ms("p99"), "low")
 CPU: Final = Measure("CPU us/request", lambda block: block.cpu_us_per_request, "low")
 REQUESTS: Final = Measure("requests/s", lambda block: block.requests_per_s, "high")
+RECORDS: Final = Measure("records/s", lambda block: block.records_per_s, "high")
 MEGABYTES: Final = Measure("MB/s", lambda block: block.megabytes_per_s, "high")
 
 

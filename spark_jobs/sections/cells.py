@@ -1,7 +1,8 @@
 """What the sections write with: predicates that find rows, numbers as text, cells that join both.
 
-A predicate is a Spark SQL text over a table as tables.read gives it. Values come from records, which
-are anybody's, so every literal is escaped; a predicate's text never depends on how Spark escapes.
+A predicate is a Spark SQL text over a table as tables.read gives it. Values come from records,
+which are anybody's, so every literal is escaped; a predicate's text never depends on how Spark
+escapes.
 
 Plain Python; no Spark here.
 """
@@ -9,6 +10,7 @@ Plain Python; no Spark here.
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, Final
@@ -77,9 +79,7 @@ def moments(column: str, since_ms: int, until_ms: int) -> str:
 def utc(ms: float | None) -> datetime.datetime:
     """A moment; of nonsense the nearest that exists."""
     highest = 253_402_300_799_000  # the end of 9999
-    return datetime.datetime.fromtimestamp(
-        min(max(ms or 0, 0), highest) / 1000, tz=datetime.timezone.utc
-    )
+    return datetime.datetime.fromtimestamp(min(max(ms or 0, 0), highest) / 1000, tz=datetime.UTC)
 
 
 def day_of(ms: float) -> str:
@@ -97,7 +97,7 @@ def span(ms: float) -> str:
     if seconds < 60:
         return f"{ms / 1000:.3g} s"
     units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-    for (size, name), (next_size, next_name) in zip(units, units[1:], strict=False):
+    for (size, name), (next_size, next_name) in itertools.pairwise(units):
         if seconds >= size:
             rest = seconds % size // next_size
             return f"{seconds // size} {name}" + (f" {rest} {next_name}" if rest else "")
@@ -149,9 +149,7 @@ def words(value: Any, verdict: Verdict = "") -> Cell:
     return Cell(brief(value), verdict=verdict)
 
 
-def figure(
-    value: float | None, rows: Rows, text: str | None = None, verdict: Verdict = ""
-) -> Cell:
+def figure(value: float | None, rows: Rows, text: str | None = None, verdict: Verdict = "") -> Cell:
     """A number with its rows; not finite is shown and has no value."""
     finite = None if value is None or not math.isfinite(value) else float(value)
     return Cell(number(value) if text is None else text, finite, rows, verdict)

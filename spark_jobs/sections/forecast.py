@@ -159,9 +159,7 @@ def _words(found: list[Forecast]) -> tuple[str, ...]:
     if first.hours is None:
         said = ["No log directory grows."]
     else:
-        said = [
-            f"The first to be full is {first.name}: in {_hours(first.hours)} ({first.said})."
-        ]
+        said = [f"The first to be full is {first.name}: in {_hours(first.hours)} ({first.said})."]
     if early := [one.name for one in found if one.soon and not one.alarm]:
         said.append(
             f"Under {FORECAST_HOURS_MIN} h, but from too few samples for an alarm (it takes"
@@ -240,14 +238,13 @@ def _plots(inputs: Inputs, found: list[Forecast]) -> tuple[Plot, ...]:
     )  # fmt: skip
     series = []
     for one in shown:
-        points = [(float(row["at"]), row["bytes"] / 1e9) for row in rows
-                  if (row["broker_id"], row["directory"]) == (one.broker_id, one.directory)]  # fmt: skip
+        points = [
+            (float(row["at"]), row["bytes"] / 1e9)
+            for row in rows
+            if (row["broker_id"], row["directory"]) == (one.broker_id, one.directory)
+        ]
         if len(points) > 1:
             series.append(Series(one.name, *map(tuple, zip(*points, strict=True))))
     if not series:
         return ()
-    return (
-        Plot("Bytes of the logs", "line", "time, UTC", "GB", tuple(series), x_is_time=True),
-    )
-
-
+    return (Plot("Bytes of the logs", "line", "time, UTC", "GB", tuple(series), x_is_time=True),)

@@ -137,9 +137,7 @@ def _partition_row(inputs: Inputs, row: dict[str, Any]) -> tuple[Cell, ...]:
 def _topic_table(inputs: Inputs, topics: list[dict[str, Any]]) -> Table:
     made = []
     for row in topics:
-        own = inputs.rows(
-            "metrics", row["topic_samples"], same({**METRIC, "topic": row["topic"]})
-        )
+        own = inputs.rows("metrics", row["topic_samples"], same({**METRIC, "topic": row["topic"]}))
         skew = _skew(row, "topic")
         marked = row["topic_partitions"] > 1 and skew >= SKEW_MARKED
         made.append((

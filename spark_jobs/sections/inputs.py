@@ -1,7 +1,7 @@
 """What the sections are made from: the tables of a span of time, and what was found on the way.
 
-The frames are those of tables.read, cut to [since, until) of event time: a writer's retries are gone,
-late rows are in. Quarantine has no event time and is cut by landed_at. Each section takes one
+The frames are those of tables.read, cut to [since, until) of event time: a writer's retries are
+gone, late rows are in. Quarantine has no event time and is cut by landed_at. Each section takes one
 `Inputs` and gives one Section; it never writes, and it asks Spark as few times as it can, because a
 question costs a tenth of a second even where there is nothing to read.
 """
@@ -32,7 +32,11 @@ class Gap:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tables of one span; `repeats` counts the retries that were taken out, by table."""
+    """The tables of one span; `repeats` counts the retries that were taken out, by table.
+
+    Measurements are fewer than samples and are wanted for longer: `results` begins at
+    `results_since_ms`.
+    """
 
     spark: SparkSession
     since_ms: int
@@ -41,6 +45,7 @@ class Inputs:
     results: DataFrame
     progress: DataFrame
     quarantine: DataFrame
+    results_since_ms: int
     gaps: tuple[Gap, ...] = ()
     repeats: dict[str, int] = field(default_factory=dict)
 
@@ -48,7 +53,8 @@ class Inputs:
         """A predicate over the whole table: the span and these."""
         if table == "quarantine":
             return both(moments("landed_at", self.since_ms, self.until_ms), *predicates)
-        return both(between(self.since_ms, self.until_ms), *predicates)
+        since_ms = self.results_since_ms if table == "results" else self.since_ms
+        return both(between(since_ms, self.until_ms), *predicates)
 
     def rows(self, table: str, count: int, *predicates: str) -> Rows:
         """How a number's rows are found, and how many they are."""

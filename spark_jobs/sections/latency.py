@@ -4,8 +4,8 @@ The percentiles are of merged histograms: all blocks of a group add their counts
 percentile is taken (perf.histogram's rule, which a test holds this against). A group is one kind of
 work; what differs between the groups becomes a column, what does not is said once in the note.
 
-acks=-1 is held against acks=1 only where everything else is equal, block by block of one round, as a
-ratio with its spread; fewer than three pairs, or a noisy machine, give no verdict.
+acks=-1 is held against acks=1 only where everything else is equal, block by block of one round, as
+a ratio with its spread; fewer than three pairs, or a noisy machine, give no verdict.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def section(inputs: Inputs, blocks: list[Block]) -> Section:
     return Section(KEY, TITLE, tuple(said), tuple(tables), _plots(coarse))
 
 
-def groups(inputs: Inputs, by: tuple[str, ...]) -> list[Group]:
-    """Merged histograms of all blocks by these columns, percentiles in ns."""
-    frame = inputs.results.where("kind = 'block' AND size(buckets) > 0")
+def groups(inputs: Inputs, by: tuple[str, ...], where: str = "true") -> list[Group]:
+    """Merged histograms of the blocks by these columns, percentiles in ns."""
+    frame = inputs.results.where("kind = 'block' AND size(buckets) > 0").where(where)
     found = percentiles.merged(frame, by, ends=("min_ns", "max_ns"))
     places = [percentiles.middle(F.col(name)).alias(name) for name in SHOWN]
     rows = collected(
@@ -100,9 +100,7 @@ def _without_broker(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if name != "broker")
 
 
-def _table(
-    inputs: Inputs, title: str, found: list[Group], by: tuple[str, ...], note: str
-) -> Table:
+def _table(inputs: Inputs, title: str, found: list[Group], by: tuple[str, ...], note: str) -> Table:
     shown = [n for n in by if n in differing(found, by) or n in ("broker", "acks")]
     once = {n: v for n, v in common(found, by).items() if n not in shown}
     rows = []
@@ -111,13 +109,13 @@ def _table(
         behind = inputs.rows(
             "results", group["blocks"], "kind = 'block' AND size(buckets) > 0", who
         )
-        cells: list[Cell] = [words(_value(name, group[name])) for name in shown]
+        cells: list[Cell] = [words(shown_value(name, group[name])) for name in shown]
         cells += [figure(group["blocks"], behind), figure(group["total"], behind)]
         for name in SHOWN:
             value = None if group[name] is None else group[name] / 1e6
             cells.append(figure(value, behind))
         rows.append(tuple(cells))
-    said = [f"In all lines: {', '.join(f'{k} {_value(k, v)}' for k, v in once.items())}."]
+    said = [f"In all lines: {', '.join(f'{k} {shown_value(k, v)}' for k, v in once.items())}."]
     if len(found) > ROWS_MAX:
         said.append(f"{len(found) - ROWS_MAX:,} more lines are in the table `results`.")
     head = [NAMES.get(name, name) for name in shown]
@@ -125,7 +123,8 @@ def _table(
     return Table(title, (*head, "blocks", "durations", *COLUMNS), tuple(rows), text)
 
 
-def _value(name: str, value: Any) -> str:
+def shown_value(name: str, value: Any) -> str:
+    """A dimension's value as the tables have it."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -154,7 +153,7 @@ def _plots(coarse: list[Group]) -> tuple[Plot, ...]:
 
 
 def _label(group: Group, apart: list[str]) -> str:
-    return " ".join(f"{_SHORT[name]}{_value(name, group[name])}" for name in apart) or "all"
+    return " ".join(f"{_SHORT[name]}{shown_value(name, group[name])}" for name in apart) or "all"
 
 
 _SHORT: Final = {"measure": "", "acks": "acks ", "size_bytes": "", "in_flight": "x"}
@@ -203,9 +202,7 @@ def _acks_words(compared: list[tuple[Block, list[tuple[Block, Block]]]]) -> str:
     )
 
 
-def _acks_table(
-    inputs: Inputs, compared: list[tuple[Block, list[tuple[Block, Block]]]]
-) -> Table:
+def _acks_table(inputs: Inputs, compared: list[tuple[Block, list[tuple[Block, Block]]]]) -> Table:
     names = ("broker", *(name for name in IDENTITY if name != "cell"))
     firsts = [block.row for block, _ in compared]
     shown = [n for n in names if n in differing(firsts, names) or n == "broker"]
@@ -213,7 +210,7 @@ def _acks_table(
     for first, found in compared[:ROWS_MAX]:
         who = same({name: first[name] for name in names})
         behind = inputs.rows("results", count_of(found), "kind = 'block'", who, which(found))
-        cells = [words(_value(name, first[name])) for name in shown]
+        cells = [words(shown_value(name, first[name])) for name in shown]
         cells.append(figure(len(found), behind))
         p99: Versus | None = None
         for measure in (P50, P99, REQUESTS):

@@ -1,14 +1,14 @@
 """Percentiles from histograms that were merged, never from percentiles that were averaged.
 
 A histogram is a column array<struct<le, count>>: how many values lie in the bucket whose largest
-value is `le`, not cumulative. Histograms of one kind have the same bounds, so merging them is adding
-counts. A percentile is the bucket in which the value of that rank lies (the rank that
+value is `le`, not cumulative. Histograms of one kind have the same bounds, so merging them is
+adding counts. A percentile is the bucket in which the value of that rank lies (the rank that
 perf.histogram takes), so `p99` of a merge is what one histogram of all values would say.
 
-`merged` reads its input once, whatever the number of percentiles: each row's buckets are spread, the
-counts added before the shuffle, and each group's percentiles all come from one sorted array.
-`of_row` gives them for every row by itself, without a shuffle. Values that no histogram has (a count
-below 1, a bound that is no number) do not count: records are anybody's.
+`merged` reads its input once, whatever the number of percentiles: each row's buckets are spread,
+the counts added before the shuffle, and each group's percentiles all come from one sorted array.
+`of_row` gives them for every row by itself, without a shuffle. Values that no histogram has (a
+count below 1, a bound that is no number) do not count: records are anybody's.
 """
 
 from __future__ import annotations
@@ -48,10 +48,14 @@ def merged(
     # Each row brings one more element, without a bound: so rows are counted in the same pass.
     marked = F.concat(
         F.coalesce(_sane(F.col("buckets")), F.array()),
-        F.array(F.struct(F.lit(None).cast("double").alias("le"), F.lit(1).cast("long").alias("count"))),
+        F.array(
+            F.struct(F.lit(None).cast("double").alias("le"), F.lit(1).cast("long").alias("count"))
+        ),
     )
     spread = frame.select(*by, *kept, F.explode(marked).alias("bucket"))
-    least_most = [] if ends is None else [F.min(ends[0]).alias("least"), F.max(ends[1]).alias("most")]
+    least_most = (
+        [] if ends is None else [F.min(ends[0]).alias("least"), F.max(ends[1]).alias("most")]
+    )
     added = spread.groupBy(*by, F.col("bucket.le").alias("le")).agg(
         F.sum(F.col("bucket.count").cast("double")).alias("n"), *least_most
     )
@@ -102,10 +106,9 @@ def _sane(buckets: Column) -> Column:
     """Those with a bound and a count that can be."""
     return F.filter(
         buckets,
-        lambda b: b["le"].isNotNull()
-        & ~F.isnan(b["le"])
-        & (b["count"] > 0)
-        & (b["count"] < COUNT_MAX),
+        lambda b: (
+            b["le"].isNotNull() & ~F.isnan(b["le"]) & (b["count"] > 0) & (b["count"] < COUNT_MAX)
+        ),
     )
 
 

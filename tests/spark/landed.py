@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 
 def utc(ms: int) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(ms / 1000, tz=datetime.timezone.utc)
+    return datetime.datetime.fromtimestamp(ms / 1000, tz=datetime.UTC)
 
 
 def whole(table: TableSchema, row: Mapping[str, Any], number: int) -> tuple[Any, ...]:
@@ -68,7 +68,7 @@ def inputs(
     return Inputs(
         spark, since_ms, until_ms,
         **{name: frame(spark, TABLES[name], rows) for name, rows in given.items()},
-        quarantine=frame(spark, QUARANTINE, quarantine), **more,
+        quarantine=frame(spark, QUARANTINE, quarantine), results_since_ms=since_ms, **more,
     )  # fmt: skip
 
 
@@ -83,7 +83,9 @@ def check_rows(found: Inputs, section: Any) -> int:
                     checked[cell.rows.table, cell.rows.where] = cell.rows.count
     for name in {table for table, _ in checked}:
         asked = {where: n for (table, where), n in checked.items() if table == name}
-        columns = [F.count(F.when(F.expr(where), 1)).alias(f"n{i}") for i, where in enumerate(asked)]
+        columns = [
+            F.count(F.when(F.expr(where), 1)).alias(f"n{i}") for i, where in enumerate(asked)
+        ]
         found_rows = list(getattr(found, name).agg(*columns).collect()[0])
         for (where, count), there in zip(asked.items(), found_rows, strict=True):
             assert there == count, f"{there} rows, not {count}: {where}"

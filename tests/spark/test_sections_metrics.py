@@ -42,9 +42,7 @@ def hot_inputs(spark: Any) -> Any:
 def test_the_documents_sql_says_the_same(spark: Any, hot_inputs: Any) -> None:
     section = hot.section(hot_inputs)
     found = [tuple(row) for row in spark.sql(hot.DOCUMENT_SQL).collect()]
-    mine = [
-        (row[0].text, int(row[1].text), int(row[2].value)) for row in section.tables[0].rows
-    ]
+    mine = [(row[0].text, int(row[1].text), int(row[2].value)) for row in section.tables[0].rows]
     assert sorted(found) == sorted(mine) and len(mine) == 10
     assert [row[2] for row in found] == [row[2] for row in mine]
 

@@ -1,0 +1,217 @@
+"""The report: tables become one HTML file that opens anywhere, and the same as JSON.
+
+    python -m spark_jobs.report --tables ./tables --out report.html --json report.json
+    python -m spark_jobs.report --tables ./tables --bootstrap-server 127.0.0.1:9092
+    spark-submit --jars ... --py-files ... spark_jobs/report.py --tables URI --out FILE.html
+
+With `--bootstrap-server` it first lands what the topics hold (as spark_jobs.stream does once). It
+reads the rows of a span only, by default the last day of samples and the last week of measurements,
+and computes everything anew from them, so rows that came late count. It writes nothing but the two
+files, each whole or not at all, and may run beside the streaming job and maintenance.
+
+Exit codes: 0 made; 1 failed, or a section could not be made; 2 usage; 10 made, and there is an
+alarm: a disk that is full within 72 h, or records that never landed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if __package__ in (None, ""):  # run as a file by spark-submit
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from kbroker.errors import UserError
+from spark_jobs import tables
+from spark_jobs.html.page import render
+from spark_jobs.report_model import Report
+from spark_jobs.schema import QUARANTINE, TABLES
+from spark_jobs.sections import everything
+from spark_jobs.sections.cells import DAY_MS, span
+from spark_jobs.sections.inputs import Gap, Inputs
+from spark_jobs.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_ALARM: Final = 10
+SAMPLES_MS: Final = DAY_MS
+RESULTS_MS: Final = 7 * DAY_MS
+
+_AGO: Final = re.compile(r"(\d{1,6})(m|h|d)")
+_AGO_MS: Final = {"m": 60_000, "h": 3_600_000, "d": DAY_MS}
+
+Say = Callable[[str], None]
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    from spark_jobs import stream
+
+    parser = argparse.ArgumentParser(
+        "python -m spark_jobs.report", description="Tables become a report: HTML and JSON."
+    )
+    add = parser.add_argument
+    add("--tables", required=True, metavar="URI", help="where the tables are")
+    add("--out", default="report.html", metavar="FILE", help="the page (default: report.html)")
+    add("--json", metavar="FILE", help="the same as JSON (default: beside the page)")
+    add("--since", type=moment_of, metavar="TIME",
+        help="from when: 2026-11-22T08:00, or 36h, 7d ago (default: 24h, of measurements 7d)")  # fmt: skip
+    add("--until", type=moment_of, metavar="TIME", help="to when (default: now)")
+    add("--disk", choices=("ssd", "hdd"), default="ssd",
+        help="which limit the alert on disks has (default: ssd)")  # fmt: skip
+    add("--master", metavar="URL", help="Spark's master (default: local[2], or the submitter's)")
+    stream.add_source_options(parser, required=False)
+    return parser.parse_args(argv)
+
+
+def moment_of(text: str, now_ms: int | None = None) -> int:
+    """ms since 1970 of 2026-11-22, 2026-11-22T08:00 (UTC where it does not say), or of 36h ago."""
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    if ago := _AGO.fullmatch(text):
+        return max(0, now_ms - int(ago[1]) * _AGO_MS[ago[2]])
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time: write 2026-11-22T08:00, or 36h or 7d for so long ago"
+        ) from None
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return max(0, round(at.timestamp() * 1000))
+
+
+def span_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int, int]:
+    """since, until, and since when measurements count. UserError if nothing is in between."""
+    until = now_ms if options.until is None else options.until
+    since = max(0, until - SAMPLES_MS) if options.since is None else options.since
+    results = max(0, until - RESULTS_MS) if options.since is None else options.since
+    if since >= until:
+        raise UserError(
+            "KB0000", "--since is not before --until", "leave one out, or give an earlier --since"
+        )
+    return since, until, results
+
+
+# -- reading
+
+
+def inputs_of(spark: SparkSession, root: str, since: int, until: int, results: int) -> Inputs:
+    """The tables of the span, kept in memory (and on disk where it is short) while they are read."""
+    begin = {name: results if name == "results" else since for name in TABLES}
+    frames, repeats = {}, {}
+    for name, first in begin.items():
+        frame = tables.read(spark, root, name, since=first, until=until).persist()
+        landed = tables.read(spark, root, name, since=first, until=until, repeats=True)
+        frames[name] = frame
+        repeats[name] = landed.count() - frame.count()
+    spoiled = tables.read(spark, root, QUARANTINE.name, since=since, until=until)
+    return Inputs(
+        spark, since, until, **frames, quarantine=spoiled, results_since_ms=results,
+        gaps=gaps_of(spark, root), repeats=repeats,
+    )  # fmt: skip
+
+
+def gaps_of(spark: SparkSession, root: str) -> tuple[Gap, ...]:
+    """What was given up, of every table; not cut to the span, because it stays missing."""
+    return tuple(
+        Gap(gap.topic, partition, start, end, gap.reason)
+        for _, found in sorted(tables.gaps(spark, root).items())
+        for gap in found
+        for partition, (start, end) in sorted(gap.ranges.items())
+    )
+
+
+# -- writing
+
+
+def write_whole(path: str, text: str) -> None:
+    """A file that is there whole or not at all; its directory is made."""
+    place = Path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    handle, made = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(made, 0o644)
+        os.replace(made, place)
+    except BaseException:
+        Path(made).unlink(missing_ok=True)
+        raise
+
+
+def make(
+    spark: SparkSession,
+    options: argparse.Namespace,
+    now_ms: int,
+    say: Say,
+) -> int:
+    """Land if asked, read, compute, write; the exit code."""
+    since, until, results = span_of(options, now_ms)
+    if options.bootstrap_server:
+        say("landing what the topics hold")
+        _land(spark, options, say)
+    started = time.monotonic()
+    inputs = inputs_of(spark, options.tables, since, until, results)
+    made = everything(inputs, say, disk=options.disk)
+    report = Report(now_ms, options.tables, since, until, made.sections)
+    json_path = options.json or str(Path(options.out).with_suffix(".json"))
+    write_whole(json_path, report.to_json())
+    write_whole(options.out, render(report, Path(json_path).name))
+    for name in TABLES:
+        _unpersist(getattr(inputs, name))
+    say(f"{options.out} and {json_path}, in {span((time.monotonic() - started) * 1000)}")
+    for alarm in report.alarms:
+        say(f"alarm: {alarm}")
+    if made.failed:
+        say(f"error: sections {', '.join(made.failed)} could not be made; the page says why")
+        return EXIT_FAILED
+    return EXIT_ALARM if report.alarms else 0
+
+
+def _unpersist(frame: DataFrame) -> None:
+    frame.unpersist()
+
+
+def _land(spark: SparkSession, options: Any, say: Say) -> None:
+    """As spark_jobs.stream with --trigger available-now."""
+    import threading
+
+    from spark_jobs import stream
+
+    argv = ["--bootstrap-server", options.bootstrap_server, "--tables", options.tables,
+            "--source", options.source]  # fmt: skip
+    for pair in options.kafka_option:
+        argv += ["--kafka-option", pair]
+    if options.command_config:
+        argv += ["--command-config", options.command_config]
+    stream.land(spark, stream.arguments(argv), stop=threading.Event(), say=say)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = arguments(argv)
+    try:
+        spark = session(options.master, "kbroker-report", source=options.source)
+        try:
+            return make(spark, options, time.time_ns() // 1_000_000, _say)
+        finally:
+            spark.stop()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code if hasattr(error, "exit_code") else EXIT_FAILED
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

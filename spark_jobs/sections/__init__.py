@@ -1,0 +1,80 @@
+"""The chapters of a report: each takes the tables of a span and gives one Section.
+
+`everything` makes them all. A section that fails does not take the others with it: it becomes a
+section that says so in a line, and the caller learns which. The order is the page's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from spark_jobs.report_model import Section
+    from spark_jobs.sections.inputs import Inputs
+
+Say = Callable[[str], None]
+ERROR_CHARS_MAX: Final = 300
+
+
+class Made(NamedTuple):
+    """The sections, and the keys of those that could not be made."""
+
+    sections: tuple[Section, ...]
+    failed: tuple[str, ...]
+
+
+def everything(
+    inputs: Inputs,
+    say: Say = lambda line: None,
+    *,
+    disk: Literal["ssd", "hdd"] = "ssd",
+) -> Made:
+    """All sections, the overview first. `say` hears each title before it is made."""
+    from spark_jobs.report_model import Section
+    from spark_jobs.sections import (
+        alerts,
+        blocks,
+        brokers,
+        forecast,
+        hot,
+        latency,
+        overview,
+        pipeline,
+        studies,
+        traffic,
+    )
+
+    measured: list[blocks.Block] = []
+
+    def of_blocks(make: Callable[[Inputs, list[blocks.Block]], Section]) -> Section:
+        if not measured:
+            measured.extend(blocks.blocks(inputs.results))
+        return make(inputs, measured)
+
+    makers: tuple[tuple[str, str, Callable[[], Section]], ...] = (
+        (brokers.KEY, brokers.TITLE, lambda: of_blocks(brokers.section)),
+        (latency.KEY, latency.TITLE, lambda: of_blocks(latency.section)),
+        (studies.KEY, studies.TITLE, lambda: of_blocks(studies.section)),
+        (traffic.KEY, traffic.TITLE, lambda: traffic.section(inputs)),
+        (hot.KEY, hot.TITLE, lambda: hot.section(inputs)),
+        (forecast.KEY, forecast.TITLE, lambda: forecast.section(inputs)),
+        (alerts.KEY, alerts.TITLE, lambda: alerts.section(inputs, disk)),
+        (pipeline.KEY, pipeline.TITLE, lambda: pipeline.section(inputs)),
+    )
+    made, failed = [], []
+    for key, title, make in makers:
+        say(title)
+        try:
+            made.append(make())
+        except Exception as error:
+            failed.append(key)
+            made.append(Section(key, title, (f"This section could not be made: {_line(error)}",)))
+    first = overview.section(inputs, made)
+    return Made((first, *made), tuple(failed))
+
+
+def _line(error: Exception) -> str:
+    """One line of it: Spark's run over pages."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text[:ERROR_CHARS_MAX]

@@ -1,0 +1,74 @@
+"""The first page: what the report is of, its alarms, and one figure of each section.
+
+Made last, of the sections that are there already: its words are their first sentences and its cells
+are theirs, so it cannot say anything else than they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from spark_jobs.report_model import Cell, Section, Table
+from spark_jobs.sections.cells import moment, span, words
+from spark_jobs.sections.inputs import Inputs
+
+KEY: Final = "overview"
+TITLE: Final = "At a glance"
+
+
+class Headline(NamedTuple):
+    """A cell worth the first page: the first line of a section's table, and what it is called."""
+
+    what: str
+    section: str
+    table: str
+    column: str
+    about: tuple[str, ...]  # columns that say what it is of
+
+
+HEADLINES: Final = (
+    Headline("messages taken", "traffic", "By broker", "messages/s", ("broker",)),
+    Headline("bytes taken", "traffic", "By broker", "in", ("broker",)),
+    Headline("handlers idle, least", "traffic", "By broker", "handlers idle, least", ("broker",)),
+    Headline("hottest partition's share", "hot", "The 10 hottest partitions", "share of all",
+             ("topic", "partition")),
+    Headline("first disk to be full, h", "forecast", "By broker and log directory", "full in, h",
+             ("broker", "directory")),
+    Headline("kbroker / Kafka, CPU", "brokers", "kbroker / Apache Kafka", "CPU us/request x",
+             ("work",)),
+    Headline("kbroker / Kafka, p99", "brokers", "kbroker / Apache Kafka", "p99 x", ("work",)),
+    Headline("acks=-1 / acks=1, p99", "latency", "acks=-1 against acks=1", "p99 x", ("broker",)),
+    Headline("lag of the pipeline, records", "pipeline", "Queries", "lag at the end", ("query",)),
+)  # fmt: skip
+
+
+def section(inputs: Inputs, sections: Sequence[Section]) -> Section:
+    alarms = [alarm for one in sections for alarm in one.alarms]
+    said = [
+        f"Samples from {moment(inputs.since_ms)} to {moment(inputs.until_ms)} UTC"
+        f" ({span(inputs.until_ms - inputs.since_ms)})"
+        + (
+            f", measurements from {moment(inputs.results_since_ms)} on."
+            if inputs.results_since_ms != inputs.since_ms
+            else "."
+        ),
+        f"{len(alarms)} alarm{'s' if len(alarms) != 1 else ''}."
+        if alarms
+        else "No alarm: no disk is full soon, and nothing is missing.",
+    ]
+    said += [f"{one.title}: {one.words[0]}" for one in sections if one.words]
+    rows = [row for headline in HEADLINES if (row := _row(headline, sections)) is not None]
+    tables = [Table("Figures", ("what", "of", "figure"), tuple(rows))] if rows else []
+    return Section(KEY, TITLE, tuple(said), tuple(tables))
+
+
+def _row(headline: Headline, sections: Sequence[Section]) -> tuple[Cell, ...] | None:
+    for one in sections:
+        for table in one.tables:
+            if (one.key, table.title) == (headline.section, headline.table) and table.rows:
+                first = table.rows[0]
+                cell = first[table.columns.index(headline.column)]
+                of = "-".join(first[table.columns.index(name)].text for name in headline.about)
+                return words(headline.what), words(of), cell
+    return None

@@ -1,0 +1,226 @@
+"""The pipeline about itself: what landed, how far behind it is, what it could not use.
+
+Lag, rows a second and batch times are what the streaming job's listener published; rows, late rows,
+quarantine and gaps are counted in the tables. What is late has landed all the same: it only missed
+the live windows. A gap (records given up with --accept-loss) is an alarm.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from spark_jobs.report_model import Plot, Section, Series, Table
+from spark_jobs.schema import TABLES
+from spark_jobs.sections.cells import (
+    brief,
+    figure,
+    moment,
+    same,
+    words,
+)
+from spark_jobs.sections.inputs import Gap, Inputs, collected
+from spark_jobs.sections.traffic import bin_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KEY: Final = "pipeline"
+TITLE: Final = "The pipeline itself"
+REASONS_MAX: Final = 20
+GAPS_MAX: Final = 50
+BATCH: Final = "kind = 'batch'"
+
+
+def section(inputs: Inputs) -> Section:
+    landed = [_counts(inputs, name) for name in TABLES]
+    queries = collected(_queries(inputs.progress))
+    reasons = collected(_reasons(inputs.quarantine))
+    tables = [_landed_table(inputs, landed)]
+    if queries:
+        tables.append(_query_table(inputs, queries))
+    if reasons:
+        tables.append(_reason_table(inputs, reasons))
+    if inputs.gaps:
+        tables.append(_gap_table(inputs.gaps))
+    return Section(
+        KEY, TITLE, _words(inputs, landed, queries, reasons), tuple(tables),
+        _plots(inputs) if queries else (), tuple(_alarm(gap) for gap in inputs.gaps[:GAPS_MAX]),
+    )  # fmt: skip
+
+
+def _counts(inputs: Inputs, name: str) -> dict[str, Any]:
+    frame: DataFrame = getattr(inputs, name)
+    row = frame.agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.count(F.when(F.col("late"), 1)).alias("late"),
+        F.unix_millis(F.min("event_time")).alias("first"),
+        F.unix_millis(F.max("event_time")).alias("last"),
+    ).collect()[0]
+    return {"table": name, **row.asDict()}
+
+
+def _queries(progress: DataFrame) -> DataFrame:
+    newest = F.struct("event_time_ms", "sequence")
+    return (
+        progress.where(BATCH)
+        .groupBy("query", "topic")
+        .agg(
+            F.count(F.lit(1)).alias("reports"),
+            F.sum(F.col("input_rows").cast("double")).alias("rows"),
+            F.sum(F.col("batch_ms").cast("double")).alias("busy_ms"),
+            F.max("batch_ms").alias("batch_ms_max"),
+            F.expr("percentile_approx(batch_ms, 0.5)").alias("batch_ms_median"),
+            F.max("lag_records").alias("lag_max"),
+            F.max_by("lag_records", newest).alias("lag_last"),
+            F.sum(F.col("quarantined_rows").cast("double")).alias("quarantined"),
+        )
+        .orderBy("query", "topic")
+    )
+
+
+def _reasons(quarantine: DataFrame) -> DataFrame:
+    return (
+        quarantine.groupBy("source_topic", "reason")
+        .agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.unix_millis(F.max("landed_at")).alias("last"),
+            F.min(F.struct("source_partition", "source_offset")).alias("first"),
+        )
+        .orderBy(F.desc("rows"), "source_topic", "reason")
+        .limit(REASONS_MAX)
+    )
+
+
+def _words(
+    inputs: Inputs,
+    landed: list[dict[str, Any]],
+    queries: list[dict[str, Any]],
+    reasons: list[dict[str, Any]],
+) -> tuple[str, ...]:
+    rows, late = (sum(one[name] for one in landed) for name in ("rows", "late"))
+    repeats = sum(inputs.repeats.values())
+    spoiled = sum(one["rows"] for one in reasons)
+    said = [
+        f"{rows:,} rows of this span; {late:,} came late and are in all the same;"
+        f" {repeats:,} were a writer's own repetitions and were taken out."
+    ]
+    if reasons:
+        said.append(f"{spoiled:,} records could not be read and lie in quarantine, with reasons.")
+    else:
+        said.append("Nothing was put in quarantine.")
+    if not queries:
+        said.append("The streaming job's own progress has not landed in this span.")
+    if inputs.gaps:
+        lost = sum(gap.end - gap.start for gap in inputs.gaps)
+        said.append(f"{lost:,} records were given up in {len(inputs.gaps)} gaps (--accept-loss).")
+    return tuple(said)
+
+
+def _landed_table(inputs: Inputs, landed: list[dict[str, Any]]) -> Table:
+    made = []
+    for one in landed:
+        name = one["table"]
+        behind = inputs.rows(name, one["rows"])
+        made.append((
+            words(TABLES[name].topic), words(name), figure(one["rows"], behind),
+            figure(one["late"], inputs.rows(name, one["late"], "late")),
+            figure(repeated := inputs.repeats.get(name, 0), behind,
+                   verdict="open" if repeated else ""),
+            words(moment(one["first"])), words(moment(one["last"])),
+        ))  # fmt: skip
+    return Table(
+        "What landed",
+        ("topic", "table", "rows", "late", "repetitions taken out", "first event, UTC",
+         "last event, UTC"),
+        tuple(made),
+        "Repetitions: equal in the writer's own numbers (broker_id, run_ms, sequence; run_id,"
+        " sequence); the lowest offset stays. Late: older than the stream's watermark.",
+    )  # fmt: skip
+
+
+def _query_table(inputs: Inputs, queries: list[dict[str, Any]]) -> Table:
+    made = []
+    for one in queries:
+        who = same({"query": one["query"], "topic": one["topic"]})
+        behind = inputs.rows("progress", one["reports"], BATCH, who)
+        per_s = one["rows"] / one["busy_ms"] * 1000 if one["rows"] and one["busy_ms"] else None
+        made.append((
+            words(one["query"]), words(one["topic"]), figure(one["reports"], behind),
+            figure(one["rows"], behind), figure(per_s, behind),
+            figure(one["batch_ms_median"], behind), figure(one["batch_ms_max"], behind),
+            figure(one["lag_last"], behind, verdict="open" if one["lag_last"] else "good"),
+            figure(one["lag_max"], behind), figure(one["quarantined"], behind),
+        ))  # fmt: skip
+    return Table(
+        "Queries",
+        ("query", "topic", "batches", "rows", "rows/s while busy", "batch, ms, median",
+         "batch, ms, longest", "lag at the end", "lag, most", "quarantined"),
+        tuple(made),
+        "As the streaming job's listener published it. Lag: records in the topic that had not"
+        " landed.",
+    )  # fmt: skip
+
+
+def _reason_table(inputs: Inputs, reasons: list[dict[str, Any]]) -> Table:
+    made = []
+    for one in reasons:
+        who = same({"source_topic": one["source_topic"], "reason": one["reason"]})
+        first = one["first"]
+        made.append((
+            words(one["source_topic"]), words(one["reason"]),
+            figure(one["rows"], inputs.rows("quarantine", one["rows"], who), verdict="bad"),
+            words(f"{first['source_partition']}:{first['source_offset']}"),
+            words(moment(one["last"])),
+        ))  # fmt: skip
+    return Table(
+        "Quarantine",
+        ("topic", "reason", "records", "first, partition:offset", "last landed, UTC"),
+        tuple(made),
+        "The records' bytes are in the table `quarantine`.",
+    )
+
+
+def _gap_table(gaps: tuple[Gap, ...]) -> Table:
+    made = tuple(
+        (words(gap.topic), words(gap.partition), words(f"{gap.start:,} to {gap.end - 1:,}"),
+         words(f"{gap.end - gap.start:,}", "bad"), words(gap.reason))
+        for gap in gaps[:GAPS_MAX]
+    )  # fmt: skip
+    return Table("Gaps", ("topic", "partition", "offsets", "records", "why"), made)
+
+
+def _alarm(gap: Gap) -> str:
+    return (
+        f"{brief(gap.topic)}-{gap.partition}: records {gap.start:,} to {gap.end - 1:,} never landed"
+        f" ({brief(gap.reason)}): run the streaming job more often than the topic's retention"
+    )
+
+
+def _plots(inputs: Inputs) -> tuple[Plot, ...]:
+    step = bin_ms(inputs)
+    rows = collected(
+        inputs.progress.where(BATCH)
+        .where("event_time_ms IS NOT NULL")
+        .groupBy("query", (F.floor(F.col("event_time_ms") / step) * step).alias("at"))
+        .agg(
+            F.max("lag_records").alias("lag"),
+            F.max("batch_ms").alias("batch_ms"),
+            F.max("processed_rows_per_s").alias("rows_per_s"),
+        )
+        .orderBy("at")
+    )
+    made = []
+    for column, title, unit in (("lag", "Lag", "records"), ("batch_ms", "Longest batch", "ms"),
+                                ("rows_per_s", "Rows landed", "rows/s")):  # fmt: skip
+        series = []
+        for query in dict.fromkeys(row["query"] for row in rows):
+            points = [(float(row["at"]), float(row[column])) for row in rows
+                      if row["query"] == query and row[column] is not None]  # fmt: skip
+            if points:
+                x, y = zip(*points, strict=True)
+                series.append(Series(brief(query), x, y))
+        if any(value for one in series for value in one.y):
+            made.append(Plot(title, "line", "time, UTC", unit, tuple(series), x_is_time=True))
+    return tuple(made)

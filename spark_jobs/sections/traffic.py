@@ -1,0 +1,305 @@
+"""Traffic and health over time: what each broker moved, and how it fared meanwhile.
+
+The span is cut into at most POINTS_MAX bins; one question to Spark gives every broker's sums, least
+and most by bin and kind of sample, another the percentiles of the request histograms. A rate is the
+sum of the growth over the sum of the samples' own intervals, so a bin with a missing sample does
+not look like a pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from spark_jobs.report_model import Cell, Plot, Section, Series, Table
+from spark_jobs.sections import percentiles
+from spark_jobs.sections.cells import (
+    brief,
+    figure,
+    number,
+    percent,
+    same,
+    size,
+    span,
+    words,
+)
+from spark_jobs.sections.inputs import Inputs, collected
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KEY: Final = "traffic"
+TITLE: Final = "Traffic and health"
+POINTS_MAX: Final = 240
+BIN_MS_MIN: Final = 30_000  # so that the slow samples are in every bin
+BROKERS_MAX: Final = 8  # drawn; the table has all
+REQUESTS_MAX: Final = 40
+KINDS: Final = ("BrokerTraffic", "Threads", "Replicas", "Process", "Disk", "Sampling")
+
+# Of every bin: name, aggregate. Growth is added up, gauges give their worst.
+_SUMS: Final = ("messages_in", "bytes_in", "bytes_out", "failed_produce_requests",
+                "failed_fetch_requests", "cpu_s", "read_bytes", "written_bytes", "dropped",
+                "interval_ms")  # fmt: skip
+_LEAST: Final = ("network_idle", "handler_idle")
+_MOST: Final = ("under_replicated", "request_queue_size", "connections", "resident_bytes",
+                "memory_limit_bytes")  # fmt: skip
+
+Bin = dict[str, Any]
+
+
+def section(inputs: Inputs) -> Section:
+    step = bin_ms(inputs)
+    bins = collected(_bins(inputs.metrics, step))
+    if not bins:
+        return Section(KEY, TITLE, (
+            "No samples of a broker in this span: set metrics.topic.enable=true, and land"
+            " __kbroker_metrics.",
+        ))  # fmt: skip
+    requests = collected(_requests(inputs.metrics))
+    latencies = collected(_latencies(inputs.metrics, step))
+    brokers = sorted({row["broker_id"] for row in bins}, key=lambda one: (one is None, one))
+    drawn = brokers[:BROKERS_MAX]
+    return Section(
+        KEY, TITLE, _words(bins, brokers, step),
+        (_broker_table(inputs, bins, brokers), _request_table(inputs, requests)),
+        _plots(bins, latencies, drawn),
+    )  # fmt: skip
+
+
+def bin_ms(inputs: Inputs) -> int:
+    """How long a bin is, in whole half minutes."""
+    least = (inputs.until_ms - inputs.since_ms) / POINTS_MAX
+    return max(1, -int(-least // BIN_MS_MIN)) * BIN_MS_MIN
+
+
+def _at(step: int) -> Any:
+    return (F.floor(F.col("event_time_ms") / step) * step).cast("long").alias("at")
+
+
+def _bins(metrics: DataFrame, step: int) -> DataFrame:
+    sums = [F.sum(F.col(name).cast("double")).alias(name) for name in _SUMS]
+    least = [F.min(name).alias(name) for name in _LEAST]
+    most = [F.max(name).alias(name) for name in _MOST]
+    return (
+        metrics.where(F.col("metric_name").isin(list(KINDS)))
+        .where("event_time_ms IS NOT NULL")
+        .groupBy("broker_id", "metric_name", _at(step))
+        .agg(*sums, *least, *most, F.count(F.lit(1)).alias("samples"))
+        .orderBy("at")
+    )
+
+
+def _timed(metrics: DataFrame) -> DataFrame:
+    return metrics.where("metric_name = 'RequestTime' AND size(buckets) > 0")
+
+
+def _requests(metrics: DataFrame) -> DataFrame:
+    """Percentiles of the whole span, by kind of request: its time in all."""
+    frame = _timed(metrics).where("part = 'TotalTimeMs'")
+    found = percentiles.merged(frame, ("broker_id", "request"))
+    return found.where("total > 0").orderBy(F.desc("total")).limit(REQUESTS_MAX)
+
+
+def _latencies(metrics: DataFrame, step: int) -> DataFrame:
+    """p99 of Produce over time."""
+    frame = _timed(metrics).where("part = 'TotalTimeMs' AND request = 'Produce'")
+    binned = frame.select("broker_id", _at(step), "buckets").where("at IS NOT NULL")
+    return percentiles.merged(binned, ("broker_id", "at"), (50.0, 99.0)).orderBy("at")
+
+
+def _words(bins: list[Bin], brokers: list[Any], step: int) -> tuple[str, ...]:
+    traffic = [row for row in bins if row["metric_name"] == "BrokerTraffic"]
+    messages = sum(row["messages_in"] or 0 for row in traffic)
+    taken = sum(row["bytes_in"] or 0 for row in traffic)
+    given = sum(row["bytes_out"] or 0 for row in traffic)
+    lost = sum(row["dropped"] or 0 for row in bins)
+    said = [
+        f"{len(brokers)} broker{'s' if len(brokers) != 1 else ''} took {number(messages)} messages"
+        f" ({size(taken)}) and gave {size(given)} to consumers. A point of the plots is"
+        f" {span(step)}.",
+    ]
+    if lost:
+        said.append(
+            f"{number(lost)} samples were given up because the topic could not take them: what is"
+            " shown is less than what was."
+        )
+    return tuple(said)
+
+
+# -- tables
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of the brokers' table: of which samples, and how their bins become one number."""
+
+    name: str
+    metric: str
+    of: Callable[[list[Bin]], float | None]
+    text: Callable[[float | None], str]
+    bad: Callable[[float], bool] = lambda value: False
+
+
+def _rate(name: str) -> Callable[[list[Bin]], float | None]:
+    return lambda rows: _per_s(rows, name)
+
+
+def _per_s(rows: list[Bin], name: str) -> float | None:
+    time_s = sum(row["interval_ms"] or 0 for row in rows) / 1000
+    return sum(row[name] or 0 for row in rows) / time_s if time_s > 0 else None
+
+
+def _worst(name: str, pick: Callable[..., float]) -> Callable[[list[Bin]], float | None]:
+    return lambda rows: pick((row[name] for row in rows if row[name] is not None), default=None)
+
+
+def _memory(rows: list[Bin]) -> float | None:
+    shares = [
+        row["resident_bytes"] / row["memory_limit_bytes"]
+        for row in rows
+        if row["resident_bytes"] is not None and row["memory_limit_bytes"]
+    ]
+    return max(shares, default=None)
+
+
+def _bytes_per_s(value: float | None) -> str:
+    return "-" if value is None else f"{size(value)}/s"
+
+
+_COLUMNS: Final = (
+    _Column("messages/s", "BrokerTraffic", _rate("messages_in"), number),
+    _Column("in", "BrokerTraffic", _rate("bytes_in"), _bytes_per_s),
+    _Column("out", "BrokerTraffic", _rate("bytes_out"), _bytes_per_s),
+    _Column("network idle, least", "Threads", _worst("network_idle", min), percent,
+            lambda value: value < 0.2),
+    _Column("handlers idle, least", "Threads", _worst("handler_idle", min), percent,
+            lambda value: value < 0.2),
+    _Column("request queue, most", "Threads", _worst("request_queue_size", max), number),
+    _Column("connections, most", "Threads", _worst("connections", max), number),
+    _Column("under-replicated, most", "Replicas", _worst("under_replicated", max), number,
+            lambda value: value > 0),
+    _Column("memory of its limit, most", "Process", _memory, percent, lambda value: value > 0.7),
+    _Column("CPU, cores", "Process", _rate("cpu_s"), number),
+)  # fmt: skip
+
+
+def _broker_table(inputs: Inputs, bins: list[Bin], brokers: list[Any]) -> Table:
+    made = []
+    for broker in brokers:
+        cells: list[Cell] = [words(broker)]
+        for column in _COLUMNS:
+            mine = [
+                row for row in bins
+                if (row["broker_id"], row["metric_name"]) == (broker, column.metric)
+            ]  # fmt: skip
+            who = same({"metric_name": column.metric, "broker_id": broker})
+            behind = inputs.rows(
+                "metrics", sum(row["samples"] for row in mine), who, "event_time_ms IS NOT NULL"
+            )
+            value = column.of(mine) if mine else None
+            if value is None:
+                cells.append(words("-"))
+                continue
+            bad = column.bad(value)
+            cells.append(figure(value, behind, column.text(value), "bad" if bad else ""))
+        made.append(tuple(cells))
+    return Table(
+        "By broker", ("broker", *(column.name for column in _COLUMNS)), tuple(made),
+        "Rates are means of the span; least and most are of single samples. Marked: what the"
+        " documented alerts call too little or too much, if only for one sample.",
+    )  # fmt: skip
+
+
+def _request_table(inputs: Inputs, requests: list[dict[str, Any]]) -> Table:
+    made = []
+    for row in requests:
+        who = same({"broker_id": row["broker_id"], "request": row["request"]})
+        behind = inputs.rows(
+            "metrics", row["blocks"],
+            "metric_name = 'RequestTime' AND size(buckets) > 0 AND part = 'TotalTimeMs'", who,
+        )  # fmt: skip
+        made.append((
+            words(row["broker_id"]), words(row["request"]), figure(row["total"], behind),
+            *(figure(row[percentiles.name_of(p)], behind) for p in percentiles.PERCENTS),
+        ))  # fmt: skip
+    return Table(
+        "Requests",
+        ("broker", "request", "requests", "p50, ms", "p95, ms", "p99, ms", "p99.9, ms"),
+        tuple(made),
+        "TotalTimeMs as the broker sees it, waiting for records included; the bound of the bucket"
+        " that holds the percentile, of all samples' merged histograms.",
+    )
+
+
+# -- plots
+
+
+def _plots(bins: list[Bin], latencies: list[Bin], brokers: list[Any]) -> tuple[Plot, ...]:
+    def over_time(metric: str, value: Callable[[Bin], float | None], name: str) -> list[Series]:
+        return [
+            made for broker in brokers
+            if (made := _series(bins, broker, metric, value, name)) is not None
+        ]  # fmt: skip
+
+    def per_s(column: str, scale: float = 1.0) -> Callable[[Bin], float | None]:
+        return lambda row: None if (v := _per_s([row], column)) is None else v * scale
+
+    found = [
+        _plot("Messages", "messages/s", over_time("BrokerTraffic", per_s("messages_in"), "")),
+        _plot("Bytes", "MB/s", [
+            *over_time("BrokerTraffic", per_s("bytes_in", 1e-6), "in"),
+            *over_time("BrokerTraffic", per_s("bytes_out", 1e-6), "out"),
+        ]),
+        _plot("Idle threads", "share", [
+            *over_time("Threads", lambda row: row["network_idle"], "network"),
+            *over_time("Threads", lambda row: row["handler_idle"], "handlers"),
+        ], 0.2),
+        _plot("Produce requests", "ms", _latency_series(latencies, brokers)),
+        _plot("Processor time", "cores", over_time("Process", per_s("cpu_s"), "")),
+        _plot("Resident memory", "MB", over_time(
+            "Process",
+            lambda row: None if row["resident_bytes"] is None else row["resident_bytes"] / 1e6,
+            "",
+        )),
+        _plot("Disks", "MB/s", [
+            *over_time("Disk", per_s("read_bytes", 1e-6), "read"),
+            *over_time("Disk", per_s("written_bytes", 1e-6), "written"),
+        ]),
+        _plot("Under-replicated partitions", "partitions", over_time(
+            "Replicas", lambda row: row["under_replicated"], "")),
+    ]  # fmt: skip
+    return tuple(plot for plot in found if plot is not None)
+
+
+def _plot(title: str, y: str, series: list[Series], reference: float | None = None) -> Plot | None:
+    """None if there is nothing but zeroes to draw."""
+    if not any(value for one in series for value in one.y if value == value):
+        return None
+    return Plot(title, "line", "time, UTC", y, tuple(series), x_is_time=True, reference=reference)
+
+
+def _series(
+    bins: list[Bin], broker: Any, metric: str, value: Callable[[Bin], float | None], name: str
+) -> Series | None:
+    mine = [row for row in bins if (row["broker_id"], row["metric_name"]) == (broker, metric)]
+    points = [(float(row["at"]), float(v)) for row in mine if (v := value(row)) is not None]
+    if not points:
+        return None
+    x, y = zip(*points, strict=True)
+    return Series(f"broker {brief(broker)} {name}".strip(), x, y)
+
+
+def _latency_series(latencies: list[Bin], brokers: list[Any]) -> list[Series]:
+    made = []
+    for broker in brokers:
+        mine = [row for row in latencies if row["broker_id"] == broker]
+        for name in ("p50", "p99"):
+            points = [(float(row["at"]), float(row[name])) for row in mine
+                      if row[name] is not None and row[name] != float("inf")]  # fmt: skip
+            if points:
+                x, y = zip(*points, strict=True)
+                made.append(Series(f"broker {brief(broker)} {name}", x, y))
+    return made
