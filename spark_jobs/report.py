@@ -20,6 +20,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -29,8 +30,9 @@ from typing import TYPE_CHECKING, Any, Final
 if __package__ in (None, ""):  # run as a file by spark-submit
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from kbroker.errors import UserError
-from spark_jobs import tables
+from kbroker.errors import UsageError, UserError
+from spark_jobs import stream, tables
+from spark_jobs.errors import EXIT_ALARM, EXIT_FAILED, EXIT_USAGE
 from spark_jobs.html.page import render
 from spark_jobs.report_model import Report
 from spark_jobs.schema import QUARANTINE, TABLES
@@ -42,9 +44,6 @@ from spark_jobs.session import session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_ALARM: Final = 10
 SAMPLES_MS: Final = DAY_MS
 RESULTS_MS: Final = 7 * DAY_MS
 
@@ -55,8 +54,6 @@ Say = Callable[[str], None]
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    from spark_jobs import stream
-
     parser = argparse.ArgumentParser(
         "python -m spark_jobs.report", description="Tables become a report: HTML and JSON."
     )
@@ -65,11 +62,10 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--out", default="report.html", metavar="FILE", help="the page (default: report.html)")
     add("--json", metavar="FILE", help="the same as JSON (default: beside the page)")
     add("--since", type=moment_of, metavar="TIME",
-        help="from when: 2026-11-22T08:00, or 36h, 7d ago (default: 24h, of measurements 7d)")  # fmt: skip
+        help="2026-11-22T08:00, or 36h, 7d ago (default: 24h; measurements 7d)")  # fmt: skip
     add("--until", type=moment_of, metavar="TIME", help="to when (default: now)")
     add("--disk", choices=("ssd", "hdd"), default="ssd",
         help="which limit the alert on disks has (default: ssd)")  # fmt: skip
-    add("--master", metavar="URL", help="Spark's master (default: local[2], or the submitter's)")
     stream.add_source_options(parser, required=False)
     return parser.parse_args(argv)
 
@@ -95,9 +91,7 @@ def span_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int, int]:
     since = max(0, until - SAMPLES_MS) if options.since is None else options.since
     results = max(0, until - RESULTS_MS) if options.since is None else options.since
     if since >= until:
-        raise UserError(
-            "KB0000", "--since is not before --until", "leave one out, or give an earlier --since"
-        )
+        raise UsageError("--since is not before --until", "give an earlier --since")
     return since, until, results
 
 
@@ -105,7 +99,7 @@ def span_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int, int]:
 
 
 def inputs_of(spark: SparkSession, root: str, since: int, until: int, results: int) -> Inputs:
-    """The tables of the span, kept in memory (and on disk where it is short) while they are read."""
+    """The tables of the span, kept in memory (on disk where that is short) while they are read."""
     begin = {name: results if name == "results" else since for name in TABLES}
     frames, repeats = {}, {}
     for name, first in begin.items():
@@ -183,10 +177,6 @@ def _unpersist(frame: DataFrame) -> None:
 
 def _land(spark: SparkSession, options: Any, say: Say) -> None:
     """As spark_jobs.stream with --trigger available-now."""
-    import threading
-
-    from spark_jobs import stream
-
     argv = ["--bootstrap-server", options.bootstrap_server, "--tables", options.tables,
             "--source", options.source]  # fmt: skip
     for pair in options.kafka_option:
@@ -197,16 +187,20 @@ def _land(spark: SparkSession, options: Any, say: Say) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = arguments(argv)
+    """The exit status."""
     try:
-        spark = session(options.master, "kbroker-report", source=options.source)
+        options = arguments(argv)
+    except SystemExit as error:
+        return int(error.code or 0) and EXIT_USAGE
+    try:
+        spark = session(options.master, "kbroker-report", source=options.source, ui=options.ui)
         try:
             return make(spark, options, time.time_ns() // 1_000_000, _say)
         finally:
             spark.stop()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code if hasattr(error, "exit_code") else EXIT_FAILED
+        print(f"error: {error.message}", file=sys.stderr)
+        return error.exit_code
 
 
 def _say(line: str) -> None:

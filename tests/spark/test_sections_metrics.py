@@ -13,7 +13,7 @@ from spark_jobs.sections.alert_rules import NOT_IN_SAMPLES, RULES, documented, f
 from tests.spark import landed
 from tests.spark.landed import HOUR_MS, NOON_MS, sample
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 GB = 1_000_000_000
 
