@@ -252,8 +252,9 @@ def ladder(write: Writer, run: str) -> None:
     write.rows.append(write.common(**verdict, question="Which is fastest on slow work?",
                                    answer="many selectors, 3.00 times", decided=True,
                                    evidence="{}", cell="slow"))  # fmt: skip
-    write.rows.append(write.common(**verdict, question="And on quick work?", decided=False,
-                                   answer="no result (noisy)", evidence="{}", cell="quick"))  # fmt: skip
+    write.rows.append(write.common(**verdict, question="And on quick work?",
+                                   answer="no result (noisy)", decided=False,
+                                   evidence="{}", cell="quick"))  # fmt: skip
 
 
 def test_the_newest_run_of_a_study_counts(spark: Any) -> None:
