@@ -14,6 +14,7 @@ ARGS ?=
 PORT ?= 9092
 DATA ?= ./data
 FRAMES ?= 1000000
+BOOTSTRAP ?=
 LINTED = kbroker perf spark_jobs tests setup.py
 
 BUILD_KIND = debug=$(KBROKER_DEBUG) sanitize=$(KBROKER_SANITIZE)
@@ -24,7 +25,7 @@ REQUIREMENTS = import sys, tomllib; \
   [print(*project["optional-dependencies"][extra], sep="\n") for extra in sys.argv[1:]]
 
 .DEFAULT_GOAL = help
-.PHONY: help run build unit test test-fast test-asan test-tsan fuzz parity setup bench lint clean
+.PHONY: help run build unit test test-fast test-asan test-tsan fuzz parity setup bench report lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -67,6 +68,9 @@ setup: $(VENV)/.test $(VENV)/.spark ## what the tests need: kcat, promtool, jars
 bench: build $(VENV)/.test setup ## kbroker beside Apache Kafka and the machine's limit
 	$(PY) -m kbroker perf compare $(ARGS)
 
+report: build $(VENV)/.report ## load, topics, Spark, a page: build/report/report.html (BOOTSTRAP= of a running broker)
+	@$(PY) -m spark_jobs.first_report --bootstrap-server '$(BOOTSTRAP)' $(ARGS)
+
 lint: build $(VENV)/.lint ## ruff, mypy and cython-lint
 	$(VENV)/bin/ruff check $(LINTED)
 	$(VENV)/bin/ruff format --check $(LINTED)
@@ -92,6 +96,10 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.test: $(VENV)/.run
 	@$(call install,,test perf)
+
+# What `make report` needs, without the tests' clients.
+$(VENV)/.report: $(VENV)/.run
+	@$(call install,,perf spark)
 
 $(VENV)/.spark: $(VENV)/.test
 	@$(call install,,spark)
