@@ -147,14 +147,15 @@ def _metrics() -> TableSchema:
     described = {field.name: field.help for field in samples.COMMON}
     for kind in samples.KINDS:
         for field in kind.fields:
-            described.setdefault(field.name, field.help)
+            growth = " Growth." if field.growth else ""
+            described.setdefault(field.name, f"{field.help}{growth}")
     return TableSchema(
         "metrics",
         "The broker's samples of itself (metrics.topic.enable).",
         tuple(Column(name, kind, described[name]) for name, kind in samples.columns().items()),
         topic=samples.TOPIC,
         version=samples.SCHEMA_VERSION,
-        key="broker or broker:topic:partition",
+        key="broker[:topic:partition]",
         retries=("broker_id", "run_ms", "sequence"),
         kind_column="metric_name",
         kinds=tuple(
