@@ -10,8 +10,8 @@ work has Apache Kafka beside instead, if it was asked for.
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -21,12 +21,13 @@ from perf.brokers.ladder import LadderBroker
 from perf.cells import Bench, Cell, CellError
 from perf.ladder import BY_NAME
 from perf.ladder.slow_client import SlowClient
+from perf.results import of_cell
 from perf.studies import study
 from perf.studies.measured import REQUEST, Measured
+from perf.studies.stable import Stable
 from perf.studies.study import Outcome, Point, Say
 
 STUDY: Final = "ladder"
-SETTLE_AFTER_HOLD_S = 0.05
 KAFKA_WARM_BLOCKS, KAFKA_WARM_S = 4, 3.0
 BESIDE: Final = ("limit", "kbroker", "kafka")
 FLUSHED: Final = (("flush.messages", "1"),)
@@ -67,15 +68,9 @@ def points(plan: Plan) -> list[Point]:
     for work, cell in CELLS.items():
         for name in plan.brokers(work):
             dims = {
+                **of_cell(cell),
                 "cell": work,
                 "broker": name,
-                "acks": cell.acks,
-                "size_bytes": cell.size,
-                "in_flight": cell.in_flight,
-                "connections": cell.connections,
-                "partitions": cell.connections,
-                "path": cell.path,
-                "codec": cell.codec,
                 "baseline": name == plan.designs[0],
             }
             null = name in (plan.designs[0], plan.designs[-1])
@@ -87,97 +82,82 @@ def key_of(work: str, broker: str) -> str:
     return f"{work}: {broker}"
 
 
-class Servers:
-    """Every server of the study, warm and held still but for the one whose turn it is."""
+def start(plan: Plan, stable: Stable, root: Path, say: Say) -> None:
+    """Every server of the plan, warm and held still."""
+    for work in CELLS:
+        for name in plan.brokers(work):
+            stall = stall_of(work, name)
+            if stall in stable:
+                continue
+            where = root / f"{name}{'-fsync' if stall[1] else ''}"
+            made: Broker
+            if name == "kafka":
+                made = KafkaBroker(where)
+            elif name == "kbroker":
+                made = KbrokerBroker(where)
+            elif name == "limit":
+                made = LimitBroker(where)
+            else:
+                made = LadderBroker(where, design=name, fsync=stall[1])
+            stable.add(stall, made)
+            if name == "kafka":
+                _warm(stable, stall, say)
 
-    def __init__(self, plan: Plan, root: Path, say: Say) -> None:
-        self._plan = plan
-        self._benches: dict[tuple[str, bool], Bench] = {}
-        self._brokers = ExitStack()
-        try:
-            for work in CELLS:
-                for name in plan.brokers(work):
-                    self._start(name, work == SLOW, root, say)
-        except BaseException:
-            self.close()
-            raise
 
-    def _start(self, name: str, flushed: bool, root: Path, say: Say) -> None:
-        if name in BESIDE:
-            flushed = False  # one of each: a topic of Kafka's says itself that it is flushed
-        if (name, flushed) in self._benches:
-            return
-        where = root / f"{name}{'-fsync' if flushed else ''}"
-        made: Broker
-        if name == "kafka":
-            made = KafkaBroker(where)
-        elif name == "kbroker":
-            made = KbrokerBroker(where)
-        elif name == "limit":
-            made = LimitBroker(where)
-        else:
-            made = LadderBroker(where, design=name, fsync=flushed)
-        self._brokers.callback(made.discard)
-        made.start()
-        bench = Bench(made, seconds=self._plan.seconds, warm_s=self._plan.warm_s)
-        self._benches[name, flushed] = bench
-        if name == "kafka":
-            say("Apache Kafka started; warming")
-            for _ in range(KAFKA_WARM_BLOCKS):  # its compiler needs many requests of every kind
-                for cell in CELLS.values():
-                    Bench(made, seconds=KAFKA_WARM_S, warm_s=0).run(_cell(cell, name))
-        made.hold()
+def stall_of(work: str, name: str) -> tuple[str, bool]:
+    """Which server does a piece of work: its name, and whether it waits for the disk. One of each
+    that is beside: a topic of Kafka's says itself that it is flushed."""
+    return name, work == SLOW and name not in BESIDE
 
-    def measure(self, point: Point) -> Measured:
-        """One block of a point, its server running alone. CellError if it is void."""
-        work, name = str(point.dims["cell"]), str(point.dims["broker"])
-        bench = self._benches[name, work == SLOW and name not in BESIDE]
-        bench.broker.resume()
-        try:
-            time.sleep(SETTLE_AFTER_HOLD_S)
-            cell = _cell(CELLS[work], name)
-            if work != BAD_LINE:
-                return Measured.of(bench.run(cell), ended_at_ms=_now_ms())
-            with SlowClient(bench.broker.host, bench.broker.port) as client:
-                block = bench.run(cell)
-            if client.failure:
-                raise CellError(f"{point.key}: {client.failure}")
-            return Measured.of(block, ended_at_ms=_now_ms(), slow_answers=client.answers)
-        except (CellError, OSError):
-            bench.broker.check_alive()
-            raise
-        finally:
-            bench.broker.hold()
 
-    def close(self) -> None:
-        self._brokers.close()
+def _warm(stable: Stable, stall: tuple[str, bool], say: Say) -> None:
+    """A JVM's compiler needs many requests of every kind."""
+    say("Apache Kafka started; warming")
+    with stable.turn(stall) as bench:
+        warm = Bench(bench.broker, seconds=KAFKA_WARM_S, warm_s=0)
+        for cell in list(CELLS.values()) * KAFKA_WARM_BLOCKS:
+            warm.run(_cell(cell, "kafka"))
+
+
+def measure(stable: Stable, point: Point) -> Measured:
+    """One block of a point, its server running alone. CellError if it is void."""
+    work, name = str(point.dims["cell"]), str(point.dims["broker"])
+    cell = _cell(CELLS[work], name)
+    with stable.turn(stall_of(work, name)) as bench:
+        if work != BAD_LINE:
+            return Measured.of(bench.run(cell), ended_at_ms=now_ms())
+        with SlowClient(bench.broker.host, bench.broker.port) as client:
+            block = bench.run(cell)
+        if client.failure:
+            raise CellError(f"{point.key}: {client.failure}")
+        return Measured.of(block, ended_at_ms=now_ms(), slow_answers=client.answers)
 
 
 def _cell(cell: Cell, broker: str) -> Cell:
     return replace(cell, configs=FLUSHED) if cell is CELLS[SLOW] and broker == "kafka" else cell
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
 def run(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Outcome:
     """The whole study. What was started is ended and removed, whatever happens."""
-    with TemporaryDirectory(prefix="kbroker-ladder-", dir=plan.directory) as root:
-        servers = Servers(plan, Path(root), say)
-        try:
-            return study.run(
-                STUDY,
-                points(plan),
-                servers.measure,
-                rounds=plan.rounds,
-                directory=journal,
-                say=say,
-                settings={"seconds": plan.seconds, "warm_s": plan.warm_s},
-                describe=lambda one: (
-                    f"{one.requests_per_s:>9,.0f}/s  p99 {one.percentile_us(REQUEST, 99):>9,.0f} us"
-                ),
-                fresh=fresh,
-            )
-        finally:
-            servers.close()
+    with (
+        TemporaryDirectory(prefix="kbroker-ladder-", dir=plan.directory) as root,
+        Stable(seconds=plan.seconds, warm_s=plan.warm_s) as stable,
+    ):
+        start(plan, stable, Path(root), say)
+        return study.run(
+            STUDY,
+            points(plan),
+            partial(measure, stable),
+            rounds=plan.rounds,
+            directory=journal,
+            say=say,
+            settings={"seconds": plan.seconds, "warm_s": plan.warm_s},
+            describe=lambda one: (
+                f"{one.requests_per_s:>9,.0f}/s  p99 {one.percentile_us(REQUEST, 99):>9,.0f} us"
+            ),
+            fresh=fresh,
+        )

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from perf import cells
-from perf.cells import CellError
 from perf.histogram import Histogram
 from perf.ladder.slow_client import SlowClient
 from perf.process import Guard
 from perf.studies import ladder
 from perf.studies.conclusion import Conclusion, publish
-from perf.studies.ladder import BAD_LINE, QUICK, SLOW, Plan, Servers, key_of, points
+from perf.studies.ladder import BAD_LINE, QUICK, SLOW, Plan, key_of, points, start
 from perf.studies.ladder_answers import conclusions, table, to_json
 from perf.studies.measured import REQUEST, Measured
+from perf.studies.stable import Stable
 from perf.studies.study import Outcome
 from tests.unit.perf.fake import FakeBroker
 
@@ -163,6 +163,11 @@ def test_the_whole_study_on_two_rungs(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_servers_that_cannot_start_leave_nothing(tmp_path: Path) -> None:
-    (tmp_path / "loop").write_text("a file where the directory should be")
-    with pytest.raises((CellError, OSError)):
-        Servers(Plan(("loop",), directory=tmp_path), tmp_path, lambda _text: None)
+    (tmp_path / "selector").write_text("a file where the directory should be")
+    plan = Plan(("loop", "selector"), directory=tmp_path)
+    with pytest.raises(OSError), Stable(seconds=1, warm_s=0) as stable:
+        try:
+            start(plan, stable, tmp_path, lambda _text: None)
+        finally:
+            assert len(stable) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["selector"]
