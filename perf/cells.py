@@ -68,6 +68,7 @@ class Cell:
     bytes_max: int = 0  # ends the window early
     neighbour: bool = False  # a client that asks for all topics' metadata in a loop beside it
     configs: tuple[tuple[str, str], ...] = ()  # of the topic
+    words: bool = False  # values that a codec can shorten, also where the producer has none
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,8 @@ class Bench:
             return batch.of_size(cell.size, **options)
         if cell.kind == "e2e":
             return batch.of_records(cell.size, stamped=True, **options)
-        return batch.of_records(cell.size, cell.batch_bytes, words=cell.codec != "none", **options)
+        words = cell.words or cell.codec != "none"
+        return batch.of_records(cell.size, cell.batch_bytes, words=words, **options)
 
     def _producers(self, client: Client, cell: Cell, topic: Topic) -> tuple[Connection, ...]:
         made = []

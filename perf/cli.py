@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perf.studies.ladder_verb import ladder
+from perf.studies.tune_verb import tune
 
 if TYPE_CHECKING:
     from perf.brokers import Broker
@@ -478,6 +479,7 @@ def publish(files: tuple[str, ...], results_bootstrap: str) -> None:
 # The studies, each with its own file.
 
 cli.add_command(ladder)
+cli.add_command(tune)
 
 
 if __name__ == "__main__":

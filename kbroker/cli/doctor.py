@@ -30,6 +30,8 @@ from kbroker.cli.output import output_option
 from kbroker.clock import Clock, SystemClock
 from kbroker.config import BROKER_KEYS, BrokerConfig
 from kbroker.config.documents import BROKER_VALUES
+from kbroker.config.effects import Effects, KnobEffects
+from kbroker.config.effects import load as load_effects
 from kbroker.config.key import format_value
 from kbroker.errors import KafkaError
 
@@ -67,7 +69,7 @@ def _checks(config: BrokerConfig, bootstrap: str, clock: Clock) -> Iterator[Chec
         brokers = len(client.cluster.brokers)
         if brokers:
             yield from replication(brokers, _running_values(client))
-    yield from documents(config)
+    yield from documents(config, load_effects())
 
 
 def settings(config: BrokerConfig) -> Iterator[Check]:
@@ -106,11 +108,39 @@ def replication(brokers: int, values: Mapping[str, str | None]) -> Iterator[Chec
         yield Check(OK, "replicas", f"no default asks for more replicas than brokers ({brokers})")
 
 
-def documents(config: BrokerConfig) -> Iterator[Check]:
+def documents(config: BrokerConfig, measured: Effects | None) -> Iterator[Check]:
+    """Each setting that a document names or that was tried: the document's value, ours, the effect
+    of either against the default, as it was measured."""
+    tried: dict[str, list[KnobEffects]] = {}
+    for knob in measured.knobs if measured is not None else ():
+        if knob.key in BROKER_KEYS:
+            tried.setdefault(knob.key, []).append(knob)
     for row in BROKER_VALUES:
-        key = BROKER_KEYS.get(row.key)
-        if key is None:
-            continue
-        ours = format_value(key, config[row.key])
-        seen = f"{row.key} is {'unset' if ours is None else ours}"
-        yield Check(NOTE, "tuning", f"{seen}; document {row.document}: {row.says}. {row.note}")
+        if row.key in BROKER_KEYS:
+            ours = _ours(config, row.key)
+            seen = f"{row.key} is {ours}; document {row.document}: {row.says}. {row.note}"
+            yield Check(NOTE, "tuning", f"{seen}{_effects(tried.pop(row.key, []), ours)}")
+    for key, knobs in tried.items():
+        ours = _ours(config, key)
+        yield Check(NOTE, "tuning", f"{key} is {ours}.{_effects(knobs, ours)}")
+    if measured is not None:
+        yield Check(
+            NOTE,
+            "tuning",
+            f"effects: one setting changed at a time, on {measured.machine}, {measured.date};"
+            " kbroker perf tune measures them here",
+        )
+
+
+def _ours(config: BrokerConfig, name: str) -> str:
+    value = format_value(BROKER_KEYS[name], config[name])
+    return "unset" if value is None else value
+
+
+def _effects(knobs: list[KnobEffects], ours: str) -> str:
+    """What was measured of one key, behind what is said of it."""
+    told = []
+    for knob in knobs:
+        _, at, whose = knob.name.partition("@")
+        told.append(f" Measured{f', set in the {whose}' if at else ''}: {knob.line(ours)}.")
+    return "".join(told)

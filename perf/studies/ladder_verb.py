@@ -15,6 +15,7 @@ from perf.studies.options import study_options
 @click.option("--kafka", is_flag=True, help="Apache Kafka beside (needs Java)")
 def ladder(designs: str | None, kafka: bool, **options: Any) -> None:
     """Document 004's four server designs on the same work, rung by rung."""
+    from perf.brokers.kafka import jars
     from perf.ladder import BY_NAME
     from perf.studies import ladder as study
     from perf.studies import ladder_answers as answers
@@ -27,7 +28,10 @@ def ladder(designs: str | None, kafka: bool, **options: Any) -> None:
             raise click.BadParameter(
                 f"{', '.join(sorted(unknown))}: not a design; there are {', '.join(BY_NAME)}"
             )
+    if kafka:
+        jars()  # from the network, which is out of reach afterwards
     with StudyRun(study.STUDY, options) as running:
+        running.own_network()
         plan = running.plan(study.Plan, changes)
         outcome = study.run(plan, running.say, running.journal, fresh=running.fresh)
         running.end(

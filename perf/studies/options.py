@@ -80,6 +80,12 @@ class StudyRun:
         made = kind.quick if self._options["quick"] else kind
         return made(**given, **changes)
 
+    def own_network(self) -> None:
+        """Measure on a loopback without other traffic and without pacing (perf/network.py)."""
+        from perf import network
+
+        self.say(f"network: {network.enter()}")
+
     def __enter__(self) -> StudyRun:
         bootstrap = self._options["results_bootstrap"]
         if bootstrap:

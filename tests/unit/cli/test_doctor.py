@@ -15,6 +15,7 @@ from kbroker.cli.checks import FAILING, NOTE, OK, WARNING, Check, disk, size, st
 from kbroker.cli.main import main
 from kbroker.clock import ManualClock, SystemClock
 from kbroker.config import BrokerConfig
+from kbroker.config.effects import Effects, KnobEffects, Tried
 from tests.unit.peer.fake_broker import FakeBroker
 
 MOUNTS = """/dev/sda1 / ext4 rw 0 0
@@ -156,9 +157,44 @@ def test_settings() -> None:
 
 
 def test_the_documents_values_are_notes() -> None:
-    notes = list(doctor.documents(BrokerConfig.load(None, {}, ["num.io.threads=3"])))
+    notes = list(doctor.documents(BrokerConfig.load(None, {}, ["num.io.threads=3"]), None))
     assert {note.verdict for note in notes} == {NOTE}
     assert any(note.seen.startswith("num.io.threads is 3; document 004: disks") for note in notes)
+
+
+def test_measured_effects_stand_beside_the_settings() -> None:
+    def knob(name: str, key: str, document: str, **values: str) -> KnobEffects:
+        tried = tuple(Tried(v.strip("_"), words, True) for v, words in values.items())
+        return KnobEffects(name, key, "8", document, tried)
+
+    measured = Effects(
+        "2 x Processor",
+        "2026-11-22",
+        (
+            knob("num.io.threads", "num.io.threads", "2", _2="CPU x0.90", _3="p99 x2.00"),
+            knob("compression.type@producer", "compression.type", "lz4", lz4="CPU x3.00"),
+            knob("socket.send.buffer.bytes", "socket.send.buffer.bytes", "", _1="p99 x9.00"),
+            KnobEffects("num.replica.fetchers", "num.replica.fetchers", "", "", (), "not yet"),
+            knob("key.of.another.version", "key.of.another.version", "", _1="p99 x9.00"),
+        ),
+    )
+    config = BrokerConfig.load(None, {}, ["num.io.threads=3"])
+    seen = [note.seen for note in doctor.documents(config, measured)]
+
+    def about(key: str) -> str:
+        (line,) = [line for line in seen if line.startswith(f"{key} is ")]
+        return line
+
+    assert about("num.io.threads").endswith(
+        "Measured: 2 instead of 8: CPU x0.90 | with 3: p99 x2.00."
+    )
+    assert about("compression.type").endswith(
+        "Measured, set in the producer: lz4 instead of 8: CPU x3.00."
+    )
+    assert about("num.replica.fetchers").endswith("Measured: not yet.")
+    assert about("socket.send.buffer.bytes").endswith("1 instead of 8: p99 x9.00.")
+    assert not any("key.of.another.version" in line for line in seen)
+    assert "2 x Processor, 2026-11-22" in seen[-1]
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

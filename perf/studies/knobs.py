@@ -1,0 +1,133 @@
+"""The knobs of `kbroker perf tune`: which values are tried, and on which work each can show.
+
+A knob is tried on the cells where it has a part in what happens; a knob of threads is not held
+against a single connection. The document's value is computed for this machine (004 counts CPUs and
+disks). Keys that have no effect in this version, or none before there are several brokers, are
+listed as such; the table of all keys says which, and a test fails when one of them gets an effect
+and is not tried here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from kbroker.config import BROKER_KEYS
+from kbroker.config.key import format_value
+from perf.cells import Cell
+
+DISKS: Final = 1  # a broker of the study has one log directory
+
+How = Literal["broker", "topic", "codec"]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A setting, its values and the work that it is tried on."""
+
+    name: str  # as effects and results call it
+    key: str  # of the broker's configuration (`how` codec: the producer's)
+    how: How  # set for a broker of its own, for a topic, or by the producer
+    values: tuple[str, ...]  # the default is added where it is missing
+    cells: tuple[Cell, ...]
+    document: str = ""  # the value that the document advises on this machine; "" none
+    default: str = ""
+
+    def tried(self) -> tuple[str, ...]:
+        """Every value but the default."""
+        return tuple(value for value in self.values if value != self.default)
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A key that changes nothing here, and why."""
+
+    key: str
+    why: str
+
+
+def _default(key: str) -> str:
+    row = BROKER_KEYS[key]
+    return format_value(row, row.default) or ""
+
+
+def _produce(key: str, title: str, size: int, connections: int, **more: object) -> Cell:
+    return Cell(key, title, "produce", size, connections, 5, **more)  # type: ignore[arg-type]
+
+
+MANY: Final = _produce("produce-1k-x16", "produce 1 KB, 16 connections x 5", 1000, 16)
+PACED: Final = _produce(
+    "produce-1k-paced", "produce 1 KB, 16 connections, 10,000/s", 1000, 16, rate=10_000.0
+)
+FOUR: Final = _produce("produce-1k-x4", "produce 1 KB, 4 connections x 5", 1000, 4)
+WORDS: Final = _produce(
+    "produce-text-16k", "produce batches of 16 x 1 KB of words, 4 connections x 5", 1000, 4,
+    batch_bytes=16 << 10, words=True,
+)  # fmt: skip
+LARGE: Final = Cell("produce-64k", "produce 64 KB, 4 connections x 1", "produce", 64 << 10, 4)
+READ: Final = Cell("fetch-16k", "fetch 16 KB, 4 connections", "fetch", 16 << 10, 4)
+READ_LARGE: Final = Cell("fetch-1m", "fetch 1 MB, 4 connections", "fetch", 1 << 20, 4)
+
+CODECS: Final = ("gzip", "snappy", "lz4", "zstd")
+
+
+def knobs(cpus: int | None = None) -> tuple[Knob, ...]:
+    """All knobs, for a machine with so many CPUs."""
+    count = cpus or os.cpu_count() or 1
+    twice = str(2 * count)
+    buffers = ("16384", "102400", "1048576", "-1")
+    found = (
+        Knob(
+            "num.network.threads", "num.network.threads", "broker",
+            tuple(dict.fromkeys(("1", "2", "3", twice))), (MANY, PACED), document=twice,
+        ),
+        Knob(
+            "num.io.threads", "num.io.threads", "broker",
+            ("1", "2", "4", "8", "16"), (MANY, PACED), document=str(2 * DISKS),
+        ),
+        Knob(
+            "compression.type", "compression.type", "topic",
+            ("producer", "uncompressed", *CODECS), (WORDS,), document="lz4",
+        ),
+        Knob(
+            "compression.type@producer", "compression.type", "codec",
+            ("none", *CODECS), (WORDS,), document="lz4", default="none",
+        ),
+        Knob(
+            "log.index.interval.bytes", "log.index.interval.bytes", "broker",
+            ("512", "4096", "65536", "1048576"), (FOUR, READ), document="4096",
+        ),
+        Knob(
+            "socket.send.buffer.bytes", "socket.send.buffer.bytes", "broker", buffers,
+            (READ_LARGE, READ),
+        ),
+        Knob(
+            "socket.receive.buffer.bytes", "socket.receive.buffer.bytes", "broker", buffers,
+            (LARGE, FOUR),
+        ),
+    )  # fmt: skip
+    return tuple(_with_default(knob) for knob in found)
+
+
+def _with_default(knob: Knob) -> Knob:
+    default = knob.default or _default(knob.key)
+    values = knob.values if default in knob.values else (default, *knob.values)
+    return replace(knob, default=default, values=values)
+
+
+CLUSTERS: Final = "no effect before there are several brokers"
+VERSION: Final = "no effect in this version"
+NOT_TRIED: Final[Mapping[str, str]] = {
+    "num.replica.fetchers": CLUSTERS,
+    "auto.leader.rebalance.enable": CLUSTERS,
+    "log.flush.interval.messages": VERSION,
+    "log.flush.interval.ms": VERSION,
+    "log.flush.scheduler.interval.ms": VERSION,
+}
+
+
+def idle() -> tuple[Idle, ...]:
+    """The document's keys that change nothing here. A key that does by now is left out."""
+    return tuple(Idle(key, why) for key, why in NOT_TRIED.items() if not BROKER_KEYS[key].supported)

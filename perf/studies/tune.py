@@ -1,0 +1,138 @@
+"""`kbroker perf tune`: what each setting that the documents name changes here, value by value.
+
+A value of a broker's setting has a broker of its own, a topic's or a producer's has topics of its
+own on the broker with the defaults. On each piece of work all values of a knob run one right after
+the other, the default among them, and every value is held against the default of its round. The
+null test is a *twin*: a second broker with the defaults, so that what two equal processes differ by
+(memory, ports, placement) is not taken for an effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from perf.brokers import KbrokerBroker
+from perf.cells import Cell
+from perf.results import of_cell
+from perf.studies import study
+from perf.studies.knobs import Knob, knobs
+from perf.studies.ladder import now_ms
+from perf.studies.measured import REQUEST, Measured
+from perf.studies.stable import Stable
+from perf.studies.study import Outcome, Point, Say
+
+STUDY: Final = "tune"
+DEFAULTS: Final = "defaults"
+TWIN: Final = "the default again"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is run."""
+
+    names: tuple[str, ...] = ()  # of knobs; none: all
+    rounds: int = 5
+    seconds: float = 0.8
+    warm_s: float = 0.2
+    directory: Path | None = None  # for data; the system's temporary one by default
+
+    @classmethod
+    def quick(cls, **changes: Any) -> Plan:
+        """About three minutes instead of nine."""
+        return replace(cls(rounds=3, seconds=0.3, warm_s=0.1), **changes)
+
+    def knobs(self) -> tuple[Knob, ...]:
+        return tuple(knob for knob in knobs() if not self.names or knob.name in self.names)
+
+
+def key_of(knob: Knob, value: str, cell: Cell) -> str:
+    return f"{knob.name}={value} on {cell.key}"
+
+
+def points(plan: Plan) -> list[Point]:
+    """A group for each knob on each of its cells: the default, its twin, the other values."""
+    found = []
+    for knob in plan.knobs():
+        for cell in knob.cells:
+            for value in (knob.default, TWIN, *knob.tried()):
+                dims = {
+                    **of_cell(configured(cell, knob, value)),
+                    "broker": "kbroker",
+                    "knob": knob.name,
+                    "knob_value": value,
+                    "baseline": value == knob.default,
+                }
+                group = f"{knob.name} on {cell.key}"
+                found.append(Point(key_of(knob, value, cell), group, dims))
+    return found
+
+
+def configured(cell: Cell, knob: Knob, value: str) -> Cell:
+    """The cell with a value that is not the broker's affair."""
+    if value in (knob.default, TWIN) or knob.how == "broker":
+        return cell
+    if knob.how == "codec":
+        return replace(cell, codec=value)
+    return replace(cell, configs=((knob.key, value),))
+
+
+def stall_of(knob: Knob, value: str) -> Hashable:
+    """Which broker a value is tried on."""
+    if value == TWIN:
+        return TWIN
+    own = knob.how == "broker" and value != knob.default
+    return (knob.key, value) if own else DEFAULTS
+
+
+def start(plan: Plan, stable: Stable, root: Path) -> None:
+    """A broker with the defaults, its twin, and one for each value of a broker's setting."""
+    stable.add(DEFAULTS, KbrokerBroker(root / "defaults"))
+    stable.add(TWIN, KbrokerBroker(root / "twin"))
+    for knob in plan.knobs():
+        for value in knob.tried():
+            stall = stall_of(knob, value)
+            if stall not in stable:
+                where = root / f"{knob.key}={value}"
+                stable.add(stall, KbrokerBroker(where, overrides=(f"{knob.key}={value}",)))
+
+
+def measure(stable: Stable, work: dict[str, tuple[Hashable, Cell]], point: Point) -> Measured:
+    """One block of a point, its broker running alone. CellError if it is void."""
+    stall, cell = work[point.key]
+    with stable.turn(stall) as bench:
+        return Measured.of(bench.run(cell), ended_at_ms=now_ms())
+
+
+def run(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Outcome:
+    """The whole study. What was started is ended and removed, whatever happens."""
+    work = {
+        key_of(knob, value, cell): (stall_of(knob, value), configured(cell, knob, value))
+        for knob in plan.knobs()
+        for cell in knob.cells
+        for value in (knob.default, TWIN, *knob.tried())
+    }
+    with (
+        TemporaryDirectory(prefix="kbroker-tune-", dir=plan.directory) as root,
+        Stable(seconds=plan.seconds, warm_s=plan.warm_s) as stable,
+    ):
+        start(plan, stable, Path(root))
+        say(f"{len(stable)} brokers started, {len(work)} points in {plan.rounds} rounds")
+        return study.run(
+            STUDY,
+            points(plan),
+            partial(measure, stable, work),
+            rounds=plan.rounds,
+            directory=journal,
+            say=say,
+            settings={"seconds": plan.seconds, "warm_s": plan.warm_s},
+            describe=lambda one: (
+                f"{one.records_per_s:>9,.0f} records/s {one.cpu_us_per_record:>7.2f} us CPU  "
+                f"p99 {one.percentile_us(REQUEST, 99):>8,.0f} us"
+            ),
+            fresh=fresh,
+        )

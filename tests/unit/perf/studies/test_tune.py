@@ -1,0 +1,170 @@
+"""The knobs, the effects that follow from made-up blocks, and the study on one knob."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kbroker.config import BROKER_KEYS
+from kbroker.config.documents import BROKER_VALUES
+from kbroker.config.effects import load
+from perf import cells
+from perf.histogram import Histogram
+from perf.process import Guard
+from perf.studies import tune
+from perf.studies.knobs import NOT_TRIED, idle, knobs
+from perf.studies.measured import REQUEST, Measured
+from perf.studies.study import Outcome, Point, StudyError
+from perf.studies.tune import TWIN, Plan, key_of, points
+from perf.studies.tune_answers import conclusions, effects, effects_file, table, to_json
+
+MACHINE = {"cpus": 2, "model": "Processor", "when": "2026-11-22T00:00:00Z"}
+
+
+def _measured(speed: float, cpu: float, *, others: float = 0.0) -> Measured:
+    """Ten seconds at `speed` times 1,000 records a second and `cpu` times 10 us each."""
+    records = int(10_000 * speed)
+    latency = Histogram.of([int(1e6 / speed)] * 100)
+    return Measured(
+        records, records, records * 1000, 10.0, records * cpu * 1e-5, 0.1, Guard(others, 0.0),
+        {REQUEST: latency},
+    )  # fmt: skip
+
+
+def _outcome(plan: Plan, of: Callable[[Point], Measured]) -> Outcome:
+    made = points(plan)
+    outcome = Outcome("tune", tuple(made), 3, MACHINE)
+    for point in made:
+        outcome.blocks[point.key] = {number: of(point) for number in range(3)}
+    return outcome
+
+
+def _lz4_costs(point: Point) -> Measured:
+    slow = point.dims["knob"] == "compression.type" and point.dims["knob_value"] == "lz4"
+    return _measured(0.25, 8.0) if slow else _measured(1.0, 1.0)
+
+
+def test_each_key_of_the_tuning_document_is_tried_or_said_to_be_idle() -> None:
+    named = {row.key for row in BROKER_VALUES if row.document == "004"}
+    assert named <= {knob.key for knob in knobs()} | {one.key for one in idle()}
+
+
+def test_a_key_that_gets_an_effect_must_be_tried() -> None:
+    for key in NOT_TRIED:
+        assert not BROKER_KEYS[key].supported, f"{key} has an effect now: try it in knobs.py"
+    for knob in knobs():
+        assert BROKER_KEYS[knob.key].supported
+
+
+def test_values_are_allowed_and_the_default_is_among_them() -> None:
+    for knob in knobs(cpus=8):
+        assert knob.default in knob.values and knob.default not in knob.tried()
+        assert len(knob.tried()) >= 3
+        assert not knob.document or knob.document in knob.values
+    (threads,) = [knob for knob in knobs(cpus=8) if knob.name == "num.network.threads"]
+    assert threads.document == "16"
+
+
+def test_every_group_has_its_default_and_a_twin() -> None:
+    plan = Plan()
+    made = points(plan)
+    assert len({point.key for point in made}) == len(made)
+    for group in {point.group for point in made}:
+        members = [point for point in made if point.group == group]
+        assert sum(bool(point.dims["baseline"]) for point in members) == 1
+        assert [p.dims["knob_value"] for p in members].count(TWIN) == 1
+    by_value = {p.dims["knob_value"]: p.dims for p in made if "@producer" in p.key}
+    assert by_value["zstd"]["codec"] == "zstd" and by_value["none"]["codec"] == "none"
+
+
+def test_an_effect_is_told_and_what_has_none_is_bounded() -> None:
+    plan = Plan()
+    outcome = _outcome(plan, _lz4_costs)
+    found = {(one.knob.name, one.value, one.cell.key): one for one in effects(outcome, plan)}
+    lz4 = found["compression.type", "lz4", "produce-text-16k"]
+    assert lz4.words() == "records/s x0.25, p99 x4.00, CPU x8.00"
+    gzip = found["compression.type", "gzip", "produce-text-16k"]
+    assert gzip.measured and not gzip.decided and gzip.words().startswith("no effect shown, 0%")
+    # What a fixed rate holds still is no effect.
+    paced = found["num.io.threads", "2", "produce-1k-paced"]
+    assert set(paced.verdicts) == {"p99", "CPU"}
+    answers = {one.question: one for one in conclusions(outcome, plan)}
+    said = answers["What does compression.type=lz4 (the document's value) change against producer?"]
+    assert said.decided and said.answer == lz4.words()
+    assert answers["What does num.replica.fetchers change?"].answer.startswith("no effect before")
+    text = "\n".join(table(outcome, plan))
+    assert "x0.25" in text and "the default" in text and "no effect in this version" in text
+    json.dumps(to_json(outcome, plan), allow_nan=False)
+
+
+def test_what_two_equal_brokers_differ_by_is_no_effect() -> None:
+    """The twin is half as fast: then nothing below a factor of two is an effect."""
+
+    def of(point: Point) -> Measured:
+        value = point.dims["knob_value"]
+        return _measured({TWIN: 0.5, "1": 0.6, "16": 0.1}.get(str(value), 1.0), 1.0)
+
+    plan = Plan(names=("num.io.threads",))
+    found = {
+        (one.value, one.cell.key): one.verdicts["p99"] for one in effects(_outcome(plan, of), plan)
+    }
+    assert not found["1", "produce-1k-x16"].decided
+    assert found["16", "produce-1k-x16"].decided
+
+
+def test_what_doctor_is_given_can_be_read_by_it(tmp_path: Path) -> None:
+    plan = Plan()
+    file = tmp_path / "effects.json"
+    file.write_text(json.dumps(effects_file(_outcome(plan, _lz4_costs), plan)))
+    found = load(str(file))
+    assert found is not None and found.machine == "2 x Processor" and found.date == "2026-11-22"
+    lines = {knob.name: knob.line(knob.default) for knob in found.knobs}
+    assert lines["compression.type"].startswith("lz4 instead of producer: records/s x0.25")
+    assert lines["log.flush.interval.ms"] == "no effect in this version"
+    assert "no effect shown" in lines["log.index.interval.bytes"]
+
+
+def test_a_noisy_run_is_not_shown_to_anybody() -> None:
+    plan = Plan()
+    outcome = _outcome(plan, lambda _point: _measured(1.0, 1.0, others=0.5))
+    assert {one.words() for one in effects(outcome, plan)} == {"no result"}
+    with pytest.raises(StudyError, match="0 of"):
+        effects_file(outcome, plan)
+    with pytest.raises(StudyError, match="whole run"):
+        part = Plan(names=("num.io.threads",))
+        effects_file(_outcome(part, _lz4_costs), part)
+
+
+def test_a_void_value_is_shown_and_is_no_result() -> None:
+    plan = Plan(names=("num.io.threads",))
+    outcome = _outcome(plan, _lz4_costs)
+    (knob,) = plan.knobs()
+    del outcome.blocks[key_of(knob, "16", knob.cells[0])]
+    assert "void" in "\n".join(table(outcome, plan))
+    (lost,) = [
+        one for one in effects(outcome, plan) if one.value == "16" and one.cell == knob.cells[0]
+    ]
+    assert lost.words() == "no result"
+
+
+@pytest.mark.slow
+def test_the_study_on_one_knob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "TOUCH_BYTES_FIRST", 1 << 20)  # these blocks write little
+    plan = Plan(
+        ("compression.type@producer",), rounds=1, seconds=0.1, warm_s=0.02, directory=tmp_path
+    )
+    outcome = tune.run(plan, lambda _text: None, tmp_path / "journal")
+    assert not outcome.faults, outcome.faults
+    (knob,) = plan.knobs()
+    (cell,) = knob.cells
+
+    def bytes_each(value: str) -> float:
+        one = outcome.of(key_of(knob, value, cell))[0]
+        return one.bytes / one.records
+
+    assert bytes_each("zstd") < bytes_each("lz4") < bytes_each("none")
+    assert abs(bytes_each("none") - bytes_each(TWIN)) < 1
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
