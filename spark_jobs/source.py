@@ -13,7 +13,6 @@ Inspectors may be used by any thread, one call at a time.
 
 from __future__ import annotations
 
-import importlib
 import json
 import threading
 from collections.abc import Mapping
@@ -115,7 +114,9 @@ def endpoint(
                 " SASL take the connector (python -m spark_jobs.connector brings its jars)",
                 EXIT_USAGE,
             )
-        importlib.import_module("spark_jobs.kbroker_source").register(spark)
+        from spark_jobs import kbroker_source
+
+        kbroker_source.register(spark)
     return Endpoint(bootstrap, kind, properties)
 
 

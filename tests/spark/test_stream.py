@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 
 from kbroker.peer.client import Client
+from kbroker.peer.producer import Producer
+from kbroker.protocol.record_batch import Record
+from kbroker.testing.plain import PlainBroker
 from kbroker.types import TopicPartition
 from spark_jobs.errors import Locked, LostRange
+from spark_jobs.source import BrokerAway
 from tests.spark.conftest import Landing, Send
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -210,6 +214,25 @@ def test_made_anew_under_a_running_query(landing: Landing, send: Send, client: C
     assert values(landing) == [b"old"] * 3
 
 
+def test_a_broker_that_is_away_is_waited_for(spark: Any, tmp_path: Path) -> None:
+    quickly = ("--kafka-option", "default.api.timeout.ms=3000",
+               "--kafka-option", "request.timeout.ms=2000")  # fmt: skip
+    with PlainBroker() as broker, Client(broker.bootstrap) as client:
+        landing = Landing(spark, broker.bootstrap, tmp_path)
+        Producer(client, "patient").send([Record(None, b"a")])
+        with Going(landing, "--topic", "patient", *quickly) as job:
+            job.wait(lambda: values(landing) == [b"a"], "did not land")
+            broker.kill9()
+            job.wait(lambda: any("waiting for it" in line for line in landing.said), "was silent")
+            broker.start()
+            with Client(broker.bootstrap) as after:
+                Producer(after, "patient").send([Record(None, b"b")])
+            job.wait(lambda: values(landing) == [b"a", b"b"], "did not go on")
+        broker.kill9()
+        with pytest.raises(BrokerAway, match="no broker answers"):
+            landing.run("--topic", "patient", "--wait", "0", *quickly)
+
+
 def test_the_jobs_own_progress(landing: Landing, send: Send) -> None:
     send("watched", [b"a", b"b"], partitions=2)
     assert landing.run("--topic", "watched", "--progress") == []
@@ -247,3 +270,23 @@ def test_a_progress_that_cannot_be_published_stops_nothing(landing: Landing, sen
     assert values(landing) == [b"a"]
     assert said[0] == f"{progress.PROGRESS_TOPIC}: no way; the job goes on without its own progress"
     assert said[-1].endswith("3 records were given up")
+
+
+@pytest.mark.parametrize("source", ["kafka", "kbroker"])
+def test_both_sources_land_the_same(landing: Landing, send: Send, source: str) -> None:
+    """Each by itself, and one going on where the other ended."""
+    topic = f"both-{source}"
+    send(topic, [b"a", b"b", b""], partitions=2)
+    send(topic, [b"c"], partition=1)
+    landing.run("--topic", topic, "--source", source)
+    whole = [(row.source_partition, row.source_offset, bytes(row.key), bytes(row.value),
+              row.source_time) for row in landing.rows("plain")]  # fmt: skip
+    assert [row[:4] for row in whole] == [
+        (0, 0, b"k", b"a"), (0, 1, b"k", b"b"), (0, 2, b"k", b""), (1, 0, b"k", b"c"),
+    ]  # fmt: skip
+    assert all(abs(row[4].timestamp() - time.time()) < 300 for row in whole)
+    send(topic, [b"d"], partition=1)
+    other = {"kafka": "kbroker", "kbroker": "kafka"}[source]
+    landing.run("--topic", topic, "--source", other)
+    assert values(landing) == [b"a", b"b", b"", b"c", b"d"]
+    assert landing.run("--topic", topic, "--source", source) == []
