@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perf.studies.ladder_verb import ladder
+from perf.studies.latency_verb import latency_study
 from perf.studies.tune_verb import tune
 
 if TYPE_CHECKING:
@@ -480,6 +481,7 @@ def publish(files: tuple[str, ...], results_bootstrap: str) -> None:
 
 cli.add_command(ladder)
 cli.add_command(tune)
+cli.add_command(latency_study)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from perf.cells import CellError
-from perf.compare import describe_machine
+from perf.machine import describe_machine
 from perf.studies.journal import Journal, JournalError
 from perf.studies.measured import Measured, Metric
 
@@ -206,8 +206,13 @@ class _Run:
         began = time.monotonic()
         self._take_up()
         for number, slot in enumerate(self._slots, start=1):
-            if slot.name not in self._found:
+            if slot.name in self._found:
+                continue
+            try:
                 self._block(number, slot)
+            except KeyboardInterrupt:
+                self._say(f"cut at block {number}; the same command goes on from here")
+                raise
         self._sort()
         self._outcome.took_s = time.monotonic() - began
 

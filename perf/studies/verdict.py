@@ -62,12 +62,15 @@ class Verdict:
             f" n={self.rounds})"
         )
 
-    def words(self) -> str:
-        """The ratio, or that there is no result, why, and what was seen all the same."""
+    def seen(self) -> str:
+        """The ratio, and behind it why it does not stand: "1.05 times (0.97 to 1.1, n=5), ..."."""
         if self.decided:
             return self.numbers()
-        seen = f"; seen: {self.numbers()}" if self.ratio.values else ""
-        return f"no result ({self.reason}{seen})"
+        return f"{self.numbers()}, {self.reason}" if self.ratio.values else self.reason
+
+    def words(self) -> str:
+        """The ratio, or that there is no result, what was seen and why it does not stand."""
+        return self.seen() if self.decided else f"no result: {self.seen()}"
 
     def to_json(self) -> dict[str, Any]:
         """Without NaN, which JSON does not know."""
@@ -152,13 +155,10 @@ def _usable(value: float) -> bool:
 def _judge(found: Estimate, noisy: int, band: float) -> Verdict:
     n = len(found.values)
     if n < ROUNDS_MIN:
-        why = f"{noisy} noisy blocks left out: something else ran" if noisy else "too few"
-        return Verdict(found, f"{n} usable rounds of {ROUNDS_MIN} needed, {why}", band)
+        why = f" ({noisy} noisy blocks left out: something else ran)" if noisy else ""
+        return Verdict(found, f"{n} of {ROUNDS_MIN} rounds needed{why}", band)
     if found.low <= 1 <= found.high:
-        most = max(found.high, 1 / found.low) - 1
-        return Verdict(found, f"no difference shown, at most {most:.0%}", band)
+        return Verdict(found, "no difference shown", band)
     if found.low <= band and found.high >= 1 / band:
-        return Verdict(
-            found, f"not more than one broker held against itself differs, {band - 1:.0%}", band
-        )
+        return Verdict(found, f"within the null test's {_times(band)}", band)
     return Verdict(found, "", band)
