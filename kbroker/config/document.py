@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kbroker.config.definition import BROKER_KEYS, READ_AT_START, REMOVED_KEYS, THEMES, TOPIC_KEYS
 from kbroker.config.documents import BROKER_VALUES, CLIENT_VALUES, TITLES
+from kbroker.config.effects import load
 from kbroker.config.key import SAME, ConfigKey, allowed_values, format_value
 from kbroker.config.keys_topic import SYNONYMS
 
@@ -151,7 +152,32 @@ def defaults_page() -> str:
         if key.kafka is not SAME and not key.own and not key.internal:
             ours = key.default_words or _shown(format_value(key, key.default))
             lines.append(f"| `{key.name}` | {ours} | {_kafka(key)} |")
+    lines += _effects()
     return "\n".join(lines) + "\n"
+
+
+def _effects() -> list[str]:
+    """What was measured of the settings, if anything was."""
+    measured = load()
+    if measured is None:
+        return []
+    lines = ["", "## Effects as measured", ""]
+    lines += [
+        "Written by `kbroker perf tune --write-effects`: one setting changed at a time, each value",
+        f"against the default. {measured.date}, {measured.machine}; other machines differ.",
+        "",
+        "| setting | value | instead of | effect |",
+        "|---|---|---|---|",
+    ]
+    for knob in measured.knobs:
+        if knob.why_not:
+            lines.append(f"| `{knob.name}` | | | {knob.why_not} |")
+        for one in knob.tried:
+            advised = " (the document's)" if one.value == knob.document else ""
+            lines.append(
+                f"| `{knob.name}` | {one.value}{advised} | {knob.default} | {_cell(one.words)} |"
+            )
+    return lines
 
 
 def _kafka(key: ConfigKey) -> str:

@@ -65,14 +65,14 @@ def _steps(outcome: Outcome, plan: Plan, work: str) -> list[Conclusion]:
     ]
 
 
-def _median(outcome: Outcome, work: str, name: str, metric: Metric) -> float:
+def median(outcome: Outcome, work: str, name: str, metric: Metric) -> float:
     values = sorted(outcome.values(key_of(work, name), metric))
     return values[len(values) // 2] if values else 0.0
 
 
 def _winner(outcome: Outcome, plan: Plan, work: str) -> Conclusion:
     rate = METRICS["requests/s"]
-    ranked = sorted(plan.designs, key=lambda name: _median(outcome, work, name, rate), reverse=True)
+    ranked = sorted(plan.designs, key=lambda name: median(outcome, work, name, rate), reverse=True)
     question = f"When {_WORDS[work]}: which rung of the ladder answers most?"
     dims = {"cell": work, "broker": ranked[0]}
     if len(ranked) < 2:
@@ -119,13 +119,13 @@ def _row(outcome: Outcome, plan: Plan, work: str, name: str, below: str | None) 
     if not outcome.of(key):
         return f"  {title_of(name):38}{'void':>12}"
 
-    def median(metric: Metric) -> float:
-        return _median(outcome, work, name, metric)
+    def middle(metric: Metric) -> float:
+        return median(outcome, work, name, metric)
 
     text = (
-        f"  {title_of(name):38}{median(METRICS['requests/s']):>12,.0f}"
-        f"{median(lambda one: one.percentile_us(REQUEST, 50)):>10,.0f}"
-        f"{median(METRICS['p99']):>11,.0f}{median(METRICS['CPU per request']) * 1e6:>9.1f}"
+        f"  {title_of(name):38}{middle(METRICS['requests/s']):>12,.0f}"
+        f"{middle(lambda one: one.percentile_us(REQUEST, 50)):>10,.0f}"
+        f"{middle(METRICS['p99']):>11,.0f}{middle(METRICS['CPU per request']) * 1e6:>9.1f}"
     )
     if below is None:
         return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,12 +14,19 @@ from perf.studies.options import study_options
 @study_options
 @click.option("--designs", metavar="A,B", help="some rungs, from the lowest up  [all]")
 @click.option("--kafka", is_flag=True, help="Apache Kafka beside (needs Java)")
-def ladder(designs: str | None, kafka: bool, **options: Any) -> None:
+@click.option(
+    "--write-page",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="put the figures into docs/ladder.md",
+)
+def ladder(designs: str | None, kafka: bool, write_page: Path | None, **options: Any) -> None:
     """Document 004's four server designs on the same work, rung by rung."""
     from perf.brokers.kafka import jars
     from perf.ladder import BY_NAME
     from perf.studies import ladder as study
     from perf.studies import ladder_answers as answers
+    from perf.studies import ladder_page
     from perf.studies.options import StudyRun
 
     changes: dict[str, Any] = {"kafka": kafka}
@@ -40,3 +48,5 @@ def ladder(designs: str | None, kafka: bool, **options: Any) -> None:
             answers.to_json(outcome, plan),
             answers.conclusions(outcome, plan),
         )
+        if write_page is not None:
+            ladder_page.write(write_page, outcome, plan)

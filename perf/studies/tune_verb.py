@@ -46,4 +46,6 @@ def tune(knobs: str | None, write_effects: bool, **options: Any) -> None:
     if write_effects:
         text = json.dumps(answers.effects_file(outcome, plan), indent=1)
         Path(default_path()).write_text(text + "\n")
-        running.say(f"written to {default_path()}")
+        running.say(
+            f"written to {default_path()}; python -m kbroker.config.document puts it into the docs"
+        )

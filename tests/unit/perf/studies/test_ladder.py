@@ -13,16 +13,20 @@ from perf import cells
 from perf.histogram import Histogram
 from perf.ladder.slow_client import SlowClient
 from perf.process import Guard
-from perf.studies import ladder
+from perf.studies import ladder, ladder_page
 from perf.studies.conclusion import Conclusion, publish
 from perf.studies.ladder import BAD_LINE, QUICK, SLOW, Plan, key_of, points, start
 from perf.studies.ladder_answers import conclusions, table, to_json
 from perf.studies.measured import REQUEST, Measured
 from perf.studies.stable import Stable
-from perf.studies.study import Outcome
+from perf.studies.study import Outcome, StudyError
+from tests.support.source_tree import ROOT
 from tests.unit.perf.fake import FakeBroker
 
 # Requests a second by rung; what a ladder without surprises would say.
+MACHINE = {
+    "cpus": 2, "model": "made up", "kernel": "6", "python": "3.11", "commit": "c", "when": "2026",
+}  # fmt: skip
 RATES = {"loop": 100, "threads": 20, "selector": 400, "pool": 300, "selectors": 300}
 
 
@@ -37,7 +41,7 @@ def _measured(rate: float, *, others: float = 0.0) -> Measured:
 def _outcome(rates: Mapping[str, float], plan: Plan, *, others: float = 0.0) -> Outcome:
     """Three rounds in which every server does what it does, give or take 1 %."""
     made = points(plan)
-    outcome = Outcome("ladder", tuple(made), 3, {"cpus": 2, "model": "made up"})
+    outcome = Outcome("ladder", tuple(made), 3, MACHINE)
     for point in made:
         rate = rates.get(str(point.dims["broker"]), 1000)
         outcome.blocks[point.key] = {
@@ -99,6 +103,20 @@ def test_a_rung_whose_blocks_are_void_is_shown_as_void() -> None:
     text = "\n".join(table(outcome, plan))
     assert "void" in text
     json.dumps(to_json(outcome, plan), allow_nan=False)
+
+
+def test_the_page_has_a_place_for_what_was_measured(tmp_path: Path) -> None:
+    page = tmp_path / "ladder.md"
+    page.write_text((ROOT / "docs" / "ladder.md").read_text())
+    plan = Plan(kafka=True)
+    ladder_page.write(page, _outcome(RATES, plan), plan)
+    text = page.read_text()
+    assert "Not measured yet" not in text and text.startswith("# The ladder")
+    assert "| one selector | 400 |" in text and "4.00 times" not in text.split("## What was")[0]
+    assert text.count("| kafka | 1,000 |") == 3
+    page.write_text("nothing to replace")
+    with pytest.raises(StudyError, match="lacks the markers"):
+        ladder_page.write(page, _outcome(RATES, plan), plan)
 
 
 class _Results:
