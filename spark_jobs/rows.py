@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -38,6 +39,9 @@ EXIT_USAGE: Final = 2
 LIMIT: Final = 100
 ASKED_AT_ONCE: Final = 50  # predicates in one pass over a table
 DAY_MS: Final = 24 * 3_600_000
+EPOCH: Final = datetime.date(1970, 1, 1)
+_DAY: Final = r"DATE'(\d{4}-\d{2}-\d{2})'"
+_DAYS: Final = re.compile(rf"event_date BETWEEN {_DAY} AND {_DAY}(?: AND |$)")
 SOURCE: Final = ("source_topic", "source_partition", "source_offset")
 
 
@@ -73,12 +77,28 @@ def load(path: Path) -> Report:
         raise ReportError(f"{path}: {error.strerror or error}") from None
 
 
-def found(spark: SparkSession, report: Report, root: str, name: str) -> DataFrame:
-    """A table as the report read it: its span, a day more at either end, retries removed."""
+def dates(rows: Rows) -> tuple[int, int] | None:
+    """[since, until) in ms outside of which no row can be, where the predicate starts with days.
+
+    Only so that a question about one day does not read three months; None reads everything.
+    """
+    match = _DAYS.match(rows.where)
+    if match is None or " or " in rows.where.lower():
+        return None
+    try:
+        first, last = (datetime.date.fromisoformat(day) for day in match.groups())
+    except ValueError:
+        return None
+    since, until = ((day - EPOCH).days * DAY_MS for day in (first, last))
+    return max(0, since), max(0, until + DAY_MS)
+
+
+def found(spark: SparkSession, root: str, name: str, when: tuple[int, int] | None) -> DataFrame:
+    """A table as a report reads it: a writer's retries removed."""
     from spark_jobs import tables
 
-    since = max(0, report.since_ms - DAY_MS)
-    return tables.read(spark, root, name, since=since, until=report.until_ms + DAY_MS)
+    since, until = when if when is not None else (None, None)
+    return tables.read(spark, root, name, since=since, until=until)
 
 
 def behind(frame: DataFrame, rows: Rows) -> DataFrame:
@@ -121,7 +141,7 @@ def show(spark: SparkSession, report: Report, root: str, options: argparse.Names
     cell = report.cell(options.address)
     if cell.rows is None:
         raise ReportError(f"{options.address} is {cell.text!r}, which was made of no rows")
-    rows = behind(found(spark, report, root, cell.rows.table), cell.rows)
+    rows = behind(found(spark, root, cell.rows.table, dates(cell.rows)), cell.rows)
     _say(f"{options.address}: {cell.text}")
     _say(f"table {cell.rows.table}, where {cell.rows.where}")
     shown = rows.limit(options.limit).collect()
@@ -146,7 +166,7 @@ def audit(spark: SparkSession, report: Report, root: str) -> list[str]:
         if cell.rows is not None:
             addresses[cell.rows].append(address)
     wrong = []
-    for rows, count in counted(spark, report, root, addresses).items():
+    for rows, count in counted(spark, root, addresses).items():
         if count != rows.count:
             wrong.append(
                 f"{' '.join(addresses[rows])}: {count} rows of {rows.table},"
@@ -157,18 +177,16 @@ def audit(spark: SparkSession, report: Report, root: str) -> list[str]:
     return wrong
 
 
-def counted(
-    spark: SparkSession, report: Report, root: str, wanted: Iterable[Rows]
-) -> dict[Rows, int]:
-    """How many rows each has now: one pass over a table for ASKED_AT_ONCE of them."""
+def counted(spark: SparkSession, root: str, wanted: Iterable[Rows]) -> dict[Rows, int]:
+    """How many rows each has now: one pass over a table's days for ASKED_AT_ONCE of them."""
     from pyspark.sql import functions as F
 
-    by_table: dict[str, list[Rows]] = defaultdict(list)
+    places: dict[tuple[str, tuple[int, int] | None], list[Rows]] = defaultdict(list)
     for rows in wanted:
-        by_table[rows.table].append(rows)
+        places[rows.table, dates(rows)].append(rows)
     counts: dict[Rows, int] = {}
-    for name, all_rows in by_table.items():
-        frame = found(spark, report, root, name)
+    for (name, when), all_rows in places.items():
+        frame = found(spark, root, name, when)
         for start in range(0, len(all_rows), ASKED_AT_ONCE):
             part = all_rows[start : start + ASKED_AT_ONCE]
             asked = [
