@@ -123,8 +123,8 @@ class Sender:
         while True:
             due_ns = origin_ns + int(self._due * self._step_ns)
             now_ns = time.monotonic_ns()
-            if now_ns < due_ns < end_ns:
-                time.sleep((due_ns - now_ns) / 1e9)
+            if now_ns < min(due_ns, end_ns):
+                time.sleep((min(due_ns, end_ns) - now_ns) / 1e9)
             if max(due_ns, now_ns) >= end_ns:
                 return
             self.send(due_ns)

