@@ -70,7 +70,13 @@ def decoder(table: str, now_ms: Callable[[], int] = wall_ms) -> Decode:
     if table == PLAIN.name:
         return lambda batch: _plain(batch, now_ms())
     schema = TABLES[table]
-    return lambda batch: _split(_parsed(batch, schema, now_ms()), schema)
+    return lambda batch: _split(_parsed(batch, schema, str(now_ms())), schema)
+
+
+def good_rows(records: DataFrame, table: str) -> DataFrame:
+    """Of a stream that runs for days: the clock is asked in each of its batches."""
+    schema = TABLES[table]
+    return _split(_parsed(records, schema, "unix_millis(current_timestamp())"), schema).good
 
 
 def _source() -> list[SparkColumn]:
@@ -97,7 +103,7 @@ def _plain(batch: DataFrame, now_ms: int) -> Decoded:
     return Decoded(batch.select(*_source(), event_time.alias("event_time"), *names), None)
 
 
-def _parsed(batch: DataFrame, schema: TableSchema, now_ms: int) -> DataFrame:
+def _parsed(batch: DataFrame, schema: TableSchema, now: str) -> DataFrame:
     """The batch's columns, `_r` (the record) and `_reason` (null: it can be read)."""
     from pyspark.sql import functions as F
 
@@ -110,12 +116,12 @@ def _parsed(batch: DataFrame, schema: TableSchema, now_ms: int) -> DataFrame:
          "allowSingleQuotes": "false"},
     )  # fmt: skip
     text = batch.withColumn("_text", F.col("value").cast("string")).withColumn("_json", json)
-    reason = F.expr(_reason(schema, now_ms))
+    reason = F.expr(_reason(schema, now))
     return text.withColumn("_r", F.col("_json.r")).withColumn("_reason", reason)
 
 
-def _reason(schema: TableSchema, now_ms: int) -> str:
-    """SQL: why a record cannot be read, most telling first; null where it can."""
+def _reason(schema: TableSchema, now: str) -> str:
+    """SQL: why a record cannot be read, most telling first. `now`: SQL too, in ms."""
     version = "_r.schema_version"
     cases = [
         ("value IS NULL", "'no value'"),
@@ -126,9 +132,9 @@ def _reason(schema: TableSchema, now_ms: int) -> str:
         *((_misfit(column), _wrong(column)) for column in schema.columns if _misfit(column)),
         (f"{version} IS NULL", "'without schema_version'"),
         ("_r.event_time_ms IS NULL", "'without event_time_ms'"),
-        (f"_r.event_time_ms < {now_ms - BEHIND_DAYS_MAX * DAY_MS}",
+        (f"_r.event_time_ms < {now} - {BEHIND_DAYS_MAX * DAY_MS}",
          f"'event_time_ms is more than {BEHIND_DAYS_MAX} days old'"),
-        (f"_r.event_time_ms > {now_ms + AHEAD_MS_MAX}",
+        (f"_r.event_time_ms > {now} + {AHEAD_MS_MAX}",
          "'event_time_ms is more than a day ahead'"),
     ]  # fmt: skip
     return "CASE " + " ".join(f"WHEN {when} THEN {then}" for when, then in cases) + " END"

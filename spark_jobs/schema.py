@@ -278,6 +278,23 @@ QUARANTINE: Final = TableSchema(
     identity=(*SOURCE, Column("event_date", "date", "Of landed_at: the partition directory.")),
 )
 
+# Sums of the samples while the stream runs, written again as they grow (spark_jobs/live.py).
+LIVE: Final = TableSchema(
+    "live",
+    "Messages by minute and partition, while the stream runs.",
+    (
+        Column("window_start", "timestamp", "The minute, UTC."),
+        Column("broker_id", "long", "Who measured."),
+        Column("topic", "string", "The topic."),
+        Column("partition", "long", "The partition's number."),
+        Column("message_count", "long", "Records appended in that minute, so far."),
+        Column("bytes_in", "long", "Bytes of record batches appended in that minute, so far."),
+        Column("landed_at", "timestamp", "When the sum was written."),
+        Column("event_date", "date", "Of window_start, in UTC: the partition directory."),
+    ),
+    identity=(),
+)
+
 
 def table_for(topic: str) -> TableSchema:
     """The table that a topic's records land in."""

@@ -66,12 +66,19 @@ class Endpoint:
         return {**_TIMES, **self.properties, "bootstrap.servers": self.bootstrap}
 
     def stream(
-        self, spark: SparkSession, topic: str, starts: Mapping[int, int], records_max: int
+        self,
+        spark: SparkSession,
+        topic: str,
+        starts: Mapping[int, int],
+        records_max: int,
+        *,
+        fail_on_loss: bool = True,
     ) -> DataFrame:
         """The topic from `starts` on, at most `records_max` in a batch: Kafka's columns."""
         offsets = json.dumps({topic: {str(partition): at for partition, at in starts.items()}})
         options = {"subscribe": topic, "startingOffsets": offsets,
-                   "maxOffsetsPerTrigger": str(records_max), "failOnDataLoss": "true"}  # fmt: skip
+                   "maxOffsetsPerTrigger": str(records_max),
+                   "failOnDataLoss": str(fail_on_loss).lower()}  # fmt: skip
         return spark.readStream.format(self.kind).options(**self._options(), **options).load()
 
     def _options(self) -> dict[str, str]:

@@ -29,6 +29,7 @@ if __package__ in (None, ""):  # run as a file by spark-submit
 from kbroker.errors import UserError
 from spark_jobs.errors import EXIT_USAGE
 from spark_jobs.files import files_of, join
+from spark_jobs.live import LiveQuery
 from spark_jobs.lock import JobLock
 from spark_jobs.progress import Progress, publisher
 from spark_jobs.resume import Say, Work
@@ -46,6 +47,7 @@ QUERY_VERSION: Final = 1
 DEFAULT_TOPICS: Final = tuple(schema.topic for schema in TABLES.values())
 RECORDS_MAX: Final = 1_000_000  # in a batch: bounds what is kept of it, and what a retry repeats
 AWAY_S_MAX: Final = 60.0
+STOP_WAIT_S: Final = 20.0  # for the batch that is under way
 _TURN_S: Final = 0.2
 _EVERY_S_MAX: Final = 24 * 3600.0
 
@@ -65,6 +67,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--max-records", type=_count, default=RECORDS_MAX, metavar="N",
         help=f"in a batch at most (default {RECORDS_MAX:,})")  # fmt: skip
     add("--accept-loss", action="store_true", help="what is gone becomes a gap in the table")
+    add("--live", action="store_true",
+        help="also messages and bytes by minute and partition, in table live")  # fmt: skip
     add("--no-progress", action="store_true",
         help=f"do not write the job's own progress to {PROGRESS_TOPIC}")  # fmt: skip
     add("--wait", type=float, default=AWAY_S_MAX, metavar="SECONDS",
@@ -140,6 +144,8 @@ def land(
     )  # fmt: skip
     wanted = works(options.topics or DEFAULT_TOPICS, version)
     queries = [TopicQuery(setting, work, table_for(work.topic)) for work in wanted]
+    if options.live:
+        queries.append(LiveQuery(setting, version))
     locks = [JobLock(root, work.topic) for work in wanted]
     try:
         for lock in locks:
@@ -152,7 +158,7 @@ def land(
             stop.wait(_TURN_S)
     finally:
         for query in queries:
-            query.stop()
+            query.stop(STOP_WAIT_S)
         if progress is not None:
             progress.close(spark)
         for lock in locks:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_jobs.files import files_of, join
 from spark_jobs.ledger import DIRECTORY, Gap, Ledger, LedgerError, LiveUnit, State
-from spark_jobs.schema import PLAIN, QUARANTINE, TABLES, TableSchema
+from spark_jobs.schema import LIVE, PLAIN, QUARANTINE, TABLES, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,7 @@ REPEATED_MAX: Final = 100_000
 
 def schema_of(name: str) -> TableSchema:
     """LedgerError for a name that no table has."""
-    found = {PLAIN.name: PLAIN, QUARANTINE.name: QUARANTINE, **TABLES}.get(name)
+    found = {LIVE.name: LIVE, PLAIN.name: PLAIN, QUARANTINE.name: QUARANTINE, **TABLES}.get(name)
     if found is None:
         raise LedgerError(f"no table is called {name!r}", f"there are {', '.join(TABLES)}, plain")
     return found

@@ -8,7 +8,7 @@ A query that fails is looked into before it is begun again: is the broker away (
 says so), are records gone (LostRange), does another job write to the table (Locked)? Anything else
 is tried again, and given up after FAILURES_MAX tries in a row in which nothing landed.
 
-Owner: the job's main thread, but for `_write`, which Spark calls in the query's own.
+Owner: the job's main thread, but for what is marked as the query's own.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Note = Callable[[str, int, Commit], None]
+Write = Callable[["DataFrame", int], "Commit | None"]
 
 FAILURES_MAX: Final = 3
 # How long a query that is not running waits until it looks again.
 LOOK_AGAIN_S: Final = 2.0
 _LINE_MAX: Final = 300
+_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -94,15 +96,18 @@ class TopicQuery:
         if time.monotonic() >= self._look_at_s:
             self._begin()
 
-    def stop(self) -> None:
-        """Ends the query; a batch that is not committed is as if it had not been begun."""
-        query, self._query = self._query, None
-        if query is not None:
-            query.stop()
+    def stop(self, wait_s: float = 0.0) -> None:
+        """Ends the query, between two batches if that comes about within `wait_s`.
 
-    def status(self) -> str:
-        """What Spark says it is doing."""
-        return str(self._query.status["message"]) if self._query is not None else "waiting"
+        A batch that is not committed is as if it had not been begun.
+        """
+        query, self._query = self._query, None
+        if query is None:
+            return
+        deadline_s = time.monotonic() + wait_s
+        while time.monotonic() < deadline_s and query.isActive and query.status["isTriggerActive"]:
+            time.sleep(_POLL_S)
+        query.stop()
 
     # --- begin ---
 
@@ -110,30 +115,55 @@ class TopicQuery:
         state = self._state()
         if state is None:
             return
-        setting = self._setting
+        self._topic_id, self._error = state.topic_id, None
+        self._landed_before = self._landed()
         try:
-            plan = resume.plan(
-                self.work, setting.files, self._ledger, setting.checkpoints, state,
-                accept_loss=setting.accept_loss, say=setting.say,
-            )  # fmt: skip
+            self._query = self._launch(state)
         except LedgerError as error:
             raise JobError(f"{self.work.topic}: {error.message}") from error
-        self._topic_id, self._error = plan.topic_id, None
-        self._landed_before = self._ledger.ends().get(self.work.topic)
-        source = Source(self.work.topic, plan.topic_id, self.work.query)
-        checkpoint = Checkpoint(setting.files, plan.checkpoint)
-        self._sink = Sink(self._ledger, self._schema, source, checkpoint,
-                          decoder(self.work.table), step=self._step)  # fmt: skip
+
+    def _launch(self, state: TopicState) -> Any:
+        """The query of Spark's, started."""
+        setting, work = self._setting, self.work
+        plan = resume.plan(
+            work, setting.files, self._ledger, setting.checkpoints, state,
+            accept_loss=setting.accept_loss, say=setting.say,
+        )  # fmt: skip
+        source = Source(work.topic, plan.topic_id, work.query)
+        sink = Sink(
+            Ledger(setting.files, self._ledger.uri),  # of the query's thread
+            self._schema, source, Checkpoint(setting.files, plan.checkpoint), decoder(work.table),
+            step=self._step,
+        )  # fmt: skip
         records = setting.endpoint.stream(
-            setting.spark, self.work.topic, plan.starts, setting.records_max
+            setting.spark, work.topic, plan.starts, setting.records_max
         )
-        writer = records.writeStream.foreachBatch(self._write).queryName(self.name)
-        writer = writer.option("checkpointLocation", plan.checkpoint)
-        if setting.every_s is None:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{round(setting.every_s * 1000)} milliseconds")
-        self._query = writer.start()
+        return self._started(records, plan.checkpoint, sink.write)
+
+    def _started(
+        self, frame: DataFrame, checkpoint: str, write: Write, mode: str = "append"
+    ) -> Any:
+        """`write` is called for each batch, in the query's own thread."""
+
+        def batch(rows: DataFrame, batch_id: int) -> None:
+            try:
+                commit = write(rows, batch_id)
+            except BaseException as error:
+                self._error = error
+                raise
+            if commit is not None:
+                self._setting.note(self.name, batch_id, commit)
+
+        writer = frame.writeStream.foreachBatch(batch).queryName(self.name).outputMode(mode)
+        writer = writer.option("checkpointLocation", checkpoint)
+        every_s = self._setting.every_s
+        if every_s is None:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{round(every_s * 1000)} milliseconds").start()
+
+    def _landed(self) -> object:
+        """What changes when a batch has landed."""
+        return self._ledger.ends().get(self.work.topic)
 
     @property
     def name(self) -> str:
@@ -173,15 +203,6 @@ class TopicQuery:
 
     # --- in the query's own thread ---
 
-    def _write(self, batch: DataFrame, batch_id: int) -> None:
-        try:
-            commit = self._sink.write(batch, batch_id)
-        except BaseException as error:
-            self._error = error
-            raise
-        if commit is not None:
-            self._setting.note(self.name, batch_id, commit)
-
     def _step(self, name: str, batch_id: int) -> None:
         """Behind the read and before the commit: was it the topic that we began with?
 
@@ -207,8 +228,7 @@ class TopicQuery:
             raise JobError(f"{topic}: {error.message}")
         if isinstance(error, JobError) and not isinstance(error, BrokerAway | LostRange):
             raise error
-        landed = self._ledger.ends().get(topic)
-        self._failures = self._failures + 1 if landed == self._landed_before else 1
+        self._failures = self._failures + 1 if self._landed() == self._landed_before else 1
         self._look_at_s = time.monotonic() + LOOK_AGAIN_S
         line = first_line(error or failed)
         if self._failures >= FAILURES_MAX and self._state() is not None:

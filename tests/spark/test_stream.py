@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
 from kbroker.testing.plain import PlainBroker
 from kbroker.types import TopicPartition
+from spark_jobs import live
 from spark_jobs.errors import Locked, LostRange
+from spark_jobs.schema import METRICS
 from spark_jobs.source import BrokerAway
 from tests.spark.conftest import Landing, Send
 
@@ -47,8 +50,15 @@ def sample(**fields: Any) -> bytes:
     return json.dumps(whole).encode()
 
 
-def test_what_cannot_be_read_is_set_aside(landing: Landing, send: Send) -> None:
-    topic = "__kbroker_metrics"
+@pytest.fixture
+def samples(client: Client) -> Iterator[str]:
+    """The topic of samples, which is not there before or after the test."""
+    yield METRICS.topic
+    client.delete_topics([METRICS.topic])
+
+
+def test_what_cannot_be_read_is_set_aside(landing: Landing, send: Send, samples: str) -> None:
+    topic = samples
     send(topic, [sample(sequence=1), b"{oops", sample(sequence=2, schema_version=9)])
     send(topic, [sample(sequence=1), sample(sequence=3, topic=5), sample(sequence=4)])
     assert landing.run("--topic", topic) == []
@@ -57,6 +67,32 @@ def test_what_cannot_be_read_is_set_aside(landing: Landing, send: Send) -> None:
     assert [(row.source_offset, row.reason) for row in landing.rows("quarantine")] == [
         (1, "not JSON"), (2, "unknown schema_version 9"), (4, "field topic is not string"),
     ]  # fmt: skip
+
+
+def test_live_windows(landing: Landing, send: Send, samples: str) -> None:
+    """Sums grow from batch to batch; what is too late for them is in the raw table all the same."""
+    minute_ms = time.time_ns() // 60_000_000_000 * 60_000
+
+    def counted(ago_minutes: int, count: int, partition: int = 0) -> bytes:
+        return sample(event_time_ms=minute_ms - 60_000 * ago_minutes, partition=partition,
+                      metric_name="PartitionMessages", topic="orders", message_count=count,
+                      bytes_in=10 * count, sequence=ago_minutes)  # fmt: skip
+
+    def windows() -> list[tuple[int, int, int, int]]:
+        found = live.windows(landing.spark, landing.tables).collect()
+        return sorted(
+            (round(minute_ms / 60_000 - row.window_start.timestamp() / 60), row.partition,
+             row.message_count, row.bytes_in) for row in found
+        )  # fmt: skip
+
+    send(samples, [counted(1, 5), counted(1, 2), counted(0, 1), counted(0, 4, 1), b"{oops"])
+    landing.run("--topic", samples, "--live")
+    assert windows() == [(0, 0, 1, 10), (0, 1, 4, 40), (1, 0, 7, 70)]
+    send(samples, [counted(0, 2), counted(60, 9)])
+    landing.run("--topic", samples, "--live")
+    assert windows() == [(0, 0, 3, 30), (0, 1, 4, 40), (1, 0, 7, 70)]
+    late = [row.message_count for row in landing.rows("metrics", repeats=True) if row.late]
+    assert late == [9]
 
 
 def test_a_lost_checkpoint_loses_and_doubles_nothing(landing: Landing, send: Send) -> None:
