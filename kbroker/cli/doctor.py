@@ -45,6 +45,10 @@ REPLICATION_KEYS = (
 )
 
 
+# Whose setting it is, where it is not this broker's.
+_WHERE = {"producer": ", set in the producer", "kafka": " in Apache Kafka"}
+
+
 @click.command("doctor")
 @click.option("--config", "file", metavar="FILE", help="The server.properties file to read.")
 @click.option("--override", "overrides", metavar="KEY=VALUE", multiple=True, help="As for start.")
@@ -141,6 +145,10 @@ def _effects(knobs: list[KnobEffects], ours: str) -> str:
     """What was measured of one key, behind what is said of it."""
     told = []
     for knob in knobs:
-        _, at, whose = knob.name.partition("@")
-        told.append(f" Measured{f', set in the {whose}' if at else ''}: {knob.line(ours)}.")
+        if knob.why_not:
+            told.append(f" Not measured: {knob.why_not}.")
+            continue
+        _, _, whose = knob.name.partition("@")
+        where = _WHERE.get(whose, "")
+        told.append(f" Measured{where}: {knob.line(ours)}.")
     return "".join(told)

@@ -33,7 +33,9 @@ class Knob:
     values: tuple[str, ...]  # the default is added where it is missing
     cells: tuple[Cell, ...]
     document: str = ""  # the value that the document advises on this machine; "" none
-    default: str = ""
+    default: str = ""  # where it is not the configuration's
+    topic_key: str = ""  # where the topic calls it otherwise
+    broker: Literal["kbroker", "kafka"] = "kbroker"
 
     def tried(self) -> tuple[str, ...]:
         """Every value but the default."""
@@ -70,11 +72,18 @@ LARGE: Final = Cell("produce-64k", "produce 64 KB, 4 connections x 1", "produce"
 READ: Final = Cell("fetch-16k", "fetch 16 KB, 4 connections", "fetch", 16 << 10, 4)
 READ_LARGE: Final = Cell("fetch-1m", "fetch 1 MB, 4 connections", "fetch", 1 << 20, 4)
 
+# In kbroker the key has no effect yet; what it costs where it has one is worth knowing.
+FLUSHED: Final = Knob(
+    "log.flush.interval.messages@kafka", "log.flush.interval.messages", "topic",
+    ("never", "1", "100", "10000"), (FOUR,), default="never", topic_key="flush.messages",
+    broker="kafka",
+)  # fmt: skip
+
 CODECS: Final = ("gzip", "snappy", "lz4", "zstd")
 
 
-def knobs(cpus: int | None = None) -> tuple[Knob, ...]:
-    """All knobs, for a machine with so many CPUs."""
+def knobs(cpus: int | None = None, *, kafka: bool = False) -> tuple[Knob, ...]:
+    """All knobs, for a machine with so many CPUs; `kafka`: what only Apache Kafka can show, too."""
     count = cpus or os.cpu_count() or 1
     twice = str(2 * count)
     buffers = ("16384", "102400", "1048576", "-1")
@@ -108,6 +117,8 @@ def knobs(cpus: int | None = None) -> tuple[Knob, ...]:
             (LARGE, FOUR),
         ),
     )  # fmt: skip
+    if kafka:
+        found = (*found, FLUSHED)
     return tuple(_with_default(knob) for knob in found)
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from perf.brokers import KbrokerBroker
-from perf.cells import Cell
+from perf.brokers import KafkaBroker, KbrokerBroker
+from perf.cells import Bench, Cell
 from perf.results import of_cell
 from perf.studies import study
-from perf.studies.knobs import Knob, knobs
+from perf.studies.knobs import FLUSHED, Knob, knobs
 from perf.studies.ladder import now_ms
 from perf.studies.measured import REQUEST, Measured
 from perf.studies.stable import Stable
@@ -29,6 +29,8 @@ from perf.studies.study import Outcome, Point, Say
 STUDY: Final = "tune"
 DEFAULTS: Final = "defaults"
 TWIN: Final = "the default again"
+KAFKA: Final = "Apache Kafka"
+KAFKA_WARM_BLOCKS, KAFKA_WARM_S = 3, 3.0  # its compiler needs many requests
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Plan:
     rounds: int = 5
     seconds: float = 0.8
     warm_s: float = 0.2
+    kafka: bool = False  # and what only Apache Kafka can show
     directory: Path | None = None  # for data; the system's temporary one by default
 
     @classmethod
@@ -47,7 +50,8 @@ class Plan:
         return replace(cls(rounds=3, seconds=0.3, warm_s=0.1), **changes)
 
     def knobs(self) -> tuple[Knob, ...]:
-        return tuple(knob for knob in knobs() if not self.names or knob.name in self.names)
+        every = knobs(kafka=self.kafka)
+        return tuple(knob for knob in every if not self.names or knob.name in self.names)
 
 
 def key_of(knob: Knob, value: str, cell: Cell) -> str:
@@ -62,7 +66,7 @@ def points(plan: Plan) -> list[Point]:
             for value in (knob.default, TWIN, *knob.tried()):
                 dims = {
                     **of_cell(configured(cell, knob, value)),
-                    "broker": "kbroker",
+                    "broker": knob.broker,
                     "knob": knob.name,
                     "knob_value": value,
                     "baseline": value == knob.default,
@@ -78,19 +82,23 @@ def configured(cell: Cell, knob: Knob, value: str) -> Cell:
         return cell
     if knob.how == "codec":
         return replace(cell, codec=value)
-    return replace(cell, configs=((knob.key, value),))
+    return replace(cell, configs=((knob.topic_key or knob.key, value),))
 
 
 def stall_of(knob: Knob, value: str) -> Hashable:
-    """Which broker a value is tried on."""
+    """Which broker a value is tried on. Apache Kafka has no twin, being large; itself will do."""
+    if knob.broker == "kafka":
+        return KAFKA
     if value == TWIN:
         return TWIN
     own = knob.how == "broker" and value != knob.default
     return (knob.key, value) if own else DEFAULTS
 
 
-def start(plan: Plan, stable: Stable, root: Path) -> None:
+def start(plan: Plan, stable: Stable, root: Path, say: Say) -> None:
     """A broker with the defaults, its twin, and one for each value of a broker's setting."""
+    if plan.kafka:
+        _start_kafka(stable, root, say)
     stable.add(DEFAULTS, KbrokerBroker(root / "defaults"))
     stable.add(TWIN, KbrokerBroker(root / "twin"))
     for knob in plan.knobs():
@@ -99,6 +107,15 @@ def start(plan: Plan, stable: Stable, root: Path) -> None:
             if stall not in stable:
                 where = root / f"{knob.key}={value}"
                 stable.add(stall, KbrokerBroker(where, overrides=(f"{knob.key}={value}",)))
+
+
+def _start_kafka(stable: Stable, root: Path, say: Say) -> None:
+    say("starting and warming Apache Kafka")
+    stable.add(KAFKA, KafkaBroker(root / "kafka"))
+    with stable.turn(KAFKA) as bench:
+        warm = Bench(bench.broker, seconds=KAFKA_WARM_S, warm_s=0)
+        for _ in range(KAFKA_WARM_BLOCKS):
+            warm.run(FLUSHED.cells[0])
 
 
 def measure(stable: Stable, work: dict[str, tuple[Hashable, Cell]], point: Point) -> Measured:
@@ -120,7 +137,7 @@ def run(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Outcome:
         TemporaryDirectory(prefix="kbroker-tune-", dir=plan.directory) as root,
         Stable(seconds=plan.seconds, warm_s=plan.warm_s) as stable,
     ):
-        start(plan, stable, Path(root))
+        start(plan, stable, Path(root), say)
         say(f"{len(stable)} brokers started, {len(work)} points in {plan.rounds} rounds")
         return study.run(
             STUDY,

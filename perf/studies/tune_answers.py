@@ -120,7 +120,7 @@ def conclusions(outcome: Outcome, plan: Plan) -> list[Conclusion]:
                         one.cell.key: {k: v.to_json() for k, v in one.verdicts.items()}
                         for one in of_value
                     },
-                    {"broker": "kbroker", "knob": knob.name, "knob_value": value},
+                    {"broker": knob.broker, "knob": knob.name, "knob_value": value},
                 )
             )
     for one in idle():
@@ -136,7 +136,7 @@ def table(outcome: Outcome, plan: Plan) -> list[str]:
     found = effects(outcome, plan)
     lines = []
     for knob in plan.knobs():
-        advised = f"; document 004: {knob.document}" if knob.document else ""
+        advised = f"; the document: {knob.document}" if knob.document else ""
         lines += ["", f"{knob.name}, by default {knob.default}{advised}"]
         for cell in knob.cells:
             lines.append(f"  {cell.title}")

@@ -191,7 +191,7 @@ def test_measured_effects_stand_beside_the_settings() -> None:
     assert about("compression.type").endswith(
         "Measured, set in the producer: lz4 instead of 8: CPU x3.00."
     )
-    assert about("num.replica.fetchers").endswith("Measured: not yet.")
+    assert about("num.replica.fetchers").endswith("Not measured: not yet.")
     assert about("socket.send.buffer.bytes").endswith("1 instead of 8: p99 x9.00.")
     assert not any("key.of.another.version" in line for line in seen)
     assert "2 x Processor, 2026-11-22" in seen[-1]

@@ -18,7 +18,7 @@ from perf.studies import tune
 from perf.studies.knobs import NOT_TRIED, idle, knobs
 from perf.studies.measured import REQUEST, Measured
 from perf.studies.study import Outcome, Point, StudyError
-from perf.studies.tune import TWIN, Plan, key_of, points
+from perf.studies.tune import KAFKA, TWIN, Plan, configured, key_of, points, stall_of
 from perf.studies.tune_answers import conclusions, effects, effects_file, table, to_json
 
 MACHINE = {"cpus": 2, "model": "Processor", "when": "2026-11-22T00:00:00Z"}
@@ -66,6 +66,15 @@ def test_values_are_allowed_and_the_default_is_among_them() -> None:
         assert not knob.document or knob.document in knob.values
     (threads,) = [knob for knob in knobs(cpus=8) if knob.name == "num.network.threads"]
     assert threads.document == "16"
+
+
+def test_flushing_is_tried_where_it_has_an_effect() -> None:
+    made = [point for point in points(Plan(kafka=True)) if point.dims["broker"] == "kafka"]
+    assert [p.dims["knob_value"] for p in made] == ["never", TWIN, "1", "100", "10000"]
+    (knob,) = [knob for knob in Plan(kafka=True).knobs() if knob.broker == "kafka"]
+    assert configured(knob.cells[0], knob, "never").configs == ()
+    assert configured(knob.cells[0], knob, "100").configs == (("flush.messages", "100"),)
+    assert {stall_of(knob, value) for value in (TWIN, *knob.values)} == {KAFKA}
 
 
 def test_every_group_has_its_default_and_a_twin() -> None:
