@@ -81,7 +81,12 @@ FIGURES: Final = (
     Field("others_cpu", "double", "Share of the box that other processes used."),
     Field("steal", "double", "Share of the box that the hypervisor kept."),
     Field("quiet", "boolean", "Whether both were small enough for the block to count."),
-    Field("measure", "string", "What the buckets time: request, or end-to-end."),
+    Field(
+        "measure",
+        "string",
+        "What the buckets time: request; end-to-end (from the send); from-due (from when it was "
+        "meant to be sent, to its arrival); acknowledged (from the send).",
+    ),
     Field("buckets", "buckets", "By duration, bounds in ns."),
     Field("min_ns", "long", "The smallest duration."),
     Field("max_ns", "long", "The largest."),
