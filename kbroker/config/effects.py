@@ -69,11 +69,11 @@ def default_path() -> str:
 
 def load(path: str = _PATH) -> Effects | None:
     """The effects; None if there are none or the file is not what was written."""
-    import json
-
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(FILE_BYTES_MAX + 1)
+        import json  # only where there is something to read: doctor has little time
+
         data = json.loads(text) if len(text) <= FILE_BYTES_MAX else None
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             return None
