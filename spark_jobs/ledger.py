@@ -134,11 +134,11 @@ class Ledger:
 
     def fold(self) -> str | None:
         """Writes the state of now; None if there is nothing to fold. Removes nothing."""
-        state = self.state()
-        if state.number == 0:
+        self._read_on()
+        if self._book.number == 0:
             return None
-        uri = self._file(state.number, fold=True)
-        self.files.create(uri, fold_json(state))
+        uri = self._file(self._book.number, fold=True)
+        self.files.create(uri, fold_json(self._book.folded()))
         return uri
 
     def numbers(self) -> tuple[list[int], list[int]]:
@@ -151,8 +151,13 @@ class Ledger:
                 (folds if found[2] else commits).append(int(found[1]))
         return commits, folds
 
+    @staticmethod
+    def name(number: int, *, fold: bool = False) -> str:
+        """A commit's or a fold's file in the directory."""
+        return f"{number:020d}{'.fold' if fold else ''}.json"
+
     def _file(self, number: int, *, fold: bool = False) -> str:
-        return join(self.directory, f"{number:020d}{'.fold' if fold else ''}.json")
+        return join(self.directory, self.name(number, fold=fold))
 
     def _read_on(self) -> None:
         if not self._opened:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from kbroker.errors import UserError
+from kbroker.errors import InvariantError, UserError
 
 Kind = Literal["batch", "gap", "merge", "expire"]
 KINDS: Final[tuple[Kind, ...]] = ("batch", "gap", "merge", "expire")
 Part = tuple[str, str]  # unit, date
 Ranges = Mapping[int, tuple[int, int]]  # partition -> first offset, offset behind the last
+
+# How long a fold remembers when a part was dropped: many times the grace of its files.
+DROPS_KEPT_MS: Final = 30 * 24 * 3_600_000
 
 _BATCH_KEY: Final = re.compile(r"batch-(.+)-(\d{20})")
 
@@ -63,7 +66,8 @@ class Commit:
 
     `units` and `quarantine` are added, `drops` (of either) are live no longer. A batch or a gap is
     of a `topic`; a gap says with `ends` where the topic goes on. `covers` is for tables that are
-    made of another one: which of its commits are in this table's rows of a date.
+    made of another one: which of its commits are in this table's rows of a date, all of which the
+    commit replaces.
     """
 
     key: str
@@ -143,6 +147,18 @@ class Book:
         if gone:
             raise LedgerConflict(f"{commit.key}: {len(gone)} parts such as {gone[0]} are not live",
                                  "another maintenance is running; try again")  # fmt: skip
+        new = [unit.part for unit in (*commit.units, *commit.quarantine)]
+        again = [part for part in new
+                 if part in self.units or part in self.quarantine or part in self.dropped]  # fmt: skip
+        if again or len(set(new)) < len(new):
+            raise InvariantError(f"{commit.key}: a unit's name is used twice: {[*again, *new][0]}")
+        behind = [date for date, number in commit.covers.items()
+                  if number <= self.covers.get(date, 0)]  # fmt: skip
+        kept = [unit.part for unit in self.units.values()
+                if unit.date in commit.covers and unit.part not in commit.drops]  # fmt: skip
+        if behind or kept:
+            raise LedgerConflict(f"{commit.key}: somebody else has made the same rows",
+                                 "another maintenance is running; try again")  # fmt: skip
         if commit.kind != "batch" or commit.topic not in self.ends:
             return
         topic_id, ends = self.ends[commit.topic]
@@ -197,6 +213,12 @@ class Book:
         else:
             ends.update((partition, until) for partition, (_, until) in commit.ranges.items())
         self.ends[commit.topic] = (topic_id, ends)
+
+    def folded(self) -> State:
+        """The state without what is not worth being kept: old drops, keys of what is done."""
+        oldest_ms = max(self.dropped.values(), default=0) - DROPS_KEPT_MS
+        dropped = {part: at_ms for part, at_ms in self.dropped.items() if at_ms >= oldest_ms}
+        return replace(self.state(), dropped=dropped, keys=frozenset())
 
     def state(self) -> State:
         return State(

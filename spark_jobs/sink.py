@@ -210,11 +210,11 @@ class Sink:
             kept = batch.persist(StorageLevel.MEMORY_AND_DISK)
             good, aside = self._decode(kept)
         try:
-            unit = new_unit("batch")
+            unit, aside_unit = new_unit("batch"), new_unit("aside")
             self._write(self._rows(good, landed_ms, newest_ms), tables.DATA, unit)
             self._step(WRITTEN, batch_id)
             if aside is not None:
-                self._write(_aside(aside, landed_ms), tables.SET_ASIDE, unit)
+                self._write(_aside(aside, landed_ms), tables.SET_ASIDE, aside_unit)
             self._step(SET_ASIDE, batch_id)
         finally:
             if kept is not None:
@@ -222,7 +222,7 @@ class Sink:
         found = self._read_back(batch, tables.DATA, unit, ranges, landed_ms)
         found_aside = _Facts()
         if aside is not None:
-            found_aside = self._read_back(batch, tables.SET_ASIDE, unit, ranges, landed_ms)
+            found_aside = self._read_back(batch, tables.SET_ASIDE, aside_unit, ranges, landed_ms)
         self._step(READ_BACK, batch_id)
         return found, found_aside
 

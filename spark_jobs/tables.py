@@ -36,7 +36,9 @@ REPEATED_MAX: Final = 100_000
 
 def schema_of(name: str) -> TableSchema:
     """LedgerError for a name that no table has."""
-    found = {LIVE.name: LIVE, PLAIN.name: PLAIN, QUARANTINE.name: QUARANTINE, **TABLES}.get(name)
+    from spark_jobs.rollup import HOURLY  # which reads tables itself
+
+    found = {t.name: t for t in (HOURLY, LIVE, PLAIN, QUARANTINE, *TABLES.values())}.get(name)
     if found is None:
         raise LedgerError(f"no table is called {name!r}", f"there are {', '.join(TABLES)}, plain")
     return found

@@ -15,7 +15,7 @@ from tests.unit.spark_jobs.test_ledger import batch, folded_away
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(params=["hadoop", "local"])

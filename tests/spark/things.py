@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_jobs.files import LocalFiles
 from spark_jobs.ledger import Ledger
 from spark_jobs.schema import Column, TableSchema
-from spark_jobs.sink import Checkpoint, Sink, Source
+from spark_jobs.sink import Checkpoint, Decode, Sink, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,8 +60,18 @@ class Topic:
 
     _NOBODY: Final = f"(X'', X'', '{TOPIC}', 0, 0L, TIMESTAMP'2026-11-22 12:00:00')"
 
-    def __init__(self, spark: SparkSession, place: Path, query_id: str = "q-1") -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        place: Path,
+        query_id: str = "q-1",
+        schema: TableSchema = THINGS,
+        decode: Decode = decode,
+    ) -> None:
         self._spark = spark
+        self._schema = schema
+        self._decode = decode
+        self._ends: dict[int, int] = {}
         self.root = str(place)
         self.checkpoint = place / "checkpoints" / query_id
         for name in ("offsets", "sources/0"):
@@ -94,21 +104,26 @@ class Topic:
             return self._spark.sql(f"SELECT * FROM VALUES {self._NOBODY} AS t{names} LIMIT 0")
         return self._spark.sql(f"SELECT * FROM VALUES {', '.join(rows)} AS t{names}")
 
+    def land(self, batch_id: int) -> None:
+        """What has been written since the batch before."""
+        since, self._ends = self._ends, self.plan(batch_id)
+        self.sink().write(self.batch(since, self._ends), batch_id)
+
     def _note(self, name: str, ends: Mapping[int, int]) -> None:
         offsets = json.dumps({TOPIC: {str(partition): end for partition, end in ends.items()}})
         (self.checkpoint / name).write_text(f'v1\n{{"batchWatermarkMs":0,"conf":{{}}}}\n{offsets}')
 
     def ledger(self) -> Ledger:
-        return Ledger(LocalFiles(), f"{self.root}/things")
+        return Ledger(LocalFiles(), f"{self.root}/{self._schema.name}")
 
     def sink(self, **options: Any) -> Sink:
         options.setdefault("clock_ms", lambda: NOW_MS)
         return Sink(
             self.ledger(),
-            THINGS,
+            self._schema,
             Source(TOPIC, "id-1", "things-v1"),
             Checkpoint(LocalFiles(), str(self.checkpoint)),
-            decode,
+            self._decode,
             **options,
         )
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbroker.errors import InvariantError
 from spark_jobs.files import LocalFiles
 from spark_jobs.ledger import (
     FOLD_EVERY,
@@ -133,11 +134,14 @@ def test_a_merge_takes_the_place_of_its_parts(tmp_path: Path) -> None:
 
 def test_good_rows_and_those_set_aside_are_one_commit(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
-    unit = LiveUnit("batch-x", DAY, 2)
-    ledger.commit(Commit("batch-q-" + "0" * 20, "batch", 1, (unit,), (unit,), topic=TOPIC,
+    good, aside = LiveUnit("batch-x", DAY, 2), LiveUnit("aside-x", DAY, 1)
+    ledger.commit(Commit(batch_key("q", 0), "batch", 1, (good,), (aside,), topic=TOPIC,
                          ranges={0: (0, 4)}))  # fmt: skip
     assert len(list((tmp_path / "metrics/_ledger").iterdir())) == 1
-    assert opened(tmp_path).state().quarantine == (unit,)
+    assert opened(tmp_path).state().quarantine == (aside,)
+    again = Commit(batch_key("q", 1), "batch", 1, (LiveUnit("batch-y", DAY, 2),), (good,))
+    with pytest.raises(InvariantError, match="used twice"):
+        ledger.commit(again)
 
 
 def test_writers_at_once_commit_one_after_the_other(tmp_path: Path) -> None:
