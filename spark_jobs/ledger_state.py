@@ -148,8 +148,8 @@ class Book:
             raise LedgerConflict(f"{commit.key}: {len(gone)} parts such as {gone[0]} are not live",
                                  "another maintenance is running; try again")  # fmt: skip
         new = [unit.part for unit in (*commit.units, *commit.quarantine)]
-        again = [part for part in new
-                 if part in self.units or part in self.quarantine or part in self.dropped]  # fmt: skip
+        known = (self.units, self.quarantine, self.dropped)
+        again = [part for part in new if any(part in parts for parts in known)]
         if again or len(set(new)) < len(new):
             raise InvariantError(f"{commit.key}: a unit's name is used twice: {[*again, *new][0]}")
         behind = [date for date, number in commit.covers.items()

@@ -255,6 +255,7 @@ class Sink:
         aside = kind == tables.SET_ASIDE
         schema = QUARANTINE if aside else self._schema
         if not any(entry.is_directory for entry in self._ledger.files.entries(uri)):
+            self._ledger.files.delete(uri)
             return _Facts()  # no date, no rows
         late = F.lit(0) if aside else F.sum(F.col("late").cast("long"))
         newest = F.lit(None).cast("long") if aside else F.unix_millis(F.max("event_time"))

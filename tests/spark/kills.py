@@ -4,8 +4,9 @@
 
 A producer writes all along: results, some of them twice as after a lost answer, and now and then
 what cannot be read. Each kill ends a driver, Python and JVM together, at one of POINTS, and the
-next driver goes on. In the end the table is compared with a plain read of the topic by another client,
-row for row: what is in the table, what was set aside, and what is left without a writer's retries.
+next driver goes on. In the end the table is compared with a plain read of the topic by another
+client, row for row: what is in the table, what was set aside, and what is left without a writer's
+retries.
 
 The steps of the sink are exact: the driver kills itself there. The moments of Spark's own logs are
 told by the kernel as names appear in the checkpoint, so a kill may come a little later than meant;

@@ -78,7 +78,7 @@ def test_small_parts_become_one(spark: SparkSession, topic: Topic, keeper: Keepe
     assert keeper.run(days=1) == ["things: 8 small parts merged"]
     state = topic.ledger().state()
     assert [(unit.date, unit.rows, unit.batches) for unit in state.units] == [
-        ("2026-11-22", 4, 4), ("2026-11-23", 4, 4)
+        ("2020-11-22", 4, 4), ("2020-11-23", 4, 4)
     ]  # fmt: skip
     assert len(state.quarantine) == 1
     assert rows(topic, spark) == before
@@ -108,12 +108,12 @@ def test_what_is_old_expires(spark: SparkSession, topic: Topic, keeper: Keeper) 
     topic.land(0)
     assert keeper.run(days=89) == []
     assert keeper.run(days=90, dry_run=True) == [
-        "things: 1 rows of before 2026-11-23 would expire"
+        "things: 1 rows of before 2020-11-23 would expire"
     ]  # fmt: skip
-    assert keeper.run(days=90)[0] == "things: 1 rows of before 2026-11-23 expired"
+    assert keeper.run(days=90)[0] == "things: 1 rows of before 2020-11-23 expired"
     assert [row.sequence for row in rows(topic, spark)] == [1]
     assert tables.quarantine(spark, topic.root).count() == 1
-    assert keeper.run(days=10, raw_days=5)[0] == "things: 2 rows of before 2026-11-28 expired"
+    assert keeper.run(days=10, raw_days=5)[0] == "things: 2 rows of before 2020-11-28 expired"
     assert rows(topic, spark) == []
     assert tables.quarantine(spark, topic.root).count() == 0
     assert topic.ledger().ends() == {"things": ("id-1", {0: 3, 1: 0})}

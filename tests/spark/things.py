@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TOPIC: Final = "things"
-NOON: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)
+NOON: Final = datetime(2020, 11, 22, 12, tzinfo=UTC)
 NOW_MS: Final = int((NOON + timedelta(days=1)).timestamp() * 1000)
 THINGS: Final = TableSchema(
     "things",
@@ -58,7 +58,7 @@ def decode(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
 class Topic:
     """Records that somebody wrote, and the checkpoint of a query that reads them in batches."""
 
-    _NOBODY: Final = f"(X'', X'', '{TOPIC}', 0, 0L, TIMESTAMP'2026-11-22 12:00:00')"
+    _NOBODY: Final = f"(X'', X'', '{TOPIC}', 0, 0L, TIMESTAMP'2020-11-22 12:00:00')"
 
     def __init__(
         self,
