@@ -314,8 +314,9 @@ def plain_read(bootstrap: str) -> list[Record]:
             assert time.monotonic() < deadline, f"{len(found)} of {ends}"
             for message in consumer.consume(1000, 1.0):
                 assert message.error() is None
-                found.append((message.partition(), message.offset(), message.timestamp()[1],
-                              message.key(), message.value()))  # type: ignore[arg-type]  # fmt: skip
+                of_record = (message.key(), message.value())
+                place = (message.partition(), message.offset(), message.timestamp()[1])
+                found.append((*place, *of_record))  # type: ignore[arg-type]
     finally:
         consumer.close()
     return sorted(found)
