@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from kbroker.metrics import samples
 from kbroker.metrics.samples import FieldType
 
 SCHEMA_VERSION: Final = 1
 TOPIC: Final = "kbroker.perf.results"
-RETENTION_MS: Final = 7 * 24 * 3_600_000
+TOPIC_CONFIGS: Final = samples.TOPIC_CONFIGS
 RETENTION_MS_MIN: Final = 48 * 3_600_000  # Spark's job may be away for a weekend
-TOPIC_CONFIGS: Final = {"retention.ms": str(RETENTION_MS), "cleanup.policy": "delete"}
 
 STUDIES: Final = (
     "produce", "consume", "e2e", "idle", "start", "groups", "compare", "limit",

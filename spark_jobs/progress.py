@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from spark_jobs.resume import Say, Work
-from spark_jobs.schema import PROGRESS, PROGRESS_TOPIC, PROGRESS_VERSION, RETENTION_MS
+from spark_jobs.schema import PROGRESS, PROGRESS_TOPIC, PROGRESS_VERSION, TOPIC_CONFIGS
 from spark_jobs.source import Endpoint, Inspector, java_trouble
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ BATCH_MAX: Final = 500
 CLOSE_WAIT_S: Final = 10.0
 IDLE_EVERY_S: Final = 60.0
 _NOTES_MAX: Final = 1_000
-_CONFIGS: Final = {"retention.ms": str(RETENTION_MS), "cleanup.policy": "delete"}
 _TIMINGS: Final = {
     "triggerExecution": "batch_ms",
     "latestOffset": "latest_offset_ms",
@@ -296,7 +295,9 @@ class JavaPublisher:
         topic = admin.NewTopic(PROGRESS_TOPIC, optional.empty(), optional.empty())
         client = admin.Admin.create(self._java_properties())
         try:
-            client.createTopics(self._jvm.java.util.List.of(topic.configs(_CONFIGS))).all().get()
+            client.createTopics(
+                self._jvm.java.util.List.of(topic.configs(TOPIC_CONFIGS))
+            ).all().get()
         except Py4JJavaError as error:
             if java_trouble(error)[0] != "TopicExistsException":
                 raise
@@ -324,7 +325,7 @@ class PeerPublisher:
 
         if self._producer is None:
             self._client = Client(self._bootstrap, client_id="kbroker-spark-progress")
-            self._client.create_topics([NewTopic(PROGRESS_TOPIC, configs=_CONFIGS)])
+            self._client.create_topics([NewTopic(PROGRESS_TOPIC, configs=TOPIC_CONFIGS)])
             self._producer = Producer(self._client, PROGRESS_TOPIC)
         self._producer.send([LogRecord(key=key, value=value) for key, value in values])
 

@@ -30,7 +30,7 @@ ColumnType = Literal[FieldType, "int", "timestamp", "date", "binary"]
 WATERMARK_MINUTES: Final = 10
 PROGRESS_VERSION: Final = 1
 PROGRESS_TOPIC: Final = "kbroker.spark.progress"
-RETENTION_MS: Final = 7 * 24 * 3_600_000
+TOPIC_CONFIGS: Final = samples.TOPIC_CONFIGS  # of every topic of measurements
 
 
 class Column(NamedTuple):

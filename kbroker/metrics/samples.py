@@ -21,7 +21,14 @@ from typing import Final, Literal, NamedTuple
 
 SCHEMA_VERSION: Final = 1
 TOPIC: Final = "__kbroker_metrics"
-TOPIC_CONFIGS: Final = {"retention.ms": str(7 * 24 * 3_600_000), "cleanup.policy": "delete"}
+DAY_MS: Final = 24 * 3_600_000
+# Of every topic of measurements, whoever makes it. Spark's Kafka source fails for ever on a record
+# whose timestamp has no microseconds (KafkaIllegalStateException), so the broker refuses those.
+TOPIC_CONFIGS: Final = {
+    "retention.ms": str(7 * DAY_MS),
+    "cleanup.policy": "delete",
+    "message.timestamp.before.max.ms": str(3650 * DAY_MS),
+}
 
 OFTEN_S: Final = 15
 SELDOM_S: Final = 30

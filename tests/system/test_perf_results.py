@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from kbroker.errors import KafkaError
 from kbroker.peer.client import Client
 from kbroker.peer.messages import NewTopic
+from kbroker.peer.producer import Producer
+from kbroker.protocol.record_batch import Record
 from kbroker.testing.plain import PlainBroker
 from perf import cli, network, results, results_table
 from perf.brokers.base import free_port
@@ -208,3 +211,15 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, said: st
     path.write_text(text)
     with pytest.raises(ResultsError, match=said):
         results.read_file(path)
+
+
+@pytest.mark.parametrize("stamp", [-(2**62), -(2**63), 2**62])
+def test_a_stamp_that_spark_cannot_read_does_not_enter(bootstrap: str, stamp: int) -> None:
+    """Spark's Kafka source would fail on that record for ever."""
+    with Results(bootstrap, "e2e", lambda _: None) as run:
+        run.block(BLOCK)
+    with Client(bootstrap) as client, pytest.raises(KafkaError, match="INVALID_TIMESTAMP"):
+        Producer(client, results_table.TOPIC).send(
+            [Record(key=None, value=b"{}", timestamp_ms=stamp)]
+        )
+    assert len(published(bootstrap)) == 1
