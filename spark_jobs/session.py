@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LOCAL_MASTER: Final = "local[2]"
 # Shuffles here are of one batch or one day; Spark's 200 partitions would be 200 empty tasks.
 SHUFFLE_PARTITIONS: Final = 2
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
@@ -59,11 +60,15 @@ def session(
         master = master or LOCAL_MASTER
         settings["spark.ui.enabled"] = str(ui).lower()
         settings["spark.ui.showConsoleProgress"] = "false"
+        quiet = Path(__file__).with_name("log4j2.properties")
+        if quiet.exists():  # not in an archive
+            settings[JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={quiet}"
         found = _jars(source)
         if found:
             settings["spark.jars"] = ",".join(map(str, found))
     if master is not None and master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = sys.executable  # or its workers would be the system's Python
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.sql.warehouse.dir"] = os.path.join(tempfile.gettempdir(), "spark-warehouse")
@@ -72,7 +77,10 @@ def session(
     builder = SparkSession.builder.appName(app)
     if master is not None:
         builder = builder.master(master)
-    for name, value in (settings | dict(conf or {})).items():
+    more = dict(conf or {})
+    if JAVA_OPTIONS in settings and JAVA_OPTIONS in more:
+        more[JAVA_OPTIONS] = f"{settings[JAVA_OPTIONS]} {more[JAVA_OPTIONS]}"
+    for name, value in (settings | more).items():
         builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()
     made.sparkContext.setLogLevel("ERROR")

@@ -173,10 +173,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as error:
         return int(error.code or 0) and EXIT_USAGE
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    _stop_on_signals(stop)
     try:
         spark = session(options.master, "kbroker-stream", source=options.source, ui=options.ui)
+        _stop_on_signals(stop)  # Spark takes SIGINT for itself
         try:
             land(spark, options, stop=stop, say=_say)
         finally:
@@ -185,6 +185,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(f"error: {error.message}")
         return error.exit_code
     return 0
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
 
 
 def _say(line: str) -> None:
