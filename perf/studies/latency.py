@@ -55,7 +55,7 @@ def need_client() -> None:
         import confluent_kafka  # noqa: F401
     except ModuleNotFoundError:
         raise CellError(
-            "the latency study needs librdkafka: pip install 'kbroker[perf]' confluent-kafka"
+            "the latency study needs librdkafka (confluent-kafka): pip install 'kbroker[perf]'"
         ) from None
 
 
