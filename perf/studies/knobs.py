@@ -86,7 +86,7 @@ def knobs(cpus: int | None = None, *, kafka: bool = False) -> tuple[Knob, ...]:
     """All knobs, for a machine with so many CPUs; `kafka`: what only Apache Kafka can show, too."""
     count = cpus or os.cpu_count() or 1
     twice = str(2 * count)
-    buffers = ("16384", "102400", "1048576", "-1")
+    buffers = ("32768", "102400", "1048576", "-1")
     found = (
         Knob(
             "num.network.threads", "num.network.threads", "broker",
