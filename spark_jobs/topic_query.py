@@ -13,6 +13,7 @@ Owner: the job's main thread, but for what is marked as the query's own.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +39,10 @@ FAILURES_MAX: Final = 3
 # How long a query that is not running waits until it looks again.
 LOOK_AGAIN_S: Final = 2.0
 _LINE_MAX: Final = 300
+# What a traceback of Python ends with, in the text that Spark makes of it.
+_PYTHON: Final = re.compile(
+    r"^[a-z_]\w*(?:\.\w+)*\.[A-Z]\w*(?:Error|Exception): (.+)$", re.MULTILINE
+)
 _POLL_S: Final = 0.05
 
 
@@ -239,8 +244,9 @@ class TopicQuery:
 def first_line(error: object) -> str:
     """The most telling line of an exception that came through Spark."""
     text = str(error).strip()
+    raised = _PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    line = lines[0] if lines else type(error).__name__
+    line = raised[-1] if raised else lines[0] if lines else type(error).__name__
     for mark in ("terminated with exception: ", "org.apache.spark.SparkException: "):
         line = line.rsplit(mark, 1)[-1]
     return line if len(line) <= _LINE_MAX else f"{line[: _LINE_MAX - 3]}..."

@@ -1,0 +1,35 @@
+"""The line of a failed query that a person is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_jobs.topic_query import first_line
+
+PYTHON = """[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source \
+perform planPartitions: Traceback (most recent call last):
+  File "/x/python_streaming_source_runner.py", line 271, in main
+    raise LostRecordsError(
+spark_jobs.kbroker_options.LostRecordsError: lost: t-0 begins at 15, 10 to 15 is gone
+ SQLSTATE: 38000
+=== Streaming Query ===
+Current Committed Offsets: {org.apache.spark.sql.Stream: {"t": {"0": 10}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (PYTHON, "lost: t-0 begins at 15, 10 to 15 is gone"),
+        ("[STREAM_FAILED] Query x terminated with exception: no disk\n at y", "no disk"),
+        ("\n  only this  \n", "only this"),
+        ("a.b.CError: not in a traceback\nmore", "a.b.CError: not in a traceback"),
+        ("x" * 1000, "x" * 297 + "..."),
+    ],
+)
+def test_it_says_what_happened(said: str, line: str) -> None:
+    assert first_line(said) == line
+
+
+def test_an_exception_without_words_has_its_name() -> None:
+    assert first_line(KeyError()) == "KeyError"
