@@ -42,7 +42,7 @@ from spark_jobs.sections.inputs import Gap, Inputs
 from spark_jobs.session import session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 SAMPLES_MS: Final = DAY_MS
 RESULTS_MS: Final = 7 * DAY_MS
@@ -99,18 +99,20 @@ def span_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int, int]:
 
 
 def inputs_of(spark: SparkSession, root: str, since: int, until: int, results: int) -> Inputs:
-    """The tables of the span, kept in memory (on disk where that is short) while they are read."""
+    """The tables of the span. Nothing is kept in memory: a section reads the few columns it needs.
+
+    What a table consists of is settled here, so maintenance beside it changes nothing.
+    """
     begin = {name: results if name == "results" else since for name in TABLES}
-    frames, repeats = {}, {}
+    frames, landed = {}, {}
     for name, first in begin.items():
-        frame = tables.read(spark, root, name, since=first, until=until).persist()
-        landed = tables.read(spark, root, name, since=first, until=until, repeats=True)
-        frames[name] = frame
-        repeats[name] = landed.count() - frame.count()
+        frames[name] = tables.read(spark, root, name, since=first, until=until)
+        whole = tables.read(spark, root, name, since=first, until=until, repeats=True)
+        landed[name] = whole.count()
     spoiled = tables.read(spark, root, QUARANTINE.name, since=since, until=until)
     return Inputs(
         spark, since, until, **frames, quarantine=spoiled, results_since_ms=results,
-        gaps=gaps_of(spark, root), repeats=repeats,
+        gaps=gaps_of(spark, root), landed=landed,
     )  # fmt: skip
 
 
@@ -160,8 +162,6 @@ def make(
     json_path = options.json or str(Path(options.out).with_suffix(".json"))
     write_whole(json_path, report.to_json())
     write_whole(options.out, render(report, Path(json_path).name))
-    for name in TABLES:
-        _unpersist(getattr(inputs, name))
     say(f"{options.out} and {json_path}, in {span((time.monotonic() - started) * 1000)}")
     for alarm in report.alarms:
         say(f"alarm: {alarm}")
@@ -169,10 +169,6 @@ def make(
         say(f"error: sections {', '.join(made.failed)} could not be made; the page says why")
         return EXIT_FAILED
     return EXIT_ALARM if report.alarms else 0
-
-
-def _unpersist(frame: DataFrame) -> None:
-    frame.unpersist()
 
 
 def _land(spark: SparkSession, options: Any, say: Say) -> None:

@@ -26,6 +26,7 @@ from spark_jobs.sections.cells import (
     both,
     brief,
     figure,
+    literal,
     moment,
     number,
     percent,
@@ -98,28 +99,26 @@ def section(inputs: Inputs, disk: Disk = "ssd") -> Section:
 
 def signals(metrics: DataFrame) -> DataFrame:
     """Every signal's rows: signal, broker_id, entity, at_ms, value, samples (how many it is of)."""
-    parts = [_plain(metrics, signal) for signal in _PLAIN]
-    parts += [_request_p99(metrics), _forecast(metrics), _silence(metrics)]
+    parts = (_plain(metrics), _request_p99(metrics), _forecast(metrics), _silence(metrics))
     return reduce(lambda one, other: one.unionByName(other), parts)
 
 
-def _row(metrics: DataFrame, signal: str, value: Column) -> DataFrame:
-    column = _ENTITY.get(signal)
+def _plain(metrics: DataFrame) -> DataFrame:
+    """All signals that a sample tells by itself, in one pass."""
+    told = ", ".join(
+        f"named_struct('signal', '{signal}', 'entity', {column or literal('')},"
+        f" 'value', CASE WHEN metric_name = '{name}' THEN CAST({value} AS DOUBLE) END)"
+        for signal, (name, column, value) in _PLAIN.items()
+    )
+    names = sorted({name for name, _, _ in _PLAIN.values()})
     return (
-        metrics.select(
-            F.lit(signal).alias("signal"),
-            "broker_id",
-            (F.col(column) if column else F.lit("")).alias("entity"),
-            F.col("event_time_ms").alias("at_ms"),
-            value.cast("double").alias("value"),
-            F.lit(1).cast("long").alias("samples"),
+        metrics.where(F.col("metric_name").isin(names))
+        .select(
+            "broker_id", F.col("event_time_ms").alias("at_ms"), F.expr(f"inline(array({told}))")
         )
         .where("value IS NOT NULL AND NOT isnan(value) AND at_ms IS NOT NULL")
-    )  # fmt: skip
-
-
-def _plain(metrics: DataFrame, signal: str) -> DataFrame:
-    return _row(metrics.where(_WHERE[signal]), signal, F.expr(_PLAIN[signal][2]))
+        .withColumn("samples", F.lit(1).cast("long"))
+    )
 
 
 def _request_p99(metrics: DataFrame) -> DataFrame:
@@ -176,7 +175,12 @@ def _silence(metrics: DataFrame) -> DataFrame:
     ticks = metrics.where(_WHERE["silence"]).where("event_time_ms IS NOT NULL")
     newest = F.max("event_time_ms").over(Window.partitionBy())
     following = F.coalesce(F.lead("event_time_ms").over(own), newest)
-    return _row(ticks, "silence", (following - F.col("event_time_ms")) / MINUTE_MS)
+    return ticks.select(
+        F.lit("silence").alias("signal"), "broker_id", F.lit("").alias("entity"),
+        F.col("event_time_ms").alias("at_ms"),
+        ((following - F.col("event_time_ms")) / MINUTE_MS).alias("value"),
+        F.lit(1).cast("long").alias("samples"),
+    )  # fmt: skip
 
 
 def _fired(metrics: DataFrame, asked: tuple[Rule, ...]) -> DataFrame:

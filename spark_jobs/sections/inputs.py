@@ -32,7 +32,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tables of one span; `repeats` counts the retries that were taken out, by table.
+    """The tables of one span; `landed` counts their rows with a writer's retries, by table.
 
     Measurements are fewer than samples and are wanted for longer: `results` begins at
     `results_since_ms`.
@@ -47,7 +47,7 @@ class Inputs:
     quarantine: DataFrame
     results_since_ms: int
     gaps: tuple[Gap, ...] = ()
-    repeats: dict[str, int] = field(default_factory=dict)
+    landed: dict[str, int] = field(default_factory=dict)
 
     def where(self, *predicates: str, table: str = "metrics") -> str:
         """A predicate over the whole table: the span and these."""

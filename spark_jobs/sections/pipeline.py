@@ -58,7 +58,8 @@ def _counts(inputs: Inputs, name: str) -> dict[str, Any]:
         F.unix_millis(F.min("event_time")).alias("first"),
         F.unix_millis(F.max("event_time")).alias("last"),
     ).collect()[0]
-    return {"table": name, **row.asDict()}
+    found: dict[str, Any] = {"table": name, **row.asDict()}
+    return {**found, "repeats": max(0, inputs.landed.get(name, found["rows"]) - found["rows"])}
 
 
 def _queries(progress: DataFrame) -> DataFrame:
@@ -99,8 +100,7 @@ def _words(
     queries: list[dict[str, Any]],
     reasons: list[dict[str, Any]],
 ) -> tuple[str, ...]:
-    rows, late = (sum(one[name] for one in landed) for name in ("rows", "late"))
-    repeats = sum(inputs.repeats.values())
+    rows, late, repeats = (sum(one[name] for one in landed) for name in ("rows", "late", "repeats"))
     spoiled = sum(one["rows"] for one in reasons)
     said = [
         f"{rows:,} rows of this span; {late:,} came late and are in all the same;"
@@ -126,8 +126,7 @@ def _landed_table(inputs: Inputs, landed: list[dict[str, Any]]) -> Table:
         made.append((
             words(TABLES[name].topic), words(name), figure(one["rows"], behind),
             figure(one["late"], inputs.rows(name, one["late"], "late")),
-            figure(repeated := inputs.repeats.get(name, 0), behind,
-                   verdict="open" if repeated else ""),
+            figure(one["repeats"], behind, verdict="open" if one["repeats"] else ""),
             words(moment(one["first"])), words(moment(one["last"])),
         ))  # fmt: skip
     return Table(
