@@ -50,23 +50,34 @@ SHOWN_MAX: Final = 200
 FETCH_PARTS: Final = ("RequestQueueTimeMs", "LocalTimeMs", "ResponseQueueTimeMs",
                       "ResponseSendTimeMs")  # fmt: skip
 
-# By signal: the metric's name, the entity's column, the value. What has no value is left out.
-_PLAIN: Final[dict[str, tuple[str, str, str]]] = {
-    "under_replicated": ("Replicas", "", "CAST(under_replicated AS DOUBLE)"),
-    "under_min_isr": ("Replicas", "", "CAST(under_min_isr AS DOUBLE)"),
-    "handler_idle": ("Threads", "", "handler_idle"),
-    "network_idle": ("Threads", "", "network_idle"),
-    "memory_share": ("Process", "", "try_divide(resident_bytes, memory_limit_bytes)"),
-    "free_share": ("LogDirectory", "directory", "try_divide(free_bytes, total_bytes)"),
+# By signal: the metric's name, the entity's column, the value, and which samples have one.
+_PLAIN: Final[dict[str, tuple[str, str, str, str]]] = {
+    "under_replicated": (
+        "Replicas", "", "CAST(under_replicated AS DOUBLE)", "under_replicated IS NOT NULL",
+    ),
+    "under_min_isr": (
+        "Replicas", "", "CAST(under_min_isr AS DOUBLE)", "under_min_isr IS NOT NULL",
+    ),
+    "handler_idle": ("Threads", "", "handler_idle", "handler_idle IS NOT NULL"),
+    "network_idle": ("Threads", "", "network_idle", "network_idle IS NOT NULL"),
+    "memory_share": (
+        "Process", "", "try_divide(resident_bytes, memory_limit_bytes)",
+        "resident_bytes IS NOT NULL AND memory_limit_bytes <> 0",
+    ),
+    "free_share": (
+        "LogDirectory", "directory", "try_divide(free_bytes, total_bytes)",
+        "free_bytes IS NOT NULL AND total_bytes <> 0",
+    ),
     "disk_rate": (
         "Disk", "device",
         "try_divide((CAST(read_bytes AS DOUBLE) + written_bytes) * 1000, interval_ms)",
+        "read_bytes IS NOT NULL AND written_bytes IS NOT NULL AND interval_ms <> 0",
     ),
 }  # fmt: skip
 _WHERE: Final[dict[str, str]] = {
     **{
-        signal: both(same({"metric_name": name}), f"({value}) IS NOT NULL")
-        for signal, (name, _, value) in _PLAIN.items()
+        signal: both(same({"metric_name": name}), told)
+        for signal, (name, _, _, told) in _PLAIN.items()
     },
     "produce_p99": "metric_name = 'RequestTime' AND request = 'Produce'"
     " AND part = 'TotalTimeMs' AND size(buckets) > 0",
@@ -79,7 +90,7 @@ _WHERE: Final[dict[str, str]] = {
 # Signals whose rows stand for all samples of so long; the others have a row for each sample.
 _BIN_MS: Final = {"produce_p99": MINUTE_MS, "fetch_p99": MINUTE_MS, "forecast": STALE_MS}
 _ENTITY: Final[dict[str, str]] = {
-    **{signal: column for signal, (_, column, _) in _PLAIN.items() if column},
+    **{signal: column for signal, (_, column, _, _) in _PLAIN.items() if column},
     "forecast": "directory",
 }
 
@@ -108,9 +119,9 @@ def _plain(metrics: DataFrame) -> DataFrame:
     told = ", ".join(
         f"named_struct('signal', '{signal}', 'entity', {column or literal('')},"
         f" 'value', CASE WHEN metric_name = '{name}' THEN CAST({value} AS DOUBLE) END)"
-        for signal, (name, column, value) in _PLAIN.items()
+        for signal, (name, column, value, _) in _PLAIN.items()
     )
-    names = sorted({name for name, _, _ in _PLAIN.values()})
+    names = sorted({name for name, *_ in _PLAIN.values()})
     return (
         metrics.where(F.col("metric_name").isin(names))
         .select(

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from spark_jobs import predicate
 from spark_jobs.schema import QUARANTINE, TABLES, TableSchema
 from spark_jobs.sections.inputs import Inputs
 
@@ -82,6 +83,8 @@ def check_rows(found: Inputs, section: Any) -> int:
                 if cell.rows is not None:
                     checked[cell.rows.table, cell.rows.where] = cell.rows.count
     for name in {table for table, _ in checked}:
+        for where in (where for table, where in checked if table == name):
+            predicate.check(where, getattr(found, name).columns)
         asked = {where: n for (table, where), n in checked.items() if table == name}
         columns = [
             F.count(F.when(F.expr(where), 1)).alias(f"n{i}") for i, where in enumerate(asked)
