@@ -13,8 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from spark_jobs.rollup import HOURLY
 from spark_jobs.schema import (
     IDENTITY,
+    LIVE,
     PLAIN,
     QUARANTINE,
     TABLES,
@@ -59,6 +61,12 @@ late: `late` marks what is older than the newest event of earlier batches by mor
 {WATERMARK_MINUTES} minutes.\
 """
 
+_HOURLY: Final = (
+    "Growth is summed. Of each other figure `F` of `metrics` there are `F_min`, `F_max`, `F_last` "
+    "and `F_sum` (over the samples, so `F_sum / samples` is the mean)."
+)
+_GAUGE_ENDS: Final = ("_min", "_max", "_last", "_sum")
+
 
 def page() -> str:
     """docs/topics.md."""
@@ -75,6 +83,9 @@ def page() -> str:
     lines += ["", f"### `{PLAIN.name}`", "", PLAIN.help, "", *_fields(PLAIN.columns)]
     lines += ["", f"### `{QUARANTINE.name}`", "", QUARANTINE.help, ""]
     lines += _fields((*QUARANTINE.identity, *QUARANTINE.columns))
+    lines += ["", f"### `{LIVE.name}`", "", LIVE.help, "", *_fields(LIVE.columns)]
+    lines += ["", f"### `{HOURLY.name}`", "", f"{HOURLY.help} {_HOURLY}", ""]
+    lines += _fields(one for one in HOURLY.columns if not one.name.endswith(_GAUGE_ENDS))
     return "\n".join(lines) + "\n"
 
 
