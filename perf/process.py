@@ -86,11 +86,17 @@ def box_time() -> BoxTime:
     A process that works for 100 us a thousand times a second is then seen or missed by chance: the
     sum of the busy columns of a block of a second is off by 2 % of the box, idle time by 0.5 %.
     """
-    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
-    _user, _nice, _system, idle, iowait, _irq, _softirq, steal = (int(f) for f in fields[:8])
-    wall_s = time.monotonic()
+    line = Path("/proc/stat").read_text().splitlines()[0]
+    return box_time_of(line, time.monotonic(), os.cpu_count() or 1)
+
+
+def box_time_of(line: str, wall_s: float, cpus: int) -> BoxTime:
+    """From the first line of /proc/stat, in clock ticks, read when the clock showed `wall_s`."""
+    _user, _nice, _system, idle, iowait, _irq, _softirq, steal = (
+        int(field) for field in line.split()[1:9]
+    )
     not_busy_s = (idle + iowait + steal) / CLOCK_TICKS_PER_S
-    return BoxTime(wall_s * (os.cpu_count() or 1) - not_busy_s, steal / CLOCK_TICKS_PER_S, wall_s)
+    return BoxTime(wall_s * cpus - not_busy_s, steal / CLOCK_TICKS_PER_S, wall_s)
 
 
 @dataclass(frozen=True)

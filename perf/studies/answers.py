@@ -123,13 +123,13 @@ def _sentence(verdicts: Mapping[str, Verdict], more: str, less: str) -> str:
 
 
 def _headline(verdicts: Mapping[str, Verdict]) -> str:
-    """Yes, no, or what else the verdicts carry."""
+    """Yes, no, or what else the verdicts carry; "" where none is decided."""
     directions = {one.direction for one in verdicts.values() if one.decided}
     if directions == {"more"}:
         return "Yes." if all(one.decided for one in verdicts.values()) else "Yes, in part."
     if directions == {"less"}:
         return "No."
-    return "It depends." if directions else "No result."
+    return "It depends." if directions else ""
 
 
 def _decided(verdicts: Mapping[str, Verdict]) -> bool:
@@ -154,7 +154,7 @@ def acks_zero(study: Study, broker: str, other: int) -> Conclusion:
     }
     return Conclusion(
         f"Is acks=0 slower end to end than acks={other}?",
-        f"{_headline(verdicts)} {_sentence(verdicts, 'Slower', 'Faster')}",
+        f"{_headline(verdicts)} {_sentence(verdicts, 'Slower', 'Faster')}".lstrip(),
         _decided(verdicts),
         _json(verdicts),
         {"broker": broker},
@@ -170,8 +170,8 @@ def async_against_sync(study: Study, broker: str) -> Conclusion:
     }
     return Conclusion(
         "Is async slower end to end than sync?",
-        f"{_headline(verdicts)} {_sentence(verdicts, 'Slower', 'Faster')}"
-        f"{_not_held(study, broker)}",
+        f"{_headline(verdicts)} {_sentence(verdicts, 'Slower', 'Faster')}".lstrip()
+        + _not_held(study, broker),
         _decided(verdicts),
         _json(verdicts),
         {"broker": broker},
@@ -182,7 +182,7 @@ def _not_held(study: Study, broker: str) -> str:
     """Where sync fell behind its schedule, in a sentence; "" if nowhere."""
     rates: dict[int, float] = {}
     for one in study.plain:
-        if one.load == "paced" and one.mode == "sync" and one.acks == 1:
+        if way_of(one) == LINGERING and one.mode == "sync" and one.acks == 1:
             held = study.median(broker, one, lambda block: block.figures.get("held", 1.0))
             if held < HELD_MIN:
                 rates[one.linger_ms] = held * one.rate
@@ -190,8 +190,8 @@ def _not_held(study: Study, broker: str) -> str:
         return ""
     listed = ", ".join(f"{rates[ms]:,.0f}/s with linger {ms}" for ms in sorted(rates))
     return (
-        f" Sync did not hold {RATE:,.0f}/s everywhere (acks=1: {listed}): each record waits alone "
-        "for the whole linger, and from when it was due it is ever later."
+        f" With linger, sync did not hold {RATE:,.0f}/s (acks=1: {listed}): each record waits "
+        "alone for all of it, and from when it was due it is ever later."
     )
 
 

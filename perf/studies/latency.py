@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from perf import network
-from perf.brokers import KINDS, Broker, KafkaBroker
+from perf.brokers import KINDS, Broker, BrokerError, KafkaBroker
 from perf.brokers.kafka import jars
 from perf.cells import BY_KEY, Bench, CellError
 from perf.process import Guard, Watch, cpu_ns, touch_pages
@@ -286,7 +286,10 @@ def run_study(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Ou
     """Start the brokers, warm them, measure, end them. What was found stays in the journal."""
     need_client()
     if "kafka" in plan.brokers:
-        jars()  # from the network, which is out of reach afterwards
+        try:
+            jars()  # from the network, which is out of reach afterwards
+        except BrokerError as error:
+            raise BrokerError(f"{error}; --brokers kbroker measures without it") from None
     where = network.enter()
     root = Path(tempfile.mkdtemp(prefix="kbroker-latency-", dir=plan.directory))
     started: dict[str, Broker] = {}
