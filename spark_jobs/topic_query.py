@@ -43,6 +43,12 @@ _LINE_MAX: Final = 300
 _PYTHON: Final = re.compile(
     r"^[a-z_]\w*(?:\.\w+)*\.[A-Z]\w*(?:Error|Exception): (.+)$", re.MULTILINE
 )
+# Trouble that trying again does not mend: what Spark's text has -> the line for a person.
+_WAYS_OUT: Final = {
+    "overflows when converting": "a record's timestamp is none that Spark's connector can read;"
+    " --source kbroker reads it as null",
+    "CONCURRENT_STREAM_LOG_UPDATE": "another job uses this checkpoint; stop one of them",
+}
 _POLL_S: Final = 0.05
 
 
@@ -233,6 +239,9 @@ class TopicQuery:
             raise JobError(f"{topic}: {error.message}")
         if isinstance(error, JobError) and not isinstance(error, BrokerAway | LostRange):
             raise error
+        for mark, way_out in _WAYS_OUT.items():
+            if mark in str(error or failed):
+                raise JobError(f"{topic}: {way_out}")
         self._failures = self._failures + 1 if self._landed() == self._landed_before else 1
         self._look_at_s = time.monotonic() + LOOK_AGAIN_S
         line = first_line(error or failed)

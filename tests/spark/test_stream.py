@@ -18,10 +18,10 @@ from kbroker.protocol.record_batch import Record
 from kbroker.testing.plain import PlainBroker
 from kbroker.types import TopicPartition
 from spark_jobs import live
-from spark_jobs.errors import Locked, LostRange
+from spark_jobs.errors import JobError, Locked, LostRange
 from spark_jobs.schema import METRICS
 from spark_jobs.source import BrokerAway
-from tests.spark.conftest import Landing, Send
+from tests.spark.conftest import Landing, Send, create
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -179,6 +179,18 @@ def test_partitions_that_came_later(landing: Landing, send: Send, client: Client
     send("grown", [b"d"], partition=1)
     landing.run("--topic", "grown")
     assert landing.offsets("plain") == [(0, 0), (1, 0), (2, 0), (2, 1)]
+
+
+def test_a_stamp_that_the_connector_cannot_read(landing: Landing, client: Client) -> None:
+    """It stays in the topic, so trying again is no way out: one line that says what is."""
+    create(client, "stamped")
+    Producer(client, "stamped").send([Record(None, b"a", timestamp_ms=-(2**62))])
+    with pytest.raises(JobError, match="--source kbroker reads it as null"):
+        landing.run("--topic", "stamped")
+    landing.run("--topic", "stamped", "--source", "kbroker")
+    (row,) = landing.rows("plain")
+    assert (bytes(row.value), row.source_time) == (b"a", None)
+    assert abs((row.event_time - row.landed_at).total_seconds()) < 300
 
 
 def test_a_topic_that_is_not_there(landing: Landing) -> None:
