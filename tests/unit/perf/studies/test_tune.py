@@ -163,7 +163,7 @@ def test_a_void_value_is_shown_and_is_no_result() -> None:
 def test_the_study_on_one_knob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "TOUCH_BYTES_FIRST", 1 << 20)  # these blocks write little
     plan = Plan(
-        ("compression.type@producer",), rounds=1, seconds=0.1, warm_s=0.02, directory=tmp_path
+        ("compression.type@producer",), rounds=1, seconds=0.3, warm_s=0.02, directory=tmp_path
     )
     outcome = tune.run(plan, lambda _text: None, tmp_path / "journal")
     assert not outcome.faults, outcome.faults
