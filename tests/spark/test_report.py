@@ -1,0 +1,99 @@
+"""The report job over a real table: the two files, its numbers, its exit codes."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.errors import UserError
+from spark_jobs import report, rows
+from spark_jobs.files import LocalFiles
+from spark_jobs.ledger import Ledger
+from spark_jobs.report_model import Report
+from spark_jobs.tables import table_uri
+from tests.spark import day_of_samples
+from tests.spark.day_of_samples import BEGIN_MS, ROUND_MS, messages_of
+
+pytestmark = pytest.mark.spark
+
+ROUNDS, PARTITIONS = 60, 5
+UNTIL_MS = BEGIN_MS + ROUNDS * ROUND_MS
+
+
+@pytest.fixture(scope="module")
+def root(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = str(tmp_path_factory.mktemp("tables"))
+    day_of_samples.write(spark, place, ROUNDS, PARTITIONS, hours=3)
+    return place
+
+
+def options(root: str, place: Path, *more: str) -> argparse.Namespace:
+    return report.arguments([
+        "--tables", root, "--out", str(place / "page" / "report.html"),
+        "--until", datetime.fromtimestamp(UNTIL_MS / 1000, UTC).isoformat(), *more,
+    ])  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_report_of_a_table(spark: Any, root: str, tmp_path: Path) -> None:
+    said: list[str] = []
+    assert report.make(spark, options(root, tmp_path), UNTIL_MS, said.append) == 0
+    assert "Hot partitions" in said
+    page = (tmp_path / "page" / "report.html").read_text("utf-8")
+    made = Report.from_json((tmp_path / "page" / "report.json").read_bytes())
+    assert page.startswith("<!doctype html>") and "Hot partitions" in page
+    assert sorted(p.name for p in (tmp_path / "page").iterdir()) == ["report.html", "report.json"]
+    hot = next(section for section in made.sections if section.key == "hot")
+    found = [(row[1].text, row[2].value) for row in hot.tables[0].rows]
+    assert found == [(str(p), float(ROUNDS * messages_of(p))) for p in range(PARTITIONS)]
+    assert rows.audit(spark, made, root) == []  # every number's rows are there
+    # A gap makes an alarm; a span without anything in it is a report too.
+    ledger = Ledger(LocalFiles(), table_uri(root, "metrics"))
+    end = ledger.ends()["__kbroker_metrics"][1][0]
+    ledger.accept_gap("__kbroker_metrics", "id", {0: (end, end + 9)}, {0: end + 9}, "retention")
+    early = options(root, tmp_path, "--since", "2020-01-01")
+    early.until = BEGIN_MS - 1
+    assert report.make(spark, early, UNTIL_MS, said.append) == report.EXIT_ALARM
+    assert any("alarm: __kbroker_metrics-0: records" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("2025-11-25", BEGIN_MS),
+        ("2025-11-25T01:00", BEGIN_MS + 3_600_000),
+        ("2025-11-25T01:00:00+01:00", BEGIN_MS),
+        ("36h", 100 * 86_400_000 - 36 * 3_600_000),
+        ("7d", 93 * 86_400_000),
+        ("1000d", 0),
+    ],
+)
+def test_times(text: str, ms: int) -> None:
+    assert report.moment_of(text, now_ms=100 * 86_400_000) == ms
+
+
+@pytest.mark.parametrize("text", ["yesterday", "7", "-1h", "2025-13-01"])
+def test_times_that_are_none(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is no time: write"):
+        report.moment_of(text)
+
+
+def test_a_span_that_ends_before_it_begins(tmp_path: Path) -> None:
+    given = options("tables", tmp_path, "--since", "2030-01-01")
+    with pytest.raises(UserError, match="--since is not before --until"):
+        report.span_of(given, UNTIL_MS)
+    assert report.main(["--no-such-option"]) == 2
+
+
+def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    place = tmp_path / "a" / "file"
+    report.write_whole(str(place), "old")
+    with pytest.raises(UnicodeEncodeError):
+        report.write_whole(str(place), "new \ud800")
+    assert place.read_text() == "old"
+    assert [p.name for p in place.parent.iterdir()] == ["file"]
