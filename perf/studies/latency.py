@@ -4,8 +4,8 @@ One block: a fresh topic; the receiving process begins to consume it; a first re
 way, so that connections and metadata are there; then the sender works for the block's seconds, and
 the block ends when every record has come, once and in order. A block in which one is missing is
 void. Times are from send(), and from when the record was due (its intended time), which differs
-where the sender could not keep to its schedule; the time until librdkafka reports the record
-acknowledged is kept beside, since it tells the client's own queue from what comes behind it.
+where the sender could not keep to its schedule; flat out, the time until librdkafka reports the
+record acknowledged is kept instead: it tells the client's own queue from what comes behind it.
 
 Both brokers live through the whole study and are held still (SIGSTOP) when it is not their turn.
 The client is librdkafka (confluent-kafka), because its batching, lingering and buffering are what
@@ -255,9 +255,12 @@ def _measured(
         raise CellError(f"the receiving process answered without {error}") from None
     if not from_send.total:
         raise CellError(f"{condition.cell}: nothing was sent in the window")
-    waited_ns = (np.asarray(sender.latencies_s, dtype=np.float64) * 1e9).astype(np.int64)
-    acknowledged = histogram(waited_ns)
-    histograms = {END_TO_END: from_send, FROM_DUE: from_due, ACKNOWLEDGED: acknowledged}
+    histograms = {END_TO_END: from_send}
+    if condition.load == "paced":
+        histograms[FROM_DUE] = from_due
+    else:  # without a schedule a record is due when it is sent; what counts is where it waited
+        waited_ns = (np.asarray(sender.latencies_s, dtype=np.float64) * 1e9).astype(np.int64)
+        histograms[ACKNOWLEDGED] = histogram(waited_ns)
     held = sent / (condition.rate * wall_s) if condition.rate else 1.0
     return Measured(
         requests=0,

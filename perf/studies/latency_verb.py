@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,7 +15,13 @@ MEASURED = ("kafka", "kbroker")
 @click.command("latency-study")
 @study_options
 @click.option("--brokers", default="kafka,kbroker", show_default=True, help="measured in turns")
-def latency_study(brokers: str, **options: Any) -> None:
+@click.option(
+    "--write-page",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="put the figures into docs/studies.md",
+)
+def latency_study(brokers: str, write_page: Path | None, **options: Any) -> None:
     """Document 002: is acks=0 slower end to end, is async, and where does the time come from?
 
     About twelve minutes, with --quick three (16 KB batches only). Needs librdkafka, and Java for
@@ -25,6 +32,7 @@ def latency_study(brokers: str, **options: Any) -> None:
         raise click.BadParameter(f"--brokers {brokers}: some of {','.join(MEASURED)}, with commas")
 
     from perf.studies import latency as study
+    from perf.studies import latency_page
     from perf.studies import latency_text as text
     from perf.studies.answers import Study, answers
     from perf.studies.conditions import Plan, conditions
@@ -35,6 +43,8 @@ def latency_study(brokers: str, **options: Any) -> None:
         outcome = study.run_study(plan, running.say, running.journal, fresh=running.fresh)
         found = Study(outcome, conditions(plan), plan.brokers)
         said = answers(found)
+        if write_page is not None:
+            latency_page.write(write_page, found, said)
         running.end(
             outcome,
             text.to_text(found, said).splitlines(),

@@ -55,10 +55,14 @@ def bench(broker: KbrokerBroker) -> Iterator[LatencyBench]:
 )
 def test_a_block(bench: LatencyBench, broker: KbrokerBroker, condition: Condition) -> None:
     found = bench.block(broker, condition)
-    assert set(found.histograms) == {END_TO_END, FROM_DUE, ACKNOWLEDGED}
-    sent, due = found.histograms[END_TO_END], found.histograms[FROM_DUE]
-    assert sent.total == due.total > 0
-    assert sent.min > 0 and due.sum >= sent.sum  # nobody sends before it is due
+    sent = found.histograms[END_TO_END]
+    assert sent.total > 0 and sent.min > 0
+    if condition.load == "paced":
+        assert set(found.histograms) == {END_TO_END, FROM_DUE}
+        due = found.histograms[FROM_DUE]
+        assert due.total == sent.total and due.sum >= sent.sum  # nobody sends before it is due
+    else:
+        assert set(found.histograms) == {END_TO_END, ACKNOWLEDGED}
     assert found.wall_s >= SECONDS and found.broker_cpu_s > 0 and found.own_cpu_s > 0
     if condition.load == "paced":
         # Late records are sent as soon as it goes, those of the warm-up too; never more than due.
@@ -126,4 +130,4 @@ def test_a_cut_study_goes_on_and_publishes(broker: KbrokerBroker, tmp_path: Path
     assert not list((tmp_path / "studies").iterdir())  # the journal went with the end
     with broker.client() as client:
         records = sum(client.offsets(client.topic(TOPIC)))
-    assert records == 3 * blocks + len(data["answers"])
+    assert records == 2 * blocks + len(data["answers"])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from perf.histogram import Histogram
 from perf.process import Guard
 from perf.studies import answers as a
+from perf.studies import latency_page
 from perf.studies.conclusion import Conclusion
 from perf.studies.conditions import (
     ACKS,
@@ -25,8 +27,9 @@ from perf.studies.conditions import (
 )
 from perf.studies.latency_text import to_json, to_text
 from perf.studies.measured import END_TO_END, Measured
-from perf.studies.study import Outcome, Point, slots
+from perf.studies.study import Outcome, Point, StudyError, slots
 
+ROOT = Path(__file__).resolve().parents[4]
 Times = Callable[[Condition, str], float]
 # One batch size is enough to answer from; the whole matrix is made where it is what is tested.
 SMALL = Plan(batches=(16 << 10,), flat_batches=(16 << 10,))
@@ -269,6 +272,24 @@ def test_text_and_json(plan: Plan) -> None:
     assert "nan" not in text
     data = json.loads(json.dumps(to_json(found, said), allow_nan=False))
     assert len(data["answers"]) == len(said)
+
+
+def test_the_page_has_a_place_for_the_figures(tmp_path: Path) -> None:
+    page = tmp_path / "studies.md"
+    page.write_text((ROOT / "docs" / "studies.md").read_text())
+    found = study()
+    latency_page.write(page, found, a.answers(found))
+    text = page.read_text()
+    assert "Not yet measured" not in text and text.count(latency_page.BEGIN) == 1
+    assert "| async, acks=0 | 0.30 | 2.8" in text  # without linger, and with 5 ms
+    assert "| flat-out" not in text and "| buffer.memory 4 MB | " in text
+    assert "- kbroker: Is acks=0 slower end to end than acks=1? *No result" in text
+    assert "nan" not in text
+    latency_page.write(page, found, a.answers(found))
+    assert page.read_text() == text
+    page.write_text("# Studies\n")
+    with pytest.raises(StudyError, match="lacks the markers"):
+        latency_page.write(page, found, a.answers(found))
 
 
 def test_a_condition_without_blocks_is_no_error() -> None:
