@@ -115,13 +115,17 @@ def _sane(buckets: Column) -> Column:
 def _at(pairs: Column, total: Column, percent: float) -> Column:
     """The bound of the bucket that holds the value of this rank."""
     rank = F.greatest(F.ceil(F.lit(percent / 100) * total).cast("double"), F.lit(1.0))
-    start = F.struct(F.lit(0.0).alias("n"), F.lit(None).cast("double").alias("le"))
+    # The rank goes along in what is added up: in the step it would be worked out for every bucket.
+    start = F.struct(
+        F.lit(0.0).alias("n"), F.lit(None).cast("double").alias("le"), rank.alias("rank")
+    )
 
     def step(so_far: Column, pair: Column) -> Column:
-        there = so_far["n"] >= rank
+        there = so_far["n"] >= so_far["rank"]
         return F.struct(
             F.when(there, so_far["n"]).otherwise(so_far["n"] + pair["n"]).alias("n"),
             F.when(there, so_far["le"]).otherwise(pair["le"]).alias("le"),
+            so_far["rank"].alias("rank"),
         )
 
     return F.aggregate(pairs, start, step)["le"]
