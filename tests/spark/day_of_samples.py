@@ -14,6 +14,7 @@ Messages of a partition follow from its number, so that tests know what a report
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import time
@@ -157,11 +158,13 @@ def main() -> int:
     options = parser.parse_args()
     from spark_jobs.session import session
 
-    root = options.place / "tables"
-    if not root.exists():
+    root, whole = options.place / "tables", options.place / f"whole-{options.rounds}"
+    if not whole.exists():
+        shutil.rmtree(root, ignore_errors=True)
         spark = session("local[2]", "day-of-samples", source="kbroker")
         rows = write(spark, str(root), options.rounds, options.partitions)
         spark.stop()
+        whole.touch()
         print(f"{rows:,} rows written")
     until = BEGIN_MS + options.rounds * ROUND_MS
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(until / 1000))
