@@ -24,6 +24,7 @@ from spark_jobs.html.plots import Drawing, Key, draw
 from spark_jobs.report_model import Cell, Plot, Report, Rows, Section, Table, cell_id
 
 ROWS_MAX: Final = 400
+ONE_LINE_CHARS: Final = 34  # text of so few is not broken
 SIGNS: Final = {"": "", "good": "\u2713", "bad": "\u2717", "open": "?"}
 TITLE: Final = "kbroker report"
 
@@ -34,7 +35,7 @@ class CellView:
 
     id: str
     text: str
-    number: bool
+    style: str  # classes: n of a column of numbers, w where the text stays on one line
     verdict: str
     sign: str
     source: str  # id of the line that says where it comes from; "" without
@@ -146,6 +147,10 @@ def _plot(plot: Plot, place: str) -> PlotView:
 
 def _table(table: Table, key: str, number: int, json_name: str) -> TableView:
     place = f"{key}.t{number}"
+    numbers = tuple(
+        any(row[c].value is not None for row in table.rows[:ROWS_MAX])
+        for c in range(len(table.columns))
+    )
     rows: list[tuple[CellView, ...]] = []
     sources: list[SourceView] = []
     for r, row in enumerate(table.rows[:ROWS_MAX]):
@@ -153,7 +158,7 @@ def _table(table: Table, key: str, number: int, json_name: str) -> TableView:
         sources.extend(known.values())
         rows.append(
             tuple(
-                _cell(cell, cell_id(key, number, r, c), known[cell.rows] if cell.rows else None)
+                _cell(cell, cell_id(key, number, r, c), numbers[c], known)
                 for c, cell in enumerate(row)
             )
         )
@@ -161,10 +166,7 @@ def _table(table: Table, key: str, number: int, json_name: str) -> TableView:
         id=place,
         title=words.clean(table.title),
         columns=tuple(words.clean(column, 200) for column in table.columns),
-        numbers=tuple(
-            any(row[c].value is not None for row in table.rows[:ROWS_MAX])
-            for c in range(len(table.columns))
-        ),
+        numbers=numbers,
         rows=tuple(rows),
         note=words.clean(table.note),
         more=max(0, len(table.rows) - ROWS_MAX),
@@ -194,7 +196,10 @@ def _sources(
     }
 
 
-def _cell(cell: Cell, place: str, source: SourceView | None) -> CellView:
+def _cell(cell: Cell, place: str, number: bool, known: dict[Rows, SourceView]) -> CellView:
+    source = known[cell.rows] if cell.rows is not None else None
+    one_line = len(cell.text) <= ONE_LINE_CHARS
+    styles = ("n" if number else "", "w" if one_line else "", cell.verdict)
     hint = place
     if source is not None:
         rows = "row" if source.count == "1" else "rows"
@@ -202,7 +207,7 @@ def _cell(cell: Cell, place: str, source: SourceView | None) -> CellView:
     return CellView(
         id=place,
         text=words.clean(cell.text, 400),
-        number=cell.value is not None,
+        style=" ".join(filter(None, styles)),
         verdict=cell.verdict,
         sign=SIGNS[cell.verdict],
         source=source.id if source else "",

@@ -17,6 +17,7 @@ import io
 import math
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC
@@ -29,7 +30,7 @@ from matplotlib.backends import backend_svg
 from matplotlib.figure import Figure
 
 from spark_jobs.html.words import clean, short_number
-from spark_jobs.report_model import Plot, Series
+from spark_jobs.report_model import Plot, PlotKind, Series
 
 SERIES_MAX: Final = 16
 NAMES_MAX: Final = 30  # places on the axis of bars and intervals
@@ -47,6 +48,7 @@ UPRIGHT_MAX: Final = 8  # so many short names stand under upright bars
 
 COLOURS: Final = 8
 DASHES: Final = ((), (4.0, 1.6), (1.2, 1.4))
+OPACITIES: Final = (1.0, 0.6, 0.35)
 # These keep their colour in every plot of a page.
 FIXED: Final = {"kbroker": 0, "kafka": 1, "apache kafka": 1, "limit": 2}
 
@@ -97,6 +99,7 @@ class Key:
     name: str
     colour: int  # of --c0, --c1 ...
     dash: tuple[float, ...]  # of a line, in points; () is solid
+    opacity: float = 1.0  # of bars, which have no dash
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ def draw(plot: Plot, prefix: str) -> Drawing:
     series = _bounded(plot, notes)
     if not any(_finite(each.y) for each in series):
         return Drawing("", (), ())
-    keys = _keys(series)
+    keys = _keys(series, plot.kind)
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # Letters that the layout's font lacks: the page's font has them, or shows its own box.
         warnings.simplefilter("ignore")
@@ -171,20 +174,32 @@ def _finite(values: Iterable[float]) -> list[float]:
     return [value for value in values if math.isfinite(value)]
 
 
-def _keys(series: Sequence[Series]) -> tuple[Key, ...]:
-    """Colours by name where a name has one of its own, the others in order."""
-    fixed = {FIXED[each.name.lower()] for each in series if each.name.lower() in FIXED}
-    free = [n for n in range(COLOURS) if n not in fixed] or list(range(COLOURS))
+def _keys(series: Sequence[Series], kind: PlotKind) -> tuple[Key, ...]:
+    """Colours by the first word of a name where that has one of its own, the others in order."""
+    families = [_family(each.name) for each in series]
+    free = [n for n in range(COLOURS) if n not in families] or list(range(COLOURS))
     keys = []
+    used: Counter[int] = Counter()
     given = 0
-    for each in series:
-        if each.name.lower() in FIXED:
-            keys.append(Key(each.name, FIXED[each.name.lower()], ()))
-            continue
-        dash = DASHES[min(given // len(free), len(DASHES) - 1)]
-        keys.append(Key(each.name, free[given % len(free)], dash))
-        given += 1
+    for each, family in zip(series, families, strict=True):
+        colour = free[given % len(free)] if family is None else family
+        given += family is None
+        nth = min(used[colour], len(DASHES) - 1)
+        used[colour] += 1
+        if kind == "line":
+            keys.append(Key(each.name, colour, DASHES[nth]))
+        else:
+            keys.append(Key(each.name, colour, (), OPACITIES[nth]))
     return tuple(keys)
+
+
+def _family(name: str) -> int | None:
+    """The colour of "kbroker", "kafka p99" and such."""
+    small = name.lower()
+    found = (
+        colour for word, colour in FIXED.items() if small == word or small.startswith(word + " ")
+    )
+    return next(found, None)
 
 
 # -- the kinds
@@ -268,11 +283,11 @@ def _categories(
         y = [each.y[n] for n in found]
         errors = _errors(each, found)
         if plot.kind == "bars":
-            _bars(axes, upright, at, y, step * 0.92, errors, _colour(key))
+            _bars(axes, upright, at, y, step * 0.92, errors, key)
         else:
             axes.errorbar(
                 y, at, xerr=errors, fmt="o", color=_colour(key), markersize=4, linewidth=1.4,
-                capsize=2.5,
+                capsize=2.5, alpha=key.opacity,
             )  # fmt: skip
     names = axes.xaxis if upright else axes.yaxis
     names.set_ticks(list(place.values()), labels=[clean(n, NAME_CHARS_MAX) for n in place])
@@ -299,13 +314,18 @@ def _bars(
     y: list[float],
     width: float,
     errors: list[list[float]] | None,
-    colour: str,
+    key: Key,
 ) -> None:
+    colour = _colour(key)
     whiskers = {"ecolor": INK, "elinewidth": 0.9, "capsize": 2.0}
     if upright:
-        axes.bar(at, y, width=width, color=colour, yerr=errors, error_kw=whiskers)
+        axes.bar(
+            at, y, width=width, color=colour, alpha=key.opacity, yerr=errors, error_kw=whiskers
+        )
     else:
-        axes.barh(at, y, height=width, color=colour, xerr=errors, error_kw=whiskers)
+        axes.barh(
+            at, y, height=width, color=colour, alpha=key.opacity, xerr=errors, error_kw=whiskers
+        )
 
 
 def _errors(series: Series, found: Sequence[int]) -> list[list[float]] | None:

@@ -136,3 +136,11 @@ def test_nothing_to_draw(y: tuple[float, ...]) -> None:
 def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
     assert draw(line(0.0, -1.0, log_y=True), "p.").svg == ""
     assert draw(line(0.0, 1.0, log_y=True), "p.").svg != ""
+
+
+def test_series_of_one_broker_share_its_colour() -> None:
+    names = ("kafka p50", "kafka p99", "kbroker p50", "kbroker p99", "kafkaesque")
+    series = tuple(Series(name, ("a",), (1.0,)) for name in names)
+    legend = draw(Plot("p", "bars", "x", "y", series), "p.").legend
+    assert [key.colour for key in legend] == [1, 1, 0, 0, 2]
+    assert [key.opacity for key in legend] == [1.0, 0.6, 1.0, 0.6, 1.0]
