@@ -28,13 +28,15 @@ if SANITIZE:
 
 def extension(path: Path) -> Extension:
     relative = path.relative_to(ROOT)
+    # The broker includes nothing of the harness, and is not built anew for it.
+    folders = ["kbroker/native", *(["perf/native"] if relative.parts[0] == "perf" else [])]
     return Extension(
         ".".join(relative.with_suffix("").parts),
         [str(relative)],
-        include_dirs=[str(ROOT / "kbroker" / "native"), str(ROOT / "perf" / "native")],
+        include_dirs=[str(ROOT / folder) for folder in folders],
         depends=[
             str(header.relative_to(ROOT))
-            for folder in ("kbroker/native", "perf/native")
+            for folder in folders
             for header in (ROOT / folder).glob("*.h")
         ],
         extra_compile_args=compile_args,

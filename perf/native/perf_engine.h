@@ -177,6 +177,7 @@ static int pl_pump_due(pl_run *run, pl_stream *stream, int64_t now_ns) {
         if (!conn) return 0;
         if (pl_start_request(run, conn, (int64_t)stream->next_due_ns) || pl_flush(run, conn))
             return -1;
+        if (stream->role == PL_PRODUCE && stream->acks == 0) pl_take_unanswered(run, conn);
         stream->next_due_ns += stream->interval_ns;
     }
     return 0;

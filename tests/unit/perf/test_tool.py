@@ -54,13 +54,16 @@ def test_produce_then_consume(tmp_path: Path, path: Path_, monkeypatch: pytest.M
         assert received.records == sent.records
 
 
-def test_a_rate_ends_when_all_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when the last answer comes after the next request would have been due."""
+@pytest.mark.parametrize("acks", [1, 0])
+def test_a_rate_ends_when_all_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acks: int
+) -> None:
+    """Also when the last answer comes after the next request would have been due, or none comes."""
     with LimitBroker(tmp_path / "limit") as broker:
         with broker.client() as client:
             topic = client.create_topic("tool", 1)
         monkeypatch.setattr(tool, "Client", lambda host, port: _limit_client(broker, topic))
-        work = tool.Work(broker.host, broker.port, "tool", 50, batch_bytes=1, rate=1e6)
+        work = tool.Work(broker.host, broker.port, "tool", 50, batch_bytes=1, rate=1e6, acks=acks)
         assert tool.produce(work).records == 50
 
 
@@ -80,7 +83,7 @@ def test_help_needs_neither_numpy_nor_the_generator() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
     assert shown.splitlines()[-1] == "0 False False"
-    for verb in ("produce", "consume", "e2e", "idle", "start", "limit", "compare"):
+    for verb in ("produce", "consume", "e2e", "idle", "start", "limit", "compare", "latency-study"):
         assert f"  {verb} " in shown
 
 
