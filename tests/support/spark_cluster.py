@@ -29,7 +29,7 @@ from typing import Final
 START_WAIT_S: Final = 60.0
 STOP_WAIT_S: Final = 10.0
 POLL_S: Final = 0.05
-SUBMIT_TIMEOUT_S: Final = 240.0
+SUBMIT_TIMEOUT_S: Final = 480.0
 DAEMON_MEMORY: Final = "256m"
 EXECUTOR_MEMORY: Final = "512m"
 _MASTER_URL: Final = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -92,7 +92,6 @@ class Cluster:
 
     def conf(self) -> dict[str, str]:
         """What a job on this cluster is configured with: loopback, and the shared file system."""
-        shared = f"spark.hadoop.fs.viewfs.mounttable.{_UNDER}.linkFallback"
         return {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -100,8 +99,12 @@ class Cluster:
             "spark.executor.memory": EXECUTOR_MEMORY,
             "spark.pyspark.python": sys.executable,
             "spark.ui.enabled": "false",
-            shared: self.files.as_uri(),
+            **{f"spark.hadoop.{key}": value for key, value in self.hadoop_settings().items()},
         }
+
+    def hadoop_settings(self) -> dict[str, str]:
+        """By which any driver knows the shared file system."""
+        return {f"fs.viewfs.mounttable.{_UNDER}.linkFallback": self.files.as_uri()}
 
     def submit(
         self,
@@ -135,9 +138,15 @@ class Cluster:
         try:
             out, err = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            _, err = process.communicate()
-            raise ClusterError(f"{job.name} ran for {timeout_s} s: {err[-3000:]}") from None
+            _signal_group(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            raise ClusterError(
+                f"{job.name} ran for {timeout_s} s: {out[-1000:]} {err[-2000:]}"
+            ) from None
+        except BaseException:
+            _signal_group(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def executors_used(self) -> list[Path]:
