@@ -116,9 +116,7 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
         broker.overrides["metrics.topic.enable"] = "false"  # so that the topic stays as it is
         broker.start()
         landing = Landing(spark, broker.bootstrap, place)
-        landing.run(
-            "--max-records", "60"
-        )  # two batches or three, so that there is something to merge
+        landing.run("--progress", "--max-records", "60")  # a few batches, to be merged
         landing.run()  # what the job told of itself meanwhile
         sampled = read_topic(broker.bootstrap, samples.TOPIC)
         measured = read_topic(broker.bootstrap, results_table.TOPIC)
