@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from spark_jobs.files import Entry, join
-from spark_jobs.ledger import Ledger, State
+from spark_jobs.ledger import Ledger, State, unit_of
 from spark_jobs.tables import DATA, DATE, SET_ASIDE
 
 _TEMPORARY: Final = ".tmp"
@@ -34,7 +34,7 @@ def collect(ledger: Ledger, before_ms: int, *, dry_run: bool) -> int:
 
 def _units(ledger: Ledger, kind: str) -> list[Entry]:
     found = ledger.files.entries(join(ledger.uri, kind))
-    return [entry for entry in found if entry.is_directory and entry.name.startswith("unit=")]
+    return [entry for entry in found if entry.is_directory and unit_of(entry.name)]
 
 
 def _useless(
@@ -45,7 +45,7 @@ def _useless(
     living = {unit for unit, _ in live}
     found = []
     for entry in units:
-        unit = entry.name.removeprefix("unit=")
+        unit = unit_of(entry.name) or ""
         uri = join(ledger.uri, kind, entry.name)
         parts = [part for part in ledger.files.entries(uri) if part.name.startswith(f"{DATE}=")]
         of_no_use = [

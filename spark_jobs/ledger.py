@@ -2,8 +2,9 @@
 
 A table's directory:
 
-    data/unit=<unit>/event_date=YYYY-MM-DD/part-*.parquet     quarantine/unit=<unit>/event_date=...
-    _ledger/00000000000000000012.json                         _ledger/00000000000000000012.fold.json
+    data/ledger_unit=<unit>/event_date=YYYY-MM-DD/part-*.parquet
+    quarantine/ledger_unit=<unit>/event_date=...
+    _ledger/00000000000000000012.json, _ledger/00000000000000000012.fold.json
 
 A *unit* is one attempt to write, under a name that is never used again. A *commit* says which
 (unit, date) parts belong to the table from now on and which no longer do. Commit n+1 is the file of
@@ -61,6 +62,22 @@ _NAME: Final = re.compile(r"(\d{20})(\.fold)?\.json")
 def now_ms() -> int:
     """Milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
+
+
+# Spark reads a directory's name as a column, which hides the rows' own column of that name: no
+# table may have one (results have `unit`).
+UNIT_COLUMN: Final = "ledger_unit"
+
+
+def unit_directory(unit: str) -> str:
+    """The name of a unit's directory."""
+    return f"{UNIT_COLUMN}={unit}"
+
+
+def unit_of(directory: str) -> str | None:
+    """The unit whose directory has this name; None for what is no unit's."""
+    key, _, unit = directory.partition("=")
+    return unit if key == UNIT_COLUMN and unit else None
 
 
 def new_unit(kind: str) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_jobs import tables
 from spark_jobs.decode import good_rows
 from spark_jobs.files import join
-from spark_jobs.ledger import Commit, Ledger, LiveUnit, batch_key, new_unit, now_ms
+from spark_jobs.ledger import Commit, Ledger, LiveUnit, batch_key, new_unit, now_ms, unit_directory
 from spark_jobs.resume import Work
 from spark_jobs.schema import LIVE, METRICS, WATERMARK_MINUTES
 from spark_jobs.sink import Checkpoint
@@ -69,7 +69,7 @@ class LiveSink:
         if self._ledger.committed(key):
             return None
         landed_ms, unit = now_ms(), new_unit("batch")
-        uri = join(self._ledger.uri, tables.DATA, f"unit={unit}")
+        uri = join(self._ledger.uri, tables.DATA, unit_directory(unit))
         rows = sums.withColumn("landed_at", F.timestamp_millis(F.lit(landed_ms)))
         rows = rows.withColumn(tables.DATE, F.to_date("window_start")).select(*LIVE.column_names)
         rows.write.partitionBy(tables.DATE).parquet(uri)

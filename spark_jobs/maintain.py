@@ -44,6 +44,7 @@ from spark_jobs.ledger import (
     State,
     new_unit,
     now_ms,
+    unit_directory,
 )
 from spark_jobs.rollup import HOURLY
 from spark_jobs.schema import METRICS, QUARANTINE, TableSchema
@@ -205,7 +206,7 @@ def _merge_one(
     aside = kind == tables.SET_ASIDE
     before = tables.of_units(spark, ledger.uri, group.units, schema, set_aside=aside)
     name = new_unit("merge")
-    uri = join(ledger.uri, kind, f"unit={name}")
+    uri = join(ledger.uri, kind, unit_directory(name))
     in_order = [column for column in ("source_topic", "source_partition", "source_offset")
                 if column in schema.column_names]  # fmt: skip
     rows = before.coalesce(1 + group.size // FILE_BYTES)

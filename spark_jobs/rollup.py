@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kbroker.metrics import samples
 from spark_jobs import tables
 from spark_jobs.files import files_of, join
-from spark_jobs.ledger import Commit, Ledger, LiveUnit, State, new_unit, now_ms
+from spark_jobs.ledger import Commit, Ledger, LiveUnit, State, new_unit, now_ms, unit_directory
 from spark_jobs.schema import METRICS, Column, TableSchema
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _once(rows: DataFrame) -> DataFrame:
 
 def _replace(spark: SparkSession, hourly: Ledger, date: str, number: int, rows: DataFrame) -> None:
     unit = new_unit("hours")
-    uri = join(hourly.uri, tables.DATA, f"unit={unit}")
+    uri = join(hourly.uri, tables.DATA, unit_directory(unit))
     old = [found for found in hourly.state().units if found.date == date]
     rows.coalesce(1).write.partitionBy(tables.DATE).parquet(uri)
     hourly.files.sync(uri)

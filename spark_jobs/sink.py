@@ -35,6 +35,7 @@ from spark_jobs.ledger import (
     batch_key,
     new_unit,
     now_ms,
+    unit_directory,
 )
 from spark_jobs.schema import QUARANTINE, WATERMARK_MINUTES, TableSchema
 
@@ -242,7 +243,7 @@ class Sink:
         )
 
     def _write(self, rows: DataFrame, kind: str, unit: str) -> None:
-        uri = join(self._ledger.uri, kind, f"unit={unit}")
+        uri = join(self._ledger.uri, kind, unit_directory(unit))
         rows.write.partitionBy(tables.DATE).parquet(uri)
         self._ledger.files.sync(uri)
 
@@ -251,7 +252,7 @@ class Sink:
     ) -> _Facts:
         from pyspark.sql import functions as F
 
-        uri = join(self._ledger.uri, kind, f"unit={unit}")
+        uri = join(self._ledger.uri, kind, unit_directory(unit))
         aside = kind == tables.SET_ASIDE
         schema = QUARANTINE if aside else self._schema
         if not any(entry.is_directory for entry in self._ledger.files.entries(uri)):

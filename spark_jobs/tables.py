@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.files import files_of, join
-from spark_jobs.ledger import DIRECTORY, Gap, Ledger, LedgerError, LiveUnit, State
+from spark_jobs.ledger import DIRECTORY, Gap, Ledger, LedgerError, LiveUnit, State, unit_directory
 from spark_jobs.schema import LIVE, PLAIN, QUARANTINE, TABLES, TableSchema
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def of_units(
 
 
 def part_uri(base: str, unit: LiveUnit) -> str:
-    return join(base, f"unit={unit.unit}", f"{DATE}={unit.date}")
+    return join(base, unit_directory(unit.unit), f"{DATE}={unit.date}")
 
 
 def no_rows(spark: SparkSession, schema: TableSchema) -> DataFrame:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spark_jobs.files import LocalFiles
-from spark_jobs.ledger import Ledger
+from spark_jobs.ledger import UNIT_COLUMN, Ledger
 from spark_jobs.ledger_state import Commit, LiveUnit, batch_key
 from spark_jobs.schema import METRICS
 from spark_jobs.tables import DATA, DATE, table_uri
@@ -128,13 +128,13 @@ def write(spark: Any, root: str, rounds: int, partitions: int, hours: int = 24) 
     unit = f"concat('day-', (event_time_ms - {BEGIN_MS}) DIV {each_ms})"
     uri = table_uri(root, "metrics")
     (
-        frame.selectExpr("*", f"{unit} AS unit")
-        .write.partitionBy("unit", DATE)
+        frame.selectExpr("*", f"{unit} AS {UNIT_COLUMN}")
+        .write.partitionBy(UNIT_COLUMN, DATE)
         .parquet(f"{uri}/{DATA}")
     )
-    rows = spark.read.parquet(f"{uri}/{DATA}").groupBy("unit", DATE)
+    rows = spark.read.parquet(f"{uri}/{DATA}").groupBy(UNIT_COLUMN, DATE)
     counts = sorted(
-        (row["first"], row["unit"], str(row[DATE]), row["rows"])
+        (row["first"], row[UNIT_COLUMN], str(row[DATE]), row["rows"])
         for row in rows.agg(
             F.min("source_offset").alias("first"), F.count(F.lit(1)).alias("rows")
         ).collect()

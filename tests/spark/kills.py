@@ -38,7 +38,7 @@ import confluent_kafka
 from kbroker.testing.plain import PlainBroker
 from spark_jobs import sink, tables
 from spark_jobs.files import LocalFiles
-from spark_jobs.ledger import Ledger
+from spark_jobs.ledger import Ledger, unit_of
 from spark_jobs.schema import RESULTS
 from tests.clients.adapters import Admin
 from tests.spark.watching import Watch
@@ -280,7 +280,9 @@ class Kills:
         committed = {unit.unit for unit in (*ledger.units, *ledger.quarantine)}
         data = self.place / "tables" / RESULTS.name / tables.DATA
         there = (
-            {name.removeprefix("unit=") for name in os.listdir(data)} if data.exists() else set()
+            {unit for name in os.listdir(data) if (unit := unit_of(name))}
+            if data.exists()
+            else set()
         )
         news, self._units = there - self._units, there
         assert commits <= in_ledger <= offsets <= in_ledger + 1, (offsets, in_ledger, commits)

@@ -195,9 +195,13 @@ def assert_workers_worked(cluster: Cluster) -> None:
 
 def assert_same_rows(spark: Any, one: Landing, other: Landing, counts: dict[str, int]) -> None:
     for name, count in counts.items():
-        found = rows_of(spark, one.tables, name)
+        found, wanted = rows_of(spark, one.tables, name), rows_of(spark, other.tables, name)
         assert len(found) == count, name
-        assert found == rows_of(spark, other.tables, name), name
+        differ = [
+            {key: (value, there[key]) for key, value in here.items() if value != there[key]}
+            for here, there in zip(found, wanted, strict=True)
+        ]
+        assert not any(differ), (name, next(filter(None, differ)))
 
 
 def report_of(spark: Any, landing: Landing, place: Path) -> Path:

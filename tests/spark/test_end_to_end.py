@@ -78,6 +78,7 @@ def publish(bootstrap: str) -> list[Block]:
                         broker_cpu_s=cpu_s, quiet=True, others_cpu=0.0, steal=0.0,
                     )  # fmt: skip
                     blocks.append(block)
+        results.figure("start", 0.25, "s", broker="kbroker")
     assert not results.failed
     return blocks
 
@@ -176,7 +177,7 @@ def test_rows_are_those_of_the_topics(world: World) -> None:
         one["table"].text: one for one in lines(table(world.report, "pipeline", "What landed"))
     }
     assert found["metrics"]["rows"].value == len(world.samples)
-    assert found["results"]["rows"].value == len(world.blocks) == world.results - 2
+    assert found["results"]["rows"].value == len(world.blocks) + 1 == world.results - 2
     assert found["results"]["repetitions taken out"].value == 1
     assert found["metrics"]["repetitions taken out"].value == 0
     assert "1 records could not be read" in " ".join(
@@ -184,6 +185,12 @@ def test_rows_are_those_of_the_topics(world: World) -> None:
     )
     progress = lines(table(world.report, "pipeline", "Queries"))
     assert {"metrics-v1", "results-v1"} <= {one["query"].text for one in progress}
+
+
+def test_a_figure_keeps_its_unit(world: World) -> None:
+    """A directory's name must not stand in for a column of the row."""
+    (figure,) = [row for row in world.landing.rows("results") if row.kind == "figure"]
+    assert (figure.name, figure.value, figure.unit) == ("start", 0.25, "s")
 
 
 def test_percentiles_are_those_of_all_values_together(world: World) -> None:

@@ -334,3 +334,16 @@ def test_an_error_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(LedgerError) as raised:
         ledger.commit(batch(0, 1, 3, query="x"))
     assert raised.value.fix
+
+
+def test_no_table_has_a_column_that_its_directories_would_hide() -> None:
+    """Spark takes the names of directories for columns, before those of the rows."""
+    from spark_jobs import ledger, schema
+    from spark_jobs.rollup import HOURLY
+
+    every = (*schema.TABLES.values(), schema.PLAIN, schema.QUARANTINE, schema.LIVE, HOURLY)
+    assert "unit" in schema.RESULTS.column_names
+    for table in every:
+        assert ledger.UNIT_COLUMN not in table.column_names, table.name
+    assert ledger.unit_of(ledger.unit_directory("batch-1")) == "batch-1"
+    assert ledger.unit_of("event_date=2026-11-22") is None
