@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import signal
@@ -221,19 +222,20 @@ def source(run: Run) -> str:
     return "kafka"
 
 
-def report(run: Run, bootstrap: str, tables: Path, how: str) -> int:
+def report(run: Run, bootstrap: str, tables: Path, how: str, *more: str) -> int:
     """Land what the topics hold and report it: 0, or EXIT_ALARM if the report has alarms."""
     page, data = run.directory / "report.html", run.directory / "report.json"
     command = _job(
         "report", "--bootstrap-server", bootstrap, "--source", how, "--tables", tables.absolute(),
-        "--out", page, "--json", data,
+        "--out", page, "--json", data, *more,
     )  # fmt: skip
     status = run.step("Spark: topics to tables, tables to a report", "report", command,
                       fine=(0, EXIT_ALARM))  # fmt: skip
     for text in Report.from_json(data.read_bytes()).alarms:
         run.say(f"alarm: {clean(text)}")
     run.say(f"done: {page.absolute()}")
-    run.say(f"its numbers: {data}; the rows behind one: python -m spark_jobs.rows {data} ADDRESS")
+    python = os.path.relpath(sys.executable)
+    run.say(f"its numbers: {data}; the rows behind one: {python} -m spark_jobs.rows {data} ADDRESS")
     return status
 
 
@@ -255,7 +257,9 @@ def first_report(run: Run, bootstrap: str | None) -> None:
         if left > 0:
             run.say(f"{left:.0f} s more, for samples of what is sampled every 30 s")
             threading.Event().wait(left)
-        report(run, address, place / "tables", how)
+        # Not the day that is the default: what there is would be one point of each plot.
+        minutes = math.ceil(run.seconds / 60) + 1
+        report(run, address, place / "tables", how, "--since", f"{minutes}m")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -41,6 +41,8 @@ VALUE_MAX: Final = 1e15
 VALUE_MIN: Final = 1e-12  # nearer to 0 a logarithmic axis has nothing to show
 TIME_MS_MAX: Final = 253_370_764_800_000.0  # the year 9999
 
+ALONE_DAYS: Final = 1 / 96  # a quarter of an hour on either side of a single point
+
 WIDTH_IN: Final = 5.4
 HEIGHT_IN: Final = 2.4
 ROW_IN: Final = 0.2  # of each bar that lies
@@ -229,6 +231,10 @@ def _lines(plot: Plot, series: Sequence[Series], keys: Sequence[Key], notes: lis
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=UTC))
         axes.xaxis.get_offset_text().set_color(MUTED)
+        places = {x for each in series for x in each.x if isinstance(x, float) and math.isfinite(x)}
+        if len(places) == 1:  # of one moment Matplotlib would show the years around it
+            at = places.pop()
+            axes.set_xlim(at - ALONE_DAYS, at + ALONE_DAYS)
     axes.set_xlabel(clean(plot.x, NAME_CHARS_MAX * 2))
     axes.set_ylabel(clean(plot.y, NAME_CHARS_MAX * 2))
     if not plot.log_y:

@@ -144,3 +144,11 @@ def test_series_of_one_broker_share_its_colour() -> None:
     legend = draw(Plot("p", "bars", "x", "y", series), "p.").legend
     assert [key.colour for key in legend] == [1, 1, 0, 0, 2]
     assert [key.opacity for key in legend] == [1.0, 0.6, 1.0, 0.6, 1.0]
+
+
+def test_a_single_moment_is_shown_in_its_hour() -> None:
+    plot = Plot(
+        "p", "line", "", "y", (Series("s", (1_795_225_200_000.0,), (1.0,)),), x_is_time=True
+    )
+    texts = [each.text or "" for each in ElementTree.fromstring(draw(plot, "p.").svg).iter("text")]
+    assert [text for text in texts if re.fullmatch(r"\d\d:\d\d", text)]
