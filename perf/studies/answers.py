@@ -261,9 +261,12 @@ def queue(study: Study, broker: str) -> Conclusion:
     for one in study.plain:
         if one.load != "flat-out":
             continue
-        whole = study.median(broker, one, p50_us)
-        before = study.median(broker, one, lambda block: block.percentile_us(ACKNOWLEDGED, 50))
-        rate = study.median(broker, one, lambda block: block.records_per_s)
+        quiet = [block for block in study.rounds(broker, one).values() if block.quiet]
+        if len(quiet) < ROUNDS_MIN:
+            continue
+        whole = statistics.median(map(p50_us, quiet))
+        before = statistics.median(block.percentile_us(ACKNOWLEDGED, 50) for block in quiet)
+        rate = statistics.median(block.records_per_s for block in quiet)
         if not (whole > 0 and before >= 0):
             continue
         evidence[one.cell] = {"p50_us": whole, "acknowledged_p50_us": before, "records_s": rate}
@@ -273,7 +276,9 @@ def queue(study: Study, broker: str) -> Conclusion:
                 f"{one.mode}, acks={one.acks}: {_ms(whole)} in all, {name} after {_ms(before)}"
             )
     if not listed:
-        return Conclusion(question, "No result: no block flat out.", False, {}, {"broker": broker})
+        return Conclusion(
+            question, "No result: too few quiet rounds flat out.", False, {}, {"broker": broker}
+        )
     return Conclusion(
         question,
         "What comes before the acknowledgement is the client's queue and one request, what comes "
