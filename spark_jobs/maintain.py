@@ -84,33 +84,54 @@ def maintain(
     say: Say,
     clock_ms: Callable[[], int] = now_ms,
 ) -> None:
-    """All steps over all tables. LedgerError where a ledger is damaged or a merge is wrong."""
-    files = files_of(spark, root)
-    found = tables.names(spark, root)
-    would = "would be " if plan.dry_run else ""
-    if METRICS.name in found:
+    """All steps over all tables.
+
+    LedgerError where a ledger is damaged or a merge is wrong; the other tables are done first.
+    """
+    if METRICS.name in tables.names(spark, root):
         _roll_up(spark, root, plan, say)
+    failed: LedgerError | None = None
     for name in tables.names(spark, root):
-        ledger = Ledger(files, tables.table_uri(root, name))
         try:
             schema = tables.schema_of(name)
         except LedgerError as error:
             say(f"{name}: left alone: {error.message}")
             continue
-        today = tables.date_of(clock_ms())
-        merged = sum(
-            _merge(spark, ledger, one, schema, today, plan, clock_ms)
-            for one in (tables.DATA, tables.SET_ASIDE)
-        )
-        if merged:
-            say(f"{name}: {merged} small parts {would}merged")
-        if name != HOURLY.name:
-            _expire(spark, root, name, ledger, plan, say, clock_ms)
-        if not plan.dry_run and _unfolded(ledger) >= FOLD_AFTER:
-            ledger.fold()
-        removed = collect(ledger, clock_ms() - plan.grace_ms, dry_run=plan.dry_run)
-        if removed:
-            say(f"{name}: {removed} files and directories {would}removed")
+        try:
+            _maintain(spark, root, schema, plan, say, clock_ms)
+        except LedgerError as error:
+            say(f"{name}: not maintained: {error.message}")
+            failed = failed or error
+    if failed is not None:
+        raise failed
+
+
+def _maintain(
+    spark: SparkSession,
+    root: str,
+    schema: TableSchema,
+    plan: Plan,
+    say: Say,
+    clock_ms: Callable[[], int],
+) -> None:
+    """One table: merge, expire, fold, collect."""
+    name = schema.name
+    would = "would be " if plan.dry_run else ""
+    ledger = Ledger(files_of(spark, root), tables.table_uri(root, name))
+    today = tables.date_of(clock_ms())
+    merged = sum(
+        _merge(spark, ledger, one, schema, today, plan, clock_ms)
+        for one in (tables.DATA, tables.SET_ASIDE)
+    )
+    if merged:
+        say(f"{name}: {merged} small parts {would}merged")
+    if name != HOURLY.name:
+        _expire(spark, root, name, ledger, plan, say, clock_ms)
+    if not plan.dry_run and _unfolded(ledger) >= FOLD_AFTER:
+        ledger.fold()
+    removed = collect(ledger, clock_ms() - plan.grace_ms, dry_run=plan.dry_run)
+    if removed:
+        say(f"{name}: {removed} files and directories {would}removed")
 
 
 def _roll_up(spark: SparkSession, root: str, plan: Plan, say: Say) -> None:

@@ -103,6 +103,21 @@ def test_a_merge_that_lost_a_row_is_not_committed(
     assert len(topic.ledger().state().units) == 2
 
 
+def test_a_damaged_table_does_not_stop_the_others(
+    spark: SparkSession, topic: Topic, keeper: Keeper, tmp_path: Path
+) -> None:
+    for n in range(2):
+        topic.write(0, f"a {n} 0")
+        topic.land(n)
+    ledger = tmp_path / "plain" / "_ledger"
+    ledger.mkdir(parents=True)
+    (ledger / f"{1:020d}.json").write_text("{")
+    with pytest.raises(LedgerError):
+        keeper.run(days=1)
+    assert keeper.said[0].startswith("plain: not maintained: ")
+    assert "things: 2 small parts merged" in keeper.said
+
+
 def test_what_is_old_expires(spark: SparkSession, topic: Topic, keeper: Keeper) -> None:
     topic.write(0, "a 0 0", "a 1 86400", "bad")
     topic.land(0)
