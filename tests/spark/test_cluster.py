@@ -171,14 +171,14 @@ def test_what_lands_is_what_lands_alone(
     assert done.returncode in may_be, done.stdout[-2000:] + done.stderr[-3000:]
     assert_workers_worked(cluster)
     alone.run()
-    assert_same_rows(spark, shared, alone, {"metrics": 200, "results": 200, "quarantine": 4})
+    assert_same_rows(spark, shared, alone, {"metrics": 200, "results": 200, "quarantine": 2})
     if with_report:
         assert_same_report(tmp_path / "there.json", report_of(spark, alone, tmp_path))
 
     writer.write(200, 300)
     alone.run()
     assert not [line for line in shared.run() if "a new one begins" in line]
-    assert_same_rows(spark, shared, alone, {"metrics": 300, "results": 300, "quarantine": 8})
+    assert_same_rows(spark, shared, alone, {"metrics": 300, "results": 300, "quarantine": 4})
     checkpoints = cluster.files / "tables" / "_checkpoints"
     assert list(checkpoints.rglob("offsets/1"))
 
