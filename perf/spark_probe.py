@@ -12,11 +12,10 @@ under a local master runs the tasks as well, and written to FIGURES.json:
   io-wait-time-ns-total of every consumer: poll() runs in the task's own thread);
 - `records`, `fetches`: what the consumers handed over, and in how many requests. Fewer records than
   were landed mean that a consumer was given up meanwhile, and its figures with it;
+- `poll_s`, `poll_records`: how long tasks were inside the connector's fetch (waiting, reading the
+  socket, checking CRCs, building records, asking how far the partition goes), as the connector logs
+  it for each task. The probe has that line written to FIGURES.json.log, whatever the job logs;
 - `cpu_s`: processor time of driver and tasks.
-
-The connector also logs for each task how long it was inside its fetch (`polls`): waiting, reading
-the socket, checking CRCs, building records, and asking how far the partition goes. The probe turns
-that line on; it goes to standard error, so whoever runs the probe reads it there.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Polls(NamedTuple):
 
 
 def polls(log: str) -> Polls:
-    """Sums the lines of all tasks in what a job wrote to standard error."""
+    """Sums the connector's lines of all tasks."""
     records = count = 0
     seconds = 0.0
     for line in _POLLS.finditer(log):
@@ -104,6 +103,7 @@ class Probe:
 
     def __init__(self, to: Path) -> None:
         self._to = to
+        self._log = to.with_name(f"{to.name}.log")
         self._began = time.monotonic()
         self._first_query: float | None = None
 
@@ -129,8 +129,23 @@ class Probe:
     def query_starts(self, session: Any) -> None:
         if self._first_query is None:
             self._first_query = time.monotonic()
-            log4j = session.sparkContext._jvm.org.apache.logging.log4j
-            log4j.core.config.Configurator.setLevel(CONNECTOR_LOGGER, log4j.Level.INFO)
+            self._listen(session.sparkContext._jvm.org.apache.logging.log4j)
+
+    def _listen(self, log4j: Any) -> None:
+        """The connector's lines into a file of our own, beside what the job does with its log."""
+        context = log4j.LogManager.getContext(False)
+        settings = context.getConfiguration()
+        made = log4j.core.appender.FileAppender.newBuilder()
+        made.setName("spark-probe")
+        made.withFileName(str(self._log))
+        made.setLayout(log4j.core.layout.PatternLayout.createDefaultLayout())
+        made.setConfiguration(settings)
+        appender = made.build()
+        appender.start()
+        log4j.core.config.Configurator.setLevel(CONNECTOR_LOGGER, log4j.Level.INFO)
+        logger = settings.getLoggerConfig(CONNECTOR_LOGGER)
+        logger.addAppender(appender, log4j.Level.INFO, None)
+        context.updateLoggers()
 
     def session_stops(self, session: Any) -> None:
         ended = time.monotonic()
@@ -138,6 +153,7 @@ class Probe:
         context = session.sparkContext
         beans = Beans(context._gateway)
         driver = context._jsc.sc().statusStore().executorSummary("driver")
+        read = polls(self._log.read_text(errors="replace") if self._log.exists() else "")
         figures = {
             "session_s": first - self._began,
             "stream_s": ended - first,
@@ -146,6 +162,8 @@ class Probe:
             "wait_s": beans.sum(_CONSUMER, "io-wait-time-ns-total") / 1e9,
             "records": int(beans.sum(_FETCHER, "records-consumed-total")),
             "fetches": int(beans.sum(_FETCHER, "fetch-total")),
+            "poll_s": read.seconds,
+            "poll_records": read.records,
             "cpu_s": beans.cpu_s() + time.process_time(),
         }
         self._to.write_text(json.dumps(figures) + "\n")

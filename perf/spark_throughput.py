@@ -34,7 +34,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from perf import brokers, network, process, spark_probe, tool
+from perf import brokers, network, process, tool
 from perf.brokers import Broker, BrokerError
 from perf.process import Guard
 from perf.results import Results
@@ -187,9 +187,9 @@ def land(plan: Plan, broker: Broker, number: int, place: Path, say: Say) -> Land
         session_s=noted["session_s"],
         task_s=noted["task_s"],
         wait_s=noted["wait_s"],
-        poll_s=spark_probe.polls(text).seconds,
+        poll_s=noted["poll_s"],
         fetches=noted["fetches"],
-        covered=noted["records"] >= rows,
+        covered=min(noted["records"], noted["poll_records"]) >= rows,
         broker_cpu_s=broker_cpu_s,
         job_cpu_s=noted["cpu_s"],
         raw_read_s=raw.wall_s,
@@ -231,7 +231,7 @@ def publish(one: Landing, results: Results) -> None:
 def line(one: Landing) -> str:
     remark = "" if one.quiet else f"; something else ran ({one.others_cpu:.0%} of the box)"
     if not one.covered:
-        remark += "; a consumer was given up meanwhile, its waiting is missing"
+        remark += "; some tasks are not in waits and polls"
     return (
         f"{one.broker}: {one.records} records in {one.stream_s:.1f} s, "
         f"{one.records_per_s:,.0f} records/s, {one.megabytes_per_s:.0f} MB/s "

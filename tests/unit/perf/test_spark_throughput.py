@@ -42,7 +42,7 @@ def test_shares_are_of_task_time() -> None:
 def test_a_line_says_what_to_distrust() -> None:
     assert "something else" not in spark_throughput.line(landing("kafka"))
     assert "something else ran (50%" in spark_throughput.line(landing("kafka", others_cpu=0.5))
-    assert "given up" in spark_throughput.line(landing("kafka", covered=False))
+    assert "not in waits" in spark_throughput.line(landing("kafka", covered=False))
 
 
 def test_beside_pairs_rounds_and_gives_no_verdict_on_few() -> None:
