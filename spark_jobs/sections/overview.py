@@ -28,8 +28,8 @@ class Headline(NamedTuple):
 
 
 HEADLINES: Final = (
-    Headline("messages taken", "traffic", "By broker", "messages/s", ("broker",)),
-    Headline("bytes taken", "traffic", "By broker", "in", ("broker",)),
+    Headline("messages taken a second", "traffic", "By broker", "messages/s", ("broker",)),
+    Headline("bytes taken a second", "traffic", "By broker", "in", ("broker",)),
     Headline("handlers idle, least", "traffic", "By broker", "handlers idle, least", ("broker",)),
     Headline("hottest partition's share", "hot", "The 10 hottest partitions", "share of all",
              ("topic", "partition")),
@@ -69,6 +69,11 @@ def _row(headline: Headline, sections: Sequence[Section]) -> tuple[Cell, ...] | 
             if (one.key, table.title) == (headline.section, headline.table) and table.rows:
                 first = table.rows[0]
                 cell = first[table.columns.index(headline.column)]
-                of = "-".join(first[table.columns.index(name)].text for name in headline.about)
+                between = "-" if "partition" in headline.about else " "
+                of = between.join(
+                    f"broker {text}" if name == "broker" else text
+                    for name in headline.about
+                    for text in (first[table.columns.index(name)].text,)
+                )
                 return words(headline.what), words(of), cell
     return None
