@@ -106,6 +106,8 @@ def inputs_of(spark: SparkSession, root: str, since: int, until: int, results: i
 
     What a table consists of is settled here, so maintenance beside it changes nothing.
     """
+    from spark_jobs.sections.history import since_ms
+
     begin = {name: results if name == "results" else since for name in TABLES}
     frames, landed = {}, {}
     for name, first in begin.items():
@@ -113,9 +115,10 @@ def inputs_of(spark: SparkSession, root: str, since: int, until: int, results: i
         whole = tables.read(spark, root, name, since=first, until=until, repeats=True)
         landed[name] = whole.count()
     spoiled = tables.read(spark, root, QUARANTINE.name, since=since, until=until)
+    rolled_up = tables.read(spark, root, "hourly", since=since_ms(until), until=until)
     return Inputs(
         spark, since, until, **frames, quarantine=spoiled, results_since_ms=results,
-        gaps=gaps_of(spark, root), landed=landed,
+        gaps=gaps_of(spark, root), hourly=rolled_up, landed=landed,
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ class Inputs:
     """The tables of one span; `landed` counts their rows with a writer's retries, by table.
 
     Measurements are fewer than samples and are wanted for longer: `results` begins at
-    `results_since_ms`.
+    `results_since_ms`. `hourly` has the roll-ups of as many days as there are up to `until_ms`.
     """
 
     spark: SparkSession
@@ -47,6 +47,7 @@ class Inputs:
     quarantine: DataFrame
     results_since_ms: int
     gaps: tuple[Gap, ...] = ()
+    hourly: DataFrame | None = None
     landed: dict[str, int] = field(default_factory=dict)
 
     def where(self, *predicates: str, table: str = "metrics") -> str:

@@ -1,0 +1,122 @@
+"""Day by day, from the hourly roll-ups: what a report still knows when raw rows have expired.
+
+Roll-ups are made by spark_jobs.maintain and kept, so this section looks back HISTORY_DAYS whatever
+the report's span is, and costs the same for a day of many samples and of few. A p99 is of the day's
+merged histograms. The newest day may be in progress: its line says how many hours it has.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import functions as F
+
+from spark_jobs.report_model import Cell, Plot, Rows, Section, Series, Table
+from spark_jobs.sections import percentiles
+from spark_jobs.sections.cells import DAY_MS, both, figure, number, same, size, words
+from spark_jobs.sections.inputs import Inputs, collected
+
+KEY: Final = "history"
+TITLE: Final = "Day by day"
+HISTORY_DAYS: Final = 90
+DAYS_SHOWN_MAX: Final = 31  # in the table; the plots have all of them
+TRAFFIC: Final = {"metric_name": "BrokerTraffic"}
+PRODUCE: Final = {"metric_name": "RequestTime", "request": "Produce", "part": "TotalTimeMs"}
+BY: Final = ("event_date", "broker_id")
+_EPOCH: Final = 719_163  # the ordinal of 1970-01-01
+
+Day = dict[str, Any]
+
+
+def section(inputs: Inputs) -> Section:
+    days = _days(inputs)
+    if not days:
+        return Section(KEY, TITLE, (
+            "No roll-ups yet: `python -m spark_jobs.maintain` makes them of the samples, by the"
+            " hour, and keeps them when the samples expire.",
+        ))  # fmt: skip
+    latest = days[-1]
+    same_day = [day for day in days if day["event_date"] == latest["event_date"]]
+    busiest = max(days, key=lambda day: day["messages"] or 0.0)
+    said = (
+        f"{len({day['event_date'] for day in days})} days of hourly roll-ups; on"
+        f" {latest['event_date']} {number(sum(day['messages'] or 0 for day in same_day))} messages"
+        f" were taken, the busiest was {busiest['event_date']} of broker {busiest['broker_id']}"
+        f" with {number(busiest['messages'])}."
+    )
+    return Section(KEY, TITLE, (said,), (_table(days),), _plots(days))
+
+
+def _days(inputs: Inputs) -> list[Day]:
+    """By day and broker, in the order of time."""
+    frame = inputs.hourly
+    if frame is None:
+        return []
+    of_hour = F.try_divide(F.col("messages_in") * F.lit(1000.0), F.col("covered_ms"))
+    sums = [F.sum(F.col(name).cast("double")).alias(alias)
+            for name, alias in (("messages_in", "messages"), ("bytes_in", "taken"),
+                                ("bytes_out", "given"))]  # fmt: skip
+    rows = collected(
+        frame.where(same(TRAFFIC))
+        .groupBy(*BY)
+        .agg(*sums, F.max(of_hour).alias("peak"), F.count(F.lit(1)).alias("hours"))
+        .orderBy(*BY)
+    )
+    times = percentiles.merged(frame.where(same(PRODUCE)), BY, (99.0,))
+    p99 = {tuple(row[name] for name in BY): row for row in collected(times)}
+    for row in rows:
+        found = p99.get(tuple(row[name] for name in BY), {})
+        row["p99"], row["p99_hours"] = found.get("p99"), found.get("blocks", 0)
+    return rows
+
+
+def predicate(day: Day, kind: dict[str, str]) -> str:
+    """The hours of a day, a broker and a kind of sample."""
+    date = f"DATE'{day['event_date']}'"
+    return both(f"event_date BETWEEN {date} AND {date}", same({**kind, BY[1]: day[BY[1]]}))
+
+
+def _table(days: list[Day]) -> Table:
+    made: list[tuple[Cell, ...]] = []
+    for day in reversed(days[-DAYS_SHOWN_MAX:]):
+        hours = Rows("hourly", predicate(day, TRAFFIC), day["hours"])
+        timed = Rows("hourly", predicate(day, PRODUCE), day["p99_hours"])
+        made.append((
+            words(day["event_date"]), words(day["broker_id"]), figure(day["hours"], hours),
+            figure(day["messages"], hours), figure(day["peak"], hours),
+            figure(day["taken"], hours, size(day["taken"])),
+            figure(day["given"], hours, size(day["given"])),
+            figure(day["p99"], timed),
+        ))  # fmt: skip
+    more = len(days) - len(made)
+    return Table(
+        "By day and broker",
+        ("day, UTC", "broker", "hours", "messages", "busiest hour, messages/s", "in", "out",
+         "produce p99, ms"),
+        tuple(made),
+        f"{more} earlier lines are in the table `hourly`." if more > 0 else "",
+    )  # fmt: skip
+
+
+def _plots(days: list[Day]) -> tuple[Plot, ...]:
+    """Lines need two days."""
+    made = []
+    for title, column, unit in (
+        ("Messages a day", "messages", "messages"),
+        ("Produce p99 of the day", "p99", "ms"),
+    ):
+        series = []
+        for broker in dict.fromkeys(day["broker_id"] for day in days):
+            own = [day for day in days if day["broker_id"] == broker and day[column] is not None]
+            if len(own) > 1:
+                x = tuple(float(day["event_date"].toordinal() - _EPOCH) * DAY_MS for day in own)
+                y = tuple(float(day[column]) for day in own)
+                series.append(Series(f"broker {broker}", x, y))
+        if series:
+            made.append(Plot(title, "line", "day, UTC", unit, tuple(series), x_is_time=True))
+    return tuple(made)
+
+
+def since_ms(until_ms: int) -> int:
+    """The beginning of the first day that is looked at."""
+    return max(0, until_ms // DAY_MS * DAY_MS - HISTORY_DAYS * DAY_MS)
