@@ -83,8 +83,12 @@ def test_what_is_written_is_plain_json_and_reads_back(
 ) -> None:
     record = data.draw(records(table))
     text = table.encode(record)
-    assert b"\n" not in text and b"NaN" not in text
-    assert json.loads(text) == record
+    assert b"\n" not in text
+    assert json.loads(text, parse_constant=no_json) == record
+
+
+def no_json(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
 
 
 def test_what_json_cannot_say_is_left_out() -> None:
