@@ -2,8 +2,9 @@
 
     python -m tests.spark.kill_driver BOOTSTRAP TABLES TOPIC [STEP NTH]
 
-Its process group must be its own. Without a step it goes on until it is killed; with `landed` as
-the step it lands what is there and ends.
+Its process group must be its own. When its session is there it waits for a line, so that the next
+driver can be warm while this one works. Without a step it goes on until it is killed; with `landed`
+as the step it lands what is there and ends.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ def main(bootstrap: str, tables: str, topic: str, at: str = "", nth: str = "1") 
     ])  # fmt: skip
     spark = session("local[1]", "kbroker-kills", source="kafka", conf=CONF)
     print("session", flush=True)
+    if not sys.stdin.readline():
+        return  # whoever started it is gone
     stream.land(spark, options, stop=threading.Event(), say=say, step=step)
     spark.stop()
 

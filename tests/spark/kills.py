@@ -41,6 +41,7 @@ from spark_jobs.files import LocalFiles
 from spark_jobs.ledger import Ledger, unit_of
 from spark_jobs.schema import RESULTS
 from tests.clients.adapters import Admin
+from tests.spark.kill_driver import LANDED
 from tests.spark.watching import Watch
 
 if TYPE_CHECKING:
@@ -129,16 +130,26 @@ class Writer(threading.Thread):
 
 
 class Driver:
-    """One driver in a process group of its own; what it says is kept for the case that it fails."""
+    """One driver in a process group of its own; what it says is kept for the case that it fails.
+
+    It starts its session at once and lands from `go` on.
+    """
 
     def __init__(self, place: Path, bootstrap: str, *arguments: str) -> None:
-        self._said = place / "driver.txt"
+        self._said = place / f"driver-{uuid.uuid4().hex}.txt"
         with open(self._said, "wb") as out:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.kill_driver", bootstrap,
                  str(place / "tables"), TOPIC, *arguments],
-                stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT,
+                start_new_session=True,
             )  # fmt: skip
+
+    def go(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended: then its status says so
+            self._process.stdin.write(b"go\n")
+            self._process.stdin.close()
 
     @property
     def alive(self) -> bool:
@@ -193,16 +204,33 @@ class Kills:
             Admin(broker.bootstrap).create(TOPIC, PARTITIONS)
             writer = Writer(broker.bootstrap, self._seed)
             writer.start()
+            plan = [(point, self._random.choice((1, 1, 2))) for point in self._plan()]
+            driver = self._driver(broker, *plan[0])
             try:
-                for number, point in enumerate(self._plan()):
-                    self._round(broker, number, point)
-            finally:
+                for number, (point, nth) in enumerate(plan):
+                    following = (
+                        self._driver(broker, *plan[number + 1])
+                        if number + 1 < len(plan)
+                        else Driver(self.place, broker.bootstrap, LANDED)
+                    )
+                    try:
+                        self._round(broker, driver, number, point, nth)
+                    finally:
+                        driver, done = following, driver
+                        done.kill()
                 writer.stop()
-            assert writer.failed == []
-            last = Driver(self.place, broker.bootstrap, "landed")
-            assert last.end() == 0, last.said()[-3000:]
+                assert writer.failed == []
+                driver.go()
+                assert driver.end() == 0, driver.said()[-3000:]
+            finally:
+                driver.kill()
+                writer.stop()
             verify(self, broker.bootstrap)
         return self.outcome
+
+    def _driver(self, broker: PlainBroker, point: str, nth: int) -> Driver:
+        exact = (point, str(nth)) if point in sink.STEPS else ()
+        return Driver(self.place, broker.bootstrap, *exact)
 
     def _plan(self) -> list[str]:
         """Every point as often as any other; the first is one that needs no checkpoint."""
@@ -214,27 +242,21 @@ class Kills:
         plan[0], plan[first] = plan[first], plan[0]
         return plan
 
-    def _round(self, broker: PlainBroker, number: int, point: str) -> None:
-        nth = self._random.choice((1, 1, 2))
+    def _round(
+        self, broker: PlainBroker, driver: Driver, number: int, point: str, nth: int
+    ) -> None:
         began = time.monotonic()
-        exact = (point, str(nth)) if point in sink.STEPS else ()
-        driver = Driver(self.place, broker.bootstrap, *exact)
-        try:
-            if number % BROKER_EVERY == BROKER_EVERY - 1:
-                driver.wait_for(lambda: "session" in driver.said(), "session")
-                broker.kill9()
-                broker.start()
-                self.outcome.broker_kills += 1
-            if point in LOGS:
-                self._at_log(driver, point, nth)
-            elif point == ANY_TIME:
-                before = self._newest()
-                driver.wait_for(lambda: self._newest() > before, "batch")
-                time.sleep(self._random.uniform(0, 1.5))
-                driver.kill()
-            status = driver.end()
-        finally:
+        before = self._newest()
+        driver.wait_for(lambda: "session" in driver.said(), "session")
+        if point in LOGS:
+            self._at_log(broker, driver, number, point, nth)
+        else:
+            self._begin(broker, driver, number)
+        if point == ANY_TIME:
+            driver.wait_for(lambda: self._newest() > before, "batch")
+            time.sleep(self._random.uniform(0, 1.5))
             driver.kill()
+        status = driver.end()
         assert status == -signal.SIGKILL, f"{point}: status {status}:\n{driver.said()[-3000:]}"
         self.outcome.points[point] += 1
         found = self._found()
@@ -242,7 +264,17 @@ class Kills:
         self._say(f"{number + 1:3}/{self._kills} {time.monotonic() - began:5.1f} s"
                   f"  {point} ({nth}): {found}")  # fmt: skip
 
-    def _at_log(self, driver: Driver, point: str, nth: int) -> None:
+    def _begin(self, broker: PlainBroker, driver: Driver, number: int) -> None:
+        """The driver lands; every so often the broker goes away meanwhile and comes back."""
+        driver.go()
+        if number % BROKER_EVERY == BROKER_EVERY - 1:
+            broker.kill9()
+            broker.start()
+            self.outcome.broker_kills += 1
+
+    def _at_log(
+        self, broker: PlainBroker, driver: Driver, number: int, point: str, nth: int
+    ) -> None:
         checkpoint = self._checkpoint()
         watch = Watch([checkpoint / "offsets", checkpoint / "commits"])
         directory, by_rename = LOGS[point]
@@ -255,6 +287,7 @@ class Kills:
             return left <= 0
 
         try:
+            self._begin(broker, driver, number)
             assert watch.wait(wanted, lambda: driver.alive, ROUND_S_MAX), driver.said()[-3000:]
             driver.kill()
         finally:
