@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SEED = 20261122
-KILLS = 20
+# Continuous integration asks for half: each point once instead of twice.
+KILLS = int(os.environ.get("KBROKER_TEST_KILLS", "20"))
 
 
 def test_not_a_row_is_lost_or_doubled(spark: SparkSession, tmp_path: Path) -> None:
