@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -27,13 +29,15 @@ def test_busy_is_what_was_not_idle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle_s", "steal_s", "own_s", "others", "steal", "quiet"),
+    ("idle_s", "steal_s", "own_s", "other_s", "others", "steal", "quiet"),
     [
-        (1.9, 0.0, 0.1, 0.0, 0.0, True),
-        (1.4, 0.0, 0.6, 0.0, 0.0, True),
-        (1.0, 0.0, 0.6, 0.2, 0.0, False),
-        (1.3, 0.1, 0.6, 0.0, 0.05, False),
-        (1.5, 0.0, 0.6, 0.0, 0.0, True),  # rounding to ticks: never below nothing
+        (1.9, 0.0, 0.1, 0.0, 0.0, 0.0, True),
+        (1.4, 0.0, 0.6, 0.0, 0.0, 0.0, True),
+        (1.2, 0.0, 0.6, 0.0, 0.0, 0.0, True),  # interrupts of the block's own
+        (1.0, 0.0, 0.6, 0.0, 0.05, 0.0, False),  # something that came and went
+        (1.3, 0.0, 0.6, 0.1, 0.05, 0.0, False),
+        (1.3, 0.1, 0.6, 0.0, 0.0, 0.05, False),
+        (1.5, 0.0, 0.6, 0.0, 0.0, 0.0, True),  # rounding to ticks: never below nothing
     ],
 )
 def test_guard(
@@ -41,6 +45,7 @@ def test_guard(
     idle_s: float,
     steal_s: float,
     own_s: float,
+    other_s: float,
     others: float,
     steal: float,
     quiet: bool,
@@ -54,6 +59,8 @@ def test_guard(
     own = iter([5_000_000_000, 5_000_000_000 + int(own_s * 1e9)])
     monkeypatch.setattr(process, "box_time", lambda: next(readings))
     monkeypatch.setattr(process, "cpu_ns", lambda pid: next(own))
+    beside = iter([{7: 10, 8: 10}, {7: 10 + int(other_s * 1e9), 9: 0}])
+    monkeypatch.setattr(process, "cpu_ns_of_others", lambda own: next(beside))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     found = Watch([1234]).guard()
     assert found.others == pytest.approx(others, abs=1e-6)
@@ -66,3 +73,14 @@ def test_this_box() -> None:
     assert isinstance(after, BoxTime) and after.wall_s >= before.wall_s
     assert Watch([os.getpid(), 0]).guard().others >= 0
     assert Guard(0.02, 0.01).quiet and not Guard(0.021, 0).quiet
+
+
+def test_others_are_processes_that_run_beside() -> None:
+    with subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:  # fmt: skip
+        assert other.stdout is not None
+        other.stdout.readline()
+        found = process.cpu_ns_of_others([os.getpid()])
+        assert found[other.pid] > 0 and os.getpid() not in found
+        assert other.pid not in process.cpu_ns_of_others([os.getpid(), other.pid])
+        other.communicate(b"\n")
