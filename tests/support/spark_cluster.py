@@ -151,7 +151,7 @@ class Cluster:
 
     def executors_used(self) -> list[Path]:
         """The directories of executors that were started, one for each worker and job."""
-        return sorted(self.directory.glob("worker-*/work/app-*/*"))
+        return sorted(self.directory.glob("worker-*/*/app-*/*"))
 
     def stop(self) -> None:
         for process in reversed(self._running):
