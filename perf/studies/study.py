@@ -6,8 +6,11 @@ order that reverses from round to round; a ratio is then taken inside a round (v
 marked `null` is measured once more behind itself: the null test.
 
 A block beside which something else ran is repeated once, and the second is what counts, noisy or
-not. Every block goes into the journal before the next begins, so the same command goes on where it
-was cut; a group of which only a part was measured is measured again whole, since its blocks belong
+not. No more than a tenth of the blocks is: on a busy machine a study takes as long as on a quiet
+one, and says "no result".
+
+Every block goes into the journal before the next begins, so the same command goes on where it was
+cut; a group of which only a part was measured is measured again whole, since its blocks belong
 together. A block that is void (the broker lost, reordered or refused) is kept as a fault and not
 tried again: a study must not hide it. Several void blocks in a row end the study.
 
@@ -28,6 +31,7 @@ from perf.studies.journal import Journal, JournalError
 from perf.studies.measured import Measured, Metric
 
 VOID_IN_A_ROW_MAX = 5
+REPEATED_SHARE_MAX, REPEATED_MIN = 0.1, 10  # of all blocks: more does not help a noisy machine
 POINTS_MAX = 10_000
 MACHINE_KEYS = ("cpus", "model", "kernel", "python", "commit")  # what a journal is bound to
 
@@ -198,6 +202,7 @@ class _Run:
         self._say = say
         self._describe = describe
         self._slots = slots(outcome.points, outcome.rounds)
+        self._repeated_max = max(REPEATED_MIN, int(REPEATED_SHARE_MAX * len(self._slots)))
         self._found: dict[tuple[str, int, bool], Measured | str] = {}
         self._spent_s: list[float] = []
         self._void_in_a_row = 0
@@ -243,9 +248,10 @@ class _Run:
 
     def _block(self, number: int, slot: Slot) -> None:
         began = time.monotonic()
+        found: Measured | str
         try:
-            found: Measured | str = self._measure(slot.point)
-            if isinstance(found, Measured) and not found.quiet:
+            found = self._measure(slot.point)
+            if not found.quiet and self._outcome.repeated < self._repeated_max:
                 self._outcome.repeated += 1
                 found = self._measure(slot.point)
         except (CellError, OSError) as error:

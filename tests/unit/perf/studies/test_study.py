@@ -149,6 +149,18 @@ def test_a_noisy_block_is_repeated_once(tmp_path: Path) -> None:
     assert sum("NOISY: others 30%" in line for line in bench.said) == 1
 
 
+def test_a_busy_machine_does_not_double_a_study(tmp_path: Path) -> None:
+    class Busy(Bench):
+        def measure(self, point: Point) -> Measured:
+            super().measure(point)
+            return measured(others=0.3)
+
+    bench = Busy()
+    outcome = bench.run(tmp_path, rounds=40)
+    assert outcome.noisy == 160 and outcome.repeated == 20  # of 200 blocks, 40 a null test's
+    assert len(bench.measured) == 220
+
+
 def test_a_void_block_is_a_fault_and_stays_one(tmp_path: Path) -> None:
     class Loses(Bench):
         def measure(self, point: Point) -> Measured:
