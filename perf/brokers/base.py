@@ -2,7 +2,8 @@
 
 `start` returns when the port accepts; `hold` and `resume` stop and continue the process, so that
 two brokers that are both alive and warm do not measure each other. `stop` ends it with SIGTERM
-and, if that takes too long, SIGKILL. Only a process that this object started is ever signalled.
+and, if that takes too long, SIGKILL; so does the end of the process that started it, however it
+comes (perf/child.py). Only a process that this object started is ever signalled.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from perf import child
 from perf.client import Client
 
 START_WAIT_S = 60.0
@@ -78,14 +80,13 @@ class Broker:
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             self.started_ns = time.monotonic_ns()
-            self._process = subprocess.Popen(
+            self._process = child.start(
                 self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=self.environment(),
                 cwd=self.directory,
-                start_new_session=True,
             )
 
     def start(self) -> None:

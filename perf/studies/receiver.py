@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from perf import child
 from perf.cells import CellError
 from perf.studies.stamped import Arrivals, StampError
 
@@ -40,12 +41,12 @@ class Receiver:
 
     def __init__(self) -> None:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        self._process = subprocess.Popen(
+        # In a session of its own: an interrupt is for the sender, which then ends this.
+        self._process = child.start(
             [sys.executable, "-m", "perf.studies.receiver"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # an interrupt is for the sender, which then ends this
         )
         self._buffer = b""
 
