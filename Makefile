@@ -9,6 +9,8 @@ PYTHON ?= python3
 VENV ?= .venv
 PY = $(VENV)/bin/python
 JOBS ?= $(shell nproc)
+# Processes that `make test` runs at once, each with its own brokers and JVMs; 0: in this one.
+TEST_PROCESSES ?= 2
 # Extra words for the program that a target runs, such as ARGS='-k kcat -x'.
 ARGS ?=
 PORT ?= 9092
@@ -46,7 +48,7 @@ test-fast: build $(VENV)/.test ## everything but the slow and the Java tests, wi
 	$(PY) -m pytest -m 'not slow and not java' $(ARGS)
 
 test: build $(VENV)/.test $(VENV)/.spark setup ## everything, set-up included; KBROKER_REQUIRE=all: no skips
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 parity: build $(VENV)/.test setup ## record Apache Kafka's answers again, then compare ours with them
 	$(PY) -m tests.parity.record $(ARGS)

@@ -6,6 +6,8 @@
   at that moment beside a failure.
 - Examples of hypothesis have no deadline: on a busy machine one that is quick takes a second.
 - The header names the programs that the client tests found.
+- Where pytest-xdist hands whole files to processes, the longest files come first, so that no
+  process is left alone with one of them at the end.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -21,6 +24,24 @@ from tests.support import jars, requirements
 
 pytest_plugins = ["kbroker.testing.plugin", "tests.support.spark_session"]
 collect_ignore = ["sample_project"]  # a project of its own: tests/system/test_wheel.py runs it
+
+# Files in the order of their time, as `make test ARGS=--durations=0` last showed it.
+LONGEST = (
+    "spark/test_kills.py",
+    "parity/test_parity.py",
+    "system/test_wheel.py",
+    "spark/test_stream.py",
+    "spark/test_rollup.py",
+    "clients/test_matrix.py",
+    "spark/test_maintain.py",
+    "chaos/test_chaos.py",
+    "spark/test_report.py",
+    "fuzz/test_frames.py",
+    "spark/test_cluster.py",
+    "system/test_admin.py",
+    "clients/test_assignments.py",
+    "system/test_latency_study.py",
+)
 
 hypothesis.settings.register_profile("kbroker", deadline=None)
 hypothesis.settings.load_profile("kbroker")
@@ -31,6 +52,13 @@ def pytest_report_header() -> list[str]:
     found["jars"] = str(jars.jar_dir()) if jars.present() else "missing"
     found["required"] = os.environ.get("KBROKER_REQUIRE", "what is here")
     return ["client tests: " + ", ".join(f"{key} {value}" for key, value in found.items())]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist
+        rank = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
 @pytest.hookimpl(wrapper=True)
