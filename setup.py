@@ -58,5 +58,6 @@ setup(
             "embedsignature": True,
             "legacy_implicit_noexcept": False,
         },
-    )
+    ),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},  # pip has no -j
 )

@@ -8,9 +8,9 @@ kbroker_topic     the name of a topic of this test's own, with one partition
 kbroker_new_topic makes more of them: kbroker_new_topic(partitions=3, cleanup_policy="compact")
 kbroker_own_broker  a broker of this test's own, for tests that stop it or move its clock
 
-A failed test's report ends with the log and the last requests of each broker that runs then. With
-`--kbroker-external HOST:PORT` the tests use that broker, which need not be kbroker. The ini option
-`kbroker_config` has lines `key=value` for the brokers of the fixtures.
+A failed test's report ends with what each broker that runs then has logged since the test began,
+and its last requests. With `--kbroker-external HOST:PORT` the tests use that broker, which need not
+be kbroker. The ini option `kbroker_config` has lines `key=value` for the brokers of the fixtures.
 
 Loaded in every run of pytest where kbroker is installed: nothing heavy is imported before a fixture
 is used.
@@ -27,8 +27,10 @@ import pytest
 if TYPE_CHECKING:
     from kbroker.testing.broker import Broker
     from kbroker.testing.external import ExternalBroker
+    from kbroker.testing.process import ServerProcess
 
 LAST_REQUESTS = 50
+LOGGED_BEFORE = pytest.StashKey[dict[Any, int]]()  # by broker: bytes of its log as the test began
 
 _shared: Broker | ExternalBroker | None = None
 
@@ -99,6 +101,11 @@ def _config(pytestconfig: pytest.Config) -> dict[str, object]:
     return {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[LOGGED_BEFORE] = {server: server.log_bytes() for server in _running()}
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     if _shared is not None:
@@ -110,17 +117,24 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.failed and "kbroker.testing.process" in sys.modules:
-        for title, text in _told_by_brokers():
+    if report.failed:
+        for title, text in _told_by_brokers(item.stash.get(LOGGED_BEFORE, {})):
             report.sections.append((title, text))
     return report
 
 
-def _told_by_brokers() -> Iterator[tuple[str, str]]:
-    from kbroker.testing.process import log_tail, running
+def _running() -> tuple[ServerProcess, ...]:
+    """Nothing is imported for it: who started a broker has."""
+    process = sys.modules.get("kbroker.testing.process")
+    return process.running() if process else ()
 
-    for server in running():
-        yield f"log of {server.name}", log_tail(server.log_text())
+
+def _told_by_brokers(before: dict[Any, int]) -> Iterator[tuple[str, str]]:
+    for server in _running():
+        if logged := server.log_text(before.get(server, 0)):
+            from kbroker.testing.process import log_tail
+
+            yield f"log of {server.name}", log_tail(logged)
         last_requests: Any = getattr(server, "last_requests", None)
         if last_requests is None:
             continue

@@ -151,12 +151,19 @@ class ServerProcess:
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def log_text(self) -> str:
-        """Everything that the process has written to stdout and stderr, over all its starts."""
+    def log_text(self, start: int = 0) -> str:
+        """What the process has written, over all its starts, from the byte `start` of it on."""
         try:
-            return self.log_path.read_text(encoding="utf-8", errors="replace")
+            return self.log_path.read_bytes()[start:].decode(errors="replace")
         except FileNotFoundError:
             return ""
+
+    def log_bytes(self) -> int:
+        """How much `log_text` has by now."""
+        try:
+            return self.log_path.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     # -- life cycle
 

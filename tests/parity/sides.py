@@ -103,9 +103,10 @@ class Side:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with self._stack:
-            for broker in self._brokers.values() if error is None else ():
-                status = broker.stop(STOP_TIMEOUT_S)
+        with self._stack, ThreadPoolExecutor() as pool:
+            brokers = list(self._brokers.values()) if error is None else []
+            stopping = pool.map(lambda broker: broker.stop(STOP_TIMEOUT_S), brokers)
+            for broker, status in zip(brokers, stopping, strict=True):
                 if status not in broker.clean_exit_statuses:
                     raise AssertionError(f"{broker.name} ended with status {status}")
 

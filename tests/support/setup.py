@@ -5,6 +5,9 @@ those of Spark's connector (Maven), and builds the client programs in Go, Rust, 
 from what their registries hold (tests/clients/agents/programs.py). Says in one line each what is
 there and what is not, and exits 0 in any case: the tests that miss something name it themselves,
 and KBROKER_REQUIRE=all makes them fail.
+
+What comes from different places comes at the same time: packages, Maven's jars, each language's
+registry. dpkg and Maven's cache bear one at a time, so those steps follow each other.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from kbroker.errors import UserError
 from perf.brokers.base import BrokerError
@@ -25,7 +29,13 @@ APT_TIMEOUT_S = 300
 
 
 def main() -> None:
-    for what, bring in STEPS:
+    with ThreadPoolExecutor(len(LANES)) as pool:
+        for done in [pool.submit(_bring, steps) for steps in LANES]:
+            done.result()
+
+
+def _bring(steps: Sequence[Step]) -> None:
+    for what, bring in steps:
         print(f"set-up: {what}: {bring()}", flush=True)
 
 
@@ -100,18 +110,28 @@ def _promtool() -> str:
     return str(promtool.find())
 
 
-STEPS: tuple[tuple[str, Callable[[], str]], ...] = (
-    ("kcat", functools.partial(_package, "kcat")),
-    ("chromium", functools.partial(_package, browser.PACKAGE)),
-    ("Kafka's jars", _jars),
-    ("java", _java),
-    ("promtool", _promtool),
-    ("streams' jars", _streams),
-    ("Spark's connector", _spark),
-    *(
-        (f"clients in {language}", functools.partial(_program, language))
-        for language in programs.LANGUAGES
+Step = tuple[str, Callable[[], str]]
+
+
+def _client(language: str) -> Step:
+    return f"clients in {language}", functools.partial(_program, language)
+
+
+LANES: tuple[tuple[Step, ...], ...] = (
+    (
+        ("kcat", functools.partial(_package, "kcat")),
+        ("chromium", functools.partial(_package, browser.PACKAGE)),
+        ("promtool", _promtool),
     ),
+    (
+        ("java", _java),
+        ("Kafka's jars", _jars),
+        ("streams' jars", _streams),
+        ("Spark's connector", _spark),
+        _client("java"),  # compiled against Kafka's jars
+    ),
+    (_client("rust"),),
+    (_client("go"), _client("node")),
 )
 
 
