@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+READ_BYTES_MAX: Final = 1 << 26  # of a note of Spark's or ours; who expects more says so
 # A rename is a copy there, while an object that is being written is seen by nobody.
 OBJECT_STORES: Final = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cosn", "obs", "wasb", "wasbs"})
 
@@ -54,8 +55,8 @@ class Files(Protocol):
         """Whether there is a file or a directory."""
         ...
 
-    def read(self, uri: str) -> bytes:
-        """A file's bytes. FileNotFoundError where there is none."""
+    def read(self, uri: str, bytes_max: int = READ_BYTES_MAX) -> bytes:
+        """A file's bytes. FileNotFoundError where there is none; OSError for a larger one."""
         ...
 
     def create(self, uri: str, data: bytes) -> bool:
@@ -99,8 +100,10 @@ class LocalFiles:
     def exists(self, uri: str) -> bool:
         return self._path(uri).exists()
 
-    def read(self, uri: str) -> bytes:
-        return self._path(uri).read_bytes()
+    def read(self, uri: str, bytes_max: int = READ_BYTES_MAX) -> bytes:
+        with open(self._path(uri), "rb") as file:
+            _check_size(uri, os.fstat(file.fileno()).st_size, bytes_max)
+            return file.read()
 
     def create(self, uri: str, data: bytes) -> bool:
         target = self._path(uri)
@@ -155,6 +158,11 @@ def _local_entry(found: os.DirEntry[str]) -> Entry | None:
     return Entry(found.name, facts.st_size, facts.st_mtime_ns // 1_000_000, directory)
 
 
+def _check_size(uri: str, size: int, bytes_max: int) -> None:
+    if size > bytes_max:
+        raise OSError(errno.EFBIG, f"{size} bytes are more than is ever written here", uri)
+
+
 def _sync_path(path: Path) -> None:
     try:
         number = os.open(path, os.O_RDONLY)
@@ -206,10 +214,12 @@ class HadoopFiles:
         with _as_os_error(uri):
             return bool(path.getFileSystem(self._conf).exists(path))
 
-    def read(self, uri: str) -> bytes:
+    def read(self, uri: str, bytes_max: int = READ_BYTES_MAX) -> bytes:
         path = self._path(uri)
         with _as_os_error(uri):
-            stream = path.getFileSystem(self._conf).open(path)
+            system = path.getFileSystem(self._conf)
+            _check_size(uri, int(system.getFileStatus(path).getLen()), bytes_max)
+            stream = system.open(path)
             try:
                 return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
             finally:

@@ -1,9 +1,9 @@
 """Files of a table that nobody can be reading or writing any more.
 
 Removed is what has been of no use for a grace: parts that a commit dropped before it, units that no
-commit names and that nobody has written to since, commits and folds before an old fold, temporary
-files of writers that died. The directories are listed before the ledger is read, so a unit that is
-committed in between is known as live.
+commit names and that nobody has written to since, temporary files of writers that died. The
+directories are listed before the ledger is read, so a unit that is committed in between is known as
+live.
 
 The driver's thread.
 """
@@ -25,7 +25,7 @@ def collect(ledger: Ledger, before_ms: int, *, dry_run: bool) -> int:
     state = ledger.state()
     doomed = [uri for kind, units in listed.items()
               for uri in _useless(ledger, state, kind, units, before_ms)]  # fmt: skip
-    doomed += _old_ledger_files(ledger, before_ms)
+    doomed += _unfinished(ledger, before_ms)
     if not dry_run:
         for uri in doomed:
             ledger.files.delete(uri)
@@ -69,16 +69,8 @@ def _newest(ledger: Ledger, uri: str, entry: Entry) -> int:
     )])  # fmt: skip
 
 
-def _old_ledger_files(ledger: Ledger, before_ms: int) -> list[str]:
-    """From the lowest number on; never the last commit before a fold (see Ledger)."""
-    entries = {entry.name: entry for entry in ledger.files.entries(ledger.directory)}
-    commits, folds = ledger.numbers()
-    old = [number for number in folds if (found := entries.get(ledger.name(number, fold=True)))
-           and found.modified_ms < before_ms]  # fmt: skip
-    doomed = [entry.name for entry in entries.values()
-              if entry.name.startswith(".") and entry.name.endswith(_TEMPORARY)
-              and entry.modified_ms < before_ms]  # fmt: skip
-    if old:
-        doomed += [ledger.name(number) for number in commits if number < old[-1]]
-        doomed += [ledger.name(number, fold=True) for number in folds if number < old[-1]]
-    return [join(ledger.directory, name) for name in doomed]
+def _unfinished(ledger: Ledger, before_ms: int) -> list[str]:
+    """Of the ledger's own writers; old commits and folds go when it is folded."""
+    return [join(ledger.directory, entry.name) for entry in ledger.files.entries(ledger.directory)
+            if entry.name.startswith(".") and entry.name.endswith(_TEMPORARY)
+            and entry.modified_ms < before_ms]  # fmt: skip

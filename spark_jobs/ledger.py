@@ -12,6 +12,8 @@ that number, created whole or not at all and never overwritten (files.py): whoev
 committed, everybody else looks again. So commits are in one order, a writer decides on the state
 that its commit follows, and a reader's state is the table at one number. What no commit names does
 not exist. A *fold* is the state after its number, so that the files before it need not be read.
+Whoever folds removes what is older than the fold before, so that a ledger is at most so many files,
+whether maintenance runs or not, and a fold that the disk spoiled can be done without.
 
 A batch's commit carries the ranges of offsets it holds, and is refused unless they begin where its
 topic ends in the ledger. So no range is in a table twice or left out, whatever became of Spark's
@@ -25,10 +27,12 @@ One Ledger belongs to one thread; any number of processes may use one directory.
 
 from __future__ import annotations
 
+import errno
 import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from spark_jobs.files import Files, join
@@ -54,6 +58,8 @@ __all__ = [
 
 DIRECTORY: Final = "_ledger"
 FOLD_EVERY: Final = 512  # commits: what a reader has to read at most, and a fold's cost shared
+REMOVED_MAX: Final = 4 * FOLD_EVERY  # files that one fold removes: a batch waits for it
+BYTES_MAX: Final = 1 << 28  # a file of the ledger; a fold has some 70 for each live part
 TRIES_MAX: Final = 100  # writers at one table are few; each lost race means that somebody won
 
 _NAME: Final = re.compile(r"(\d{20})(\.fold)?\.json")
@@ -105,8 +111,18 @@ class Ledger:
 
     def ends(self) -> dict[str, tuple[str, dict[int, int]]]:
         """topic -> (topic id, {partition: next offset})."""
-        state = self.state()
-        return {topic: (topic_id, dict(ends)) for topic, (topic_id, ends) in state.ends.items()}
+        self._read_on()
+        ends = self._book.ends
+        return {topic: (topic_id, dict(known)) for topic, (topic_id, known) in ends.items()}
+
+    def newest_ms(self) -> int | None:
+        """The newest event's time."""
+        self._read_on()
+        return self._book.max_event_time_ms
+
+    def parts(self) -> int:
+        """How many parts are live, as of what was read last."""
+        return len(self._book.units) + len(self._book.quarantine)
 
     def committed(self, key: str) -> bool:
         """Whether the key has been committed, by whomever."""
@@ -132,7 +148,8 @@ class Ledger:
             if self.files.create(self._file(number), commit_json(commit)):
                 self._book.add(commit)
                 if number % FOLD_EVERY == 0:
-                    self.fold()
+                    with suppress(OSError):  # the commit stands; the next fold does it
+                        self.fold()
                 return True
         raise LedgerError(f"{self.uri}: {TRIES_MAX} other commits came first", "run one job for it")
 
@@ -150,13 +167,27 @@ class Ledger:
         )  # fmt: skip
 
     def fold(self) -> str | None:
-        """Writes the state of now; None if there is nothing to fold. Removes nothing."""
+        """Writes the state of now, and removes what is of no use with it; None: nothing to fold."""
         self._read_on()
         if self._book.number == 0:
             return None
         uri = self._file(self._book.number, fold=True)
-        self.files.create(uri, fold_json(self._book.folded()))
+        self._book.forget()
+        self.files.create(uri, fold_json(self._book.state()))
+        self._remove_old()
         return uri
+
+    def _remove_old(self) -> None:
+        """From the lowest commit on up to the fold before the newest one, whose own stays.
+
+        A reader needs no grace: one that finds a file gone begins again at a newer fold.
+        """
+        commits, folds = self.numbers()
+        kept = folds[-2] if len(folds) > 1 else 0
+        old = [self._file(number) for number in commits if number < kept]
+        old += [self._file(number, fold=True) for number in folds if number < kept]
+        for uri in old[:REMOVED_MAX]:
+            self.files.delete(uri)
 
     def numbers(self) -> tuple[list[int], list[int]]:
         """The numbers of the commits and of the folds that are there as files, in order."""
@@ -188,8 +219,8 @@ class Ledger:
     def _overtaken(self) -> bool:
         """Whether what follows has been folded and removed since we looked last.
 
-        Maintenance removes commits from the lowest on and never the last one before a fold. So
-        where the one that was read last is still there, the next one is not there yet.
+        A fold removes commits from the lowest on and never the last one before a fold that stays.
+        So where the one that was read last is still there, the next one is not there yet.
         """
         if self._book.number == 0:
             return self.numbers() != ([], [])
@@ -200,25 +231,43 @@ class Ledger:
         commits, folds = self.numbers()
         book = Book()
         if folds:
-            uri = self._file(folds[-1], fold=True)
-            state = fold_from(self.files.read(uri), uri)
-            if state.number != folds[-1]:
-                raise LedgerDamaged(f"{uri}: it is of {state.number}", "restore it from a backup")
-            book = Book(state)
+            book = Book(self._folded(folds[-1], spare=len(folds) > 1 or commits[:1] == [1]))
         self._book = book
         while self._read_next():
             pass
         if commits and commits[-1] > self._book.number:
             raise FileNotFoundError(self._file(self._book.number + 1))
 
+    def _folded(self, number: int, *, spare: bool) -> State:
+        """A fold's state; `spare`: what is before it tells the same."""
+        uri = self._file(number, fold=True)
+        try:
+            state = fold_from(self._bytes(uri), uri)
+            if state.number != number:
+                raise LedgerDamaged(f"{uri}: it is of {state.number}", "restore it from a backup")
+        except LedgerDamaged as error:
+            if not spare:
+                raise
+            way_out = "remove it, what was before it is still there and tells the same"
+            raise LedgerDamaged(error.cause, way_out) from None
+        return state
+
     def _read_next(self) -> bool:
         uri = self._file(self._book.number + 1)
         try:
-            data = self.files.read(uri)
+            data = self._bytes(uri)
         except FileNotFoundError:
             return False
         self._book.add(commit_from(data, uri))
         return True
+
+    def _bytes(self, uri: str) -> bytes:
+        try:
+            return self.files.read(uri, BYTES_MAX)
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
+            raise LedgerDamaged(f"{uri}: {error.strerror}", "restore it from a backup") from None
 
 
 def _retried(once: Callable[[], None], tries: int = 3) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -244,7 +245,7 @@ class _Reader:
     def _date(self, value: Any) -> str:
         if not isinstance(value, str) or _DATE.fullmatch(value) is None:
             raise self.damaged(f"{str(value)[:60]!r} is not a date")
-        return value
+        return sys.intern(value)  # few dates, many parts
 
     def _partition(self, name: str) -> int:
         if not name.isascii() or not name.isdigit():

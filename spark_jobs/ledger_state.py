@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from kbroker.errors import InvariantError, UserError
@@ -17,8 +17,8 @@ KINDS: Final[tuple[Kind, ...]] = ("batch", "gap", "merge", "expire")
 Part = tuple[str, str]  # unit, date
 Ranges = Mapping[int, tuple[int, int]]  # partition -> first offset, offset behind the last
 
-# How long a fold remembers when a part was dropped: many times the grace of its files.
-DROPS_KEPT_MS: Final = 30 * 24 * 3_600_000
+# How long it is remembered when a part was dropped: some times the grace of its files.
+DROPS_KEPT_MS: Final = 3 * 24 * 3_600_000
 
 _BATCH_KEY: Final = re.compile(r"batch-(.+)-(\d{20})")
 
@@ -35,7 +35,7 @@ class LedgerDamaged(LedgerError):
     """A file that is not there or cannot be understood."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # there may be hundreds of thousands
 class LiveUnit:
     """The rows of one date in one unit; `batches`: how many writes they came from."""
 
@@ -214,11 +214,11 @@ class Book:
             ends.update((partition, until) for partition, (_, until) in commit.ranges.items())
         self.ends[commit.topic] = (topic_id, ends)
 
-    def folded(self) -> State:
-        """The state without what is not worth being kept: old drops, keys of what is done."""
+    def forget(self) -> None:
+        """What is not worth being kept for ever: old drops, keys of what is done."""
         oldest_ms = max(self.dropped.values(), default=0) - DROPS_KEPT_MS
-        dropped = {part: at_ms for part, at_ms in self.dropped.items() if at_ms >= oldest_ms}
-        return replace(self.state(), dropped=dropped, keys=frozenset())
+        self.dropped = {part: at_ms for part, at_ms in self.dropped.items() if at_ms >= oldest_ms}
+        self.keys = set()
 
     def state(self) -> State:
         return State(

@@ -102,8 +102,7 @@ class Checkpoint:
         }
 
     def initial(self, topic: str) -> dict[int, int]:
-        """Where the source noted that it began; {} where it did not."""
-        """Where the source noted that the first batch begins."""
+        """Where the source noted that the first batch begins; {} where it did not."""
         uri = join(self._uri, "sources", "0", "0")
         try:
             return self._offsets(uri, topic)
@@ -171,12 +170,11 @@ class Sink:
         LedgerConflict: the batch does not begin where the table ends. Nothing was changed then.
         """
         key = batch_key(self._checkpoint.query_id(), batch_id)
-        state = self._ledger.state()
         if self._ledger.committed(key):
             self._step(SKIPPED, batch_id)
             return None
         source = self._source
-        _, ends = state.ends.get(source.topic, ("", {}))
+        _, ends = self._ledger.ends().get(source.topic, ("", {}))
         ranges = self._checkpoint.ranges(batch_id, source.topic, ends)
         news = {
             partition: found
@@ -187,7 +185,7 @@ class Sink:
                       topic_id=source.topic_id, query=source.query, ranges=ranges)  # fmt: skip
         self._ledger.check(bare)
         self._step(BEGUN, batch_id)
-        good, aside = self._write_units(batch, batch_id, news, state.max_event_time_ms)
+        good, aside = self._write_units(batch, batch_id, news, self._ledger.newest_ms())
         commit = Commit(
             key, "batch", self._clock_ms(), good.units, aside.units,
             topic=source.topic, topic_id=source.topic_id, query=source.query, ranges=news,

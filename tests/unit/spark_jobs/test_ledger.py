@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -11,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.errors import InvariantError
+from spark_jobs import ledger as module
 from spark_jobs.files import LocalFiles
 from spark_jobs.ledger import (
-    FOLD_EVERY,
     Commit,
     Ledger,
     LedgerConflict,
@@ -25,7 +27,7 @@ from spark_jobs.ledger import (
     new_unit,
 )
 from spark_jobs.ledger_json import commit_from, commit_json, fold_from, fold_json
-from spark_jobs.ledger_state import Book
+from spark_jobs.ledger_state import DROPS_KEPT_MS, Book
 
 DAY = "2026-11-22"
 TOPIC, ID = "orders", "id-1"
@@ -180,7 +182,7 @@ def test_one_of_two_writers_wins_the_same_range(tmp_path: Path) -> None:
 
 
 def folded_away(ledger: Ledger) -> None:
-    """A fold, and nothing before its own commit left, as maintenance does it."""
+    """A fold, and nothing before its own commit left: more than is ever removed."""
     ledger.fold()
     commits, _ = ledger.numbers()
     for number in commits[:-1]:
@@ -215,12 +217,61 @@ def test_who_slept_through_a_fold_does_not_begin_a_second_history(tmp_path: Path
     assert slept.ends() == {TOPIC: (ID, {0: 8})}
 
 
-def test_a_ledger_folds_itself_now_and_then(tmp_path: Path) -> None:
-    ledger = opened(tmp_path)
-    for n in range(FOLD_EVERY + 2):
+def test_a_ledger_folds_itself_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And keeps no more than the two newest folds and the commits behind the older one."""
+    monkeypatch.setattr(module, "FOLD_EVERY", 8)
+    ledger, slept = opened(tmp_path), opened(tmp_path)
+    assert slept.state().number == 0
+    for n in range(8 * 5 + 2):
         ledger.commit(batch(n, n, n + 1))
-    assert ledger.numbers()[1] == [FOLD_EVERY]
+        assert len(os.listdir(tmp_path / "metrics/_ledger")) <= 2 * 8 + 3
+    assert ledger.numbers() == (list(range(32, 43)), [32, 40])
+    assert opened(tmp_path).state() == ledger.state() == slept.state()
+
+
+def test_files_of_years_go_in_bounded_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = opened(tmp_path)
+    for n in range(9):
+        ledger.commit(batch(n, n, n + 1))
+    monkeypatch.setattr(module, "REMOVED_MAX", 3)
+    ledger.fold()
+    for n in range(9, 12):
+        ledger.commit(batch(n, n, n + 1))
+        ledger.fold()
+    assert ledger.numbers() == ([10, 11, 12], [9, 10, 11, 12])
     assert opened(tmp_path).state() == ledger.state()
+
+
+def test_a_fold_that_finds_no_room_undoes_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(LocalFiles):
+        def create(self, uri: str, data: bytes) -> bool:
+            if ".fold." in uri:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().create(uri, data)
+
+    monkeypatch.setattr(module, "FOLD_EVERY", 2)
+    ledger = Ledger(Full(), str(tmp_path / "metrics"))
+    for n in range(3):
+        assert ledger.commit(batch(n, n, n + 1))
+    assert opened(tmp_path).ends() == {TOPIC: (ID, {0: 3})}
+
+
+def test_what_was_dropped_is_forgotten_after_days(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    for n in range(3):
+        ledger.commit(batch(n, n, n + 1))
+    first, second, _ = (unit.part for unit in ledger.state().units)
+    ledger.commit(Commit("merge-1", "merge", 9, drops=(first,)))
+    later = 10 + DROPS_KEPT_MS
+    ledger.commit(Commit("merge-2", "merge", later, drops=(second,)))
+    ledger.fold()
+    assert opened(tmp_path).state().dropped == ledger.state().dropped == {second: later}
 
 
 # --- what is on the disk is anybody's -----------------------------------------------------------
@@ -277,6 +328,30 @@ def test_a_damaged_commit_is_one_line(
         opened(tmp_path).state()
     assert "\n" not in str(raised.value)
     assert f"{1:020d}.json" in str(raised.value)
+
+
+def test_a_damaged_fold_can_be_done_without(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    for n in range(3):
+        ledger.commit(batch(n, n, n + 1))
+        ledger.fold()
+    place = tmp_path / "metrics/_ledger"
+    for spoiled in (b"", b'{"format":1'):
+        (place / Ledger.name(3, fold=True)).write_bytes(spoiled)
+        with pytest.raises(LedgerDamaged, match=r"03\.fold\.json: it is not JSON") as raised:
+            opened(tmp_path).state()
+        assert "-> remove it" in raised.value.message
+    (place / Ledger.name(3, fold=True)).unlink()
+    assert opened(tmp_path).state() == ledger.state()
+
+
+def test_a_file_that_is_far_too_large_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(tmp_path).commit(batch(0, 0, 3))
+    monkeypatch.setattr(module, "BYTES_MAX", 100)
+    with pytest.raises(LedgerDamaged, match=r"1\.json: .* bytes are more than is ever written"):
+        opened(tmp_path).state()
 
 
 names = st.text(min_size=1, max_size=8)
