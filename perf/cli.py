@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perf.results_target import Target, results_options
 from perf.studies.ladder_verb import ladder
 from perf.studies.latency_verb import latency_study
 from perf.studies.tune_verb import tune
@@ -55,7 +56,7 @@ def _is_expected(error: Exception) -> bool:
     from perf.brokers import BrokerError
     from perf.cells import CellError
     from perf.client import ClientError
-    from perf.results import ResultsError
+    from perf.publishing import ResultsError
     from perf.studies.study import StudyError
     from perf.wire import WireError
 
@@ -105,11 +106,6 @@ _ADDRESS = click.option(
 )
 _PID = click.option("--broker-pid", type=int, default=0, help="count this process's CPU")
 _JSON = click.option("--json", "as_json", is_flag=True, help="then print the figures as JSON")
-_RESULTS = click.option(
-    "--results-bootstrap",
-    metavar="HOST:PORT",
-    help="then publish what was measured there, to kbroker.perf.results",
-)
 _NAME = click.option(
     "--broker-name", default="attached", show_default=True, help="what the results call it"
 )
@@ -122,13 +118,11 @@ _PATH = click.option(
 )
 
 
-def _results(bootstrap: str | None, study: str) -> Results:
+def _results(target: Target | None, study: str) -> Results:
     """Where a verb puts what it measured; made before measuring begins, left after it."""
     from perf.results import Results
 
-    if bootstrap:
-        _address(bootstrap.split(",")[0])  # a typing error is found now, not after the run
-    return Results(bootstrap, study, _say)
+    return Results(target, study, _say)
 
 
 def _print_summary(summary: Summary, as_json: bool) -> None:
@@ -140,7 +134,7 @@ def _print_summary(summary: Summary, as_json: bool) -> None:
 
 
 @cli.command()
-@_with(_ADDRESS, _PID, _JSON, _PATH, _RESULTS, _NAME)
+@_with(_ADDRESS, _PID, _JSON, _PATH, results_options, _NAME)
 @click.option("--topic", required=True)
 @click.option("--num-records", type=click.IntRange(1), required=True)
 @click.option("--record-size", type=click.IntRange(1), default=100, show_default=True)
@@ -178,14 +172,14 @@ def produce(
         broker_pid=options["broker_pid"],
         values=tool.read_values(payload_file) if payload_file else (),
     )
-    with _results(options["results_bootstrap"], "produce") as results:
+    with _results(options["target"], "produce") as results:
         summary = tool.produce(work)
         measured.add_summary(results, work, summary, options["broker_name"])
         _print_summary(summary, options["as_json"])
 
 
 @cli.command()
-@_with(_ADDRESS, _PID, _JSON, _PATH, _RESULTS, _NAME)
+@_with(_ADDRESS, _PID, _JSON, _PATH, results_options, _NAME)
 @click.option("--topic", required=True)
 @click.option("--num-records", type=click.IntRange(0), default=0, help="0: all there are")
 @click.option("--fetch-bytes", type=click.IntRange(1), default=1 << 20, help="of a partition")
@@ -203,7 +197,7 @@ def consume(bootstrap_server: str, **options: Any) -> None:
         fetch_bytes=options["fetch_bytes"],
         broker_pid=options["broker_pid"],
     )
-    with _results(options["results_bootstrap"], "consume") as results:
+    with _results(options["target"], "consume") as results:
         summary = tool.consume(work)
         measured.add_summary(results, work, summary, options["broker_name"])
         _print_summary(summary, options["as_json"])
@@ -252,7 +246,7 @@ def _broker(kind: str, address: str | None, pid: int, directory: str | None) -> 
 
 
 @cli.command()
-@_with(_BROKER, _ATTACH, _PID, _DIRECTORY, _PATH, _JSON, _RESULTS)
+@_with(_BROKER, _ATTACH, _PID, _DIRECTORY, _PATH, _JSON, results_options)
 @click.option("--rate", type=float, default=200.0, show_default=True, help="records per second")
 @click.option("--record-size", type=click.IntRange(8), default=100, show_default=True)
 @click.option("--seconds", type=float, default=5.0, show_default=True)
@@ -266,7 +260,7 @@ def e2e(
         "e2e", "end to end", "e2e", options["record_size"], rate=options["rate"],
         path=options["path"],
     )  # fmt: skip
-    with _results(options["results_bootstrap"], "e2e") as results:
+    with _results(options["target"], "e2e") as results:
         with _broker(kind, bootstrap_server, broker_pid, directory) as broker:
             block = Bench(broker, seconds=options["seconds"]).run(cell)
         results.block(block, cell)
@@ -279,7 +273,7 @@ def e2e(
 
 
 @cli.command()
-@_with(_BROKER, _ATTACH, _PID, _DIRECTORY, _JSON, _RESULTS)
+@_with(_BROKER, _ATTACH, _PID, _DIRECTORY, _JSON, results_options)
 @click.option("--connections", type=click.IntRange(1), default=10_000, show_default=True)
 def idle(
     kind: str,
@@ -287,7 +281,7 @@ def idle(
     broker_pid: int,
     directory: str | None,
     as_json: bool,
-    results_bootstrap: str | None,
+    target: Target | None,
     connections: int,
 ) -> None:
     """What idle connections cost, and whether an active client notices them."""
@@ -295,7 +289,7 @@ def idle(
     from perf.cells import Bench
     from perf.idle import measure_idle
 
-    with _results(results_bootstrap, "idle") as results:
+    with _results(target, "idle") as results:
         with _broker(kind, bootstrap_server, broker_pid, directory) as broker:
             result = measure_idle(Bench(broker), connections)
         measured.add_idle(results, result)
@@ -309,10 +303,10 @@ def idle(
 
 
 @cli.command()
-@_with(_BROKER, _DIRECTORY, _JSON, _RESULTS)
+@_with(_BROKER, _DIRECTORY, _JSON, results_options)
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
 def start(
-    kind: str, directory: str | None, as_json: bool, results_bootstrap: str | None, repeats: int
+    kind: str, directory: str | None, as_json: bool, target: Target | None, repeats: int
 ) -> None:
     """Seconds from exec to the first acknowledged produce."""
     from perf import measured
@@ -322,7 +316,7 @@ def start(
 
     starts = []
     with (
-        _results(results_bootstrap, "start") as results,
+        _results(target, "start") as results,
         tempfile.TemporaryDirectory(prefix="kbroker-perf-", dir=directory) as root,
     ):
         for number in range(repeats):
@@ -345,11 +339,11 @@ def start(
 
 
 @cli.command()
-@_with(_DIRECTORY, _JSON, _RESULTS)
+@_with(_DIRECTORY, _JSON, results_options)
 @click.option("--brokers", default="kafka,kbroker", show_default=True, help="one after the other")
 @click.option("--scale", type=click.FloatRange(0.001, 1), default=1.0, help="of members, groups...")
 def groups(
-    directory: str | None, as_json: bool, results_bootstrap: str | None, brokers: str, scale: float
+    directory: str | None, as_json: bool, target: Target | None, brokers: str, scale: float
 ) -> None:
     """Consumer groups: rebalances, many members and groups, a start with 100,000 commits."""
     from perf import measured
@@ -359,7 +353,7 @@ def groups(
 
     found = []
     with (
-        _results(results_bootstrap, "groups") as results,
+        _results(target, "groups") as results,
         tempfile.TemporaryDirectory(prefix="kbroker-perf-", dir=directory) as root,
     ):
         for kind in brokers.split(","):
@@ -374,13 +368,13 @@ def groups(
 
 
 @cli.command()
-@_with(_DIRECTORY, _RESULTS)
+@_with(_DIRECTORY, results_options)
 @click.option("--serve", type=int, metavar="PORT", help="only serve, until ended")
 @click.option("--seconds", type=float, default=1.0, show_default=True, help="of each cell")
 @click.option("--json", "json_to", metavar="FILE", help="also as JSON; - for standard output")
 def limit(
     directory: str | None,
-    results_bootstrap: str | None,
+    target: Target | None,
     serve: int | None,
     seconds: float,
     json_to: str | None,
@@ -393,12 +387,12 @@ def limit(
         return
     changes = {"brokers": ("limit",), "rounds": 1, "seconds": seconds, "extras": False,
                "directory": Path(directory) if directory else None}  # fmt: skip
-    with _results(results_bootstrap, "limit") as results:
+    with _results(target, "limit") as results:
         _compare(changes, False, json_to, results)
 
 
 @cli.command()
-@_with(_DIRECTORY, _RESULTS)
+@_with(_DIRECTORY, results_options)
 @click.option("--quick", is_flag=True, help="four minutes instead of fifteen")
 @click.option("--rounds", type=click.IntRange(1), help="blocks of each cell and broker  [3]")
 @click.option("--seconds", type=float, help="of a block  [1.6, quick 0.6]")
@@ -409,7 +403,7 @@ def limit(
 @click.option("--check", is_flag=True, help="exit with 1 if a bar is missed")
 def compare(
     directory: str | None,
-    results_bootstrap: str | None,
+    target: Target | None,
     quick: bool,
     rounds: int | None,
     seconds: float | None,
@@ -440,7 +434,7 @@ def compare(
         changes["null_cells"] = tuple(c for c in changes["cells"] if c in ("p-1k-4x5", "f-16k"))
     if no_extras:
         changes["extras"] = False
-    with _results(results_bootstrap, "compare") as results:
+    with _results(target, "compare") as results:
         return _compare(changes, quick, json_to, results, check)
 
 
@@ -465,14 +459,17 @@ def _compare(
 
 @cli.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
-@click.option("--results-bootstrap", required=True, metavar="HOST:PORT")
-def publish(files: tuple[str, ...], results_bootstrap: str) -> None:
+@results_options
+def publish(files: tuple[str, ...], target: Target | None) -> None:
     """Send results that a run could not publish and kept in a file."""
-    from perf import results
+    from perf.publishing import send
+    from perf.results import read_file
 
+    if target is None:
+        raise click.UsageError("--results-bootstrap HOST:PORT says where to")
     for file in files:
-        sent = results.send(results_bootstrap, results.read_file(Path(file)))
-        click.echo(f"{file}: {sent.records} records published to {results_bootstrap}")
+        sent = send(target, read_file(Path(file)))
+        click.echo(f"{file}: {sent.records} records published to {target.bootstrap}")
         if sent.note:
             _say(sent.note)
 

@@ -10,56 +10,38 @@ has (run_id, sequence), so what is sent twice is known to be one. If it cannot b
 line says why and the records go to a file, which `kbroker perf publish FILE` sends later: figures
 that took a quarter of an hour are not lost with a broker.
 
-Without a bootstrap address everything here does nothing, so callers need no `if`.
+Without a target everything here does nothing, so callers need no `if`.
 
-Threads: records belong to the caller's thread. Sending is done by a thread made at the beginning,
-because a comparison moves its own thread into a network without anybody else (perf/network.py),
-from where the results' broker cannot be reached. Bounds: RECORDS_MAX queued (more are counted and
-said, not kept), PUBLISH_WAIT_S for a publication.
+Threads: records belong to the caller's thread; sending is done by a thread made at the beginning
+(perf/publishing.py). Bounds: RECORDS_MAX queued (more are counted and said, not kept),
+PUBLISH_WAIT_S for a publication.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import queue
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.metrics import json_record
-from kbroker.peer.client import Client
-from kbroker.peer.messages import NewTopic
-from kbroker.peer.producer import Producer
-from kbroker.protocol.record_batch import Record
 from perf import results_table
 from perf.machine import machine_line, version_line
+from perf.publishing import COLUMNS, ResultsError, Sender
+from perf.results_target import Target
 
 if TYPE_CHECKING:
     from perf.cells import Block, Cell
     from perf.histogram import Histogram
 
 RECORDS_MAX = 20_000
-PUBLISH_WAIT_S = 30
 FILE_BYTES_MAX = 512 << 20
-MS_PER_HOUR = 3_600_000
 
 Say = Callable[[str], None]
-COLUMNS = results_table.columns()
-
-
-class ResultsError(Exception):
-    """Results that cannot be read or sent; one line."""
-
-
-class Sent(NamedTuple):
-    records: int
-    note: str = ""  # something to know about the topic
 
 
 class Results:
@@ -67,7 +49,7 @@ class Results:
 
     def __init__(
         self,
-        bootstrap: str | None,
+        target: Target | str | None,
         study: str,
         say: Say,
         *,
@@ -76,14 +58,18 @@ class Results:
     ) -> None:
         self.run_id = str(uuid.uuid4())
         self.failed = ""  # the file that holds what could not be published
-        self._bootstrap, self._study, self._say = bootstrap, study, say
+        if isinstance(target, str):
+            target = Target(target) if target else None
+        self._target = target
+        self._say = say
         self._directory = directory if directory is not None else Path.cwd()
         self._records_max = records_max
         self._waiting: list[dict[str, Any]] = []
         self._sequence = self._dropped = 0
-        self._sender = _Sender(bootstrap) if bootstrap else None
+        self._sender: Sender | None = None
         self._common: dict[str, Any] = {}
-        if bootstrap:
+        if self._target is not None:
+            self._sender = Sender(self._target)
             self._common = {
                 "schema_version": results_table.SCHEMA_VERSION,
                 "run_id": self.run_id,
@@ -161,7 +147,7 @@ class Results:
         if self._dropped:
             self._say(f"results: {self._dropped} records over {self._records_max} were not kept")
             self._dropped = 0
-        if self._sender is None or not self._waiting:
+        if self._target is None or self._sender is None or not self._waiting:
             return True
         try:
             sent = self._sender.send(self._waiting)
@@ -176,7 +162,7 @@ class Results:
             self._say(f"results: {sent.note}")
         self._say(
             f"results: {sent.records} records of run {self.run_id} published to "
-            f"{results_table.TOPIC} at {self._bootstrap}"
+            f"{results_table.TOPIC} at {self._target.bootstrap}"
         )
         return True
 
@@ -193,7 +179,7 @@ class Results:
         self.failed = str(path)
         self._say(
             f"results: not published ({why}); kept: "
-            f"kbroker perf publish {path} --results-bootstrap {self._bootstrap}"
+            f"kbroker perf publish {path} {self._target.options() if self._target else ''}"
         )
 
     def __enter__(self) -> Self:
@@ -270,87 +256,6 @@ def of_histogram(latency: Histogram) -> dict[str, Any]:
         "max_ns": int(latency.max),
         "sum_ns": int(latency.sum),
     }
-
-
-# --- sending ------------------------------------------------------------------------------------
-
-
-class _Sender:
-    """A thread in the network of whoever made it; sends one publication after the other."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._asked: queue.Queue[list[dict[str, Any]] | None] = queue.Queue(1)
-        self._answers: queue.Queue[Sent | ResultsError] = queue.Queue(1)
-        self._sending = False
-        self._thread = threading.Thread(target=self._run, name="perf-results", daemon=True)
-        self._thread.start()
-
-    def send(self, records: Sequence[Mapping[str, Any]]) -> Sent:
-        self._sending = True
-        self._asked.put([dict(record) for record in records])
-        answer = self._answers.get()
-        self._sending = False
-        if isinstance(answer, ResultsError):
-            raise answer
-        return answer
-
-    def close(self) -> None:
-        """The thread ends; one whose caller was interrupted ends with its own time-outs."""
-        if not self._sending:
-            self._asked.put(None)
-            self._thread.join()
-
-    def _run(self) -> None:
-        while (records := self._asked.get()) is not None:
-            try:
-                self._answers.put(send(self._bootstrap, records))
-            except ResultsError as error:
-                self._answers.put(error)
-            except Exception as error:  # the caller waits for an answer
-                self._answers.put(ResultsError(f"{type(error).__name__}: {error}"))
-
-
-def send(bootstrap: str, records: Sequence[Mapping[str, Any]]) -> Sent:
-    """Publish records of results, now, on this thread. ResultsError says why not."""
-    encoded = [
-        Record(
-            key=str(record["run_id"]).encode(),
-            value=json_record.encode(COLUMNS, record),
-            timestamp_ms=record["event_time_ms"],
-        )
-        for record in records
-    ]
-    try:
-        with Client(
-            bootstrap, client_id="kbroker-perf-results", timeout_ms=PUBLISH_WAIT_S * 1000
-        ) as client:
-            note = _prepare_topic(client)
-            return Sent(Producer(client, results_table.TOPIC, acks=-1).send(encoded), note)
-    except (KafkaError, UserError) as error:
-        raise ResultsError(error.message) from error
-
-
-def _prepare_topic(client: Client) -> str:
-    """The topic with its retention; says if one that is there keeps its records too briefly."""
-    topic = NewTopic(results_table.TOPIC, 1, -1, results_table.TOPIC_CONFIGS)
-    (result,) = client.create_topics([topic])
-    if result.error is ErrorCode.NONE:
-        client.partitions(results_table.TOPIC)
-        return ""
-    if result.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
-        raise KafkaError(result.error, f"{results_table.TOPIC}: {result.message or result.error}")
-    kept = {one.name: one.value for one in client.topic_configs(results_table.TOPIC)}
-    try:
-        kept_ms = int(kept.get("retention.ms") or -1)
-    except ValueError:
-        return ""
-    if 0 <= kept_ms < results_table.RETENTION_MS_MIN:
-        return (
-            f"{results_table.TOPIC} keeps records for {kept_ms / MS_PER_HOUR:g} h only: a report "
-            "made later misses them; set retention.ms to 48 hours or more"
-        )
-    return ""
 
 
 # --- the file of what could not be sent ---------------------------------------------------------

@@ -34,7 +34,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from perf import brokers, network, process, tool
+import click
+
+from perf import brokers, network, process, results_target, tool
 from perf.brokers import Broker, BrokerError
 from perf.process import Guard
 from perf.results import Results
@@ -275,6 +277,7 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, help="for data")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--results-bootstrap", metavar="HOST:PORT")
+    parser.add_argument("--results-config", metavar="FILE", help="client properties: TLS, SASL")
     chosen = parser.parse_args()
     kinds = tuple(chosen.brokers.split(","))
     if unknown := set(kinds) - {"kafka", "kbroker"}:
@@ -283,12 +286,16 @@ def main() -> int:
         parser.error("--records and --rounds begin at 1")
     plan = Plan(chosen.records, kinds, chosen.rounds, chosen.source,
                 records_per_batch=chosen.records_per_batch, directory=chosen.directory)  # fmt: skip
+    try:
+        target = results_target.made(chosen.results_bootstrap, chosen.results_config)
+    except click.UsageError as error:
+        parser.error(error.message)
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     try:
-        with Results(chosen.results_bootstrap, "spark", say) as results:
+        with Results(target, "spark", say) as results:
             say(f"network: {network.enter()}")
             found = measure(plan, say, results)
     except (ThroughputError, BrokerError, OSError, subprocess.SubprocessError) as error:

@@ -16,21 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perf.results_target import results_options
+
 if TYPE_CHECKING:
     from perf.results import Results
     from perf.studies.conclusion import Conclusion
     from perf.studies.study import Outcome
 
 Function = Callable[..., Any]
-
-
-def _addresses(context: click.Context, parameter: click.Parameter, given: str | None) -> str | None:
-    """A typing error is found now, not after a quarter of an hour."""
-    for one in given.split(",") if given is not None else ():
-        host, _, port = one.rpartition(":")
-        if not host or not port.isdecimal():
-            raise click.BadParameter(f"{one!r} is not HOST:PORT")
-    return given
 
 
 _OPTIONS = (
@@ -41,12 +34,7 @@ _OPTIONS = (
         "--directory", type=click.Path(file_okay=False, path_type=Path), help="for data  [/tmp]"
     ),
     click.option("--json", "json_to", metavar="FILE", help="also as JSON; - for standard output"),
-    click.option(
-        "--results-bootstrap",
-        metavar="HOST:PORT",
-        callback=_addresses,
-        help="then publish what was measured there, to kbroker.perf.results",
-    ),
+    results_options,
     click.option("--fresh", is_flag=True, help="forget what a run that was cut has measured"),
 )
 
@@ -98,12 +86,12 @@ class StudyRun:
         self.say(f"network: {network.enter()}")
 
     def __enter__(self) -> StudyRun:
-        bootstrap = self._options["results_bootstrap"]
-        if bootstrap:
+        target = self._options["target"]
+        if target is not None:
             from perf.results import Results
 
             # Before measuring begins: its sender stays in this network (perf/results.py).
-            self._results = self._exit.enter_context(Results(bootstrap, self._name, self.say))
+            self._results = self._exit.enter_context(Results(target, self._name, self.say))
         return self
 
     def end(

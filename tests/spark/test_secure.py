@@ -1,10 +1,11 @@
-"""TLS and SASL options pass through the job to the connector and to its Admin client.
+"""TLS and SASL: of the job's options to the connector and its Admin client, and of perf's results.
 
 Against Apache Kafka, since our own listeners are plain text: a listener that wants TLS and SCRAM.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,12 @@ from kbroker.peer.client import Client
 from kbroker.peer.messages import NewTopic
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
+from perf import cli, results_table
+from perf.results import Results
+from perf.results_target import made
 from spark_jobs.errors import EXIT_FAILED, JobError
 from tests.spark.conftest import Landing
+from tests.support import reading
 from tests.support.kafka_secure import SecureKafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -87,6 +92,44 @@ def test_a_wrong_password_is_one_line_without_it(
     assert refused.value.exit_code == EXIT_FAILED
     told = [refused.value.message, *over_tls.said]
     assert not any("not-the-password" in line or "\n" in line for line in told)
+
+
+def test_what_perf_measured_is_published_with_the_same_file(
+    secure: SecureKafkaBroker, tmp_path: Path
+) -> None:
+    """`--results-config` takes what Kafka's own tools take."""
+    _, file = by_file(secure.client_settings(), tmp_path)
+    said: list[str] = []
+    for number in (1, 2):  # the first makes the topic, the second finds it
+        with Results(made(secure.secure_bootstrap, file), "tune", said.append) as run:
+            run.figure("answer", number, "s")
+            run.figure("and", number, "s")
+    assert all("2 records" in line for line in said), said
+    found = reading.records(secure.bootstrap, results_table.TOPIC)
+    rows = [json.loads(one.value or b"") for one in found]
+    assert [(row["name"], row["value"], row["sequence"]) for row in rows] == [
+        ("answer", 1.0, 0), ("and", 1.0, 1), ("answer", 2.0, 0), ("and", 2.0, 1),
+    ]  # fmt: skip
+    with Client(secure.bootstrap) as client:
+        configs = {one.name: one.value for one in client.topic_configs(results_table.TOPIC)}
+    assert configs.items() >= results_table.TOPIC_CONFIGS.items()
+
+
+def test_results_that_are_refused_are_kept_and_sent_later(
+    secure: SecureKafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, file = by_file(secure.client_settings("not-the-password"), tmp_path)
+    target = made(secure.secure_bootstrap, file)
+    said: list[str] = []
+    with Results(target, "tune", said.append, directory=tmp_path) as run:
+        run.figure("kept", 3, "s")
+    (line,) = said
+    assert "uthentication failed" in line and "not-the-password" not in line and "\n" not in line
+    by_file(secure.client_settings(), tmp_path)  # mended
+    words = ["--results-bootstrap", secure.secure_bootstrap, "--results-config", file]
+    assert " ".join(["kbroker perf publish", run.failed, *words]) in line
+    assert cli.main(["publish", run.failed, *words]) == 0
+    assert "1 records published" in capsys.readouterr().out
 
 
 def test_plain_text_to_a_secure_listener_says_that_nobody_answers(over_tls: Landing) -> None:

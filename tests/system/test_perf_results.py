@@ -21,7 +21,8 @@ from perf.brokers.base import free_port
 from perf.cells import Block, Cell
 from perf.histogram import Histogram, bucket_of
 from perf.process import Guard
-from perf.results import Results, ResultsError
+from perf.publishing import ResultsError
+from perf.results import Results
 from tests.support import reading
 
 CELL = Cell("p-1k-4x5", "", "produce", 1000, 4, 5, acks=-1)

@@ -59,7 +59,7 @@ class _Broken:
 
 
 def test_the_journal_goes_only_when_everything_is_written(tmp_path: Path) -> None:
-    options = {"fresh": False, "results_bootstrap": None, "json_to": None}
+    options = {"fresh": False, "target": None, "json_to": None}
     outcome = Outcome("tune", (), 1, {"cpus": 2, "model": "made up"})
     outcome.journal = tmp_path / "tune-1.jsonl"
     outcome.journal.touch()
