@@ -6,8 +6,11 @@
 
 With `--bootstrap-server` it first lands what the topics hold (as spark_jobs.stream does once). It
 reads the rows of a span only, by default the last day of samples and the last week of measurements,
-and computes everything anew from them, so rows that came late count. It writes nothing but the two
-files, each whole or not at all, and may run beside the streaming job and maintenance.
+and computes everything anew from them, so rows that came late count. What it shows of earlier days
+comes from the hourly roll-ups: those of days with news are made anew first, as maintenance does it
+(spark_jobs/rollup.py), unless --no-rollup is given or the tables may only be read. Otherwise it
+writes nothing but the two files, each whole or not at all. It may run beside the streaming job,
+maintenance and other reports.
 
 Exit codes: 0 made; 1 failed, or a section could not be made; 2 usage; 10 made, and there is an
 alarm: a disk that is full within 72 h, or records that never landed.
@@ -31,13 +34,14 @@ if __package__ in (None, ""):  # run as a file by spark-submit
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from kbroker.errors import UsageError, UserError
-from spark_jobs import stream, tables
+from spark_jobs import rollup, stream, tables
 from spark_jobs.errors import EXIT_ALARM, EXIT_FAILED, EXIT_USAGE
 from spark_jobs.html.page import render
 from spark_jobs.report_model import Report
 from spark_jobs.schema import QUARANTINE, TABLES
 from spark_jobs.sections import everything
-from spark_jobs.sections.cells import DAY_MS, span
+from spark_jobs.sections.cells import DAY_MS, days, span
+from spark_jobs.sections.history import since_ms
 from spark_jobs.sections.inputs import Gap, Inputs
 from spark_jobs.session import JAVA_OPTIONS, session
 
@@ -69,8 +73,19 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--until", type=moment_of, metavar="TIME", help="to when (default: now)")
     add("--disk", choices=("ssd", "hdd"), default="ssd",
         help="which limit the alert on disks has (default: ssd)")  # fmt: skip
+    add("--rollup-rows", type=_rows, default=rollup.ROWS_MAX, metavar="N",
+        help="days with news are rolled up anew, the newest first, as long as they have so many"
+        f" samples together (default: {rollup.ROWS_MAX:,})")  # fmt: skip
+    add("--no-rollup", dest="rollup_rows", action="store_const", const=0,
+        help="write nothing to the tables; the page says which roll-ups are behind")  # fmt: skip
     stream.add_source_options(parser, required=False)
     return parser.parse_args(argv)
+
+
+def _rows(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) > 10**12:
+        raise argparse.ArgumentTypeError("a number of rows; 0: none")
+    return int(text)
 
 
 def moment_of(text: str, now_ms: int | None = None) -> int:
@@ -101,13 +116,31 @@ def span_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int, int]:
 # -- reading
 
 
-def inputs_of(spark: SparkSession, root: str, since: int, until: int, results: int) -> Inputs:
+def freshened(
+    spark: SparkSession, root: str, until: int, rows_max: int, say: Say
+) -> rollup.Freshness:
+    """The roll-ups that "Day by day" will show, up to date as far as that may be."""
+    first, last = tables.date_of(since_ms(until)), tables.date_of(max(0, until - 1))
+    fresh = rollup.freshen(spark, root, first, last, rows_max)
+    if fresh.made:
+        say(f"roll-ups of {days(fresh.made)} made anew")
+    if fresh.behind:
+        say(f"roll-ups of {days(fresh.behind)} are behind: {fresh.why}")
+    return fresh
+
+
+def inputs_of(
+    spark: SparkSession,
+    root: str,
+    since: int,
+    until: int,
+    results: int,
+    fresh: rollup.Freshness,
+) -> Inputs:
     """The tables of the span. Nothing is kept in memory: a section reads the few columns it needs.
 
     What a table consists of is settled here, so maintenance beside it changes nothing.
     """
-    from spark_jobs.sections.history import since_ms
-
     begin = {name: results if name == "results" else since for name in TABLES}
     frames, landed = {}, {}
     for name, first in begin.items():
@@ -118,7 +151,7 @@ def inputs_of(spark: SparkSession, root: str, since: int, until: int, results: i
     rolled_up = tables.read(spark, root, "hourly", since=since_ms(until), until=until)
     return Inputs(
         spark, since, until, **frames, quarantine=spoiled, results_since_ms=results,
-        gaps=gaps_of(spark, root), hourly=rolled_up, landed=landed,
+        gaps=gaps_of(spark, root), hourly=rolled_up, landed=landed, fresh=fresh,
     )  # fmt: skip
 
 
@@ -162,7 +195,8 @@ def make(
         say("landing what the topics hold")
         _land(spark, options, say)
     started = time.monotonic()
-    inputs = inputs_of(spark, options.tables, since, until, results)
+    fresh = freshened(spark, options.tables, until, options.rollup_rows, say)
+    inputs = inputs_of(spark, options.tables, since, until, results, fresh)
     made = everything(inputs, say, disk=options.disk)
     report = Report(now_ms, options.tables, since, until, made.sections)
     json_path = options.json or str(Path(options.out).with_suffix(".json"))

@@ -11,25 +11,43 @@ have: the ledger of `metrics` says which commit touched a date last, the ledger 
 covers. The new rows take the old one's place in one commit. A date whose raw rows have expired
 stays as it is, whatever comes so late.
 
-The driver's thread; safe beside the stream and other maintenance.
+Maintenance makes whatever is to be made (`update`), a report what it is about to show, within
+bounds (`freshen`). The driver's thread; safe beside the stream, maintenance and other reports: of
+two that make the same date one gives way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.metrics import samples
 from spark_jobs import tables
 from spark_jobs.files import files_of, join
-from spark_jobs.ledger import Commit, Ledger, LiveUnit, State, new_unit, now_ms, unit_directory
+from spark_jobs.ledger import (
+    Commit,
+    Ledger,
+    LedgerConflict,
+    LiveUnit,
+    State,
+    new_unit,
+    now_ms,
+    unit_directory,
+)
 from spark_jobs.schema import METRICS, Column, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
-_FIELDS: Final = {field.name: field for kind in samples.KINDS for field in kind.fields}
+# Samples that one job makes roll-ups of, and what a report spends on it: two days of one broker
+# with 100 partitions.
+ROWS_MAX: Final = 2_500_000
+REASON_CHARS_MAX: Final = 200
+
+_FIELDS: Final = {one.name: one for kind in samples.KINDS for one in kind.fields}
 
 
 def _names(wanted: Iterable[samples.Field]) -> tuple[str, ...]:
@@ -55,6 +73,7 @@ def _columns() -> tuple[Column, ...]:
         Column("event_date", "date", "Of hour: the partition directory."),
         *(Column(name, kinds[name], described[name]) for name in LABELS),
         Column("samples", "long", "Records that the row is made of, a writer's retries left out."),
+        Column("late_samples", "long", "Those of them that came late."),
         Column("covered_ms", "long", "What they cover: the sum of interval_ms."),
         *(Column(name, kinds[name], f"Sum: {described[name]}") for name in (*GROWTH, *BUCKETS)),
     ]
@@ -85,6 +104,7 @@ def hours_of(rows: DataFrame) -> DataFrame:
     hourly = rows.withColumn("hour", F.date_trunc("hour", "event_time"))
     found = hourly.groupBy(*keys).agg(
         F.count("*").alias("samples"),
+        F.count_if("late").alias("late_samples"),
         F.try_sum("interval_ms").alias("covered_ms"),
         *(F.try_sum(name).alias(name) for name in GROWTH),
         *(column for name in GAUGES for column in _level(name)),
@@ -131,12 +151,13 @@ def _beside(left: DataFrame, right: DataFrame, keys: tuple[str, ...]) -> DataFra
     return left.join(renamed, same, "left").drop(*(f"_{key}" for key in keys))
 
 
+# -- which dates
+
+
 def stale(spark: SparkSession, root: str) -> dict[str, int]:
     """Dates that `update` would make."""
-    files = files_of(spark, root)
-    states = [Ledger(files, tables.table_uri(root, name)).state()
-              for name in (METRICS.name, HOURLY.name)]  # fmt: skip
-    return stale_dates(*states)
+    raw, hourly = _ledgers(spark, root)
+    return stale_dates(raw.state(), hourly.state())
 
 
 def stale_dates(raw: State, hourly: State) -> dict[str, int]:
@@ -148,36 +169,132 @@ def stale_dates(raw: State, hourly: State) -> dict[str, int]:
     }
 
 
+def _ledgers(spark: SparkSession, root: str) -> tuple[Ledger, Ledger]:
+    files = files_of(spark, root)
+    raw, hourly = (Ledger(files, tables.table_uri(root, name))
+                   for name in (METRICS.name, HOURLY.name))  # fmt: skip
+    return raw, hourly
+
+
+def _rows_by_date(raw: State) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for unit in raw.units:
+        found[unit.date] = found.get(unit.date, 0) + unit.rows
+    return found
+
+
+def _together(dates: Iterable[str], rows: Mapping[str, int]) -> Iterator[list[str]]:
+    """Dates in groups of ROWS_MAX samples, or of one date that has more."""
+    group: list[str] = []
+    for date in dates:
+        if group and sum(rows.get(one, 0) for one in (*group, date)) > ROWS_MAX:
+            yield group
+            group = []
+        group.append(date)
+    if group:
+        yield group
+
+
+# -- making them
+
+
 def update(spark: SparkSession, root: str) -> list[str]:
     """Makes the roll-ups of dates that need it; returns these dates.
 
     LedgerConflict where somebody else made the same meanwhile.
     """
-    files = files_of(spark, root)
-    raw = Ledger(files, tables.table_uri(root, METRICS.name))
-    hourly = Ledger(files, tables.table_uri(root, HOURLY.name))
+    raw, hourly = _ledgers(spark, root)
     state = raw.state()
     stale = stale_dates(state, hourly.state())
-    for date, number in stale.items():
-        rows = tables.of_parts(spark, raw.uri, state, METRICS, (date, date))
-        _replace(spark, hourly, date, number, hours_of(_once(rows)))
+    for dates in _together(stale, _rows_by_date(state)):
+        _make(spark, raw, state, hourly, {date: stale[date] for date in dates})
     return list(stale)
 
 
-def _once(rows: DataFrame) -> DataFrame:
-    return tables.without_repeats(rows, METRICS.retries)
+@dataclass(frozen=True)
+class Freshness:
+    """The dates that `freshen` made; those that are still behind, with the samples that landed of
+    each; and why they are."""
+
+    made: tuple[str, ...] = ()
+    behind: Mapping[str, int] = field(default_factory=dict)
+    why: str = ""
 
 
-def _replace(spark: SparkSession, hourly: Ledger, date: str, number: int, rows: DataFrame) -> None:
+def freshen(
+    spark: SparkSession, root: str, first: str, last: str, rows_max: int = ROWS_MAX
+) -> Freshness:
+    """Makes the roll-ups of dates from first to last that need it, in one commit.
+
+    The newest first, as many as have `rows_max` samples together; 0 writes nothing. What hinders it
+    (tables that one may only read, another job) is said and not raised.
+    """
+    raw, hourly = _ledgers(spark, root)
+    state = raw.state()
+
+    def behind() -> dict[str, int]:
+        found = stale_dates(state, hourly.state())
+        return {date: number for date, number in found.items() if first <= date <= last}
+
+    stale, rows = behind(), _rows_by_date(state)
+    chosen: list[str] = []
+    for date in reversed(stale):
+        if sum(rows.get(one, 0) for one in (*chosen, date)) <= rows_max:
+            chosen.append(date)
+    why = (
+        f"they are of more than the {rows_max:,} samples that a report may roll up"
+        if rows_max
+        else "--no-rollup was given"
+    )
+    if chosen:
+        try:
+            _try_to_write(hourly)
+            _make(spark, raw, state, hourly, {date: stale[date] for date in sorted(chosen)})
+        except LedgerConflict:
+            why = "another job was making them"
+        except OSError as error:
+            why = f"the tables cannot be written ({error.strerror or error})"
+        except Exception as error:  # of Spark or of Java: the report is made all the same
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:REASON_CHARS_MAX]
+    left = {date: rows.get(date, 0) for date in behind()}
+    made = tuple(date for date in stale if date not in left)
+    return Freshness(made, left, why if left else "")
+
+
+def _try_to_write(ledger: Ledger) -> None:
+    """OSError before the work instead of behind it."""
+    uri = join(ledger.uri, f".{uuid.uuid4().hex}.tmp")
+    ledger.files.create(uri, b"")
+    ledger.files.delete(uri)
+
+
+def _make(
+    spark: SparkSession, raw: Ledger, state: State, hourly: Ledger, dates: Mapping[str, int]
+) -> None:
+    """The hours of these dates, from all raw rows of them at `state`."""
+    units = [unit for unit in state.units if unit.date in dates]
+    rows = tables.of_units(spark, raw.uri, units, METRICS)
+    once = tables.without_repeats(rows, METRICS.retries)
+    _replace(spark, hourly, dates, hours_of(once))
+
+
+def _replace(
+    spark: SparkSession, hourly: Ledger, dates: Mapping[str, int], rows: DataFrame
+) -> None:
+    """`rows` become all that there is of `dates`, which say what they cover."""
+    from pyspark.sql import functions as F
+
     unit = new_unit("hours")
     uri = join(hourly.uri, tables.DATA, unit_directory(unit))
-    old = [found for found in hourly.state().units if found.date == date]
+    old = [found for found in hourly.state().units if found.date in dates]
     rows.coalesce(1).write.partitionBy(tables.DATE).parquet(uri)
     hourly.files.sync(uri)
-    made = tables.of_units(spark, hourly.uri, [LiveUnit(unit, date, 0)], HOURLY).count()
+    written = spark.read.schema(HOURLY.row_type()).parquet(uri)
+    counts = written.groupBy(F.col(tables.DATE).cast("string").alias("date")).count().collect()
     hourly.commit(
         Commit(
-            f"hours-{unit}", "merge", now_ms(), (LiveUnit(unit, date, made),),
-            drops=tuple(found.part for found in old), covers={date: number},
+            f"hours-{unit}", "merge", now_ms(),
+            tuple(LiveUnit(unit, row["date"], int(row["count"])) for row in counts),
+            drops=tuple(found.part for found in old), covers=dict(dates),
         )
     )  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from spark_jobs.report_model import Cell, Rows, Verdict
@@ -89,6 +89,14 @@ def day_of(ms: float) -> str:
 def moment(ms: float | None) -> str:
     """2026-11-22 01:45:03, in UTC."""
     return "-" if ms is None else utc(ms).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def days(dates: Iterable[str]) -> str:
+    """1 day, 2026-11-20; or 3 days, 2026-11-18 to 2026-11-21: the first and the last."""
+    found = sorted(dates)
+    if len(found) < 2:
+        return f"{len(found)} day" + "".join(f", {date}" for date in found)
+    return f"{len(found)} days, {found[0]} to {found[-1]}"
 
 
 def span(ms: float) -> str:

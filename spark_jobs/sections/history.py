@@ -1,19 +1,33 @@
 """Day by day, from the hourly roll-ups: what a report still knows when raw rows have expired.
 
-Roll-ups are made by spark_jobs.maintain and kept, so this section looks back HISTORY_DAYS whatever
-the report's span is, and costs the same for a day of many samples and of few. A p99 is of the day's
-merged histograms. The newest day may be in progress: its line says how many hours it has.
+Roll-ups are kept, so this section looks back HISTORY_DAYS whatever the report's span is, and costs
+the same for a day of many samples and of few. The report has brought those of days with news up to
+date before (spark_jobs/rollup.py), so rows that came late are in; where it could not, a line says
+which days lack how many samples. A p99 is of the day's merged histograms. The newest day may be in
+progress: its line says how many hours it has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from pyspark.sql import functions as F
 
 from spark_jobs.report_model import Cell, Plot, Rows, Section, Series, Table
 from spark_jobs.sections import percentiles
-from spark_jobs.sections.cells import DAY_MS, both, figure, number, same, size, words
+from spark_jobs.sections.cells import (
+    DAY_MS,
+    both,
+    brief,
+    figure,
+    number,
+    same,
+    size,
+    words,
+)
+from spark_jobs.sections.cells import days as dates
 from spark_jobs.sections.inputs import Inputs, collected
 
 KEY: Final = "history"
@@ -30,21 +44,44 @@ Day = dict[str, Any]
 
 def section(inputs: Inputs) -> Section:
     days = _days(inputs)
+    behind = _behind(inputs, days)
     if not days:
-        return Section(KEY, TITLE, (
-            "No roll-ups yet: `python -m spark_jobs.maintain` makes them of the samples, by the"
-            " hour, and keeps them when the samples expire.",
-        ))  # fmt: skip
+        return Section(KEY, TITLE, ("No samples have been rolled up.", *behind))
     latest = days[-1]
     same_day = [day for day in days if day["event_date"] == latest["event_date"]]
     busiest = max(days, key=lambda day: day["messages"] or 0.0)
+    late = sum(day["late"] or 0 for day in days)
+    touched = len({day["event_date"] for day in days if day["late"]})
     said = (
-        f"{len({day['event_date'] for day in days})} days of hourly roll-ups; on"
+        f"{_count(len({day['event_date'] for day in days}), 'day')} of hourly roll-ups; on"
         f" {latest['event_date']} {number(sum(day['messages'] or 0 for day in same_day))} messages"
         f" were taken, the busiest was {busiest['event_date']} of broker {busiest['broker_id']}"
         f" with {number(busiest['messages'])}."
     )
-    return Section(KEY, TITLE, (said,), (_table(days),), _plots(days))
+    came = (
+        f"{_count(late, 'sample')} of {_count(touched, 'day')} came late and"
+        f" {'is' if late == 1 else 'are'} in."
+        if late
+        else "No sample came late."
+    )
+    return Section(KEY, TITLE, (said, came, *behind), (_table(days),), _plots(days))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _behind(inputs: Inputs, days: list[Day]) -> tuple[str, ...]:
+    """One line if roll-ups lack rows that have landed."""
+    behind = inputs.fresh.behind
+    if not behind:
+        return ()
+    have = sum(day["samples"] for day in days if day["event_date"].isoformat() in behind)
+    return (
+        f"Behind: the roll-ups of {dates(behind)} have {have:,} of the"
+        f" {_count(sum(behind.values()), 'sample')} that landed; {brief(inputs.fresh.why)}."
+        " `python -m spark_jobs.maintain` brings them up to date.",
+    )
 
 
 def _days(inputs: Inputs) -> list[Day]:
@@ -52,14 +89,21 @@ def _days(inputs: Inputs) -> list[Day]:
     frame = inputs.hourly
     if frame is None:
         return []
+    traffic = F.expr(same(TRAFFIC))
     of_hour = F.try_divide(F.col("messages_in") * F.lit(1000.0), F.col("covered_ms"))
-    sums = [F.sum(F.col(name).cast("double")).alias(alias)
+    sums = [F.sum(F.when(traffic, F.col(name).cast("double"))).alias(alias)
             for name, alias in (("messages_in", "messages"), ("bytes_in", "taken"),
                                 ("bytes_out", "given"))]  # fmt: skip
     rows = collected(
-        frame.where(same(TRAFFIC))
-        .groupBy(*BY)
-        .agg(*sums, F.max(of_hour).alias("peak"), F.count(F.lit(1)).alias("hours"))
+        frame.groupBy(*BY)
+        .agg(
+            *sums,
+            F.max(F.when(traffic, of_hour)).alias("peak"),
+            F.count_if(traffic).alias("hours"),
+            F.count(F.lit(1)).alias("rows"),
+            F.sum("samples").alias("samples"),
+            F.sum("late_samples").alias("late"),
+        )
         .orderBy(*BY)
     )
     times = percentiles.merged(frame.where(same(PRODUCE)), BY, (99.0,))
@@ -70,8 +114,8 @@ def _days(inputs: Inputs) -> list[Day]:
     return rows
 
 
-def predicate(day: Day, kind: dict[str, str]) -> str:
-    """The hours of a day, a broker and a kind of sample."""
+def predicate(day: Day, kind: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The hours of a day and a broker, of a kind of sample or of all."""
     date = f"DATE'{day['event_date']}'"
     return both(f"event_date BETWEEN {date} AND {date}", same({**kind, BY[1]: day[BY[1]]}))
 
@@ -81,20 +125,23 @@ def _table(days: list[Day]) -> Table:
     for day in reversed(days[-DAYS_SHOWN_MAX:]):
         hours = Rows("hourly", predicate(day, TRAFFIC), day["hours"])
         timed = Rows("hourly", predicate(day, PRODUCE), day["p99_hours"])
+        every = Rows("hourly", predicate(day), day["rows"])
         made.append((
             words(day["event_date"]), words(day["broker_id"]), figure(day["hours"], hours),
             figure(day["messages"], hours), figure(day["peak"], hours),
             figure(day["taken"], hours, size(day["taken"])),
             figure(day["given"], hours, size(day["given"])),
             figure(day["p99"], timed),
+            figure(day["late"], every, verdict="open" if day["late"] else ""),
         ))  # fmt: skip
     more = len(days) - len(made)
     return Table(
         "By day and broker",
         ("day, UTC", "broker", "hours", "messages", "busiest hour, messages/s", "in", "out",
-         "produce p99, ms"),
+         "produce p99, ms", "late samples"),
         tuple(made),
-        f"{more} earlier lines are in the table `hourly`." if more > 0 else "",
+        "Late: older than the stream's watermark when they landed; all the same they are in."
+        + (f" {more} earlier lines are in the table `hourly`." if more > 0 else ""),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.report_model import Rows
+from spark_jobs.rollup import Freshness
 from spark_jobs.sections.cells import between, both, moments
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Inputs:
     """The tables of one span; `landed` counts their rows with a writer's retries, by table.
 
     Measurements are fewer than samples and are wanted for longer: `results` begins at
-    `results_since_ms`. `hourly` has the roll-ups of as many days as there are up to `until_ms`.
+    `results_since_ms`. `hourly` has the roll-ups of as many days as there are up to `until_ms`;
+    `fresh` says which of them are behind.
     """
 
     spark: SparkSession
@@ -49,6 +51,7 @@ class Inputs:
     gaps: tuple[Gap, ...] = ()
     hourly: DataFrame | None = None
     landed: dict[str, int] = field(default_factory=dict)
+    fresh: Freshness = field(default_factory=Freshness)
 
     def where(self, *predicates: str, table: str = "metrics") -> str:
         """A predicate over the whole table: the span and these."""

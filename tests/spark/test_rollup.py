@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Iterable
 from datetime import UTC
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kbroker.metrics import samples
-from spark_jobs import rollup, tables
+from spark_jobs import report, rollup, tables
 from spark_jobs.decode import decoder
+from spark_jobs.files import LocalFiles
 from spark_jobs.ledger import LedgerConflict
 from spark_jobs.maintain import DAY_MS, Plan, maintain
-from spark_jobs.rollup import BUCKETS, GAUGES, GROWTH, HOURLY, LABELS
+from spark_jobs.rollup import BUCKETS, GAUGES, GROWTH, HOURLY, LABELS, Freshness
 from spark_jobs.schema import METRICS
+from spark_jobs.sections import history
 from tests.spark.things import NOON, NOW_MS, Topic
 
 if TYPE_CHECKING:
@@ -108,6 +111,7 @@ def as_read(spark: SparkSession, root: str) -> dict[tuple[Any, ...], Record]:
         fields = row.asDict(recursive=True)
         hour = fields.pop("hour").replace(tzinfo=UTC)
         assert fields.pop("event_date") == hour.date()
+        assert 0 <= fields.pop("late_samples") <= fields["samples"]
         key = (int(hour.timestamp() * 1000) // HOUR_MS, *(fields.pop(label) for label in LABELS))
         for name in BUCKETS:
             if fields[name] is not None:
@@ -158,6 +162,77 @@ def test_only_dates_with_news_are_made_anew(spark: SparkSession, topic: Topic) -
     assert same(as_read(spark, topic.root), by_hand(records + late))
 
 
+def test_a_report_brings_touched_days_up_to_date(spark: SparkSession, topic: Topic) -> None:
+    """A late sample of an earlier day is in the next report; no other day is made again."""
+    hourly = tables.ledger(spark, topic.root, "hourly")
+
+    def land(batch: int, at_ms: int, messages: int) -> None:
+        write(topic, [sample(batch, at_ms, "BrokerTraffic", messages_in=messages)])
+        topic.land(batch)
+
+    def units() -> dict[str, str]:
+        return {unit.date: unit.unit for unit in hourly.state().units}
+
+    def section(*options: str) -> tuple[list[list[str]], tuple[str, ...]]:
+        given = report.arguments(["--tables", topic.root, *options])
+        fresh = report.freshened(spark, topic.root, NOW_MS + DAY_MS, given.rollup_rows, said.append)
+        until = NOW_MS + DAY_MS
+        made = history.section(report.inputs_of(spark, topic.root, NOON_MS, until, NOON_MS, fresh))
+        texts = [[row[n].text for n in (0, 3, 8)] for one in made.tables for row in one.rows]
+        return texts, made.words[2:]
+
+    said: list[str] = []
+    land(0, NOON_MS, 300)
+    land(1, NOON_MS + DAY_MS, 1_000)
+    assert section("--no-rollup") == ([], ())
+    behind = "roll-ups of 2 days, 2020-11-22 to 2020-11-23 are behind: --no-rollup was given"
+    assert said == [behind] and not hourly.state().units
+    assert section() == ([["2020-11-23", "1,000", "0"], ["2020-11-22", "300", "0"]], ())
+    assert said[1:] == ["roll-ups of 2 days, 2020-11-22 to 2020-11-23 made anew"]
+    before = units()
+    land(2, NOON_MS + HOUR_MS, 7)  # late: a day behind what has landed
+    texts, (line,) = section("--rollup-rows", "1")
+    assert texts == [["2020-11-23", "1,000", "0"], ["2020-11-22", "300", "0"]]
+    assert line.startswith("Behind: the roll-ups of 1 day, 2020-11-22 have 1 of the 2 samples")
+    assert "more than the 1 samples that a report may roll up" in line
+    assert section() == ([["2020-11-23", "1,000", "0"], ["2020-11-22", "307", "1"]], ())
+    assert units()["2020-11-23"] == before["2020-11-23"]
+    assert units()["2020-11-22"] != before["2020-11-22"]
+
+
+def test_a_report_of_tables_that_cannot_be_written(
+    spark: SparkSession, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or that another job is at: it says so and goes on."""
+    write(topic, [sample(0, NOON_MS, "Threads", connections=1)])
+    topic.land(0)
+
+    def read_only(self: LocalFiles, uri: str, data: bytes) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", uri)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFiles, "create", read_only)
+        fresh = rollup.freshen(spark, topic.root, "2020-11-22", "2020-11-23")
+    assert (fresh.made, fresh.behind) == ((), {"2020-11-22": 1})
+    assert fresh.why == "the tables cannot be written (Permission denied)"
+    assert rollup.freshen(spark, topic.root, "2020-11-23", "2020-11-30") == Freshness()
+    blocked = Path(topic.root, "hourly", "data")
+    blocked.parent.mkdir(exist_ok=True)
+    blocked.write_text("no directory")  # found by Spark only when it writes
+    fresh = rollup.freshen(spark, topic.root, "2020-11-22", "2020-11-22")
+    assert fresh.behind and fresh.why and "\n" not in fresh.why
+    blocked.unlink()
+    make = rollup._make
+
+    def another_is_first(*given: Any) -> None:
+        make(*given)
+        make(*given)
+
+    monkeypatch.setattr(rollup, "_make", another_is_first)
+    fresh = rollup.freshen(spark, topic.root, "2020-11-22", "2020-11-22")
+    assert fresh == Freshness(("2020-11-22",)), "what the other made is up to date"
+
+
 def test_what_does_not_fit_is_null_and_stops_nothing(spark: SparkSession, topic: Topic) -> None:
     biggest = 2**63 - 1
     write(topic, [
@@ -177,10 +252,10 @@ def test_of_two_at_once_one_gives_way(spark: SparkSession, topic: Topic) -> None
     hourly = tables.ledger(spark, topic.root, "hourly")
     stale = rollup.stale_dates(raw.state(), hourly.state())
     rollup.update(spark, topic.root)
-    ((date, number),) = stale.items()
+    assert list(stale) == ["2020-11-22"]
     rows = rollup.hours_of(tables.read(spark, topic.root, "metrics"))
     with pytest.raises(LedgerConflict, match="somebody else has made the same rows"):
-        rollup._replace(spark, hourly, date, number, rows)
+        rollup._replace(spark, hourly, stale, rows)
     assert tables.read(spark, topic.root, "hourly").count() == 1
 
 
