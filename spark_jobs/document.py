@@ -8,6 +8,7 @@ drift from the tables. Output depends on the tables alone.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -112,7 +113,12 @@ def _fields(columns: Iterable[Column]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    directory = Path(arguments[0]) if arguments else Path(__file__).parents[1] / "docs"
+    parser = argparse.ArgumentParser(
+        prog="python -m spark_jobs.document", description="Write docs/topics.md from the tables."
+    )
+    docs = Path(__file__).parents[1] / "docs"
+    parser.add_argument("directory", type=Path, nargs="?", default=docs, help="default: docs")
+    directory: Path = parser.parse_args(arguments).directory
     (directory / NAME).write_text(page(), encoding="utf-8")
     print(directory / NAME)
     return 0
