@@ -47,10 +47,10 @@ unit: build $(VENV)/.test ## tests/unit, offline
 test-fast: build $(VENV)/.test ## everything but the slow and the Java tests, with what is here
 	$(PY) -m pytest -m 'not slow and not java' $(ARGS)
 
-test: build $(VENV)/.test $(VENV)/.spark setup ## everything, set-up included; KBROKER_REQUIRE=all: no skips
+test: setup ## everything, set-up included; KBROKER_REQUIRE=all: no skips
 	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-parity: build $(VENV)/.test setup ## record Apache Kafka's answers again, then compare ours with them
+parity: setup ## record Apache Kafka's answers again, then compare ours with them
 	$(PY) -m tests.parity.record $(ARGS)
 	$(PY) -m tests.parity.compare $(ARGS)
 	$(PY) -m tests.clients.days.record
@@ -64,10 +64,10 @@ test-tsan: build $(VENV)/.test ## the thread sanitizer: one broker under everyth
 fuzz: build $(VENV)/.test ## hostile frames: FRAMES= of them, by default a million
 	@$(PY) -m tests.fuzz.frames --frames $(FRAMES) $(ARGS)
 
-setup: $(VENV)/.test $(VENV)/.spark ## what the tests need: kcat, promtool, jars, client programs
+setup: build $(VENV)/.test $(VENV)/.spark ## what the tests need: kcat, promtool, jars, client programs
 	@$(PY) -m tests.support.setup
 
-bench: build $(VENV)/.test setup ## kbroker beside Apache Kafka and the machine's limit
+bench: setup ## kbroker beside Apache Kafka and the machine's limit
 	$(PY) -m kbroker perf compare $(ARGS)
 
 report: build $(VENV)/.report ## load, topics, Spark, a page: build/report/report.html (BOOTSTRAP= of a running broker)
