@@ -9,7 +9,9 @@ that is not known here is refused rather than ignored. Plain text only: TLS and 
 connector.
 
 Planning (offsets) happens in a Python process beside the driver, reading in the executors' Python
-workers, where kbroker has to be installed. Records leave as Arrow batches, one for each fetch.
+workers; kbroker has to be installed for both, since its client has compiled parts that no archive
+carries. Where it is not, importing this module is a SourceError, which Spark takes to the driver.
+Records leave as Arrow batches, one for each fetch.
 
 Nothing is lost unseen: a range that begins before the log's first offset, or ends behind its last,
 ends the query with one line that names it (retention overtook the reader, or the topic was made
@@ -19,6 +21,7 @@ STALL_S without a record that must be there.
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -38,9 +41,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from kbroker.errors import ErrorCode, KafkaError, UserError
-from kbroker.peer.client import Client
-from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from kbroker.types import TopicPartition
 from spark_jobs.kbroker_options import (
     LostRecordsError,
     Offsets,
@@ -52,6 +52,16 @@ from spark_jobs.kbroker_options import (
     shrunk,
     spans,
 )
+
+try:
+    from kbroker.peer.client import Client
+    from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+    from kbroker.types import TopicPartition
+except ImportError as error:
+    raise SourceError(
+        f"--source kbroker needs kbroker installed on {socket.gethostname()}, and {error}: pip"
+        " install kbroker there (driver and every worker), or give the connector with --jars"
+    ) from None
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from spark_jobs.errors import EXIT_USAGE, JobError
+from spark_jobs.kbroker_options import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,8 +122,10 @@ def endpoint(
                 " SASL take the connector (python -m spark_jobs.connector brings its jars)",
                 EXIT_USAGE,
             )
-        from spark_jobs import kbroker_source
-
+        try:
+            from spark_jobs import kbroker_source
+        except SourceError as error:
+            raise JobError(str(error)) from None
         kbroker_source.register(spark)
     return Endpoint(bootstrap, kind, properties)
 

@@ -75,6 +75,20 @@ def test_it_does_not_hide_what_is_installed(archive: Path, tmp_path: Path) -> No
     assert outside == str(ROOT / "kbroker" / "types.py")
 
 
+def test_without_kbroker_our_source_says_in_a_line_what_to_do(
+    archive: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark")
+    code = (
+        "import sys; sys.modules['kbroker.peer.client'] = None\n"
+        "try: import spark_jobs.kbroker_source\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    line = run([archive], code, tmp_path)
+    assert line.startswith("SourceError --source kbroker needs kbroker installed on ")
+    assert "pip install kbroker there (driver and every worker)" in line and "\n" not in line
+
+
 def test_the_same_sources_make_the_same_bytes(archive: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.zip"
     package.write(again)
