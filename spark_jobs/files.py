@@ -5,8 +5,10 @@ a name that is taken stays as it is. How that is had depends on the place:
 
 - local: written beside under a hidden name, synced, then linked: link(2) refuses a taken name;
 - HDFS and other file systems with a real rename: FileContext's rename without overwriting;
-- object stores (s3a, gs and so on): an object appears when it is closed; the name is looked up
-  before, so of two writers at one moment both may win, unless the store itself refuses one.
+- object stores whose Hadoop client can ask for it (s3a of Hadoop 3.4.2 and later): an object
+  appears when it is closed, and the store refuses one whose name is taken (If-None-Match);
+- other object stores (gs and so on): the name is looked up before, so of two writers at one moment
+  both may win, unless the store itself refuses one.
 
 URIs go through as Hadoop writes them (nothing is percent-decoded). A path without a scheme is
 qualified by Spark's default file system, so that driver and executors mean the same place. Local
@@ -28,6 +30,8 @@ from typing import Any, Final, Protocol
 READ_BYTES_MAX: Final = 1 << 26  # of a note of Spark's or ours; who expects more says so
 # A rename is a copy there, while an object that is being written is seen by nobody.
 OBJECT_STORES: Final = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cosn", "obs", "wasb", "wasbs"})
+# "Appears in close(), if there is nothing": a capability of Hadoop's, and createFile's option.
+CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
 
 
 @dataclass(frozen=True)
@@ -230,8 +234,12 @@ class HadoopFiles:
         try:
             with _as_os_error(uri):
                 system = path.getFileSystem(self._conf)
+                conditional = bool(system.hasPathCapability(path, CONDITIONAL))
+            if conditional:
+                return self._write_conditionally(system, path, uri, data)
+            with _as_os_error(uri):
                 if str(system.getScheme()) in OBJECT_STORES:
-                    self._write(system, path, data)
+                    self._write(system.create(path, False), data)
                 else:
                     self._write_and_rename(system, path, data)
         except FileExistsError:
@@ -249,17 +257,30 @@ class HadoopFiles:
     def _path(self, uri: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(uri)
 
-    def _write(self, system: Any, path: Any, data: bytes) -> None:
-        stream = system.create(path, False)
+    @staticmethod
+    def _write(stream: Any, data: bytes) -> None:
         stream.write(data)
         stream.close()
+
+    def _write_conditionally(self, system: Any, path: Any, uri: str, data: bytes) -> bool:
+        """What a refusal looks like differs, and the client's own second try may be refused because
+        its first one came through: what is there in the end decides."""
+        try:
+            with _as_os_error(uri):
+                self._write(system.createFile(path).must(CONDITIONAL, True).build(), data)
+        except OSError as error:
+            try:
+                return self.read(uri) == data
+            except FileNotFoundError:
+                raise error from None
+        return True
 
     def _write_and_rename(self, system: Any, path: Any, data: bytes) -> None:
         system.mkdirs(path.getParent())
         hidden = self._path(
             join(str(path.getParent().toString()), f".{path.getName()}.{uuid.uuid4().hex}.tmp")
         )
-        self._write(system, hidden, data)
+        self._write(system.create(hidden, False), data)
         fs = self._jvm.org.apache.hadoop.fs
         rename = getattr(fs, "Options$Rename")
         ways = self._gateway.new_array(rename, 1)
