@@ -1,19 +1,22 @@
 """The jobs on a standalone master and two workers, by spark-submit: equal to what they do alone.
 
-Output and checkpoint are URIs that only Hadoop's file systems resolve (support/spark_cluster.py),
-the workers have of our sources what --py-files ships, and of the connector what --jars ships.
-
-The job is the streaming one. With KBROKER_CLUSTER_REPORT=1 it is the report, which lands first; its
-sections are held against those of a report that was made alone. That takes minutes on two cores, so
-it is not part of every run.
+Landing, maintenance and the report, each by spark-submit on the cluster and, at the same time and
+from the same topics, as a process on local[2]: the tables are equal row for row, and the reports
+number for number. Output and checkpoint are URIs that only Hadoop's file systems resolve
+(support/spark_cluster.py), the workers have of our sources what --py-files ships, and of the
+connector what --jars ships. What is in the tables in the end is read with this process's session.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,15 +30,30 @@ from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
 from kbroker.testing.plain import PlainBroker
 from perf import results_table
-from spark_jobs import connector, package, report, schema, tables
+from spark_jobs import connector, package, schema, tables
 from spark_jobs.errors import EXIT_ALARM
-from spark_jobs.report_model import Report
 from tests.spark.conftest import Landing
 from tests.support import requirements
 from tests.support import spark as spark_jars
-from tests.support.spark_cluster import Cluster
+from tests.support.source_tree import ROOT
+from tests.support.spark_cluster import Cluster, environment, signal_group
 
 pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
+
+JOB_TIMEOUT_S = 400.0
+MINUTE_MS = 60_000
+DAY_MS = 24 * 60 * MINUTE_MS
+COUNT = 300  # samples, five minutes apart, and as many results; of two dates, both over
+BEGIN_MS = int(time.time()) * 1000 // DAY_MS * DAY_MS - 3 * DAY_MS + DAY_MS // 2
+END_MS = BEGIN_MS + (COUNT + 100) * 5 * MINUTE_MS
+SPAN = [
+    word
+    for name, ms in (("--since", BEGIN_MS), ("--until", END_MS))
+    for word in (name, datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat())
+]
+TOPICS = (samples.TOPIC, results_table.TOPIC)
+# Two batches of each topic, so that there is something to merge.
+IN_A_BATCH = ("--max-records", "200")
 
 
 @pytest.fixture(scope="module")
@@ -46,21 +64,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-# --- the streaming job ---------------------------------------------------------------------------
-
-MINUTE_MS = 60_000
-BEGIN_MS = int(time.time()) * 1000 - 40 * 60 * MINUTE_MS  # in the past, over two days
-SPAN = [
-    word
-    for name, ms in (("--since", BEGIN_MS), ("--until", BEGIN_MS + 40 * 60 * MINUTE_MS))
-    for word in (name, datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat())
-]
-TOPICS = (samples.TOPIC, results_table.TOPIC)
-SECTIONS = ("hot", "forecast", "latency", "brokers", "studies", "alerts")
+# --- what is in the topics ------------------------------------------------------------------------
 
 
 def sample(number: int) -> bytes:
-    """The broker's samples of two partitions and a histogram, a minute apart, over two days."""
+    """The broker's samples of two partitions and a histogram, five minutes apart."""
     common = {
         "schema_version": samples.SCHEMA_VERSION, "broker_id": 1, "run_ms": BEGIN_MS,
         "sequence": number, "event_time_ms": BEGIN_MS + number * 5 * MINUTE_MS,
@@ -77,10 +85,13 @@ def sample(number: int) -> bytes:
 
 
 def result(number: int) -> bytes:
-    """Blocks of two brokers in rounds, so that there is something to compare."""
+    """Blocks of two brokers in rounds, so that there is something to compare.
+
+    Fractions are of powers of two: their sums do not depend on the order.
+    """
     kind = {"kind": "block", "broker": ("kbroker", "kafka")[number % 2], "round": number // 2,
             "acks": 1, "cell": "p", "study": "compare", "requests": 100, "records": 100,
-            "wall_s": 1.0, "broker_cpu_s": 0.1 * (1 + number % 2), "measure": "request",
+            "wall_s": 1.0, "broker_cpu_s": 0.125 * (1 + number % 2), "measure": "request",
             "quiet": True, "min_ns": 1, "max_ns": 1_000_000, "sum_ns": 50_000,
             "buckets": [{"le": 1000.0 + 8 * (number % 7), "count": 100}]}  # fmt: skip
     return schema.RESULTS.encode({
@@ -119,12 +130,59 @@ def writer() -> Iterator[Writer]:
         made.close()
 
 
-def submit(cluster: Cluster, place: Path, name: str, *arguments: str) -> Any:
-    """A job from a file that stands alone: its sources are in the archive."""
-    archive = place / "jobs.zip"
-    package.write(archive)
-    job = Path(shutil.copy(Path(package.__file__).with_name(f"{name}.py"), place))
-    return cluster.submit(job, *arguments, jars=connector.jars(), py_files=[archive])
+# --- jobs on the cluster and alone ----------------------------------------------------------------
+
+
+class Jobs:
+    """Each job twice at once: there, on the cluster into its URI, and here, into a directory."""
+
+    def __init__(self, cluster: Cluster, place: Path) -> None:
+        self.tables = {"there": cluster.uri("tables"), "here": str(place / "tables")}
+        self._cluster = cluster
+        self._place = place
+        self._archive = place / "jobs.zip"
+        package.write(self._archive)
+
+    def run(self, name: str, *arguments: str, may_be: Sequence[int] = (0,)) -> None:
+        """In an argument, {side} becomes there or here."""
+        there, here = (
+            ["--tables", root, *(one.replace("{side}", side) for one in arguments)]
+            for side, root in self.tables.items()
+        )
+        alone = subprocess.Popen(
+            [sys.executable, str(ROOT / "spark_jobs" / f"{name}.py"), "--master", "local[2]",
+             *here],
+            cwd=self._place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, env=environment(), start_new_session=True,
+        )  # fmt: skip
+        try:
+            # From a file that stands alone: its sources are in the archive.
+            job = Path(shutil.copy(ROOT / "spark_jobs" / f"{name}.py", self._place))
+            done = self._cluster.submit(
+                job, *there, jars=connector.jars(), py_files=[self._archive]
+            )
+            said, _ = alone.communicate(timeout=JOB_TIMEOUT_S)
+        finally:
+            signal_group(alone.pid, signal.SIGKILL)
+            alone.wait()
+        assert done.returncode in may_be, done.stdout[-2000:] + done.stderr[-3000:]
+        assert alone.returncode == done.returncode, said[-3000:]
+
+
+def rows_of(spark: Any, root: str, name: str) -> list[dict[str, Any]]:
+    """In one order, without the time at which they landed."""
+    frame = tables.read(spark, root, name, repeats=True)
+    left_out = {"landed_at"} | ({tables.DATE} if name == "quarantine" else set())
+    columns = [column for column in frame.columns if column not in left_out]
+    found = [row.asDict(recursive=True) for row in frame.select(*columns).collect()]
+    return sorted(found, key=repr)
+
+
+def assert_same_rows(spark: Any, roots: Mapping[str, str], counts: Mapping[str, int]) -> None:
+    for name, count in counts.items():
+        found, wanted = (rows_of(spark, root, name) for root in roots.values())
+        assert len(found) == count, name
+        assert found == wanted, name
 
 
 @pytest.fixture
@@ -139,48 +197,41 @@ def sees_shared(spark: Any, cluster: Cluster) -> Iterator[None]:
         hadoop.unset(name)
 
 
-def rows_of(spark: Any, root: str, name: str) -> list[dict[str, Any]]:
-    """By source, without the time at which they landed."""
-    order = ("source_topic", "source_partition", "source_offset")
-    found = tables.read(spark, root, name, repeats=True).orderBy(*order).drop("landed_at").collect()
-    return [row.asDict(recursive=True) for row in found]
-
-
 @pytest.mark.usefixtures("sees_shared")
-def test_what_lands_is_what_lands_alone(
+def test_the_cluster_does_what_one_machine_does(
     cluster: Cluster, writer: Writer, spark: Any, tmp_path: Path
 ) -> None:
-    """Then a driver somewhere else goes on from the URIs that the cluster's left."""
-    with_report = os.environ.get("KBROKER_CLUSTER_REPORT") == "1"
-    alone = Landing(spark, writer.bootstrap, tmp_path)
-    shared = Landing(spark, writer.bootstrap, tmp_path)
-    shared.tables = cluster.uri("tables")
-    writer.write(0, 200)
-    more = ["--no-progress"]
-    if with_report:
-        more = [
-            *SPAN,
-            "--json",
-            str(tmp_path / "there.json"),
-            "--out",
-            str(tmp_path / "there.html"),
-        ]
-    done = submit(cluster, tmp_path, "report" if with_report else "stream", "--bootstrap-server",
-                  writer.bootstrap, "--tables", shared.tables, *more)  # fmt: skip
-    may_be = (0, EXIT_ALARM) if with_report else (0,)
-    assert done.returncode in may_be, done.stdout[-2000:] + done.stderr[-3000:]
+    jobs = Jobs(cluster, tmp_path)
+    writer.write(0, COUNT)
+    jobs.run("stream", "--bootstrap-server", writer.bootstrap, "--no-progress", *IN_A_BATCH)
     assert_workers_worked(cluster)
-    alone.run()
-    assert_same_rows(spark, shared, alone, {"metrics": 200, "results": 200, "quarantine": 2})
-    if with_report:
-        assert_same_report(tmp_path / "there.json", report_of(spark, alone, tmp_path))
+    landed = {"metrics": COUNT, "results": COUNT, "quarantine": 2}
+    assert_same_rows(spark, jobs.tables, landed)
+    assert any(n > 1 for n in dates(spark, jobs.tables["there"], "metrics").values())
 
-    writer.write(200, 300)
-    alone.run()
-    assert not [line for line in shared.run() if "a new one begins" in line]
-    assert_same_rows(spark, shared, alone, {"metrics": 300, "results": 300, "quarantine": 4})
-    checkpoints = cluster.files / "tables" / "_checkpoints"
-    assert list(checkpoints.rglob("offsets/1"))
+    jobs.run("maintain")
+    hours = len(rows_of(spark, jobs.tables["here"], "hourly"))
+    assert hours > 25
+    assert_same_rows(spark, jobs.tables, {**landed, "hourly": hours})
+    assert set(dates(spark, jobs.tables["there"], "metrics").values()) == {1}
+
+    jobs.run("report", *SPAN, "--out", str(tmp_path / "{side}.html"), may_be=(0, EXIT_ALARM))
+    there, here = (json.loads((tmp_path / f"{side}.json").read_bytes()) for side in jobs.tables)
+    assert len(here["sections"]) == 10
+    for of_its_making in ("made_at_ms", "root"):
+        assert there.pop(of_its_making) != here.pop(of_its_making)
+    assert there == here
+
+    elsewhere = Landing(spark, writer.bootstrap, tmp_path)
+    elsewhere.tables = jobs.tables["there"]
+    writer.write(COUNT, COUNT + 100)
+    assert not [line for line in elsewhere.run() if "a new one begins" in line]
+    assert len(rows_of(spark, elsewhere.tables, "metrics")) == COUNT + 100
+
+
+def dates(spark: Any, root: str, name: str) -> Counter[str]:
+    """How many parts a table has of each date."""
+    return Counter(unit.date for unit in tables.ledger(spark, root, name).state().units)
 
 
 def assert_workers_worked(cluster: Cluster) -> None:
@@ -191,33 +242,3 @@ def assert_workers_worked(cluster: Cluster) -> None:
         names = {path.name for path in place.iterdir()}
         assert "jobs.zip" in names and len([n for n in names if n.endswith(".jar")]) == 4
         assert "Running task" in (place / "stderr").read_text(errors="replace")
-
-
-def assert_same_rows(spark: Any, one: Landing, other: Landing, counts: dict[str, int]) -> None:
-    for name, count in counts.items():
-        found, wanted = rows_of(spark, one.tables, name), rows_of(spark, other.tables, name)
-        assert len(found) == count, name
-        differ = [
-            {key: (value, there[key]) for key, value in here.items() if value != there[key]}
-            for here, there in zip(found, wanted, strict=True)
-        ]
-        assert not any(differ), (name, next(filter(None, differ)))
-
-
-def report_of(spark: Any, landing: Landing, place: Path) -> Path:
-    to = place / "alone.json"
-    options = report.arguments(["--tables", landing.tables, *SPAN, "--json", str(to),
-                                "--out", str(place / "alone.html")])  # fmt: skip
-    report.make(spark, options, time.time_ns() // 1_000_000, print)
-    return to
-
-
-def assert_same_report(one: Path, other: Path) -> None:
-    """All but the moments and what the pipeline tells of itself."""
-    first, second = (Report.from_json(path.read_bytes()) for path in (one, other))
-    sections = {part.key: part.tables for part in first.sections}
-    assert sections.keys() == {part.key for part in second.sections}
-    compared = [part for part in second.sections if part.key in SECTIONS]
-    assert len(compared) == len(SECTIONS)
-    for part in compared:
-        assert sections[part.key] == part.tables, part.key

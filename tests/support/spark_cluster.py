@@ -32,6 +32,8 @@ POLL_S: Final = 0.05
 SUBMIT_TIMEOUT_S: Final = 480.0
 DAEMON_MEMORY: Final = "256m"
 EXECUTOR_MEMORY: Final = "512m"
+# Half the processor time for jobs of a few seconds.
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _MASTER_URL: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED: Final = re.compile(r"Successfully registered with master")
 _OF_SPARK: Final = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "PYTHONPATH", "JAVA_TOOL_OPTIONS")
@@ -48,14 +50,15 @@ def spark_home() -> Path:
     return Path(pyspark.__file__).parent
 
 
-def _environment() -> dict[str, str]:
-    """This process's, without what would change Spark or Python."""
+def environment() -> dict[str, str]:
+    """Of its processes: this one's, without what would change Spark or Python."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(_OF_SPARK)}
     return {
         **kept,
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",  # the pages of master and workers as well
         "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
+        "JDK_JAVA_OPTIONS": SHORT_LIVED,  # of every Java here, the executors' too
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
     }
 
@@ -128,7 +131,7 @@ class Cluster:
         process = subprocess.Popen(
             [*command, str(job), *arguments],
             cwd=place,
-            env=_environment(),
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -138,13 +141,13 @@ class Cluster:
         try:
             out, err = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            _signal_group(process.pid, signal.SIGKILL)
+            signal_group(process.pid, signal.SIGKILL)
             out, err = process.communicate()
             raise ClusterError(
                 f"{job.name} ran for {timeout_s} s: {out[-1000:]} {err[-2000:]}"
             ) from None
         except BaseException:
-            _signal_group(process.pid, signal.SIGKILL)
+            signal_group(process.pid, signal.SIGKILL)
             process.wait()
             raise
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
@@ -155,14 +158,14 @@ class Cluster:
 
     def stop(self) -> None:
         for process in reversed(self._running):
-            _signal_group(process.pid, signal.SIGTERM)
+            signal_group(process.pid, signal.SIGTERM)
         give_up = time.monotonic() + STOP_WAIT_S
         for process in self._running:
             try:
                 process.wait(max(0.0, give_up - time.monotonic()))
             except subprocess.TimeoutExpired:
                 pass  # killed below, with what it started
-            _signal_group(process.pid, signal.SIGKILL)
+            signal_group(process.pid, signal.SIGKILL)
             process.wait()
         self._running.clear()
 
@@ -194,7 +197,7 @@ class Cluster:
                 subprocess.Popen(
                     command,
                     cwd=place,
-                    env=_environment(),
+                    env=environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=file,
@@ -214,7 +217,7 @@ class Cluster:
             time.sleep(POLL_S)
 
 
-def _signal_group(group: int, number: signal.Signals) -> None:
+def signal_group(group: int, number: signal.Signals) -> None:
     """To a process and all that it started: each leads a group of its own."""
     try:
         os.killpg(group, number)
