@@ -18,9 +18,10 @@ from libc.stdint cimport (
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from kbroker._atomics cimport kb_load_i64, kb_store_i64
+from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
 from kbroker._sync cimport kb_now_ns, kb_wall_ms
-from kbroker.log._flush_times cimport flush_note
+from kbroker.log._flush cimport (
+    FLUSH_RECORDS, FLUSH_ROLLED, FLUSH_SYNCED_VOLUME, FLUSH_WHOLE, FlushDepth, partition_flush)
 from kbroker.log._partition cimport (
     NEEDS_PYTHON, Batch, Partition, Segment, partition_append, partition_new,
     partition_read, partition_readable_bytes, partition_release,
@@ -31,8 +32,7 @@ from kbroker.log._recovery cimport (
     Recovered, find_newer_epoch, inspect_segment, recover_segment, replay_producers,
     truncate_segment)
 from kbroker.log._segment cimport (
-    segment_add_reference, segment_create, segment_drop_reference, segment_open,
-    segment_seal, segment_sync, segment_was_synced)
+    segment_create, segment_drop_reference, segment_open, segment_seal)
 from kbroker.log._epochs cimport epochs_replace
 from kbroker.log._slice cimport Slice
 from kbroker.log._storage cimport (
@@ -93,7 +93,7 @@ cdef class PartitionLog:
         int64_t segment_index_bytes = 10 << 20, int64_t max_message_bytes = 1_048_588,
         int64_t min_insync_replicas = 1, bint log_append_time = False, int stored_codec = -1,
         bint compacted = False, int64_t timestamp_before_max_ms = INT64_MAX,
-        int64_t timestamp_after_max_ms = INT64_MAX,
+        int64_t timestamp_after_max_ms = INT64_MAX, int64_t flush_messages = INT64_MAX,
     ) -> None:
         """The topic's settings, all at once; what is left out gets Kafka's default."""
         cdef Partition* partition = self.partition
@@ -105,6 +105,7 @@ cdef class PartitionLog:
             log.settings.segment_jitter_ms = segment_jitter_ms
             log.settings.index_interval_bytes = index_interval_bytes
             log.settings.index_bytes = segment_index_bytes
+            log.settings.flush_messages = flush_messages
             kb_store_i64(&log.rules.timestamp_before_max_ms, timestamp_before_max_ms)
             kb_store_i64(&log.rules.timestamp_after_max_ms, timestamp_after_max_ms)
             kb_store_i64(&log.rules.max_message_bytes, max_message_bytes)
@@ -318,6 +319,8 @@ cdef class PartitionLog:
             log.high_watermark_base = log.segments[0].base_offset
             log.high_watermark_position = 0
             kb_store_i64(&log.recovery_point, recovery_point)
+            kb_store_i64(&log.settled_offset, recovery_point)
+            kb_store_i64(&log.flushed_ns, kb_now_ns())
             partition.online = 1
             unlock_partition(partition)
 
@@ -345,7 +348,7 @@ cdef class PartitionLog:
         cdef uint8_t* frame = <uint8_t*>calloc(<size_t>total + 1, 1)
         cdef uint8_t* place = frame
         cdef bytes source
-        cdef int verdict = 0
+        cdef int verdict = 0, status = 0
         try:
             if group == NULL or frame == NULL:
                 raise MemoryError
@@ -366,6 +369,10 @@ cdef class PartitionLog:
                     verdict |= partition_validate(self.partition, &group[at], now_ms)
                 if verdict == 0 and count:
                     partition_append(self.partition, group, now_ms)
+                    if kb_load_int(&self.partition.flush_due):
+                        status = partition_flush(self.partition, FLUSH_RECORDS)
+            if status:
+                raise os_error(status, self.directory)
             if verdict == NEEDS_PYTHON:
                 raise NotImplementedError("the records are packed with a codec without a library")
             return [
@@ -462,6 +469,16 @@ cdef class PartitionLog:
         return kb_load_i64(&log_of(self.partition).recovery_point)
 
     @property
+    def settled_offset(self) -> int:
+        """Everything below is on the disk with its indexes: what a clean stop has to leave."""
+        return kb_load_i64(&log_of(self.partition).settled_offset)
+
+    @property
+    def flushed_ms(self) -> int:
+        """When something of it was brought to the disk last, on the monotonic clock."""
+        return kb_load_i64(&log_of(self.partition).flushed_ns) // 1_000_000
+
+    @property
     def active_base_offset(self) -> int:
         """The base offset of the segment that is appended to; -1 of a closed log."""
         cdef int64_t base_offset = -1
@@ -496,51 +513,29 @@ cdef class PartitionLog:
         if status:
             raise os_error(status, self.directory)
 
-    def flush(self, *, bint active = True, bint volume_synced = False) -> int:
+    def flush(self, *, bint active = True, bint whole = False, bint volume_synced = False) -> int:
         """Brings the log to the disk, without the `active` segment if that is not wanted.
 
-        Answers the recovery point. The lock is not held while the disk works. `volume_synced`: the
-        whole volume was, after the last append; it is only asked whether a write had failed.
+        Answers the recovery point. The lock is not held while the disk works. `whole`: the active
+        segment's indexes too. `volume_synced`: the whole volume was, after the last append; it is
+        only asked whether a write had failed. OSError: a write is lost, and the log offline.
         """
-        cdef Partition* partition = self.partition
-        cdef Log* log = log_of(partition)
-        cdef Segment** held
-        cdef int32_t count = 0, at
-        cdef int64_t end = 0, following, began_ns
-        cdef int status = 0
+        cdef FlushDepth depth = FLUSH_ROLLED
+        cdef int status
+        if volume_synced:
+            depth = FLUSH_SYNCED_VOLUME
+        elif active:
+            depth = FLUSH_WHOLE if whole else FLUSH_RECORDS
         with nogil:
-            lock_partition(partition)
-            held = <Segment**>calloc(<size_t>log.segment_count + 1, sizeof(Segment*))
-            if held != NULL:
-                end = log.recovery_point
-                for at in range(log.segment_count if active else log.segment_count - 1):
-                    following = (log.segments[at + 1].base_offset
-                                 if at + 1 < log.segment_count else partition.log_end_offset)
-                    if following > log.recovery_point:
-                        end = following
-                        held[count] = log.segments[at]
-                        segment_add_reference(held[count])
-                        count += 1
-            unlock_partition(partition)
-            began_ns = kb_now_ns()
-            for at in range(count):
-                if status == 0:
-                    status = (segment_was_synced(held[at]) if volume_synced
-                              else segment_sync(held[at]))
-                segment_drop_reference(held[at])
-            if count > 0:
-                flush_note(kb_now_ns() - began_ns)
-            if status == 0 and held != NULL:
-                lock_partition(partition)
-                if end > log.recovery_point:
-                    kb_store_i64(&log.recovery_point, end)
-                unlock_partition(partition)
-        if held == NULL:
-            raise MemoryError
-        free(held)
+            status = partition_flush(self.partition, depth)
         if status:
             raise os_error(status, self.directory)
-        return end
+        return self.recovery_point
+
+    def flush_if_due(self) -> None:
+        """What `flush.messages` asks for behind an append; nothing may be answered before."""
+        if kb_load_int(&self.partition.flush_due):
+            self.flush()
 
     def close(self) -> None:
         """Takes the log offline, cuts its indexes to size and lets go of its files."""
@@ -582,6 +577,7 @@ cdef class PartitionLog:
             "appended_batches": kb_load_i64(&partition.appended_batches),
             "writes": log.writes,
             "failed_writes": log.failed_writes,
+            "failed_flushes": log.failed_flushes,
             "duplicates": log.duplicates,
             "rolls": log.rolls,
             "fast_reads": log.fast_reads,

@@ -93,8 +93,12 @@ GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 CLIENT_IN_FLIGHT_MAX: Final = 5
 # Events the controller has not taken yet. Full: the caller gets an error to retry, never blocks.
 CONTROLLER_EVENTS_MAX: Final = 10_000
-# Between two writes of recovery points and high watermarks.
+# Between two rounds over all logs: full segments to the disk, high watermarks and starts written.
 LOG_CHECKPOINT_PERIOD_MS: Final = 5_000
+# Between two looks for deleted files that may go: how much later than asked they are gone.
+LOG_REMOVAL_PERIOD_MS: Final = 500
+# A period of a task longer than this never comes: 100 years.
+TASK_PERIOD_MS_MAX: Final = 100 * 366 * 86_400_000
 # A session idle for less than this does not give way to a new one (KIP-227).
 FETCH_SESSION_EVICTION_MS_MIN: Final = 120_000
 

@@ -47,8 +47,9 @@ KEYS: Final = (
     ),
     Key(
         "log.initial.task.delay.ms", LONG, 30_000,
-        "Pause between start and the first run of the background work on logs.",
-        low=0, internal=True,
+        "Pause between start and the first look for logs to flush, and the first write of the"
+        " recovery points.",
+        low=0, internal=True, supported=True,
     ),
     Key(
         "num.recovery.threads.per.data.dir", INT, 2,
@@ -89,7 +90,7 @@ KEYS: Final = (
     Key(
         "log.segment.delete.delay.ms", LONG, 60_000,
         "How long the files of a deleted segment or partition stay on disk under another name.",
-        low=0, dynamic=CLUSTER_WIDE,
+        low=0, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.index.interval.bytes", INT, 4_096,
@@ -133,23 +134,24 @@ KEYS: Final = (
     ),
     Key(
         "log.flush.interval.messages", LONG, LONG_MAX,
-        "Records after which a partition's log is forced to disk.",
-        low=1, dynamic=CLUSTER_WIDE,
+        "Records after which a partition's log is forced to disk, before they are answered.",
+        low=1, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.flush.interval.ms", LONG, None,
-        "Time after which written records are forced to disk; unset:"
-        " log.flush.scheduler.interval.ms.",
-        dynamic=CLUSTER_WIDE,
+        "Time after which written records are forced to disk, looked for every"
+        " log.flush.scheduler.interval.ms; unset: the same.",
+        dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.flush.scheduler.interval.ms", LONG, LONG_MAX,
         "Pause between two looks for logs that are due to be forced to disk.",
+        supported=True,
     ),
     Key(
         "log.flush.offset.checkpoint.interval.ms", INT, 60_000,
         "Pause between two writes of the recovery points.",
-        low=0,
+        low=0, supported=True,
     ),
     Key(
         "log.flush.start.offset.checkpoint.interval.ms", INT, 60_000,

@@ -110,17 +110,18 @@ KEYS: Final = (
     Key(
         "file.delete.delay.ms", LONG, 60_000,
         "How long the files of a deleted segment stay on disk under another name.",
-        low=0,
+        low=0, supported=True,
     ),
     Key(
         "flush.messages", LONG, LONG_MAX,
-        "Records after which a partition's log is forced to disk.",
-        low=1,
+        "Records after which a partition's log is forced to disk, before they are answered.",
+        low=1, supported=True,
     ),
     Key(
         "flush.ms", LONG, LONG_MAX,
-        "Time after which written records are forced to disk.",
-        low=0,
+        "Time after which written records are forced to disk, looked for every"
+        " log.flush.scheduler.interval.ms.",
+        low=0, supported=True,
     ),
     Key(
         "follower.replication.throttled.replicas", LIST, (),

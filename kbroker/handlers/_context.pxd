@@ -6,7 +6,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 from kbroker._arena cimport Arena
 from kbroker._sync cimport pthread_mutex_t
 from kbroker.coordinator.group._structs cimport GroupShards
-from kbroker.log._partition cimport Partition
+from kbroker.log._partition cimport Batch, Partition
 from kbroker.net._types cimport Handler, Request, RequestChannel
 from kbroker.replica._fetch_session cimport SessionCache
 from kbroker.replica._metadata_view cimport MetadataView
@@ -96,6 +96,13 @@ cdef struct HotContext:
     int32_t inline_range_bytes    # ranges up to this are read into the answer
 
 
+# A partition whose batches of this run are answered when they are on the disk.
+cdef struct AwaitedFlush:
+    AwaitedFlush* next
+    Partition* partition          # one reference
+    Batch* batches                # of the run, in their order
+
+
 cdef struct HotWorker:
     HotContext* context
     Handler handler
@@ -111,6 +118,8 @@ cdef struct HotWorker:
     Request* cold_tail
     Partition** touched           # partitions with watchers that this run appended to
     int touched_count
+    AwaitedFlush* flushes         # of this run, and below the produces that wait for them
+    void* unflushed               # ProducePlan
     uint64_t ticks[TICKS_MAX]
     int tick_count
     # Figures, written by the worker's thread, read by anyone.

@@ -19,7 +19,7 @@ from libc.string cimport memcpy, memset
 
 import threading
 
-from kbroker._arena cimport arena_reset, arena_take
+from kbroker._arena cimport Arena, arena_free, arena_reset, arena_take
 from kbroker._atomics cimport kb_load_int, kb_store_int
 from kbroker._figures cimport kb_count
 from kbroker._log cimport PartitionLog
@@ -63,6 +63,7 @@ from kbroker.handlers._produce cimport (
     ProducePartition,
     ProducePlan,
     produce_finish,
+    produce_flush,
     produce_plan,
     produce_run,
     produce_validate,
@@ -163,9 +164,24 @@ cdef void _do_run(HotWorker* worker, RequestNode* run) noexcept nogil:
     if shares.commits != NULL:
         offset_commit_run(worker, snapshot, shares.commits)
     snapshot_leave(worker.reader)
+    if worker.flushes != NULL:
+        _wait_for_disk(worker, shares.metadata)
+        return
     arena_reset(&worker.arena)
     if shares.metadata != NULL:
         metadata_run(worker, shares.metadata)
+
+
+cdef void _wait_for_disk(HotWorker* worker, RequestNode* metadata) noexcept nogil:
+    # The last of a run: nobody else of it waits. What the flush will answer is in the arena.
+    cdef Arena held = worker.arena
+    if metadata != NULL:
+        worker.arena.block = NULL
+        metadata_run(worker, metadata)
+        arena_free(&worker.arena)
+        worker.arena = held
+    produce_flush(worker)
+    arena_reset(&worker.arena)
 
 
 cdef int _serve(HotWorker* worker) noexcept nogil:
@@ -452,6 +468,8 @@ cdef class HotPath:
                     _finish_checked(worker, snapshot, plan)
             finally:
                 snapshot_leave(worker.reader)
+                with nogil:
+                    produce_flush(worker)
                 arena_reset(&worker.arena)
 
     def statistics(self):

@@ -62,6 +62,7 @@ from kbroker.handlers._group_member cimport (
     take_text,
 )
 from kbroker.handlers._parked cimport parked_wake
+from kbroker.log._flush cimport FLUSH_RECORDS, partition_flush
 from kbroker.log._partition cimport (
     Batch,
     Partition,
@@ -307,7 +308,8 @@ cdef void _apply_locked(CommitPlan* plan) noexcept nogil:
 
 
 cdef Partition* _commit_shard(ShardPlans* plans, int64_t now_ms, int64_t heard_ms) noexcept nogil:
-    # The partition, with a reference, if it was written to and somebody waits for it.
+    # The partition, with a reference, if it was written to and somebody waits for it, or the disk
+    # comes first.
     cdef Shard* shard = plans.shard
     cdef CommitPlan* plan = plans.first
     cdef Batch* first = NULL
@@ -322,7 +324,7 @@ cdef Partition* _commit_shard(ShardPlans* plans, int64_t now_ms, int64_t heard_m
         plan = plan.next
     if first != NULL:
         shard_append_locked(shard, first, now_ms)
-        if kb_load_int(&shard.partition.has_watchers):
+        if kb_load_int(&shard.partition.has_watchers) or kb_load_int(&shard.partition.flush_due):
             partition = shard.partition
             partition_acquire(partition)
         plan = plans.first
@@ -394,6 +396,18 @@ cdef void _gather(ShardPlans* shards, int* count, CommitPlan* plan) noexcept nog
     shards[i].last = plan
 
 
+cdef void _flush(HotWorker* worker, ShardPlans* plans, Partition* partition) noexcept nogil:
+    # What the topic wants on the disk first. If it cannot be, Python hears of it from the log.
+    cdef CommitPlan* plan = plans.first
+    worker_flush(worker)
+    worker_give_up_role(worker)
+    if partition_flush(partition, FLUSH_RECORDS) == 0:
+        return
+    while plan != NULL:
+        plan.accepted = 0
+        plan = plan.next
+
+
 cdef void _finish(
     HotWorker* worker, Snapshot* snapshot, ShardPlans* shards, int count, int64_t now_ms,
 ) noexcept nogil:
@@ -408,6 +422,8 @@ cdef void _finish(
     for i in range(count):
         partition = _commit_shard(&shards[i], now_ms, heard_ms)
         if partition != NULL:
+            if kb_load_int(&partition.flush_due):
+                _flush(worker, &shards[i], partition)
             touched[touched_count] = partition
             touched_count += 1
         plan = shards[i].first

@@ -10,6 +10,10 @@ A train is one request of several frames; its answers leave as one piece of memo
 does not parse closes the connection after the answers of the frames before it. acks=0 has no
 answer; an error in it closes the connection, which is all a client can be told.
 
+Where a topic wants records on the disk first (`flush.messages`), requests that wrote to it are set
+aside until the rest of the run is done. Then the handler, without the role of taker and outside the
+snapshot, flushes and answers: it waits for the disk alone, and num.io.threads bounds how many may.
+
 Protocol: ProduceRequest and ProduceResponse 3-13 (KIP-467 record errors from 8, flexible from 9,
 topic ids from 13). Threads: the worker's own; locks only inside partition_append.
 """
@@ -30,15 +34,19 @@ from kbroker.handlers._context cimport (
     REASON_DECOMPRESS,
     REASON_NONE,
     REASON_RECOMPRESS,
+    AwaitedFlush,
     HotWorker,
 )
-from kbroker.handlers._parked cimport parked_wake_touched
+from kbroker.handlers._parked cimport parked_wake, parked_wake_touched
 from kbroker.handlers._produce_answer cimport produce_answer
+from kbroker.log._flush cimport FLUSH_RECORDS, partition_flush
 from kbroker.log._partition cimport (
     NEEDS_PYTHON,
     Batch,
     Partition,
+    partition_acquire,
     partition_append,
+    partition_release,
     partition_repacks,
     partition_validate,
 )
@@ -67,6 +75,8 @@ from kbroker.replica._snapshot cimport (
     TopicEntry,
     snapshot_by_id,
     snapshot_by_name,
+    snapshot_enter,
+    snapshot_leave,
 )
 
 cdef extern from "bytes.h" nogil:
@@ -79,6 +89,7 @@ cdef enum:
     INVALID_TOPIC_EXCEPTION = 17
     INVALID_REQUIRED_ACKS = 21
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    KAFKA_STORAGE_ERROR = 56
     UNKNOWN_TOPIC_ID = 100
 
     FLEXIBLE_FROM = 9
@@ -353,10 +364,106 @@ cdef int _append_all(HotWorker* worker, ProducePlan* plans, int64_t now_ms) noex
         if partition == NULL:
             continue
         partition_append(partition, groups[i].first, now_ms)
+        if kb_load_int(&partition.flush_due):
+            _await_flush(worker, &groups[i])
         if kb_load_int(&partition.has_watchers):
             worker.touched[worker.touched_count] = partition
             worker.touched_count += 1
     return 0
+
+
+# --- what waits for the disk ----------------------------------------------------------------------
+
+cdef void _await_flush(HotWorker* worker, Group* group) noexcept nogil:
+    cdef Batch* batch = group.first
+    cdef AwaitedFlush* awaited = <AwaitedFlush*>arena_take(&worker.arena, sizeof(AwaitedFlush))
+    if awaited == NULL:           # then it is done here, whoever that holds up
+        _flush_group(group.partition, batch)
+        return
+    partition_acquire(group.partition)
+    awaited.partition = group.partition
+    awaited.batches = batch
+    awaited.next = worker.flushes
+    worker.flushes = awaited
+    while batch != NULL:
+        batch.awaits_flush = 1
+        batch = batch.next
+
+
+cdef void _flush_group(Partition* partition, Batch* batch) noexcept nogil:
+    if partition_flush(partition, FLUSH_RECORDS) == 0:
+        return
+    while batch != NULL:
+        if batch.error == 0:
+            batch.error = KAFKA_STORAGE_ERROR
+            batch.error_message = b"the log cannot be brought to the disk"
+            batch.base_offset = -1
+            batch.append_time_ms = -1
+            batch.log_start_offset = -1
+        batch = batch.next
+
+
+cdef int _awaits_flush(ProducePlan* plan) noexcept nogil:
+    # If so, every partition that its answer may have to ask for its leader outlives the snapshot.
+    cdef int awaits = 0
+    cdef ProduceFrame* frame = plan.frames
+    cdef int32_t topic
+    cdef int32_t number
+    while frame != NULL and not frame.malformed:
+        for topic in range(frame.topic_count):
+            for number in range(frame.topics[topic].partition_count):
+                awaits |= frame.topics[topic].partitions[number].batch.awaits_flush
+        frame = frame.next
+    if awaits:
+        _keep_partitions(plan, 1)
+    return awaits
+
+
+cdef void _keep_partitions(ProducePlan* plan, int keep) noexcept nogil:
+    cdef ProduceFrame* frame = plan.frames
+    cdef Partition* partition
+    cdef int32_t topic
+    cdef int32_t number
+    while frame != NULL and not frame.malformed:
+        for topic in range(frame.topic_count):
+            for number in range(frame.topics[topic].partition_count):
+                partition = frame.topics[topic].partitions[number].partition
+                if partition != NULL and keep:
+                    partition_acquire(partition)
+                elif partition != NULL:
+                    partition_release(partition)
+        frame = frame.next
+
+
+cdef void produce_flush(HotWorker* worker) noexcept nogil:
+    """The end of a run that wrote to topics with `flush.messages`: to the disk, then answered."""
+    cdef AwaitedFlush* awaited = worker.flushes
+    cdef ProducePlan* plan = <ProducePlan*>worker.unflushed
+    cdef ProducePlan* following
+    cdef Snapshot* snapshot
+    if awaited == NULL:
+        return
+    worker_give_up_role(worker)
+    while awaited != NULL:
+        _flush_group(awaited.partition, awaited.batches)
+        awaited = awaited.next
+    snapshot = snapshot_enter(worker.context.registry, worker.reader)
+    while plan != NULL:
+        following = plan.next
+        produce_answer(worker, plan)
+        _keep_partitions(plan, 0)
+        plan = following
+    worker_flush(worker)
+    awaited = worker.flushes
+    while awaited != NULL:
+        if kb_load_int(&awaited.partition.has_watchers):
+            parked_wake(worker, snapshot, awaited.partition)
+        partition_release(awaited.partition)
+        awaited = awaited.next
+    worker_flush(worker)
+    snapshot_leave(worker.reader)
+    worker.flushes = NULL
+    worker.unflushed = NULL
 
 
 # --- the run -------------------------------------------------------------------------------------
@@ -366,16 +473,25 @@ cdef void produce_finish(
 ) noexcept nogil:
     """Appends and answers planned and validated requests, then whoever waited for the records."""
     cdef ProducePlan* plan = plans
+    cdef ProducePlan* following
+    cdef ProducePlan** place = <ProducePlan**>&worker.unflushed
     cdef int status = _append_all(worker, plans, kb_wall_ms())
+    while place[0] != NULL:       # of an earlier step of the run
+        place = &place[0].next
     while plan != NULL:
+        following = plan.next
+        plan.next = NULL
         if status != 0:
             plan.frames = NULL    # nothing was written; the connections end
             plan.request.action = ACTION_CLOSE
             plan.request.cause = CAUSE_NO_MEMORY
             worker_answer(worker, plan.request)
+        elif worker.flushes != NULL and _awaits_flush(plan):
+            place[0] = plan
+            place = &plan.next
         else:
             produce_answer(worker, plan)
-        plan = plan.next
+        plan = following
     worker_flush(worker)          # producers need not wait for the fetches that they complete
     parked_wake_touched(worker, snapshot)
     worker_flush(worker)

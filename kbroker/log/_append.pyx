@@ -7,7 +7,8 @@ roll and where the kernel's list of buffers ends; each write is one unit:
 2. place  base offset and leader epoch into the frames (both outside the CRC), producers noted
           tentatively, so that a duplicate further on in the same group is seen
 3. write  one pwritev at the segment's end
-4. publish  sizes, indexes, the ring of recent batches, log end, high watermark
+4. publish  sizes, indexes, the ring of recent batches, log end, high watermark; or, where enough
+   is unflushed, that a flush is due, which moves the high watermark (`_flush.pyx`)
 A write that comes up short or fails is cut off the file again, its producers are forgotten, and
 its batches and all behind them get KAFKA_STORAGE_ERROR; the batches of earlier writes of the
 group stand. If even the cutting fails the partition goes offline: nobody knows what its file holds.
@@ -16,7 +17,7 @@ group stand. If even the cutting fails the partition goes offline: nobody knows 
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_t
 
-from kbroker._atomics cimport kb_add_i64, kb_store_i64
+from kbroker._atomics cimport kb_add_i64, kb_store_i64, kb_store_int
 from kbroker.log._cursor cimport kb_put_u32, kb_put_u64
 from kbroker.log._partition cimport Batch, Partition, Segment
 from kbroker.log._producer_state cimport (
@@ -174,7 +175,9 @@ cdef void publish(Partition* partition, Segment* segment, Write* write) noexcept
         records += batch.record_count
     kb_store_i64(&segment.size_bytes, position)
     kb_store_i64(&partition.log_end_offset, write.next_offset)
-    if partition.in_sync_count <= 1:
+    if write.next_offset - log.recovery_point >= log.settings.flush_messages:
+        kb_store_int(&partition.flush_due, 1)
+    if partition.in_sync_count <= 1 and not partition.flush_due:
         log.high_watermark_base = segment.base_offset
         log.high_watermark_position = position
         kb_store_i64(&partition.high_watermark, write.next_offset)

@@ -38,6 +38,7 @@ cdef struct Batch:
     int8_t acks                   # the request's: -1 is checked against min.insync.replicas
     int8_t api_version            # the request's (zstd needs >= 7)
     int8_t prechecked             # its compressed records were validated by the caller
+    int8_t awaits_flush           # for the caller: its partition was due when it was appended
     int16_t error                 # in and out: a Kafka error code; not 0: the batch is left out
     int32_t error_record          # index of the record at fault, or -1
     const char* error_message     # static text or NULL
@@ -85,6 +86,7 @@ cdef struct Partition:
     # Owned by the request path: fetches that wait for this partition, and its own flag.
     void* watchers                # under the lock
     int has_watchers              # atomic; set before the last look, read after an append
+    int flush_due                 # atomic; as above: what was appended waits for partition_flush()
     # Counters, atomic.
     int64_t appended_bytes
     int64_t appended_records
@@ -111,6 +113,8 @@ cdef int partition_validate(Partition* partition, Batch* batch, int64_t now_ms) 
 # Group append: takes the lock; every batch of the list with error 0 in one writev (split at IOV_MAX
 # and at a roll); duplicates answered with the first's offset; indexes, producer state, offsets.
 # With in_sync_count == 1 the high watermark moves along. A failed write: 56 for the whole group.
+# If `flush_due` stands behind it, nothing is answered before partition_flush(FLUSH_RECORDS), which
+# moves the high watermark (`_flush.pxd`).
 cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil
 
 # Where `offset` lies: a slice from the start of the batch that holds it, at most max_bytes long

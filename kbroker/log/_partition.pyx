@@ -92,7 +92,7 @@ cdef void partition_set_leadership(
     partition.is_leader = is_leader
     partition.leader_epoch = leader_epoch
     partition.in_sync_count = in_sync_count
-    if is_leader and in_sync_count <= 1 and partition.online:
+    if is_leader and in_sync_count <= 1 and partition.online and not partition.flush_due:
         set_high_watermark_locked(partition, partition.log_end_offset)
     unlock_partition(partition)
 

@@ -66,6 +66,8 @@ cdef int segment_seal(Segment* segment) noexcept nogil
 cdef int segment_reset_indexes(Segment* segment, int64_t index_bytes) noexcept nogil
 # Data and indexes to the disk. 0 or an errno. Needs a reference, not the lock.
 cdef int segment_sync(Segment* segment) noexcept nogil
+# The data alone.
+cdef int segment_sync_records(Segment* segment) noexcept nogil
 cdef int segment_was_synced(Segment* segment) noexcept nogil
 
 # Where to begin a scan for an offset.

@@ -192,6 +192,10 @@ cdef int sync_path(const char* path) noexcept nogil:
     return status
 
 
+cdef int segment_sync_records(Segment* segment) noexcept nogil:
+    return sync_file(segment.fd)
+
+
 cdef int segment_sync(Segment* segment) noexcept nogil:
     cdef SegmentPart* part = part_of(segment)
     cdef int status = sync_file(segment.fd)

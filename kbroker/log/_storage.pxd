@@ -38,6 +38,7 @@ cdef struct Settings:
     int64_t segment_jitter_ms     # already drawn, taken off segment_ms
     int64_t index_interval_bytes
     int64_t index_bytes
+    int64_t flush_messages        # unflushed records that make a flush due; INT64_MAX: never
 
 
 cdef enum:
@@ -70,6 +71,9 @@ cdef struct Log:
     int64_t high_watermark_base   # base offset of the segment that the high watermark lies in
     int64_t high_watermark_position
     int64_t recovery_point        # everything below is on the disk, not only in the page cache
+    int64_t settled_offset        # the same with indexes; may lie behind it in the active segment
+    int64_t named_base_offset     # of the newest file whose name is on the disk; -1: none
+    int64_t flushed_ns            # atomic: when something was brought to the disk last
     RecentBatch* recent           # a ring, oldest first at recent_first
     int32_t recent_first
     int32_t recent_count
@@ -82,6 +86,7 @@ cdef struct Log:
     int64_t rolls
     int64_t writes
     int64_t failed_writes
+    int64_t failed_flushes
     int64_t duplicates
     int64_t file_scans            # reads that had to look into the .log
     int64_t fast_reads            # those that did not

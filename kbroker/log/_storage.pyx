@@ -28,6 +28,7 @@ cdef Log* log_new(const char* directory) noexcept nogil:
     if log.directory == NULL:
         free(log)
         return NULL
+    log.named_base_offset = -1
     handed_out_clear(log)
     return log
 

@@ -40,7 +40,7 @@ def close_logs(
 ) -> bool:
     """Close all; whether every one of them is on the disk."""
     failed = _Failures()
-    unsynced = [log for log in logs if log.online and log.recovery_point < log.log_end_offset]
+    unsynced = [log for log in logs if log.online and log.settled_offset < log.log_end_offset]
     if len(unsynced) >= SYNC_VOLUME_LOGS_MIN:
         _sync_together(directory, unsynced, threads, sync, failed)
 

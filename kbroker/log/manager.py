@@ -2,14 +2,15 @@
 
     start        takes the directories, reads their checkpoints, recovers logs after a crash
     open         the log of a partition: its directory, or a new one where there are fewest
-    checkpoint   in the background: rolled segments to the disk, snapshots, offsets, removals
+    checkpoint   in the background: rolled segments to the disk, snapshots, high watermarks
+    checkpoint_recovery_points, flush_old, remove_deleted    likewise, each at its own pace
     checkpoint_log_starts    before DeleteRecords is answered
     delete       renames the directory; the files go later
     stop         closes every log, leaves the clean-shutdown mark, lets go of the directories
 
-`open`, `close` and `delete` come from the controller's thread, `checkpoint` from the scheduler's,
-`start` and `stop` from the main one, `checkpoint_log_starts` from any. One lock guards the map of
-logs; no file is touched under it.
+`open`, `close` and `delete` come from the controller's thread, the background work from the
+scheduler's, `start` and `stop` from the main one, `checkpoint_log_starts` from any. One lock guards
+the map of logs; no file is touched under it.
 A log that cannot be opened is a KAFKA_STORAGE_ERROR for its partition, not the broker's end.
 """
 
@@ -19,10 +20,10 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
 
 from kbroker.clock import Clock, SystemClock
@@ -40,12 +41,11 @@ from kbroker.log.checkpoints import (
 from kbroker.log.closing import close_logs
 from kbroker.log.data_directory import DataDirectory, in_threads, partition_of, remove_steps
 from kbroker.log.loader import open_partition_log
-from kbroker.log.partition_log import PartitionLog, deleted_path
+from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
 from kbroker.types import TopicPartition
 
 logger: Final = logging.getLogger("kbroker.log")
 
-FILE_DELETE_DELAY_MS: Final = 60_000
 # A producer that is silent for a day may begin again with any sequence; looked for this often.
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
@@ -63,6 +63,14 @@ class _Held:
     failed_writes: int = 0  # as last told in the broker's log
 
 
+class _Doomed(NamedTuple):
+    """A file or a directory that is renamed already and goes after a while."""
+
+    path: Path
+    since_ms: int
+    delay_ms: int | None  # None: the broker's, as it is when it is asked
+
+
 class LogManager:
     """The logs of one broker. See the module for who calls what."""
 
@@ -71,20 +79,21 @@ class LogManager:
         directories: Sequence[Path],
         *,
         recovery_threads: int = 1,
-        file_delete_delay_ms: int = FILE_DELETE_DELAY_MS,
+        segment_delete_delay_ms: int = FILE_DELETE_DELAY_MS,
         producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
         clock: Clock | None = None,
     ) -> None:
         self._directories: Final = [DataDirectory(path) for path in directories]
         self.recovery_threads = recovery_threads
-        self._file_delete_delay_ms: Final = file_delete_delay_ms
+        # Of directories; of a segment it is the topic's. May change at any time.
+        self.segment_delete_delay_ms = segment_delete_delay_ms
         self._producer_expiration_ms: Final = producer_expiration_ms
         self._clock: Final[Clock] = clock or SystemClock()
         self._expire_at_ms = self._clock.monotonic_ms() + PRODUCER_EXPIRATION_CHECK_MS
         self._lock: Final = threading.Lock()
         self._logs: dict[TopicPartition, _Held] = {}
         self._recovered: dict[TopicPartition, _Held] = {}
-        self._doomed: list[tuple[int, Path]] = []
+        self._doomed: list[_Doomed] = []
 
     # --- Start and stop ---------------------------------------------------------------------------
 
@@ -100,7 +109,7 @@ class LogManager:
                 directory.close(clean=directory.clean)
             raise
         for directory in self._directories:
-            self._doomed += [(0, path) for path in directory.deleted()]
+            self._doomed += [_Doomed(path, 0, 0) for path in directory.deleted()]
             if not directory.clean:
                 self._recover(directory)
 
@@ -147,7 +156,8 @@ class LogManager:
             logs = {name: it.log for name, it in held.items() if it.directory is directory}
             clean = close_logs(directory.path, list(logs.values()), self.recovery_threads)
             try:
-                self._write_checkpoints(directory, logs)
+                self._write_recovery_points(directory, logs)
+                self._write_high_watermarks(directory, logs)
                 starts = _moved_starts(logs.values())
                 directory.write_checkpoint(LOG_START_FILE, starts, sync=True)
                 directory.close(clean=clean)
@@ -262,9 +272,9 @@ class LogManager:
                 return None
             return self._logs.pop(log.name)
 
-    def _doom(self, path: Path) -> None:
+    def _doom(self, path: Path, delay_ms: int | None = None) -> None:
         with self._lock:
-            self._doomed.append((self._clock.monotonic_ms() + self._file_delete_delay_ms, path))
+            self._doomed.append(_Doomed(path, self._clock.monotonic_ms(), delay_ms))
 
     # --- In the background ------------------------------------------------------------------------
 
@@ -275,27 +285,60 @@ class LogManager:
         for looked_at, it in enumerate(held, start=1):
             self._tell_failed_writes(it)
             worked = self._trim(it.log)
-            try:
-                worked |= it.log.flush_rolled()
-            except OSError as error:
-                logger.error("%s cannot be flushed: %s", it.log.name, error)
+            worked |= self._flush(it.log, it.log.flush_rolled)
             if worked or looked_at % LOGS_LOOKED_AT_ONCE == 0:
                 yield
         for directory in self._directories:
             logs = {it.log.name: it.log for it in held if it.directory is directory}
             try:
-                self._write_checkpoints(directory, logs)
+                self._write_high_watermarks(directory, logs)
                 self._write_log_starts(directory, sync=True)
             except OSError as error:
                 logger.error("%s: checkpoints cannot be written: %s", directory.path, error)
             yield
         yield from self._expire_producers(held)
-        yield from self._remove_doomed()
+
+    def checkpoint_recovery_points(self) -> Iterator[None]:
+        """Puts the recovery points where a later start finds them: log.flush.offset.checkpoint."""
+        for directory in self._directories:
+            with self._lock:
+                held = list(self._logs.items())
+            logs = {name: it.log for name, it in held if it.directory is directory}
+            try:
+                self._write_recovery_points(directory, logs)
+            except OSError as error:
+                logger.error("%s: checkpoints cannot be written: %s", directory.path, error)
+            yield
+
+    def flush_old(self) -> Iterator[None]:
+        """Brings to the disk what waits for it longer than `flush.ms`. A log that fails is told."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            held = list(self._logs.values())
+        for looked_at, it in enumerate(held, start=1):
+            log = it.log
+            due = log.recovery_point < log.log_end_offset and (
+                now_ms - log.flushed_ms >= log.flush_ms
+            )
+            if due:
+                self._flush(log, log.flush)
+            if due or looked_at % LOGS_LOOKED_AT_ONCE == 0:
+                yield
+
+    @staticmethod
+    def _flush(log: PartitionLog, flush: Callable[[], int]) -> bool:
+        """Whether there was anything to flush, by the number that `flush` answers."""
+        try:
+            return bool(flush())
+        except OSError as error:
+            logger.error("%s cannot be flushed: %s", log.name, error)
+            return False
 
     @staticmethod
     def _tell_failed_writes(held: _Held) -> None:
         """One line a round for what producers were answered as KAFKA_STORAGE_ERROR."""
-        failed = held.log.statistics()["failed_writes"]
+        figures = held.log.statistics()
+        failed = figures["failed_writes"] + figures["failed_flushes"]
         if failed > held.failed_writes:
             logger.error(
                 "%s: %d writes failed since the last look; is %s full, or read-only?",
@@ -315,7 +358,7 @@ class LogManager:
                 logger.error("%s: segments below its start cannot be removed: %s", log.name, error)
             return False
         for path in renamed:
-            self._doom(path)
+            self._doom(path, log.file_delete_delay_ms)
         return bool(renamed)
 
     def checkpoint_log_starts(self, logs: Iterable[PartitionLog]) -> None:
@@ -349,22 +392,33 @@ class LogManager:
             if looked_at % LOGS_LOOKED_AT_ONCE == 0:
                 yield
 
-    def _remove_doomed(self) -> Iterator[None]:
+    def remove_deleted(self) -> Iterator[None]:
+        """Removes what was deleted and has waited for `file.delete.delay.ms`, file by file."""
         now_ms = self._clock.monotonic_ms()
+        brokers_ms = self.segment_delete_delay_ms
+        due: list[_Doomed] = []
+        stay: list[_Doomed] = []
         with self._lock:
-            due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
-            self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
-        for path in due:
-            yield from remove_steps(path)
+            for it in self._doomed:
+                delay_ms = brokers_ms if it.delay_ms is None else it.delay_ms
+                (due if it.since_ms + delay_ms <= now_ms else stay).append(it)
+            self._doomed = stay
+        for it in due:
+            yield from remove_steps(it.path)
 
     @staticmethod
-    def _write_checkpoints(
+    def _write_recovery_points(
         directory: DataDirectory, logs: Mapping[TopicPartition, PartitionLog]
     ) -> None:
-        # Only what is a promise to a later start has to be on the disk: where recovery may begin.
+        # A promise to a later start, where recovery may begin: this file has to be on the disk.
         directory.write_checkpoint(
             RECOVERY_POINT_FILE, {n: log.recovery_point for n, log in logs.items()}, sync=True
         )
+
+    @staticmethod
+    def _write_high_watermarks(
+        directory: DataDirectory, logs: Mapping[TopicPartition, PartitionLog]
+    ) -> None:
         directory.write_checkpoint(
             HIGH_WATERMARK_FILE, {n: log.high_watermark for n, log in logs.items()}, sync=False
         )

@@ -11,16 +11,18 @@ Lock: the partition's own, taken by the methods below it. Nothing here is called
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from pathlib import Path
 from typing import Any, Final
 
 from kbroker import _log
+from kbroker.config.key import LONG_MAX
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log import _describe, producer_snapshots
 from kbroker.log._trim import drop_below_start, move_start, segments_below_start
-from kbroker.log.checkpoints import LEADER_EPOCH_FILE, sync_directory
+from kbroker.log.checkpoints import LEADER_EPOCH_FILE
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.validator import batch_offsets, unpack_and_walk
 from kbroker.types import TopicPartition
@@ -28,6 +30,8 @@ from kbroker.types import TopicPartition
 DELETED_SUFFIX: Final = "-delete"
 DELETED_FILE_SUFFIX: Final = ".deleted"
 SEGMENT_SUFFIXES: Final = ("log", "index", "timeindex", "txnindex")
+# Of `file.delete.delay.ms`.
+FILE_DELETE_DELAY_MS: Final = 60_000
 # The longest name that file systems take.
 DIRECTORY_NAME_CHARS_MAX: Final = 255
 
@@ -41,7 +45,6 @@ class PartitionLog(_log.PartitionLog):
         self.name = TopicPartition(topic, index)
         self.epochs = LeaderEpochs(self.path / LEADER_EPOCH_FILE, self.set_epochs)
         self._snapshot_offset = -1
-        self._synced_base_offset = -1
         self._trimmed_to = 0
 
     def set_leadership(
@@ -52,8 +55,20 @@ class PartitionLog(_log.PartitionLog):
             self.epochs.assign(leader_epoch, self.log_end_offset)
         super().set_leadership(leader_id, is_leader, leader_epoch, in_sync_count)
 
-    def configure(self, *, segment_jitter_ms: int = 0, **settings: Any) -> None:
-        """As the log's own, but for the jitter: here it is the bound, and one is drawn from it."""
+    def configure(
+        self,
+        *,
+        segment_jitter_ms: int = 0,
+        flush_ms: int = LONG_MAX,
+        file_delete_delay_ms: int = FILE_DELETE_DELAY_MS,
+        **settings: Any,
+    ) -> None:
+        """As the log's own, and what the manager asks of it in the background.
+
+        The jitter is the bound here, and one is drawn from it.
+        """
+        self.flush_ms = flush_ms
+        self.file_delete_delay_ms = file_delete_delay_ms
         if segment_jitter_ms > 0:
             import random
 
@@ -141,29 +156,25 @@ class PartitionLog(_log.PartitionLog):
         self._snapshot_offset = offset
         return True
 
-    def flush(self, *, active: bool = True, volume_synced: bool = False) -> int:
-        """Brings the log to the disk, and the names of its newest files; the recovery point."""
-        recovery_point = super().flush(active=active, volume_synced=volume_synced)
-        base_offset = self.active_base_offset
-        if base_offset != self._synced_base_offset:
-            if not volume_synced:
-                sync_directory(self.path)
-            self._synced_base_offset = base_offset
-        return recovery_point
-
     def flush_rolled(self) -> bool:
         """Brings segments that are full to the disk, and a snapshot with them. True if it did."""
-        if self.active_base_offset <= self.recovery_point:
+        if self.active_base_offset <= self.settled_offset:
             return False
         self.flush(active=False)
         self.write_snapshot(sync=True)
         return True
 
     def close(self, *, clean: bool = True) -> None:
-        """Ends the log. `clean`: everything is on the disk, so that the next open reads little."""
+        """Ends the log. `clean`: everything is on the disk, so that the next open reads little.
+
+        OSError if that cannot be had, because a write was lost or is lost now.
+        """
+        if clean and not self.online and self.active_base_offset >= 0:
+            super().close()
+            raise OSError(errno.EIO, "it went offline when a write was lost", str(self.path))
         if clean and self.online:
-            if self.recovery_point < self.log_end_offset:
-                self.flush()
+            if self.settled_offset < self.log_end_offset:
+                self.flush(whole=True)
             self.write_snapshot(sync=True)
         super().close()
 

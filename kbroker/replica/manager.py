@@ -67,6 +67,9 @@ def log_settings(config: TopicConfig, replicas: int) -> dict[str, Any]:
         "compacted": "compact" in policy,
         "timestamp_before_max_ms": config["message.timestamp.before.max.ms"],
         "timestamp_after_max_ms": config["message.timestamp.after.max.ms"],
+        "flush_messages": config["flush.messages"],
+        "flush_ms": config["flush.ms"],
+        "file_delete_delay_ms": config["file.delete.delay.ms"],
     }
 
 

@@ -143,6 +143,7 @@ class Broker:
         self._logs = LogManager(
             [Path(directory) for directory in config.log_dirs],
             recovery_threads=config["num.recovery.threads.per.data.dir"],
+            segment_delete_delay_ms=config["log.segment.delete.delay.ms"],
         )
         self._replicas = ReplicaManager(
             config, config.node_id, self._logs, self._table, self._hot.wake
@@ -321,6 +322,7 @@ class Broker:
 
     def _logs_follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
         self._logs.recovery_threads = now["num.recovery.threads.per.data.dir"]
+        self._logs.segment_delete_delay_ms = now["log.segment.delete.delay.ms"]
         topics = () if self._controller is None else self._controller.image.topics.values()
         self._replicas.follow_config(now, topics)
 
@@ -361,6 +363,21 @@ class Broker:
             limits.LOG_CHECKPOINT_PERIOD_MS,
             delay_ms=limits.LOG_CHECKPOINT_PERIOD_MS,
         )
+        self._scheduler.schedule(
+            "log-removals", self._logs.remove_deleted, limits.LOG_REMOVAL_PERIOD_MS
+        )
+        for name, work, key in (
+            ("log-flusher", self._logs.flush_old, "log.flush.scheduler.interval.ms"),
+            ("recovery-points", self._logs.checkpoint_recovery_points,
+             "log.flush.offset.checkpoint.interval.ms"),
+        ):  # fmt: skip
+            period_ms = self.config[key]
+            self._scheduler.schedule(
+                name,
+                work,
+                period_ms if 0 < period_ms <= limits.TASK_PERIOD_MS_MAX else None,
+                delay_ms=self.config["log.initial.task.delay.ms"],
+            )
         closes = ClosedConnections(self._server.closes)
         self._scheduler.schedule("closed-connections", closes.tell, limits.LOG_LINE_PERIOD_MS)
         self._scheduler.start()

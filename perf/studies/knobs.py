@@ -2,8 +2,7 @@
 
 A knob is tried on the cells where it has a part in what happens; a knob of threads is not held
 against a single connection. The document's value is computed for this machine (004 counts CPUs and
-disks). Keys that have no effect in this version, or none before there are several brokers, are
-listed as such; the table of all keys says which, and a test fails when one of them gets an effect
+disks). Keys that have no effect before there are several brokers are listed as such; the table of all keys says which, and a test fails when one of them gets an effect
 and is not tried here.
 """
 
@@ -35,6 +34,7 @@ class Knob:
     document: str = ""  # the value that the document advises on this machine; "" none
     default: str = ""  # where it is not the configuration's
     topic_key: str = ""  # where the topic calls it otherwise
+    also: tuple[str, ...] = ()  # what a broker with a value is given besides, key=value
     broker: Literal["kbroker", "kafka"] = "kbroker"
 
     def tried(self) -> tuple[str, ...]:
@@ -72,11 +72,25 @@ LARGE: Final = Cell("produce-64k", "produce 64 KB, 4 connections x 1", "produce"
 READ: Final = Cell("fetch-16k", "fetch 16 KB, 4 connections", "fetch", 16 << 10, 4)
 READ_LARGE: Final = Cell("fetch-1m", "fetch 1 MB, 4 connections", "fetch", 1 << 20, 4)
 
-# In kbroker the key has no effect yet; what it costs where it has one is worth knowing.
+NEVER: Final = "never"  # to the disk, but by the kernel's own will
 FLUSHED: Final = Knob(
     "log.flush.interval.messages@kafka", "log.flush.interval.messages", "topic",
-    ("never", "1", "100", "10000"), (FOUR,), default="never", topic_key="flush.messages",
+    (NEVER, "1", "100", "10000"), (FOUR,), default=NEVER, topic_key="flush.messages",
     broker="kafka",
+)  # fmt: skip
+# The flusher's first look is 30 s after the start, longer than a study's broker runs.
+AT_ONCE: Final = "log.initial.task.delay.ms=0"
+FLUSHING: Final = (
+    replace(FLUSHED, name="log.flush.interval.messages", broker="kbroker"),
+    Knob(
+        "log.flush.interval.ms", "log.flush.interval.ms", "broker",
+        (NEVER, "10", "100", "1000"), (FOUR,), default=NEVER,
+        also=(AT_ONCE, "log.flush.scheduler.interval.ms=10"),
+    ),
+    Knob(  # log.flush.interval.ms is the same where it is not set
+        "log.flush.scheduler.interval.ms", "log.flush.scheduler.interval.ms", "broker",
+        (NEVER, "10", "100", "1000"), (FOUR,), default=NEVER, also=(AT_ONCE,),
+    ),
 )  # fmt: skip
 
 CODECS: Final = ("gzip", "snappy", "lz4", "zstd")
@@ -116,6 +130,7 @@ def knobs(cpus: int | None = None, *, kafka: bool = False) -> tuple[Knob, ...]:
             "socket.receive.buffer.bytes", "socket.receive.buffer.bytes", "broker", buffers,
             (LARGE, FOUR),
         ),
+        *FLUSHING,
     )  # fmt: skip
     if kafka:
         found = (*found, FLUSHED)
@@ -129,13 +144,9 @@ def _with_default(knob: Knob) -> Knob:
 
 
 CLUSTERS: Final = "no effect before there are several brokers"
-VERSION: Final = "no effect in this version"
 NOT_TRIED: Final[Mapping[str, str]] = {
     "num.replica.fetchers": CLUSTERS,
     "auto.leader.rebalance.enable": CLUSTERS,
-    "log.flush.interval.messages": VERSION,
-    "log.flush.interval.ms": VERSION,
-    "log.flush.scheduler.interval.ms": VERSION,
 }
 
 

@@ -14,9 +14,7 @@ from perf.studies.options import study_options
 @click.command()
 @study_options
 @click.option("--knobs", metavar="A,B", help="some of the settings  [all]")
-@click.option(
-    "--kafka", is_flag=True, help="and log.flush.* in Apache Kafka, where it has an effect"
-)
+@click.option("--kafka", is_flag=True, help="and flush.messages in Apache Kafka, beside it")
 @click.option("--write-effects", is_flag=True, help="keep the effects for `kbroker doctor`")
 def tune(knobs: str | None, kafka: bool, write_effects: bool, **options: Any) -> None:
     """What each setting that the documents name changes here."""

@@ -13,7 +13,7 @@ cdef class GroupTable:
     cdef Shard* _shard(self, int partition) except NULL
     cdef Shard* _shard_of(self, str group_id)
     cdef int _append(self, Shard* shard, list pairs) except? -2
-    cdef int _woken(self, Shard* shard, int error) except -1
+    cdef int _written(self, Shard* shard, int error) except? -2
     cdef int64_t _shift_ms(self) noexcept nogil
     cdef int _index_of(self, str group_id) except? -1
     cdef list _copied(

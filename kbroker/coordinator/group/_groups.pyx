@@ -40,6 +40,7 @@ from kbroker.coordinator.group._offset_records cimport (
 )
 from kbroker.coordinator.group._shards cimport (
     batch_prepare,
+    coordinator_error,
     group_find_locked,
     group_hide_locked,
     group_shards_free,
@@ -114,6 +115,7 @@ __all__ = [
 cdef enum:
     UNKNOWN_SERVER_ERROR = -1
     MESSAGE_TOO_LARGE = 10
+    KAFKA_STORAGE_ERROR = 56
     COMMIT_BYTES_MAX = 64 << 20   # no log takes so large a batch
 
 NOT_OWNER = SHARD_NOT_OWNER
@@ -347,15 +349,21 @@ cdef class GroupTable:
                 shard_unlock(shard)
         finally:
             arena_free(&arena)
-        self._woken(shard, error)
-        return error
+        return self._written(shard, error)
 
-    cdef int _woken(self, Shard* shard, int error) except -1:
-        # With nothing held: whoever reads the log is told of what is new there.
-        if error == 0 and self.wake is not None:
-            log = self.logs.get(shard.index)
-            if log is not None:
-                self.wake(log)
+    cdef int _written(self, Shard* shard, int error) except? -2:
+        # With nothing held: to the disk, where the topic asks for it, and whoever reads the log is
+        # told of what is new there. The error of the whole.
+        cdef PartitionLog log
+        if error != 0 or (found := self.logs.get(shard.index)) is None:
+            return error
+        log = found
+        try:
+            log.flush_if_due()
+        except OSError:
+            return coordinator_error(KAFKA_STORAGE_ERROR)
+        if self.wake is not None:
+            self.wake(log)
         return 0
 
     cdef int64_t _shift_ms(self) noexcept nogil:
@@ -407,8 +415,7 @@ cdef class GroupTable:
                 shard_unlock(shard)
         finally:
             arena_free(&arena)
-        self._woken(shard, error)
-        return error
+        return self._written(shard, error)
 
     def delete_group(self, str group_id not None, records=()):
         cdef Shard* shard = self._shard_of(group_id)
@@ -438,8 +445,7 @@ cdef class GroupTable:
                 shard_unlock(shard)
         finally:
             arena_free(&arena)
-        self._woken(shard, error)
-        return error
+        return self._written(shard, error)
 
     # --- Reading ----------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ def test_a_few_logs_are_synced_by_themselves(manager: LogManager, tmp_path: Path
 def test_logs_with_nothing_new_need_no_sync(manager: LogManager, tmp_path: Path) -> None:
     logs = written(manager, SYNC_VOLUME_LOGS_MIN)
     for log in logs:
-        log.flush()
+        log.flush(whole=True)
     sync = Synced()
     assert close_logs(tmp_path / "data", logs, 2, sync=sync)
     assert sync.paths == []
@@ -97,10 +97,10 @@ def test_a_write_that_had_failed_leaves_no_mark(
     logs = written(manager, SYNC_VOLUME_LOGS_MIN)
     whole = PartitionLog.flush
 
-    def flush(log: PartitionLog, *, active: bool = True, volume_synced: bool = False) -> int:
+    def flush(log: PartitionLog, *, volume_synced: bool = False, **how: bool) -> int:
         if volume_synced and log is logs[3]:
             raise OSError(errno.EIO, "the device said no")
-        return whole(log, active=active, volume_synced=volume_synced)
+        return whole(log, volume_synced=volume_synced, **how)
 
     monkeypatch.setattr(PartitionLog, "flush", flush)
     manager.stop()

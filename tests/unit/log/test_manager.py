@@ -59,8 +59,9 @@ def names(path: Path) -> set[str]:
 
 
 def run(manager: LogManager) -> None:
-    for _ in manager.checkpoint():
-        pass
+    for work in (manager.checkpoint, manager.checkpoint_recovery_points, manager.remove_deleted):
+        for _ in work():
+            pass
 
 
 def test_a_log_survives_a_clean_stop(managers: Managers, tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_a_directory_that_cannot_be_used(managers: Managers, tmp_path: Path) -> 
 
 def test_deleted_logs_go_later(managers: Managers, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    manager = managers.start(file_delete_delay_ms=1_000)
+    manager = managers.start(segment_delete_delay_ms=1_000)
     log = lead(manager.open("words", 0, TOPIC, {}))
     log.append(build_batch())
     manager.delete(log)

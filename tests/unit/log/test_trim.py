@@ -12,8 +12,8 @@ from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.checkpoints import LOG_START_FILE, read_offsets
 from kbroker.log.loader import Checkpointed, open_partition_log
-from kbroker.log.manager import FILE_DELETE_DELAY_MS, LogManager
-from kbroker.log.partition_log import PartitionLog
+from kbroker.log.manager import LogManager
+from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog
 from kbroker.types import TopicPartition
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.unit.log.conftest import TOPIC_ID, OpenLog
@@ -222,8 +222,9 @@ class OneDirectory:
         return read_offsets(self.path / LOG_START_FILE)
 
     def round(self) -> None:
-        for _ in self.manager.checkpoint():
-            pass
+        for work in (self.manager.checkpoint, self.manager.remove_deleted):
+            for _ in work():
+                pass
 
 
 def test_a_start_that_was_checkpointed_survives_the_process(tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ def test_defaults_are_kafkas() -> None:
         "compacted": False,
         "timestamp_before_max_ms": 2**63 - 1,
         "timestamp_after_max_ms": 3_600_000,
+        "flush_messages": 2**63 - 1,
+        "flush_ms": 2**63 - 1,
+        "file_delete_delay_ms": 60_000,
     }
 
 

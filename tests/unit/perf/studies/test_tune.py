@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.config import BROKER_KEYS
+from kbroker.config import BROKER_KEYS, BrokerConfig
 from kbroker.config.documents import BROKER_VALUES
 from kbroker.config.effects import load
 from perf import cells
@@ -18,7 +18,7 @@ from perf.studies import tune
 from perf.studies.knobs import NOT_TRIED, idle, knobs
 from perf.studies.measured import REQUEST, Measured
 from perf.studies.study import Outcome, Point, StudyError
-from perf.studies.tune import KAFKA, TWIN, Plan, configured, key_of, points, stall_of
+from perf.studies.tune import DEFAULTS, KAFKA, TWIN, Plan, configured, key_of, points, stall_of
 from perf.studies.tune_answers import conclusions, effects, effects_file, table, to_json
 
 MACHINE = {"cpus": 2, "model": "Processor", "when": "2026-11-22T00:00:00Z"}
@@ -68,7 +68,20 @@ def test_values_are_allowed_and_the_default_is_among_them() -> None:
     assert threads.document == "16"
 
 
-def test_flushing_is_tried_where_it_has_an_effect() -> None:
+def test_flushing_is_tried_by_number_and_by_time() -> None:
+    found = {knob.key: knob for knob in knobs() if "flush" in knob.key}
+    assert set(found) == {row.key for row in BROKER_VALUES if "flush" in row.key}
+    by_number = found["log.flush.interval.messages"]
+    assert configured(by_number.cells[0], by_number, "1").configs == (("flush.messages", "1"),)
+    assert stall_of(by_number, "1") == DEFAULTS
+    for knob in found.values():
+        for value in knob.tried() if knob.how == "broker" else ():
+            config = BrokerConfig.load(None, {}, [f"{knob.key}={value}", *knob.also])
+            assert config["log.initial.task.delay.ms"] == 0
+            assert config["log.flush.scheduler.interval.ms"] <= int(value)
+
+
+def test_flushing_is_tried_in_apache_kafka_beside() -> None:
     made = [point for point in points(Plan(kafka=True)) if point.dims["broker"] == "kafka"]
     assert [p.dims["knob_value"] for p in made] == ["never", TWIN, "1", "100", "10000"]
     (knob,) = [knob for knob in Plan(kafka=True).knobs() if knob.broker == "kafka"]
@@ -105,7 +118,7 @@ def test_an_effect_is_told_and_what_has_none_is_bounded() -> None:
     assert said.decided and said.answer == lz4.words()
     assert answers["What does num.replica.fetchers change?"].answer.startswith("no effect before")
     text = "\n".join(table(outcome, plan))
-    assert "x0.25" in text and "the default" in text and "no effect in this version" in text
+    assert "x0.25" in text and "the default" in text and "no effect before" in text
     json.dumps(to_json(outcome, plan), allow_nan=False)
 
 
@@ -132,7 +145,7 @@ def test_what_doctor_is_given_can_be_read_by_it(tmp_path: Path) -> None:
     assert found is not None and found.machine == "2 x Processor" and found.date == "2026-11-22"
     lines = {knob.name: knob.line(knob.default) for knob in found.knobs}
     assert lines["compression.type"].startswith("lz4 instead of producer: records/s x0.25")
-    assert lines["log.flush.interval.ms"] == "no effect in this version"
+    assert lines["num.replica.fetchers"] == "no effect before there are several brokers"
     assert "no effect shown" in lines["log.index.interval.bytes"]
 
 

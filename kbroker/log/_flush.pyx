@@ -1,0 +1,169 @@
+# cython: language_level=3
+"""A log on its way to the disk: after so many records or a time, at a roll, at a clean stop.
+
+What `flush.messages` asks for is decided by the append, under the lock: once so many records are
+behind the recovery point the partition's `flush_due` stands. Whoever appended calls in here before
+it answers, with no lock held, and until then the high watermark stays, so that nobody reads what
+a power cut may take back. Several threads may flush one log; each covers what was written before
+it began, and a later recovery point never goes back.
+
+The recovery point says where a later start begins to read, and such a start reads the segment that
+holds it from its beginning and makes its indexes anew. So the indexes of the active segment are
+brought to the disk only at a clean stop; a full segment's, before the recovery point leaves it
+behind (`settled_offset`).
+
+A sync that fails is told once: the kernel drops the pages and says yes the next time. So nobody
+knows what the file holds, and the partition goes offline, as after a write that cannot be undone.
+"""
+
+from libc.errno cimport EINTR, EIO, ENOMEM, ENOSPC, errno
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+from kbroker._atomics cimport kb_store_i64, kb_store_int
+from kbroker._sync cimport kb_now_ns
+from kbroker.log._flush_times cimport flush_note
+from kbroker.log._partition cimport Partition, Segment
+from kbroker.log._read cimport set_high_watermark_locked
+from kbroker.log._segment cimport (
+    segment_add_reference, segment_drop_reference, segment_sync, segment_sync_records,
+    segment_was_synced)
+from kbroker.log._storage cimport Log, active_of, lock_partition, log_of, unlock_partition
+
+cdef extern from "<fcntl.h>" nogil:
+    int open(const char* path, int flags, ...)
+    int O_CLOEXEC
+    int O_DIRECTORY
+    int O_RDONLY
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+    int fsync(int fd)
+
+
+cdef struct Flushing:
+    # What one flush brings to the disk, as it was when it began.
+    Segment** rolled              # each with a reference
+    int32_t rolled_count
+    Segment* active               # with a reference; NULL: left out
+    int64_t active_base
+    int64_t end                   # the recovery point, if all goes well
+    int names                     # files have appeared since the directory was synced
+
+
+cdef int begin_locked(Log* log, int64_t log_end, FlushDepth depth, Flushing* it) noexcept nogil:
+    cdef int32_t last = log.segment_count - 1
+    cdef int32_t at
+    cdef int64_t done
+    if last < 0:                  # closed
+        return 0
+    it.rolled = <Segment**>calloc(<size_t>last + 1, sizeof(Segment*))
+    if it.rolled == NULL:
+        return ENOMEM
+    for at in range(last):
+        if log.segments[at + 1].base_offset > log.settled_offset:
+            it.rolled[it.rolled_count] = log.segments[at]
+            segment_add_reference(log.segments[at])
+            it.rolled_count += 1
+    it.active_base = active_of(log).base_offset
+    it.end = it.active_base
+    it.names = log.named_base_offset != it.active_base
+    if depth != FLUSH_ROLLED:
+        it.end = log_end
+        done = log.recovery_point if depth == FLUSH_RECORDS else log.settled_offset
+        if log_end > done:
+            it.active = active_of(log)
+            segment_add_reference(it.active)
+    return 0
+
+
+cdef int sync_directory(const char* path) noexcept nogil:
+    cdef int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    cdef int status = 0
+    if fd < 0:
+        return errno
+    while fsync(fd) < 0:
+        if errno != EINTR:
+            status = errno
+            break
+    close(fd)
+    return status
+
+
+cdef int sync(Segment* segment, FlushDepth depth) noexcept nogil:
+    if depth == FLUSH_SYNCED_VOLUME:
+        return segment_was_synced(segment)
+    if depth == FLUSH_RECORDS:
+        return segment_sync_records(segment)
+    return segment_sync(segment)
+
+
+cdef int work(const char* directory, FlushDepth depth, Flushing* it) noexcept nogil:
+    cdef int status = 0
+    cdef int32_t at
+    for at in range(it.rolled_count):
+        if status == 0:
+            status = sync(it.rolled[at], FLUSH_WHOLE if depth == FLUSH_RECORDS else depth)
+        segment_drop_reference(it.rolled[at])
+    if it.active != NULL:
+        if status == 0:
+            status = sync(it.active, depth)
+        segment_drop_reference(it.active)
+    if status == 0 and it.names and depth != FLUSH_SYNCED_VOLUME:
+        status = sync_directory(directory)
+    return status
+
+
+cdef void finish_locked(Partition* partition, FlushDepth depth, Flushing* it) noexcept nogil:
+    cdef Log* log = log_of(partition)
+    cdef int64_t settled = it.active_base if depth <= FLUSH_RECORDS else it.end
+    if it.end > log.recovery_point:
+        kb_store_i64(&log.recovery_point, it.end)
+    if settled > log.settled_offset:
+        kb_store_i64(&log.settled_offset, settled)
+    if it.active_base > log.named_base_offset:
+        log.named_base_offset = it.active_base
+    if it.active != NULL or it.rolled_count:
+        kb_store_i64(&log.flushed_ns, kb_now_ns())
+    if not partition.flush_due or not partition.online:
+        return
+    # The high watermark stood still until now. What was appended meanwhile waits for its own flush,
+    # unless that is less than a flush is made for.
+    if partition.log_end_offset - log.recovery_point < log.settings.flush_messages:
+        kb_store_int(&partition.flush_due, 0)
+    if partition.in_sync_count > 1:
+        return
+    if not partition.flush_due:
+        set_high_watermark_locked(partition, partition.log_end_offset)
+    elif it.end > partition.high_watermark:
+        set_high_watermark_locked(partition, it.end)
+
+
+cdef int partition_flush(Partition* partition, FlushDepth depth) noexcept nogil:
+    cdef Log* log = log_of(partition)
+    cdef Flushing it
+    cdef int64_t began_ns
+    cdef int status
+    it.rolled = NULL
+    it.rolled_count = 0
+    it.active = NULL
+    it.active_base = -1
+    it.end = -1
+    it.names = 0
+    lock_partition(partition)
+    status = begin_locked(log, partition.log_end_offset, depth, &it)
+    unlock_partition(partition)
+    if status == 0 and it.rolled != NULL:
+        began_ns = kb_now_ns()
+        status = work(log.directory, depth, &it)
+        if it.active != NULL or it.rolled_count:
+            flush_note(kb_now_ns() - began_ns)
+        lock_partition(partition)
+        if status == 0:
+            finish_locked(partition, depth, &it)
+        elif status == EIO or status == ENOSPC:     # what the kernel calls a lost write
+            partition.online = 0
+            log.failed_flushes += 1
+        unlock_partition(partition)
+    free(it.rolled)
+    return status

@@ -1,0 +1,232 @@
+"""flush.messages, flush.ms and what of a log is on the disk; deleted files by the clock."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.clock import ManualClock
+from kbroker.config.key import LONG_MAX
+from kbroker.log import _flush_times
+from kbroker.log.checkpoints import RECOVERY_POINT_FILE
+from kbroker.log.manager import LogManager
+from kbroker.log.partition_log import PartitionLog
+from tests.support.record_batches import build_batch
+from tests.unit.log.conftest import OpenLog
+
+TOPIC = uuid.UUID(int=1)
+HOUR_MS = 3_600_000
+THREE = build_batch([b"a", b"b", b"c"])
+
+
+class Flushes:
+    """How many flushes there have been since."""
+
+    def __init__(self) -> None:
+        self._before = self._total()
+
+    @staticmethod
+    def _total() -> int:
+        return int(_flush_times.read(())[0])
+
+    def count(self) -> int:
+        return self._total() - self._before
+
+
+# --- By the number of records ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("messages", "points"),
+    [
+        (1, [3, 6, 9, 12]),
+        (3, [3, 6, 9, 12]),
+        (4, [0, 6, 6, 12]),
+        (12, [0, 0, 0, 12]),
+        (13, [0, 0, 0, 0]),
+        (LONG_MAX, [0, 0, 0, 0]),
+    ],
+)
+def test_the_append_that_reaches_the_number_flushes(
+    open_log: OpenLog, messages: int, points: list[int]
+) -> None:
+    log = open_log(flush_messages=messages)
+    flushes = Flushes()
+    seen = []
+    for end in (3, 6, 9, 12):
+        log.append(THREE)
+        seen.append(log.recovery_point)
+        # Whether flushed or not: what is answered can be read.
+        assert log.high_watermark == log.log_end_offset == end
+    assert seen == points
+    assert flushes.count() == len(set(points) - {0})
+
+
+def test_a_changed_number_holds_from_the_next_append(open_log: OpenLog) -> None:
+    log = open_log()
+    log.append(THREE)
+    log.configure(flush_messages=5)
+    assert log.recovery_point == 0
+    log.append(THREE)
+    assert log.recovery_point == 6
+    log.configure()
+    log.append_group([THREE] * 10)
+    assert log.recovery_point == 6
+
+
+def test_a_group_is_one_flush(open_log: OpenLog) -> None:
+    log = open_log(flush_messages=1, segment_bytes=len(THREE) * 2)
+    flushes = Flushes()
+    log.append_group([THREE] * 5)
+    assert log.statistics()["rolls"] == 2
+    assert (log.recovery_point, log.high_watermark, flushes.count()) == (15, 15, 1)
+
+
+def test_who_is_not_leading_flushes_nothing(open_log: OpenLog) -> None:
+    log = open_log(flush_messages=1, lead=False)
+    flushes = Flushes()
+    assert log.append_group([THREE])[0].error
+    assert flushes.count() == 0
+
+
+def test_the_high_watermark_of_followers_is_left_alone(open_log: OpenLog) -> None:
+    log = open_log(flush_messages=1)
+    log.append(THREE)
+    log.set_leadership(1, True, 1, 2)
+    log.append(THREE)
+    assert (log.recovery_point, log.high_watermark) == (6, 3)
+
+
+# --- What is on the disk, and with it -------------------------------------------------------------
+
+
+def test_indexes_of_the_active_segment_are_settled_by_a_clean_stop(open_log: OpenLog) -> None:
+    log = open_log(flush_messages=1, segment_bytes=len(THREE) * 3)
+    for _ in range(2):
+        log.append(THREE)
+    assert (log.recovery_point, log.settled_offset) == (6, 0)
+    for _ in range(2):
+        log.append(THREE)  # the second of them rolls, and settles the full segment
+    assert (log.recovery_point, log.settled_offset, log.active_base_offset) == (12, 9, 9)
+    assert not log.flush_rolled()
+    flushes = Flushes()
+    log.close()
+    assert flushes.count() == 1
+
+
+def test_a_start_after_a_crash_reads_from_the_recovery_point_on(open_log: OpenLog) -> None:
+    settings = {"flush_messages": 1, "segment_bytes": len(THREE) * 3}
+    log = open_log(**settings)
+    for _ in range(7):
+        log.append(THREE)
+    point = log.recovery_point
+    log.close(clean=False)
+    assert point == 21
+    first, second, active = sorted(log.path.glob("*.log"))
+    for path in (first, second):  # what is not read is not noticed
+        damaged = bytearray(path.read_bytes())
+        damaged[-1] ^= 1
+        path.write_bytes(damaged)
+    log = open_log(recovery_point=point, **settings)
+    assert (log.log_end_offset, log.recovery_point) == (21, 21)
+    log.close(clean=False)
+    damaged = bytearray(active.read_bytes())
+    damaged[-1] ^= 1
+    active.write_bytes(damaged)
+    assert open_log(recovery_point=point, **settings).log_end_offset == 18
+
+
+# --- By the clock ---------------------------------------------------------------------------------
+
+
+class Managed:
+    """A manager whose clock is turned by hand; the log's own times are the machine's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clock = ManualClock()
+        self.manager = LogManager([path], clock=self.clock, segment_delete_delay_ms=HOUR_MS)
+        self.manager.start()
+
+    def open(self, index: int = 0, **settings: int) -> PartitionLog:
+        log = self.manager.open("a", index, TOPIC, settings)
+        log.set_leadership(1, True, 0, 1)
+        self.clock.advance(max(0, log.flushed_ms - self.clock.monotonic_ms()))
+        return log
+
+    def flush_old(self) -> None:
+        for _ in self.manager.flush_old():
+            pass
+
+    def removed(self, paths: list[Path]) -> list[bool]:
+        for _ in self.manager.remove_deleted():
+            pass
+        return [not path.exists() for path in paths]
+
+    def points(self) -> str:
+        for _ in self.manager.checkpoint_recovery_points():
+            pass
+        return (self.path / RECOVERY_POINT_FILE).read_text()
+
+
+@pytest.fixture
+def managed(tmp_path: Path) -> Iterator[Managed]:
+    one = Managed(tmp_path / "data")
+    yield one
+    one.manager.stop()
+
+
+def test_what_waits_for_longer_than_flush_ms_is_flushed(managed: Managed) -> None:
+    log = managed.open(flush_ms=2 * HOUR_MS)
+    never = managed.open(1)
+    for each in (log, never):
+        each.append(THREE)
+    managed.clock.advance(HOUR_MS)
+    managed.flush_old()
+    assert log.recovery_point == 0
+    managed.clock.advance(HOUR_MS + HOUR_MS // 2)
+    managed.flush_old()
+    assert (log.recovery_point, never.recovery_point) == (3, 0)
+    flushes = Flushes()
+    managed.flush_old()
+    assert flushes.count() == 0  # there is nothing that waits
+    log.append(THREE)
+    managed.flush_old()
+    assert log.recovery_point == 6  # the last flush is as old as the hand of this clock says
+    never.configure(flush_ms=0)
+    managed.flush_old()
+    assert never.recovery_point == 3
+
+
+def test_recovery_points_are_written_where_a_start_finds_them(managed: Managed) -> None:
+    log = managed.open(flush_messages=1)
+    other = managed.open(1)
+    for each in (log, other):
+        each.append(THREE)
+    assert managed.points() == "0\n2\na 0 3\na 1 0\n"
+
+
+def test_segments_go_by_their_topic_and_directories_by_the_broker(managed: Managed) -> None:
+    quick = managed.open(0, segment_bytes=len(THREE), file_delete_delay_ms=1_000)
+    slow = managed.open(1, segment_bytes=len(THREE), file_delete_delay_ms=2 * HOUR_MS)
+    for log in (quick, slow):
+        log.append(THREE)
+        log.append(THREE)
+        log.delete_records(3)
+    for _ in managed.manager.checkpoint():
+        pass
+    files = [next(log.path.glob("*.log.deleted")) for log in (quick, slow)]
+    assert managed.removed(files) == [False, False]
+    managed.clock.advance(1_000)
+    assert managed.removed(files) == [True, False]
+    managed.manager.delete(quick)
+    (directory,) = managed.path.glob("*-delete")
+    managed.clock.advance(2_000)
+    assert managed.removed([directory]) == [False]
+    managed.manager.segment_delete_delay_ms = 1_000  # holds for what waits already
+    assert managed.removed([directory, files[1]]) == [True, False]
+    managed.clock.advance(2 * HOUR_MS)
+    assert managed.removed(files) == [True, True]
