@@ -2,8 +2,8 @@
 
 A knob is tried on the cells where it has a part in what happens; a knob of threads is not held
 against a single connection. The document's value is computed for this machine (004 counts CPUs and
-disks). Keys that have no effect before there are several brokers are listed as such; the table of all keys says which, and a test fails when one of them gets an effect
-and is not tried here.
+disks). Keys that have no effect before there are several brokers are listed as such; the table of
+all keys says which, and a test fails when one of them gets an effect and is not tried here.
 """
 
 from __future__ import annotations
