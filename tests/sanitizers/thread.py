@@ -40,8 +40,15 @@ _RESET: Final = struct.pack("ii", 1, 0)
 Stop = threading.Event
 
 
-# The fuzzer's, but for its short sessions: members here outlive any pause.
-SETTINGS = {**OVERRIDES, "group.max.session.timeout.ms": 1_800_000}
+# The fuzzer's, but for its short sessions: members here outlive any pause. Now and then an answer
+# waits for the disk, and the flusher comes beside.
+SETTINGS = {
+    **OVERRIDES,
+    "group.max.session.timeout.ms": 1_800_000,
+    "log.flush.interval.messages": 200,
+    "log.flush.scheduler.interval.ms": 50,
+    "log.initial.task.delay.ms": 0,
+}
 
 
 class SanitizedBroker(Broker):

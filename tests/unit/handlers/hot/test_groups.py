@@ -185,6 +185,21 @@ def test_commits_are_answered_and_written_as_python_does(
     assert beside.written_last() == records
 
 
+def test_a_commit_is_on_the_disk_where_that_is_asked_for(beside: Beside) -> None:
+    beside.log.configure(flush_messages=1, compacted=True)
+    beside.show()
+    for count in (1, 2, 3):
+        beside.ask(beside.commit(9, SHAPES["one"]))
+        assert beside.in_python == []
+        assert beside.log.recovery_point == beside.log.high_watermark == count
+    beside.table.delete_group(GROUP)
+    written = beside.log.log_end_offset
+    assert beside.log.recovery_point == written
+    beside.ask(beside.commit(9, SHAPES["one"]))
+    assert beside.in_python == ["group"]
+    assert beside.log.recovery_point == beside.log.high_watermark == written + 1
+
+
 def _known(beside: Beside) -> list[CommittedOffset]:
     return [each._replace(commit_ms=0, expire_ms=0) for each in beside.table.offsets(GROUP)]
 
