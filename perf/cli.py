@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perf.results_target import Target, results_options
-from perf.studies.ladder_verb import ladder
-from perf.studies.latency_verb import latency_study
-from perf.studies.tune_verb import tune
+from perf.studies.verbs import ladder, latency_study, show, tune
 
 if TYPE_CHECKING:
     from perf.brokers import Broker
@@ -474,11 +472,12 @@ def publish(files: tuple[str, ...], target: Target | None) -> None:
             _say(sent.note)
 
 
-# The studies, each with its own file.
+# The studies.
 
 cli.add_command(ladder)
 cli.add_command(tune)
 cli.add_command(latency_study)
+cli.add_command(show)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def _effects() -> list[str]:
         return []
     lines = ["", "## Effects as measured", ""]
     lines += [
-        "Written by `kbroker perf tune --write-effects`: one setting changed at a time, each value",
+        "Written by `kbroker perf show FILE --write-effects`: one setting changed at a time, each value",
         f"against the default. {measured.date}, {measured.machine}; other machines differ.",
         "",
         "| setting | value | instead of | effect |",

@@ -1,6 +1,6 @@
 """What settings change, as it was measured: data that `kbroker doctor` shows beside each setting.
 
-`effects.json` stands beside this file and is written by `kbroker perf tune --write-effects`; its
+`effects.json` stands beside this file and is written by `kbroker perf show --write-effects`; its
 words are made where the measurements are (perf/studies/tune_answers.py), this only reads them. It
 is a file that somebody may have edited: it is bounded, every entry is checked, and one that is
 damaged or of another schema counts as none, since a broker's health does not hang on it.

@@ -107,6 +107,15 @@ def answers(study: Study) -> list[Conclusion]:
             {"acks": -1, "mode": "async"},
         )
     )
+    found.append(
+        Conclusion(
+            "What does replica.fetch.max.bytes change?",
+            "No result: it bounds what a follower fetches, and so needs replication as well.",
+            False,
+            {},
+            {"knob": "replica.fetch.max.bytes"},
+        )
+    )
     return found
 
 
@@ -300,15 +309,15 @@ def other_settings(study: Study, broker: str) -> list[Conclusion]:
         if not one.knob:
             continue
         base = replace(one, knob="", knob_value="", producer={}, consumer={})
+        way = way_of(one)
         cells = [(study.rounds(broker, one), study.rounds(broker, base))]
-        null = study.null([broker], FLAT, ["async"])
-        verdicts = {
-            "p50": pool(cells, p50_us, null=null),
-            "records/s": pool(cells, lambda block: block.records_per_s, null=null),
-        }
+        null = study.null([broker], way, ["async"])
+        verdicts = {"p50": pool(cells, p50_us, null=null)}
+        if way == FLAT:  # else the schedule decides
+            verdicts["records/s"] = pool(cells, lambda block: block.records_per_s, null=null)
         found.append(
             Conclusion(
-                f"What does {one.knob} = {one.knob_value} change, flat out, acks=1?",
+                f"What does {one.knob} = {one.knob_value} change, {way}, acks={one.acks}?",
                 _sentence(verdicts, "More", "Less"),
                 _decided(verdicts),
                 _json(verdicts),

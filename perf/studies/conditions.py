@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from perf.studies.study import Dim, Point
 
@@ -39,12 +39,33 @@ DEFAULT_BATCH = 16 << 10  # the document's, and the Java client's
 DEFAULT_LINGER_MS = 0
 NULL_LINGERS_MS = (0, 10)
 
-# Beside the matrix, flat out and async: the other keys that the document names.
-OTHER_SETTINGS: tuple[tuple[str, str, Mapping[str, int], Mapping[str, int]], ...] = (
-    ("buffer.memory", "4 MB", {"queue.buffering.max.kbytes": 4 << 10}, {}),
-    ("max.partition.fetch.bytes", "64 KB", {}, {"max.partition.fetch.bytes": 64 << 10}),
-    ("retries", "0", {"retries": 0}, {}),
-)
+
+class Setting(NamedTuple):
+    """Another key that the document names or a client has, held against the same without it."""
+
+    load: Load
+    knob: str
+    value: str
+    producer: Mapping[str, object]
+    consumer: Mapping[str, object]
+
+
+# Beside the matrix, one at a time: acks=1, async, 16 KB, no linger. replica.fetch.max.bytes, which
+# the document names as well, is a follower's: it needs replication.
+OTHER_SETTINGS: Final = (
+    Setting("flat-out", "buffer.memory", "4 MB", {"queue.buffering.max.kbytes": 4 << 10}, {}),
+    Setting("flat-out", "retries", "0", {"retries": 0}, {}),
+    Setting("flat-out", "max.in.flight.requests.per.connection", "1", {"max.in.flight": 1}, {}),
+    Setting("flat-out", "enable.idempotence", "true", {"enable.idempotence": True}, {}),
+    Setting(
+        "flat-out",
+        "max.partition.fetch.bytes",
+        "64 KB",
+        {},
+        {"max.partition.fetch.bytes": 64 << 10},
+    ),
+    Setting("paced", "fetch.min.bytes", "16 KB", {}, {"fetch.min.bytes": 16 << 10}),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,8 +79,8 @@ class Condition:
     linger_ms: int = DEFAULT_LINGER_MS
     knob: str = ""  # another setting, and its value
     knob_value: str = ""
-    producer: Mapping[str, int] = field(default_factory=dict)
-    consumer: Mapping[str, int] = field(default_factory=dict)
+    producer: Mapping[str, object] = field(default_factory=dict)
+    consumer: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
@@ -148,6 +169,10 @@ class Plan:
     seconds: float = 0.5
     directory: Path | None = None
 
+    @property
+    def with_kafka(self) -> bool:
+        return "kafka" in self.brokers
+
     @classmethod
     def quick(cls, **changes: Any) -> Plan:
         """Three minutes: one batch size, three lingers, three rounds."""
@@ -176,10 +201,8 @@ def conditions(plan: Plan) -> list[Condition]:
     found += [Condition("flat-out", acks, "sync") for acks in ACKS]
     if plan.others:
         found += [
-            Condition(
-                "flat-out", 1, "async", knob=knob, knob_value=value, producer=out, consumer=into
-            )
-            for knob, value, out, into in OTHER_SETTINGS
+            Condition(load, 1, "async", knob=knob, knob_value=value, producer=out, consumer=into)
+            for load, knob, value, out, into in OTHER_SETTINGS
         ]
     return found
 

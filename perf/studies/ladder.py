@@ -51,6 +51,10 @@ class Plan:
     kafka: bool = False
     directory: Path | None = None  # for data; the system's temporary one by default
 
+    @property
+    def with_kafka(self) -> bool:
+        return self.kafka
+
     @classmethod
     def quick(cls, **changes: Any) -> Plan:
         """About a minute instead of three."""

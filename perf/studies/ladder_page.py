@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
-
-from kbroker.generated_part import replaced
 from perf.studies.ladder import BESIDE, CELLS, Plan, key_of
 from perf.studies.ladder_answers import METRICS, compared, conclusions, median, title_of
 from perf.studies.measured import REQUEST
-from perf.studies.study import Outcome, StudyError
-
-BEGIN: Final = "<!-- measured by kbroker perf ladder -->"
-
-
-def write(path: Path, outcome: Outcome, plan: Plan) -> None:
-    """Rewrite the measured part of the page. StudyError if it has no such part."""
-    try:
-        page = replaced(path.read_text(encoding="utf-8"), BEGIN, drawn(outcome, plan))
-    except ValueError as error:
-        raise StudyError(f"{path}: {error}") from None
-    path.write_text(page, encoding="utf-8")
+from perf.studies.study import Outcome
 
 
 def drawn(outcome: Outcome, plan: Plan) -> str:
@@ -30,6 +15,7 @@ def drawn(outcome: Outcome, plan: Plan) -> str:
         f"{machine['kernel']}, Python {machine['python']}, commit {machine['commit']}; "
         f"{plan.rounds} rounds of {plan.seconds:g} s blocks, loopback, medians.",
     ]
+    answers = conclusions(outcome, plan)
     for work, cell in CELLS.items():
         lines += ["", f"### {work.capitalize()}: {cell.title}", ""]
         lines += ["| server | requests/s | p50 | p99 | CPU | requests/s against the rung below |"]
@@ -38,7 +24,7 @@ def drawn(outcome: Outcome, plan: Plan) -> str:
         for name in plan.brokers(work):
             lines.append(_row(outcome, plan, work, name, below))
             below = name if name not in BESIDE else None
-        about = [one for one in conclusions(outcome, plan) if one.dims["cell"] == work]
+        about = [one for one in answers if one.dims["cell"] == work]
         lines += ["", *(f"- {one.question} *{one.answer}.*" for one in about)]
     return "\n".join(lines)
 

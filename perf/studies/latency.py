@@ -24,9 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from perf import network
-from perf.brokers import KINDS, Broker, BrokerError, KafkaBroker
-from perf.brokers.kafka import jars
+from perf.brokers import KINDS, Broker, KafkaBroker
 from perf.cells import BY_KEY, Bench, CellError
 from perf.process import Guard, Watch, cpu_ns, touch_pages
 from perf.studies.answers import ACKNOWLEDGED, FROM_DUE, HELD_MIN
@@ -288,12 +286,6 @@ def describe(one: Measured) -> str:
 def run_study(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Outcome:
     """Start the brokers, warm them, measure, end them. What was found stays in the journal."""
     need_client()
-    if "kafka" in plan.brokers:
-        try:
-            jars()  # from the network, which is out of reach afterwards
-        except BrokerError as error:
-            raise BrokerError(f"{error}; --brokers kbroker measures without it") from None
-    where = network.enter()
     root = Path(tempfile.mkdtemp(prefix="kbroker-latency-", dir=plan.directory))
     started: dict[str, Broker] = {}
     bench = LatencyBench(started, plan)
@@ -312,11 +304,7 @@ def run_study(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Ou
             rounds=plan.rounds,
             directory=journal,
             say=say,
-            settings={
-                "seconds": plan.seconds,
-                "record_bytes": RECORD_BYTES,
-                "network": where,
-            },
+            settings={"seconds": plan.seconds, "record_bytes": RECORD_BYTES},
             describe=describe,
             fresh=fresh,
         )

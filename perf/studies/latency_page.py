@@ -4,25 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Final
 
-from kbroker.generated_part import replaced
 from perf.studies.answers import ACKNOWLEDGED, HELD_MIN, Study, p50_us, p99_us, predicted_us
 from perf.studies.conclusion import Conclusion
 from perf.studies.conditions import ACKS, MODES, Condition
-from perf.studies.study import StudyError
-
-BEGIN: Final = "<!-- measured by kbroker perf latency-study -->"
-
-
-def write(path: Path, study: Study, answers: Sequence[Conclusion]) -> None:
-    """Rewrite the measured part of the page. StudyError if it has no such part."""
-    try:
-        page = replaced(path.read_text(encoding="utf-8"), BEGIN, drawn(study, answers))
-    except ValueError as error:
-        raise StudyError(f"{path}: {error}") from None
-    path.write_text(page, encoding="utf-8")
 
 
 def drawn(study: Study, answers: Sequence[Conclusion]) -> str:

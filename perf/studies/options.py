@@ -8,7 +8,9 @@ error on the way costs no measurement: the same command finds every block again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import signal
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -20,16 +22,26 @@ from perf.results_target import results_options
 
 if TYPE_CHECKING:
     from perf.results import Results
-    from perf.studies.conclusion import Conclusion
+    from perf.studies.kinds import Told
     from perf.studies.study import Outcome
 
 Function = Callable[..., Any]
 
 
+def _number(
+    context: click.Context, parameter: click.Parameter, given: float | None
+) -> float | None:
+    if given is not None and math.isnan(given):
+        raise click.BadParameter("nan is no number of seconds")
+    return given
+
+
 _OPTIONS = (
     click.option("--quick", is_flag=True, help="fewer rounds, shorter blocks"),
     click.option("--rounds", type=click.IntRange(1, 1000), help="blocks of each point"),
-    click.option("--seconds", type=click.FloatRange(0.05, 600), help="of a block"),
+    click.option(
+        "--seconds", type=click.FloatRange(0.05, 600), callback=_number, help="of a block"
+    ),
     click.option(
         "--directory", type=click.Path(file_okay=False, path_type=Path), help="for data  [/tmp]"
     ),
@@ -86,6 +98,7 @@ class StudyRun:
         self.say(f"network: {network.enter()}")
 
     def __enter__(self) -> StudyRun:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # cut as by Ctrl-C
         target = self._options["target"]
         if target is not None:
             from perf.results import Results
@@ -94,18 +107,13 @@ class StudyRun:
             self._results = self._exit.enter_context(Results(target, self._name, self.say))
         return self
 
-    def end(
-        self,
-        outcome: Outcome,
-        table: Iterable[str],
-        as_json: Mapping[str, Any],
-        conclusions: Sequence[Conclusion],
-    ) -> None:
+    def end(self, outcome: Outcome, plan: Any, told: Told) -> None:
         """Print, write, publish; then the journal goes."""
         from perf.studies.conclusion import publish
+        from perf.studies.kinds import plan_json
         from perf.studies.study import finish
 
-        for line in table:
+        for line in told.text:
             click.echo(line)
         for fault in outcome.faults:
             click.echo(f"VOID {fault}")
@@ -115,14 +123,14 @@ class StudyRun:
             f"{outcome.machine['model']}"
         )
         if where := self._options["json_to"]:
-            text = json.dumps(as_json, indent=1)
+            text = json.dumps({**told.json, "plan": plan_json(plan)})
             if where == "-":
                 click.echo(text)
             else:
                 Path(where).write_text(text + "\n")
                 self.say(f"written to {where}")
         if self._results is not None:
-            publish(outcome, conclusions, self._results)
+            publish(outcome, told.conclusions, self._results)
             if not self._results.publish() and not self._results.failed:
                 self.say("the study's journal stays: the same command publishes again")
                 return

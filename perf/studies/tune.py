@@ -44,6 +44,10 @@ class Plan:
     kafka: bool = False  # and what only Apache Kafka can show
     directory: Path | None = None  # for data; the system's temporary one by default
 
+    @property
+    def with_kafka(self) -> bool:
+        return self.kafka
+
     @classmethod
     def quick(cls, **changes: Any) -> Plan:
         """About four minutes instead of eleven."""

@@ -64,7 +64,8 @@ def bound(verdict: Verdict) -> float:
 def short(verdict: Verdict) -> str:
     """A ratio in two words; what is not decided is said to be within its bound."""
     if verdict.decided:
-        return f"x{verdict.ratio.median:.2f}"
+        factor = verdict.ratio.median
+        return f"x{factor:,.0f}" if factor >= 10 else f"x{factor:.2{'f' if factor >= 0.1 else 'g'}}"
     if verdict.rounds < ROUNDS_MIN:
         return "no result"
     return f"within {bound(verdict):.0%}"

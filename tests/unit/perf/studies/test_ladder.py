@@ -19,8 +19,7 @@ from perf.studies.ladder import BAD_LINE, QUICK, SLOW, Plan, key_of, points, sta
 from perf.studies.ladder_answers import conclusions, table, to_json
 from perf.studies.measured import REQUEST, Measured
 from perf.studies.stable import Stable
-from perf.studies.study import Outcome, StudyError
-from tests.support.source_tree import ROOT
+from perf.studies.study import Outcome
 from tests.unit.perf.fake import FakeBroker
 
 # Requests a second by rung; what a ladder without surprises would say.
@@ -105,18 +104,11 @@ def test_a_rung_whose_blocks_are_void_is_shown_as_void() -> None:
     json.dumps(to_json(outcome, plan), allow_nan=False)
 
 
-def test_the_page_has_a_place_for_what_was_measured(tmp_path: Path) -> None:
-    page = tmp_path / "ladder.md"
-    page.write_text((ROOT / "docs" / "ladder.md").read_text())
+def test_the_page() -> None:
     plan = Plan(kafka=True)
-    ladder_page.write(page, _outcome(RATES, plan), plan)
-    text = page.read_text()
-    assert "Not measured yet" not in text and text.startswith("# The ladder")
-    assert "| one selector | 400 |" in text and "4.00 times" not in text.split("## What was")[0]
+    text = ladder_page.drawn(_outcome(RATES, plan), plan)
+    assert "| one selector | 400 |" in text
     assert text.count("| kafka | 1,000 |") == 3
-    page.write_text("nothing to replace")
-    with pytest.raises(StudyError, match="lacks the markers"):
-        ladder_page.write(page, _outcome(RATES, plan), plan)
 
 
 class _Results:

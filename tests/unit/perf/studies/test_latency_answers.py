@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,6 +18,7 @@ from perf.studies.conditions import (
     BATCHES,
     LINGERS_MS,
     MODES,
+    OTHER_SETTINGS,
     Condition,
     Plan,
     conditions,
@@ -27,9 +27,8 @@ from perf.studies.conditions import (
 )
 from perf.studies.latency_text import to_json, to_text
 from perf.studies.measured import END_TO_END, Measured
-from perf.studies.study import Outcome, Point, StudyError, slots
+from perf.studies.study import Outcome, Point, slots
 
-ROOT = Path(__file__).resolve().parents[4]
 Times = Callable[[Condition, str], float]
 # One batch size is enough to answer from; the whole matrix is made where it is what is tested.
 SMALL = Plan(batches=(16 << 10,), flat_batches=(16 << 10,))
@@ -117,7 +116,7 @@ def test_the_whole_matrix_is_there() -> None:
         for batch in BATCHES
         for linger in LINGERS_MS
     }
-    assert len(found) == len(set(map(repr, found))) == 72 + 9 + 3 + 3
+    assert len(found) == len(set(map(repr, found))) == 72 + 9 + 3 + len(OTHER_SETTINGS)
     assert {one.knob for one in found} >= {"buffer.memory", "max.partition.fetch.bytes", "retries"}
 
 
@@ -273,22 +272,13 @@ def test_text_and_json(plan: Plan) -> None:
     assert len(data["answers"]) == len(said)
 
 
-def test_the_page_has_a_place_for_the_figures(tmp_path: Path) -> None:
-    page = tmp_path / "studies.md"
-    page.write_text((ROOT / "docs" / "studies.md").read_text())
+def test_the_page() -> None:
     found = study()
-    latency_page.write(page, found, a.answers(found))
-    text = page.read_text()
-    assert "Not yet measured" not in text and text.count(latency_page.BEGIN) == 1
+    text = latency_page.drawn(found, a.answers(found))
     assert "| async, acks=0 | 0.30 | 2.8" in text  # without linger, and with 5 ms
     assert "| flat-out" not in text and "| buffer.memory 4 MB | " in text
     assert "- kbroker: Is acks=0 slower end to end than acks=1? *No result" in text
     assert "nan" not in text
-    latency_page.write(page, found, a.answers(found))
-    assert page.read_text() == text
-    page.write_text("# Studies\n")
-    with pytest.raises(StudyError, match="lacks the markers"):
-        latency_page.write(page, found, a.answers(found))
 
 
 def test_a_condition_without_blocks_is_no_error() -> None:

@@ -1,4 +1,4 @@
-"""The verbs of ladder and tune: what they refuse, and that help costs nothing."""
+"""The verbs of the studies: what they refuse, and when a journal goes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from perf.studies.kinds import Told
+from perf.studies.ladder import Plan
 from perf.studies.options import StudyRun
 from perf.studies.study import Outcome
 
@@ -21,13 +23,14 @@ def _run(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("ladder", "--designs", "loop,lift"), "lift: not a design; there are loop, threads"),
-        (("ladder", "--write-page", "/nowhere/at/all"), "does not exist"),
-        (("tune", "--knobs", "num.io.threads,volume"), "volume: not tried; there are num.network"),
-        (("tune", "--knobs", "num.io.threads", "--write-effects"), "needs all of the settings"),
+        (("ladder", "--designs", "loop,lift"), "--designs: lift: there are loop, threads"),
+        (("show", __file__, "--write-page", "/nowhere/at/all"), "does not exist"),
+        (("tune", "--seconds", "nan"), "nan is no number"),
+        (("tune", "--knobs", "num.io.threads,volume"), "--knobs: volume: there are num.network"),
+        (("latency-study", "--brokers", "kafka,kafka"), "each once"),
         (("tune", "--rounds", "0"), "--rounds"),
         (("ladder", "--results-bootstrap", "here"), "'here' is not HOST:PORT"),
-        (("tune", "--knobs", "log.flush.interval.messages@kafka"), "not tried"),
+        (("tune", "--knobs", "log.flush.interval.messages@kafka"), "there are num"),
     ],
 )
 def test_a_wrong_option_is_said_before_anything_starts(words: tuple[str, ...], said: str) -> None:
@@ -60,17 +63,18 @@ class _Broken:
 
 def test_the_journal_goes_only_when_everything_is_written(tmp_path: Path) -> None:
     options = {"fresh": False, "target": None, "json_to": None}
-    outcome = Outcome("tune", (), 1, {"cpus": 2, "model": "made up"})
-    outcome.journal = tmp_path / "tune-1.jsonl"
+    plan, told = Plan(), Told((), "", {}, ())
+    outcome = Outcome("ladder", (), 1, {"cpus": 2, "model": "made up"})
+    outcome.journal = tmp_path / "ladder-1.jsonl"
     outcome.journal.touch()
-    running = StudyRun("tune", options)
+    running = StudyRun("ladder", options)
     running._results = _Broken()  # type: ignore[assignment]
-    running.end(outcome, [], {}, [])
+    running.end(outcome, plan, told)
     assert outcome.journal.exists()
     with pytest.raises(OSError):
-        StudyRun("tune", {**options, "json_to": str(tmp_path / "no" / "x")}).end(
-            outcome, [], {}, []
+        StudyRun("ladder", {**options, "json_to": str(tmp_path / "no" / "x")}).end(
+            outcome, plan, told
         )
     assert outcome.journal.exists()
-    StudyRun("tune", options).end(outcome, [], {}, [])
+    StudyRun("ladder", options).end(outcome, plan, told)
     assert not outcome.journal.exists()

@@ -1,0 +1,150 @@
+"""The command lines of the studies: `kbroker perf latency-study`, `tune`, `ladder` and `show`.
+
+A study measures and keeps everything in JSON; `show` makes of that file, now or in a year, what the
+study said: its tables, its part of a page of docs/, the effects for `kbroker doctor`, its records.
+Only click is imported before a verb runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perf.results_target import Target, results_options
+from perf.studies.options import StudyRun, study_options
+
+
+def _some(option: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of a list with commas, each of them known and none of them twice."""
+    names = tuple(given.split(","))
+    if unknown := set(names) - set(known):
+        raise click.BadParameter(
+            f"{option}: {', '.join(sorted(unknown))}: there are {', '.join(known)}"
+        )
+    if len(set(names)) != len(names):
+        raise click.BadParameter(f"{option} {given}: each once")
+    return names
+
+
+def _measure(name: str, changes: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """One study from its plan to its end."""
+    from perf.brokers import BrokerError
+    from perf.brokers.kafka import jars
+    from perf.studies.kinds import KINDS
+
+    kind = KINDS[name]
+    with StudyRun(name, options) as running:
+        plan = running.plan(kind.plan, changes)
+        if plan.with_kafka:
+            try:
+                jars()  # from the network, which is out of reach afterwards
+            except BrokerError as error:
+                raise BrokerError(f"{error}; without Apache Kafka the study runs as well") from None
+        running.own_network()
+        outcome = kind.run(plan, running.say, running.journal, fresh=running.fresh)
+        running.end(outcome, plan, kind.tell(outcome, plan))
+
+
+@click.command("latency-study")
+@study_options
+@click.option("--brokers", default="kafka,kbroker", show_default=True, help="measured in turns")
+def latency_study(brokers: str, **options: Any) -> None:
+    """Document 002: is acks=0 slower end to end, is async, and where does the time come from?
+
+    About twelve minutes, with --quick three (16 KB batches only). Needs librdkafka, and Java for
+    Apache Kafka. docs/studies.md says what is measured and why.
+    """
+    _measure(
+        "latency-study", {"brokers": _some("--brokers", brokers, ("kafka", "kbroker"))}, options
+    )
+
+
+@click.command()
+@study_options
+@click.option("--designs", metavar="A,B", help="some rungs, from the lowest up  [all]")
+@click.option("--kafka", is_flag=True, help="Apache Kafka beside (needs Java)")
+def ladder(designs: str | None, kafka: bool, **options: Any) -> None:
+    """Document 004's four server designs on the same work, rung by rung.
+
+    About four minutes, with --quick one. docs/ladder.md explains the rungs.
+    """
+    from perf.ladder import BY_NAME
+
+    changes: dict[str, Any] = {"kafka": kafka}
+    if designs:
+        changes["designs"] = _some("--designs", designs, tuple(BY_NAME))
+    _measure("ladder", changes, options)
+
+
+@click.command()
+@study_options
+@click.option("--knobs", metavar="A,B", help="some of the settings  [all]")
+@click.option("--kafka", is_flag=True, help="and log.flush.* in Apache Kafka (needs Java)")
+def tune(knobs: str | None, kafka: bool, **options: Any) -> None:
+    """What each setting that the documents name changes here.
+
+    About nine minutes, with --quick three. docs/tuning.md says how an effect is found.
+    """
+    from perf.studies.knobs import knobs as table
+
+    changes: dict[str, Any] = {"kafka": kafka}
+    if knobs:
+        known = tuple(knob.name for knob in table(kafka=kafka))
+        changes["names"] = _some("--knobs", knobs, known)
+    _measure("tune", changes, options)
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--markdown", is_flag=True, help="as the measured part of a page of docs/")
+@click.option(
+    "--write-page",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="put that part into the page",
+)
+@click.option("--write-effects", is_flag=True, help="of tune: for `kbroker doctor`")
+@results_options
+def show(
+    file: Path,
+    markdown: bool,
+    write_page: Path | None,
+    write_effects: bool,
+    target: Target | None,
+) -> None:
+    """What a study's JSON says: tables and answers, Markdown, a page, effects, records.
+
+    Nothing is measured. FILE is what --json wrote.
+    """
+    from perf.publishing import ResultsError
+    from perf.results import Results
+    from perf.studies import kinds, tune_answers
+    from perf.studies.conclusion import publish
+
+    kind, outcome, plan = kinds.read(file)
+    told = kind.tell(outcome, plan)
+    if write_page is not None:
+        kinds.write_page(write_page, kind, told)
+        click.echo(f"written to {write_page}", err=True)
+    elif not write_effects:
+        click.echo(told.page if markdown else "\n".join(told.text))
+    if write_effects:
+        from kbroker.config.effects import default_path
+
+        if kind.name != "tune":
+            raise click.UsageError(f"--write-effects is for tune; this is of {kind.name}")
+        text = json.dumps(tune_answers.effects_file(outcome, plan), indent=1)
+        Path(default_path()).write_text(text + "\n")
+        click.echo(
+            f"written to {default_path()}; python -m kbroker.config.document puts it into the docs",
+            err=True,
+        )
+    if target is not None:
+        with Results(target, kind.name, lambda text: click.echo(text, err=True)) as results:
+            publish(outcome, told.conclusions, results)
+        if results.failed:
+            raise ResultsError("not published")
