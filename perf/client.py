@@ -22,7 +22,7 @@ from perf.requests import (
     METADATA,
     Topic,
 )
-from perf.wire import FLEXIBLE_SINCE, Reader, WireError, Writer, frame, request_header
+from perf.wire import FLEXIBLE_SINCE, Reader, Writer, frame, read_exactly, request_header
 
 CONNECT_TIMEOUT_S = 10.0
 READY_RETRY_S = 0.02
@@ -64,22 +64,13 @@ class Client:
     def ask(self, api_key: int, version: int, body: bytes) -> Reader:
         """One request; its answer behind the response header."""
         self._socket.sendall(frame(request_header(api_key, version), body))
-        size = int.from_bytes(self._read(4), "big")
+        size = int.from_bytes(read_exactly(self._socket, 4), "big")
         flexible = version >= FLEXIBLE_SINCE[api_key]
-        reader = Reader(self._read(size), flexible)
+        reader = Reader(read_exactly(self._socket, size), flexible)
         reader.get("i")
         if api_key != API_VERSIONS:
             reader.tags()
         return reader
-
-    def _read(self, n: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < n:
-            part = self._socket.recv(n - len(parts))
-            if not part:
-                raise WireError("the broker closed the connection")
-            parts += part
-        return bytes(parts)
 
     def api_versions(self) -> dict[int, tuple[int, int]]:
         """Served versions by API key."""

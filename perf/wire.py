@@ -6,6 +6,7 @@ broker that it measures. Writer appends, Reader checks what is left before each 
 
 from __future__ import annotations
 
+import socket
 import struct
 
 FLEXIBLE_SINCE = {
@@ -16,7 +17,18 @@ CLIENT_ID = b"kbroker-perf"
 
 
 class WireError(Exception):
-    """An answer that does not hold what its version says."""
+    """Bytes that do not hold what their version says, or that end too soon."""
+
+
+def read_exactly(connection: socket.socket, n: int) -> bytes:
+    """The next n bytes, waiting for all of them. WireError at the end of the connection."""
+    parts = bytearray()
+    while len(parts) < n:
+        part = connection.recv(n - len(parts))
+        if not part:
+            raise WireError("the other side closed the connection")
+        parts += part
+    return bytes(parts)
 
 
 class Writer:

@@ -16,38 +16,17 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Design:
-    """A rung: what it is called, what it is, and what the next one does about its fault."""
+    """A rung: what it is called, and what it is."""
 
     name: str
     title: str
-    fault: str
 
 
 DESIGNS: Final = (
-    Design(
-        "loop",
-        "one loop",
-        "one request at a time: whoever is slow, work or client, is waited for by all",
-    ),
-    Design(
-        "threads",
-        "a thread for each request",
-        "nobody waits for another, but every request pays for a thread",
-    ),
-    Design(
-        "selector",
-        "one selector",
-        "no thread per request, no client that blocks; slow work stops all again",
-    ),
-    Design(
-        "pool",
-        "one selector and a pool of handlers",
-        "slow work is the pool's; one thread does all the reading and writing",
-    ),
-    Design(
-        "selectors",
-        "many selectors and a pool of handlers",
-        "what Kafka does: acceptor, Processors, request queue, handlers",
-    ),
+    Design("loop", "one loop"),
+    Design("threads", "a thread for each request"),
+    Design("selector", "one selector"),
+    Design("pool", "one selector and a pool of handlers"),
+    Design("selectors", "many selectors and a pool of handlers"),
 )
 BY_NAME: Final = {design.name: design for design in DESIGNS}

@@ -17,6 +17,7 @@ document's first picture, one selector and a pool.
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import select
@@ -155,8 +156,7 @@ def serve(listener: socket.socket, work: Work, processors: int = PROCESSORS) -> 
         processor.start()
     for _ in range(HANDLERS):
         threading.Thread(target=handle, args=(requests, work), daemon=True).start()
-    turn = 0
-    while True:
-        pool[turn % processors].new_connections.put(accept(listener))
-        pool[turn % processors].ring()
-        turn += 1
+    for processor in itertools.cycle(pool):  # in turn
+        if accepted := accept(listener):
+            processor.new_connections.put(accepted)
+            processor.ring()

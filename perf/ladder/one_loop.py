@@ -14,7 +14,7 @@ from __future__ import annotations
 import select
 import socket
 
-from perf.ladder.work import CONNECTIONS_MAX, Work, accept, read_request
+from perf.ladder.work import Work, accept, read_request
 from perf.wire import WireError
 
 
@@ -22,8 +22,6 @@ def serve_one(connection: socket.socket, work: Work) -> bool:
     """Read one request, do it, answer it. False: the connection is at its end."""
     try:
         request = read_request(connection)
-        if request is None:
-            return False
         connection.sendall(work.answer(request))
         return True
     except (OSError, WireError):
@@ -37,13 +35,9 @@ def serve(listener: socket.socket, work: Work) -> None:
     turns.register(listener, select.EPOLLIN)
     while True:
         for fd, _ in turns.poll():
-            if fd != listener.fileno():
-                if not serve_one(connections[fd], work):
-                    connections.pop(fd).close()  # which takes it out of epoll, too
-                continue
-            connection = accept(listener)
-            if len(connections) == CONNECTIONS_MAX:
-                connection.close()
-                continue
-            connections[connection.fileno()] = connection
-            turns.register(connection, select.EPOLLIN)
+            if fd == listener.fileno():
+                if connection := accept(listener, len(connections)):
+                    connections[connection.fileno()] = connection
+                    turns.register(connection, select.EPOLLIN)
+            elif not serve_one(connections[fd], work):
+                connections.pop(fd).close()  # which takes it out of epoll, too

@@ -13,7 +13,7 @@ from __future__ import annotations
 import select
 import socket
 
-from perf.ladder.work import CONNECTIONS_MAX, RECEIVE_BYTES, Inbox, Work, accept
+from perf.ladder.work import RECEIVE_BYTES, Inbox, Work, accept
 from perf.wire import WireError
 
 
@@ -64,16 +64,11 @@ def serve(listener: socket.socket, work: Work) -> None:
     selector.register(listener, select.EPOLLIN)
     while True:
         for fd, events in selector.poll():
-            if fd != listener.fileno():
-                next_events = turn(connections[fd], events, work)
-                if next_events is None:
-                    connections.pop(fd).socket.close()
-                else:
-                    selector.modify(fd, next_events)
-                continue
-            accepted = accept(listener)
-            if len(connections) == CONNECTIONS_MAX:
-                accepted.close()
-                continue
-            connections[accepted.fileno()] = Connection(accepted)
-            selector.register(accepted, select.EPOLLIN)
+            if fd == listener.fileno():
+                if accepted := accept(listener, len(connections)):
+                    connections[accepted.fileno()] = Connection(accepted)
+                    selector.register(accepted, select.EPOLLIN)
+            elif (next_events := turn(connections[fd], events, work)) is not None:
+                selector.modify(fd, next_events)
+            else:
+                connections.pop(fd).socket.close()

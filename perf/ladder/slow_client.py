@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final
 
 from perf.requests import API_VERSIONS
-from perf.wire import frame, request_header
+from perf.wire import WireError, frame, read_exactly, request_header
 
 PAUSE_S: Final = 0.02
 PATIENCE_S: Final = 10.0
@@ -39,23 +39,10 @@ class SlowClient:
                 self._socket.sendall(_ASK[:_FIRST_BYTES])
                 self._stop.wait(PAUSE_S)
                 self._socket.sendall(_ASK[_FIRST_BYTES:])
-                self._read()
+                read_exactly(self._socket, int.from_bytes(read_exactly(self._socket, 4), "big"))
                 self.answers += 1
-        except OSError as error:
+        except (OSError, WireError) as error:
             self.failure = f"the slow client: {error}"
-
-    def _read(self) -> None:
-        """One whole answer."""
-        self._take(int.from_bytes(self._take(4), "big"))
-
-    def _take(self, n: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < n:
-            part = self._socket.recv(n - len(parts))
-            if not part:
-                raise OSError("the server closed its connection")
-            parts += part
-        return bytes(parts)
 
     def __enter__(self) -> SlowClient:
         self._thread.start()

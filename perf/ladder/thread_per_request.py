@@ -16,7 +16,7 @@ import socket
 import threading
 
 from perf.ladder.one_loop import serve_one
-from perf.ladder.work import CONNECTIONS_MAX, Work, accept
+from perf.ladder.work import Work, accept
 
 ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
@@ -37,12 +37,9 @@ def serve(listener: socket.socket, work: Work) -> None:
 
     while True:
         for fd, _ in turns.poll():
-            if fd != listener.fileno():
+            if fd == listener.fileno():
+                if connection := accept(listener, len(connections)):
+                    connections[connection.fileno()] = connection
+                    turns.register(connection, ONCE)
+            else:
                 threading.Thread(target=one_request, args=(fd,), daemon=True).start()
-                continue
-            connection = accept(listener)
-            if len(connections) == CONNECTIONS_MAX:
-                connection.close()
-                continue
-            connections[connection.fileno()] = connection
-            turns.register(connection, ONCE)

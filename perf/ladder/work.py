@@ -24,7 +24,7 @@ from typing import Final
 from perf._load import crc32c
 from perf.batch import CRC_AT, HEADER_BYTES, LENGTH_AT
 from perf.requests import API_VERSIONS, DELETE_TOPICS, LIST_OFFSETS, PRODUCE
-from perf.wire import Reader, WireError, Writer
+from perf.wire import Reader, WireError, Writer, read_exactly
 
 FRAME_BYTES_MAX: Final = 4 << 20
 PARTITIONS_MAX: Final = 1024
@@ -176,20 +176,10 @@ def _checked(size: int) -> int:
     return size
 
 
-def read_request(connection: socket.socket) -> bytes | None:
-    """The next request, waiting for all of it; None at the end. OSError after `SILENCE_S`."""
-
-    def read(n: int) -> bytes | None:
-        parts = bytearray()
-        while len(parts) < n:
-            part = connection.recv(n - len(parts))
-            if not part:
-                return None
-            parts += part
-        return bytes(parts)
-
-    head = read(4)
-    return None if head is None else read(_checked(struct.unpack(">i", head)[0]))
+def read_request(connection: socket.socket) -> bytes:
+    """The next request, waiting for all of it. WireError at the end, OSError after `SILENCE_S`."""
+    (size,) = struct.unpack(">i", read_exactly(connection, 4))
+    return read_exactly(connection, _checked(size))
 
 
 class Inbox:
@@ -213,9 +203,13 @@ class Inbox:
         return request
 
 
-def accept(listener: socket.socket) -> socket.socket:
-    """A connection that answers at once (no Nagle) and is not waited for forever."""
+def accept(listener: socket.socket, already: int = 0) -> socket.socket | None:
+    """A connection that answers at once (no Nagle) and is not waited for forever; None, and it is
+    closed, where there are `CONNECTIONS_MAX` already."""
     connection, _ = listener.accept()
+    if already >= CONNECTIONS_MAX:
+        connection.close()
+        return None
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.settimeout(SILENCE_S)
     return connection

@@ -113,7 +113,8 @@ def _flat(study: Study) -> str:
                 study.median(broker, one, _percentile(measure, percent)) / 1000
                 for measure, percent in ((END_TO_END, 50), (END_TO_END, 99), (ACKNOWLEDGED, 50))
             ]
-            row += f"{rate:>10,.0f}" + "".join(f"{ms:>9,.1f}" for ms in times) + "   "
+            figures = f"{rate:>10,.0f}" + "".join(f"{ms:>9,.1f}" for ms in times)
+            row += f"{'-':>10}{'':27}   " if math.isnan(rate) else f"{figures}   "
         lines.append(row.rstrip())
     return "\n".join(lines)
 

@@ -33,6 +33,7 @@ from perf.studies.measured import Measured, Metric
 VOID_IN_A_ROW_MAX = 5
 REPEATED_SHARE_MAX, REPEATED_MIN = 0.1, 10  # of all blocks: more does not help a noisy machine
 POINTS_MAX = 10_000
+BLOCK_S_MAX = 86_400.0  # that a journal may say of a block
 MACHINE_KEYS = ("cpus", "model", "kernel", "python", "commit")  # what a journal is bound to
 
 Say = Callable[[str], None]
@@ -89,7 +90,7 @@ class Outcome:
     faults: list[str] = field(default_factory=list)
     repeated: int = 0
     resumed: int = 0  # blocks that an earlier run of the same command had measured
-    took_s: float = 0.0
+    took_s: float = 0.0  # of all blocks, those of an earlier run as well
     journal: Path | None = None  # still there: until `finish`, the same command finds all of this
 
     @property
@@ -204,11 +205,10 @@ class _Run:
         self._slots = slots(outcome.points, outcome.rounds)
         self._repeated_max = max(REPEATED_MIN, int(REPEATED_SHARE_MAX * len(self._slots)))
         self._found: dict[tuple[str, int, bool], Measured | str] = {}
-        self._spent_s: list[float] = []
+        self._spent_s: dict[str, float] = {}  # of a point's last block, an earlier run's too
         self._void_in_a_row = 0
 
     def go(self) -> None:
-        began = time.monotonic()
         self._take_up()
         for number, slot in enumerate(self._slots, start=1):
             if slot.name in self._found:
@@ -219,7 +219,6 @@ class _Run:
                 self._say(f"cut at block {number}; the same command goes on from here")
                 raise
         self._sort()
-        self._outcome.took_s = time.monotonic() - began
 
     def _take_up(self) -> None:
         """What an earlier run has left, but for groups of which it left only a part."""
@@ -228,6 +227,7 @@ class _Run:
             name = entry.get("key"), entry.get("round"), entry.get("again")
             try:
                 left[name] = _read(entry)  # type: ignore[index]  # an odd name is not looked up
+                self._spent(str(entry.get("key")), _seconds(entry))
             except (TypeError, ValueError) as error:
                 raise JournalError(
                     f"the journal {self._journal.path} is damaged in line {line} ({error}): "
@@ -256,16 +256,26 @@ class _Run:
                 found = self._measure(slot.point)
         except (CellError, OSError) as error:
             found = " ".join(str(error).split()) or type(error).__name__
-        self._spent_s.append(time.monotonic() - began)
+        self._spent(slot.point.key, time.monotonic() - began)
         self._found[slot.name] = found
-        self._journal.append(_written(slot, found))
+        self._journal.append({**_written(slot, found), "seconds": self._spent_s[slot.point.key]})
         self._say(self._line(number, slot, found))
         self._void_in_a_row = self._void_in_a_row + 1 if isinstance(found, str) else 0
         if self._void_in_a_row >= VOID_IN_A_ROW_MAX:
             raise StudyError(f"{VOID_IN_A_ROW_MAX} void blocks in a row, the last one: {found}")
 
+    def _spent(self, key: str, seconds: float) -> None:
+        self._spent_s[key] = seconds
+        self._outcome.took_s += seconds
+
+    def _left_s(self) -> float:
+        """By what each point took last; the mean of all where it was not measured yet."""
+        mean = sum(self._spent_s.values()) / len(self._spent_s)
+        left = (slot.point.key for slot in self._slots if slot.name not in self._found)
+        return sum(self._spent_s.get(key, mean) for key in left)
+
     def _line(self, number: int, slot: Slot, found: Measured | str) -> str:
-        left_s = (len(self._slots) - len(self._found)) * sum(self._spent_s) / len(self._spent_s)
+        left_s = self._left_s()
         label = f"{slot.point.key}{' (null test)' if slot.again else ''}"
         if isinstance(found, str):
             text = f"VOID {found}"
@@ -297,6 +307,13 @@ def _written(slot: Slot, found: Measured | str) -> dict[str, Any]:
 def _read(entry: Mapping[str, Any]) -> Measured | str:
     void = entry.get("void")
     return void if isinstance(void, str) else Measured.from_json(entry.get("block"))
+
+
+def _seconds(entry: Mapping[str, Any]) -> float:
+    seconds = entry.get("seconds")
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= BLOCK_S_MAX:
+        raise ValueError("seconds")
+    return float(seconds)
 
 
 def _left(seconds: float) -> str:

@@ -98,6 +98,19 @@ def test_a_cut_run_goes_on(tmp_path: Path, blocks: int) -> None:
     assert any("going on with" in line for line in rest.said) is (kept > 0)
 
 
+def test_what_is_left_and_what_it_took_count_the_run_that_was_cut(tmp_path: Path) -> None:
+    with pytest.raises(Cut):
+        Bench(cut_after=8).run(tmp_path)
+    (journal,) = tmp_path.iterdir()
+    head, *entries = map(json.loads, journal.read_text().splitlines())
+    slow = [{**entry, "seconds": 10.0} for entry in entries]
+    journal.write_text("".join(json.dumps(line) + "\n" for line in (head, *slow)))
+    rest = Bench()
+    outcome = rest.run(tmp_path)
+    assert rest.said[1].startswith("[9/10] b/kafka ") and rest.said[1].endswith("  10 s left")
+    assert 80 <= outcome.took_s < 90
+
+
 def test_the_result_stays_until_it_is_written(tmp_path: Path) -> None:
     first = Bench().run(tmp_path)
     again = Bench()
@@ -216,6 +229,8 @@ def test_keys_must_differ(tmp_path: Path) -> None:
         '{"key": "a/kbroker", "round": 0, "again": false}',
         '{"key": "a/kbroker", "round": 0, "again": false, "block": {"records": -1}}',
         '{"key": ["a"], "round": 0, "again": false, "void": "x"}',
+        '{"key": "a/kbroker", "round": 0, "again": false, "void": "x"}',
+        '{"key": "a/kbroker", "round": 0, "again": false, "void": "x", "seconds": -1}',
     ],
 )
 def test_a_damaged_entry_is_said_in_one_line(tmp_path: Path, line: str) -> None:
