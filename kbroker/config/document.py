@@ -163,8 +163,8 @@ def _effects() -> list[str]:
         return []
     lines = ["", "## Effects as measured", ""]
     lines += [
-        "Written by `kbroker perf show FILE --write-effects`: one setting changed at a time, each value",
-        f"against the default. {measured.date}, {measured.machine}; other machines differ.",
+        "Written by `kbroker perf show FILE --write-effects`: one setting changed at a time, each",
+        f"value against the default. {measured.date}, {measured.machine}; other machines differ.",
         "",
         "| setting | value | instead of | effect |",
         "|---|---|---|---|",
