@@ -83,11 +83,11 @@ def ladder(designs: str | None, kafka: bool, **options: Any) -> None:
 @click.command()
 @study_options
 @click.option("--knobs", metavar="A,B", help="some of the settings  [all]")
-@click.option("--kafka", is_flag=True, help="and log.flush.* in Apache Kafka (needs Java)")
+@click.option("--kafka", is_flag=True, help="and flush.messages in Apache Kafka beside it")
 def tune(knobs: str | None, kafka: bool, **options: Any) -> None:
     """What each setting that the documents name changes here.
 
-    About nine minutes, with --quick three. docs/tuning.md says how an effect is found.
+    About eleven minutes, with --quick four. docs/tuning.md says how an effect is found.
     """
     from perf.studies.knobs import knobs as table
 
