@@ -2,6 +2,7 @@
 
     python -m spark_jobs.first_report                                    # a broker of its own
     python -m spark_jobs.first_report --bootstrap-server HOST:PORT       # one that is running
+    python -m spark_jobs.first_report --seconds 16 --no-kafka            # a small one, sooner
 
 Without a broker's address it starts one that writes its samples to a topic, gives it a short load
 and measures it while it does (three blocks of each kind, so that the report may say something),
@@ -43,6 +44,7 @@ ROUNDS: Final = 3  # fewer give no verdict
 RECORDS: Final = 30_000
 RECORDS_PER_S: Final = 20_000
 SAMPLED_S: Final = 66.0  # two samples of what is sampled every 30 s, and one more
+SECONDS_MAX: Final = 3600.0
 EXIT_ALARM: Final = 10
 START_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 15.0
@@ -165,8 +167,9 @@ def broker(run: Run, place: Path) -> Iterator[tuple[str, int]]:
         yield str(json.loads(ready.read_text())["bootstrap"]), process.pid
 
 
-def load(run: Run, bootstrap: str, pid: int) -> None:
+def load(run: Run, bootstrap: str, pid: int, seconds: float) -> None:
     """Blocks of produce by acks and size, a topic with one busy key, a reader."""
+    records = max(1, round(RECORDS * min(1.0, seconds / SAMPLED_S)))
     to = ("--bootstrap-server", bootstrap)
     measured = (*to, "--broker-pid", pid, "--broker-name", "kbroker",
                 "--results-bootstrap", bootstrap)  # fmt: skip
@@ -176,7 +179,7 @@ def load(run: Run, bootstrap: str, pid: int) -> None:
         for acks, size in kinds if round_number % 2 == 0 else reversed(kinds):
             command = _kbroker(
                 "perf", "produce", *measured, "--topic", f"load-{size}", "--partitions", 3,
-                "--connections", 3, "--num-records", RECORDS, "--record-size", size,
+                "--connections", 3, "--num-records", records, "--record-size", size,
                 "--throughput", RECORDS_PER_S, f"--acks={acks}",
             )  # fmt: skip
             run.step(f"produce, acks={acks}", "load", command, quiet=True)
@@ -239,7 +242,9 @@ def report(run: Run, bootstrap: str, tables: Path, how: str, *more: str) -> int:
     return status
 
 
-def first_report(run: Run, bootstrap: str | None) -> None:
+def first_report(
+    run: Run, bootstrap: str | None, *, seconds: float = SAMPLED_S, kafka: bool = True
+) -> None:
     """See the module."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise UserError("Spark needs Java 17 and there is none",
@@ -251,15 +256,26 @@ def first_report(run: Run, bootstrap: str | None) -> None:
     place = emptied(run.directory / "own")
     with broker(run, place) as (address, pid):
         began = run.seconds
-        load(run, address, pid)
-        beside_kafka(run, address)
-        left = SAMPLED_S - (run.seconds - began)
+        load(run, address, pid, seconds)
+        if kafka:
+            beside_kafka(run, address)
+        left = seconds - (run.seconds - began)
         if left > 0:
-            run.say(f"{left:.0f} s more, for samples of what is sampled every 30 s")
+            run.say(f"{left:.0f} s more, for the broker's samples of every 15 and 30 s")
             threading.Event().wait(left)
         # Not the day that is the default: what there is would be one point of each plot.
         minutes = math.ceil(run.seconds / 60) + 1
         report(run, address, place / "tables", how, "--since", f"{minutes}m")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 1 <= seconds <= SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"seconds from 1 to {SECONDS_MAX:g}")
+    return seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -269,10 +285,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="a running broker's")
     parser.add_argument("--directory", type=Path, default=DIRECTORY, help=f"default: {DIRECTORY}")
+    parser.add_argument("--seconds", type=_seconds, default=SAMPLED_S, metavar="S",
+                        help="load and sample the broker for so long; less than 31: the load is"
+                        " small, and what is sampled every 30 s is missing"
+                        f" (default: {SAMPLED_S:g})")  # fmt: skip
+    parser.add_argument("--no-kafka", dest="kafka", action="store_false",
+                        help="without Apache Kafka, which takes a minute or two")  # fmt: skip
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        first_report(Run(options.directory), options.bootstrap_server or None)
+        first_report(Run(options.directory), options.bootstrap_server or None,
+                     seconds=options.seconds, kafka=options.kafka)  # fmt: skip
     except (UserError, OSError) as error:
         text = error.message if isinstance(error, UserError) else str(error)
         print(f"error: {text}", file=sys.stderr)

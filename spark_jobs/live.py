@@ -4,11 +4,11 @@ A second query over the samples sums PartitionMessages by minute and partition. 
 writes the minutes that changed, each with its sum so far: of the rows of one minute and partition
 the greatest counts, which is what `windows` gives.
 
-A watermark bounds what Spark keeps: a sample that comes more than WATERMARK_MINUTES behind the
-newest one is in the raw table and in no window; a record that a writer sent twice counts twice.
-So this is for looking at what goes on, and reports are made of the raw table. For the same reason
-nothing here stops the job: offsets that are gone are gone over, a checkpoint that is lost is begun
-anew with what the topic holds.
+A watermark bounds what Spark keeps, the sums and the numbers of the samples that are in them: one
+that a writer sent twice counts once, and one that comes more than WATERMARK_MINUTES behind the
+newest is in the raw table and in no window. So this is for looking at what goes on, and reports are
+made of the raw table. For the same reason nothing here stops the job: offsets that are gone are
+gone over, a checkpoint that is lost is begun anew with what the topic holds.
 
 Its checkpoint goes with the topic's id: one that was made anew has windows of its own.
 """
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WINDOW: Final = "1 minute"
+# Of what Spark keeps, in the checkpoint's name: another plan cannot go on with it.
+PLAN: Final = "once"
 _BY: Final = ("window_start", "broker_id", "topic", "partition")
 _SUMS: Final = ("message_count", "bytes_in")
 
@@ -40,12 +42,28 @@ def summed(samples: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     counted = samples.where(F.col("metric_name") == "PartitionMessages")
-    by_minute = counted.withWatermark("event_time", f"{WATERMARK_MINUTES} minutes").groupBy(
-        F.window("event_time", WINDOW).alias("window"), *_BY[1:]
-    )
+    late = counted.withWatermark("event_time", f"{WATERMARK_MINUTES} minutes")
+    by_minute = _once(late).groupBy(F.window("event_time", WINDOW).alias("window"), *_BY[1:])
     # try_sum: a sum that does not fit, of counts that anybody may have written, is null.
     sums = by_minute.agg(*(F.try_sum(name).alias(name) for name in _SUMS))
     return sums.select(F.col("window.start").alias("window_start"), *_BY[1:], *_SUMS)
+
+
+def _once(samples: DataFrame) -> DataFrame:
+    """Without a writer's repetitions; a sample that lacks one of its numbers repeats nothing.
+
+    Of a stream its numbers are kept until the watermark has passed the sample's own time, behind
+    which the sums would not take it either.
+    """
+    from pyspark.sql import functions as F
+
+    numbered = " AND ".join(f"{name} IS NOT NULL" for name in METRICS.retries)
+    place = F.struct("source_partition", "source_offset")
+    told_apart = samples.withColumn("_place", F.when(~F.expr(numbered), place))
+    keys = [*METRICS.retries, "_place"]
+    if samples.isStreaming:
+        return told_apart.dropDuplicatesWithinWatermark(keys)
+    return told_apart.dropDuplicates(keys)
 
 
 def windows(spark: SparkSession, root: str, **when: Any) -> DataFrame:
@@ -95,7 +113,8 @@ class LiveQuery(TopicQuery):
 
     def _launch(self, state: TopicState) -> Any:
         setting = self._setting
-        place = join(setting.checkpoints, self.work.topic, f"{self.name}-{state.topic_id or 'any'}")
+        own = f"{self.name}-{PLAN}-{state.topic_id or 'any'}"
+        place = join(setting.checkpoints, self.work.topic, own)
         checkpoint = join(place, f"{self._number(place):06d}")
         sink = LiveSink(
             Ledger(setting.files, self._ledger.uri),

@@ -147,11 +147,13 @@ def inputs_of(
         frames[name] = tables.read(spark, root, name, since=first, until=until)
         whole = tables.read(spark, root, name, since=first, until=until, repeats=True)
         landed[name] = whole.count()
+    day = max(0, until - DAY_MS)
+    last_day = tables.read(spark, root, "metrics", since=day, until=until) if day < since else None
     spoiled = tables.read(spark, root, QUARANTINE.name, since=since, until=until)
     rolled_up = tables.read(spark, root, "hourly", since=since_ms(until), until=until)
     return Inputs(
         spark, since, until, **frames, quarantine=spoiled, results_since_ms=results,
-        gaps=gaps_of(spark, root), hourly=rolled_up, landed=landed, fresh=fresh,
+        gaps=gaps_of(spark, root), hourly=rolled_up, landed=landed, day=last_day, fresh=fresh,
     )  # fmt: skip
 
 
@@ -194,6 +196,10 @@ def make(
     if options.bootstrap_server:
         say("landing what the topics hold")
         _land(spark, options, say)
+    if not tables.names(spark, options.tables):
+        raise UserError(f"there are no tables in {options.tables}",
+                        "name the place where spark_jobs.stream lands, or --bootstrap-server"
+                        " to land now")  # fmt: skip
     started = time.monotonic()
     fresh = freshened(spark, options.tables, until, options.rollup_rows, say)
     inputs = inputs_of(spark, options.tables, since, until, results, fresh)
@@ -239,6 +245,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error.message}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # a place that cannot be reached or written
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_FAILED
 
 
 def _say(line: str) -> None:

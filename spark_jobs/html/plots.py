@@ -224,7 +224,7 @@ def _lines(plot: Plot, series: Sequence[Series], keys: Sequence[Key], notes: lis
         )
         if low:
             axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
-    _scale(axes.xaxis, plot.log_x)
+    _scale(axes.xaxis, plot.log_x and not plot.x_is_time)  # time has no logarithm
     _scale(axes.yaxis, plot.log_y)
     if plot.x_is_time:
         locator = dates.AutoDateLocator(tz=UTC, minticks=3, maxticks=7)

@@ -52,8 +52,8 @@ def section(inputs: Inputs, blocks: list[Block]) -> Section:
     ]
     if not lines:
         return Section(KEY, TITLE, (
-            "No work that both brokers did in one run in this span: kbroker perf compare"
-            " --results-bootstrap HOST:PORT measures and publishes it.",
+            "No work that both brokers did in one run in this span: `kbroker perf compare"
+            " --results-bootstrap HOST:PORT` measures and publishes it.",
         ))  # fmt: skip
     return Section(
         KEY, TITLE, _words(lines, len(blocks)),
@@ -81,16 +81,21 @@ def _words(lines: list[Line], blocks: int) -> tuple[str, ...]:
         verdicts = [one.verdict for one in found if one is not None]
         if not found:
             continue
-        better, worse = verdicts.count("good"), verdicts.count("bad")
-        said.append(
-            f"{measure.name}: kbroker is better in {better} of {len(found)} kinds of work, worse in"
-            f" {worse}, undecided in {len(found) - better - worse}."
-        )
+        counts = {
+            "better": verdicts.count("good"), "worse": verdicts.count("bad"),
+            "undecided": verdicts.count("open"),
+        }  # fmt: skip
+        told = ", ".join(f"{word} in {count}" for word, count in counts.items() if count)
+        said.append(f"{measure.name}, {_kinds(len(found))} of work: kbroker is {told}.")
     machines = sorted({brief(line[0]["machine"]) for line in lines})
     said.append(f"Measured on {'; '.join(machines)}.")
     if blocks > BLOCKS_MAX:
         said.append(f"Only the newest {BLOCKS_MAX:,} blocks of the span were looked at.")
     return tuple(said)
+
+
+def _kinds(count: int) -> str:
+    return f"{count} kind{'' if count == 1 else 's'}"
 
 
 def _name(block: Block) -> str:

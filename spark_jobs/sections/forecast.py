@@ -2,9 +2,10 @@
 
 The formula is the monitoring guide's, with growth taken by the hour (literally it would give days);
 0.8 keeps a fifth of the time for reacting. Growth is that of the logs' bytes between the newest
-sample and the first one of the 24 hours before it. With less than a day of samples it is scaled and
-called an estimate; with less than the alert rule's own half hour it is shown but raises no alarm,
-because one burst says nothing about a day. A directory that does not grow is never full.
+sample and the first one of the 24 hours before it, however short the report's span is. With less
+than a day of samples it is scaled and called an estimate; with less than the alert rule's own half
+hour it is shown but raises no alarm, because one burst says nothing about a day. A directory that
+does not grow is never full.
 
 A forecast under FORECAST_HOURS_MIN is an alarm, and the report's exit code says so.
 """
@@ -18,9 +19,10 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kbroker.metrics.alerts import FORECAST_HOURS_MIN
-from spark_jobs.report_model import Cell, Plot, Section, Series, Table, Verdict
+from spark_jobs.report_model import Cell, Plot, Rows, Section, Series, Table, Verdict
 from spark_jobs.sections.cells import (
     DAY_MS,
+    between,
     both,
     brief,
     figure,
@@ -77,6 +79,11 @@ class Forecast:
         if self.growth_a_day <= 0 or self.free_bytes is None:
             return None
         return max(0.0, self.free_bytes) / (self.growth_a_day / 24) * SHARE_USABLE
+
+    @property
+    def known(self) -> bool:
+        """Whether growth and free space are."""
+        return self.span_ms > 0 and self.free_bytes is not None
 
     @property
     def soon(self) -> bool:
@@ -142,7 +149,7 @@ def _forecast(row: dict[str, Any]) -> Forecast:
 
 
 def section(inputs: Inputs) -> Section:
-    found = forecasts(inputs.metrics)
+    found = forecasts(inputs.of_a_day)
     if not found:
         return Section(KEY, TITLE, (
             "No samples of log directories in this span: a broker tells them every 30 s with"
@@ -157,7 +164,11 @@ def section(inputs: Inputs) -> Section:
 def _words(found: list[Forecast]) -> tuple[str, ...]:
     first = found[0]
     if first.hours is None:
+        open_ = [one for one in found if not one.known]
         said = ["No log directory grows."]
+        if open_:
+            of = f", of {len(open_)} of {len(found)} directories" if len(found) > 1 else ""
+            said = [f"Not known{of}: {open_[0].said}."]
     else:
         said = [f"The first to be full is {first.name}: in {_hours(first.hours)} ({first.said})."]
     if early := [one.name for one in found if one.soon and not one.alarm]:
@@ -187,19 +198,20 @@ def _table(inputs: Inputs, found: list[Forecast]) -> Table:
     rows = []
     for one in found:
         who = {**METRIC, "broker_id": one.broker_id, "directory": one.directory}
-        behind = inputs.rows(
-            "metrics", one.samples,
-            both(same(who), "log_bytes IS NOT NULL",
-                 f"event_time_ms BETWEEN {one.first_ms} AND {one.last_ms}"),
-        )  # fmt: skip
-        verdict: Verdict = "bad" if one.alarm else "open" if one.soon else "good"
+        behind = Rows(
+            "metrics",
+            both(between(one.first_ms, one.last_ms + 1), same(who), "log_bytes IS NOT NULL"),
+            one.samples,
+        )
+        open_ = one.soon or not one.known
+        verdict: Verdict = "bad" if one.alarm else "open" if open_ else "good"
         hours = words("-", verdict) if one.hours is None else figure(
             one.hours, behind, verdict=verdict
         )  # fmt: skip
         rows.append((
             words(one.broker_id), words(one.directory), hours,
             figure(one.free_bytes, behind, size(one.free_bytes)),
-            _share(one, inputs),
+            _share(one),
             figure(one.growth_a_day, behind, size(one.growth_a_day)),
             words(one.said), words(moment(one.last_ms)),
         ))  # fmt: skip
@@ -211,13 +223,13 @@ def _table(inputs: Inputs, found: list[Forecast]) -> Table:
     )  # fmt: skip
 
 
-def _share(one: Forecast, inputs: Inputs) -> Cell:
+def _share(one: Forecast) -> Cell:
     if not one.total_bytes or one.free_bytes is None:
         return words("-")
     share = one.free_bytes / one.total_bytes
-    who = {**METRIC, "broker_id": one.broker_id, "directory": one.directory,
-           "event_time_ms": one.last_ms}  # fmt: skip
-    return figure(share, inputs.rows("metrics", 1, same(who)), f"{share * 100:.1f} %")
+    who = same({**METRIC, "broker_id": one.broker_id, "directory": one.directory})
+    newest = Rows("metrics", both(between(one.last_ms, one.last_ms + 1), who), 1)
+    return figure(share, newest, f"{share * 100:.1f} %")
 
 
 def _plots(inputs: Inputs, found: list[Forecast]) -> tuple[Plot, ...]:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from spark_jobs.report_model import Cell, Plot, Section, Series, Table
 from spark_jobs.schema import OWN_TOPICS
-from spark_jobs.sections.cells import brief, figure, number, percent, same, words
+from spark_jobs.sections.cells import brief, figure, number, percent, same, size, words
 from spark_jobs.sections.inputs import Inputs, collected
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _partition_row(inputs: Inputs, row: dict[str, Any]) -> tuple[Cell, ...]:
         figure(row["messages"], own),
         figure(share := row["messages"] / row["all_messages"], own, percent(share)),
         figure(skew, own, verdict="bad" if marked else ""),
-        figure(row["bytes"], own, f"{(row['bytes'] or 0) / 1e6:,.3f} MB"),
+        figure(row["bytes"], own, size(row["bytes"])),
         words("the pipeline's own" if row["topic"] in OWN_TOPICS else "a user's"),
     )
 

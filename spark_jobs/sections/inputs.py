@@ -37,7 +37,8 @@ class Inputs:
 
     Measurements are fewer than samples and are wanted for longer: `results` begins at
     `results_since_ms`. `hourly` has the roll-ups of as many days as there are up to `until_ms`;
-    `fresh` says which of them are behind.
+    `fresh` says which of them are behind. `day` has the samples of the 24 hours up to `until_ms`
+    where the span is shorter: what is said of growth needs them.
     """
 
     spark: SparkSession
@@ -51,7 +52,13 @@ class Inputs:
     gaps: tuple[Gap, ...] = ()
     hourly: DataFrame | None = None
     landed: dict[str, int] = field(default_factory=dict)
+    day: DataFrame | None = None
     fresh: Freshness = field(default_factory=Freshness)
+
+    @property
+    def of_a_day(self) -> DataFrame:
+        """The samples of the span, and at the least of its last 24 hours."""
+        return self.metrics if self.day is None else self.day
 
     def where(self, *predicates: str, table: str = "metrics") -> str:
         """A predicate over the whole table: the span and these."""

@@ -56,8 +56,8 @@ def section(inputs: Inputs, blocks: list[Block]) -> Section:
     fine = groups(inputs, by_work)
     if not fine:
         return Section(KEY, TITLE, (
-            "No measured blocks in this span: kbroker perf compare (produce, consume, e2e)"
-            " --results-bootstrap HOST:PORT publishes them.",
+            "No measured blocks in this span: `kbroker perf compare` (or `produce`, `consume`,"
+            " `e2e`) publishes them with `--results-bootstrap HOST:PORT`.",
         ))  # fmt: skip
     coarse = groups(inputs, BY)
     compared = acks_pairs(blocks)
@@ -153,10 +153,17 @@ def _plots(coarse: list[Group]) -> tuple[Plot, ...]:
 
 
 def _label(group: Group, apart: list[str]) -> str:
-    return " ".join(f"{_SHORT[name]}{shown_value(name, group[name])}" for name in apart) or "all"
+    told = [_TOLD[name].format(shown_value(name, group[name])) for name in apart
+            if group[name] is not None]  # fmt: skip
+    return ", ".join(told) or "all"
 
 
-_SHORT: Final = {"measure": "", "acks": "acks ", "size_bytes": "", "in_flight": "x"}
+_TOLD: Final = {
+    "measure": "{}",
+    "acks": "acks {}",
+    "size_bytes": "{} B",
+    "in_flight": "{} in flight",
+}
 
 
 # -- acks

@@ -102,10 +102,9 @@ def _words(
 ) -> tuple[str, ...]:
     rows, late, repeats = (sum(one[name] for one in landed) for name in ("rows", "late", "repeats"))
     spoiled = sum(one["rows"] for one in reasons)
-    said = [
-        f"{rows:,} rows of this span; {late:,} came late and are in all the same;"
-        f" {repeats:,} were a writer's own repetitions and were taken out."
-    ]
+    came = f"{late:,} came late and are in all the same" if late else "none came late"
+    again = f"{repeats:,} that a writer sent twice were taken out" if repeats else "none came twice"
+    said = [f"{rows:,} rows of this span: {came}, {again}."]
     if reasons:
         said.append(f"{spoiled:,} records could not be read and lie in quarantine, with reasons.")
     else:

@@ -49,8 +49,8 @@ def section(inputs: Inputs, blocks: list[Block]) -> Section:
     newest = _newest_runs(inputs)
     if not newest:
         return Section(KEY, TITLE, (
-            "No study was run in this span: kbroker perf latency-study, tune or ladder, with"
-            " --results-bootstrap HOST:PORT.",
+            "No study was run in this span: `kbroker perf latency-study`, `tune` and `ladder` are"
+            " some, and `--results-bootstrap HOST:PORT` brings them here.",
         ))  # fmt: skip
     runs = [row["run_id"] for row in newest]
     verdicts = _verdicts(inputs, runs)

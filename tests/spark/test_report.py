@@ -90,6 +90,14 @@ def test_a_span_that_ends_before_it_begins(tmp_path: Path) -> None:
     assert report.main(["--no-such-option"]) == 2
 
 
+@pytest.mark.slow
+def test_a_place_without_tables(spark: Any, tmp_path: Path) -> None:
+    """A mistyped path must not make an empty report that looks well."""
+    with pytest.raises(UserError, match="there are no tables in"):
+        report.make(spark, options(str(tmp_path / "none"), tmp_path), UNTIL_MS, print)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     place = tmp_path / "a" / "file"
     report.write_whole(str(place), "old")

@@ -136,8 +136,18 @@ def test_one_burst_is_no_alarm(spark: Any) -> None:
 
 def test_one_sample_says_so(spark: Any) -> None:
     section = forecast.section(landed.inputs(spark, metrics=[directory(NOON_MS, 1)]))
-    assert section.tables[0].rows[0][6].text == "one sample only"
-    assert "No log directory grows" in section.words[0]
+    (row,) = section.tables[0].rows
+    assert (row[2].verdict, row[6].text) == ("open", "one sample only")
+    assert section.words[0] == "Not known: one sample only."
+
+
+def test_growth_is_of_a_day_in_a_report_of_an_hour(spark: Any) -> None:
+    """The span has an hour; 24 GB came in the day before its end."""
+    whole = landed.inputs(spark, metrics=over(24, 24 * GB))
+    hour = landed.inputs(spark, metrics=over(1, GB), day=whole.metrics)
+    section, wanted = forecast.section(hour), forecast.section(whole)
+    assert section.tables == wanted.tables
+    assert section.tables[0].rows[0][6].text == "from a day"
 
 
 # -- alerts

@@ -131,8 +131,8 @@ def test_a_report_of_nothing_says_so_everywhere(spark: Any) -> None:
     assert report.alarms == ()
     assert all(section.words for section in report.sections)
     assert [section.key for section in report.sections] == [
-        "overview", "brokers", "latency", "studies", "traffic", "history", "hot", "forecast",
-        "alerts", "pipeline",
+        "overview", "brokers", "latency", "studies", "figures", "traffic", "history", "hot",
+        "forecast", "alerts", "pipeline",
     ]  # fmt: skip
     assert Report.from_json(report.to_json()) == report
 

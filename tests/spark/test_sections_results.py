@@ -10,7 +10,7 @@ import pytest
 
 from perf.histogram import Histogram
 from perf.stats import ratio
-from spark_jobs.sections import blocks, brokers, latency, percentiles, studies
+from spark_jobs.sections import blocks, brokers, figures, latency, percentiles, studies
 from spark_jobs.sections.blocks import CPU, P99
 from tests.spark import landed
 from tests.spark.landed import NOON_MS, RUN
@@ -305,3 +305,40 @@ def test_latency_study_over_linger_and_tune_by_knob(spark: Any) -> None:
     ((_, pairs),) = studies.ratios(tuned)
     one = blocks.versus(pairs, P99)
     assert one is not None and one.pairs == 3
+
+
+# -- single figures
+
+
+def test_single_figures_of_the_newest_run_with_their_units(spark: Any) -> None:
+    write = Writer()
+
+    def publish(name: str, value: float | None, unit: str, **fields: Any) -> None:
+        write.rows.append(write.common(
+            **{"kind": "figure", "name": name, "value": value, "unit": unit, **fields}
+        ))  # fmt: skip
+
+    publish("start, empty directory", 9.0, "s", study="start", broker="kbroker", run_id=OTHER_RUN)
+    for round_, value in enumerate((0.31, 0.25, 0.28)):
+        publish("start, empty directory", value, "s", study="start", broker="kbroker", round=round_)
+    publish("start, empty directory", 2.5, "s", study="start", broker="kafka", round=0)
+    publish("start, empty directory", None, "s", study="start", broker="kafka", round=1)
+    publish("idle connection, user space", 1736.0, "B", study="idle", broker="kbroker")
+    publish("waits for the broker", 0.126, "of task time", study="spark", broker="kbroker")
+    write.block()  # is none
+    found = landed.inputs(spark, results=write.rows)
+    section = figures.section(found)
+    assert [(table.title, table.columns) for table in section.tables] == [
+        ("idle", ("what", "broker", "figure")),
+        ("start", ("what", "broker", "figure", "lowest", "highest", "rounds")),
+        ("spark", ("what", "broker", "figure")),
+    ]
+    shown = [[cell.text for cell in row[1:]] for table in section.tables for row in table.rows]
+    assert shown == [
+        ["kbroker", "1.74 kB"],
+        ["kbroker", "0.28 s", "0.25 s", "0.31 s", "3"],
+        ["kafka", "2.5 s", "2.5 s", "2.5 s", "1"],
+        ["kbroker", "12.6 % of task time"],
+    ]
+    assert section.tables[1].rows[0][2].value == 0.28
+    assert landed.check_rows(found, section) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import threading
@@ -70,13 +71,15 @@ def test_what_cannot_be_read_is_set_aside(landing: Landing, send: Send, samples:
 
 
 def test_live_windows(landing: Landing, send: Send, samples: str) -> None:
-    """Sums grow from batch to batch; what is too late for them is in the raw table all the same."""
+    """Sums grow from batch to batch; what a writer sent twice, in one batch or in two, counts once,
+    and what is too late for them is in the raw table all the same."""
     minute_ms = time.time_ns() // 60_000_000_000 * 60_000
+    numbers = itertools.count()
 
     def counted(ago_minutes: int, count: int, partition: int = 0) -> bytes:
         return sample(event_time_ms=minute_ms - 60_000 * ago_minutes, partition=partition,
                       metric_name="PartitionMessages", topic="orders", message_count=count,
-                      bytes_in=10 * count, sequence=ago_minutes)  # fmt: skip
+                      bytes_in=10 * count, sequence=next(numbers))  # fmt: skip
 
     def windows() -> list[tuple[int, int, int, int]]:
         found = live.windows(landing.spark, landing.tables).collect()
@@ -85,12 +88,17 @@ def test_live_windows(landing: Landing, send: Send, samples: str) -> None:
              row.message_count, row.bytes_in) for row in found
         )  # fmt: skip
 
-    send(samples, [counted(1, 5), counted(1, 2), counted(0, 1), counted(0, 4, 1), b"{oops"])
+    again, unnumbered = counted(1, 5), sample(
+        event_time_ms=minute_ms, partition=2, metric_name="PartitionMessages", topic="orders",
+        message_count=50, bytes_in=0, sequence=None,
+    )  # fmt: skip
+    send(samples, [again, again, counted(1, 2), counted(0, 1), counted(0, 4, 1), b"{oops"])
+    send(samples, [unnumbered, unnumbered])
     landing.run("--topic", samples, "--live")
-    assert windows() == [(0, 0, 1, 10), (0, 1, 4, 40), (1, 0, 7, 70)]
-    send(samples, [counted(0, 2), counted(60, 9)])
+    assert windows() == [(0, 0, 1, 10), (0, 1, 4, 40), (0, 2, 100, 0), (1, 0, 7, 70)]
+    send(samples, [counted(0, 2), again, counted(60, 9)])
     landing.run("--topic", samples, "--live")
-    assert windows() == [(0, 0, 3, 30), (0, 1, 4, 40), (1, 0, 7, 70)]
+    assert windows() == [(0, 0, 3, 30), (0, 1, 4, 40), (0, 2, 100, 0), (1, 0, 7, 70)]
     late = [row.message_count for row in landing.rows("metrics", repeats=True) if row.late]
     assert late == [9]
 

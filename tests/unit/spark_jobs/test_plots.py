@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("matplotlib", reason="missing: matplotlib (extra `spark`)")
@@ -47,7 +47,13 @@ def anything(draw: st.DrawFn) -> Plot:
     )
 
 
+LOG_TIME = Plot(
+    "t", "line", "x", "y", (Series("s", (0.0, 576.0), (0.0, 0.0)),), x_is_time=True, log_x=True
+)
+
+
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@example(LOG_TIME)
 @given(anything())
 def test_nothing_that_a_series_holds_makes_drawing_fail(plot: Plot) -> None:
     drawing = draw(plot, "a.p0.")
