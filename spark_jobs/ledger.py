@@ -48,12 +48,13 @@ from spark_jobs.ledger_state import (
     Part,
     Ranges,
     State,
+    UnitGone,
     batch_key,
 )
 
 __all__ = [
     "Commit", "Gap", "Ledger", "LedgerConflict", "LedgerDamaged", "LedgerError", "LiveUnit", "Part",
-    "Ranges", "State", "batch_key", "new_unit", "now_ms",
+    "Ranges", "State", "UnitGone", "batch_key", "new_unit", "now_ms",
 ]  # fmt: skip
 
 DIRECTORY: Final = "_ledger"

@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from kbroker.errors import InvariantError, UserError
 
-Kind = Literal["batch", "gap", "merge", "expire"]
-KINDS: Final[tuple[Kind, ...]] = ("batch", "gap", "merge", "expire")
+Kind = Literal["batch", "gap", "merge", "expire", "garbage"]
+KINDS: Final[tuple[Kind, ...]] = ("batch", "gap", "merge", "expire", "garbage")
 Part = tuple[str, str]  # unit, date
 Ranges = Mapping[int, tuple[int, int]]  # partition -> first offset, offset behind the last
 
@@ -29,6 +29,10 @@ class LedgerError(UserError):
 
 class LedgerConflict(LedgerError):
     """Somebody committed meanwhile what this commit rests on."""
+
+
+class UnitGone(LedgerConflict):
+    """What was written for this commit was taken for garbage: it is to be written again."""
 
 
 class LedgerDamaged(LedgerError):
@@ -64,10 +68,10 @@ class Gap:
 class Commit:
     """One step of a table.
 
-    `units` and `quarantine` are added, `drops` (of either) are live no longer. A batch or a gap is
-    of a `topic`; a gap says with `ends` where the topic goes on. `covers` is for tables that are
-    made of another one: which of its commits are in this table's rows of a date, all of which the
-    commit replaces.
+    `units` and `quarantine` are added, `drops` (of either) are live no longer; those of garbage
+    never were, and cannot become so from then on. A batch or a gap is of a `topic`; a gap says with
+    `ends` where the topic goes on. `covers` is for tables that are made of another one: which of
+    its commits are in this table's rows of a date, all of which the commit replaces.
     """
 
     key: str
@@ -142,16 +146,14 @@ class Book:
 
     def check(self, commit: Commit) -> None:
         """LedgerConflict where the commit does not follow from what is here."""
-        gone = [part for part in commit.drops
-                if part not in self.units and part not in self.quarantine]  # fmt: skip
-        if gone:
-            raise LedgerConflict(f"{commit.key}: {len(gone)} parts such as {gone[0]} are not live",
+        garbage = commit.kind == "garbage"
+        wrong = [part for part in commit.drops
+                 if (part in self.units or part in self.quarantine) == garbage]  # fmt: skip
+        if wrong:
+            what = "live" if garbage else "not live"
+            raise LedgerConflict(f"{commit.key}: {len(wrong)} parts such as {wrong[0]} are {what}",
                                  "another maintenance is running; try again")  # fmt: skip
-        new = [unit.part for unit in (*commit.units, *commit.quarantine)]
-        known = (self.units, self.quarantine, self.dropped)
-        again = [part for part in new if any(part in parts for parts in known)]
-        if again or len(set(new)) < len(new):
-            raise InvariantError(f"{commit.key}: a unit's name is used twice: {[*again, *new][0]}")
+        self._check_names(commit)
         behind = [date for date, number in commit.covers.items()
                   if number <= self.covers.get(date, 0)]  # fmt: skip
         kept = [unit.part for unit in self.units.values()
@@ -177,6 +179,18 @@ class Book:
                     "two jobs write this table, or a checkpoint is older than it: start one job"
                     " with a new checkpoint",
                 )
+
+    def _check_names(self, commit: Commit) -> None:
+        """A unit is committed once, and not behind its end."""
+        new = [unit.part for unit in (*commit.units, *commit.quarantine)]
+        again = [part for part in new if part in self.units or part in self.quarantine]
+        if again or len(set(new)) < len(new):
+            raise InvariantError(f"{commit.key}: a unit's name is used twice: {[*again, *new][0]}")
+        names = {unit for unit, _ in new}
+        gone = next((unit for unit, _ in self.dropped if unit in names), None)
+        if gone is not None:
+            raise UnitGone(f"{commit.key}: {gone} was taken for garbage while it was written",
+                           "was the clock set, or the machine asleep?")  # fmt: skip
 
     def add(self, commit: Commit) -> None:
         """The commit of the next number."""

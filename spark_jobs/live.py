@@ -78,26 +78,26 @@ class LiveSink:
     """A batch's sums into the table: once for each batch, though any number would do."""
 
     def __init__(self, ledger: Ledger, checkpoint: Checkpoint, query: str) -> None:
-        self._ledger, self._checkpoint, self._query = ledger, checkpoint, query
+        self.ledger, self._checkpoint, self._query = ledger, checkpoint, query
 
     def write(self, sums: DataFrame, batch_id: int) -> Commit | None:
         """None if it had been written before."""
         from pyspark.sql import functions as F
 
         key = batch_key(self._checkpoint.query_id(), batch_id)
-        if self._ledger.committed(key):
+        if self.ledger.committed(key):
             return None
         landed_ms, unit = now_ms(), new_unit("batch")
-        uri = join(self._ledger.uri, tables.DATA, unit_directory(unit))
+        uri = join(self.ledger.uri, tables.DATA, unit_directory(unit))
         rows = sums.withColumn("landed_at", F.timestamp_millis(F.lit(landed_ms)))
         rows = rows.withColumn(tables.DATE, F.to_date("window_start")).select(*LIVE.column_names)
         rows.write.partitionBy(tables.DATE).parquet(uri)
-        self._ledger.files.sync(uri)
+        self.ledger.files.sync(uri)
         written = sums.sparkSession.read.schema(LIVE.row_type()).parquet(uri)
         counts = written.groupBy(F.col(tables.DATE).cast("string").alias("date")).count().collect()
         units = tuple(LiveUnit(unit, row["date"], int(row["count"])) for row in counts)
         commit = Commit(key, "batch", landed_ms, units, query=self._query)
-        return commit if self._ledger.commit(commit) else None
+        return commit if self.ledger.commit(commit) else None
 
 
 class LiveQuery(TopicQuery):
@@ -116,17 +116,13 @@ class LiveQuery(TopicQuery):
         own = f"{self.name}-{PLAN}-{state.topic_id or 'any'}"
         place = join(setting.checkpoints, self.work.topic, own)
         checkpoint = join(place, f"{self._number(place):06d}")
-        sink = LiveSink(
-            Ledger(setting.files, self._ledger.uri),
-            Checkpoint(setting.files, checkpoint),
-            self.name,
-        )
+        sink = LiveSink(self._another_ledger(), Checkpoint(setting.files, checkpoint), self.name)
         starts = {partition: first for partition, (first, _) in state.offsets.items()}
         records = setting.endpoint.stream(
             setting.spark, self.work.topic, starts, setting.records_max, fail_on_loss=False
         )
         sums = summed(good_rows(records, METRICS.name))
-        return self._started(sums, checkpoint, sink.write, mode="update")
+        return self._started(sums, checkpoint, sink, mode="update")
 
     def _number(self, place: str) -> int:
         """The newest checkpoint; behind two failures in a row, the next one."""

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -30,9 +31,9 @@ if __package__ in (None, ""):  # run as a file by spark-submit
 
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from kbroker.errors import UserError
+from kbroker.errors import InvariantError, UserError
 from spark_jobs import rollup, tables
-from spark_jobs.errors import EXIT_USAGE
+from spark_jobs.errors import EXIT_FAILED, EXIT_USAGE, JobError, first_line
 from spark_jobs.files import files_of, join
 from spark_jobs.garbage import collect
 from spark_jobs.ledger import (
@@ -86,24 +87,35 @@ def maintain(
 ) -> None:
     """All steps over all tables.
 
-    LedgerError where a ledger is damaged or a merge is wrong; the other tables are done first.
+    UserError where a ledger is damaged, a merge is wrong, the disk is full, or whatever Spark says;
+    the other tables are done first.
     """
+    failed: list[UserError] = []
     if METRICS.name in tables.names(spark, root):
-        _roll_up(spark, root, plan, say)
-    failed: LedgerError | None = None
+        with _said(HOURLY.name, say, failed):
+            _roll_up(spark, root, plan, say)
     for name in tables.names(spark, root):
         try:
             schema = tables.schema_of(name)
         except LedgerError as error:
             say(f"{name}: left alone: {error.message}")
             continue
-        try:
+        with _said(name, say, failed):
             _maintain(spark, root, schema, plan, say, clock_ms)
-        except LedgerError as error:
-            say(f"{name}: not maintained: {error.message}")
-            failed = failed or error
-    if failed is not None:
-        raise failed
+    if failed:
+        raise failed[0]
+
+
+@contextmanager
+def _said(name: str, say: Say, failed: list[UserError]) -> Iterator[None]:
+    """Trouble with one table as a line, and as what the job ends with."""
+    try:
+        yield
+    except InvariantError:
+        raise
+    except Exception as error:
+        failed.append(error if isinstance(error, UserError) else JobError(first_line(error)))
+        say(f"{name}: not maintained: {failed[-1].message}")
 
 
 def _maintain(
@@ -344,6 +356,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         _say(f"error: {error.message}")
         return error.exit_code
+    except OSError as error:
+        _say(f"error: {first_line(error)}")
+        return EXIT_FAILED
     finally:
         spark.stop()
     return 0

@@ -33,6 +33,14 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+    # What Spark remembers of its past, for its web page; by default a thousand plans of 50 KB each.
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "2000",
+    "spark.sql.maxPlanStringLength": "20000",
+    # A query whose thread is stuck does not keep the job from ending.
+    "spark.sql.streaming.stopTimeout": "5s",
 }
 
 

@@ -54,6 +54,8 @@ COMMITTED: Final = "committed"
 SKIPPED: Final = "skipped"
 STEPS: Final = (BEGUN, WRITTEN, SET_ASIDE, READ_BACK, COMMITTED)
 
+TASKS_PER_CORE: Final = 4  # at most: each writes a file for each date
+
 WATERMARK_MS: Final = WATERMARK_MINUTES * 60_000
 
 
@@ -156,7 +158,7 @@ class Sink:
         clock_ms: Callable[[], int] = now_ms,
         step: Step = lambda name, batch_id: None,
     ) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
         self._schema = schema
         self._source = source
         self._checkpoint = checkpoint
@@ -170,11 +172,11 @@ class Sink:
         LedgerConflict: the batch does not begin where the table ends. Nothing was changed then.
         """
         key = batch_key(self._checkpoint.query_id(), batch_id)
-        if self._ledger.committed(key):
+        if self.ledger.committed(key):
             self._step(SKIPPED, batch_id)
             return None
         source = self._source
-        _, ends = self._ledger.ends().get(source.topic, ("", {}))
+        _, ends = self.ledger.ends().get(source.topic, ("", {}))
         ranges = self._checkpoint.ranges(batch_id, source.topic, ends)
         news = {
             partition: found
@@ -183,15 +185,15 @@ class Sink:
         }
         bare = Commit(key, "batch", self._clock_ms(), topic=source.topic,
                       topic_id=source.topic_id, query=source.query, ranges=ranges)  # fmt: skip
-        self._ledger.check(bare)
+        self.ledger.check(bare)
         self._step(BEGUN, batch_id)
-        good, aside = self._write_units(batch, batch_id, news, self._ledger.newest_ms())
+        good, aside = self._write_units(batch, batch_id, news, self.ledger.newest_ms())
         commit = Commit(
             key, "batch", self._clock_ms(), good.units, aside.units,
             topic=source.topic, topic_id=source.topic_id, query=source.query, ranges=news,
             late=good.late, max_event_time_ms=good.max_event_time_ms,
         )  # fmt: skip
-        if not self._ledger.commit(commit):
+        if not self.ledger.commit(commit):
             self._step(SKIPPED, batch_id)
             return None
         self._step(COMMITTED, batch_id)
@@ -241,20 +243,22 @@ class Sink:
         )
 
     def _write(self, rows: DataFrame, kind: str, unit: str) -> None:
-        uri = join(self._ledger.uri, kind, unit_directory(unit))
-        rows.write.partitionBy(tables.DATE).parquet(uri)
-        self._ledger.files.sync(uri)
+        uri = join(self.ledger.uri, kind, unit_directory(unit))
+        # A topic of a thousand partitions would be a thousand files in each batch.
+        tasks_max = TASKS_PER_CORE * rows.sparkSession.sparkContext.defaultParallelism
+        rows.coalesce(tasks_max).write.partitionBy(tables.DATE).parquet(uri)
+        self.ledger.files.sync(uri)
 
     def _read_back(
         self, batch: DataFrame, kind: str, unit: str, ranges: Ranges, landed_ms: int
     ) -> _Facts:
         from pyspark.sql import functions as F
 
-        uri = join(self._ledger.uri, kind, unit_directory(unit))
+        uri = join(self.ledger.uri, kind, unit_directory(unit))
         aside = kind == tables.SET_ASIDE
         schema = QUARANTINE if aside else self._schema
-        if not any(entry.is_directory for entry in self._ledger.files.entries(uri)):
-            self._ledger.files.delete(uri)
+        if not any(entry.is_directory for entry in self.ledger.files.entries(uri)):
+            self.ledger.files.delete(uri)
             return _Facts()  # no date, no rows
         late = F.lit(0) if aside else F.sum(F.col("late").cast("long"))
         newest = F.lit(None).cast("long") if aside else F.unix_millis(F.max("event_time"))

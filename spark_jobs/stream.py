@@ -18,6 +18,7 @@ import argparse
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +28,7 @@ if __package__ in (None, ""):  # run as a file by spark-submit
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from kbroker.errors import UserError
-from spark_jobs.errors import EXIT_USAGE
+from spark_jobs.errors import EXIT_FAILED, EXIT_USAGE, first_line
 from spark_jobs.files import files_of, join
 from spark_jobs.live import LiveQuery
 from spark_jobs.lock import JobLock
@@ -47,8 +48,9 @@ QUERY_VERSION: Final = 1
 DEFAULT_TOPICS: Final = tuple(schema.topic for schema in TABLES.values())
 RECORDS_MAX: Final = 1_000_000  # in a batch: bounds what is kept of it, and what a retry repeats
 AWAY_S_MAX: Final = 60.0
-STOP_WAIT_S: Final = 20.0  # for the batch that is under way
+STOP_WAIT_S: Final = 15.0  # for the batches that are under way, together
 _TURN_S: Final = 0.2
+_POLL_S: Final = 0.05
 _EVERY_S_MAX: Final = 24 * 3600.0
 
 
@@ -157,13 +159,21 @@ def land(
                 query.turn()
             stop.wait(_TURN_S)
     finally:
-        for query in queries:
-            query.stop(STOP_WAIT_S)
+        _stop(queries)
         if progress is not None:
             progress.close(spark)
         for lock in locks:
             lock.release()
         inspector.close()
+
+
+def _stop(queries: Sequence[TopicQuery]) -> None:
+    """Each between two of its batches, or all the same when the time is over."""
+    deadline_s = time.monotonic() + STOP_WAIT_S
+    while not all([query.stopped() for query in queries]) and time.monotonic() < deadline_s:
+        time.sleep(_POLL_S)
+    for query in queries:
+        query.stopped(at_once=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -184,6 +194,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         _say(f"error: {error.message}")
         return error.exit_code
+    except OSError as error:
+        _say(f"error: {first_line(error)}")
+        return EXIT_FAILED
     return 0
 
 

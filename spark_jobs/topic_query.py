@@ -13,17 +13,16 @@ Owner: the job's main thread, but for what is marked as the query's own.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from spark_jobs import resume
 from spark_jobs.decode import decoder
-from spark_jobs.errors import JobError, Locked, LostRange
+from spark_jobs.errors import JobError, Locked, LostRange, first_line
 from spark_jobs.files import Files, join
-from spark_jobs.ledger import Commit, Ledger, LedgerConflict, LedgerError
+from spark_jobs.ledger import Commit, Ledger, LedgerConflict, LedgerError, UnitGone
 from spark_jobs.resume import Say, Work
 from spark_jobs.schema import TableSchema
 from spark_jobs.sink import READ_BACK, Checkpoint, Sink, Source, Step
@@ -33,23 +32,28 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Note = Callable[[str, int, Commit], None]
-Write = Callable[["DataFrame", int], "Commit | None"]
+
+
+class BatchSink(Protocol):
+    """Where batches go; `ledger` belongs to the query's thread."""
+
+    ledger: Ledger
+
+    def write(self, batch: DataFrame, batch_id: int, /) -> Commit | None:
+        """What was committed; None if it had been before."""
+        ...
+
 
 FAILURES_MAX: Final = 3
+PARTS_MANY: Final = 20_000  # two weeks of a batch a minute that nobody merged
 # How long a query that is not running waits until it looks again.
 LOOK_AGAIN_S: Final = 2.0
-_LINE_MAX: Final = 300
-# What a traceback of Python ends with, in the text that Spark makes of it.
-_PYTHON: Final = re.compile(
-    r"^[a-z_]\w*(?:\.\w+)*\.[A-Z]\w*(?:Error|Exception): (.+)$", re.MULTILINE
-)
 # Trouble that trying again does not mend: what Spark's text has -> the line for a person.
 _WAYS_OUT: Final = {
     "overflows when converting": "a record's timestamp is none that Spark's connector can read;"
     " --source kbroker reads it as null",
     "CONCURRENT_STREAM_LOG_UPDATE": "another job uses this checkpoint; stop one of them",
 }
-_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class TopicQuery:
         self.done = False
         self._setting = setting
         self._schema = schema
-        self._ledger = Ledger(setting.files, join(setting.tables, work.table))
+        self._ledger = self._another_ledger()
         self._query: Any = None
         self._error: BaseException | None = None  # what the sink raised: Spark makes text of it
         self._topic_id = ""
@@ -86,6 +90,10 @@ class TopicQuery:
         self._look_at_s = 0.0
         self._away_since_s: float | None = None
         self._said = ""
+        self._parts_said = PARTS_MANY
+
+    def _another_ledger(self) -> Ledger:
+        return Ledger(self._setting.files, join(self._setting.tables, self.work.table))
 
     @property
     def running(self) -> bool:
@@ -107,18 +115,22 @@ class TopicQuery:
         if time.monotonic() >= self._look_at_s:
             self._begin()
 
-    def stop(self, wait_s: float = 0.0) -> None:
-        """Ends the query, between two batches if that comes about within `wait_s`.
+    def stopped(self, *, at_once: bool = False) -> bool:
+        """Ends the query if it is between two batches, or `at_once`; whether it has ended.
 
         A batch that is not committed is as if it had not been begun.
         """
-        query, self._query = self._query, None
+        query = self._query
         if query is None:
-            return
-        deadline_s = time.monotonic() + wait_s
-        while time.monotonic() < deadline_s and query.isActive and query.status["isTriggerActive"]:
-            time.sleep(_POLL_S)
-        query.stop()
+            return True
+        if not at_once and query.isActive and query.status["isTriggerActive"]:
+            return False
+        self._query = None
+        try:
+            query.stop()
+        except Exception as error:  # its thread is stuck, and goes with the process
+            self._setting.say(f"{self.work.topic}: {first_line(error)}")
+        return True
 
     # --- begin ---
 
@@ -127,11 +139,14 @@ class TopicQuery:
         if state is None:
             return
         self._topic_id, self._error = state.topic_id, None
-        self._landed_before = self._landed()
         try:
+            self._landed_before = self._landed()
             self._query = self._launch(state)
         except LedgerError as error:
             raise JobError(f"{self.work.topic}: {error.message}") from error
+        except OSError as error:
+            self._again(error)
+        self._ledger = self._another_ledger()  # what it has read is not kept twice
 
     def _launch(self, state: TopicState) -> Any:
         """The query of Spark's, started."""
@@ -142,28 +157,30 @@ class TopicQuery:
         )  # fmt: skip
         source = Source(work.topic, plan.topic_id, work.query)
         sink = Sink(
-            Ledger(setting.files, self._ledger.uri),  # of the query's thread
+            self._another_ledger(),  # of the query's thread
             self._schema, source, Checkpoint(setting.files, plan.checkpoint), decoder(work.table),
             step=self._step,
         )  # fmt: skip
         records = setting.endpoint.stream(
             setting.spark, work.topic, plan.starts, setting.records_max
         )
-        return self._started(records, plan.checkpoint, sink.write)
+        return self._started(records, plan.checkpoint, sink)
 
     def _started(
-        self, frame: DataFrame, checkpoint: str, write: Write, mode: str = "append"
+        self, frame: DataFrame, checkpoint: str, sink: BatchSink, mode: str = "append"
     ) -> Any:
-        """`write` is called for each batch, in the query's own thread."""
+        """`sink.write` is called for each batch, in the query's own thread."""
 
         def batch(rows: DataFrame, batch_id: int) -> None:
             try:
-                commit = write(rows, batch_id)
+                commit = sink.write(rows, batch_id)
             except BaseException as error:
                 self._error = error
-                raise
+                # Spark looks through the text by a pattern, whose recursion a long one breaks.
+                raise RuntimeError(first_line(error)) from None
             if commit is not None:
                 self._setting.note(self.name, batch_id, commit)
+                self._remind(sink.ledger.parts())
 
         writer = frame.writeStream.foreachBatch(batch).queryName(self.name).outputMode(mode)
         writer = writer.option("checkpointLocation", checkpoint)
@@ -225,37 +242,43 @@ class TopicQuery:
                 raise LostRange(f"{self.work.topic}: it was deleted while it was read")
         self._setting.step(name, batch_id)
 
+    def _remind(self, parts: int) -> None:
+        """Of maintenance that nobody runs; again when there are twice as many."""
+        if parts >= self._parts_said:
+            self._parts_said = 2 * parts
+            self._setting.say(
+                f"{self.work.table}: {parts} small parts, which make reports slow and need memory;"
+                f" run python -m spark_jobs.maintain --tables {self._setting.tables} once a day"
+            )
+
     # --- after a failure ---
 
     def _look_into(self, failed: Any) -> None:
         """Raises what does not go by itself; otherwise the query is begun again soon."""
         topic, error = self.work.topic, self._error
         self._error = None
-        if isinstance(error, LedgerConflict):
+        if isinstance(error, LedgerConflict) and not isinstance(error, UnitGone):
             raise Locked(
                 f"{topic}: another job writes to this table ({error.message}); stop one of them"
             )
-        if isinstance(error, LedgerError):
+        if isinstance(error, LedgerError) and not isinstance(error, UnitGone):
             raise JobError(f"{topic}: {error.message}")
         if isinstance(error, JobError) and not isinstance(error, BrokerAway | LostRange):
             raise error
         for mark, way_out in _WAYS_OUT.items():
             if mark in str(error or failed):
                 raise JobError(f"{topic}: {way_out}")
-        self._failures = self._failures + 1 if self._landed() == self._landed_before else 1
+        self._again(error or failed)
+
+    def _again(self, error: object) -> None:
+        """Soon, unless it was in vain FAILURES_MAX times in a row."""
+        try:
+            landed = self._landed() != self._landed_before
+        except OSError:  # which is what the trouble is about
+            landed = False
+        self._failures = 1 if landed else self._failures + 1
         self._look_at_s = time.monotonic() + LOOK_AGAIN_S
-        line = first_line(error or failed)
+        topic, line = self.work.topic, first_line(error)
         if self._failures >= FAILURES_MAX and self._state() is not None:
             raise JobError(f"{topic}: {line} ({self._failures} tries in a row)")
         self._setting.say(f"{topic}: {line}; looking again in {LOOK_AGAIN_S:g} s")
-
-
-def first_line(error: object) -> str:
-    """The most telling line of an exception that came through Spark."""
-    text = str(error).strip()
-    raised = _PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    line = raised[-1] if raised else lines[0] if lines else type(error).__name__
-    for mark in ("terminated with exception: ", "org.apache.spark.SparkException: "):
-        line = line.rsplit(mark, 1)[-1]
-    return line if len(line) <= _LINE_MAX else f"{line[: _LINE_MAX - 3]}..."
