@@ -121,6 +121,9 @@ class LocalFiles:
             os.link(hidden, target)
         except FileExistsError:
             return False
+        except OSError as error:
+            error.filename = error.filename or uri  # of a write that found no room
+            raise
         finally:
             hidden.unlink(missing_ok=True)
         _sync_path(target.parent)

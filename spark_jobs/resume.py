@@ -188,7 +188,13 @@ def _disagreement(
 def _untouched(
     topic: str, files: Files, checkpoint: Checkpoint, uri: str, starts: Mapping[int, int]
 ) -> str:
-    """Of a checkpoint without a batch: it may have noted where it would begin."""
+    """Of a checkpoint without a batch: it may have noted where it would begin.
+
+    What was left of a first batch's offsets that were not written to their end (a full disk, a
+    kill -9) would be refused by Spark for ever.
+    """
+    if files.entries(join(uri, "offsets")):
+        return "the checkpoint was broken off in its first batch"
     if not files.exists(join(uri, "sources", "0", "0")):
         return ""
     initial = checkpoint.initial(topic)

@@ -117,6 +117,15 @@ def test_a_batch_that_was_cut(place: Place, died: str) -> None:
     assert again.starts == {0: 7 if died == "before Spark's commit" else 5}
 
 
+def test_offsets_of_a_first_batch_that_were_not_written_to_their_end(place: Place) -> None:
+    """Spark refuses a directory with leftovers in it, each time it begins."""
+    made = place.plan((0, 9))
+    spark_begins(made, "q")
+    write(made, "offsets/.0.5bc0.tmp", {})
+    again = place.plan((0, 9))
+    assert (place.number(again), dict(again.starts)) == (2, {0: 0})
+
+
 def test_a_first_batch_that_was_cut(place: Place) -> None:
     made = place.plan((2, 5))
     spark_begins(made, "q", **{"0": 2})
