@@ -62,9 +62,11 @@ class Clock:
 
 
 def query(place: Path, said: list[str], files: LocalFiles | None = None) -> TopicQuery:
-    setting: Any = Setting(
-        None, None, Inspector(), files or LocalFiles(), str(place), str(place / "c"), 1.0, False,  # type: ignore[arg-type]
-        10, 60.0, said.append, lambda name, batch_id: None, lambda name, batch_id, commit: None,
+    nobody: Any = None
+    setting = Setting(
+        nobody, nobody, Inspector(), files or LocalFiles(), str(place), str(place / "c"), 1.0,
+        False, 10, 60.0, said.append, lambda name, batch_id: None,
+        lambda name, batch_id, commit: None,
     )  # fmt: skip
     return TopicQuery(setting, WORK, PLAIN)
 
