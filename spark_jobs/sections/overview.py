@@ -53,9 +53,7 @@ def section(inputs: Inputs, sections: Sequence[Section]) -> Section:
             if inputs.results_since_ms != inputs.since_ms
             else "."
         ),
-        f"{len(alarms)} alarm{'s' if len(alarms) != 1 else ''}."
-        if alarms
-        else "No alarm: no disk is full soon, and nothing is missing.",
+        f"{len(alarms)} alarm{'s' if len(alarms) != 1 else ''}." if alarms else "No alarm.",
     ]
     said += [f"{one.title}: {one.words[0]}" for one in sections if one.words]
     rows = [row for headline in HEADLINES if (row := _row(headline, sections)) is not None]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
-from spark_jobs.report_model import Plot, Section, Series, Table
+from spark_jobs.report_model import Plot, Section, Series, Table, Verdict
 from spark_jobs.schema import TABLES
 from spark_jobs.sections.cells import (
     brief,
@@ -74,7 +74,10 @@ def _queries(progress: DataFrame) -> DataFrame:
             F.max("batch_ms").alias("batch_ms_max"),
             F.expr("percentile_approx(batch_ms, 0.5)").alias("batch_ms_median"),
             F.max("lag_records").alias("lag_max"),
-            F.max_by("lag_records", newest).alias("lag_last"),
+            # What an idle query tells has no lag.
+            F.max_by("lag_records", F.when(F.col("lag_records").isNotNull(), newest)).alias(
+                "lag_last"
+            ),
             F.sum(F.col("quarantined_rows").cast("double")).alias("quarantined"),
         )
         .orderBy("query", "topic")
@@ -113,7 +116,10 @@ def _words(
         said.append("The streaming job's own progress has not landed in this span.")
     if inputs.gaps:
         lost = sum(gap.end - gap.start for gap in inputs.gaps)
-        said.append(f"{lost:,} records were given up in {len(inputs.gaps)} gaps (--accept-loss).")
+        least = "" if all(gap.end > gap.start for gap in inputs.gaps) else "At least "
+        said.append(
+            f"{least}{lost:,} records were given up in {len(inputs.gaps)} gaps (--accept-loss)."
+        )
     return tuple(said)
 
 
@@ -148,17 +154,23 @@ def _query_table(inputs: Inputs, queries: list[dict[str, Any]]) -> Table:
             words(one["query"]), words(one["topic"]), figure(one["reports"], behind),
             figure(one["rows"], behind), figure(per_s, behind),
             figure(one["batch_ms_median"], behind), figure(one["batch_ms_max"], behind),
-            figure(one["lag_last"], behind, verdict="open" if one["lag_last"] else "good"),
+            figure(one["lag_last"], behind, verdict=_of_lag(one["lag_last"])),
             figure(one["lag_max"], behind), figure(one["quarantined"], behind),
         ))  # fmt: skip
     return Table(
         "Queries",
-        ("query", "topic", "batches", "rows", "rows/s while busy", "batch, ms, median",
+        ("query", "topic", "reports", "rows", "rows/s while busy", "batch, ms, median",
          "batch, ms, longest", "lag at the end", "lag, most", "quarantined"),
         tuple(made),
-        "As the streaming job's listener published it. Lag: records in the topic that had not"
-        " landed.",
+        "As the streaming job's listener published it: a report for each batch, and one a minute"
+        " while there is nothing to do. Lag: records in the topic that had not landed.",
     )  # fmt: skip
+
+
+def _of_lag(records: int | None) -> Verdict:
+    if records is None:
+        return ""
+    return "open" if records else "good"
 
 
 def _reason_table(inputs: Inputs, reasons: list[dict[str, Any]]) -> Table:
@@ -182,8 +194,9 @@ def _reason_table(inputs: Inputs, reasons: list[dict[str, Any]]) -> Table:
 
 def _gap_table(gaps: tuple[Gap, ...]) -> Table:
     made = tuple(
-        (words(gap.topic), words(gap.partition), words(f"{gap.start:,} to {gap.end - 1:,}"),
-         words(f"{gap.end - gap.start:,}", "bad"), words(gap.reason))
+        (words(gap.topic), words(gap.partition), words(_offsets(gap)),
+         words(f"{gap.end - gap.start:,}" if gap.end > gap.start else "not known", "bad"),
+         words(gap.reason))
         for gap in gaps[:GAPS_MAX]
     )  # fmt: skip
     return Table("Gaps", ("topic", "partition", "offsets", "records", "why"), made)
@@ -191,9 +204,14 @@ def _gap_table(gaps: tuple[Gap, ...]) -> Table:
 
 def _alarm(gap: Gap) -> str:
     return (
-        f"{brief(gap.topic)}-{gap.partition}: records {gap.start:,} to {gap.end - 1:,} never landed"
+        f"{brief(gap.topic)}-{gap.partition}: records {_offsets(gap)} never landed"
         f" ({brief(gap.reason)}): run the streaming job more often than the topic's retention"
     )
+
+
+def _offsets(gap: Gap) -> str:
+    """Of a topic that was deleted nobody knows the end."""
+    return f"{gap.start:,} to {gap.end - 1:,}" if gap.end > gap.start else f"from {gap.start:,} on"
 
 
 def _plots(inputs: Inputs) -> tuple[Plot, ...]:

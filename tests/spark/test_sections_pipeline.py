@@ -59,6 +59,7 @@ def test_pipeline(spark: Any) -> None:
               quarantined_rows=1, processed_rows_per_s=2000.0)
         for n in range(3)
     ]  # fmt: skip
+    progress.append(batch(3, input_rows=0))  # it had nothing to do
     metrics = [sample("Threads", NOON_MS, late=n < 2) for n in range(5)]
     spoiled = [
         {"source_topic": METRICS.topic, "source_offset": n, "reason": reason}
@@ -66,7 +67,8 @@ def test_pipeline(spark: Any) -> None:
     ]
     found = landed.inputs(
         spark, metrics=metrics, progress=progress, quarantine=spoiled,
-        gaps=(Gap("t", 3, 10, 25, "retention"),), landed={"metrics": 7},
+        gaps=(Gap("t", 3, 10, 25, "retention"), Gap("u", 0, 1000, 1000, "re-created")),
+        landed={"metrics": 7},
     )  # fmt: skip
     section = pipeline.section(found)
     what, queries, reasons, gaps = section.tables
@@ -81,8 +83,10 @@ def test_pipeline(spark: Any) -> None:
     assert [(row[1].text, row[2].value) for row in reasons.rows] == [
         ("not JSON", 3), ("unknown schema_version 9", 1),
     ]  # fmt: skip
-    assert gaps.rows[0][3].text == "15"
-    assert len(section.alarms) == 1 and "t-3: records 10 to 24 never landed" in section.alarms[0]
+    assert [row[3].text for row in gaps.rows] == ["15", "not known"]
+    known, unknown = section.alarms
+    assert "t-3: records 10 to 24 never landed" in known
+    assert "u-0: records from 1,000 on never landed" in unknown
     assert landed.check_rows(found, section) >= 6
 
 
