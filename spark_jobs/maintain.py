@@ -350,17 +350,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = arguments(argv)
     except SystemExit as error:
         return int(error.code or 0) and EXIT_USAGE
-    spark = session(options.master, "kbroker-maintain", source="kbroker")
     try:
-        maintain(spark, options.tables, Plan(options.raw_days, options.dry_run), say=_say)
+        spark = session(options.master, "kbroker-maintain", source="kbroker")
+        try:
+            maintain(spark, options.tables, Plan(options.raw_days, options.dry_run), say=_say)
+        finally:
+            spark.stop()
     except UserError as error:
         _say(f"error: {error.message}")
         return error.exit_code
     except OSError as error:
         _say(f"error: {first_line(error)}")
         return EXIT_FAILED
-    finally:
-        spark.stop()
     return 0
 
 

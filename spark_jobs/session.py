@@ -10,12 +10,14 @@ Owner: the main thread; there is one session in a process.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kbroker.errors import UserError
 from spark_jobs import connector
 
 if TYPE_CHECKING:
@@ -49,6 +51,15 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
+def need_java() -> None:
+    """UserError where there is none: Spark itself would end in a traceback."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise UserError(
+            "Spark needs Java 17 and there is none",
+            "on Debian: apt-get install openjdk-17-jre-headless",
+        )
+
+
 def session(
     master: str | None,
     app: str,
@@ -59,12 +70,13 @@ def session(
 ) -> SparkSession:
     """`master` None: the submitter's, or LOCAL_MASTER. `source` kafka: with the connector's jars.
 
-    UserError where pyspark is missing, or what the source needs.
+    UserError where pyspark, Java, or what the source needs is missing.
     """
     if connector.spark_version() is None:
         connector.jars()  # which says how to get it
     settings = dict(_SETTINGS)
     if not submitted():
+        need_java()
         master = master or LOCAL_MASTER
         settings["spark.ui.enabled"] = str(ui).lower()
         settings["spark.ui.showConsoleProgress"] = "false"
