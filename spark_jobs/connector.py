@@ -30,6 +30,8 @@ from spark_jobs import maven
 
 GROUP: Final = "org.apache.spark"
 TOKEN_PROVIDER_VERSION: Final = "4.0.0"
+# Of pyspark: its connector is to be had, and all of this runs with it (constraints.txt has it too).
+TRIED_VERSION: Final = "4.2.0"
 _CORE: Final = re.compile(r"spark-core_(\d+\.\d+)-")
 
 
@@ -112,10 +114,15 @@ def fetch(place: Path | None = None) -> list[Path]:
     except (subprocess.SubprocessError, OSError) as error:
         raise UserError(
             f"Spark {version}'s Kafka connector could not be fetched: {error}",
-            f"bring four jars to {where} (`python -m spark_jobs.connector --list`), "
-            "or use --source kbroker",
+            f"bring four jars to {where} (`python -m spark_jobs.connector --list`),"
+            f" {_another(version)}or use --source kbroker",
         ) from None
     return jars(where)
+
+
+def _another(version: str) -> str:
+    """A connector may come later than its Spark, or not at all."""
+    return "" if version == TRIED_VERSION else f"pip install pyspark=={TRIED_VERSION}, "
 
 
 def wanted(version: str) -> str:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 TIMEOUT_S: Final = 600
-_TOLD_CHARS_MAX: Final = 500
+_TOLD_CHARS_MAX: Final = 300
+_ERROR: Final = "[ERROR]"
 
 _POM: Final = """<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -47,7 +48,7 @@ def fetch(
         (work / "pom.xml").write_text(pom, encoding="utf-8")
         filtered = [f"-DincludeArtifactIds={','.join(only)}"] if only else []
         ran = subprocess.run(
-            ["mvn", "-q", "-B", "dependency:copy-dependencies",
+            ["mvn", "-q", "-B", "-Dstyle.color=never", "dependency:copy-dependencies",
              f"-DoutputDirectory={work}", *filtered],
             cwd=work,
             stdin=subprocess.DEVNULL,
@@ -56,9 +57,17 @@ def fetch(
             timeout=TIMEOUT_S,
         )  # fmt: skip
         if ran.returncode:
-            raise OSError(f"Maven: {' '.join(ran.stdout[-_TOLD_CHARS_MAX:].split())}")
+            raise OSError(f"Maven: {first_error(ran.stdout)}")
         for jar in work.glob("*.jar"):
             jar.replace(directory / jar.name)
+
+
+def first_error(said: str) -> str:
+    """The line of Maven's that says what is wrong: the first error; the others are advice."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(_ERROR)]
+    chosen = (errors or lines or ["it failed without a word"])[0]
+    return chosen.removeprefix(_ERROR).partition(" -> [Help")[0].strip()[:_TOLD_CHARS_MAX]
 
 
 def _listed(coordinates: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.errors import UserError
 from spark_jobs import connector
+from tests.support.source_tree import ROOT
 
 JARS = (
     "spark-sql-kafka-0-10_2.13-4.2.0.jar",
@@ -66,6 +67,34 @@ def test_the_command_without_maven_is_one_line_and_1(capsys: pytest.CaptureFixtu
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1 and "no mvn on this machine" in err and "--list" in err
+
+
+MAVEN = """\
+[ERROR] Failed to execute goal: org.apache.spark:a:jar:4.2.1 was not found -> [Help 1]
+[ERROR]
+[ERROR] To see the full stack trace of the errors, re-run Maven with the -e switch.
+"""
+
+
+def test_what_maven_says_is_one_line_with_ways_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a Spark whose connector is not to be had."""
+    monkeypatch.setattr(connector, "spark_version", lambda: "4.2.1")
+    mvn = tmp_path / "mvn"
+    mvn.write_text(f"#!/bin/sh\nprintf '%s' '{MAVEN}'\nexit 1\n")
+    mvn.chmod(0o755)
+    assert connector.main([]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "Failed to execute goal: org.apache.spark:a:jar:4.2.1 was not found" in err
+    assert "Help" not in err and "stack trace" not in err
+    assert f"pip install pyspark=={connector.TRIED_VERSION}" in err and "--source kbroker" in err
+
+
+def test_the_version_that_was_tried_is_the_one_that_is_pinned() -> None:
+    pinned = (ROOT / "constraints.txt").read_text().splitlines()
+    assert f"pyspark=={connector.TRIED_VERSION}" in pinned
 
 
 def test_the_command_prints_what_jars_wants(
