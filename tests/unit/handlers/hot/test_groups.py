@@ -143,10 +143,14 @@ class Beside:
 
 
 def _untimed(value: bytes) -> bytes:
+    """An offset commit's value (version 1 or 4) without its times."""
     if value[:2] == b"\0\1":
         return value[:-16]
-    at = len(value) - 1 if value[-1] == 0 else len(value) - 19
-    return value[: at - 8] + value[at:]
+    length, at = value[14], 15  # behind version, offset and leader epoch: the text's length + 1
+    if length & 0x80:
+        length, at = length & 0x7F | value[15] << 7, 16
+    at += length - 1
+    return value[:at] + value[at + 8 :]
 
 
 @pytest.fixture
