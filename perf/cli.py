@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perf.results_target import Target, results_options
+from perf.studies.options import Seconds
 from perf.studies.verbs import ladder, latency_study, show, tune
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def _broker(kind: str, address: str | None, pid: int, directory: str | None) -> 
 @_with(_BROKER, _ATTACH, _PID, _DIRECTORY, _PATH, _JSON, results_options)
 @click.option("--rate", type=float, default=200.0, show_default=True, help="records per second")
 @click.option("--record-size", type=click.IntRange(8), default=100, show_default=True)
-@click.option("--seconds", type=float, default=5.0, show_default=True)
+@click.option("--seconds", type=Seconds(), default=5.0, show_default=True)
 def e2e(
     kind: str, bootstrap_server: str | None, broker_pid: int, directory: str | None, **options: Any
 ) -> None:
@@ -368,7 +369,7 @@ def groups(
 @cli.command()
 @_with(_DIRECTORY, results_options)
 @click.option("--serve", type=int, metavar="PORT", help="only serve, until ended")
-@click.option("--seconds", type=float, default=1.0, show_default=True, help="of each cell")
+@click.option("--seconds", type=Seconds(), default=1.0, show_default=True, help="of each cell")
 @click.option("--json", "json_to", metavar="FILE", help="also as JSON; - for standard output")
 def limit(
     directory: str | None,
@@ -393,7 +394,7 @@ def limit(
 @_with(_DIRECTORY, results_options)
 @click.option("--quick", is_flag=True, help="four minutes instead of fifteen")
 @click.option("--rounds", type=click.IntRange(1), help="blocks of each cell and broker  [3]")
-@click.option("--seconds", type=float, help="of a block  [1.6, quick 0.6]")
+@click.option("--seconds", type=Seconds(), help="of a block  [1.6, quick 0.6]")
 @click.option("--brokers", help="some of limit,kafka,kbroker  [all]")
 @click.option("--cells", help="keys of cells, with commas  [all, quick: half]")
 @click.option("--no-extras", is_flag=True, help="without idle, neighbour, start and librdkafka")

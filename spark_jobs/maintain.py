@@ -353,6 +353,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         spark = session(options.master, "kbroker-maintain", source="kbroker")
         try:
+            if not tables.names(spark, options.tables):
+                raise UserError(f"there are no tables in {options.tables}",
+                                "name the place where spark_jobs.stream lands")  # fmt: skip
             maintain(spark, options.tables, Plan(options.raw_days, options.dry_run), say=_say)
         finally:
             spark.stop()

@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from spark_jobs.resume import Say, Work
 from spark_jobs.schema import PROGRESS, PROGRESS_TOPIC, PROGRESS_VERSION, TOPIC_CONFIGS
@@ -48,6 +48,14 @@ _TIMINGS: Final = {
 Record = dict[str, Any]
 
 
+class Noted(NamedTuple):
+    """Of a batch's commit: all its rows, and how many of them were late, or set aside."""
+
+    rows: int
+    late: int
+    aside: int
+
+
 class Publisher(Protocol):
     def publish(self, values: Sequence[tuple[bytes, bytes]]) -> None:
         """Key and value of each; returns when all are written, or raises whatever happened."""
@@ -68,7 +76,7 @@ class Progress:
         self._works: dict[str, Work] = {}  # by the query's name in Spark
         self._names: dict[str, str] = {}  # of what runs, by run id
         self._idle_s: dict[str, float] = {}
-        self._notes: dict[tuple[str, int], tuple[int, int]] = {}
+        self._notes: dict[tuple[str, int], Noted] = {}
         self._queue: queue.Queue[Record | None] = queue.Queue(QUEUE_MAX)
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._publish, name="progress", daemon=True)
@@ -97,11 +105,12 @@ class Progress:
             self._say(f"{PROGRESS_TOPIC}: {self.dropped} records were given up")
 
     def note(self, name: str, batch_id: int, commit: Commit) -> None:
-        """What a batch had that Spark does not know: late rows and quarantined ones."""
+        """What a batch had that Spark does not know: its rows, late ones and quarantined ones."""
         aside = sum(unit.rows for unit in commit.quarantine)
+        rows = sum(unit.rows for unit in commit.units) + aside
         while len(self._notes) >= _NOTES_MAX:
             self._notes.pop(next(iter(self._notes)), None)
-        self._notes[name, batch_id] = commit.late, aside
+        self._notes[name, batch_id] = Noted(rows, commit.late, aside)
 
     # --- in Spark's event thread ---
 
@@ -113,8 +122,8 @@ class Progress:
     def progressed(self, event: Any) -> None:
         told = event.progress
         if told.name in self._works:
-            late = self._notes.pop((told.name, told.batchId), None)
-            self._put("batch", told.name, told.id, told.runId, figures(told, late))
+            noted = self._notes.pop((told.name, told.batchId), None)
+            self._put("batch", told.name, told.id, told.runId, figures(told, noted))
 
     def idle(self, event: Any) -> None:
         name, now_s = self._names.get(str(event.runId)), time.monotonic()
@@ -154,13 +163,13 @@ class Progress:
             while len(records) < BATCH_MAX and not self._queue.empty():
                 records.append(self._queue.get_nowait())
             more = records[-1] is not None
-            found = [self._encoded(record) for record in records if record is not None]
+            told = [record for record in records if record is not None]
             try:
-                if found:
-                    self._publisher.publish(found)
+                if told:
+                    self._publisher.publish([self._encoded(record) for record in told])
                 trouble = ""
             except Exception as error:
-                self.dropped += len(found)
+                self.dropped += len(told)
                 line = _line(error)
                 if line != trouble:
                     self._say(f"{PROGRESS_TOPIC}: {line}; the job goes on without its own progress")
@@ -180,8 +189,12 @@ class Progress:
         return record["query"].encode(), PROGRESS.encode(record)
 
 
-def figures(told: Any, noted: tuple[int, int] | None) -> Record:
-    """Of Spark's StreamingQueryProgress; what it does not say is left out."""
+def figures(told: Any, noted: Noted | None) -> Record:
+    """Of Spark's StreamingQueryProgress; what it does not say is left out.
+
+    Rows are those of the commit. A batch that made none had them committed before the driver died:
+    they are told by its offsets, unless it is a checkpoint's first, which Spark gives no begin.
+    """
     source = told.sources[0]
     first, ends, latest = (
         _offsets(text) for text in (source.startOffset, source.endOffset, source.latestOffset)
@@ -189,17 +202,20 @@ def figures(told: Any, noted: tuple[int, int] | None) -> Record:
     durations = told.durationMs or {}
     found: Record = {name: int(durations[key]) for key, name in _TIMINGS.items()
                      if key in durations}  # fmt: skip
-    if ends:
+    rows = noted.rows if noted else None
+    if rows is None and first:
         rows = sum(until - first.get(partition, 0) for partition, until in ends.items())
+    if rows is not None:
         found["input_rows"] = rows
         if found.get("batch_ms"):
             found["processed_rows_per_s"] = 1000 * rows / found["batch_ms"]
+    if ends:
         found["partitions"] = len(ends)
         found |= _lag(ends, latest) if latest else {"_ends": ends}
     found["batch_id"] = int(told.batchId)
     found["input_rows_per_s"] = float(told.inputRowsPerSecond)
     if noted is not None:
-        found["late_rows"], found["quarantined_rows"] = noted
+        found["late_rows"], found["quarantined_rows"] = noted.late, noted.aside
     if told.stateOperators:
         found["state_rows"] = sum(int(one.numRowsTotal) for one in told.stateOperators)
     return found

@@ -160,7 +160,7 @@ def inputs_of(
 def gaps_of(spark: SparkSession, root: str) -> tuple[Gap, ...]:
     """What was given up, of every table; not cut to the span, because it stays missing."""
     return tuple(
-        Gap(gap.topic, partition, start, end, gap.reason)
+        Gap(gap.topic, partition, start, end, gap.reason, gap.committed_at_ms)
         for _, found in sorted(tables.gaps(spark, root).items())
         for gap in found
         for partition, (start, end) in sorted(gap.ranges.items())

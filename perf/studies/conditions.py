@@ -56,7 +56,6 @@ OTHER_SETTINGS: Final = (
     Setting("flat-out", "buffer.memory", "4 MB", {"queue.buffering.max.kbytes": 4 << 10}, {}),
     Setting("flat-out", "retries", "0", {"retries": 0}, {}),
     Setting("flat-out", "max.in.flight.requests.per.connection", "1", {"max.in.flight": 1}, {}),
-    Setting("flat-out", "enable.idempotence", "true", {"enable.idempotence": True}, {}),
     Setting(
         "flat-out",
         "max.partition.fetch.bytes",

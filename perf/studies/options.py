@@ -28,20 +28,25 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 
 
-def _number(
-    context: click.Context, parameter: click.Parameter, given: float | None
-) -> float | None:
-    if given is not None and math.isnan(given):
-        raise click.BadParameter("nan is no number of seconds")
-    return given
+class Seconds(click.FloatRange):
+    """How long to measure; nan, which no range refuses, is none."""
+
+    def __init__(self) -> None:
+        super().__init__(0.05, 600)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = float(super().convert(value, param, ctx))
+        if math.isnan(found):
+            self.fail("nan is no number of seconds", param, ctx)
+        return found
 
 
 _OPTIONS = (
     click.option("--quick", is_flag=True, help="fewer rounds, shorter blocks"),
     click.option("--rounds", type=click.IntRange(1, 1000), help="blocks of each point"),
-    click.option(
-        "--seconds", type=click.FloatRange(0.05, 600), callback=_number, help="of a block"
-    ),
+    click.option("--seconds", type=Seconds(), help="of a block"),
     click.option(
         "--directory", type=click.Path(file_okay=False, path_type=Path), help="for data  [/tmp]"
     ),

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gap:
-    """Records that were given up with --accept-loss: [start, end) of a partition."""
+    """Records that were given up with --accept-loss, and when: [start, end) of a partition."""
 
     topic: str
     partition: int
     start: int
     end: int
     reason: str
+    given_up_ms: int
 
 
 @dataclass(frozen=True)

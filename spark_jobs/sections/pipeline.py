@@ -2,7 +2,8 @@
 
 Lag, rows a second and batch times are what the streaming job's listener published; rows, late rows,
 quarantine and gaps are counted in the tables. What is late has landed all the same: it only missed
-the live windows. A gap (records given up with --accept-loss) is an alarm.
+the live windows. A gap (records given up with --accept-loss) stays on the page, and is an alarm in
+the reports whose span it was given up in: an alarm that never ends is not heard.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ def section(inputs: Inputs) -> Section:
         tables.append(_reason_table(inputs, reasons))
     if inputs.gaps:
         tables.append(_gap_table(inputs.gaps))
+    new = [gap for gap in inputs.gaps if gap.given_up_ms >= inputs.since_ms]
     return Section(
         KEY, TITLE, _words(inputs, landed, queries, reasons), tuple(tables),
-        _plots(inputs) if queries else (), tuple(_alarm(gap) for gap in inputs.gaps[:GAPS_MAX]),
+        _plots(inputs) if queries else (), tuple(_alarm(gap) for gap in new[:GAPS_MAX]),
     )  # fmt: skip
 
 
@@ -196,10 +198,11 @@ def _gap_table(gaps: tuple[Gap, ...]) -> Table:
     made = tuple(
         (words(gap.topic), words(gap.partition), words(_offsets(gap)),
          words(f"{gap.end - gap.start:,}" if gap.end > gap.start else "not known", "bad"),
-         words(gap.reason))
+         words(gap.reason), words(moment(gap.given_up_ms)))
         for gap in gaps[:GAPS_MAX]
     )  # fmt: skip
-    return Table("Gaps", ("topic", "partition", "offsets", "records", "why"), made)
+    columns = ("topic", "partition", "offsets", "records", "why", "given up, UTC")
+    return Table("Gaps", columns, made)
 
 
 def _alarm(gap: Gap) -> str:

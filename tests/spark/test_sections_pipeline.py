@@ -67,7 +67,11 @@ def test_pipeline(spark: Any) -> None:
     ]
     found = landed.inputs(
         spark, metrics=metrics, progress=progress, quarantine=spoiled,
-        gaps=(Gap("t", 3, 10, 25, "retention"), Gap("u", 0, 1000, 1000, "re-created")),
+        gaps=(
+            Gap("t", 3, 10, 25, "retention", NOON_MS),
+            Gap("u", 0, 1000, 1000, "re-created", NOON_MS),
+            Gap("t", 3, 0, 5, "retention", NOON_MS - 9 * 86_400_000),  # told of before
+        ),
         landed={"metrics": 7},
     )  # fmt: skip
     section = pipeline.section(found)
@@ -83,7 +87,7 @@ def test_pipeline(spark: Any) -> None:
     assert [(row[1].text, row[2].value) for row in reasons.rows] == [
         ("not JSON", 3), ("unknown schema_version 9", 1),
     ]  # fmt: skip
-    assert [row[3].text for row in gaps.rows] == ["15", "not known"]
+    assert [row[3].text for row in gaps.rows] == ["15", "not known", "5"]
     known, unknown = section.alarms
     assert "t-3: records 10 to 24 never landed" in known
     assert "u-0: records from 1,000 on never landed" in unknown

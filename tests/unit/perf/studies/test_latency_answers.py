@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from perf.histogram import Histogram
 from perf.process import Guard
@@ -33,6 +34,13 @@ Times = Callable[[Condition, str], float]
 # One batch size is enough to answer from; the whole matrix is made where it is what is tested.
 SMALL = Plan(batches=(16 << 10,), flat_batches=(16 << 10,))
 MACHINE = {"model": "test", "cpus": 2, "kernel": "0", "commit": "0", "when": "now"}
+
+
+def test_librdkafka_takes_every_condition() -> None:
+    for condition in conditions(Plan()):
+        producer, consumer = condition.options()
+        Producer(producer)
+        Consumer({**consumer, "group.id": "g"}).close()
 
 
 def times(condition: Condition, broker: str) -> float:

@@ -26,6 +26,7 @@ def _run(*words: str) -> subprocess.CompletedProcess[str]:
         (("ladder", "--designs", "loop,lift"), "--designs: lift: there are loop, threads"),
         (("show", __file__, "--write-page", "/nowhere/at/all"), "does not exist"),
         (("tune", "--seconds", "nan"), "nan is no number"),
+        (("compare", "--seconds", "-1"), "-1.0 is not in the range"),
         (("tune", "--knobs", "num.io.threads,volume"), "--knobs: volume: there are num.network"),
         (("latency-study", "--brokers", "kafka,kafka"), "each once"),
         (("tune", "--rounds", "0"), "--rounds"),
