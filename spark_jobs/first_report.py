@@ -34,6 +34,7 @@ from typing import IO, Final
 
 from kbroker.errors import UserError
 from spark_jobs import connector
+from spark_jobs.errors import EXIT_ALARM
 from spark_jobs.html.words import clean
 from spark_jobs.report_model import Report
 
@@ -45,7 +46,6 @@ RECORDS: Final = 30_000
 RECORDS_PER_S: Final = 20_000
 SAMPLED_S: Final = 66.0  # two samples of what is sampled every 30 s, and one more
 SECONDS_MAX: Final = 3600.0
-EXIT_ALARM: Final = 10
 START_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 15.0
 STEP_S_MAX: Final = 600.0

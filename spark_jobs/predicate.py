@@ -16,7 +16,7 @@ from typing import Final
 
 from spark_jobs.report_model import ReportError
 
-CHARS_MAX: Final = 20_000
+CHARS_MAX: Final = 200_000
 
 WORDS: Final = frozenset({
     "and", "or", "not", "in", "between", "is", "null", "true", "false", "like", "date", "timestamp",
@@ -39,6 +39,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<sign><=>|<=|>=|<>|!=|==|[-+*/%<>=(),.\[\]])",
     re.DOTALL | re.ASCII,
 )
+_CALL: Final = re.compile(r"\s*\(")
 
 
 def check(where: str, columns: Collection[str]) -> str:
@@ -56,8 +57,7 @@ def check(where: str, columns: Collection[str]) -> str:
         place = token.end()
         if token["space"]:
             continue
-        after = where[place:].lstrip()
-        _check_word(token, before, after.startswith("("), columns, where)
+        _check_word(token, before, bool(_CALL.match(where, place)), columns, where)
         before = token[0].lower()
     return where
 

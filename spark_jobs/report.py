@@ -103,6 +103,15 @@ def moment_of(text: str, now_ms: int | None = None) -> int:
     return max(0, round(at.timestamp() * 1000))
 
 
+def json_of(options: argparse.Namespace) -> str:
+    """Where the JSON goes. UserError where the page would."""
+    path: str = options.json or str(Path(options.out).with_suffix(".json"))
+    if Path(path).absolute() == Path(options.out).absolute():
+        raise UsageError(f"the page and its JSON would both be {options.out}",
+                         "--out names the page (report.html), --json the numbers")  # fmt: skip
+    return path
+
+
 def span_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int, int]:
     """since, until, and since when measurements count. UserError if nothing is in between."""
     until = now_ms if options.until is None else options.until
@@ -193,6 +202,7 @@ def make(
 ) -> int:
     """Land if asked, read, compute, write; the exit code."""
     since, until, results = span_of(options, now_ms)
+    json_path = json_of(options)
     if options.bootstrap_server:
         say("landing what the topics hold")
         _land(spark, options, say)
@@ -205,7 +215,6 @@ def make(
     inputs = inputs_of(spark, options.tables, since, until, results, fresh)
     made = everything(inputs, say, disk=options.disk)
     report = Report(now_ms, options.tables, since, until, made.sections)
-    json_path = options.json or str(Path(options.out).with_suffix(".json"))
     write_whole(json_path, report.to_json())
     write_whole(options.out, render(report, Path(json_path).name))
     say(f"{options.out} and {json_path}, in {span((time.monotonic() - started) * 1000)}")

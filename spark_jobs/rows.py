@@ -27,6 +27,7 @@ if __package__ in (None, ""):  # run as a file by spark-submit
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from kbroker.errors import UserError
+from spark_jobs.errors import EXIT_FAILED, EXIT_USAGE
 from spark_jobs.html.words import clean
 from spark_jobs.predicate import check
 from spark_jobs.report_model import JSON_BYTES_MAX, Cell, Report, ReportError, Rows
@@ -34,8 +35,6 @@ from spark_jobs.report_model import JSON_BYTES_MAX, Cell, Report, ReportError, R
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 LIMIT: Final = 100
 ASKED_AT_ONCE: Final = 50  # predicates in one pass over a table
 DAY_MS: Final = 24 * 3_600_000

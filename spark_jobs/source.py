@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 from uuid import UUID
 
-from spark_jobs.errors import EXIT_USAGE, JobError
+from spark_jobs.errors import EXIT_USAGE, JobError, first_line
 from spark_jobs.kbroker_options import SourceError
 
 if TYPE_CHECKING:
@@ -75,12 +75,20 @@ class Endpoint:
         *,
         fail_on_loss: bool = True,
     ) -> DataFrame:
-        """The topic from `starts` on, at most `records_max` in a batch: Kafka's columns."""
+        """The topic from `starts` on, at most `records_max` in a batch: Kafka's columns.
+
+        JobError where Spark has no such source, or has it only here and not where it plans.
+        """
+        from pyspark.errors import PySparkException
+
         offsets = json.dumps({topic: {str(partition): at for partition, at in starts.items()}})
         options = {"subscribe": topic, "startingOffsets": offsets,
                    "maxOffsetsPerTrigger": str(records_max),
                    "failOnDataLoss": str(fail_on_loss).lower()}  # fmt: skip
-        return spark.readStream.format(self.kind).options(**self._options(), **options).load()
+        try:
+            return spark.readStream.format(self.kind).options(**self._options(), **options).load()
+        except PySparkException as error:
+            raise JobError(f"{topic}: {first_line(error)}") from error
 
     def _options(self) -> dict[str, str]:
         options = {f"kafka.{name}": value for name, value in self.client_properties().items()}

@@ -97,7 +97,7 @@ _ENTITY: Final[dict[str, str]] = {
 
 def section(inputs: Inputs, disk: Disk = "ssd") -> Section:
     asked = rules(disk)
-    fired = collected(_fired(inputs.metrics, asked).limit(SHOWN_MAX + 1))
+    fired = collected(_fired(signals(inputs), asked).limit(SHOWN_MAX + 1))
     more, fired = len(fired) > SHOWN_MAX, fired[:SHOWN_MAX]
     return Section(
         KEY, TITLE, _words(fired, more, asked),
@@ -108,9 +108,11 @@ def section(inputs: Inputs, disk: Disk = "ssd") -> Section:
 # -- evaluation
 
 
-def signals(metrics: DataFrame) -> DataFrame:
+def signals(inputs: Inputs) -> DataFrame:
     """Every signal's rows: signal, broker_id, entity, at_ms, value, samples (how many it is of)."""
-    parts = (_plain(metrics), _request_p99(metrics), _forecast(metrics), _silence(metrics))
+    metrics = inputs.metrics
+    forecast = _forecast(inputs.of_a_day, inputs.since_ms)
+    parts = (_plain(metrics), _request_p99(metrics), forecast, _silence(metrics))
     return reduce(lambda one, other: one.unionByName(other), parts)
 
 
@@ -152,8 +154,11 @@ def _binned(size_ms: int) -> Column:
     return (F.floor(F.col("event_time_ms") / size_ms) * size_ms).cast("long")
 
 
-def _forecast(metrics: DataFrame) -> DataFrame:
-    """Hours until a directory is full, every five minutes, from the day before."""
+def _forecast(metrics: DataFrame, since_ms: int) -> DataFrame:
+    """Hours until a directory is full, every five minutes, from the day before.
+
+    The day before may begin before the span; what is judged are ticks with samples of the span.
+    """
     newest = F.struct("event_time_ms", "source_offset")
     ticks = (
         metrics.where(_WHERE["forecast"])
@@ -162,7 +167,7 @@ def _forecast(metrics: DataFrame) -> DataFrame:
         .agg(
             F.max_by(F.col("log_bytes").cast("double"), newest).alias("log"),
             F.max_by(F.col("free_bytes").cast("double"), newest).alias("free"),
-            F.count(F.lit(1)).alias("samples"),
+            F.count(F.when(F.col("event_time_ms") >= since_ms, 1)).alias("samples"),
         )
     )
     day = Window.partitionBy("broker_id", "directory").orderBy("at_ms").rangeBetween(-DAY_MS, 0)
@@ -177,7 +182,7 @@ def _forecast(metrics: DataFrame) -> DataFrame:
     return then.select(
         F.lit("forecast").alias("signal"), "broker_id", F.col("directory").alias("entity"),
         "at_ms", F.expr(hours).alias("value"), "samples",
-    ).where("value IS NOT NULL")  # fmt: skip
+    ).where("value IS NOT NULL AND samples > 0")  # fmt: skip
 
 
 def _silence(metrics: DataFrame) -> DataFrame:
@@ -194,11 +199,10 @@ def _silence(metrics: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _fired(metrics: DataFrame, asked: tuple[Rule, ...]) -> DataFrame:
+def _fired(told: DataFrame, asked: tuple[Rule, ...]) -> DataFrame:
     """Stretches as long as their rule's duration: rule, broker_id, entity, from, to, worst."""
     own = documented()
-    spark = metrics.sparkSession
-    table = spark.createDataFrame(
+    table = told.sparkSession.createDataFrame(
         [(r.name, r.signal, r.than == "<", float(r.threshold), for_ms(own[r.name].for_))
          for r in asked],
         "rule string, signal string, below boolean, threshold double, for_ms long",
@@ -207,7 +211,7 @@ def _fired(metrics: DataFrame, asked: tuple[Rule, ...]) -> DataFrame:
         F.col("value") > F.col("threshold")
     )
     series = Window.partitionBy("rule", "broker_id", "entity").orderBy("at_ms")
-    beside = signals(metrics).join(F.broadcast(table), "signal").withColumn("holds", holds)
+    beside = told.join(F.broadcast(table), "signal").withColumn("holds", holds)
     broken = (
         F.lag("at_ms").over(series).isNull()
         | (F.col("at_ms") - F.lag("at_ms").over(series) > STALE_MS)

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from perf.stats import Estimate, ratio
 from spark_jobs.report_model import Verdict
 from spark_jobs.sections import percentiles
-from spark_jobs.sections.cells import number, same
+from spark_jobs.sections.cells import literal, number
 from spark_jobs.sections.inputs import collected
 
 if TYPE_CHECKING:
@@ -155,6 +155,12 @@ def pairs(ours: Iterable[Block], theirs: Iterable[Block]) -> list[tuple[Block, B
     return found
 
 
+def believed(found: Sequence[tuple[Block, Block]]) -> list[tuple[Block, Block]]:
+    """Pairs from a quiet machine, where they are enough for a verdict; else all, which get none."""
+    quiet = [pair for pair in found if not any(block.noisy for block in pair)]
+    return quiet if len(quiet) >= PAIRS_MIN else list(found)
+
+
 def count_of(found: Iterable[tuple[Block, Block]]) -> int:
     """Blocks in these pairs."""
     return len({(block["run_id"], block["sequence"]) for pair in found for block in pair})
@@ -166,9 +172,14 @@ def which(found: Iterable[tuple[Block, Block]]) -> str:
     for pair in found:
         for block in pair:
             by_run[block["run_id"]].add(block["sequence"])
+    # Runs of one command have the same numbers, and a year of them is one line still.
+    by_numbers: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for run, numbers in sorted(by_run.items()):
+        by_numbers[tuple(sorted(numbers))].append(run)
     parts = [
-        f"({same({'run_id': run})} AND sequence IN ({', '.join(map(str, sorted(numbers)))}))"
-        for run, numbers in sorted(by_run.items())
+        f"(run_id IN ({', '.join(map(literal, runs))})"
+        f" AND sequence IN ({', '.join(map(str, numbers))}))"
+        for numbers, runs in by_numbers.items()
     ]
     return f"({' OR '.join(parts)})"
 

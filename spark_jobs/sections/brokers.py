@@ -24,6 +24,7 @@ from spark_jobs.sections.blocks import (
     Block,
     Measure,
     Versus,
+    believed,
     count_of,
     grouped,
     pairs,
@@ -70,7 +71,7 @@ def compared(blocks: Sequence[Block]) -> list[Pairs]:
         theirs = [block for block in many if block["broker"] == THEIRS]
         beside = pairs(ours, theirs)
         if beside:
-            found.append(beside)
+            found.append(believed(beside))
     return found
 
 
@@ -136,7 +137,8 @@ def _ratios(inputs: Inputs, lines: list[Line]) -> Table:
          "undecided"),
         tuple(rows),
         "Median ratio [95 % bootstrap interval] over the rounds; below 1 is better for CPU and"
-        f" latency, above 1 for throughput. {PAIRS_MIN} quiet pairs at least for a verdict.",
+        f" latency, above 1 for throughput. {PAIRS_MIN} pairs from a quiet machine for a verdict;"
+        " where there are so many, the rounds of a noisy one are left out.",
     )  # fmt: skip
 
 

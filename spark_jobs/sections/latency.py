@@ -5,7 +5,7 @@ percentile is taken (perf.histogram's rule, which a test holds this against). A 
 work; what differs between the groups becomes a column, what does not is said once in the note.
 
 acks=-1 is held against acks=1 only where everything else is equal, block by block of one round, as
-a ratio with its spread; fewer than three pairs, or a noisy machine, give no verdict.
+a ratio with its spread; fewer than three pairs from a quiet machine give no verdict.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from spark_jobs.sections.blocks import (
     REQUESTS,
     Block,
     Versus,
+    believed,
     clipped,
     count_of,
     grouped,
@@ -187,7 +188,7 @@ def acks_pairs(blocks: list[Block]) -> list[tuple[Block, list[tuple[Block, Block
             )
             if theirs:
                 beside = pairs(ours, theirs) or list(zip(ours, theirs, strict=False))
-                found.append((ours[0], beside))
+                found.append((ours[0], believed(beside)))
     return found
 
 

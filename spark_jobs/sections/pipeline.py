@@ -115,7 +115,10 @@ def _words(
     else:
         said.append("Nothing was put in quarantine.")
     if not queries:
-        said.append("The streaming job's own progress has not landed in this span.")
+        said.append(
+            "No report of the streaming job's progress landed in this span: a job that lands once"
+            " publishes its own at its end, and the next one brings it."
+        )
     if inputs.gaps:
         lost = sum(gap.end - gap.start for gap in inputs.gaps)
         least = "" if all(gap.end > gap.start for gap in inputs.gaps) else "At least "

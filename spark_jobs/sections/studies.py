@@ -20,6 +20,7 @@ from spark_jobs.sections.blocks import (
     Block,
     Measure,
     Versus,
+    believed,
     count_of,
     grouped,
     pairs,
@@ -177,7 +178,7 @@ def ratios(blocks: list[Block]) -> list[tuple[list[Block], list[tuple[Block, Blo
         for mine in grouped(others, ("broker", "knob_value")).values():
             same_broker = [block for block in base if block["broker"] == mine[0]["broker"]]
             if beside := pairs(mine, same_broker or base):
-                found.append((mine, beside))
+                found.append((mine, believed(beside)))
     return found
 
 

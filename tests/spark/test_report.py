@@ -90,6 +90,15 @@ def test_a_span_that_ends_before_it_begins(tmp_path: Path) -> None:
     assert report.main(["--no-such-option"]) == 2
 
 
+def test_a_page_that_its_own_json_would_overwrite(tmp_path: Path) -> None:
+    given = options("tables", tmp_path, "--out", str(tmp_path / "report.json"))
+    with pytest.raises(UserError, match="the page and its JSON would both be"):
+        report.json_of(given)
+    given = options("tables", tmp_path, "--json", str(tmp_path / "." / "page" / "report.html"))
+    with pytest.raises(UserError, match="--out names the page"):
+        report.json_of(given)
+
+
 @pytest.mark.slow
 def test_a_place_without_tables(spark: Any, tmp_path: Path) -> None:
     """A mistyped path must not make an empty report that looks well."""

@@ -292,6 +292,19 @@ def test_full_soon(fired: Fired) -> None:
     assert row[7].value == pytest.approx(100 / 120 * 0.8, rel=0.01)
 
 
+def test_full_soon_in_a_report_of_an_hour(spark: Any) -> None:
+    """30 GB came in a day and none in the hour that is reported: 61 h at the day's growth."""
+    hour = [directory(NOON_MS - n * 5 * 60_000, 50 * GB) for n in range(13)]
+    day = landed.inputs(spark, metrics=[*hour, directory(NOON_MS - 24 * HOUR_MS, 20 * GB)])
+    found = landed.inputs(spark, metrics=hour, day=day.metrics, since_ms=NOON_MS - HOUR_MS)
+    section = alerts.section(found)
+    assert [row[0].text for row in section.tables[0].rows] == ["LogDirectoryFullSoon"]
+    last = section.tables[0].rows[0][7]
+    assert last.value == pytest.approx(100 / 30 * 23 * 0.8, rel=0.01)  # at the hour's begin
+    assert last.rows is not None and last.rows.count == 13
+    landed.check_rows(found, section)
+
+
 def test_a_broker_that_falls_silent_is_down(fired: Fired) -> None:
     assert set(fired["KbrokerDown"]) == {SILENT}
     (row,) = fired["KbrokerDown"][SILENT]

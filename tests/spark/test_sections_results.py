@@ -231,6 +231,37 @@ def test_an_interval_with_1_in_it_decides_nothing(spark: Any) -> None:
     assert (one.verdict, one.why_open) == ("open", "no difference shown")
 
 
+def test_rounds_of_a_noisy_machine_are_left_out_where_enough_are_left(spark: Any) -> None:
+    write = Writer()
+    for round_ in range(4):
+        write.block(round=round_, broker_cpu_s=0.1)
+        write.block(round=round_, broker_cpu_s=0.2, broker="kafka")
+    write.block(round=4, broker_cpu_s=9.0, quiet=False)
+    write.block(round=4, broker_cpu_s=0.2, broker="kafka")
+    found = landed.inputs(spark, results=write.rows)
+    section = brokers.section(found, blocks.blocks(found.results))
+    (row,) = section.tables[0].rows
+    cpu = row[section.tables[0].columns.index("CPU us/request x")]
+    assert (row[1].value, cpu.value, cpu.verdict) == (4, pytest.approx(0.5), "good")
+    assert row[1].rows is not None and row[1].rows.count == 8
+    landed.check_rows(found, section)
+
+
+def test_years_of_runs_are_one_short_predicate(spark: Any) -> None:
+    """A night's run each, all with the same numbers: what finds their rows must not be cut off."""
+    write = Writer()
+    for night in range(3):
+        for round_ in range(3):
+            for broker in ("kbroker", "kafka"):
+                write.block(run_id=str(uuid.UUID(int=night)), round=round_, broker=broker,
+                            sequence=len(write.rows) % 6)  # fmt: skip
+    found = landed.inputs(spark, results=write.rows)
+    section = brokers.section(found, blocks.blocks(found.results))
+    behind = section.tables[0].rows[0][1].rows
+    assert behind is not None and (behind.count, behind.where.count("sequence IN")) == (18, 1)
+    landed.check_rows(found, section)
+
+
 def test_no_measurements(spark: Any) -> None:
     found = landed.inputs(spark)
     for make in (latency.section, brokers.section, studies.section):

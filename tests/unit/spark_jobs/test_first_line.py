@@ -38,6 +38,11 @@ Caused by: java.io.IOException: No space left on device
         ),
         ("\n  only this  \n", "only this"),
         ("a.b.CError: not in a traceback\nmore", "a.b.CError: not in a traceback"),
+        (
+            "[PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):\n"
+            "ModuleNotFoundError: No module named 'kbroker'\n SQLSTATE: 38000",
+            "No module named 'kbroker'",
+        ),
         ("x" * 1000, "x" * 297 + "..."),
     ],
 )

@@ -47,7 +47,8 @@ def test_a_record_that_cannot_be_written_costs_itself_and_a_line() -> None:
             done.set()
 
     progress = Progress(Any, Any, Publisher(), said.append)  # type: ignore[arg-type]
-    progress._works = {"q": SimpleNamespace(query="metrics-v1", topic="t")}  # type: ignore[dict-item]
+    work = SimpleNamespace(query="metrics-v1", topic="t")
+    progress._works = {"q": work}  # type: ignore[dict-item]
     progress._endpoint = SimpleNamespace(kind="kafka")  # type: ignore[assignment]
     progress._put("batch", "q", 1, 2, {"batch_ms": "long"})
     thread = threading.Thread(target=progress._publish)
