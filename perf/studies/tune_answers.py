@@ -50,15 +50,14 @@ class Effect:
     def words(self) -> str:
         if not self.measured:
             return "no result"
-        if not self.decided:
-            largest = max(bound(verdict) for verdict in self.verdicts.values())
-            return f"no effect shown, {largest:.0%} at most"
-        return ", ".join(f"{name} {short(verdict)}" for name, verdict in self.verdicts.items())
+        each = ", ".join(f"{name} {short(verdict)}" for name, verdict in self.verdicts.items())
+        return each if self.decided else f"no effect shown: {each}"
 
 
-def bound(verdict: Verdict) -> float:
-    """How large an effect could be where none is shown, as a share."""
-    return max(verdict.ratio.high, 1 / verdict.ratio.low, verdict.band) - 1
+def bound(verdict: Verdict) -> str:
+    """How large an effect could be where none is shown: a share, or a factor from 2 on."""
+    factor = max(verdict.ratio.high, 1 / verdict.ratio.low, verdict.band)
+    return f"{factor - 1:.0%}" if factor < 2 else f"x{factor:.1f}"
 
 
 def short(verdict: Verdict) -> str:
@@ -68,7 +67,7 @@ def short(verdict: Verdict) -> str:
         return f"x{factor:,.0f}" if factor >= 10 else f"x{factor:.2{'f' if factor >= 0.1 else 'g'}}"
     if verdict.rounds < ROUNDS_MIN:
         return "no result"
-    return f"within {bound(verdict):.0%}"
+    return f"within {bound(verdict)}"
 
 
 def effects(outcome: Outcome, plan: Plan) -> list[Effect]:

@@ -87,7 +87,7 @@ def ladder(designs: str | None, kafka: bool, **options: Any) -> None:
 def tune(knobs: str | None, kafka: bool, **options: Any) -> None:
     """What each setting that the documents name changes here.
 
-    About eleven minutes, with --quick four. docs/tuning.md says how an effect is found.
+    About thirteen minutes, with --quick four. docs/tuning.md says how an effect is found.
     """
     from perf.studies.knobs import knobs as table
 
