@@ -37,6 +37,7 @@ from spark_jobs import connector
 from spark_jobs.errors import EXIT_ALARM
 from spark_jobs.html.words import clean
 from spark_jobs.report_model import Report
+from spark_jobs.session import need_java
 
 DIRECTORY: Final = Path("build/report")
 MARKER: Final = ".kbroker-first-report"  # in directories that a run may empty
@@ -246,9 +247,7 @@ def first_report(
     run: Run, bootstrap: str | None, *, seconds: float = SAMPLED_S, kafka: bool = True
 ) -> None:
     """See the module."""
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        raise UserError("Spark needs Java 17 and there is none",
-                        "on Debian: apt-get install openjdk-17-jre-headless")  # fmt: skip
+    need_java()
     how = source(run)
     if bootstrap is not None:
         report(run, bootstrap, run.directory / "tables", how)

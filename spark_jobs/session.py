@@ -53,7 +53,10 @@ def submitted() -> bool:
 
 def need_java() -> None:
     """UserError where there is none: Spark itself would end in a traceback."""
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+    home = os.environ.get("JAVA_HOME")
+    if home and not Path(home, "bin", "java").exists():  # Spark looks nowhere else then
+        raise UserError(f"there is no Java in JAVA_HOME, {home}", "mend it, or unset it")
+    if not home and shutil.which("java") is None:
         raise UserError(
             "Spark needs Java 17 and there is none",
             "on Debian: apt-get install openjdk-17-jre-headless",

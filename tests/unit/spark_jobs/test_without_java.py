@@ -23,3 +23,13 @@ def test_one_line_says_what_to_install(
     assert job.main(argv) == 1  # type: ignore[attr-defined]
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: Spark needs Java 17") and "apt-get" in line
+
+
+def test_a_java_home_that_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark's launcher looks nowhere else, whatever is on the path."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert report.main(["--tables", str(tmp_path / "tables")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: there is no Java in JAVA_HOME, {tmp_path}")
