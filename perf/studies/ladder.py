@@ -2,9 +2,10 @@
 
 Three pieces of work: quick requests; requests that are slow because each waits for the disk; quick
 requests beside one client on a bad line. On each, every rung of the ladder is held against the rung
-below it, in alternating blocks, and the answers follow from those ratios (verdict.py). kbroker and
-the limit server run where they do the same work: neither forces records to the disk, so the slow
-work has Apache Kafka beside instead, if it was asked for.
+below it, in alternating blocks, and the answers follow from those ratios (verdict.py). kbroker, and
+Apache Kafka if it was asked for, do the slow work on a topic with flush.messages=1: as on the
+rungs, one sync of the partition's file before each answer. The limit server forces nothing to the
+disk and has no part in it.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class Plan:
 
     def brokers(self, work: str) -> tuple[str, ...]:
         """Who does a piece of work, from the lowest rung up."""
-        kafka = ("kafka",) * self.kafka
-        return (*self.designs, *(() if work == SLOW else ("kbroker", "limit")), *kafka)
+        limit, kafka = ("limit",) * (work != SLOW), ("kafka",) * self.kafka
+        return (*self.designs, "kbroker", *limit, *kafka)
 
 
 def points(plan: Plan) -> list[Point]:
@@ -109,8 +110,8 @@ def start(plan: Plan, stable: Stable, root: Path, say: Say) -> None:
 
 
 def stall_of(work: str, name: str) -> tuple[str, bool]:
-    """Which server does a piece of work: its name, and whether it waits for the disk. One of each
-    that is beside: a topic of Kafka's says itself that it is flushed."""
+    """Which server does a piece of work: its name, and whether it was started to wait for the disk.
+    One of each that is beside: there it is the topic that says so."""
     return name, work == SLOW and name not in BESIDE
 
 
@@ -119,14 +120,14 @@ def _warm(stable: Stable, stall: tuple[str, bool], say: Say) -> None:
     say("Apache Kafka started; warming")
     with stable.turn(stall) as bench:
         warm = Bench(bench.broker, seconds=KAFKA_WARM_S, warm_s=0)
-        for cell in list(CELLS.values()) * KAFKA_WARM_BLOCKS:
-            warm.run(_cell(cell, "kafka"))
+        for work in list(CELLS) * KAFKA_WARM_BLOCKS:
+            warm.run(cell_of(work, "kafka"))
 
 
 def measure(stable: Stable, point: Point) -> Measured:
     """One block of a point, its server running alone. CellError if it is void."""
     work, name = str(point.dims["cell"]), str(point.dims["broker"])
-    cell = _cell(CELLS[work], name)
+    cell = cell_of(work, name)
     with stable.turn(stall_of(work, name)) as bench:
         if work != BAD_LINE:
             return Measured.of(bench.run(cell), ended_at_ms=now_ms())
@@ -137,8 +138,10 @@ def measure(stable: Stable, point: Point) -> Measured:
         return Measured.of(block, ended_at_ms=now_ms(), slow_answers=client.answers)
 
 
-def _cell(cell: Cell, broker: str) -> Cell:
-    return replace(cell, configs=FLUSHED) if cell is CELLS[SLOW] and broker == "kafka" else cell
+def cell_of(work: str, name: str) -> Cell:
+    """A piece of work as a server is asked for it."""
+    flushed = work == SLOW and name in BESIDE
+    return replace(CELLS[work], configs=FLUSHED) if flushed else CELLS[work]
 
 
 def now_ms() -> int:

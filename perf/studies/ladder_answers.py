@@ -54,14 +54,13 @@ def conclusions(outcome: Outcome, plan: Plan) -> list[Conclusion]:
 
 
 def _steps(outcome: Outcome, plan: Plan, work: str) -> list[Conclusion]:
-    rungs = [*plan.designs, *(() if work == SLOW else ("kbroker",))]
     return [
         from_verdicts(
             f"When {_WORDS[work]}: what does {title_of(rung)} change against {title_of(below)}?",
             compared(outcome, plan, work, rung, below),
             {"cell": work, "broker": rung},
         )
-        for below, rung in pairwise(rungs)
+        for below, rung in pairwise((*plan.designs, "kbroker"))
     ]
 
 

@@ -15,7 +15,18 @@ from perf.ladder.slow_client import SlowClient
 from perf.process import Guard
 from perf.studies import ladder, ladder_page
 from perf.studies.conclusion import Conclusion, publish
-from perf.studies.ladder import BAD_LINE, QUICK, SLOW, Plan, key_of, points, start
+from perf.studies.ladder import (
+    BAD_LINE,
+    FLUSHED,
+    QUICK,
+    SLOW,
+    Plan,
+    cell_of,
+    key_of,
+    points,
+    stall_of,
+    start,
+)
 from perf.studies.ladder_answers import conclusions, table, to_json
 from perf.studies.measured import REQUEST, Measured
 from perf.studies.stable import Stable
@@ -58,11 +69,19 @@ def _about(found: list[Conclusion], question: str) -> Conclusion:
 
 def test_every_rung_is_measured_and_kbroker_where_it_does_the_same_work() -> None:
     found = points(Plan())
-    assert len({point.key for point in found}) == len(found) == 7 + 5 + 7
-    assert {p.dims["broker"] for p in found if p.group == SLOW} == set(RATES)
+    assert len({point.key for point in found}) == len(found) == 7 + 6 + 7
+    assert {p.dims["broker"] for p in found if p.group == SLOW} == {*RATES, "kbroker"}
     assert {"kbroker", "limit"} <= {p.dims["broker"] for p in found if p.group == BAD_LINE}
     beside = [p for p in points(Plan(kafka=True)) if p.dims["broker"] == "kafka"]
     assert [p.group for p in beside] == [QUICK, SLOW, BAD_LINE]
+
+
+def test_each_server_is_told_in_one_way_to_wait_for_the_disk() -> None:
+    for name in Plan(kafka=True).brokers(SLOW):
+        started_so, topic_says_so = stall_of(SLOW, name)[1], cell_of(SLOW, name).configs == FLUSHED
+        assert started_so is (name in RATES) and topic_says_so is not started_so
+        for work in (QUICK, BAD_LINE):
+            assert not stall_of(work, name)[1] and not cell_of(work, name).configs
 
 
 def test_the_answers_follow_from_the_ratios() -> None:
@@ -77,6 +96,8 @@ def test_the_answers_follow_from_the_ratios() -> None:
     assert not equal.decided and "no difference shown" in equal.answer
     ours = _about(found, "When requests are quick: what does kbroker change against many")
     assert "requests/s 3.33 times" in ours.answer
+    slow = _about(found, "When each request waits for the disk: what does kbroker change against")
+    assert "requests/s 3.33 times" in slow.answer
 
 
 def test_two_rungs_that_are_equal_share_the_first_place() -> None:
@@ -131,7 +152,7 @@ def test_each_block_and_conclusion_is_published_once() -> None:
     results = _Results()
     found = conclusions(outcome, plan)
     publish(outcome, found, results)  # type: ignore[arg-type]
-    assert len(results.blocks) == 19 * 3
+    assert len(results.blocks) == 20 * 3
     assert {block["round"] for block in results.blocks} == {0, 1, 2}
     assert sum(int(str(b["requests"])) for b in results.blocks if b["broker"] == "loop") > 0
     assert [one["question"] for one in results.verdicts] == [one.question for one in found]
