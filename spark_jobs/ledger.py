@@ -150,7 +150,7 @@ class Ledger:
                 self._book.add(commit)
                 if number % FOLD_EVERY == 0:
                     with suppress(OSError):  # the commit stands; the next fold does it
-                        self.fold()
+                        self.fold(commit.committed_at_ms)
                 return True
         raise LedgerError(f"{self.uri}: {TRIES_MAX} other commits came first", "run one job for it")
 
@@ -167,13 +167,16 @@ class Ledger:
                    reason=reason)
         )  # fmt: skip
 
-    def fold(self) -> str | None:
-        """Writes the state of now, and removes what is of no use with it; None: nothing to fold."""
+    def fold(self, at_ms: int | None = None) -> str | None:
+        """Writes the state of now, and removes what is of no use with it; None: nothing to fold.
+
+        Forgets what was dropped days before `at_ms`, the time of now unless it is given.
+        """
         self._read_on()
         if self._book.number == 0:
             return None
         uri = self._file(self._book.number, fold=True)
-        self._book.forget()
+        self._book.forget(now_ms() if at_ms is None else at_ms)
         self.files.create(uri, fold_json(self._book.state()))
         self._remove_old()
         return uri

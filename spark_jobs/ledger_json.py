@@ -50,7 +50,6 @@ def commit_json(commit: Commit) -> bytes:
         "max_event_time_ms": commit.max_event_time_ms,
         "reason": commit.reason,
         "covers": dict(commit.covers),
-        "expired_before": commit.expired_before,
     }
     always = ("format", "key", "kind", "committed_at_ms")
     kept = {name: value for name, value in found.items()
@@ -80,7 +79,6 @@ def commit_from(data: bytes, where: str) -> Commit:
         read.number_or_none("max_event_time_ms"),
         read.text("reason", ""),
         read.dates("covers"),
-        read.text("expired_before", ""),
     )
 
 
@@ -103,7 +101,7 @@ def fold_json(state: State) -> bytes:
         "batches": dict(state.batches),
         "touched": dict(state.touched),
         "covers": dict(state.covers),
-        "expired_before": state.expired_before,
+        "expired": sorted(state.expired),
         "dropped": [[*part, at_ms] for part, at_ms in state.dropped.items()],
     }, separators=(",", ":")).encode() + b"\n"  # fmt: skip
 
@@ -132,7 +130,7 @@ def fold_from(data: bytes, where: str) -> State:
         {query: read.a_number(batch) for query, batch in read.mapping("batches").items()},
         read.dates("touched"),
         read.dates("covers"),
-        read.text("expired_before"),
+        read.expired(),
         dict(read.dropped(one) for one in read.items("dropped")),
     )
 
@@ -206,6 +204,12 @@ class _Reader:
     def dates(self, name: str) -> dict[str, int]:
         return {self._date(date): self.a_number(number)
                 for date, number in self.mapping(name).items()}  # fmt: skip
+
+    def expired(self) -> frozenset[str]:
+        """A fold of before these dates were kept has a bound: all with rows below it are meant."""
+        before = self.text("expired_before", "")
+        bound = (date for date in self.dates("touched") if date < before)
+        return frozenset((*(self._date(one) for one in self.items("expired")), *bound))
 
     def offsets(self, found: Mapping[str, Any]) -> dict[int, int]:
         return {self._partition(name): self.a_number(end) for name, end in found.items()}

@@ -89,7 +89,6 @@ class Commit:
     max_event_time_ms: int | None = None
     reason: str = ""
     covers: Mapping[str, int] = field(default_factory=dict)
-    expired_before: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class State:
     batches: Mapping[str, int] = field(default_factory=dict)  # query id -> its last batch
     touched: Mapping[str, int] = field(default_factory=dict)  # date -> last commit with new rows
     covers: Mapping[str, int] = field(default_factory=dict)
-    expired_before: str = ""
+    expired: frozenset[str] = frozenset()  # dates of which rows are gone for good
     dropped: Mapping[Part, int] = field(default_factory=dict)  # when; files may still be there
     keys: frozenset[str] = frozenset()  # of commits that are no batches, since the last fold
 
@@ -134,7 +133,7 @@ class Book:
         self.batches = dict(start.batches)
         self.touched = dict(start.touched)
         self.covers = dict(start.covers)
-        self.expired_before = start.expired_before
+        self.expired = set(start.expired)
         self.dropped = dict(start.dropped)
         self.keys = set(start.keys)
 
@@ -201,13 +200,13 @@ class Book:
         else:
             self.batches[batch[0]] = max(batch[1], self.batches.get(batch[0], -1))
         for part in commit.drops:
-            self.units.pop(part, None)
+            if self.units.pop(part, None) is not None and commit.kind == "expire":
+                self.expired.add(part[1])
             self.quarantine.pop(part, None)
             self.dropped[part] = commit.committed_at_ms
         self.units.update((unit.part, unit) for unit in commit.units)
         self.quarantine.update((unit.part, unit) for unit in commit.quarantine)
         self.covers.update(commit.covers)
-        self.expired_before = max(self.expired_before, commit.expired_before)
         if commit.max_event_time_ms is not None:
             self.max_event_time_ms = max(commit.max_event_time_ms, self.max_event_time_ms or 0)
         if commit.kind == "batch":
@@ -228,9 +227,10 @@ class Book:
             ends.update((partition, until) for partition, (_, until) in commit.ranges.items())
         self.ends[commit.topic] = (topic_id, ends)
 
-    def forget(self) -> None:
-        """What is not worth being kept for ever: old drops, keys of what is done."""
-        oldest_ms = max(self.dropped.values(), default=0) - DROPS_KEPT_MS
+    def forget(self, at_ms: int) -> None:
+        """What is not worth being kept for ever: drops that are old at `at_ms`, keys of what is
+        done. A drop of later than that, as a clock says that was set back, is no old one."""
+        oldest_ms = at_ms - DROPS_KEPT_MS
         self.dropped = {part: at_ms for part, at_ms in self.dropped.items() if at_ms >= oldest_ms}
         self.keys = set()
 
@@ -245,7 +245,7 @@ class Book:
             dict(self.batches),
             dict(self.touched),
             dict(self.covers),
-            self.expired_before,
+            frozenset(self.expired),
             dict(self.dropped),
             frozenset(self.keys),
         )

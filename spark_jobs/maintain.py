@@ -13,8 +13,11 @@ In this order, each by commits of its own (spark_jobs/ledger.py), so that it may
 5. Garbage: files that no reader can be at any more: what was replaced or expired a day ago, units
    of writers that died, commits before a fold. A reader has a day to finish with what it found.
 
-A stream only ever adds, so the two do not meet; of two maintenances at once one gives way. Exit
-codes: 0 done; 1 failed; 2 usage.
+A step that fails is said, and the next ones are done all the same: on a full disk expiry and
+garbage make room for the merges of the next run. A stream only ever adds, so the two do not meet;
+of two maintenances at once one gives way. Days are the machine's clock's; where it was set, expiry
+and the day that readers have are as wrong as it was, and nothing else is. Exit codes: 0 done; 1
+failed; 2 usage.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -88,34 +91,46 @@ def maintain(
     """All steps over all tables.
 
     UserError where a ledger is damaged, a merge is wrong, the disk is full, or whatever Spark says;
-    the other tables are done first.
+    all else is done first.
     """
-    failed: list[UserError] = []
+    trouble = _Trouble(say)
     if METRICS.name in tables.names(spark, root):
-        with _said(HOURLY.name, say, failed):
-            _roll_up(spark, root, plan, say)
+        with trouble.of(HOURLY.name):
+            _roll_up(spark, root, plan, say, clock_ms)
     for name in tables.names(spark, root):
         try:
             schema = tables.schema_of(name)
         except LedgerError as error:
             say(f"{name}: left alone: {error.message}")
             continue
-        with _said(name, say, failed):
-            _maintain(spark, root, schema, plan, say, clock_ms)
-    if failed:
-        raise failed[0]
+        with trouble.of(name):
+            _maintain(spark, root, schema, plan, trouble, clock_ms)
+    if trouble.found:
+        raise trouble.found[0]
 
 
-@contextmanager
-def _said(name: str, say: Say, failed: list[UserError]) -> Iterator[None]:
-    """Trouble with one table as a line, and as what the job ends with."""
-    try:
-        yield
-    except InvariantError:
-        raise
-    except Exception as error:
-        failed.append(error if isinstance(error, UserError) else JobError(first_line(error)))
-        say(f"{name}: not maintained: {failed[-1].message}")
+class _Trouble:
+    """What failed, each as a line, and the first as what the job ends with."""
+
+    def __init__(self, say: Say) -> None:
+        self.say = say
+        self.found: list[UserError] = []
+        self._lines: set[str] = set()
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """Around a step of one table; what comes behind it is done all the same."""
+        try:
+            yield
+        except InvariantError:
+            raise
+        except Exception as error:
+            found = error if isinstance(error, UserError) else JobError(first_line(error))
+            self.found.append(found)
+            line = f"{name}: not maintained: {found.message}"
+            if line not in self._lines:  # a ledger that is damaged is so for every step
+                self.say(line)
+            self._lines.add(line)
 
 
 def _maintain(
@@ -123,35 +138,38 @@ def _maintain(
     root: str,
     schema: TableSchema,
     plan: Plan,
-    say: Say,
+    trouble: _Trouble,
     clock_ms: Callable[[], int],
 ) -> None:
     """One table: merge, expire, fold, collect."""
-    name = schema.name
+    name, say = schema.name, trouble.say
     would = "would be " if plan.dry_run else ""
     ledger = Ledger(files_of(spark, root), tables.table_uri(root, name))
-    today = tables.date_of(clock_ms())
-    merged = sum(
-        _merge(spark, ledger, one, schema, today, plan, clock_ms)
-        for one in (tables.DATA, tables.SET_ASIDE)
-    )
+    merged = 0
+    for kind in (tables.DATA, tables.SET_ASIDE):
+        with trouble.of(name):
+            merged += _merge(spark, ledger, kind, schema, plan, trouble, clock_ms)
     if merged:
         say(f"{name}: {merged} small parts {would}merged")
     if name != HOURLY.name:
-        _expire(spark, root, name, ledger, plan, say, clock_ms)
-    if not plan.dry_run and _unfolded(ledger) >= FOLD_AFTER:
-        ledger.fold()
-    removed = collect(ledger, clock_ms() - plan.grace_ms, dry_run=plan.dry_run)
+        with trouble.of(name):
+            _expire(spark, root, name, ledger, plan, say, clock_ms)
+    with trouble.of(name):
+        if not plan.dry_run and _unfolded(ledger) >= FOLD_AFTER:
+            ledger.fold(clock_ms())
+    removed = collect(ledger, clock_ms(), plan.grace_ms, dry_run=plan.dry_run)
     if removed:
         say(f"{name}: {removed} files and directories {would}removed")
 
 
-def _roll_up(spark: SparkSession, root: str, plan: Plan, say: Say) -> None:
+def _roll_up(
+    spark: SparkSession, root: str, plan: Plan, say: Say, clock_ms: Callable[[], int]
+) -> None:
     if plan.dry_run:
         made = list(rollup.stale(spark, root))
     else:
         try:
-            made = rollup.update(spark, root)
+            made = rollup.update(spark, root, clock_ms)
         except LedgerConflict as error:
             say(f"{HOURLY.name}: {error.message}")
             return
@@ -168,21 +186,19 @@ def _merge(
     ledger: Ledger,
     kind: str,
     schema: TableSchema,
-    today: str,
     plan: Plan,
+    trouble: _Trouble,
     clock_ms: Callable[[], int],
 ) -> int:
     """Merges of one table, or of what it set aside; the number of parts that are no longer."""
-    state = ledger.state()
     aside = kind == tables.SET_ASIDE
     merged = 0
-    for group in groups(ledger, kind, state, today):
-        if not plan.dry_run:
-            try:
+    for group in groups(ledger, kind, ledger.state(), tables.date_of(clock_ms())):
+        # Another maintenance may be at the same parts.
+        with trouble.of(schema.name), suppress(LedgerConflict):
+            if not plan.dry_run:
                 _merge_one(spark, ledger, kind, QUARANTINE if aside else schema, group, clock_ms)
-            except LedgerConflict:
-                continue  # another maintenance was at the same parts
-        merged += len(group.units)
+            merged += len(group.units)
     return merged
 
 
@@ -298,15 +314,13 @@ def _expire(
     waiting = sorted({unit.date for unit in state.units if unit.date < first} & kept.keys())
     if waiting:
         say(f"{name}: {len(waiting)} dates such as {waiting[0]} wait for their roll-ups")
-        first = waiting[0]
     if not old and not aside:
         return
     if not plan.dry_run:
         drops = tuple(unit.part for unit in (*old, *aside))
         unit = new_unit("expire")
         try:
-            ledger.commit(Commit(f"expire-{unit}", "expire", clock_ms(), drops=drops,
-                                 expired_before=first))  # fmt: skip
+            ledger.commit(Commit(f"expire-{unit}", "expire", clock_ms(), drops=drops))
         except LedgerConflict as error:
             say(f"{name}: {error.message}")
             return

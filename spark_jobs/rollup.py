@@ -19,7 +19,7 @@ two that make the same date one gives way.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -165,7 +165,7 @@ def stale_dates(raw: State, hourly: State) -> dict[str, int]:
     return {
         date: number
         for date, number in sorted(raw.touched.items())
-        if number > hourly.covers.get(date, 0) and date >= raw.expired_before
+        if number > hourly.covers.get(date, 0) and date not in raw.expired
     }
 
 
@@ -198,7 +198,7 @@ def _together(dates: Iterable[str], rows: Mapping[str, int]) -> Iterator[list[st
 # -- making them
 
 
-def update(spark: SparkSession, root: str) -> list[str]:
+def update(spark: SparkSession, root: str, clock_ms: Callable[[], int] = now_ms) -> list[str]:
     """Makes the roll-ups of dates that need it; returns these dates.
 
     LedgerConflict where somebody else made the same meanwhile.
@@ -207,7 +207,7 @@ def update(spark: SparkSession, root: str) -> list[str]:
     state = raw.state()
     stale = stale_dates(state, hourly.state())
     for dates in _together(stale, _rows_by_date(state)):
-        _make(spark, raw, state, hourly, {date: stale[date] for date in dates})
+        _make(spark, raw, state, hourly, {date: stale[date] for date in dates}, clock_ms)
     return list(stale)
 
 
@@ -269,17 +269,26 @@ def _try_to_write(ledger: Ledger) -> None:
 
 
 def _make(
-    spark: SparkSession, raw: Ledger, state: State, hourly: Ledger, dates: Mapping[str, int]
+    spark: SparkSession,
+    raw: Ledger,
+    state: State,
+    hourly: Ledger,
+    dates: Mapping[str, int],
+    clock_ms: Callable[[], int] = now_ms,
 ) -> None:
     """The hours of these dates, from all raw rows of them at `state`."""
     units = [unit for unit in state.units if unit.date in dates]
     rows = tables.of_units(spark, raw.uri, units, METRICS)
     once = tables.without_repeats(rows, METRICS.retries)
-    _replace(spark, hourly, dates, hours_of(once))
+    _replace(spark, hourly, dates, hours_of(once), clock_ms)
 
 
 def _replace(
-    spark: SparkSession, hourly: Ledger, dates: Mapping[str, int], rows: DataFrame
+    spark: SparkSession,
+    hourly: Ledger,
+    dates: Mapping[str, int],
+    rows: DataFrame,
+    clock_ms: Callable[[], int] = now_ms,
 ) -> None:
     """`rows` become all that there is of `dates`, which say what they cover."""
     from pyspark.sql import functions as F
@@ -293,7 +302,7 @@ def _replace(
     counts = written.groupBy(F.col(tables.DATE).cast("string").alias("date")).count().collect()
     hourly.commit(
         Commit(
-            f"hours-{unit}", "merge", now_ms(),
+            f"hours-{unit}", "merge", clock_ms(),
             tuple(LiveUnit(unit, row["date"], int(row["count"])) for row in counts),
             drops=tuple(found.part for found in old), covers=dict(dates),
         )

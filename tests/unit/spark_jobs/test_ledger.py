@@ -270,8 +270,45 @@ def test_what_was_dropped_is_forgotten_after_days(tmp_path: Path) -> None:
     ledger.commit(Commit("merge-1", "merge", 9, drops=(first,)))
     later = 10 + DROPS_KEPT_MS
     ledger.commit(Commit("merge-2", "merge", later, drops=(second,)))
-    ledger.fold()
+    ledger.fold(later)
     assert opened(tmp_path).state().dropped == ledger.state().dropped == {second: later}
+
+
+def test_a_drop_of_before_the_clock_was_set_back_is_not_forgotten(tmp_path: Path) -> None:
+    """Nor is one of after it: the newest is not the last."""
+    ledger = opened(tmp_path)
+    for n in range(2):
+        ledger.commit(batch(n, n, n + 1))
+    first, second = (unit.part for unit in ledger.state().units)
+    ahead = 100 * DROPS_KEPT_MS
+    ledger.commit(Commit("merge-1", "merge", ahead, drops=(first,)))
+    ledger.commit(Commit("merge-2", "merge", 9, drops=(second,)))
+    ledger.fold(10)
+    assert opened(tmp_path).state().dropped == {first: ahead, second: 9}
+
+
+def test_the_dates_that_expired_are_remembered_and_no_others(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    days = [f"2026-11-{day}" for day in (20, 21, 22)]
+    units = [LiveUnit(f"batch-{day}", day, 1) for day in days]
+    ledger.commit(Commit(batch_key("q", 0), "batch", 1, tuple(units), topic=TOPIC,
+                         ranges={0: (0, 3)}))  # fmt: skip
+    ledger.commit(Commit("merge-1", "merge", 2, (LiveUnit("merge-a", days[0], 1),),
+                         drops=(units[0].part,)))  # fmt: skip
+    ledger.commit(Commit("expire-1", "expire", 3, drops=(units[1].part,)))
+    assert opened(tmp_path).state().expired == {days[1]}
+    ledger.fold()
+    folded_away(ledger)
+    assert opened(tmp_path).state().expired == {days[1]}
+
+
+def test_a_fold_of_before_these_dates_were_kept_had_a_bound() -> None:
+    state = State(1, touched={"2026-11-20": 1, "2026-11-21": 1, "2026-11-22": 1})
+    fold = json.loads(fold_json(state))
+    del fold["expired"]
+    fold["expired_before"] = "2026-11-22"
+    found = fold_from(json.dumps(fold).encode(), "here")
+    assert found.expired == {"2026-11-20", "2026-11-21"}
 
 
 # --- what is on the disk is anybody's -----------------------------------------------------------
@@ -380,7 +417,6 @@ commits = st.builds(
     max_event_time_ms=st.none() | offsets,
     reason=st.text(max_size=20),
     covers=st.dictionaries(st.dates().map(str), offsets, max_size=3),
-    expired_before=st.dates().map(str),
 )
 
 
