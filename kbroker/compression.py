@@ -7,7 +7,9 @@ its first use: the broker's start does not pay for it. Stateless; any thread; th
 the GIL.
 
 The framings are Kafka's: gzip members, Snappy in the Java library's framing (raw is read too), LZ4
-frames of independent blocks, zstd frames.
+frames of independent blocks of 64 KB, zstd frames. So are the levels, by the sizes of what Apache
+Kafka 4.3.0 stores: lz4's level 9, the default, is its fast compressor, and every other level is the
+slow one with that much effort.
 """
 
 from __future__ import annotations
@@ -17,13 +19,20 @@ import struct
 import zlib
 from enum import IntEnum
 from types import ModuleType
-from typing import Final
+from typing import Final, NamedTuple
 
 _GZIP_ONLY: Final = 31  # zlib's way to say: the largest window, and a gzip header
-_GZIP_LEVEL: Final = 6
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
+# Version 1, independent blocks of at most 64 KB, no checksums but the header's own.
+_LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
+_LZ4_END: Final = bytes(4)
+_LZ4_BLOCK_BYTES: Final = 64 * 1024
+_LZ4_STORED: Final = 1 << 31  # in a block's size: its bytes are as they were
+_LZ4_FAST_LEVEL: Final = 9
+_LZ4_SLOW_LEVEL_MIN: Final = 2  # of the slow compressor: level 1 is the same
+_LZ4_SIZE_FLAG: Final = 8  # in a frame's flags: its content's size stands in the header
 
 
 class Codec(IntEnum):
@@ -36,25 +45,40 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+class Packing(NamedTuple):
+    """How records are packed. The level means something with gzip, lz4 and zstd only."""
+
+    codec: Codec
+    level: int
+
+
+# By Kafka's defaults; -1 of gzip is zlib's own choice.
+PACKINGS: Final = {
+    codec: Packing(codec, level)
+    for codec, level in zip(Codec, (0, -1, 0, _LZ4_FAST_LEVEL, 3), strict=True)
+}
+
+
 class CompressionError(ValueError):
     """The bytes are not what the codec makes, or unpack to more than was allowed."""
 
 
-def compress(codec: Codec, data: bytes) -> bytes:
-    """`data` as a batch of this codec holds it."""
+def compress(packing: Packing | Codec, data: bytes | memoryview) -> bytes:
+    """`data` as a batch of this codec holds it; a codec alone has its default level.
+
+    A level is one that the configuration allows (`compression.gzip.level` and so on).
+    """
+    codec, level = PACKINGS[packing] if isinstance(packing, Codec) else packing
     if codec is Codec.GZIP:
-        packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_ONLY)
+        packer = zlib.compressobj(level, zlib.DEFLATED, _GZIP_ONLY)
         return packer.compress(data) + packer.flush()
     if codec is Codec.SNAPPY:
         return _xerial(data)
     if codec is Codec.LZ4:
-        # Java clients read independent blocks only.
-        frame = _cramjam().lz4.Compressor(block_linked=False)
-        frame.compress(data)
-        return bytes(frame.finish())
+        return _lz4(data, level)
     if codec is Codec.ZSTD:
-        return bytes(_cramjam().zstd.compress(data))
-    return data
+        return bytes(_cramjam().zstd.compress(data, level))
+    return bytes(data)
 
 
 def decompress(codec: Codec, data: bytes, output_bytes_max: int) -> bytes:
@@ -108,7 +132,35 @@ def _gunzip(data: bytes, output_bytes_max: int) -> bytes:
     return bytes(out)
 
 
-def _xerial(data: bytes) -> bytes:
+def _lz4(data: bytes | memoryview, level: int) -> bytes:
+    # Java clients read independent blocks only. cramjam links them, but in an object that holds the
+    # GIL: so it is asked for one block at a time.
+    lz4 = _cramjam().lz4
+    out = bytearray(_LZ4_HEADER)
+    for start in range(0, len(data), _LZ4_BLOCK_BYTES):
+        block = data[start : start + _LZ4_BLOCK_BYTES]
+        if level != _LZ4_FAST_LEVEL:
+            out += _only_block(memoryview(lz4.compress(block, max(level, _LZ4_SLOW_LEVEL_MIN))))
+            continue
+        packed = lz4.compress_block(block, store_size=False)
+        if len(packed) < len(block):
+            out += struct.pack("<I", len(packed))
+            out += packed
+        else:
+            out += struct.pack("<I", len(block) | _LZ4_STORED)
+            out += block
+    out += _LZ4_END
+    return bytes(out)
+
+
+def _only_block(frame: memoryview) -> memoryview:
+    """The block of a frame that has one, and its size before it; not its checksum."""
+    begin = len(_LZ4_HEADER) + (8 if frame[4] & _LZ4_SIZE_FLAG else 0)
+    (size,) = struct.unpack_from("<I", frame, begin)
+    return frame[begin : begin + 4 + (size & ~_LZ4_STORED)]
+
+
+def _xerial(data: bytes | memoryview) -> bytes:
     snappy = _cramjam().snappy
     out = bytearray(_XERIAL_HEADER)
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):

@@ -181,23 +181,25 @@ KEYS: Final = (
     ),
     Key(
         "compression.type", STRING, "producer",
-        "The codec batches are stored with; producer keeps what the producer chose.",
+        "The codec batches are stored with, whatever their level if they come in it; producer keeps"
+        " what the producer chose.",
         choices=COMPRESSION_TYPES, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "compression.gzip.level", INT, -1,
         "Level for batches that the broker compresses with gzip; -1 is the library's own.",
-        low=1, high=9, also=(-1,), dynamic=CLUSTER_WIDE,
+        low=1, high=9, also=(-1,), dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "compression.lz4.level", INT, 9,
-        "Level for batches that the broker compresses with lz4.",
-        low=1, high=17, dynamic=CLUSTER_WIDE,
+        "Level for batches that the broker compresses with lz4: 9 is its fast compressor, any"
+        " other one packs tighter and takes several times as long.",
+        low=1, high=17, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "compression.zstd.level", INT, 3,
         "Level for batches that the broker compresses with zstd.",
-        low=-131_072, high=22, dynamic=CLUSTER_WIDE,
+        low=-131_072, high=22, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "producer.id.expiration.ms", INT, 86_400_000,

@@ -84,23 +84,25 @@ KEYS: Final = (
     ),
     Key(
         "compression.type", STRING, "producer",
-        "The codec batches are stored with; producer keeps what the producer chose.",
+        "The codec batches are stored with, whatever their level if they come in it; producer keeps"
+        " what the producer chose.",
         choices=COMPRESSION_TYPES, supported=True,
     ),
     Key(
         "compression.gzip.level", INT, -1,
         "Level if batches are compressed again with gzip; -1 is the library's own.",
-        low=1, high=9, also=(-1,),
+        low=1, high=9, also=(-1,), supported=True,
     ),
     Key(
         "compression.lz4.level", INT, 9,
-        "Level if batches are compressed again with lz4.",
-        low=1, high=17,
+        "Level if batches are compressed again with lz4: 9 is its fast compressor, any"
+        " other one packs tighter and takes several times as long.",
+        low=1, high=17, supported=True,
     ),
     Key(
         "compression.zstd.level", INT, 3,
         "Level if batches are compressed again with zstd.",
-        low=-131_072, high=22,
+        low=-131_072, high=22, supported=True,
     ),
     Key(
         "delete.retention.ms", LONG, 86_400_000,

@@ -507,6 +507,7 @@ cdef int _check_twin(HotWorker* worker, ProducePartition* place, bytes content) 
     # The verdict on the uncompressed twin's records is the verdict on the original's.
     cdef Batch twin = place.batch
     twin.prechecked = 1           # it is here already: not to be sent to Python once more
+    twin.sent_bytes = place.batch.length_bytes  # unpacked it may be larger than a batch
     _replace(worker, &twin, content)
     with nogil:
         partition_validate(place.partition, &twin, kb_wall_ms())

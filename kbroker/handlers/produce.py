@@ -2,13 +2,15 @@
 
 The hot path sends a whole request here, before anything of it is written, when one of its batches
 is compressed with a codec for which this machine has no system library, or when its topic wants
-another codec than the producer's (`compression.type`). Each batch is unpacked with the bundled
-codecs, bounded in memory; its uncompressed twin goes back with the request for C to walk every
-record, and, for another codec, the re-packed batch to be stored. Appends, their order and the
-answer stay the hot path's own.
+another codec than the producer's (`compression.type`). Each batch is unpacked once, bounded in
+memory; its uncompressed twin goes back with the request for C to walk every record, and, for
+another codec, the batch to be stored, packed with the topic's level (`compression.gzip.level` and
+so on). A batch in the topic's codec stays as it is, whatever its level: so it is in Kafka. Appends,
+their order and the answer stay the hot path's own.
 
 A batch that does not unpack is INVALID_RECORD for its partition, as it is in C. Runs on a
-request-handler thread, which has given up the role of taker; the codecs release the GIL.
+request-handler thread, which has given up the role of taker; the codecs release the GIL, packing
+and unpacking.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kbroker import _net
+from kbroker.compression import Codec, CompressionError, Packing, compress
 from kbroker.errors import ErrorCode, InvariantError
-from kbroker.log._tools import unpacked_bytes_max
+from kbroker.log.validator import unpacked
 from kbroker.protocol.wire import ProtocolError
-from kbroker.replica.manager import STORED_CODECS
+from kbroker.replica.manager import stored_packing
 
 if TYPE_CHECKING:
     from kbroker.handlers._hot import HotPath
@@ -35,7 +38,7 @@ class ColdProduce:
 
     def handle(self, services: Services, request: Request) -> None:
         # Imported when first needed: most brokers never come here.
-        from kbroker.protocol.record_batch import HEADER_BYTES, codec_of, repack
+        from kbroker.protocol.record_batch import packed_records, with_records
 
         if not isinstance(request, _net.Request):
             raise InvariantError("a Produce for Python has its frame in the compiled core")
@@ -43,23 +46,26 @@ class ColdProduce:
         stored: dict[int, bytes] = {}
         errors: dict[int, int] = {}
         for ordinal, topic_id, batch in self._hot.produce_batches(request):
-            codec = _wanted_codec(services, topic_id)
-            limit_bytes = unpacked_bytes_max(len(batch) - HEADER_BYTES)
             try:
-                twins[ordinal] = repack(batch, 0, limit_bytes)
-                if codec is not None and codec != codec_of(batch):
-                    stored[ordinal] = repack(batch, codec, limit_bytes)
-            except ProtocolError:
+                codec, packed = packed_records(batch)
+                if codec is Codec.NONE:
+                    records, twin = packed, batch
+                else:
+                    records = memoryview(unpacked(codec, packed))
+                    twin = with_records(batch, Codec.NONE, records)
+            except (ProtocolError, CompressionError):
                 errors[ordinal] = ErrorCode.INVALID_RECORD
+                continue
+            twins[ordinal] = twin
+            wanted = _packing(services, topic_id)
+            if wanted is not None and wanted.codec is not codec:
+                stored[ordinal] = with_records(batch, wanted.codec, compress(wanted, records))
         self._hot.produce_checked(request, twins, stored, errors)
 
 
-def _wanted_codec(services: Services, topic_id: bytes) -> int | None:
-    """The codec that the topic stores; None: the producer's own."""
+def _packing(services: Services, topic_id: bytes) -> Packing | None:
+    """What the topic is stored with; None: what the producer chose."""
     from kbroker.config.topic import TopicConfig
 
     topic = services.controller.image.topic_by_id(UUID(bytes=topic_id))
-    if topic is None:
-        return None
-    codec = STORED_CODECS[TopicConfig(services.config, topic.configs)["compression.type"]]
-    return None if codec < 0 else codec
+    return None if topic is None else stored_packing(TopicConfig(services.config, topic.configs))

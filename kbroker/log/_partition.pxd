@@ -35,6 +35,7 @@ cdef struct Batch:
     # One record batch as it stands in a produce request's frame; patched in place.
     uint8_t* data
     uint32_t length_bytes         # all of it, from base offset to the last record
+    uint32_t sent_bytes           # what max.message.bytes bounds, where not length_bytes; or 0
     int8_t acks                   # the request's: -1 is checked against min.insync.replicas
     int8_t api_version            # the request's (zstd needs >= 7)
     int8_t prechecked             # its compressed records were validated by the caller

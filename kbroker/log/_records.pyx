@@ -386,7 +386,7 @@ cdef int batch_shape(Batch* batch, Header* header, int64_t max_message_bytes) no
     if header.base_offset != 0:
         reject(batch, INVALID_RECORD, "a produced batch must have base offset 0")
         return -1
-    if header.size_bytes > max_message_bytes:
+    if (batch.sent_bytes if batch.sent_bytes else header.size_bytes) > max_message_bytes:
         refuse(batch, MESSAGE_TOO_LARGE, "the batch is larger than max.message.bytes")
         return -1
     if batch_crc(batch.data, header.size_bytes) != header.crc:

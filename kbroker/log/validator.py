@@ -1,8 +1,8 @@
-"""Stored batches that the compiled log cannot open: unpacked here, walked there.
+"""Batches that the compiled log cannot open: unpacked here, walked there.
 
 A machine may lack a codec's library, and a Snappy block may copy from further back than the
-compiled window remembers. A search by time then looks into the batch from here. Runs on a handler's
-thread; unpacking and walking release the GIL.
+compiled window remembers. A search by time then looks into the stored batch from here, and Produce
+unpacks what a client sent. Runs on a handler's thread; unpacking and walking release the GIL.
 """
 
 from __future__ import annotations
@@ -11,13 +11,34 @@ import struct
 from typing import Final
 
 from kbroker.compression import Codec, CompressionError, decompress
-from kbroker.log._tools import RecordsWalk, unpacked_bytes_max, walk_records
+from kbroker.log._tools import (
+    CodecError,
+    CodecMissing,
+    RecordsWalk,
+    unpack,
+    unpacked_bytes_max,
+    walk_records,
+)
 
 HEADER_BYTES: Final = 61
 # base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base timestamp,
 # largest timestamp, producer id, producer epoch, base sequence, record count
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CODEC_MASK: Final = 0x07
+
+
+def unpacked(codec: Codec, packed: memoryview) -> bytes:
+    """The records of a packed batch, in C where it can; CompressionError if not sound or too long.
+
+    Any codec but none.
+    """
+    bytes_max = unpacked_bytes_max(len(packed))
+    try:
+        return unpack(packed, codec, bytes_max)
+    except CodecMissing:
+        return decompress(codec, bytes(packed), bytes_max)
+    except CodecError as error:
+        raise CompressionError(str(error)) from error
 
 
 def unpack_and_walk(

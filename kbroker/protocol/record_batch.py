@@ -286,31 +286,27 @@ def _decode_batch(data: bytes, limit_bytes: int) -> RecordBatch:
     )
 
 
-def codec_of(batch: bytes) -> int:
-    """The number of the codec that a batch names, which may be none that there is."""
-    return batch[_ATTRIBUTES_BEGIN + 1] & _CODEC_MASK if len(batch) >= HEADER_BYTES else 0
+def packed_records(batch: bytes) -> tuple[Codec, memoryview]:
+    """A batch's codec and its records as they stand in it.
 
-
-def repack(batch: bytes, codec: int, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """The same batch with its records under another codec; nothing else changes but the CRC.
-
-    ProtocolError when the batch is cut off, is of an unknown codec, or does not unpack within the
-    limit.
+    ProtocolError when the batch is cut off, is of an unknown codec, or its CRC is another.
     """
     if len(batch) < HEADER_BYTES:
         raise ProtocolError("a record batch is shorter than its header")
-    header = list(_HEADER.unpack_from(batch))
+    header = _HEADER.unpack_from(batch)
     if header[_CRC_FIELD] != crc32c(memoryview(batch)[_ATTRIBUTES_BEGIN:]):
         raise ProtocolError("the batch's CRC is not that of its bytes")
-    attributes = header[_ATTRIBUTES_FIELD]
-    try:
-        source, target = Codec(attributes & _CODEC_MASK), Codec(codec)
-    except ValueError as error:
-        raise ProtocolError(f"unknown codec {attributes & _CODEC_MASK}") from error
-    unpacked = _unpack(source, batch[HEADER_BYTES:], header[0], limit_bytes)
-    payload = compress(target, unpacked)
-    header[_LENGTH_FIELD] = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload)
-    header[_ATTRIBUTES_FIELD] = attributes & ~_CODEC_MASK | target
-    covered = _HEADER.pack(*header)[_ATTRIBUTES_BEGIN:] + payload
-    header[_CRC_FIELD] = crc32c(covered)
-    return _HEADER.pack(*header) + payload
+    number = header[_ATTRIBUTES_FIELD] & _CODEC_MASK
+    if number > max(Codec):
+        raise ProtocolError(f"unknown codec {number}")
+    return Codec(number), memoryview(batch)[HEADER_BYTES:]
+
+
+def with_records(batch: bytes, codec: Codec, packed: bytes | memoryview) -> bytes:
+    """The same batch with its records in this form; else only its length and its CRC change."""
+    header = list(_HEADER.unpack_from(batch))
+    header[_LENGTH_FIELD] = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(packed)
+    header[_ATTRIBUTES_FIELD] = header[_ATTRIBUTES_FIELD] & ~_CODEC_MASK | codec
+    head = _HEADER.pack(*header)
+    header[_CRC_FIELD] = crc32c(packed, crc32c(head[_ATTRIBUTES_BEGIN:]))
+    return _HEADER.pack(*header) + packed

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from kbroker.compression import PACKINGS, Codec, Packing
 from kbroker.config.keys_topic import SYNONYMS
 from kbroker.config.topic import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
@@ -37,15 +38,28 @@ logger: Final = logging.getLogger("kbroker.replica")
 
 # The broker keys that topics fall back on.
 TOPIC_DEFAULTS: Final = frozenset(each.broker_key for group in SYNONYMS.values() for each in group)
-# By `compression.type`: the codec's number in a batch, -1 for the producer's own.
+# By `compression.type`: what batches are stored with; "producer" is not among them.
 STORED_CODECS: Final = {
-    "producer": -1,
-    "uncompressed": 0,
-    "gzip": 1,
-    "snappy": 2,
-    "lz4": 3,
-    "zstd": 4,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
 }
+LEVEL_KEYS: Final = {
+    Codec.GZIP: "compression.gzip.level",
+    Codec.LZ4: "compression.lz4.level",
+    Codec.ZSTD: "compression.zstd.level",
+}
+
+
+def stored_packing(config: TopicConfig) -> Packing | None:
+    """How a topic packs the batches that come in another codec; None: each as it came."""
+    codec = STORED_CODECS.get(config["compression.type"])
+    if codec is None:
+        return None
+    key = LEVEL_KEYS.get(codec)
+    return PACKINGS[codec] if key is None else Packing(codec, config[key])
 
 
 def log_settings(config: TopicConfig, replicas: int) -> dict[str, Any]:
@@ -54,6 +68,7 @@ def log_settings(config: TopicConfig, replicas: int) -> dict[str, Any]:
     More in-sync replicas than there are replicas cannot be asked for: the lower number counts.
     """
     policy = config["cleanup.policy"]
+    packing = stored_packing(config)
     return {
         "segment_bytes": config["segment.bytes"],
         "segment_ms": config["segment.ms"],
@@ -63,7 +78,7 @@ def log_settings(config: TopicConfig, replicas: int) -> dict[str, Any]:
         "max_message_bytes": config["max.message.bytes"],
         "min_insync_replicas": min(config["min.insync.replicas"], max(1, replicas)),
         "log_append_time": config["message.timestamp.type"] == "LogAppendTime",
-        "stored_codec": STORED_CODECS[config["compression.type"]],
+        "stored_codec": -1 if packing is None else int(packing.codec),
         "compacted": "compact" in policy,
         "timestamp_before_max_ms": config["message.timestamp.before.max.ms"],
         "timestamp_after_max_ms": config["message.timestamp.after.max.ms"],

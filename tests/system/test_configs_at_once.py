@@ -113,6 +113,11 @@ def test_each_setting_holds_from_the_answer_on(broker: Broker, talk: Talk) -> No
             stored = produce(talk, topic, large).base_offset
             (batch, *_) = parse_batches(fetch(talk, topic, stored))
             assert batch.attributes & 7 == 1
+            change(talk, topic, ("compression.gzip.level", SET, "1"))
+            stored = produce(talk, topic, large).base_offset
+            (quick, *_) = parse_batches(fetch(talk, topic, stored))
+            assert quick.size_bytes > batch.size_bytes
+            change(talk, topic, ("compression.gzip.level", DELETE, None))
             change(talk, topic, ("compression.type", SET, "producer"))
             stored = produce(talk, topic, large).base_offset
             (batch, *_) = parse_batches(fetch(talk, topic, stored))

@@ -341,6 +341,18 @@ TOPICS: dict[str, tuple[dict[str, str], bytes]] = {
         batch(b"x" * 1_100_000),
     ),
     "min.insync.replicas 2": ({"min_insync_replicas": "2"}, batch(b"x")),
+    "stored as lz4, unpacked larger than it takes": (
+        {"compression_type": "lz4", "max_message_bytes": "200"},
+        batch(b"x" * 3000, codec="gzip"),
+    ),
+    "stored as zstd, sent larger than it takes": (
+        {"compression_type": "zstd", "max_message_bytes": "200"},
+        batch(b"x" * 3000),
+    ),
+    "stored uncompressed, larger than it takes": (
+        {"compression_type": "uncompressed", "max_message_bytes": "200"},
+        batch(b"x" * 3000, codec="gzip"),
+    ),
     "stored uncompressed": (
         {"compression_type": "uncompressed"},
         batch(b"a" * 40, b"b", codec="gzip"),

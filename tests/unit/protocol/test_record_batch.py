@@ -18,7 +18,8 @@ from kbroker.protocol.record_batch import (
     RecordBatch,
     decode_batches,
     encode_batch,
-    repack,
+    packed_records,
+    with_records,
 )
 from kbroker.protocol.wire import ProtocolError
 
@@ -189,9 +190,18 @@ def test_hostile_bytes_end_in_a_protocol_error(flips: list[tuple[int, int]]) -> 
 
 
 @pytest.mark.parametrize("codec", list(Codec)[1:])
-def test_what_does_not_unpack_is_not_repacked(codec: Codec) -> None:
-    batch = encode_batch([Record(b"k", b"v" * 100)], codec=codec)
-    for damaged in (batch[:-3], batch[:61] + b"\xff" * (len(batch) - 61)):
-        whole = damaged[:8] + struct.pack(">i", len(damaged) - 12) + damaged[12:]
-        with pytest.raises(ProtocolError):
-            repack(with_crc(whole), Codec.NONE)
+def test_records_in_another_form(codec: Codec) -> None:
+    plain = encode_batch([Record(b"k", b"v" * 100)], producer_id=7, base_sequence=3)
+    packed = encode_batch([Record(b"k", b"v" * 100)], codec=codec, producer_id=7, base_sequence=3)
+    found, records = packed_records(packed)
+    assert found is codec
+    assert with_records(plain, codec, records) == packed
+    assert with_records(packed, Codec.NONE, packed_records(plain)[1]) == plain
+
+
+def test_the_records_of_a_damaged_batch_are_not_given_out() -> None:
+    batch = encode_batch([Record(b"k", b"v" * 100)])
+    unknown = with_crc(batch[:22] + b"\x05" + batch[23:])
+    for damaged, message in ((batch[:60], "header"), (batch[:-1], "CRC"), (unknown, "codec 5")):
+        with pytest.raises(ProtocolError, match=message):
+            packed_records(damaged)

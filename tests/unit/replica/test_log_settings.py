@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.compression import Codec, Packing
 from kbroker.config import BrokerConfig
 from kbroker.config.topic import TopicConfig
-from kbroker.replica.manager import log_settings
+from kbroker.replica.manager import log_settings, stored_packing
 
 
 def settings(replicas: int = 1, **overrides: str) -> dict[str, object]:
@@ -41,6 +42,25 @@ def test_words_become_flags() -> None:
         cleanup_policy="compact,delete",
     )
     assert (found["log_append_time"], found["stored_codec"], found["compacted"]) == (True, 3, True)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "packing"),
+    [
+        ({}, None),
+        ({"compression_type": "uncompressed"}, (Codec.NONE, 0)),
+        ({"compression_type": "gzip"}, (Codec.GZIP, -1)),
+        ({"compression_type": "lz4"}, (Codec.LZ4, 9)),
+        ({"compression_type": "zstd", "compression_gzip_level": "7"}, (Codec.ZSTD, 2)),
+        ({"compression_type": "zstd", "compression_zstd_level": "19"}, (Codec.ZSTD, 19)),
+        ({"compression_gzip_level": "7"}, None),
+    ],
+)
+def test_level_of_the_codec(overrides: dict[str, str], packing: Packing | None) -> None:
+    """The topic's own before the broker's, whose zstd level is 2 here."""
+    broker = BrokerConfig.load(overrides=["compression.zstd.level=2"])
+    named = {name.replace("_", "."): value for name, value in overrides.items()}
+    assert stored_packing(TopicConfig(broker, named)) == packing
 
 
 @pytest.mark.parametrize(("wanted", "replicas", "counts"), [(2, 1, 1), (2, 3, 2), (1, 0, 1)])
