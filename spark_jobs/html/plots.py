@@ -36,12 +36,16 @@ SERIES_MAX: Final = 16
 NAMES_MAX: Final = 30  # places on the axis of bars and intervals
 POINTS_MAX: Final = 1500  # of a line; more are drawn as least and greatest of each part
 MARKED_POINTS_MAX: Final = 60  # a line of so few shows each point
-NAME_CHARS_MAX: Final = 34
+NAME_CHARS_MAX: Final = 40
 VALUE_MAX: Final = 1e15
 VALUE_MIN: Final = 1e-12  # nearer to 0 a logarithmic axis has nothing to show
 TIME_MS_MAX: Final = 253_370_764_800_000.0  # the year 9999
 
 ALONE_DAYS: Final = 1 / 96  # a quarter of an hour on either side of a single point
+# Of ticks a year, month, day, hour, minute, second apart: the tick, and what the corner says.
+TIMES: Final = ("%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S")
+CORNERS: Final = ("", "", "%Y", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d")
+DIGITS: Final = (4, 5, 6, 8, 10)  # of a tick, the first that tell all ticks apart
 
 WIDTH_IN: Final = 5.4
 HEIGHT_IN: Final = 2.4
@@ -229,7 +233,9 @@ def _lines(plot: Plot, series: Sequence[Series], keys: Sequence[Key], notes: lis
     if plot.x_is_time:
         locator = dates.AutoDateLocator(tz=UTC, minticks=3, maxticks=7)
         axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=UTC))
+        axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(
+            locator, tz=UTC, formats=TIMES, zero_formats=TIMES, offset_formats=CORNERS
+        ))  # fmt: skip
         axes.xaxis.get_offset_text().set_color(MUTED)
         places = {x for each in series for x in each.x if isinstance(x, float) and math.isfinite(x)}
         if len(places) == 1:  # of one moment Matplotlib would show the years around it
@@ -365,11 +371,28 @@ def _scale(axis: Any, log: bool) -> None:
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})
         axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
         axis.set_minor_formatter(ticker.NullFormatter())
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: short_number(value)))
+    axis.set_major_formatter(_Short())
+
+
+class _Short(ticker.Formatter):
+    """Short numbers, of as many digits as tell the ticks of an axis apart."""
+
+    def set_locs(self, locs: Any) -> None:
+        self.locs = list(locs)
+        self.digits = next((d for d in DIGITS if self._apart(d)), DIGITS[-1])
+
+    def _apart(self, digits: int) -> bool:
+        return len({short_number(place, digits) for place in self.locs}) == len(set(self.locs))
+
+    def __call__(self, value: float, place: int | None = None) -> str:
+        return short_number(value, getattr(self, "digits", DIGITS[0]))
 
 
 def _from_zero(axes: Any, values: Sequence[float]) -> None:
     """Lines of what cannot be negative start at 0, unless that would flatten them."""
+    if axes.get_ylabel() == "%" and values and 0 <= min(values) <= max(values) <= 100:
+        axes.set_ylim(0, 102)  # a share is seen as one of the whole
+        return
     if values and min(values) >= 0 and min(values) <= max(values) * 0.6:
         axes.set_ylim(bottom=0)
 

@@ -37,14 +37,14 @@ def _visible(character: str) -> str:
     return character
 
 
-def short_number(value: float) -> str:
-    """For an axis: 1500 is 1.5k, 0.25 is 0.25."""
+def short_number(value: float, digits: int = 4) -> str:
+    """For an axis: 1500 is 1.5k, 0.25 is 0.25; of so many digits at most."""
     if not math.isfinite(value):
         return ""
     for size, unit in _UNITS:
         if abs(value) >= size:
-            return f"{value / size:.4g}{unit}"
-    return f"{value:.4g}"
+            return f"{value / size:.{digits}g}{unit}"
+    return f"{value:.{digits}g}"
 
 
 def moment(ms: int) -> str:

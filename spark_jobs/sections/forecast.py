@@ -170,7 +170,7 @@ def _words(found: list[Forecast]) -> tuple[str, ...]:
             of = f", of {len(open_)} of {len(found)} directories" if len(found) > 1 else ""
             said = [f"Not known{of}: {open_[0].said}."]
     else:
-        said = [f"The first to be full is {first.name}: in {_hours(first.hours)} ({first.said})."]
+        said = [f"The first to be full is {first.name}: in {_hours(first.hours)}; {first.said}."]
     if early := [one.name for one in found if one.soon and not one.alarm]:
         said.append(
             f"Under {FORECAST_HOURS_MIN} h, but from too few samples for an alarm (it takes"
@@ -191,7 +191,10 @@ def _alarm(one: Forecast) -> str:
 
 
 def _hours(hours: float | None) -> str:
-    return "-" if hours is None else f"{number(hours)} h"
+    if hours is None:
+        return "-"
+    days = f", {number(round(hours / 24))} days" if hours >= 2 * FORECAST_HOURS_MIN else ""
+    return f"{number(hours)} h{days}"
 
 
 def _table(inputs: Inputs, found: list[Forecast]) -> Table:
@@ -248,10 +251,11 @@ def _plots(inputs: Inputs, found: list[Forecast]) -> tuple[Plot, ...]:
         .where("bytes IS NOT NULL AND at IS NOT NULL")
         .orderBy("at")
     )  # fmt: skip
+    scale, unit = (1e9, "GB") if any(row["bytes"] >= 1e9 for row in rows) else (1e6, "MB")
     series = []
     for one in shown:
         points = [
-            (float(row["at"]), row["bytes"] / 1e9)
+            (float(row["at"]), row["bytes"] / scale)
             for row in rows
             if (row["broker_id"], row["directory"]) == (one.broker_id, one.directory)
         ]
@@ -259,4 +263,4 @@ def _plots(inputs: Inputs, found: list[Forecast]) -> tuple[Plot, ...]:
             series.append(Series(one.name, *map(tuple, zip(*points, strict=True))))
     if not series:
         return ()
-    return (Plot("Bytes of the logs", "line", "time, UTC", "GB", tuple(series), x_is_time=True),)
+    return (Plot("Bytes of the logs", "line", "time, UTC", unit, tuple(series), x_is_time=True),)

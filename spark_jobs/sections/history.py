@@ -55,16 +55,20 @@ def section(inputs: Inputs) -> Section:
     said = (
         f"{_count(len({day['event_date'] for day in days}), 'day')} of hourly roll-ups; on"
         f" {latest['event_date']} {number(sum(day['messages'] or 0 for day in same_day))} messages"
-        f" were taken, the busiest was {busiest['event_date']} of broker {busiest['broker_id']}"
-        f" with {number(busiest['messages'])}."
+        " were taken"
     )
+    if len(days) > 1:
+        said += (
+            f"; most by one broker in a day: {number(busiest['messages'])}, broker"
+            f" {busiest['broker_id']} on {busiest['event_date']}"
+        )
     came = (
         f"{_count(late, 'sample')} of {_count(touched, 'day')} came late and"
         f" {'is' if late == 1 else 'are'} in."
         if late
         else "No sample came late."
     )
-    return Section(KEY, TITLE, (said, came, *behind), (_table(days),), _plots(days))
+    return Section(KEY, TITLE, (f"{said}.", came, *behind), (_table(days),), _plots(days))
 
 
 def _count(number: int, noun: str) -> str:

@@ -57,7 +57,7 @@ def section(inputs: Inputs, sections: Sequence[Section]) -> Section:
     ]
     said += [f"{one.title}: {one.words[0]}" for one in sections if one.words]
     rows = [row for headline in HEADLINES if (row := _row(headline, sections)) is not None]
-    tables = [Table("Figures", ("what", "of", "figure"), tuple(rows))] if rows else []
+    tables = [Table("Figures", ("what", "figure", "of"), tuple(rows))] if rows else []
     return Section(KEY, TITLE, tuple(said), tuple(tables))
 
 
@@ -69,9 +69,9 @@ def _row(headline: Headline, sections: Sequence[Section]) -> tuple[Cell, ...] | 
                 cell = first[table.columns.index(headline.column)]
                 between = "-" if "partition" in headline.about else " "
                 of = between.join(
-                    f"broker {text}" if name == "broker" else text
+                    f"broker {text}" if name == "broker" and text.isdecimal() else text
                     for name in headline.about
                     for text in (first[table.columns.index(name)].text,)
                 )
-                return words(headline.what), words(of), cell
+                return words(headline.what), cell, words(of)
     return None

@@ -247,16 +247,19 @@ def _plots(bins: list[Bin], latencies: list[Bin], brokers: list[Any]) -> tuple[P
     def per_s(column: str, scale: float = 1.0) -> Callable[[Bin], float | None]:
         return lambda row: None if (v := _per_s([row], column)) is None else v * scale
 
+    def share(column: str) -> Callable[[Bin], float | None]:
+        return lambda row: None if row[column] is None else row[column] * 100
+
     found = [
         _plot("Messages", "messages/s", over_time("BrokerTraffic", per_s("messages_in"), "")),
         _plot("Bytes", "MB/s", [
             *over_time("BrokerTraffic", per_s("bytes_in", 1e-6), "in"),
             *over_time("BrokerTraffic", per_s("bytes_out", 1e-6), "out"),
         ]),
-        _plot("Idle threads", "share", [
-            *over_time("Threads", lambda row: row["network_idle"], "network"),
-            *over_time("Threads", lambda row: row["handler_idle"], "handlers"),
-        ], 0.2),
+        _plot("Idle threads", "%", [
+            *over_time("Threads", share("network_idle"), "network"),
+            *over_time("Threads", share("handler_idle"), "handlers"),
+        ], 20.0),
         _plot("Produce requests", "ms", _latency_series(latencies, brokers)),
         _plot("Processor time", "cores", over_time("Process", per_s("cpu_s"), "")),
         _plot("Resident memory", "MB", over_time(

@@ -158,3 +158,25 @@ def test_a_single_moment_is_shown_in_its_hour() -> None:
     )
     texts = [each.text or "" for each in ElementTree.fromstring(draw(plot, "p.").svg).iter("text")]
     assert [text for text in texts if re.fullmatch(r"\d\d:\d\d", text)]
+
+
+def _texts(svg: str) -> list[str]:
+    return [text for text in ElementTree.fromstring(svg).itertext() if text.strip()]
+
+
+def test_ticks_tell_themselves_apart() -> None:
+    shown = _texts(draw(line(207.04123, 207.0413), "p.").svg)
+    assert len(shown) == len(set(shown)) > 5
+
+
+def test_a_share_is_seen_as_one_of_the_whole() -> None:
+    share = Plot("p", "line", "x", "%", (Series("s", (0.0, 1.0), (98.0, 99.0)),), reference=20.0)
+    drawing = draw(share, "p.")
+    assert {"0", "20", "100"} <= set(_texts(drawing.svg)) and drawing.notes == ()
+
+
+def test_times_are_of_the_clock_and_the_day_stands_once() -> None:
+    x = tuple(float(1_763_802_120_000 + n * 30_000) for n in range(5))
+    plot = Plot("p", "line", "time, UTC", "y", (Series("s", x, x),), x_is_time=True)
+    shown = _texts(draw(plot, "p.").svg)
+    assert {"09:02:30", "09:03:00"} <= set(shown) and shown.count("2025-11-22") == 1
