@@ -303,6 +303,7 @@ cdef class HotPath:
         if self.workers[self.worker_count] == NULL:
             raise MemoryError
         self.worker_count += 1
+        kb_store_int(&self.context.channel.handler_count, self.worker_count)
         return self.worker_count - 1
 
     def retire_worker(self, int index):

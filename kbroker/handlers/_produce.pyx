@@ -55,6 +55,7 @@ from kbroker.log._records cimport (
     OUTLINE_NORMAL,
     batch_outline,
 )
+from kbroker.net._request_channel cimport request_channel_shorten_runs
 from kbroker.net._types cimport (
     ACTION_CLOSE,
     CAUSE_NO_MEMORY,
@@ -443,6 +444,7 @@ cdef void produce_flush(HotWorker* worker) noexcept nogil:
     cdef Snapshot* snapshot
     if awaited == NULL:
         return
+    request_channel_shorten_runs(worker.context.channel)
     worker_give_up_role(worker)
     while awaited != NULL:
         _flush_group(awaited.partition, awaited.batches)

@@ -16,5 +16,6 @@ cdef int request_channel_take(
     RequestChannel* channel, Handler* handler, int had_role, int64_t timeout_ns,
     Request** run, int* count) noexcept nogil
 cdef void request_channel_yield(RequestChannel* channel) noexcept nogil
+cdef void request_channel_shorten_runs(RequestChannel* channel) noexcept nogil
 cdef void request_channel_close(RequestChannel* channel) noexcept nogil
 cdef int request_is_hot(RequestChannel* channel, Request* request) noexcept nogil

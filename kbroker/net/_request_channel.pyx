@@ -9,6 +9,10 @@ behind a slow one). While somebody takes, a push wakes nobody: that is what keep
     push:  queue; if nobody takes and somebody sleeps: pop the warmest sleeper, give it the role
     take:  queue empty -> give up the role, sleep on the own futex word, at most timeout
 
+A long run is cheap while its work is quick. One that waits for the disk does so partition by
+partition, and as all its answers leave together, all its requests come back together: the others
+would be idle for good. So for a while behind such a run each handler takes its share of the queue.
+
 Bounds: `queued.max.requests` counts frames, `queued.max.request.bytes` their bytes. A push takes
 what fits and hands back the rest; its Processor keeps that with the connection, stops reading it
 and is woken when there is room. A request alone larger than the byte bound is let in when the
@@ -38,6 +42,7 @@ from kbroker.net._types cimport Handler, Request, RequestChannel
 cdef enum:
     RUN_REQUESTS_MAX = 64
     RUN_BYTES_MAX = 4 << 20       # bounds how long one run holds up the others
+    SHORT_RUNS = 64               # behind one that waited for the disk
     WOKEN_TO_TAKE = 1             # a handler's futex word: woken with the role of taker
     WOKEN_TO_LEAVE = 2            # the channel closes
 
@@ -153,6 +158,16 @@ cdef void _pop_locked(RequestChannel* channel, Request* request) noexcept nogil:
     request.next = NULL
 
 
+cdef int _run_max_locked(RequestChannel* channel) noexcept nogil:
+    # How many requests a run may have: as many as there are, or this handler's share of them.
+    cdef int left = kb_load_int(&channel.short_runs)
+    cdef int handlers = kb_load_int(&channel.handler_count)
+    if left == 0 or handlers == 0:
+        return RUN_REQUESTS_MAX
+    kb_store_int(&channel.short_runs, left - 1)
+    return min(RUN_REQUESTS_MAX, 1 + (channel.count - 1) // handlers)
+
+
 cdef int _take_locked(
     RequestChannel* channel, Request** run, int* count, int64_t now_ns,
 ) noexcept nogil:
@@ -161,6 +176,7 @@ cdef int _take_locked(
     cdef Request* tail = NULL
     cdef int64_t bytes_taken = 0
     cdef int taken = 0
+    cdef int most = _run_max_locked(channel)
     _serving_locked(channel, now_ns)
     if not request_is_hot(channel, request):
         _pop_locked(channel, request)
@@ -170,7 +186,7 @@ cdef int _take_locked(
         count[0] = 1
         channel.taking = 0
         return TAKE_COLD
-    while request != NULL and taken < RUN_REQUESTS_MAX and bytes_taken < RUN_BYTES_MAX:
+    while request != NULL and taken < most and bytes_taken < RUN_BYTES_MAX:
         if not request_is_hot(channel, request):
             break
         bytes_taken += request.total_bytes
@@ -260,6 +276,11 @@ cdef void request_channel_yield(RequestChannel* channel) noexcept nogil:
     woken = _give_role_locked(channel)
     unlock_ranked(&channel.lock, RANK_QUEUE)
     _wake(woken)
+
+
+cdef void request_channel_shorten_runs(RequestChannel* channel) noexcept nogil:
+    """The caller waits for the disk: what is queued next is divided among the handlers."""
+    kb_store_int(&channel.short_runs, SHORT_RUNS)
 
 
 cdef void request_channel_close(RequestChannel* channel) noexcept nogil:

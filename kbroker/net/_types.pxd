@@ -278,6 +278,8 @@ cdef struct RequestChannel:
     int taking                    # somebody takes, or has been woken to
     Handler* sleepers             # a stack: the warmest first
     int stalled                   # a Processor waits for room
+    int short_runs                # atomic: so many more are short; somebody has waited for the disk
+    int handler_count             # atomic: it grows
     int closed
     # How long requests stood here or were being served by the taker: nobody is idle meanwhile.
     int64_t served_ns

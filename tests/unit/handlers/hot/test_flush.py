@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
 
+from kbroker._net import Request
 from kbroker.errors import ErrorCode
 from kbroker.log import _flush_times
 from tests.support.record_batches import build_batch, parse_batches
@@ -18,7 +20,7 @@ from tests.unit.handlers.hot.wire import (
     produce_frame,
     produced_in,
 )
-from tests.unit.net.harness import Rig, eventually
+from tests.unit.net.harness import DEADLINE_S, Gate, Rig, cold_frame, eventually
 
 BATCH = build_batch([b"a", b"b"])
 
@@ -89,6 +91,40 @@ def test_many_connections(make_rig: Callable[..., Rig]) -> None:
     for log in topic.logs:
         assert log.log_end_offset == log.high_watermark == 160
         assert log.log_end_offset - log.recovery_point < 3
+
+
+@pytest.mark.parametrize(("flush_messages", "runs"), [(1, 4), (1 << 40, 1)])
+def test_handlers_share_what_waits_for_the_disk(
+    make_rig: Callable[..., Rig], flush_messages: int, runs: int
+) -> None:
+    """Twelve produces are queued while both handlers are in Python: shared, 6 + 3 + 2 + 1."""
+    in_python, go_on = Gate(), threading.Event()
+
+    def dispatch(request: Request) -> None:
+        in_python(request)
+        assert go_on.wait(DEADLINE_S)
+
+    rig = make_rig(handlers=2, dispatch=dispatch)
+    topic = rig.create("t", partitions=12, flush_messages=flush_messages)
+    clients = [rig.client() for _ in range(14)]
+    produce(clients[0], 9, [(topic, {0: BATCH})])
+    for client in clients[12:]:
+        client.send(cold_frame(b"x"))
+    in_python.wait_for(2)
+    before = _runs(rig)
+    for index, client in enumerate(clients[:12]):
+        client.send(produce_frame(9, [(topic, {index: BATCH})]))
+    eventually(lambda: rig.server.statistics()["queued_requests"] == 12)
+    go_on.set()
+    for client in clients[:12]:
+        _, answer = produced_in(9, client.receive())
+        assert [result.error for result in answer.values()] == [0]
+    assert _runs(rig) - before == runs
+    in_python.release()
+
+
+def _runs(rig: Rig) -> int:
+    return sum(handler["runs"] for handler in rig.hot.statistics()["handlers"])
 
 
 def test_a_waiting_fetch_gets_what_has_been_flushed(rig: Rig) -> None:
