@@ -165,6 +165,7 @@ def _effects() -> list[str]:
     lines += [
         "Written by `kbroker perf show FILE --write-effects`: one setting changed at a time, each",
         f"value against the default. {measured.date}, {measured.machine}; other machines differ.",
+        "On loopback: [tuning.md](tuning.md) says what of it is not the broker's.",
         "",
         "| setting | value | instead of | effect |",
         "|---|---|---|---|",

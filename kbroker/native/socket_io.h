@@ -33,7 +33,6 @@ static inline int kb_has_bytes(int fd) {
     return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
-/* MSG_MORE holds a short head back until the file range behind it follows. */
 /* Ends the sending side, behind everything that was sent. */
 static inline void kb_end_sending(int fd) {
     shutdown(fd, SHUT_WR);
@@ -52,6 +51,7 @@ static inline int kb_discard(int fd) {
     return 0;
 }
 
+/* MSG_MORE holds a short head back until the file range behind it follows. */
 static inline ssize_t kb_send_vector(int fd, struct iovec *vector, int count, int more) {
     struct msghdr message;
     ssize_t sent;
