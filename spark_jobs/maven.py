@@ -7,6 +7,7 @@ come into the directory whole: Maven copies beside it, then each is renamed.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +18,7 @@ from typing import Final
 TIMEOUT_S: Final = 600
 _TOLD_CHARS_MAX: Final = 300
 _ERROR: Final = "[ERROR]"
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")  # Maven resets it even where it uses none
 
 _POM: Final = """<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -64,7 +66,8 @@ def fetch(
 
 def first_error(said: str) -> str:
     """The line of Maven's that says what is wrong: the first error; the others are advice."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    plain = (line.strip() for line in _COLOUR.sub("", said).splitlines())
+    lines = [line for line in plain if line and line != _ERROR]
     errors = [line for line in lines if line.startswith(_ERROR)]
     chosen = (errors or lines or ["it failed without a word"])[0]
     return chosen.removeprefix(_ERROR).partition(" -> [Help")[0].strip()[:_TOLD_CHARS_MAX]

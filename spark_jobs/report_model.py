@@ -179,7 +179,7 @@ class Report:
         match = _CELL_ID.fullmatch(address)
         if match is None:
             raise ReportError(
-                f"{address!r} is no cell's address: they look like latency.t0.r3.c2, and the page"
+                f"{address!r} is no cell's address: they look like latency.t0.r0.c7, and the page"
                 " shows each number's when the pointer rests on it"
             )
         key = match[1]

@@ -1,6 +1,6 @@
 """The rows behind a number of a report, each with its topic, partition and offset.
 
-    python -m spark_jobs.rows build/report/report.json latency.t0.r3.c2
+    python -m spark_jobs.rows build/report/report.json latency.t0.r0.c7
     python -m spark_jobs.rows build/report/report.json --all
 
 A number's address is what the page shows when the pointer rests on it. With --all every number is
@@ -50,7 +50,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("report", metavar="REPORT.json", type=Path)
-    add("address", metavar="ADDRESS", nargs="?", help="of a number, such as latency.t0.r3.c2")
+    add("address", metavar="ADDRESS", nargs="?", help="of a number, such as latency.t0.r0.c7")
     add("--all", action="store_true", help="count the rows of every number instead")
     add(
         "--tables", metavar="URI", help="where the tables are; default: where the report found them"

@@ -19,7 +19,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import Any, Final
 
@@ -45,6 +45,7 @@ ALONE_DAYS: Final = 1 / 96  # a quarter of an hour on either side of a single po
 # Of ticks a year, month, day, hour, minute, second apart: the tick, and what the corner says.
 TIMES: Final = ("%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S")
 CORNERS: Final = ("", "", "%Y", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d")
+FAR: Final = 20.0  # of the greatest to the least
 DIGITS: Final = (4, 5, 6, 8, 10)  # of a tick, the first that tell all ticks apart
 
 WIDTH_IN: Final = 5.4
@@ -124,6 +125,8 @@ def draw(plot: Plot, prefix: str) -> Drawing:
     if not any(_finite(each.y) for each in series):
         return Drawing("", (), ())
     keys = _keys(series, plot.kind)
+    if plot.kind == "intervals" and _far(series):
+        plot = replace(plot, log_y=True)
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # Letters that the layout's font lacks: the page's font has them, or shows its own box.
         warnings.simplefilter("ignore")
@@ -174,6 +177,12 @@ def _drawable(value: float, log: bool) -> float:
 def _time(value: float) -> float:
     """Ms since 1970 as days since 1970, which is how Matplotlib counts."""
     return value / 86_400_000 if 0 <= value <= TIME_MS_MAX else math.nan
+
+
+def _far(series: Sequence[Series]) -> bool:
+    """Whether values reach over FAR and all have a logarithm: one long interval hides no other."""
+    every = [v for each in series for v in _finite((*each.y, *each.low, *each.high))]
+    return min(every) >= VALUE_MIN and max(every) / min(every) > FAR
 
 
 def _finite(values: Iterable[float]) -> list[float]:

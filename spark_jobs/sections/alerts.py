@@ -255,11 +255,13 @@ def _words(fired: list[dict[str, Any]], more: bool, asked: tuple[Rule, ...]) -> 
     else:
         names = sorted({row["rule"] for row in fired})
         count = f"more than {SHOWN_MAX}" if more else str(len(fired))
-        first = f"{count} alerts of {len(names)} rules: {', '.join(names)}."
+        alerts = "alert" if len(fired) == 1 else "alerts"
+        of = "1 rule" if len(names) == 1 else f"{len(names)} rules"
+        first = f"{count} {alerts} of {of}: {', '.join(names)}."
     return (
         first,
         "The rules are those of `kbroker generate alert-rules`, put to the samples: the condition"
-        " held in every sample from..to, for at least the rule's duration.",
+        " held in every sample from the first to the last, for at least the rule's duration.",
     )
 
 
@@ -280,7 +282,6 @@ def _fired_table(inputs: Inputs, fired: list[dict[str, Any]], asked: tuple[Rule,
             _fired_row(inputs, row, by_name[row["rule"]], own[row["rule"]].severity)
             for row in fired
         ),
-        "" if fired else "Nothing.",
     )
 
 

@@ -92,7 +92,9 @@ def _table(inputs: Inputs, run: Line, lines: list[Line], more: bool) -> Table:
         cells = [words(line["name"]), *(words(shown_value(n, line[n])) for n in about)]
         cells.append(value("median"))
         if rounds:
-            cells += [value("lowest"), value("highest"), figure(line["n"], behind)]
+            many = line["n"] > 1
+            cells += [value(end) if many else words("-") for end in ("lowest", "highest")]
+            cells.append(figure(line["n"], behind))
         rows.append(tuple(cells))
     notes = []
     if rounds:
@@ -109,11 +111,13 @@ def _table(inputs: Inputs, run: Line, lines: list[Line], more: bool) -> Table:
 
 
 def in_unit(value: float | None, unit: str | None) -> str:
-    """1.74 kB, 0.25 s, 12.6 % of task time."""
+    """1.74 kB, 0.25 s, 2.73 ms, 12.6 % of task time."""
     if value is None or unit is None:
         return number(value)
     if unit == "B":
         return size(value)
+    if unit == "us" and abs(value) >= 1000:
+        return f"{number(value / 1000)} ms"
     if unit.startswith("of "):  # a share
         return f"{percent(value)} {brief(unit)}"
     return f"{number(value)} {brief(unit)}"

@@ -92,9 +92,11 @@ def _hottest(metrics: DataFrame) -> DataFrame:
 def _words(partitions: list[dict[str, Any]]) -> tuple[str, ...]:
     first = partitions[0]
     together = sum(row["messages"] for row in partitions)
+    share = percent(together / first["all_messages"])
+    of_these = f"; the {TOP} hottest took {share} of them" if first["all_partitions"] > TOP else ""
     said = [
-        f"{number(first['all_messages'])} messages went to {first['all_partitions']:,} partitions;"
-        f" the {len(partitions)} hottest took {percent(together / first['all_messages'])} of them."
+        f"{number(first['all_messages'])} messages went to {first['all_partitions']:,}"
+        f" partition{'s' if first['all_partitions'] != 1 else ''}{of_these}."
         f" The hottest is {_name(first)}"
         f" with {percent(first['messages'] / first['all_messages'])}.",
         f"Skew, the hottest against the median partition: {number(_skew(first, 'all'))}.",

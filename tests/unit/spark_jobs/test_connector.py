@@ -70,7 +70,7 @@ def test_the_command_without_maven_is_one_line_and_1(capsys: pytest.CaptureFixtu
 
 
 MAVEN = """\
-[ERROR] Failed to execute goal: org.apache.spark:a:jar:4.2.1 was not found -> [Help 1]
+\033[0m[ERROR] Failed to execute goal: org.apache.spark:a:jar:4.2.1 was not found -> [Help 1]
 [ERROR]
 [ERROR] To see the full stack trace of the errors, re-run Maven with the -e switch.
 """

@@ -180,3 +180,9 @@ def test_times_are_of_the_clock_and_the_day_stands_once() -> None:
     plot = Plot("p", "line", "time, UTC", "y", (Series("s", x, x),), x_is_time=True)
     shown = _texts(draw(plot, "p.").svg)
     assert {"09:02:30", "09:03:00"} <= set(shown) and shown.count("2025-11-22") == 1
+
+
+def test_one_long_interval_does_not_hide_the_others() -> None:
+    series = Series("s", ("a", "b"), (0.5, 2.0), (0.4, 0.5), (0.6, 50.0))
+    shown = _texts(draw(Plot("p", "intervals", "", "ratio", (series,), reference=1.0), "p.").svg)
+    assert {"0.5", "5", "50"} <= set(shown)
