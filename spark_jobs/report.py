@@ -207,6 +207,10 @@ def make(
         say("landing what the topics hold")
         _land(spark, options, say)
     if not tables.names(spark, options.tables):
+        if options.bootstrap_server:
+            raise UserError("the topics hold nothing yet, so there is nothing to report",
+                            "set metrics.topic.enable=true on the broker, or run kbroker perf with"
+                            " --results-bootstrap")  # fmt: skip
         raise UserError(f"there are no tables in {options.tables}",
                         "name the place where spark_jobs.stream lands, or --bootstrap-server"
                         " to land now")  # fmt: skip
