@@ -99,12 +99,19 @@ def _useless(ledger: Ledger, state: State, kind: str, units: list[Entry]) -> Ite
 
 
 def _newest(ledger: Ledger, uri: str, entry: Entry) -> int:
-    """When anything in a unit was last written."""
-    below = ledger.files.entries(uri)
-    return max([entry.modified_ms, *(
-        _newest(ledger, join(uri, one.name), one) if one.is_directory else one.modified_ms
-        for one in below
-    )])  # fmt: skip
+    """When a file of a unit was last written; of one without files, when it was begun.
+
+    Object stores know no time of a directory: S3A says that it is now, whenever it is asked.
+    """
+    return max(_written(ledger, uri), default=entry.modified_ms)
+
+
+def _written(ledger: Ledger, uri: str) -> Iterator[int]:
+    for one in ledger.files.entries(uri):
+        if one.is_directory:
+            yield from _written(ledger, join(uri, one.name))
+        else:
+            yield one.modified_ms
 
 
 def _unfinished(ledger: Ledger, now_ms: int, grace_ms: int) -> list[str]:

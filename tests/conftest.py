@@ -34,6 +34,7 @@ LONGEST = (
     "spark/test_rollup.py",
     "clients/test_matrix.py",
     "spark/test_maintain.py",
+    "spark/test_maintain_deaths.py",
     "chaos/test_chaos.py",
     "spark/test_report.py",
     "fuzz/test_frames.py",

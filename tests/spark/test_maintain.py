@@ -101,6 +101,14 @@ def test_a_merge_that_lost_a_row_is_not_committed(
     with pytest.raises(LedgerError, match="not those they were made of"):
         keeper.run()
     assert len(topic.ledger().state().units) == 2
+    with pytest.raises(LedgerError, match="not those they were made of"):
+        keeper.run(days=90)
+    failed, *others = keeper.said
+    assert failed.startswith("things: not maintained: ")
+    assert others == [
+        "things: 2 rows of before 2020-11-23 expired",
+        "things: 1 files and directories removed",  # what the first try had written
+    ], "the other steps were done"
 
 
 def test_a_damaged_table_does_not_stop_the_others(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,21 @@ def test_part_of_a_unit_that_was_dropped_just_now_stays(tmp_path: Path) -> None:
     assert collect(opened(tmp_path), now, DAY_MS, dry_run=False) == 0
     assert collect(opened(tmp_path), now + DAY_MS + 1, DAY_MS, dry_run=False) == 1
     assert not left.exists()
+
+
+def test_a_unit_is_as_old_as_its_files_where_directories_have_no_time(tmp_path: Path) -> None:
+    class Store(LocalFiles):
+        """As S3A does it."""
+
+        def entries(self, uri: str) -> list[Entry]:
+            return [replace(one, modified_ms=now) if one.is_directory else one
+                    for one in super().entries(uri)]  # fmt: skip
+
+    now, left = now_ms(), write(tmp_path)
+    age(tmp_path, now - 2 * DAY_MS)
+    new = write(tmp_path, "batch-new")
+    assert collect(opened(tmp_path, Store()), now, DAY_MS, dry_run=False) == 1
+    assert new.exists() and not left.exists()
 
 
 def test_a_full_disk_gets_its_room_back(tmp_path: Path) -> None:
