@@ -70,7 +70,7 @@ def latency_study(brokers: str, **options: Any) -> None:
 def ladder(designs: str | None, kafka: bool, **options: Any) -> None:
     """Document 004's four server designs on the same work, rung by rung.
 
-    About four minutes, with --quick one. docs/ladder.md explains the rungs.
+    About four minutes, with --kafka five, with --quick one. docs/ladder.md explains the rungs.
     """
     from perf.ladder import BY_NAME
 
