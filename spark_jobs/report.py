@@ -19,6 +19,7 @@ alarm: a disk that is full within 72 h, or records that never landed.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import re
 import sys
@@ -189,8 +190,10 @@ def write_whole(path: str, text: str) -> None:
             file.write(text)
         os.chmod(made, 0o644)
         os.replace(made, place)
-    except BaseException:
+    except BaseException as error:
         Path(made).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise UserError(f"no room for {path}", "make some, or name another place") from None
         raise
 
 

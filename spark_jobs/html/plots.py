@@ -232,7 +232,7 @@ def _lines(plot: Plot, series: Sequence[Series], keys: Sequence[Key], notes: lis
             linewidth=1.3,
             dashes=key.dash if key.dash else (None, None),
             marker="o" if len(x) <= MARKED_POINTS_MAX else "",
-            markersize=2.4,
+            markersize=5.0 if len(x) == 1 else 2.4,
             markeredgewidth=0,
         )
         if low:

@@ -22,7 +22,7 @@ HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 
 _ESCAPED: Final = {"\\": "\\\\", "'": "\\'", "$": "\\u0024"}  # $: or Spark puts ${...} in
-_STEPS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+STEPS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 # -- predicates
@@ -131,7 +131,7 @@ def size(value: float | None) -> str:
     """Bytes by powers of ten: 1.5 MB."""
     if value is None or value != value:
         return "-"
-    for step, unit in _STEPS:
+    for step, unit in STEPS:
         if abs(value) >= step:
             return f"{value / step:.3g} {unit}B"
     return f"{value:,.0f} B"

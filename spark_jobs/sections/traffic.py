@@ -9,7 +9,7 @@ not look like a pause.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from spark_jobs.report_model import Cell, Plot, Section, Series, Table
 from spark_jobs.sections import percentiles
 from spark_jobs.sections.cells import (
+    STEPS,
     brief,
     figure,
     number,
@@ -244,17 +245,17 @@ def _plots(bins: list[Bin], latencies: list[Bin], brokers: list[Any]) -> tuple[P
             if (made := _series(bins, broker, metric, value, name)) is not None
         ]  # fmt: skip
 
-    def per_s(column: str, scale: float = 1.0) -> Callable[[Bin], float | None]:
-        return lambda row: None if (v := _per_s([row], column)) is None else v * scale
+    def per_s(column: str) -> Callable[[Bin], float | None]:
+        return lambda row: _per_s([row], column)
 
     def share(column: str) -> Callable[[Bin], float | None]:
         return lambda row: None if row[column] is None else row[column] * 100
 
     found = [
         _plot("Messages", "messages/s", over_time("BrokerTraffic", per_s("messages_in"), "")),
-        _plot("Bytes", "MB/s", [
-            *over_time("BrokerTraffic", per_s("bytes_in", 1e-6), "in"),
-            *over_time("BrokerTraffic", per_s("bytes_out", 1e-6), "out"),
+        _of_bytes("Bytes", "/s", [
+            *over_time("BrokerTraffic", per_s("bytes_in"), "in"),
+            *over_time("BrokerTraffic", per_s("bytes_out"), "out"),
         ]),
         _plot("Idle threads", "%", [
             *over_time("Threads", share("network_idle"), "network"),
@@ -262,14 +263,11 @@ def _plots(bins: list[Bin], latencies: list[Bin], brokers: list[Any]) -> tuple[P
         ], 20.0),
         _plot("Produce requests", "ms", _latency_series(latencies, brokers)),
         _plot("Processor time", "cores", over_time("Process", per_s("cpu_s"), "")),
-        _plot("Resident memory", "MB", over_time(
-            "Process",
-            lambda row: None if row["resident_bytes"] is None else row["resident_bytes"] / 1e6,
-            "",
-        )),
-        _plot("Disks", "MB/s", [
-            *over_time("Disk", per_s("read_bytes", 1e-6), "read"),
-            *over_time("Disk", per_s("written_bytes", 1e-6), "written"),
+        _of_bytes("Resident memory", "", over_time(
+            "Process", lambda row: row["resident_bytes"], "")),
+        _of_bytes("Disks", "/s", [
+            *over_time("Disk", per_s("read_bytes"), "read"),
+            *over_time("Disk", per_s("written_bytes"), "written"),
         ]),
         _plot("Under-replicated partitions", "partitions", over_time(
             "Replicas", lambda row: row["under_replicated"], "")),
@@ -282,6 +280,14 @@ def _plot(title: str, y: str, series: list[Series], reference: float | None = No
     if not any(value for one in series for value in one.y if value == value):
         return None
     return Plot(title, "line", "time, UTC", y, tuple(series), x_is_time=True, reference=reference)
+
+
+def _of_bytes(title: str, per: str, series: list[Series]) -> Plot | None:
+    """In the unit that the greatest value has: kB/s, MB/s."""
+    most = max((abs(value) for one in series for value in one.y), default=0.0)
+    scale, unit = next((step for step in STEPS if most >= step[0]), (1.0, ""))
+    scaled = [replace(one, y=tuple(value / scale for value in one.y)) for one in series]
+    return _plot(title, f"{unit}B{per}", scaled)
 
 
 def _series(

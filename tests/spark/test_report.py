@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -114,3 +115,17 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
         report.write_whole(str(place), "new \ud800")
     assert place.read_text() == "old"
     assert [p.name for p in place.parent.iterdir()] == ["file"]
+
+
+def test_a_full_disk_is_a_line_and_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    place = tmp_path / "file"
+    place.write_text("old")
+    monkeypatch.setattr(report.os, "replace", full)
+    with pytest.raises(UserError, match=r"no room for .*file"):
+        report.write_whole(str(place), "new")
+    assert place.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["file"]
