@@ -224,7 +224,12 @@ class Versus:
 
 
 def versus(found: Sequence[tuple[Block, Block]], measure: Measure) -> Versus | None:
-    """First over second, pair by pair; None where neither pair has the figure."""
+    """First over second, pair by pair; None where no pair has the figure.
+
+    What a rate was set for has no throughput to compare: it is the rate's.
+    """
+    if measure.better == "high" and any(block["rate"] for pair in found for block in pair):
+        return None
     ours, theirs, quiet = [], [], 0
     for one, other in found:
         a, b = measure.of(one), measure.of(other)

@@ -247,6 +247,19 @@ def test_rounds_of_a_noisy_machine_are_left_out_where_enough_are_left(spark: Any
     landed.check_rows(found, section)
 
 
+def test_a_rate_that_was_set_is_no_throughput(spark: Any) -> None:
+    write = Writer()
+    for round_ in range(4):
+        write.block(1e6, round=round_, rate=1000.0, requests=1000)
+        write.block(2e6, round=round_, rate=1000.0, requests=1001, broker="kafka")
+    found = landed.inputs(spark, results=write.rows)
+    section = brokers.section(found, blocks.blocks(found.results))
+    (row,), columns = section.tables[0].rows, section.tables[0].columns
+    by_column = dict(zip(columns, row, strict=True))
+    assert by_column["requests/s x"].text == by_column["MB/s x"].text == "-"
+    assert by_column["p99 x"].verdict == "good"
+
+
 def test_years_of_runs_are_one_short_predicate(spark: Any) -> None:
     """A night's run each, all with the same numbers: what finds their rows must not be cut off."""
     write = Writer()
