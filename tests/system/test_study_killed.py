@@ -62,6 +62,6 @@ def test_servers_die_with_the_study_and_the_next_run_goes_on(tmp_path: Path) -> 
     with _study(tmp_path) as again:
         table, said = again.communicate(timeout=WAIT_S)
     assert again.returncode == 0, said
-    assert f"going on with {BLOCKS_BEFORE - 1} of 10 blocks" in said
-    assert "7 blocks in" in table  # three more are the null test's
+    assert f"going on with {BLOCKS_BEFORE - 1} of 11 blocks" in said
+    assert "8 blocks in" in table  # three more are the null test's
     assert not any((tmp_path / "cache" / "studies").iterdir())
