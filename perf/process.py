@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 OTHERS_CPU_MAX = 0.02  # of the box: more, and a block says nothing
@@ -116,19 +117,30 @@ class Guard:
         return self.others <= OTHERS_CPU_MAX and self.steal <= STEAL_MAX
 
 
-def cpu_ns_of_others(own: Collection[int]) -> dict[int, int]:
-    """CPU time of every process but these and the kernel's threads, which work for the block."""
-    found = {}
+class Beside(NamedTuple):
+    """CPU time by process; apart the kernel's threads, whose work is the block's: its fsyncs."""
+
+    others: dict[int, int]
+    kernel: dict[int, int]
+
+
+def cpu_ns_beside(own: Collection[int]) -> Beside:
+    """Of every process but these."""
+    found = Beside({}, {})
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) in own:
             continue
         try:
             parent = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1]
-            if int(parent) != KERNEL_THREADS_PARENT:
-                found[int(name)] = cpu_ns(int(name))
+            whose = found.kernel if int(parent) == KERNEL_THREADS_PARENT else found.others
+            whose[int(name)] = cpu_ns(int(name))
         except OSError:
             continue  # it ended between the listing and the reading
     return found
+
+
+def _grown_s(before: Mapping[int, int], now: Mapping[int, int]) -> float:
+    return sum(max(0, used - before.get(pid, 0)) for pid, used in now.items()) / 1e9
 
 
 class Watch:
@@ -141,7 +153,7 @@ class Watch:
 
     def __init__(self, pids: list[int]) -> None:
         self._pids = [pid for pid in pids if pid > 0]
-        self._others = cpu_ns_of_others(self._pids)
+        self._beside = cpu_ns_beside(self._pids)
         self._box = box_time()
         self._own_ns = sum(map(cpu_ns, self._pids))
 
@@ -149,9 +161,10 @@ class Watch:
         box = box_time()
         span_s = (box.wall_s - self._box.wall_s) * (os.cpu_count() or 1)
         own_s = (sum(map(cpu_ns, self._pids)) - self._own_ns) / 1e9
-        others = cpu_ns_of_others(self._pids).items()
-        others_s = sum(max(0, used - self._others.get(pid, 0)) for pid, used in others) / 1e9
-        unknown_s = box.busy_s - self._box.busy_s - own_s - UNCHARGED_MAX * span_s
+        beside = cpu_ns_beside(self._pids)
+        others_s = _grown_s(self._beside.others, beside.others)
+        known_s = own_s + _grown_s(self._beside.kernel, beside.kernel)
+        unknown_s = box.busy_s - self._box.busy_s - known_s - UNCHARGED_MAX * span_s
         return Guard(max(others_s, unknown_s) / span_s, (box.steal_s - self._box.steal_s) / span_s)
 
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from perf import process
-from perf.process import BoxTime, Guard, Watch, box_time, box_time_of
+from perf.process import Beside, BoxTime, Guard, Watch, box_time, box_time_of
 
 TICKS = process.CLOCK_TICKS_PER_S
 
@@ -29,15 +29,16 @@ def test_busy_is_what_was_not_idle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle_s", "steal_s", "own_s", "other_s", "others", "steal", "quiet"),
+    ("idle_s", "steal_s", "own_s", "kernel_s", "other_s", "others", "steal", "quiet"),
     [
-        (1.9, 0.0, 0.1, 0.0, 0.0, 0.0, True),
-        (1.4, 0.0, 0.6, 0.0, 0.0, 0.0, True),
-        (1.2, 0.0, 0.6, 0.0, 0.0, 0.0, True),  # interrupts of the block's own
-        (1.0, 0.0, 0.6, 0.0, 0.05, 0.0, False),  # something that came and went
-        (1.3, 0.0, 0.6, 0.1, 0.05, 0.0, False),
-        (1.3, 0.1, 0.6, 0.0, 0.0, 0.05, False),
-        (1.5, 0.0, 0.6, 0.0, 0.0, 0.0, True),  # rounding to ticks: never below nothing
+        (1.9, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0, True),
+        (1.4, 0.0, 0.6, 0.0, 0.0, 0.0, 0.0, True),
+        (1.2, 0.0, 0.6, 0.0, 0.0, 0.0, 0.0, True),  # interrupts of the block's own
+        (1.0, 0.0, 0.6, 0.0, 0.0, 0.05, 0.0, False),  # something that came and went
+        (1.0, 0.0, 0.6, 0.1, 0.0, 0.0, 0.0, True),  # the kernel's threads: the block's own fsyncs
+        (1.3, 0.0, 0.6, 0.0, 0.1, 0.05, 0.0, False),
+        (1.3, 0.1, 0.6, 0.0, 0.0, 0.0, 0.05, False),
+        (1.5, 0.0, 0.6, 0.0, 0.0, 0.0, 0.0, True),  # rounding to ticks: never below nothing
     ],
 )
 def test_guard(
@@ -45,6 +46,7 @@ def test_guard(
     idle_s: float,
     steal_s: float,
     own_s: float,
+    kernel_s: float,
     other_s: float,
     others: float,
     steal: float,
@@ -59,8 +61,11 @@ def test_guard(
     own = iter([5_000_000_000, 5_000_000_000 + int(own_s * 1e9)])
     monkeypatch.setattr(process, "box_time", lambda: next(readings))
     monkeypatch.setattr(process, "cpu_ns", lambda pid: next(own))
-    beside = iter([{7: 10, 8: 10}, {7: 10 + int(other_s * 1e9), 9: 0}])
-    monkeypatch.setattr(process, "cpu_ns_of_others", lambda own: next(beside))
+    beside = iter([
+        Beside({7: 10, 8: 10}, {2: 30}),
+        Beside({7: 10 + int(other_s * 1e9), 9: 0}, {2: 30 + int(kernel_s * 1e9), 3: 0}),
+    ])  # fmt: skip
+    monkeypatch.setattr(process, "cpu_ns_beside", lambda own: next(beside))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     found = Watch([1234]).guard()
     assert found.others == pytest.approx(others, abs=1e-6)
@@ -80,7 +85,8 @@ def test_others_are_processes_that_run_beside() -> None:
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:  # fmt: skip
         assert other.stdout is not None
         other.stdout.readline()
-        found = process.cpu_ns_of_others([os.getpid()])
-        assert found[other.pid] > 0 and os.getpid() not in found
-        assert other.pid not in process.cpu_ns_of_others([os.getpid(), other.pid])
+        found = process.cpu_ns_beside([os.getpid()])
+        assert found.others[other.pid] > 0 and os.getpid() not in found.others
+        assert other.pid not in process.cpu_ns_beside([os.getpid(), other.pid]).others
+        assert not found.kernel.keys() & found.others.keys()
         other.communicate(b"\n")
