@@ -208,10 +208,9 @@ def _not_held(study: Study, broker: str) -> str:
 
 
 def predicted_us(study: Study, broker: str, condition: Condition) -> float:
-    """p50 of the same without linger, and half of what a batch waits (sync: all of it)."""
+    """p50 of the same without linger, and what its median record waits for linger."""
     bare = study.median(broker, replace(condition, linger_ms=0), p50_us)
-    share = 1.0 if condition.mode == "sync" else 0.5
-    return bare + condition.wait_ms * 1000 * share
+    return bare + condition.wait_ms * 1000
 
 
 def linger(study: Study, broker: str) -> Conclusion:
@@ -249,8 +248,8 @@ def linger(study: Study, broker: str) -> Conclusion:
     listed = "; ".join(f"{mode} {one.numbers()}" for mode, one in usable.items())
     head = "From linger. " if explained else "Not from linger alone. "
     words = (
-        f"{head}With linger, p50 against what linger predicts (p50 without it, and half of "
-        "min(linger, the time in which the batch fills); sync: all of linger): "
+        f"{head}With linger, p50 against what linger predicts (p50 without it, and what the median "
+        "record of a batch waits until linger is over or the batch full; sync: all of linger): "
         f"{listed}. That wait is {min(shares):.0%} to {max(shares):.0%} of the prediction."
     )
     return Conclusion(question, words, True, {**_json(logs), "shares": shares}, {"broker": broker})

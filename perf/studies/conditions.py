@@ -17,6 +17,7 @@ linger. The null tests are at linger 0 and 10, both modes, and flat out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -102,15 +103,18 @@ class Condition:
 
     @property
     def wait_ms(self) -> float:
-        """How long the first record of a batch waits for it to leave, if only linger decides.
+        """How long the median record waits for its batch to leave, if only linger decides.
 
-        sync: nothing else comes, so all of it. async: until the batch is full or linger is over. A
-        batch is seen to be full when the next record does not fit.
+        sync: it is alone in its batch, so all of linger. async: until linger is over since the
+        batch's first record, or one comes that does not fit; the others came one by one meanwhile.
         """
-        if self.mode == "sync":
+        if self.mode == "sync" or not self.linger_ms:
             return float(self.linger_ms)
-        fills_ms = max(1, self.batch_bytes // RECORD_BYTES) / RATE * 1000
-        return min(float(self.linger_ms), fills_ms)
+        apart_ms = 1000 / RATE
+        fills_ms = max(1, self.batch_bytes // RECORD_BYTES) * apart_ms
+        first_ms = min(float(self.linger_ms), fills_ms)
+        records = math.ceil(first_ms / apart_ms)
+        return first_ms - apart_ms * (records - 1) / 2
 
     def dims(self, broker: str) -> dict[str, Dim]:
         """As columns of perf.results_table."""
