@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from perf import idle, librdkafka, neighbour, network, startup
-from perf.brokers import KINDS, Broker, KafkaBroker
+from perf.brokers import KINDS, BaselineBroker, Broker, KafkaBroker
 from perf.brokers.kafka import jars
 from perf.cells import BY_KEY, CELLS, GROUP_CELLS, QUICK, Bench, Block, Cell, CellError
 from perf.idle import IdleResult
@@ -57,6 +57,7 @@ class Plan:
     extras: bool = True  # idle, neighbour, start, librdkafka
     repeat_noisy: bool = True
     directory: Path | None = None
+    baseline: Path | None = None  # another checkout, the broker "baseline"
 
     @classmethod
     def quick(cls, **changes: Any) -> Plan:
@@ -142,9 +143,14 @@ class Comparison:
 
     # Starting and warming.
 
+    def _new_broker(self, name: str, directory: Path) -> Broker:
+        if name == BaselineBroker.name and self.plan.baseline:
+            return BaselineBroker(directory, self.plan.baseline)
+        return KINDS[name](directory)
+
     def _start_brokers(self) -> None:
         for name in self.plan.brokers:
-            broker: Broker = KINDS[name](self._root / name)
+            broker = self._new_broker(name, self._root / name)
             self._benches[name] = Bench(broker, seconds=self.plan.seconds, warm_s=self.plan.warm_s)
             broker.start()
             idle_memory = settled_memory(broker.pid)
@@ -277,7 +283,7 @@ class Comparison:
                 broker = (
                     KafkaBroker(directory, holdable=False)
                     if name == "kafka"
-                    else KINDS[name](directory)
+                    else self._new_broker(name, directory)
                 )
                 try:
                     result = startup.measure_start(broker, self.say)

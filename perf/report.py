@@ -37,6 +37,12 @@ PRODUCE_BAR_CELLS = (
     "j-1k-4x5",
     "j-100-16x5",
 )
+COMPARED = (
+    ("kbroker", "kafka"),
+    ("kbroker", "limit"),
+    ("kafka", "limit"),
+    ("kbroker", "baseline"),
+)
 NULL_WIDTH_THROUGHPUT, NULL_WIDTH_P99 = 0.05, 0.15
 LIMIT_DRIFT_MAX = 0.10
 CLIENT_SHARE_MAX = 0.5
@@ -169,7 +175,7 @@ def cell_json(outcome: Outcome, cell: str) -> dict[str, Any]:
             "others_cpu": [block.guard.others for block in blocks],
             "steal": [block.guard.steal for block in blocks],
         }
-    for ours, theirs in (("kbroker", "kafka"), ("kbroker", "limit"), ("kafka", "limit")):
+    for ours, theirs in COMPARED:
         for metric in METRICS:
             found = paired(outcome, cell, metric, ours, theirs)
             if found is not None:
@@ -313,6 +319,17 @@ def _cell_rows(outcome: Outcome) -> list[list[str]]:
     return rows
 
 
+def _baseline_rows(outcome: Outcome) -> list[list[str]]:
+    """This checkout against another, cell by cell; a broker against itself where it was tried."""
+    metrics = ("cpu_us_per_request", "requests_per_s", "p99_us")
+    rows = []
+    for cell in outcome.blocks:
+        found = [paired(outcome, cell, metric, "kbroker", "baseline") for metric in metrics]
+        if any(found):
+            rows.append([BY_KEY[cell].title, *(_interval(one) if one else "-" for one in found)])
+    return rows
+
+
 def _beside_rows(outcome: Outcome) -> list[list[str]]:
     rows: list[list[str]] = []
     for broker in outcome.plan.brokers:
@@ -395,6 +412,9 @@ def to_text(outcome: Outcome) -> str:
         "CPU x Kafka",
     ]
     lines += _table(head, _cell_rows(outcome))
+    if against := _baseline_rows(outcome):
+        head = ["kbroker / baseline", "CPU us", "req/s", "p99 us"]
+        lines += ["", *_table(head, against)]
     if beside := _beside_rows(outcome):
         lines += ["", *_table(["broker", "what", "value"], beside)]
     rows = []

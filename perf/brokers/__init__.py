@@ -2,6 +2,7 @@
 
 from perf.brokers.attached import AttachedBroker
 from perf.brokers.base import Broker, BrokerError
+from perf.brokers.baseline import BaselineBroker
 from perf.brokers.kafka import KafkaBroker
 from perf.brokers.kbroker import KbrokerBroker
 from perf.brokers.limit import LimitBroker
@@ -15,6 +16,7 @@ KINDS: dict[str, type[Broker]] = {
 __all__ = [
     "KINDS",
     "AttachedBroker",
+    "BaselineBroker",
     "Broker",
     "BrokerError",
     "KafkaBroker",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from perf import report
+from perf.brokers import BaselineBroker, BrokerError
 from perf.cells import Block
 from perf.compare import Outcome, Plan
 from perf.histogram import Histogram
@@ -105,3 +107,22 @@ def test_json_and_text_of_a_whole_outcome() -> None:
     assert all(test["passed"] for test in data["null_tests"])
     text = report.to_text(outcome)
     assert "0.225 [0.225, 0.225]" in text and "pass, surely" in text
+
+
+def test_a_baseline_has_a_table_of_its_own() -> None:
+    cell = "p-100-1x5"
+    blocks = {
+        "kbroker": [block(cell, "kbroker", cpu) for cpu in (9, 9, 9)],
+        "baseline": [block(cell, "baseline", cpu) for cpu in (10, 10, 10)],
+    }
+    outcome = outcome_of({cell: blocks})
+    assert "kbroker / baseline" in report.to_text(outcome)
+    ratios = report.to_json(outcome)["cells"][cell]["ratios"]["kbroker/baseline"]
+    assert ratios["cpu_us_per_request"]["median"] == pytest.approx(0.9)
+    del blocks["baseline"]
+    assert "baseline" not in report.to_text(outcome_of({cell: blocks}))
+
+
+def test_a_baseline_that_was_not_built_says_so(tmp_path: Path) -> None:
+    with pytest.raises(BrokerError, match="make build"):
+        BaselineBroker(tmp_path / "broker", tmp_path)
