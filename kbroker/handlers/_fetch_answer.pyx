@@ -26,6 +26,7 @@ from kbroker.handlers._leaders cimport (
     put_leader,
     put_nodes,
 )
+from kbroker.log._file_operations cimport files
 from kbroker.log._partition cimport FileSlice, Segment, segment_release, slice_release
 from kbroker.net._request cimport answer_bytes, answer_range, answer_reserve, answer_reset
 from kbroker.net._types cimport ACTION_CLOSE, ACTION_SEND, CAUSE_NO_MEMORY, Request
@@ -40,9 +41,6 @@ from kbroker.protocol._cursor cimport (
     put_uvarint,
 )
 from kbroker.replica._fetch_session cimport session_to_tail_locked
-
-cdef extern from "<unistd.h>" nogil:
-    ssize_t pread(int fd, void* data, size_t length, long position)
 
 cdef extern from "bytes.h" nogil:
     void kb_put_u32(uint8_t* at, uint32_t value)
@@ -157,7 +155,8 @@ cdef int _read_into(uint8_t* at, FileSlice* slice) noexcept nogil:
     cdef int64_t done = 0
     cdef ssize_t got
     while done < slice.length:
-        got = pread(slice.fd, at + done, <size_t>(slice.length - done), slice.position + done)
+        got = files.pread(
+            slice.fd, at + done, <size_t>(slice.length - done), slice.position + done)
         if got < 0 and errno == EINTR:
             continue
         if got <= 0:

@@ -19,6 +19,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_
 
 from kbroker._atomics cimport kb_add_i64, kb_store_i64, kb_store_int
 from kbroker.log._cursor cimport kb_put_u32, kb_put_u64
+from kbroker.log._file_operations cimport files, iovec
 from kbroker.log._partition cimport Batch, Partition, Segment
 from kbroker.log._producer_state cimport (
     ProducerBatch, producers_check, producers_commit, producers_note, producers_roll_back)
@@ -28,15 +29,6 @@ from kbroker.log._records cimport (
 from kbroker.log._segment cimport (
     SegmentPart, part_of, segment_index_full, segment_note_batch, segment_reserve)
 from kbroker.log._storage cimport Log, active_of, log_of, log_roll, recent_add
-
-cdef extern from "<sys/uio.h>" nogil:
-    struct iovec:
-        void* iov_base
-        size_t iov_len
-    int64_t pwritev(int fd, const iovec* vectors, int count, int64_t position)
-
-cdef extern from "<unistd.h>" nogil:
-    int ftruncate(int fd, int64_t length)
 
 cdef enum:
     BATCHES_PER_WRITE = 128       # a run holds 64 requests
@@ -145,12 +137,12 @@ cdef int write_out(Segment* segment, Write* write) noexcept nogil:
         vectors[at].iov_base = write.batches[at].data
         vectors[at].iov_len = write.batches[at].length_bytes
     while True:
-        written = pwritev(segment.fd, vectors, write.count, segment.size_bytes)
+        written = files.pwritev(segment.fd, vectors, write.count, segment.size_bytes)
         if written >= 0 or errno != EINTR:
             break
     if written == write.size_bytes:
         return 0
-    while ftruncate(segment.fd, segment.size_bytes) < 0:
+    while files.ftruncate(segment.fd, segment.size_bytes) < 0:
         if errno != EINTR:
             return -1
     return 1

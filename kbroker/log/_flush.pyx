@@ -22,6 +22,7 @@ from libc.stdlib cimport calloc, free
 
 from kbroker._atomics cimport kb_store_i64, kb_store_int
 from kbroker._sync cimport kb_now_ns
+from kbroker.log._file_operations cimport files
 from kbroker.log._flush_times cimport flush_note
 from kbroker.log._partition cimport Partition, Segment
 from kbroker.log._read cimport set_high_watermark_locked
@@ -31,14 +32,12 @@ from kbroker.log._segment cimport (
 from kbroker.log._storage cimport Log, active_of, lock_partition, log_of, unlock_partition
 
 cdef extern from "<fcntl.h>" nogil:
-    int open(const char* path, int flags, ...)
     int O_CLOEXEC
     int O_DIRECTORY
     int O_RDONLY
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
-    int fsync(int fd)
 
 
 cdef struct Flushing:
@@ -78,11 +77,11 @@ cdef int begin_locked(Log* log, int64_t log_end, FlushDepth depth, Flushing* it)
 
 
 cdef int sync_directory(const char* path) noexcept nogil:
-    cdef int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    cdef int fd = files.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)
     cdef int status = 0
     if fd < 0:
         return errno
-    while fsync(fd) < 0:
+    while files.fsync(fd) < 0:
         if errno != EINTR:
             status = errno
             break

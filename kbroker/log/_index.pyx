@@ -20,6 +20,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from kbroker.log._cursor cimport get_i32, get_i64, kb_put_u32, kb_put_u64
+from kbroker.log._file_operations cimport files
 
 cdef extern from "<sys/mman.h>" nogil:
     enum:
@@ -28,7 +29,6 @@ cdef extern from "<sys/mman.h>" nogil:
         MAP_SHARED
         MADV_RANDOM
     void* MAP_FAILED
-    void* mmap(void* address, size_t length, int protection, int flags, int fd, int64_t offset)
     int munmap(void* address, size_t length)
     int madvise(void* address, size_t length, int advice)
 
@@ -38,14 +38,9 @@ cdef extern from "<fcntl.h>" nogil:
         O_RDONLY
         O_CREAT
         O_CLOEXEC
-    int open(const char* path, int flags, ...)
-    int posix_fallocate(int fd, int64_t offset, int64_t length)
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
-    int ftruncate(int fd, int64_t length)
-    int64_t lseek(int fd, int64_t offset, int whence)
-    int SEEK_END
 
 cdef enum:
     ALLOCATE_FIRST_BYTES = 4096           # one page: a small partition needs no more
@@ -58,7 +53,7 @@ cdef int allocate(Index* index, int fd, int64_t wanted_bytes) noexcept nogil:
         wanted_bytes = index.map_bytes
     if wanted_bytes <= index.allocated_bytes:
         return 0
-    status = posix_fallocate(fd, index.allocated_bytes, wanted_bytes - index.allocated_bytes)
+    status = files.allocate(fd, index.allocated_bytes, wanted_bytes - index.allocated_bytes)
     if status != 0 and status != EOPNOTSUPP and status != ENOSYS and status != ENODEV:
         return status
     index.allocated_bytes = wanted_bytes
@@ -75,11 +70,12 @@ cdef int index_open_writable(
     if size_bytes < <int64_t>(entries + 1) * entry_bytes:
         size_bytes = <int64_t>(entries + 1) * entry_bytes
     index_close(index)
-    cdef int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
+    cdef int fd = files.open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
     if fd < 0:
         return errno
     # Cut first: what stands behind the entries (a crash's zeros, another segment's) must read as 0.
-    if (ftruncate(fd, <int64_t>entries * entry_bytes) < 0 or ftruncate(fd, size_bytes) < 0):
+    if (files.ftruncate(fd, <int64_t>entries * entry_bytes) < 0
+            or files.ftruncate(fd, size_bytes) < 0):
         status = errno
     index.map_bytes = size_bytes
     index.entry_bytes = entry_bytes
@@ -90,7 +86,7 @@ cdef int index_open_writable(
         status = allocate(
             index, fd, <int64_t>entries * entry_bytes + ALLOCATE_FIRST_BYTES)
     if status == 0:
-        map = mmap(NULL, <size_t>size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+        map = files.mmap(NULL, <size_t>size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
         if map == MAP_FAILED:
             status = errno
         else:
@@ -106,10 +102,10 @@ cdef int index_open_readable(Index* index, const char* path, int32_t entry_bytes
     index.entry_bytes = entry_bytes
     index.entries = 0
     index.entries_max = 0
-    cdef int fd = open(path, O_RDONLY | O_CLOEXEC)
+    cdef int fd = files.open(path, O_RDONLY | O_CLOEXEC, 0)
     if fd < 0:
         return errno
-    cdef int64_t size_bytes = lseek(fd, 0, SEEK_END)
+    cdef int64_t size_bytes = files.size(fd)
     close(fd)
     if size_bytes < 0 or size_bytes / entry_bytes > 0x7FFFFFFF:
         return EFBIG
@@ -126,14 +122,14 @@ cdef int map_readable(Index* index, const char* path) noexcept nogil:
         return 1
     if index.entries == 0:
         return 0
-    cdef int fd = open(path, O_RDONLY | O_CLOEXEC)
+    cdef int fd = files.open(path, O_RDONLY | O_CLOEXEC, 0)
     if fd < 0:
         return 0
     # A file shorter than its entries would end the process at the first look behind its end.
-    if lseek(fd, 0, SEEK_END) < wanted_bytes:
+    if files.size(fd) < wanted_bytes:
         close(fd)
         return 0
-    map = mmap(NULL, <size_t>wanted_bytes, PROT_READ, MAP_SHARED, fd, 0)
+    map = files.mmap(NULL, <size_t>wanted_bytes, PROT_READ, MAP_SHARED, fd, 0)
     close(fd)
     if map == MAP_FAILED:
         return 0
@@ -151,7 +147,7 @@ cdef int index_reserve(Index* index, const char* path, int32_t entries) noexcept
     # A full index takes no more entries, which makes lookups scan further, and no mistake.
     if wanted_bytes <= index.allocated_bytes or index.allocated_bytes == index.map_bytes:
         return 0
-    fd = open(path, O_RDWR | O_CLOEXEC)
+    fd = files.open(path, O_RDWR | O_CLOEXEC, 0)
     if fd < 0:
         return errno
     status = allocate(index, fd, index.allocated_bytes + ALLOCATE_NEXT_BYTES)
@@ -166,10 +162,10 @@ cdef int index_trim(Index* index, const char* path) noexcept nogil:
         return 0
     index_close(index)
     index.entries = entries
-    cdef int fd = open(path, O_RDWR | O_CLOEXEC)
+    cdef int fd = files.open(path, O_RDWR | O_CLOEXEC, 0)
     if fd < 0:
         return errno
-    if ftruncate(fd, <int64_t>entries * index.entry_bytes) < 0:
+    if files.ftruncate(fd, <int64_t>entries * index.entry_bytes) < 0:
         status = errno
     close(fd)
     return status

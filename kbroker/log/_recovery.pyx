@@ -16,6 +16,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from kbroker._atomics cimport kb_store_i64
+from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport (
     offset_index_sane, time_entry, time_index_lookup, time_index_sane)
 from kbroker.log._producer_state cimport producers_commit, producers_note
@@ -24,10 +25,6 @@ from kbroker.log._records cimport (
 from kbroker.log._segment cimport (
     Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_next, scan_to_offset,
     segment_note_batch, segment_reserve, segment_reset_indexes, segment_scan_start)
-
-cdef extern from "<unistd.h>" nogil:
-    int64_t pread(int fd, void* buffer, size_t length, int64_t position)
-    int ftruncate(int fd, int64_t length)
 
 cdef enum:
     BUFFER_BYTES = 1024 * 1024
@@ -50,7 +47,7 @@ cdef int64_t fill(Reader* reader, int64_t position) noexcept nogil:
     reader.position = position
     reader.filled = 0
     while True:
-        got = pread(reader.fd, reader.buffer, BUFFER_BYTES, position)
+        got = files.pread(reader.fd, reader.buffer, BUFFER_BYTES, position)
         if got >= 0 or errno != EINTR:
             break
     if got <= 0:
@@ -189,7 +186,7 @@ cdef int find_newer_epoch(Segment* segment, int32_t* epoch, int64_t* offset) noe
 
 
 cdef int truncate_segment(Segment* segment, int64_t size_bytes) noexcept nogil:
-    while ftruncate(segment.fd, size_bytes) < 0:
+    while files.ftruncate(segment.fd, size_bytes) < 0:
         if errno != EINTR:
             return errno
     kb_store_i64(&segment.size_bytes, size_bytes)

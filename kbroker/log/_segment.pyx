@@ -17,6 +17,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strlen
 
 from kbroker._atomics cimport kb_add_int
+from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport (
     OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, index_close, index_open_readable, index_open_writable,
     index_reserve, index_trim, offset_index_append, offset_index_lookup,
@@ -29,16 +30,10 @@ cdef extern from "<fcntl.h>" nogil:
         O_CREAT
         O_TRUNC
         O_CLOEXEC
-    int open(const char* path, int flags, ...)
     unsigned int SYNC_FILE_RANGE_WAIT_BEFORE
-    int sync_file_range(int fd, int64_t offset, int64_t nbytes, unsigned int flags)
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
-    int fdatasync(int fd)
-    int64_t lseek(int fd, int64_t offset, int whence)
-    int64_t pread(int fd, void* buffer, size_t length, int64_t position)
-    int SEEK_END
 
 
 # --- Life -----------------------------------------------------------------------------------------
@@ -85,7 +80,7 @@ cdef Segment* segment_create(
         return NULL
     cdef SegmentPart* part = part_of(segment)
     part.created_ms = now_ms
-    segment.fd = open(part.log_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
+    segment.fd = files.open(part.log_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
     status[0] = errno if segment.fd < 0 else segment_reset_indexes(segment, index_bytes)
     if status[0] != 0:
         segment_drop_reference(segment)
@@ -106,10 +101,10 @@ cdef Segment* segment_open(
     offsets = &part.offsets
     times = &part.times
     part.largest_batch_bytes = INT64_MAX
-    segment.fd = open(part.log_path, O_RDWR | O_CLOEXEC)
+    segment.fd = files.open(part.log_path, O_RDWR | O_CLOEXEC, 0)
     status[0] = errno if segment.fd < 0 else 0
     if status[0] == 0:
-        segment.size_bytes = lseek(segment.fd, 0, SEEK_END)
+        segment.size_bytes = files.size(segment.fd)
         # A missing index reads as an empty one: the loader sees that and has it built anew.
         index_open_readable(offsets, part.offsets_path, OFFSET_ENTRY_BYTES)
         index_open_readable(times, part.times_path, TIME_ENTRY_BYTES)
@@ -175,7 +170,7 @@ cdef int segment_reset_indexes(Segment* segment, int64_t index_bytes) noexcept n
 
 
 cdef int sync_file(int fd) noexcept nogil:
-    while fdatasync(fd) < 0:
+    while files.fdatasync(fd) < 0:
         if errno != EINTR:
             return errno
     return 0
@@ -183,7 +178,7 @@ cdef int sync_file(int fd) noexcept nogil:
 
 cdef int sync_path(const char* path) noexcept nogil:
     # By its own descriptor: the maps belong to who holds the lock.
-    cdef int fd = open(path, O_RDWR | O_CLOEXEC)
+    cdef int fd = files.open(path, O_RDWR | O_CLOEXEC, 0)
     cdef int status
     if fd < 0:
         return errno
@@ -211,7 +206,7 @@ cdef int segment_was_synced(Segment* segment) noexcept nogil:
 
     Waits for nothing that is not on its way, and asks the device for nothing.
     """
-    while sync_file_range(segment.fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE) < 0:
+    while files.sync_file_range(segment.fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE) < 0:
         if errno != EINTR:
             return errno
     return 0
@@ -286,8 +281,9 @@ cdef int read_chunk(Scan* scan) noexcept nogil:
     scan.chunk_position = scan.position
     scan.chunk_bytes = 0
     while scan.chunk_bytes < wanted:
-        got = pread(scan.fd, scan.chunk + scan.chunk_bytes, <size_t>(wanted - scan.chunk_bytes),
-                    scan.position + scan.chunk_bytes)
+        got = files.pread(
+            scan.fd, scan.chunk + scan.chunk_bytes, <size_t>(wanted - scan.chunk_bytes),
+            scan.position + scan.chunk_bytes)
         if got < 0 and errno == EINTR:
             continue
         if got <= 0:

@@ -9,10 +9,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 
+from kbroker.log._file_operations cimport files
 from kbroker.log._partition cimport slice_release
-
-cdef extern from "<unistd.h>" nogil:
-    int64_t pread(int fd, void* buffer, size_t length, int64_t position)
 
 
 cdef class Slice:
@@ -44,8 +42,9 @@ cdef class Slice:
         cdef int64_t total = 0, got = 0
         with nogil:
             while total < self.piece.length:
-                got = pread(self.piece.fd, at + total, <size_t>(self.piece.length - total),
-                            self.piece.position + total)
+                got = files.pread(
+                    self.piece.fd, at + total, <size_t>(self.piece.length - total),
+                    self.piece.position + total)
                 if got < 0 and errno == EINTR:
                     continue
                 if got <= 0:

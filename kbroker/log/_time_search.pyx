@@ -15,6 +15,7 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
+from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport time_index_lookup
 from kbroker.log._partition cimport Partition, Segment
 from kbroker.log._read cimport visible_bytes
@@ -26,9 +27,6 @@ from kbroker.log._segment cimport (
     segment_add_reference, segment_drop_reference, segment_scan_start)
 from kbroker.log._storage cimport (
     Log, lock_partition, log_find_segment, log_of, unlock_partition)
-
-cdef extern from "<unistd.h>" nogil:
-    int64_t pread(int fd, void* buffer, size_t length, int64_t position)
 
 
 cdef struct Candidate:
@@ -45,8 +43,9 @@ cdef int16_t read_records(const Scan* scan, uint8_t** records) noexcept nogil:
     if records[0] == NULL:
         return KAFKA_STORAGE_ERROR
     while total < length:
-        got = pread(scan.fd, records[0] + total, <size_t>(length - total),
-                    scan.position + HEADER_BYTES + total)
+        got = files.pread(
+            scan.fd, records[0] + total, <size_t>(length - total),
+            scan.position + HEADER_BYTES + total)
         if got < 0 and errno == EINTR:
             continue
         if got <= 0:

@@ -16,16 +16,15 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from kbroker.log cimport _records
+from kbroker.log._file_operations cimport files
 from kbroker.log._records cimport Rules, Walk, records_walk, rules_none
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDONLY
     int O_CLOEXEC
-    int open(const char* path, int flags, ...)
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
-    int syncfs(int fd)
 
 cdef extern from "crc32c.h" nogil:
     uint32_t kb_crc32c(uint32_t crc, const uint8_t* data, size_t length)
@@ -165,11 +164,11 @@ def sync_volume(str directory) -> None:
     cdef const char* name = path
     cdef int fd, status = 0
     with nogil:
-        fd = open(name, O_RDONLY | O_CLOEXEC)
+        fd = files.open(name, O_RDONLY | O_CLOEXEC, 0)
         if fd < 0:
             status = errno
         else:
-            if syncfs(fd) < 0:
+            if files.syncfs(fd) < 0:
                 status = errno
             close(fd)
     if status:

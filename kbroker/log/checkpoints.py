@@ -19,12 +19,12 @@ it should be is a `CheckpointError` with the reason; who opens decides whether t
 from __future__ import annotations
 
 import base64
-import os
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from kbroker.log import file_operations
 from kbroker.types import TopicPartition
 
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
@@ -42,24 +42,7 @@ class CheckpointError(ValueError):
 
 def replace_file(path: Path, text: str, *, sync: bool = True) -> None:
     """Puts `text` in the place of the file. Without `sync` a power cut may leave it empty."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(temporary, path)
-    if sync:
-        sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Makes the names in a directory last."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    file_operations.replace_file(path, text.encode(), sync=sync)
 
 
 def format_id(ident: uuid.UUID) -> str:
@@ -81,7 +64,7 @@ def parse_id(text: str) -> uuid.UUID:
 def _read_lines(path: Path) -> list[list[str]]:
     """The fields of each line; none if there is no file."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = file_operations.read_file(path).decode().splitlines()
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
@@ -143,7 +126,7 @@ def write_leader_epochs(path: Path, entries: Iterable[tuple[int, int]]) -> None:
 def read_partition_metadata(path: Path) -> uuid.UUID | None:
     """The topic's id; None if there is no file or a power cut left it empty."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = file_operations.read_file(path).decode()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kbroker.log import producer_snapshots
+from kbroker.log import file_operations, producer_snapshots
 from kbroker.log._results import LoadedSegment
 from kbroker.log.checkpoints import (
     PARTITION_METADATA_FILE,
@@ -58,7 +58,7 @@ def open_partition_log(
     checkpointed: Checkpointed = UNKNOWN,
 ) -> PartitionLog:
     """Opens the log in `directory`, or begins one there. `settings` as `configure` takes them."""
-    directory.mkdir(exist_ok=True)
+    file_operations.make_directory(directory)
     _check_topic_id(directory, topic_id)
     log = PartitionLog(str(directory), topic, index, topic_id)
     log.configure(**settings)
@@ -94,18 +94,19 @@ def _segment_bases(directory: Path) -> list[int]:
     """Base offsets in order. Removes what is left over and indexes without a log."""
     bases: set[int] = set()
     others: list[tuple[int, Path]] = []
-    for path in directory.iterdir():
+    for entry in file_operations.list_directory(directory):
+        path = Path(entry.path)
         match = _SEGMENT_FILE.fullmatch(path.name)
         if match is None:
             if path.name.endswith(_LEFT_OVER):
-                path.unlink(missing_ok=True)
+                file_operations.unlink(path)
         elif match[2] == "log":
             bases.add(int(match[1]))
         elif match[2] != "snapshot":
             others.append((int(match[1]), path))
     for base, path in others:
         if base not in bases:
-            path.unlink(missing_ok=True)
+            file_operations.unlink(path)
     return sorted(bases)
 
 
@@ -141,7 +142,7 @@ def _end_at(
     """A segment in the middle is torn: it becomes the active one, what follows is removed."""
     for base in behind:
         for suffix in ("log", "index", "timeindex", "txnindex", "snapshot"):
-            (directory / f"{base:020d}.{suffix}").unlink(missing_ok=True)
+            file_operations.unlink(directory / f"{base:020d}.{suffix}")
     log.unload_last_segment()
     return log.load_segment(torn.base_offset, active=True, recover=True)
 

@@ -28,7 +28,7 @@ from uuid import UUID, uuid4
 
 from kbroker.clock import Clock, SystemClock
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
-from kbroker.log import _describe
+from kbroker.log import _describe, file_operations
 from kbroker.log._results import DirectoryUse
 from kbroker.log.checkpoints import (
     HIGH_WATERMARK_FILE,
@@ -220,7 +220,7 @@ class LogManager:
     def _set_aside(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
         """Another topic of the same name was here: kept under another name, never appended to."""
         target = path.with_name(f"{path.name[:200]}.{uuid4().hex}{STRAY_SUFFIX}")
-        os.rename(path, target)
+        file_operations.rename(path, target)
         directory.forget(name)
         logger.warning("%s held another topic %s; it is now %s", path, name.topic, target.name)
 
@@ -262,7 +262,7 @@ class LogManager:
                     recovered.log.close(clean=False)
                 directory.forget(name)
                 target = deleted_path(path)
-                os.rename(path, target)
+                file_operations.rename(path, target)
                 self._doom(target)
 
     def _forget(self, log: PartitionLog) -> _Held | None:

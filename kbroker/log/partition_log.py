@@ -12,7 +12,6 @@ Lock: the partition's own, taken by the methods below it. Nothing here is called
 from __future__ import annotations
 
 import errno
-import os
 import uuid
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +19,7 @@ from typing import Any, Final
 from kbroker import _log
 from kbroker.config.key import LONG_MAX
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log import _describe, producer_snapshots
+from kbroker.log import _describe, file_operations, producer_snapshots
 from kbroker.log._trim import drop_below_start, move_start, segments_below_start
 from kbroker.log.checkpoints import LEADER_EPOCH_FILE
 from kbroker.log.leader_epochs import LeaderEpochs
@@ -137,7 +136,7 @@ class PartitionLog(_log.PartitionLog):
                 path = self.path / f"{base_offset:020d}.{suffix}"
                 target = path.with_name(path.name + DELETED_FILE_SUFFIX)
                 try:
-                    os.rename(path, target)
+                    file_operations.rename(path, target)
                 except FileNotFoundError:
                     continue  # no such index, or the whole topic is gone
                 renamed.append(target)
@@ -185,7 +184,7 @@ class PartitionLog(_log.PartitionLog):
         """
         super().close()
         target = deleted_path(self.path)
-        os.rename(self.path, target)
+        file_operations.rename(self.path, target)
         return target
 
 

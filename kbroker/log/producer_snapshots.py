@@ -13,12 +13,12 @@ The bytes are a disk's and not trusted: a file that is cut off or altered counts
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from kbroker.log import file_operations
 from kbroker.log._results import ProducerEntry
 from kbroker.log._tools import crc32c
 
@@ -61,26 +61,20 @@ def decode(data: bytes) -> list[ProducerEntry]:
 
 def snapshot_files(directory: Path) -> list[tuple[int, Path]]:
     """(offset, file) of every snapshot, oldest first."""
+    paths = (Path(entry.path) for entry in file_operations.list_directory(directory))
     found = [
         (int(path.stem), path)
-        for path in directory.glob(f"*{SUFFIX}")
-        if len(path.stem) == 20 and path.stem.isdigit()
+        for path in paths
+        if path.suffix == SUFFIX and len(path.stem) == 20 and path.stem.isdigit()
     ]
     return sorted(found)
 
 
 def write(directory: Path, offset: int, entries: Iterable[ProducerEntry], *, sync: bool) -> None:
     """Writes the snapshot as of `offset` and removes those that nobody needs any more."""
-    path = directory / f"{offset:020d}{SUFFIX}"
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(encode(entries))
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(temporary, path)
+    file_operations.replace_file(directory / f"{offset:020d}{SUFFIX}", encode(entries), sync=sync)
     for _, old in snapshot_files(directory)[:-KEPT_FILES]:
-        old.unlink(missing_ok=True)
+        file_operations.unlink(old)
 
 
 def load_newest(directory: Path, log_end_offset: int) -> tuple[int, list[ProducerEntry]]:
@@ -92,8 +86,8 @@ def load_newest(directory: Path, log_end_offset: int) -> tuple[int, list[Produce
     for offset, path in reversed(snapshot_files(directory)):
         if offset <= log_end_offset:
             try:
-                return offset, decode(path.read_bytes())
+                return offset, decode(file_operations.read_file(path))
             except SnapshotError:
                 pass
-        path.unlink(missing_ok=True)
+        file_operations.unlink(path)
     return -1, []

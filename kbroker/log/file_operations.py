@@ -1,0 +1,92 @@
+"""The files that the log's Python reads, writes, renames and removes; one place for all of them.
+
+What `_file_operations` is to the log's C: here a test can make any operation fail (`hook`), and
+here stands what "written" means. Every function raises OSError, as those of `os` do.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+# Asked before each operation, by its name and path; raises the OSError that the operation is to
+# meet. Of a write it answers how many bytes are taken before the disk is full, None: all.
+hook: Callable[[str, str], int | None] | None = None
+
+DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def _before(operation: str, path: Path) -> int | None:
+    return hook(operation, str(path)) if hook is not None else None
+
+
+def read_file(path: Path) -> bytes:
+    """All of it."""
+    _before("open", path)
+    with open(path, "rb") as file:
+        _before("read", path)
+        return file.read()
+
+
+def write_file(path: Path, data: bytes, *, sync: bool) -> None:
+    """A new file, or its old content replaced in place: a crash may leave any part of it."""
+    _before("open", path)
+    with open(path, "wb", buffering=0) as file:
+        taken = _before("write", path)
+        if taken is not None:
+            file.write(data[:taken])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        left = memoryview(data)
+        while left:
+            left = left[file.write(left) :]
+        if sync:
+            _before("sync", path)
+            os.fsync(file.fileno())
+
+
+def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Puts `data` in the file's place, all or nothing. Without `sync` a power cut may empty it."""
+    temporary = path.with_name(path.name + ".tmp")
+    write_file(temporary, data, sync=sync)
+    rename(temporary, path)
+    if sync:
+        sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes the names in a directory last."""
+    _before("open", directory)
+    handle = os.open(directory, DIRECTORY_FLAGS)
+    try:
+        _before("sync", directory)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Over what is there, where that is a file."""
+    _before("rename", source)
+    os.replace(source, target)
+
+
+def unlink(path: Path) -> None:
+    """Removes a file; one that is not there is as good as removed."""
+    _before("unlink", path)
+    path.unlink(missing_ok=True)
+
+
+def make_directory(path: Path) -> None:
+    """Or leaves the one that is there. Its parent must be there."""
+    _before("mkdir", path)
+    path.mkdir(exist_ok=True)
+
+
+def list_directory(path: Path) -> list[os.DirEntry[str]]:
+    """What is in it, in no order."""
+    _before("list", path)
+    with os.scandir(path) as entries:
+        return list(entries)

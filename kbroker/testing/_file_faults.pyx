@@ -1,0 +1,307 @@
+# cython: language_level=3
+"""File operations that fail on purpose: a table of the log's system calls that asks rules first.
+
+`install` puts functions into `kbroker.log._file_operations.files` that note each operation and
+look for a rule that names it; `remove` puts the system's own back. A rule fits by operation and by
+a part of the path, skips so many that fit, then makes so many fail: with an errno, after a few
+bytes, or late. `file_faults.py` is the face of it; Python's operations come in through `ask`.
+
+Any thread, with or without the GIL: one mutex over rules and notes, a leaf. Installing is for a
+time when no other thread of the log is inside a call. A test's process only: the broker never
+imports it.
+"""
+
+from libc.errno cimport errno
+from libc.stdint cimport int32_t, int64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, realloc
+from libc.string cimport strncpy, strstr
+
+from kbroker._sync cimport (
+    pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock)
+from kbroker.log._file_operations cimport FileOperations, files, iovec
+
+import os
+
+cdef extern from "<sys/mman.h>" nogil:
+    void* MAP_FAILED
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        int64_t tv_sec
+        int64_t tv_nsec
+    int nanosleep(const timespec* wanted, timespec* left)
+
+cdef extern from "<unistd.h>" nogil:
+    int64_t readlink(const char* path, char* buffer, size_t size)
+
+cdef enum:
+    RULES_MAX = 64
+    NOTES_MAX = 1 << 20
+    PATH_CHARS = 256              # the end of a longer path is cut off
+    VECTORS_MAX = 1024
+
+cdef enum Operation:
+    OPEN, SIZE, READ, WRITE, TRUNCATE, ALLOCATE, MAP, UNLINK, SYNC, RENAME, MKDIR, LIST
+
+OPERATIONS = (
+    "open", "size", "read", "write", "truncate", "allocate", "map", "unlink", "sync", "rename",
+    "mkdir", "list")
+
+
+cdef struct Rule:
+    int64_t operations            # a bit for each
+    char path_part[PATH_CHARS]
+    int64_t skip                  # of those that fit; then
+    int64_t times                 # so many fail
+    int error                     # 0: none
+    int64_t bytes_max             # what a read or a write moves; -1: all
+    int64_t delay_us
+
+
+cdef struct Note:
+    int operation
+    int failed
+    char path[PATH_CHARS]
+
+
+cdef struct Verdict:
+    int error
+    int64_t bytes_max             # -1: all
+
+
+cdef FileOperations system
+cdef pthread_mutex_t mutex
+cdef Rule rules[RULES_MAX]
+cdef int32_t rule_count = 0
+cdef Note* notes = NULL
+cdef int64_t note_count = 0, note_max = 0
+
+pthread_mutex_init(&mutex, NULL)
+system = files
+
+
+cdef void note_locked(Operation operation, const char* path, int failed) noexcept nogil:
+    global notes, note_count, note_max
+    cdef Note* larger
+    if note_count == note_max:
+        if note_max >= NOTES_MAX:
+            return
+        larger = <Note*>realloc(notes, <size_t>(2 * note_max + 256) * sizeof(Note))
+        if larger == NULL:
+            return
+        notes = larger
+        note_max = 2 * note_max + 256
+    notes[note_count].operation = operation
+    notes[note_count].failed = failed
+    strncpy(notes[note_count].path, path, PATH_CHARS - 1)
+    notes[note_count].path[PATH_CHARS - 1] = 0
+    note_count += 1
+
+
+cdef Verdict decide(Operation operation, const char* path) noexcept nogil:
+    cdef Verdict verdict
+    cdef Rule* rule
+    cdef timespec wait
+    cdef int64_t delay_us = 0
+    cdef int32_t at
+    verdict.error = 0
+    verdict.bytes_max = -1
+    pthread_mutex_lock(&mutex)
+    for at in range(rule_count):
+        rule = &rules[at]
+        if not rule.operations >> <int>operation & 1 or strstr(path, rule.path_part) == NULL:
+            continue
+        if rule.skip > 0:
+            rule.skip -= 1
+            continue
+        if rule.times == 0:
+            continue
+        rule.times -= 1
+        verdict.error = rule.error
+        verdict.bytes_max = rule.bytes_max
+        delay_us = rule.delay_us
+        break
+    note_locked(operation, path, verdict.error != 0 or verdict.bytes_max >= 0)
+    pthread_mutex_unlock(&mutex)
+    if delay_us:
+        wait.tv_sec = delay_us / 1_000_000
+        wait.tv_nsec = delay_us % 1_000_000 * 1000
+        nanosleep(&wait, NULL)
+    return verdict
+
+
+cdef Verdict decide_of(Operation operation, int fd) noexcept nogil:
+    cdef char link[64]
+    cdef char path[PATH_CHARS]
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd)
+    cdef int64_t length = readlink(link, path, PATH_CHARS - 1)
+    path[length if length > 0 else 0] = 0
+    return decide(operation, path)
+
+
+cdef int outcome(Verdict verdict) noexcept nogil:
+    if verdict.error == 0:
+        return 0
+    (&errno)[0] = verdict.error
+    return -1
+
+
+# --- The table ------------------------------------------------------------------------------------
+
+cdef int open_file(const char* path, int flags, int mode) noexcept nogil:
+    return -1 if outcome(decide(OPEN, path)) else system.open(path, flags, mode)
+
+
+cdef int64_t size_of(int fd) noexcept nogil:
+    return -1 if outcome(decide_of(SIZE, fd)) else system.size(fd)
+
+
+cdef int64_t read_at(int fd, void* buffer, size_t length, int64_t position) noexcept nogil:
+    cdef Verdict verdict = decide_of(READ, fd)
+    if outcome(verdict):
+        return -1
+    if 0 <= verdict.bytes_max < <int64_t>length:
+        length = <size_t>verdict.bytes_max
+    return system.pread(fd, buffer, length, position)
+
+
+cdef int64_t write_at(int fd, const iovec* vectors, int count, int64_t position) noexcept nogil:
+    cdef Verdict verdict = decide_of(WRITE, fd)
+    cdef iovec some[VECTORS_MAX]
+    cdef int64_t left = verdict.bytes_max
+    cdef int at, taken = 0
+    if outcome(verdict):
+        return -1
+    if left < 0:
+        return system.pwritev(fd, vectors, count, position)
+    for at in range(count):
+        if left == 0:
+            break
+        some[at] = vectors[at]
+        if <int64_t>some[at].iov_len > left:
+            some[at].iov_len = <size_t>left
+        left -= <int64_t>some[at].iov_len
+        taken += 1
+    return system.pwritev(fd, some, taken, position)
+
+
+cdef int truncate(int fd, int64_t length) noexcept nogil:
+    return -1 if outcome(decide_of(TRUNCATE, fd)) else system.ftruncate(fd, length)
+
+
+cdef int allocate(int fd, int64_t offset, int64_t length) noexcept nogil:
+    cdef Verdict verdict = decide_of(ALLOCATE, fd)
+    return verdict.error if verdict.error else system.allocate(fd, offset, length)
+
+
+cdef void* map_file(
+    void* address, size_t length, int protection, int flags, int fd, int64_t offset
+) noexcept nogil:
+    if outcome(decide_of(MAP, fd)):
+        return MAP_FAILED
+    return system.mmap(address, length, protection, flags, fd, offset)
+
+
+cdef int unlink_file(const char* path) noexcept nogil:
+    return -1 if outcome(decide(UNLINK, path)) else system.unlink(path)
+
+
+cdef int sync_data(int fd) noexcept nogil:
+    return -1 if outcome(decide_of(SYNC, fd)) else system.fdatasync(fd)
+
+
+cdef int sync_all(int fd) noexcept nogil:
+    return -1 if outcome(decide_of(SYNC, fd)) else system.fsync(fd)
+
+
+cdef int sync_volume(int fd) noexcept nogil:
+    return -1 if outcome(decide_of(SYNC, fd)) else system.syncfs(fd)
+
+
+cdef int sync_range(int fd, int64_t offset, int64_t length, unsigned int flags) noexcept nogil:
+    if outcome(decide_of(SYNC, fd)):
+        return -1
+    return system.sync_file_range(fd, offset, length, flags)
+
+
+# --- From Python ----------------------------------------------------------------------------------
+
+def install() -> None:
+    """Every file operation of the log is noted and asks the rules from here on."""
+    files.open = open_file
+    files.size = size_of
+    files.pread = read_at
+    files.pwritev = write_at
+    files.ftruncate = truncate
+    files.allocate = allocate
+    files.mmap = map_file
+    files.unlink = unlink_file
+    files.fdatasync = sync_data
+    files.fsync = sync_all
+    files.syncfs = sync_volume
+    files.sync_file_range = sync_range
+
+
+def remove() -> None:
+    """The system's own calls again; no rules and no notes."""
+    global notes, note_count, note_max, rule_count
+    (&files)[0] = system
+    pthread_mutex_lock(&mutex)
+    free(notes)
+    notes = NULL
+    note_count = 0
+    note_max = 0
+    rule_count = 0
+    pthread_mutex_unlock(&mutex)
+
+
+def add_rule(
+    operations, path_part, int64_t skip, int64_t times, int error, int64_t bytes_max,
+    int64_t delay_us,
+) -> None:
+    """See `file_faults.Fault`. No operations: all."""
+    global rule_count
+    cdef Rule rule
+    cdef bytes part = os.fsencode(path_part)
+    if len(part) >= PATH_CHARS or rule_count == RULES_MAX:
+        raise ValueError("a longer path, or more rules, than there is room for")
+    rule.operations = 0
+    for name in operations or OPERATIONS:
+        rule.operations |= <int64_t>1 << <int>OPERATIONS.index(name)
+    strncpy(rule.path_part, part, PATH_CHARS)
+    rule.skip = skip
+    rule.times = times
+    rule.error = error
+    rule.bytes_max = bytes_max
+    rule.delay_us = delay_us
+    pthread_mutex_lock(&mutex)
+    rules[rule_count] = rule
+    rule_count += 1
+    pthread_mutex_unlock(&mutex)
+
+
+def ask(str operation, str path):
+    """The same for an operation of Python: raises, or how many bytes a write takes (None: all)."""
+    cdef bytes name = os.fsencode(path)
+    cdef const char* text = name
+    cdef Operation number = <Operation><int>OPERATIONS.index(operation)
+    cdef Verdict verdict
+    with nogil:
+        verdict = decide(number, text)
+    if verdict.error:
+        raise OSError(verdict.error, os.strerror(verdict.error), path)
+    return verdict.bytes_max if verdict.bytes_max >= 0 else None
+
+
+def noted() -> list:
+    """(operation, path, whether a rule touched it) of every operation so far, in their order."""
+    pthread_mutex_lock(&mutex)
+    try:
+        return [
+            (OPERATIONS[notes[at].operation], os.fsdecode(<bytes>notes[at].path),
+             bool(notes[at].failed))
+            for at in range(note_count)
+        ]
+    finally:
+        pthread_mutex_unlock(&mutex)

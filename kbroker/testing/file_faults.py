@@ -1,0 +1,81 @@
+"""Makes file operations of the log fail, one by one: what a disk does on its worst day.
+
+    with FileFaults(Fault(("write",), "words-0", nth=3, error=errno.ENOSPC)) as faults:
+        ...                                  # the third write below words-0 finds no space
+    with FileFaults() as faults:
+        ...
+    faults.seen                              # what was done to which file, in order
+
+Every operation of the log in this process passes through here meanwhile, those of its C units and
+those of its Python, under one numbering: a test runs something once to count, and then once more
+for each number. One `FileFaults` at a time; enter and leave it while nothing else works on a log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, NamedTuple
+
+from kbroker.log import file_operations
+from kbroker.testing import _file_faults
+
+OPERATIONS: Final = _file_faults.OPERATIONS
+FOREVER: Final = 1 << 62
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The `nth` operation that fits, and `times - 1` after it: an error, few bytes, or slow."""
+
+    operations: tuple[str, ...] = ()  # none: any
+    path_part: str = ""
+    nth: int = 1
+    times: int = 1
+    error: int = 0  # an errno
+    bytes_max: int = -1  # of a read or a write; in Python a write is out of space behind them
+    delay_ms: float = 0
+
+
+class Seen(NamedTuple):
+    """One operation: its name, the file, and whether a fault touched it."""
+
+    operation: str
+    path: str
+    failed: bool
+
+
+class FileFaults:
+    """A context in which the log's file operations are noted, and fail as asked."""
+
+    def __init__(self, *faults: Fault) -> None:
+        self._faults = faults
+        self.seen: list[Seen] = []
+
+    def __enter__(self) -> FileFaults:
+        _file_faults.install()
+        file_operations.hook = _file_faults.ask
+        for fault in self._faults:
+            self.add(fault)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.seen = self.look()
+        file_operations.hook = None
+        _file_faults.remove()
+
+    def add(self, fault: Fault) -> None:
+        """One more; the first that fits an operation decides. It counts from now on."""
+        _file_faults.add_rule(
+            fault.operations, fault.path_part, fault.nth - 1, fault.times, fault.error,
+            fault.bytes_max, int(fault.delay_ms * 1000),
+        )  # fmt: skip
+
+    def look(self) -> list[Seen]:
+        """What has been done so far."""
+        return [Seen(*each) for each in _file_faults.noted()]
