@@ -60,6 +60,7 @@ from kbroker.replica._snapshot cimport (
 )
 
 cdef enum:
+    UNKNOWN_SERVER_ERROR = -1
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
     UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -76,8 +77,12 @@ cdef enum:
     TOPIC_IDS_FROM = 13
     REPLICA_STATE_FROM = 15
     REPLICA_STATE_TAG = 1
+    TOPIC_BYTES_MIN = 6           # an empty name, a count
+    TOPIC_BYTES_MIN_FLEXIBLE = 3  # and no tags
     FINAL_EPOCH = -1
     INITIAL_EPOCH = 0
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
     PARTITIONS_MAX = 100000       # of one request: memory is reserved for what it names
 
 
@@ -102,7 +107,9 @@ cdef int32_t _parse_topics(
     HotWorker* worker, Cursor* cursor, FetchPlan* plan, FetchTarget** targets, int forgotten,
 ) noexcept nogil:
     # Topics of partitions, flattened; `forgotten` ones are bare indexes.
-    cdef int32_t topics = take_count(cursor, plan.flexible, 6)
+    cdef int32_t topics = take_count(
+        cursor, plan.flexible,
+        TOPIC_BYTES_MIN_FLEXIBLE if plan.flexible else TOPIC_BYTES_MIN)
     cdef int32_t partitions
     cdef int32_t total = 0
     cdef int64_t room = 0
@@ -174,11 +181,28 @@ cdef void _parse_tags(Cursor* cursor, FetchPlan* plan) noexcept nogil:
             cursor.failed |= field.failed
 
 
+cdef void _refuse_isolation_level(FetchPlan* plan) noexcept nogil:
+    # As Kafka: the whole answer, and each partition in the versions that name topics.
+    cdef FetchTarget* target
+    cdef int32_t i
+    plan.error = UNKNOWN_SERVER_ERROR
+    if plan.version >= TOPIC_IDS_FROM:
+        return
+    for i in range(plan.count):
+        target = &plan.targets[i]
+        target.error = UNKNOWN_SERVER_ERROR
+        target.not_there = 1
+        target.high_watermark = -1
+        target.last_stable = -1
+        target.log_start = -1
+
+
 cdef int _parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     # -1: the frame does not parse.
     cdef Request* request = plan.request
     cdef Cursor cursor
     cdef int64_t length
+    cdef int isolation_level
     plan.version = request.api_version
     plan.flexible = plan.version >= FLEXIBLE_FROM
     cursor.at = request.data
@@ -193,7 +217,8 @@ cdef int _parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     plan.max_wait_ms = take_i32(&cursor)
     plan.min_bytes = take_i32(&cursor)
     plan.max_bytes = take_i32(&cursor)
-    plan.read_committed = take_i8(&cursor) == 1
+    isolation_level = take_i8(&cursor)
+    plan.read_committed = isolation_level == READ_COMMITTED
     plan.session_epoch = FINAL_EPOCH
     if plan.version >= 7:
         plan.session_id = take_i32(&cursor)
@@ -209,6 +234,8 @@ cdef int _parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         plan.max_bytes = worker.context.fetch_bytes_max
     if plan.min_bytes > plan.max_bytes:
         plan.min_bytes = plan.max_bytes  # more will never be in one answer
+    if isolation_level != READ_UNCOMMITTED and not plan.read_committed:
+        _refuse_isolation_level(plan)
     return -1 if cursor.failed else 0
 
 
@@ -474,7 +501,7 @@ cdef void _fetch(
                 # From the start: the plan points into a frame that has been let go.
                 _fetch(worker, snapshot, request, 1)
             return
-    if plan.session_epoch == INITIAL_EPOCH and plan.version >= 7:
+    if plan.session_epoch == INITIAL_EPOCH and plan.version >= 7 and plan.error == NONE:
         _new_session(worker, plan)
     elif plan.incremental and plan.error == NONE and plan.count == 0:
         # Nothing is followed any more: the session ends, as Kafka's does.

@@ -130,7 +130,9 @@ cdef void _choose(
     topics[0] = 0
     for i in range(plan.count):
         target = &plan.targets[i]
-        target.in_answer = plan.error == 0 and _belongs(plan, target)
+        # An error of the whole answer leaves only those in it that have the same error.
+        target.in_answer = _belongs(plan, target) if plan.error == 0 \
+            else target.error == plan.error
         if not target.in_answer:
             continue
         head_bytes[0] += TARGET_HEAD_BYTES

@@ -273,11 +273,6 @@ PRODUCE: Final = [
 
 FETCH: Final = [
     Difference(
-        "fetch: an isolation level, * v*",
-        "*",
-        "a level that there is not fails with an unexpected error; ours reads all there is",
-    ),
-    Difference(
         "fetch: a partition twice v*",
         "*/responses*",
         "ours answers each time it is named, Apache Kafka the last one",
