@@ -107,7 +107,9 @@ cdef enum:
     SHARDS_OF_A_RUN = 64          # a run holds as many requests
     STEP_BYTES = 256 << 10        # parsed and written before another may take
     HEAD_BYTES_MAX = 32
-    TOPIC_BYTES_MAX = 16
+    TOPIC_BYTES_MIN = 16          # in a request: a name or an id, and one partition at least
+    PARTITION_BYTES_MIN = 14
+    TOPIC_BYTES_MAX = 16          # in an answer, but for the name
     PARTITION_BYTES = 4 + 2 + 1
 
 
@@ -156,6 +158,7 @@ cdef int _parse_topic(
     cdef int flexible = version >= FLEXIBLE_FROM
     cdef TopicEntry* entry
     cdef int64_t length = 0
+    cdef int32_t count
     cdef int32_t number
     if version >= TOPIC_IDS_FROM:
         topic.topic_id = take(cursor, 16)
@@ -168,17 +171,18 @@ cdef int _parse_topic(
         if topic.name == NULL:
             return -1
         entry = snapshot_by_name(snapshot, topic.name, topic.name_length)
-    topic.partition_count = take_count(cursor, flexible, 14)
-    plan.partition_count += topic.partition_count
+    count = take_count(cursor, flexible, PARTITION_BYTES_MIN)
     if (
-        cursor.failed or entry == NULL or topic.partition_count == 0
-        or plan.partition_count > PARTITIONS_MAX
+        cursor.failed or entry == NULL or count == 0
+        or <int64_t>plan.partition_count + count > PARTITIONS_MAX
     ):
         return -1                 # a topic of nothing is left out of the answer
     topic.partitions = <CommittedPartition*>arena_take(
-        &worker.arena, sizeof(CommittedPartition) * <size_t>(topic.partition_count + 1))
+        &worker.arena, sizeof(CommittedPartition) * <size_t>(count + 1))
     if topic.partitions == NULL:
         return -1
+    topic.partition_count = count
+    plan.partition_count += count
     for number in range(topic.partition_count):
         if _parse_partition(plan, cursor, &topic.partitions[number], entry, metadata_max) != 0:
             return -1
@@ -194,6 +198,7 @@ cdef int _parse(HotWorker* worker, Snapshot* snapshot, CommitPlan* plan) noexcep
     cdef int64_t metadata_max = kb_load_i64(&worker.context.groups.metadata_bytes_max)
     cdef Cursor cursor
     cdef int64_t length
+    cdef int32_t count
     cdef int32_t number
     cursor.at = plan.request.data
     cursor.left = plan.request.length_bytes
@@ -204,13 +209,14 @@ cdef int _parse(HotWorker* worker, Snapshot* snapshot, CommitPlan* plan) noexcep
     skip_tags(&cursor, flexible)
     take_asking_member(&cursor, &plan.asking, flexible, version >= INSTANCE_FROM)
     plan.retention_ms = take_i64(&cursor) if version <= RETENTION_TO else -1
-    plan.topic_count = take_count(&cursor, flexible, 6)
-    if cursor.failed or not is_ascii(&plan.asking.group):
+    count = take_count(&cursor, flexible, TOPIC_BYTES_MIN)
+    if cursor.failed or count > PARTITIONS_MAX or not is_ascii(&plan.asking.group):
         return -1
     plan.topics = <CommittedTopic*>arena_take(
-        &worker.arena, sizeof(CommittedTopic) * <size_t>(plan.topic_count + 1))
+        &worker.arena, sizeof(CommittedTopic) * <size_t>(count + 1))
     if plan.topics == NULL:
         return -1
+    plan.topic_count = count
     for number in range(plan.topic_count):
         if _parse_topic(
             worker, snapshot, plan, &cursor, &plan.topics[number], metadata_max,

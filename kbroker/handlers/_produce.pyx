@@ -95,6 +95,8 @@ cdef enum:
 
     FLEXIBLE_FROM = 9
     TOPIC_IDS_FROM = 13
+    PARTITION_BYTES_MIN = 8       # an index, and no records
+    PARTITION_BYTES_MIN_FLEXIBLE = 6
     GROUPS_MIN = 64
     PARTITIONS_MAX = 100000       # of one request: memory is reserved for what it names
     UNPACK_STEP_BYTES = 64 << 10  # compressed; a batch may unpack to 256 times its size
@@ -141,6 +143,13 @@ cdef ProducePlan* produce_plan(
     return plan
 
 
+cdef inline size_t _topic_bytes_min(int version) noexcept nogil:
+    # A topic without partitions: its id or an empty name, the count, the end of its tags.
+    if version >= TOPIC_IDS_FROM:
+        return 18
+    return 3 if version >= FLEXIBLE_FROM else 6
+
+
 cdef void _parse_frame(
     HotWorker* worker, Snapshot* snapshot, ProducePlan* plan, ProduceFrame* frame,
     uint8_t* data, uint32_t length,
@@ -151,6 +160,7 @@ cdef void _parse_frame(
     cdef int64_t client_length
     cdef int64_t transactional_length
     cdef uint8_t* client
+    cdef int32_t count
     cdef int32_t number
     cursor.at = data
     cursor.left = length
@@ -162,16 +172,14 @@ cdef void _parse_frame(
     frame.transactional = take_string(&cursor, flexible, &transactional_length) != NULL
     frame.acks = take_i16(&cursor)
     take_i32(&cursor)             # timeout_ms: one replica never waits
-    frame.topic_count = take_count(&cursor, flexible, 3)
-    if cursor.failed or frame.topic_count > PARTITIONS_MAX:
-        frame.malformed = 1
-        return
-    frame.topics = <ProduceTopic*>arena_take(
-        &worker.arena, sizeof(ProduceTopic) * <size_t>(frame.topic_count + 1))
+    count = take_count(&cursor, flexible, _topic_bytes_min(version))
+    if not cursor.failed and count <= PARTITIONS_MAX:
+        frame.topics = <ProduceTopic*>arena_take(
+            &worker.arena, sizeof(ProduceTopic) * <size_t>(count + 1))
     if frame.topics == NULL:
-        frame.topic_count = 0
         frame.malformed = 1
         return
+    frame.topic_count = count     # from here on there are as many
     frame.admin = client != NULL and client_length == 14 and memcmp(client, ADMIN_CLIENT, 14) == 0
     for number in range(frame.topic_count):
         _parse_topic(worker, snapshot, plan, frame, &frame.topics[number], &cursor)
@@ -207,6 +215,7 @@ cdef void _parse_topic(
     cdef ProducePartition* place
     cdef int64_t length
     cdef int16_t unknown_topic
+    cdef int32_t count
     cdef int32_t number
     if version >= TOPIC_IDS_FROM:
         topic.topic_id = take(cursor, 16)
@@ -217,8 +226,9 @@ cdef void _parse_topic(
         unknown_topic = UNKNOWN_TOPIC_OR_PARTITION
         if topic.name == NULL:
             cursor.failed = 1
-    topic.partition_count = take_count(cursor, flexible, 6)
-    if plan.batch_count + topic.partition_count > PARTITIONS_MAX:
+    count = take_count(
+        cursor, flexible, PARTITION_BYTES_MIN_FLEXIBLE if flexible else PARTITION_BYTES_MIN)
+    if <int64_t>plan.batch_count + count > PARTITIONS_MAX:
         cursor.failed = 1
     if cursor.failed:
         return
@@ -227,11 +237,11 @@ cdef void _parse_topic(
     else:
         entry = snapshot_by_name(snapshot, topic.name, topic.name_length)
     topic.partitions = <ProducePartition*>arena_take(
-        &worker.arena, sizeof(ProducePartition) * <size_t>(topic.partition_count + 1))
+        &worker.arena, sizeof(ProducePartition) * <size_t>(count + 1))
     if topic.partitions == NULL:
-        topic.partition_count = 0
         cursor.failed = 1
         return
+    topic.partition_count = count
     for number in range(topic.partition_count):
         place = &topic.partitions[number]
         place.index = take_i32(cursor)

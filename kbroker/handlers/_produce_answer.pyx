@@ -70,14 +70,14 @@ cdef inline int _tells_leader(Batch* batch, int version) noexcept nogil:
 
 
 cdef size_t _answer_bound(HotWorker* worker, ProducePlan* plan) noexcept nogil:
-    # An upper bound of the answer's bytes.
+    # An upper bound of the answer's bytes: none from the frame on that did not parse.
     cdef ProduceFrame* frame = plan.frames
     cdef Batch* batch
     cdef size_t bound = 0
     cdef size_t nodes
     cdef int32_t topic
     cdef int32_t number
-    while frame != NULL:
+    while frame != NULL and not frame.malformed:
         bound += 32
         nodes = 0
         for topic in range(frame.topic_count):

@@ -19,7 +19,7 @@ from tests.system import process_facts
 
 pytestmark = pytest.mark.client
 
-PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
+PRODUCE, FETCH, METADATA, OFFSET_COMMIT, API_VERSIONS = 0, 1, 3, 8, 18
 FETCH_4 = struct.pack(">iiiib", -1, 0, 0, 1 << 20, 0)  # any replica, no wait, no minimum
 GROWTH_BYTES_MAX = 256 << 20  # with the overhead of a sanitizer; each of these once took more
 
@@ -122,3 +122,57 @@ def test_bytes_and_the_end_in_one_event(broker: Broker) -> None:
     assert eventually(lambda: process_facts.left_by_peers(port) == len(connections))
     broker.signal(signal.SIGCONT)
     assert eventually(lambda: process_facts.left_by_peers(port) == 0)
+
+
+def uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def counted(number: int, flexible: bool) -> bytes:
+    return uvarint(number + 1) if flexible else struct.pack(">i", number)
+
+
+def before_topics(key: int, version: int, flexible: bool) -> bytes:
+    """A request up to the count of its topics, behind the header's client id."""
+    null, tags = (b"\0", b"\0") if flexible else (b"\xff\xff", b"")
+    if key == PRODUCE:
+        return tags + null + struct.pack(">hi", 1, 1000)
+    if key == FETCH:
+        replica = b"" if version >= 15 else struct.pack(">i", -1)
+        session = struct.pack(">ii", 0, -1) if version >= 7 else b""
+        return tags + replica + FETCH_4[4:] + session
+    if key == OFFSET_COMMIT:
+        group, member = (b"\x02g", b"\x01") if flexible else (b"\0\1g", b"\0\0")
+        instance = null if version >= 7 else b""
+        retention = struct.pack(">q", -1) if version <= 4 else b""
+        return tags + group + struct.pack(">i", -1) + member + instance + retention
+    return tags
+
+
+FLEXIBLE_FROM = {PRODUCE: 9, FETCH: 12, METADATA: 9, OFFSET_COMMIT: 8}
+TOPIC_IDS_FROM = {PRODUCE: 13, FETCH: 13, METADATA: 10, OFFSET_COMMIT: 10}
+VERSIONS = {PRODUCE: (3, 8, 9, 12, 13), FETCH: (4, 11, 12, 13, 18), METADATA: (1, 8, 9, 12, 13),
+            OFFSET_COMMIT: (2, 7, 8, 10)}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "version"), [(key, version) for key in VERSIONS for version in VERSIONS[key]]
+)
+def test_a_count_that_the_bytes_may_hold(broker: Broker, key: int, version: int) -> None:
+    """As many topics, or partitions of a topic, as a request may name, and more; then zeros."""
+    flexible = version >= FLEXIBLE_FROM[key]
+    head = before_topics(key, version, flexible)
+    topic = bytes(16) if version >= TOPIC_IDS_FROM[key] else b"\x02t" if flexible else b"\0\1t"
+    before = process_facts.resident_bytes(broker.pid)
+    for count in (100_000, 100_001, 1_000_001):
+        items = counted(count, flexible) + bytes(20 * count)
+        for body in (head + items, head + counted(1, flexible) + topic + items):
+            with connect(broker) as connection:
+                connection.sendall(framed(key, version, 43, body))
+                connection.recv(1)  # an answer or the end: both are well
+            assert_well(broker)
+    assert process_facts.peak_bytes(broker.pid) < before + GROWTH_BYTES_MAX
