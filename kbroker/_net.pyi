@@ -19,6 +19,7 @@ class _ProcessorStatistics(TypedDict):
     connections: int
     connections_opened: int
     requests: int
+    live_requests: int
     responses: int
     received_bytes: int
     sent_bytes: int

@@ -333,6 +333,7 @@ cdef dict _processor_statistics(Processor* processor, list listeners, int64_t no
         "connections": kb_figure(&processor.connection_count),
         "connections_opened": kb_figure(&processor.connections_opened),
         "requests": kb_figure(&processor.requests),
+        "live_requests": kb_figure(&processor.live_requests),
         "responses": kb_figure(&processor.responses),
         "received_bytes": kb_figure(&processor.received_bytes),
         "sent_bytes": kb_figure(&processor.sent_bytes),

@@ -36,6 +36,7 @@ from libc.string cimport memset
 
 from enum import IntEnum
 
+from kbroker._live_objects cimport LIVE_SLOT_RINGS, live_add
 from kbroker.errors import InvariantError
 
 STOCK = (
@@ -172,6 +173,8 @@ cdef int _grow(SlotQueue* queue) noexcept nogil:
     cdef uint32_t i
     if ring == NULL:
         return SLOT_NO_MEMORY
+    if queue.ring == NULL:
+        live_add(LIVE_SLOT_RINGS, 1)
     for i in range(queue.count):
         ring[i] = queue.ring[(queue.head + i) & (queue.capacity - 1)]
     free(queue.ring)
@@ -259,6 +262,8 @@ cdef uint64_t slots_bytes(const SlotQueue* queue) noexcept nogil:
 cdef int slots_release(SlotQueue* queue) noexcept nogil:
     if queue.count != 0:
         return SLOT_NOT_EMPTY
+    if queue.ring != NULL:
+        live_add(LIVE_SLOT_RINGS, -1)
     free(queue.ring)
     queue.ring = NULL
     queue.capacity = 0

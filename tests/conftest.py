@@ -5,6 +5,7 @@
 - The project's own pytest plugin, which puts the log and the last requests of each broker that runs
   at that moment beside a failure.
 - Examples of hypothesis have no deadline: on a busy machine one that is quick takes a second.
+- Nothing that a test's connections have caused may outlive them (tests/support/nothing_stays.py).
 - The header names the programs that the client tests found.
 - Where pytest-xdist hands whole files to processes, the longest files come first, so that no
   process is left alone with one of them at the end.
@@ -20,7 +21,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.support import jars, requirements
+from kbroker.testing import process
+from tests.support import jars, nothing_stays, requirements
 
 pytest_plugins = ["kbroker.testing.plugin", "tests.support.spark_session"]
 collect_ignore = ["sample_project"]  # a project of its own: tests/system/test_wheel.py runs it
@@ -44,6 +46,8 @@ LONGEST = (
     "system/test_latency_study.py",
 )
 
+process.watchers.append(nothing_stays.WATCHER)
+
 hypothesis.settings.register_profile("kbroker", deadline=None)
 hypothesis.settings.load_profile("kbroker")
 
@@ -60,6 +64,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):  # a process of pytest-xdist
         rank = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
         items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    nothing_stays.look_at_all()
 
 
 @pytest.hookimpl(wrapper=True)

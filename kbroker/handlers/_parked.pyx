@@ -28,6 +28,7 @@ from kbroker._atomics cimport (
     kb_store_int,
 )
 from kbroker._figures cimport kb_count
+from kbroker._live_objects cimport LIVE_PARKED_FETCHES, LIVE_WATCHES, live_add
 from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport kb_now_ns
 from kbroker.handlers._context cimport (
@@ -69,6 +70,8 @@ cdef void _drop(ParkedFetch* parked) noexcept nogil:
         return
     for i in range(parked.count):
         partition_release(parked.watches[i].partition)
+    live_add(LIVE_WATCHES, -parked.count)
+    live_add(LIVE_PARKED_FETCHES, -1)
     free(parked)
 
 
@@ -190,6 +193,8 @@ cdef ParkedFetch* _new(FetchPlan* plan) noexcept nogil:
         watch.fetch_offset = target.fetch_offset
         watch.max_bytes = target.max_bytes
         partition_acquire(target.partition)
+    live_add(LIVE_WATCHES, parked.count)
+    live_add(LIVE_PARKED_FETCHES, 1)
     return parked
 
 

@@ -13,6 +13,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from kbroker._atomics cimport kb_add_int, kb_load_i64
+from kbroker._live_objects cimport LIVE_PARTITIONS, live_add
 from kbroker.log._append cimport append_group_locked
 from kbroker.log._read cimport read_slice, readable_bytes, set_high_watermark_locked
 from kbroker.log._records cimport (
@@ -35,6 +36,7 @@ cdef Partition* partition_new(
         log_free(log)
         free(partition)
         return NULL
+    live_add(LIVE_PARTITIONS, 1)
     partition.refs = 1
     partition.log = log
     partition.partition_index = partition_index
@@ -54,6 +56,7 @@ cdef void partition_release(Partition* partition) noexcept nogil:
         return
     log_free(log_of(partition))
     pthread_mutex_destroy(&partition.lock)
+    live_add(LIVE_PARTITIONS, -1)
     free(partition)
 
 

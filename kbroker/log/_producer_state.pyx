@@ -16,6 +16,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove, memset
 
+from kbroker._live_objects cimport LIVE_PRODUCERS, live_add
 from kbroker.log._partition cimport Batch
 from kbroker.log._records cimport INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -103,6 +104,7 @@ cdef void remove(ProducerTable* table, Producer* producer) noexcept nogil:
     link[0] = producer.chain
     unlink_order(table, producer)
     table.count -= 1
+    live_add(LIVE_PRODUCERS, -1)
     free(producer)
 
 
@@ -117,6 +119,7 @@ cdef Producer* insert(ProducerTable* table, int64_t producer_id) noexcept nogil:
     producer = <Producer*>calloc(1, sizeof(Producer))
     if producer == NULL:
         return NULL
+    live_add(LIVE_PRODUCERS, 1)
     producer.producer_id = producer_id
     producer.coordinator_epoch = -1
     producer.transaction_first_offset = -1

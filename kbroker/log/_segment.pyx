@@ -17,6 +17,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strlen
 
 from kbroker._atomics cimport kb_add_int
+from kbroker._live_objects cimport LIVE_SEGMENTS, live_add
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport (
     OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, index_close, index_open_readable, index_open_writable,
@@ -53,6 +54,7 @@ cdef Segment* segment_new(const char* directory, int64_t base_offset) noexcept n
         free(segment)
         free(part)
         return NULL
+    live_add(LIVE_SEGMENTS, 1)
     segment.refs = 1
     segment.fd = -1
     segment.base_offset = base_offset
@@ -136,6 +138,7 @@ cdef void segment_drop_reference(Segment* segment) noexcept nogil:
     free(part.offsets_path)
     free(part.times_path)
     free(part)
+    live_add(LIVE_SEGMENTS, -1)
     free(segment)
 
 

@@ -393,6 +393,9 @@ _RUNTIME: Final = (
            "Steps of background tasks that took more than a millisecond.", "", ("task",)),
     _plain("gauge", "scheduler_longest_step", "kbroker_scheduler_longest_step_seconds",
            "The longest step of a background task.", "s", ("task",)),
+    _plain("gauge", "live_objects", "kbroker_live_objects",
+           "Objects of the compiled core: what connections cause goes with them.", "objects",
+           ("kind",)),
     _plain("gauge", "build_info", "kbroker_build_info", "Always 1.", "",
            ("version", "python", "kafka")),
 )  # fmt: skip

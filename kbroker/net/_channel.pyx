@@ -20,6 +20,7 @@ from posix.unistd cimport close
 
 from kbroker._atomics cimport kb_add_i64, kb_load_i64
 from kbroker._figures cimport kb_count
+from kbroker._live_objects cimport LIVE_CONNECTIONS, live_add
 from kbroker._state cimport (
     FRAME_COMPLETE,
     MACHINE_PIPELINED,
@@ -213,6 +214,7 @@ cdef Channel* channel_open(Processor* processor, NewConnection* connection) noex
         quota_release(channel.ip_entry)
         free(channel)
         return NULL
+    live_add(LIVE_CONNECTIONS, 1)
     kb_count(&processor.connection_count, 1)
     kb_count(&processor.muted[channel.listener].connections, 1)
     _touch(channel)
@@ -504,5 +506,6 @@ cdef int channel_reap(Channel* channel) noexcept nogil:
     """1 when the closed channel's memory could be given back."""
     if channel.in_flight > 0 or channel.ready or channel.stalled != NULL:
         return 0
+    live_add(LIVE_CONNECTIONS, -1)
     free(channel)
     return 1

@@ -19,6 +19,7 @@ from libc.string cimport memcmp, memcpy
 
 from kbroker._atomics cimport kb_load_int
 from kbroker._figures cimport kb_count
+from kbroker._live_objects cimport LIVE_CHUNKS, live_add
 from kbroker.net._request cimport (
     chunk_acquire,
     chunk_new,
@@ -64,8 +65,11 @@ cdef Chunk* _shared_chunk(Processor* processor) noexcept nogil:
             chunk.filled_bytes = 0
         if chunk.capacity_bytes - chunk.filled_bytes >= SHARED_ROOM_MIN_BYTES:
             return chunk
+        live_add(LIVE_CHUNKS, 1)  # from now on it is its requests'
         chunk_release(chunk)
     processor.shared = chunk_new(SHARED_CHUNK_BYTES)
+    if processor.shared != NULL:
+        live_add(LIVE_CHUNKS, -1)
     return processor.shared
 
 

@@ -24,6 +24,7 @@ from posix.unistd cimport close, read, write
 
 from kbroker._atomics cimport kb_exchange_int, kb_load_int, kb_store_int
 from kbroker._figures cimport kb_count
+from kbroker._live_objects cimport LIVE_CHUNKS, live_add
 from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport (
     kb_now_ns,
@@ -189,7 +190,9 @@ cdef void processor_free(Processor* processor) noexcept nogil:
         request = processor.free_requests
         processor.free_requests = request.next
         free(request)
-    chunk_release(processor.shared)
+    if processor.shared != NULL:
+        live_add(LIVE_CHUNKS, 1)
+        chunk_release(processor.shared)
     request_times_free(processor)
     if processor.epoll_fd >= 0:
         close(processor.epoll_fd)

@@ -15,6 +15,8 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from kbroker._atomics cimport kb_add_int
+from kbroker._figures cimport kb_count
+from kbroker._live_objects cimport LIVE_CHUNKS, LIVE_FRAME_COPIES, live_add
 from kbroker.net._types cimport (
     ACTION_NONE,
     INLINE_BYTES,
@@ -37,6 +39,7 @@ cdef Chunk* chunk_new(uint32_t capacity_bytes) noexcept nogil:
     chunk.capacity_bytes = capacity_bytes
     chunk.filled_bytes = 0
     chunk.data = <uint8_t*>chunk + sizeof(Chunk)
+    live_add(LIVE_CHUNKS, 1)
     return chunk
 
 
@@ -46,6 +49,7 @@ cdef void chunk_acquire(Chunk* chunk) noexcept nogil:
 
 cdef void chunk_release(Chunk* chunk) noexcept nogil:
     if chunk != NULL and kb_add_int(&chunk.refs, -1) == 0:
+        live_add(LIVE_CHUNKS, -1)
         free(chunk)
 
 
@@ -66,16 +70,19 @@ cdef Request* request_new(Processor* processor) noexcept nogil:
     request.parts = request.inline_parts
     request.head = request.inline_bytes
     request.action = ACTION_NONE
+    kb_count(&processor.live_requests, 1)
     return request
 
 
 cdef void request_free(Request* request) noexcept nogil:
     """On the Processor's thread: lets go of the frame and of every part not sent."""
     cdef Processor* processor = request.processor
+    kb_count(&processor.live_requests, -1)
     answer_reset(request)
     chunk_release(request.chunk)
     request.chunk = NULL
     if request.detached != NULL:
+        live_add(LIVE_FRAME_COPIES, -1)
         free(request.detached)
         request.detached = NULL
     if processor.free_count < FREE_REQUESTS_MAX:
@@ -95,6 +102,7 @@ cdef int request_detach(Request* request) noexcept nogil:
     if copy == NULL:
         return -1
     memcpy(copy, request.data, request.length_bytes)
+    live_add(LIVE_FRAME_COPIES, 1)
     request.detached = copy
     request.data = copy
     chunk_release(request.chunk)

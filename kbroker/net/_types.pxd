@@ -240,6 +240,7 @@ cdef struct Processor:
     int64_t connection_count
     int64_t connections_opened
     int64_t requests
+    int64_t live_requests         # lent, queued or to be sent
     int64_t received_bytes
     int64_t sent_bytes
     int64_t responses

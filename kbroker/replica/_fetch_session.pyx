@@ -16,6 +16,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
+from kbroker._live_objects cimport LIVE_FETCH_SESSIONS, LIVE_SESSION_PARTITIONS, live_add
 from kbroker._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport kb_now_ns, pthread_mutex_destroy
 
@@ -110,6 +111,8 @@ cdef void _drop_locked(SessionCache* cache, FetchSession* session) noexcept nogi
         session.first = entry.next
         free(entry)
     free(session.hashed)
+    live_add(LIVE_SESSION_PARTITIONS, -<int64_t>session.count)
+    live_add(LIVE_FETCH_SESSIONS, -1)
     pthread_mutex_destroy(&session.lock)
     free(session)
 
@@ -149,6 +152,7 @@ cdef FetchSession* session_create(
     cache.buckets[<uint32_t>session.session_id % SESSION_BUCKETS] = session
     _link_newest_locked(cache, session)
     cache.count += 1
+    live_add(LIVE_FETCH_SESSIONS, 1)
     unlock_ranked(&cache.lock, RANK_TABLE)
     return session
 
@@ -247,6 +251,7 @@ cdef SessionPartition* session_partition_locked(
     session.hashed[bucket] = entry
     _append_locked(session, entry)
     session.count += 1
+    live_add(LIVE_SESSION_PARTITIONS, 1)
     return entry
 
 
@@ -299,6 +304,7 @@ cdef void session_forget_locked(FetchSession* session, SessionPartition* entry) 
     place[0] = entry.next_hashed
     _remove_locked(session, entry)
     session.count -= 1
+    live_add(LIVE_SESSION_PARTITIONS, -1)
     free(entry)
 
 

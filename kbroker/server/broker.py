@@ -58,6 +58,7 @@ from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.server.groups import Groups
 from kbroker.server.handler_pool import HandlerPool
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
+from kbroker.server.live_objects import live_objects, tell_what_stayed
 from kbroker.server.logs import configure_logging
 from kbroker.server.open_files import raise_open_file_limit
 from kbroker.server.readiness import RUNNING, STOPPING, Readiness
@@ -191,6 +192,10 @@ class Broker:
     def config(self) -> BrokerConfig:
         """The configuration as it holds now, with what is set at run time."""
         return self._dynamic.config
+
+    def live_objects(self) -> dict[str, int]:
+        """How many C objects of each kind there are; see live_objects.py."""
+        return live_objects(self._server)
 
     def start(self) -> None:
         """Returns when the broker accepts requests; UserError when a person must mend something."""
@@ -576,5 +581,6 @@ def run(
     number = end.wait()
     logger.info("stopping on %s", number.name)
     clean = broker.stop()
+    tell_what_stayed(broker.live_objects())
     logger.info("stopped")
     return 0 if clean else 1

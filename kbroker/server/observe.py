@@ -26,6 +26,7 @@ from kbroker.metrics.rates import Rates, keep_over
 from kbroker.net._request_figures import PARTS, RequestFigures
 from kbroker.server import observe_groups, observe_traffic, resources
 from kbroker.server.garbage import GENERATIONS, GarbageWatch
+from kbroker.server.live_objects import live_objects
 from kbroker.server.observe_traffic import Samples, TopicTotals, Totals
 from kbroker.types import ApiKey, TopicPartition
 
@@ -363,6 +364,9 @@ class Observer:
             ],
             "scheduler_longest_step": [
                 ((name,), task["longest_step_us"] / 1e6) for name, task in tasks.items()
+            ],
+            "live_objects": [
+                ((kind,), count) for kind, count in live_objects(self._parts.server).items()
             ],
             "build_info": [(info, 1)],
         }  # fmt: skip

@@ -117,6 +117,15 @@ class Broker(PlainBroker, Inspected):
     # --- its process ------------------------------------------------------------------------------
 
     @property
+    def in_process(self) -> bool:
+        return self._in_process
+
+    @property
+    def inspected(self) -> bool:
+        """Whether a connection of this object's own is open, by which records were read."""
+        return self._inspection is not None
+
+    @property
     def control_path(self) -> Path:
         return self.scratch_dir / "control"
 
@@ -220,6 +229,10 @@ class Broker(PlainBroker, Inspected):
     def drop_connections(self) -> int:
         """End all connections, as a restart or a network does; clients may come back at once."""
         return int(self._tell({"op": "drop_connections"}))
+
+    def live_objects(self) -> dict[str, int]:
+        """How many objects of the compiled core there are, by kind."""
+        return dict(self._tell({"op": "live_objects"}))
 
     # --- inspection -------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -202,6 +203,9 @@ class InspectedBroker(Broker):
     def _do_now_ms(self) -> int:
         return self._shifted.wall_ms()
 
+    def _do_live_objects(self) -> dict[str, int]:
+        return self.live_objects()
+
     def _do_drop_connections(self) -> int:
         """Ends every connection to the broker's listeners; how many there were."""
         ports = {port for bound in self._bound.values() for _, port in bound}
@@ -216,6 +220,8 @@ class InspectedBroker(Broker):
 
 def _end_connection(descriptor: int, ports: set[int]) -> bool:
     # A copy of the descriptor: shutting it down ends the connection; the network thread sees it.
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        return False
     with socket.socket(fileno=os.dup(descriptor)) as peer:
         if peer.family not in (socket.AF_INET, socket.AF_INET6):
             return False

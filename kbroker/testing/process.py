@@ -38,6 +38,20 @@ _CONFIG_PREFIXES = ("KBROKER_", "KAFKA_")
 _running: set[ServerProcess] = set()
 
 
+class Watcher(Protocol):
+    """Looks at servers that come to their end; what it raises is the failure of the test."""
+
+    def stopping(self, server: ServerProcess) -> None:
+        """It runs, and its `with` block has ended well."""
+
+    def stopped(self, server: ServerProcess) -> None:
+        """It has ended by `stop`."""
+
+
+# The project's own tests look here whether anything was left behind.
+watchers: list[Watcher] = []
+
+
 class BrokerFailed(RuntimeError):
     """The process did not start, died on its own, or ended with an unexpected status."""
 
@@ -183,12 +197,15 @@ class ServerProcess:
         process = self._live()
         process.send_signal(signal.SIGTERM)
         try:
-            return self.wait(timeout_s)
+            status = self.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill9()
             raise BrokerFailed(
                 f"{self.name} had not stopped {timeout_s} s after SIGTERM", None, self.log_text()
             ) from None
+        for watcher in watchers:
+            watcher.stopped(self)
+        return status
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """Wait for the process to end by itself and return its exit status."""
@@ -246,6 +263,8 @@ class ServerProcess:
             raise BrokerFailed(
                 f"{self.name} ended by itself with exit status {status}", status, self.log_text()
             )
+        for watcher in watchers:
+            watcher.stopping(self)
         status = self.stop()
         if status not in self.clean_exit_statuses:
             raise BrokerFailed(

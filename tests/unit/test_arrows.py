@@ -54,6 +54,7 @@ TOP_LEVEL: Final = {
     "kbroker._sync": "c helpers",
     "kbroker._arena": "c helpers",
     "kbroker._lock_order": "c helpers",
+    "kbroker._live_objects": "c helpers",
     "kbroker._state": "state machine",
     "kbroker._log": "log core",
     "kbroker._net": "net core",

@@ -27,7 +27,7 @@ from kbroker.coordinator.group._copies cimport (
 )
 from kbroker.coordinator.group._fetching cimport Fetched, fetch_locked, fetched_free
 from kbroker.coordinator.group._loading cimport NO_MEMORY, record_apply_locked
-from kbroker.coordinator.group._members cimport member_find_locked
+from kbroker.coordinator.group._members cimport member_find_locked, member_free
 from kbroker.coordinator.group._offset_records cimport (
     BatchWriter,
     OffsetKey,
@@ -279,7 +279,7 @@ cdef class GroupTable:
         finally:
             if status <= 0:
                 for i in range(count):
-                    free(fresh[i])
+                    member_free(fresh[i])
             free(fresh)
 
     def remove_members(self, str group_id not None):

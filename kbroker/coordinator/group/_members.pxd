@@ -11,4 +11,5 @@ cdef Member* member_new(
 cdef int members_replace_locked(
     Shard* shard, Group* group, Member** members, int32_t count) noexcept nogil
 cdef void members_clear_locked(Shard* shard, Group* group) noexcept nogil
+cdef void member_free(Member* member) noexcept nogil  # NULL: nothing
 cdef int64_t member_bytes(Member* member) noexcept nogil

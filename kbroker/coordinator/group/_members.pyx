@@ -9,6 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
+from kbroker._live_objects cimport LIVE_MEMBERS, live_add
 from kbroker.coordinator.group._structs cimport Group, Member, Shard
 from kbroker.coordinator.group._table cimport TABLE_MIN, hash_text, table_put
 
@@ -35,7 +36,14 @@ cdef Member* member_new(
     memcpy(member.id, id, <size_t>length)
     if rest > 0:
         memcpy(member.id + length, instance, <size_t>rest)
+    live_add(LIVE_MEMBERS, 1)
     return member
+
+
+cdef void member_free(Member* member) noexcept nogil:
+    if member != NULL:
+        live_add(LIVE_MEMBERS, -1)
+        free(member)
 
 
 cdef Member* member_find_locked(Group* group, const uint8_t* id, int32_t length) noexcept nogil:
@@ -64,7 +72,7 @@ cdef void members_clear_locked(Shard* shard, Group* group) noexcept nogil:
         return
     for place in range(group.member_mask + 1):
         shard.bytes -= member_bytes(group.members[place])
-        free(group.members[place])
+        member_free(group.members[place])
     free(group.members)
     group.members = NULL
     group.member_mask = 0

@@ -19,10 +19,12 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_int
+from kbroker._live_objects cimport LIVE_GROUPS, live_add
 from kbroker._lock_order cimport RANK_SESSION, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport pthread_mutex_destroy
 from kbroker.coordinator.group._members cimport (
     member_bytes,
+    member_free,
     members_clear_locked,
     members_replace_locked,
 )
@@ -198,6 +200,7 @@ cdef Group* group_take_locked(Shard* shard, const uint8_t* id, int32_t length) n
     group = <Group*>calloc(1, sizeof(Group) + <size_t>length)
     if group == NULL:
         return NULL
+    live_add(LIVE_GROUPS, 1)
     group.id = <uint8_t*>group + sizeof(Group)
     memcpy(group.id, id, <size_t>length)
     group.id_length = length
@@ -212,13 +215,14 @@ cdef void _group_free(Group* group) noexcept nogil:
     cdef uint32_t place
     if group.members != NULL:
         for place in range(group.member_mask + 1):
-            free(group.members[place])
+            member_free(group.members[place])
         free(group.members)
     if group.topics != NULL:
         for place in range(group.topic_mask + 1):
             if group.topics[place] != NULL:
                 topic_free(group.topics[place])
         free(group.topics)
+    live_add(LIVE_GROUPS, -1)
     free(group)
 
 
