@@ -345,15 +345,19 @@ class Broker:
         self._before_ready()
         self.readiness.phase = RUNNING
         host, port = self.bootstrap
-        seconds = seconds_since_exec()
-        if self._ready_file is not None:
-            write_ready_file(
-                self._ready_file,
-                node_id=self.config.node_id,
-                bootstrap=f"{host}:{port}",
-                admin=self._admin.url,
-            )
-        logger.info(ready_line(self.config.node_id, seconds, host, port))
+        if self._ready_file is None:
+            self._say_ready()
+            return
+        write_ready_file(
+            self._ready_file,
+            node_id=self.config.node_id,
+            bootstrap=f"{host}:{port}",
+            admin=self._admin.url,
+            say=self._say_ready,
+        )
+
+    def _say_ready(self) -> None:
+        logger.info(ready_line(self.config.node_id, seconds_since_exec(), *self.bootstrap))
         if self._admin.url:
             logger.info("metrics and health: %s", self._admin.url)
 

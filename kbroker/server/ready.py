@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -33,12 +34,19 @@ def ready_line(node_id: int, seconds: float, host: str, port: int) -> str:
     )
 
 
-def write_ready_file(path: Path, *, node_id: int, bootstrap: str, admin: str) -> None:
-    """Raises UserError when the place cannot be written."""
+def write_ready_file(
+    path: Path, *, node_id: int, bootstrap: str, admin: str, say: Callable[[], None]
+) -> None:
+    """Raises UserError when the place cannot be written.
+
+    `say` is called once it is written and before it appears: who sees the file may end this process
+    or search its log at once.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     content = {"pid": os.getpid(), "node_id": node_id, "bootstrap": bootstrap, "admin": admin}
     try:
         temporary.write_text(json.dumps(content) + "\n")
+        say()
         temporary.rename(path)
     except OSError as error:
         raise UserError(

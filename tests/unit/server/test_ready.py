@@ -23,7 +23,15 @@ def test_the_line_is_the_one_that_tools_search_for() -> None:
 def test_the_file_says_who_and_where(tmp_path: Path) -> None:
     path = tmp_path / "ready.json"
     path.write_text("an older one")
-    write_ready_file(path, node_id=0, bootstrap="127.0.0.1:1", admin="")
+    seen: list[str] = []
+    write_ready_file(
+        path,
+        node_id=0,
+        bootstrap="127.0.0.1:1",
+        admin="",
+        say=lambda: seen.append(path.read_text()),
+    )
+    assert seen == ["an older one"]
     assert json.loads(path.read_text()) == {
         "pid": os.getpid(),
         "node_id": 0,
@@ -38,5 +46,7 @@ def test_the_file_says_who_and_where(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="ready file") as caught:
-        write_ready_file(tmp_path / "no" / "ready", node_id=1, bootstrap="", admin="")
+        write_ready_file(
+            tmp_path / "no" / "ready", node_id=1, bootstrap="", admin="", say=lambda: None
+        )
     assert caught.value.fix
