@@ -7,11 +7,13 @@ socket when it has something to say and keeps it. Lines are bounded; who sends m
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,11 +29,22 @@ Control = Callable[[dict[str, Any]], Any]
 def serve(path: Path, control: Control) -> None:
     """Listens at `path` and serves it on a daemon thread; the socket's file is the caller's."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
+    with _short(path) as name:
+        listener.bind(name)
     listener.listen(8)
     threading.Thread(
         target=_accept, args=(listener, control), name="kbroker-testing", daemon=True
     ).start()
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """The same place by a short name: a socket's may have 107 bytes, whatever TMPDIR has."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 def _accept(listener: socket.socket, control: Control) -> None:
@@ -79,7 +92,8 @@ class ControlClient:
         if self._socket is None:
             opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             opened.settimeout(ANSWER_TIMEOUT_S)
-            opened.connect(str(self._path))
+            with _short(self._path) as name:
+                opened.connect(name)
             self._socket = opened
         try:
             self._socket.sendall(line)

@@ -7,7 +7,7 @@ class so that its expectations can be checked against the original.
 A ServerProcess owns one temporary directory with the log, the ready file and, unless the caller
 brought one, the data directory. Leaving the `with` block stops the process, says so if its exit
 status was not 0, and removes the directory; when the block failed, the end of the log is attached
-to the exception as a note.
+to the exception as a note. What a killed test process leaves behind, keeper.py ends and removes.
 
 Threads: none of its own. One instance belongs to one test; `running()` may be read by anybody.
 Never does: touch a process that it did not start, listen on anything but loopback.
@@ -27,6 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from kbroker.testing import keeper
+
 LOG_TAIL_LINES = 200
 READY_POLL_INTERVAL_S = 0.002  # short against the start-up budget of 0.3 s
 STOP_TIMEOUT_S = 30.0
@@ -36,6 +38,7 @@ STOP_TIMEOUT_S = 30.0
 _CONFIG_PREFIXES = ("KBROKER_", "KAFKA_")
 
 _running: set[ServerProcess] = set()
+_swept: set[str] = set()  # prefixes of directories that have been looked for
 
 
 class Watcher(Protocol):
@@ -75,6 +78,7 @@ def running() -> tuple[ServerProcess, ...]:
 def _kill_what_was_left() -> None:
     for server in running():
         server.kill9()
+    keeper.end()
 
 
 class Process(Protocol):
@@ -108,7 +112,8 @@ class ServerProcess:
         self.port = port
         self._env = dict(env or {})
         self._cwd = cwd
-        self._root = Path(tempfile.mkdtemp(prefix=f"{self.name}-test-"))
+        self._root = Path(tempfile.mkdtemp(prefix=self._prefix))
+        self._owner: int | None = keeper.own(self._root)
         self.data_dir = Path(data_dir) if data_dir is not None else self._root / "data"
         self._process: Process | None = None
         self._bootstrap = ""
@@ -140,9 +145,16 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 env=self.environment(),
                 cwd=self._cwd,
+                # Ctrl-C is the test's: it ends the server when it has done with it.
+                start_new_session=True,
+                pass_fds=() if self._owner is None else (self._owner,),
             )
 
     # -- what a test reads
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.name}-test-"
 
     @property
     def scratch_dir(self) -> Path:
@@ -185,9 +197,13 @@ class ServerProcess:
         """Run the process and return when it accepts requests. Raises BrokerFailed otherwise."""
         if self.alive:
             raise RuntimeError(f"{self.name} already runs as process {self.pid}")
+        if self._prefix not in _swept:
+            _swept.add(self._prefix)
+            keeper.sweep(self._prefix)
         self.prepare()
         self._process = self.launch()
         _running.add(self)
+        keeper.keep(self._root, self._process.pid)
         self._wait_until_ready()
         self.port = int(self._bootstrap.rpartition(":")[2])
         return self
@@ -233,6 +249,10 @@ class ServerProcess:
         """End the process, if it still runs, and remove the temporary directory."""
         self.kill9()
         shutil.rmtree(self._root, ignore_errors=True)
+        keeper.forget(self._root)
+        if self._owner is not None:
+            os.close(self._owner)
+            self._owner = None
 
     def __enter__(self) -> Self:
         try:
@@ -301,6 +321,8 @@ class ServerProcess:
         return self._process
 
     def _forget(self) -> None:
+        if self._process is not None:
+            keeper.keep(self._root, None)
         self._process = None
         _running.discard(self)
 
