@@ -95,10 +95,10 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
     return offsets
 
 
-def write_offsets(path: Path, offsets: Mapping[TopicPartition, int], *, sync: bool = True) -> None:
-    """Offsets by partition, in the order of their names."""
+def write_offsets(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Offsets by partition, in the order of their names; on the disk when this returns."""
     lines = (f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items()))
-    _write_lines(path, lines, sync=sync)
+    _write_lines(path, lines, sync=True)
 
 
 def read_leader_epochs(path: Path) -> list[tuple[int, int]]:

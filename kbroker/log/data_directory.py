@@ -6,9 +6,15 @@ clean stop and removed as the first of a start: where it is missing, a crash cam
 Directories `<topic>-<partition>` are logs, `*-delete` are logs that nobody may open again,
 `*-stray` are kept for a person to look at.
 
-Used by the manager; `log_starts_lock` is before the manager's own. Checkpoints that cannot be read
-count as empty: what they say can be found again in the logs, more slowly, but for starts that lie
-inside a segment.
+What the checkpoints say of a log that nobody has opened is **kept**: it is written again with every
+checkpoint, so that a log that cannot be opened today has its start tomorrow. Whoever opens a log,
+begins it anew or deletes it lets its lines go (`forget`); who closes one leaves it with new lines
+(`keep`). A start that goes no further gives the directory back as it was found, its mark too.
+
+Used by the manager, under its lock where lines are kept and forgotten; `log_starts_lock` is before
+the manager's own. A checkpoint that is damaged counts as empty, as in Apache Kafka: what it says
+can be found again in the logs, more slowly, but for starts that lie inside a segment. One that
+cannot be read at all, or is no file, refuses the start: nothing has been touched then.
 """
 
 from __future__ import annotations
@@ -17,20 +23,19 @@ import fcntl
 import json
 import logging
 import os
-import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
 from kbroker.errors import DataDirectoryError
+from kbroker.log import file_operations
 from kbroker.log.checkpoints import (
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
     CheckpointError,
     read_offsets,
-    replace_file,
     write_offsets,
 )
 from kbroker.log.loader import Checkpointed
@@ -41,20 +46,24 @@ logger: Final = logging.getLogger("kbroker.log")
 
 LOCK_FILE: Final = ".lock"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+CHECKPOINT_FILES: Final = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE)
+_MARK: Final = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
 
 Item = TypeVar("Item")
 
 
 class DataDirectory:
-    """One entry of `log.dirs`. `open` before anything else, `close` as the last."""
+    """One entry of `log.dirs`. `open` before anything else, `close` or `give_back` as the last."""
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
         self.clean = False
         self._lock: int | None = None
-        self._read: dict[str, dict[TopicPartition, int]] = {}
-        # What the files hold, and whether that is on the disk and not only in the page cache.
-        self._written: dict[str, tuple[dict[TopicPartition, int], bool]] = {}
+        self._mark = b""  # as it was found
+        # What the checkpoints say of logs that are not open.
+        self._kept: dict[str, dict[TopicPartition, int]] = {file: {} for file in CHECKPOINT_FILES}
+        # What the files hold.
+        self._written: dict[str, dict[TopicPartition, int]] = {}
         # Held while the starts are read from their logs and written: the newest is written last.
         self.log_starts_lock: Final = threading.Lock()
 
@@ -70,23 +79,56 @@ class DataDirectory:
                 f"data directory {self.path} cannot be used: {error.strerror}",
                 "make it writable for this user, or give another one with --data-dir",
             ) from error
-        marker = self.path / CLEAN_SHUTDOWN_FILE
-        self.clean = marker.exists()
-        marker.unlink(missing_ok=True)
-        for name in (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE):
-            self._read[name] = self._read_checkpoint(name)
-        self._written[LOG_START_FILE] = (dict(self._read[LOG_START_FILE]), True)
+        try:
+            for file in CHECKPOINT_FILES:
+                self._kept[file] = self._read_checkpoint(file)
+                self._written[file] = dict(self._kept[file])
+            self._take_mark()  # as the last: what is refused above has touched nothing
+        except OSError as error:
+            self._let_go()
+            raise DataDirectoryError(
+                f"{error.filename} cannot be read: {error.strerror}",
+                "mend the disk, or move away what is there in the place of the broker's file",
+            ) from error
 
     def close(self, *, clean: bool) -> None:
         """Lets go of the directory. `clean`: every log in it was closed and is on the disk."""
         if self._lock is None:
             return
-        if clean:
-            replace_file(
-                self.path / CLEAN_SHUTDOWN_FILE, json.dumps({"version": 0, "brokerEpoch": -1})
-            )
-        os.close(self._lock)
-        self._lock = None
+        try:
+            if clean:
+                file_operations.replace_file(self.path / CLEAN_SHUTDOWN_FILE, _MARK)
+        finally:
+            self._let_go()
+
+    def give_back(self) -> None:
+        """Lets go of the directory as it was found: the mark is there if it was there."""
+        if self._lock is None:
+            return
+        try:
+            if self.clean:
+                file_operations.replace_file(self.path / CLEAN_SHUTDOWN_FILE, self._mark)
+        except OSError as error:
+            logger.error("%s: the clean-shutdown mark is not put back: %s", self.path, error)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _take_mark(self) -> None:
+        """Removes the mark, and that lasts: what is written from now on a crash may tear."""
+        marker = self.path / CLEAN_SHUTDOWN_FILE
+        try:
+            self._mark = file_operations.read_file(marker)
+        except FileNotFoundError:
+            self.clean = False
+            return
+        file_operations.unlink(marker)
+        file_operations.sync_directory(self.path)
+        self.clean = True
 
     def _take_lock(self) -> None:
         handle = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -112,7 +154,7 @@ class DataDirectory:
     def logs(self) -> dict[TopicPartition, Path]:
         """Directories of logs by partition."""
         found: dict[TopicPartition, Path] = {}
-        for entry in os.scandir(self.path):
+        for entry in file_operations.list_directory(self.path):
             name = partition_of(entry.name)
             if name is not None and entry.is_dir(follow_symlinks=False):
                 found[name] = Path(entry.path)
@@ -122,40 +164,46 @@ class DataDirectory:
         """Directories that a deletion has renamed and nobody has removed yet."""
         return [
             Path(entry.path)
-            for entry in os.scandir(self.path)
+            for entry in file_operations.list_directory(self.path)
             if entry.name.endswith(DELETED_SUFFIX) and entry.is_dir(follow_symlinks=False)
         ]
 
     # --- Checkpoints ------------------------------------------------------------------------------
 
     def checkpointed(self, name: TopicPartition) -> Checkpointed:
-        """What the checkpoints said of a log when the directory was opened."""
+        """What the checkpoints say of a log that is not open."""
         return Checkpointed(
             clean=self.clean,
-            recovery_point=self._read[RECOVERY_POINT_FILE].get(name, 0),
-            high_watermark=self._read[HIGH_WATERMARK_FILE].get(name, 0),
-            log_start_offset=self._read[LOG_START_FILE].get(name, 0),
+            recovery_point=self._kept[RECOVERY_POINT_FILE].get(name, 0),
+            high_watermark=self._kept[HIGH_WATERMARK_FILE].get(name, 0),
+            log_start_offset=self._kept[LOG_START_FILE].get(name, 0),
         )
 
+    def kept(self, file: str) -> dict[TopicPartition, int]:
+        """The lines of logs that are not open: a copy."""
+        return dict(self._kept[file])
+
+    def keep(self, name: TopicPartition, lines: Mapping[str, int]) -> None:
+        """The log is closed, its files stay: what is to be said of it, by file."""
+        for file, offset in lines.items():
+            self._kept[file][name] = offset
+
     def forget(self, name: TopicPartition) -> None:
-        """The log is gone: one of the same name begins anew."""
-        for offsets in self._read.values():
+        """The log is open and speaks for itself, or it is gone."""
+        for offsets in self._kept.values():
             offsets.pop(name, None)
 
-    def write_checkpoint(
-        self, file: str, offsets: Mapping[TopicPartition, int], *, sync: bool
-    ) -> None:
+    def write_checkpoint(self, file: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Writes the offsets of all logs here, if one has changed since the last time."""
         current = dict(offsets)
-        written, synced = self._written.get(file, (None, False))
-        if written == current and (synced or not sync):
+        if self._written.get(file) == current:
             return
-        write_offsets(self.path / file, current, sync=sync)
-        self._written[file] = (current, sync)
+        write_offsets(self.path / file, current)
+        self._written[file] = current
 
     def holds_start_of(self, name: TopicPartition) -> bool:
         """Whether the file of the starts has a line for this partition."""
-        return name in self._written[LOG_START_FILE][0]
+        return name in self._written[LOG_START_FILE]
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -173,26 +221,6 @@ def partition_of(name: str) -> TopicPartition | None:
     if str(int(index)) != index or len(index) > 10:
         return None
     return TopicPartition(topic, int(index))
-
-
-def remove_steps(path: Path) -> Iterator[None]:
-    """Removes a file, or a directory file by file: a step each, since one may free gigabytes."""
-    try:
-        if not path.is_dir():
-            path.unlink(missing_ok=True)
-            yield
-            return
-        for entry in os.scandir(path):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                Path(entry.path).unlink(missing_ok=True)
-            yield
-        path.rmdir()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        logger.warning("cannot remove %s: %s", path, error)
 
 
 def in_threads(count: int, work: Callable[[Item], None], items: Sequence[Item]) -> None:

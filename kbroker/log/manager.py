@@ -2,6 +2,7 @@
 
     start        takes the directories, reads their checkpoints, recovers logs after a crash
     open         the log of a partition: its directory, or a new one where there are fewest
+    make_names_last    syncs the directories in which logs were made, set aside or deleted
     checkpoint   in the background: rolled segments to the disk, snapshots, high watermarks
     checkpoint_recovery_points, flush_old, remove_deleted    likewise, each at its own pace
     checkpoint_log_starts    before DeleteRecords is answered
@@ -10,8 +11,11 @@
 
 `open`, `close` and `delete` come from the controller's thread, the background work from the
 scheduler's, `start` and `stop` from the main one, `checkpoint_log_starts` from any. One lock guards
-the map of logs; no file is touched under it.
-A log that cannot be opened is a KAFKA_STORAGE_ERROR for its partition, not the broker's end.
+the map of logs and the lines that are kept of closed ones; no file is touched under it.
+A log that cannot be opened is a KAFKA_STORAGE_ERROR for its partition, not the broker's end; what
+the checkpoints say of it stays in them, and a directory in which a crash left one that cannot be
+read gets no mark. A start that fails further on ends with `stop(as_found=True)`: nothing has been
+written by then, so nothing is: the checkpoints stay, and the mark is there if it was there.
 """
 
 from __future__ import annotations
@@ -23,11 +27,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from kbroker.clock import Clock, SystemClock
-from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log import _describe, file_operations
 from kbroker.log._results import DirectoryUse
 from kbroker.log.checkpoints import (
@@ -37,11 +41,14 @@ from kbroker.log.checkpoints import (
     RECOVERY_POINT_FILE,
     CheckpointError,
     read_partition_metadata,
+    write_partition_metadata,
 )
 from kbroker.log.closing import close_logs
-from kbroker.log.data_directory import DataDirectory, in_threads, partition_of, remove_steps
+from kbroker.log.data_directory import CHECKPOINT_FILES, DataDirectory, in_threads
 from kbroker.log.loader import open_partition_log
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
+from kbroker.log.placement import Absence, places_of, refuse_copies, topic_id_of
+from kbroker.log.removals import Removals
 from kbroker.types import TopicPartition
 
 logger: Final = logging.getLogger("kbroker.log")
@@ -50,6 +57,7 @@ logger: Final = logging.getLogger("kbroker.log")
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
 STRAY_SUFFIX: Final = "-stray"
+NOTHING_ABSENT: Final = Absence()
 # So that a broker of ten thousand partitions gives up the GIL in between.
 LOGS_SIZED_AT_ONCE: Final = 500
 # A look at a log takes two microseconds, a step of the scheduler ten times that.
@@ -61,14 +69,6 @@ class _Held:
     log: PartitionLog
     directory: DataDirectory
     failed_writes: int = 0  # as last told in the broker's log
-
-
-class _Doomed(NamedTuple):
-    """A file or a directory that is renamed already and goes after a while."""
-
-    path: Path
-    since_ms: int
-    delay_ms: int | None  # None: the broker's, as it is when it is asked
 
 
 class LogManager:
@@ -83,35 +83,43 @@ class LogManager:
         producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
         clock: Clock | None = None,
     ) -> None:
-        self._directories: Final = [DataDirectory(path) for path in directories]
+        self._paths: Final = tuple(directories)
+        self._directories: list[DataDirectory] = [DataDirectory(path) for path in directories]
+        self._absence = Absence()
         self.recovery_threads = recovery_threads
-        # Of directories; of a segment it is the topic's. May change at any time.
-        self.segment_delete_delay_ms = segment_delete_delay_ms
         self._producer_expiration_ms: Final = producer_expiration_ms
         self._clock: Final[Clock] = clock or SystemClock()
+        self.removals: Final = Removals(self._clock, segment_delete_delay_ms)
         self._expire_at_ms = self._clock.monotonic_ms() + PRODUCER_EXPIRATION_CHECK_MS
         self._lock: Final = threading.Lock()
         self._logs: dict[TopicPartition, _Held] = {}
         self._recovered: dict[TopicPartition, _Held] = {}
-        self._doomed: list[_Doomed] = []
+        # After a crash: logs that could not be read yet, so that no mark may vouch for them.
+        self._unread: set[TopicPartition] = set()
+        self._unsynced: set[DataDirectory] = set()
 
     # --- Start and stop ---------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Takes every directory; raises DataDirectoryError with what a person can do."""
-        opened: list[DataDirectory] = []
+    def start(self, absence: Absence = NOTHING_ABSENT) -> None:
+        """Takes every directory; raises DataDirectoryError with what a person can do.
+
+        What is not there according to `absence` is left alone, and a partition that should have a
+        log and has none here is taken to have it there: it stays offline.
+        """
+        self._absence = absence
+        self._directories = [it for it in self._directories if it.path not in absence.unused]
         try:
             for directory in self._directories:
                 directory.open()
-                opened.append(directory)
-        except DataDirectoryError:
-            for directory in opened:
-                directory.close(clean=directory.clean)
+            refuse_copies(self._directories)
+            for directory in self._directories:
+                for path in directory.deleted():
+                    self.removals.doom_at_once(path)
+                if not directory.clean:
+                    self._recover(directory)
+        except BaseException:
+            self.stop(as_found=True)
             raise
-        for directory in self._directories:
-            self._doomed += [_Doomed(path, 0, 0) for path in directory.deleted()]
-            if not directory.clean:
-                self._recover(directory)
 
     @property
     def clean(self) -> bool:
@@ -121,56 +129,88 @@ class LogManager:
     def _recover(self, directory: DataDirectory) -> None:
         """After a crash: opens every log here, several at a time, before anybody asks for it."""
 
-        def open_one(path: Path) -> None:
-            name = partition_of(path.name)
+        def open_one(found: tuple[TopicPartition, Path]) -> None:
+            name, path = found
             try:
                 topic_id = read_partition_metadata(path / PARTITION_METADATA_FILE)
-                if name is None or topic_id is None:
+                if topic_id is None:
                     return
                 log = open_partition_log(
                     path, name.topic, name.partition, topic_id, {}, directory.checkpointed(name)
                 )
-            except (OSError, CheckpointError, KafkaError) as error:
+            except CheckpointError as error:
+                # Whose it is, only the metadata store knows: `open` is told.
+                logger.warning("%s; it is read when its topic is opened", error)
+                return
+            except (OSError, KafkaError) as error:
                 # It is asked for again by `open`, which tells whoever wants it.
                 logger.error("%s cannot be recovered: %s", path, error)
+                with self._lock:
+                    self._unread.add(name)
                 return
             with self._lock:
                 self._recovered[name] = _Held(log, directory)
 
-        paths = list(directory.logs().values())
-        if not paths:
+        found = list(directory.logs().items())
+        if not found:
             return
         began_ms = self._clock.monotonic_ms()
-        in_threads(self.recovery_threads, open_one, paths)
+        in_threads(self.recovery_threads, open_one, found)
         logger.info(
-            "recovered %d logs in %s in %d ms", len(paths), directory.path,
+            "recovered %d logs in %s in %d ms", len(found), directory.path,
             self._clock.monotonic_ms() - began_ms,
         )  # fmt: skip
 
-    def stop(self) -> None:
-        """Closes every log. Where one cannot be, its directory is left without the mark."""
+    def stop(self, *, as_found: bool = False) -> None:
+        """Closes every log. Where one cannot be, its directory is left without the mark.
+
+        `as_found`: the start went no further, and the directories are left as they were found.
+        """
         with self._lock:
             held = {**self._recovered, **self._logs}
             self._logs, self._recovered = {}, {}
         for directory in self._directories:
             logs = {name: it.log for name, it in held.items() if it.directory is directory}
+            if as_found:
+                for log in logs.values():
+                    log.close(clean=False)
+                directory.give_back()
+                continue
             clean = close_logs(directory.path, list(logs.values()), self.recovery_threads)
             try:
-                self._write_recovery_points(directory, logs)
-                self._write_high_watermarks(directory, logs)
-                starts = _moved_starts(logs.values())
-                directory.write_checkpoint(LOG_START_FILE, starts, sync=True)
-                directory.close(clean=clean)
+                for file in CHECKPOINT_FILES:
+                    _write_lines(file, directory, directory.kept(file), logs.values())
+                directory.close(clean=clean and not self._has_unread(directory))
             except OSError as error:
                 logger.error("%s was not closed cleanly: %s", directory.path, error)
                 directory.close(clean=False)
 
+    def _has_unread(self, directory: DataDirectory) -> bool:
+        """Whether a crash left a log here that could not be read since: no mark may cover it."""
+        unread = self._unread & directory.logs().keys()
+        if unread:
+            logger.error(
+                "%s is left without the mark of a clean stop: what a crash left in %s could not "
+                "be read yet", directory.path, ", ".join(str(name) for name in sorted(unread)[:5]),
+            )  # fmt: skip
+        return bool(unread)
+
     # --- Logs -------------------------------------------------------------------------------------
 
     def open(
-        self, topic: str, partition: int, topic_id: UUID, settings: Mapping[str, Any]
+        self,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        settings: Mapping[str, Any],
+        *,
+        new: bool = True,
     ) -> PartitionLog:
-        """The log of a partition, open; `settings` as `PartitionLog.configure` takes them."""
+        """The log of a partition, open; `settings` as `PartitionLog.configure` takes them.
+
+        `new`: the partition was made just now; else its log should be here, and one without a
+        readable id is taken for it.
+        """
         name = TopicPartition(topic, partition)
         with self._lock:
             known = self._logs.get(name)
@@ -183,98 +223,152 @@ class LogManager:
         else:
             if recovered is not None:
                 recovered.log.close()
-            held = self._open(name, topic_id, settings)
+            held = self._open(name, topic_id, settings, new)
         with self._lock:
             self._logs[name] = held
+            self._unread.discard(name)
+            held.directory.forget(name)
         return held.log
 
-    def _open(self, name: TopicPartition, topic_id: UUID, settings: Mapping[str, Any]) -> _Held:
-        directory, path = self._place(name)
+    def _open(
+        self, name: TopicPartition, topic_id: UUID, settings: Mapping[str, Any], new: bool
+    ) -> _Held:
         try:
-            if path.exists() and not _belongs_to(path, topic_id):
-                self._set_aside(directory, name, path)
-            if not path.exists():
-                self._begin_at_zero(directory, name)
+            directory, path = self._place(name, topic_id, new)
             log = open_partition_log(
                 path, name.topic, name.partition, topic_id, settings, directory.checkpointed(name)
             )
         except (OSError, CheckpointError) as error:
+            if not self.clean:
+                with self._lock:
+                    self._unread.add(name)
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} cannot be opened: {error}"
             ) from error
         return _Held(log, directory)
 
-    def _place(self, name: TopicPartition) -> tuple[DataDirectory, Path]:
-        """Where the log is, or where it should be: the directory with the fewest."""
-        for directory in self._directories:
-            path = directory.path / str(name)
-            if path.is_dir():
+    def _place(self, name: TopicPartition, topic_id: UUID, new: bool) -> tuple[DataDirectory, Path]:
+        """Where the log is; or where it begins, when what is in its place was set aside."""
+        places = places_of(self._directories, name)
+        for directory, path, known in places:
+            if known == topic_id:
                 return directory, path
-        directory = self._directories[0]
-        if len(self._directories) > 1:
-            with self._lock:
-                counts = Counter(id(held.directory) for held in self._logs.values())
-            directory = min(self._directories, key=lambda each: counts[id(each)])
+        for directory, path, known in places:
+            if known is None and not new:
+                logger.warning("%s is given the topic id that the metadata store has", path)
+                write_partition_metadata(path / PARTITION_METADATA_FILE, topic_id)
+                return directory, path
+        for directory, path, _ in places:
+            self._set_aside(directory, name, path)
+        if self._absence and not new:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the log of {name} is not here, and a data directory is missing: "
+                f"{', '.join(self._absence.were)}",
+            )
+        directory = self._emptiest()
+        self._begin_at_zero(directory, name)
         return directory, directory.path / str(name)
+
+    def _emptiest(self) -> DataDirectory:
+        """Where there are fewest logs."""
+        if len(self._directories) == 1:
+            return self._directories[0]
+        with self._lock:
+            counts = Counter(id(held.directory) for held in self._logs.values())
+        return min(self._directories, key=lambda each: counts[id(each)])
 
     def _set_aside(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
         """Another topic of the same name was here: kept under another name, never appended to."""
         target = path.with_name(f"{path.name[:200]}.{uuid4().hex}{STRAY_SUFFIX}")
         file_operations.rename(path, target)
-        directory.forget(name)
+        self._names_changed(directory, name)
         logger.warning("%s held another topic %s; it is now %s", path, name.topic, target.name)
 
     def _begin_at_zero(self, directory: DataDirectory, name: TopicPartition) -> None:
         """A new log: what a deleted one of the same name left in the checkpoints is not its own."""
-        directory.forget(name)
+        self._names_changed(directory, name)
         if directory.holds_start_of(name):
-            self._write_log_starts(directory, sync=True)
+            self._write_log_starts(directory)
+
+    def _names_changed(self, directory: DataDirectory, name: TopicPartition) -> None:
+        """A log came or went: nothing that was said of it holds, and the names are to last."""
+        with self._lock:
+            directory.forget(name)
+            self._unsynced.add(directory)
+
+    def make_names_last(self) -> None:
+        """Directories that were made and renamed since the last time survive a power cut then."""
+        with self._lock:
+            unsynced, self._unsynced = self._unsynced, set()
+        try:
+            for directory in unsynced:
+                file_operations.sync_directory(directory.path)
+        except OSError:
+            with self._lock:
+                self._unsynced |= unsynced
+            raise
 
     def close(self, log: PartitionLog) -> None:
-        """Closes one log; its files stay."""
-        self._forget(log)
+        """Closes one log; its files stay, and so does what is to be said of it."""
+        with self._lock:
+            held = self._forget_locked(log)
+            if held is not None:
+                lines = {file: _line(file, log) for file in CHECKPOINT_FILES}
+                held.directory.keep(log.name, lines)
         log.close()
 
     def delete(self, log: PartitionLog) -> None:
-        """Ends one log; its files go later, so that whoever reads them can finish."""
-        held = self._forget(log)
-        if held is not None:
-            held.directory.forget(log.name)
+        """Ends one log; its files go later, so that whoever reads them can finish.
+
+        Where that fails the log is closed all the same, and `delete_topic_directories` finds it.
+        """
+        with self._lock:
+            held = self._forget_locked(log)
         try:
-            self._doom(log.delete())
+            self.removals.doom(log.delete())
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {log.name} cannot be deleted: {error}"
             ) from error
+        finally:
+            if held is not None:
+                self._names_changed(held.directory, log.name)
 
     def delete_topic_directories(self, topic: str, topic_id: UUID) -> None:
-        """Removes what a crash between the metadata and the files left of a deleted topic."""
+        """Removes what a crash between the metadata and the files left of a deleted topic, or a
+        removal that failed; OSError if that fails again."""
+        failure: OSError | None = None
         for directory in self._directories:
             for name, path in directory.logs().items():
-                if name.topic != topic or not _belongs_to(path, topic_id, unknown=False):
+                if name.topic != topic:
                     continue
-                with self._lock:
-                    is_open = name in self._logs
-                    recovered = self._recovered.pop(name, None) if not is_open else None
-                if is_open:
-                    continue
-                if recovered is not None:
-                    recovered.log.close(clean=False)
-                directory.forget(name)
-                target = deleted_path(path)
-                file_operations.rename(path, target)
-                self._doom(target)
+                try:
+                    if topic_id_of(path) == topic_id:
+                        self._delete_directory(directory, name, path)
+                except OSError as error:
+                    logger.error("%s cannot be deleted: %s", path, error)
+                    failure = failure or error
+        if failure is not None:
+            raise failure
 
-    def _forget(self, log: PartitionLog) -> _Held | None:
+    def _delete_directory(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
         with self._lock:
-            held = self._logs.get(log.name)
-            if held is None or held.log is not log:
-                return None
-            return self._logs.pop(log.name)
+            if name in self._logs:
+                return
+            recovered = self._recovered.pop(name, None)
+        if recovered is not None:
+            recovered.log.close(clean=False)
+        target = deleted_path(path)
+        file_operations.rename(path, target)
+        self._names_changed(directory, name)
+        self.removals.doom(target)
 
-    def _doom(self, path: Path, delay_ms: int | None = None) -> None:
-        with self._lock:
-            self._doomed.append(_Doomed(path, self._clock.monotonic_ms(), delay_ms))
+    def _forget_locked(self, log: PartitionLog) -> _Held | None:
+        held = self._logs.get(log.name)
+        if held is None or held.log is not log:
+            return None
+        return self._logs.pop(log.name)
 
     # --- In the background ------------------------------------------------------------------------
 
@@ -289,10 +383,9 @@ class LogManager:
             if worked or looked_at % LOGS_LOOKED_AT_ONCE == 0:
                 yield
         for directory in self._directories:
-            logs = {it.log.name: it.log for it in held if it.directory is directory}
             try:
-                self._write_high_watermarks(directory, logs)
-                self._write_log_starts(directory, sync=True)
+                self._write_checkpoint(HIGH_WATERMARK_FILE, directory)
+                self._write_log_starts(directory)
             except OSError as error:
                 logger.error("%s: checkpoints cannot be written: %s", directory.path, error)
             yield
@@ -301,11 +394,8 @@ class LogManager:
     def checkpoint_recovery_points(self) -> Iterator[None]:
         """Puts the recovery points where a later start finds them: log.flush.offset.checkpoint."""
         for directory in self._directories:
-            with self._lock:
-                held = list(self._logs.items())
-            logs = {name: it.log for name, it in held if it.directory is directory}
             try:
-                self._write_recovery_points(directory, logs)
+                self._write_checkpoint(RECOVERY_POINT_FILE, directory)
             except OSError as error:
                 logger.error("%s: checkpoints cannot be written: %s", directory.path, error)
             yield
@@ -358,14 +448,14 @@ class LogManager:
                 logger.error("%s: segments below its start cannot be removed: %s", log.name, error)
             return False
         for path in renamed:
-            self._doom(path, log.file_delete_delay_ms)
+            self.removals.doom(path, log.file_delete_delay_ms)
         return bool(renamed)
 
     def checkpoint_log_starts(self, logs: Iterable[PartitionLog]) -> None:
         """Puts the starts of these logs where a later start of the broker finds them.
 
-        On return they survive the end of this process; a power cut is survived from the next
-        round of `checkpoint` on. OSError if a file cannot be written. Any thread.
+        On return they survive a kill and a power cut. OSError if a file cannot be written. Any
+        thread.
         """
         with self._lock:
             directories = {
@@ -374,13 +464,18 @@ class LogManager:
                 if held is not None
             }
         for directory in directories.values():
-            self._write_log_starts(directory, sync=False)
+            self._write_log_starts(directory)
 
-    def _write_log_starts(self, directory: DataDirectory, *, sync: bool) -> None:
+    def _write_log_starts(self, directory: DataDirectory) -> None:
         with directory.log_starts_lock:
-            with self._lock:
-                logs = [it.log for it in self._logs.values() if it.directory is directory]
-            directory.write_checkpoint(LOG_START_FILE, _moved_starts(logs), sync=sync)
+            self._write_checkpoint(LOG_START_FILE, directory)
+
+    def _write_checkpoint(self, file: str, directory: DataDirectory) -> None:
+        """Of every log here: of those that are open what holds now, of the others what held."""
+        with self._lock:
+            lines = directory.kept(file)
+            logs = [it.log for it in self._logs.values() if it.directory is directory]
+        _write_lines(file, directory, lines, logs)
 
     def _expire_producers(self, held: Sequence[_Held]) -> Iterator[None]:
         if self._clock.monotonic_ms() < self._expire_at_ms:
@@ -394,34 +489,7 @@ class LogManager:
 
     def remove_deleted(self) -> Iterator[None]:
         """Removes what was deleted and has waited for `file.delete.delay.ms`, file by file."""
-        now_ms = self._clock.monotonic_ms()
-        brokers_ms = self.segment_delete_delay_ms
-        due: list[_Doomed] = []
-        stay: list[_Doomed] = []
-        with self._lock:
-            for it in self._doomed:
-                delay_ms = brokers_ms if it.delay_ms is None else it.delay_ms
-                (due if it.since_ms + delay_ms <= now_ms else stay).append(it)
-            self._doomed = stay
-        for it in due:
-            yield from remove_steps(it.path)
-
-    @staticmethod
-    def _write_recovery_points(
-        directory: DataDirectory, logs: Mapping[TopicPartition, PartitionLog]
-    ) -> None:
-        # A promise to a later start, where recovery may begin: this file has to be on the disk.
-        directory.write_checkpoint(
-            RECOVERY_POINT_FILE, {n: log.recovery_point for n, log in logs.items()}, sync=True
-        )
-
-    @staticmethod
-    def _write_high_watermarks(
-        directory: DataDirectory, logs: Mapping[TopicPartition, PartitionLog]
-    ) -> None:
-        directory.write_checkpoint(
-            HIGH_WATERMARK_FILE, {n: log.high_watermark for n, log in logs.items()}, sync=False
-        )
+        return self.removals.remove_due()
 
     # --- Numbers ----------------------------------------------------------------------------------
 
@@ -429,7 +497,12 @@ class LogManager:
         """Every data directory with the logs in it, all or those wanted. From any thread."""
         with self._lock:
             held = list(self._logs.items())
-        return [
+        absent = [
+            DirectoryUse(os.path.abspath(path), True, [], -1, -1)
+            for path in self._paths
+            if path in self._absence.unused
+        ]
+        return absent + [
             _use_of(
                 directory.path,
                 [
@@ -445,26 +518,31 @@ class LogManager:
         """Figures for metrics and the admin page."""
         with self._lock:
             held = list(self._logs.values())
-            doomed = len(self._doomed)
         return {
             "directories": len(self._directories),
             "logs": len(held),
             "bytes": sum(it.log.size_bytes for it in held),
-            "directories_to_remove": doomed,
+            "directories_to_remove": len(self.removals),
         }
 
 
-def _moved_starts(logs: Iterable[PartitionLog]) -> dict[TopicPartition, int]:
-    return {log.name: log.log_start_offset for log in logs if log.log_start_offset > 0}
+def _line(file: str, log: PartitionLog) -> int:
+    """What a checkpoint says of a log that is open. A start of 0 needs no line."""
+    if file == RECOVERY_POINT_FILE:
+        return log.recovery_point
+    return log.high_watermark if file == HIGH_WATERMARK_FILE else log.log_start_offset
 
 
-def _belongs_to(path: Path, topic_id: UUID, *, unknown: bool = True) -> bool:
-    """Whether the directory is that topic's; `unknown` is the answer if it has no id."""
-    try:
-        known = read_partition_metadata(path / PARTITION_METADATA_FILE)
-    except CheckpointError:
-        return False
-    return unknown if known is None else known == topic_id
+def _write_lines(
+    file: str,
+    directory: DataDirectory,
+    kept: Mapping[TopicPartition, int],
+    logs: Iterable[PartitionLog],
+) -> None:
+    lines = {**kept, **{log.name: _line(file, log) for log in logs}}
+    if file == LOG_START_FILE:
+        lines = {name: offset for name, offset in lines.items() if offset > 0}
+    directory.write_checkpoint(file, lines)
 
 
 def _use_of(path: Path, logs: list[PartitionLog]) -> DirectoryUse:

@@ -124,7 +124,8 @@ class ImageDelta:
     created: tuple[TopicImage, ...] = ()  # open or create their logs
     changed: tuple[TopicImage, ...] = ()  # leader, epoch, in-sync replicas or partitions changed
     reconfigured: tuple[TopicImage, ...] = ()  # their configs changed
-    initial: bool = False  # the first delta after start: `created` is all there is
+    # What was read in the store, not made just now: logs should be there, or stay offline.
+    from_store: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.deleted or self.created or self.changed or self.reconfigured)

@@ -5,6 +5,10 @@ who leads, publishes the C snapshot, and only then may anybody see the topic. Re
 the snapshot first, then the fetches parked on them are answered, then their logs go. `apply` may be
 repeated with the same delta; what is done already is left alone.
 
+A partition that was made just now and has no log takes the whole delta with it. One that was read
+in the store stays **offline** when its log cannot be opened, beside others that serve: it has no
+leader until the store is read again.
+
 Readers (`partition`) take one dictionary look-up and no lock: the map is replaced, never changed.
 """
 
@@ -107,6 +111,7 @@ class ReplicaManager:
         self._wake = wake
         self._partitions: Mapping[TopicPartition, PartitionLog] = {}
         self._topic_ids: dict[str, UUID] = {}
+        self._offline: set[TopicPartition] = set()
 
     def partition(self, topic: str, index: int) -> PartitionLog | None:
         """The log of a partition that this broker holds; from any thread."""
@@ -150,8 +155,12 @@ class ReplicaManager:
         """All partitions here as of now; the mapping is never changed. From any thread."""
         return self._partitions
 
-    def apply(self, image: ClusterImage, delta: ImageDelta) -> None:
-        """Follow the controller; raises when a log cannot be opened, with nothing published."""
+    def apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
+        """Follow the controller; the partitions of this delta that stay offline.
+
+        Raises when a new log cannot be opened, with nothing published, and when one cannot be
+        removed: it is closed then, and another try goes on from there.
+        """
         gone = [
             topic for topic in delta.deleted if self._topic_ids.get(topic.name) == topic.topic_id
         ]
@@ -159,11 +168,19 @@ class ReplicaManager:
             self._remove(gone)
         for stale in delta.deleted:
             self._logs.delete_topic_directories(stale.name, stale.topic_id)
+        if delta.deleted:
+            self._logs.make_names_last()
         opened = [*delta.created, *delta.changed]
         if opened:
-            self._open(opened)
+            self._open(opened, delta.from_store)
         for topic in delta.reconfigured:
             self._configure(topic)
+        return [
+            name
+            for topic in opened
+            for name in (TopicPartition(topic.name, each.index) for each in topic.partitions)
+            if name in self._offline
+        ]
 
     def follow_config(self, config: BrokerConfig, topics: Iterable[TopicImage]) -> None:
         """Another configuration of the broker, of which topics have what they do not set.
@@ -175,13 +192,14 @@ class ReplicaManager:
             for topic in topics:
                 self._configure(topic)
 
-    def _open(self, topics: list[TopicImage]) -> None:
+    def _open(self, topics: list[TopicImage], from_store: bool) -> None:
         partitions = dict(self._partitions)
         rows: list[Row] = []
         fresh: list[PartitionLog] = []
         try:
             for topic in topics:
-                rows.append(self._open_topic(topic, partitions, fresh))
+                rows.append(self._open_topic(topic, from_store, partitions, fresh))
+            self._logs.make_names_last()
             self._table.publish(rows, [])
         except BaseException:
             for log in fresh:
@@ -193,6 +211,7 @@ class ReplicaManager:
     def _open_topic(
         self,
         topic: TopicImage,
+        from_store: bool,
         partitions: dict[TopicPartition, PartitionLog],
         fresh: list[PartitionLog],
     ) -> Row:
@@ -205,7 +224,10 @@ class ReplicaManager:
             name = TopicPartition(topic.name, partition.index)
             log = partitions.get(name)
             if log is None or log.topic_id != topic.topic_id:
-                log = self._logs.open(topic.name, partition.index, topic.topic_id, settings)
+                log = self._open_log(name, topic.topic_id, settings, from_store)
+                if log is None:
+                    logs.append(None)
+                    continue
                 fresh.append(log)
                 partitions[name] = log
             log.set_leadership(
@@ -217,7 +239,26 @@ class ReplicaManager:
             logs.append(log)
         return topic.name, topic.topic_id.bytes, topic.internal, logs
 
+    def _open_log(
+        self, name: TopicPartition, topic_id: UUID, settings: dict[str, Any], from_store: bool
+    ) -> PartitionLog | None:
+        """None: it is offline, and stays so while others of its topic come and go."""
+        if name in self._offline and not from_store:
+            return None
+        try:
+            log = self._logs.open(*name, topic_id, settings, new=not from_store)
+        except KafkaError as error:
+            if not from_store:
+                raise
+            logger.error("%s is offline: %s", name, error.message)
+            self._offline.add(name)
+            return None
+        self._offline.discard(name)
+        return log
+
     def _remove(self, topics: list[TopicImage]) -> None:
+        """Out of everybody's sight, then closed. A log whose files stay is a line here; whoever
+        looks for what is left of the topic finds them by its id."""
         names = {topic.name for topic in topics}
         removed = {name: log for name, log in self._partitions.items() if name.topic in names}
         self._table.publish([], [topic.topic_id.bytes for topic in topics])
@@ -226,8 +267,12 @@ class ReplicaManager:
         }
         for topic in topics:
             del self._topic_ids[topic.name]
+        self._offline = {name for name in self._offline if name.topic not in names}
         for log in removed.values():
-            self._logs.delete(log)
+            try:
+                self._logs.delete(log)
+            except KafkaError as error:
+                logger.error("%s", error.message)
             self._wake(log)
 
     def _configure(self, topic: TopicImage) -> None:

@@ -1,6 +1,6 @@
 """One broker: the only place that builds objects across packages, and the order they come up in.
 
-    limits -> metadata store -> timer -> identity -> admin port bound -> logs -> listeners bound
+    limits -> identity -> metadata store -> listeners bound -> timer -> admin port bound -> logs
     -> controller (partitions opened)
     -> request handlers -> network threads -> ready file -> scheduler -> groups loaded
     -> control loop -> readiness
@@ -8,7 +8,8 @@
 `Broker(...).start()` and `.stop()` walk that list down and up; `run` is what `kbroker start` calls:
 it starts a broker, waits for a signal, stops it and returns the exit status. Stopping the network
 closes the listening sockets, answers what is parked, sends what is on its way, and joins the C
-threads, before anything below it goes.
+threads, before anything below it goes. What may well fail, such as a port in use, comes before
+the logs, and a start that fails before there are network threads leaves them as they were.
 
 The main thread does the starting and stopping. After the start the garbage collector's generations
 are frozen and the switch interval is set to half a millisecond, so that a thread in C that needs
@@ -44,7 +45,6 @@ from kbroker.metadata.image import BrokerImage
 from kbroker.metadata.meta_properties import ensure as ensure_meta_properties
 from kbroker.metadata.meta_properties import load as load_meta_properties
 from kbroker.metadata.store.embedded import EmbeddedStore
-from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
 from kbroker.replica._topic_table import TopicTable
@@ -70,7 +70,8 @@ from kbroker.server.ready import (
 )
 from kbroker.server.scheduler import Scheduler
 from kbroker.server.signals import EndSignal
-from kbroker.types import ApiKey
+from kbroker.server.sockets import socket_server
+from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
     import socket
@@ -93,13 +94,6 @@ Dispatch = Callable[[Request], None]
 ServeAdmin = Callable[["Broker", "Sequence[socket.socket]", Run], HttpServer]
 
 OBSERVER_DELAY_MS: Final = 500
-HOT: Final = (
-    ApiKey.PRODUCE,
-    ApiKey.FETCH,
-    ApiKey.METADATA,
-    ApiKey.HEARTBEAT,
-    ApiKey.OFFSET_COMMIT,
-)
 
 
 class Broker:
@@ -121,7 +115,7 @@ class Broker:
         self.bootstrap = ("", 0)
         self._advertised = Advertised(config.listeners)
         self._bound: dict[str, list[tuple[str, int]]] = {}
-        self._server = _socket_server(config)
+        self._server = socket_server(config)
         self._table = TopicTable()
         self._timer = Timer(self._clock)
         self._groups = Groups(
@@ -158,6 +152,7 @@ class Broker:
         self._observer: Observer | None = None
         self._control_loop: ControlLoop | None = None
         self._control_loop_lock, self._observer_lock = threading.Lock(), threading.Lock()
+        self._served = False
         self.readiness = Readiness(config.log_dirs)
         self._serve_admin = serve_admin
         self._before_ready = before_ready
@@ -168,17 +163,17 @@ class Broker:
         """In the order in which they come up."""
         return [
             Step("open-file limit", raise_open_file_limit),
-            Step("metadata store", self._open_store, self._close_store),
-            Step("timer", self._timer.start, self._timer.stop),
             Step("cluster identity", self._read_identity),
+            Step("metadata store", self._open_store, self._close_store),
+            Step("listeners", self._bind, self._server.stop_accepting),
+            Step("timer", self._timer.start, self._timer.stop),
             # Comes up when it is first needed, or behind the ready line.
             Step("control loop", stop=self._stop_control_loop),
             Step("admin port", self._start_admin, self._admin.stop),
-            Step("logs", self._logs.start, self._logs.stop),
-            Step("listeners", self._bind, self._server.stop_accepting),
+            Step("logs", self._logs.start, self._stop_logs),
             Step("controller", self._start_controller, self._stop_controller),
             Step("request handlers", self._start_handlers, self._stop_handlers),
-            Step("network threads", self._server.start, self._stop_network),
+            Step("network threads", self._start_network, self._stop_network),
             Step("ready file", self._announce, self._withdraw),
             Step("scheduler", self._start_scheduler, self._scheduler.stop),
             Step("groups", self._start_groups, self._groups.stop),
@@ -266,9 +261,10 @@ class Broker:
                 Path(directory), self._controller.image.cluster_id, self.config.node_id
             )
 
-    def _apply(self, image: ClusterImage, delta: ImageDelta) -> None:
-        self._replicas.apply(image, delta)
+    def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
+        offline = self._replicas.apply(image, delta)
         self._groups.follow(image, delta)
+        return offline
 
     def _stop_controller(self) -> None:
         if self._controller is not None:
@@ -327,9 +323,17 @@ class Broker:
 
     def _logs_follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
         self._logs.recovery_threads = now["num.recovery.threads.per.data.dir"]
-        self._logs.segment_delete_delay_ms = now["log.segment.delete.delay.ms"]
+        self._logs.removals.delay_ms = now["log.segment.delete.delay.ms"]
         topics = () if self._controller is None else self._controller.image.topics.values()
         self._replicas.follow_config(now, topics)
+
+    def _start_network(self) -> None:
+        self._served = True
+        self._server.start()
+
+    def _stop_logs(self) -> None:
+        # Before there is a network thread nobody has written anything.
+        self._logs.stop(as_found=not self._served)
 
     def _stop_handlers(self) -> None:
         self._server.close_queue()
@@ -507,31 +511,6 @@ class Broker:
         if self._serve_admin is None:
             raise InvariantError("there is nothing to serve the admin port with")
         return self._serve_admin(self, sockets, self._admin.run)
-
-
-def _socket_server(config: BrokerConfig) -> SocketServer:
-    server = SocketServer(
-        processors=config["num.network.threads"],
-        queued_requests_max=config["queued.max.requests"],
-        queued_bytes_max=config["queued.max.request.bytes"],
-        request_bytes_max=config["socket.request.max.bytes"],
-        idle_ms_max=config["connections.max.idle.ms"],
-        connections_max=config["max.connections"],
-        connections_per_ip_max=config["max.connections.per.ip"],
-        pipelined=config["channel.pipelining.enable"],
-        pipelined_requests_max=config["channel.pipelining.max.requests"],
-        pipelined_bytes_max=config["channel.pipelining.max.bytes"],
-        pipelined_total_bytes_max=config["channel.pipelining.total.bytes"],
-        send_buffer_bytes=config["socket.send.buffer.bytes"],
-        receive_buffer_bytes=config["socket.receive.buffer.bytes"],
-    )
-    for address, bound in config.connections_per_ip_overrides.items():
-        server.override_connections(address, bound)
-    for key in HOT:
-        server.set_hot(key, SERVED[key].min, SERVED[key].max)
-    for api_key, version in FLEXIBLE_SINCE.items():
-        server.set_flexible_from(api_key, version)
-    return server
 
 
 def _listen(

@@ -30,7 +30,8 @@ from kbroker.metadata.controller.decisions import NewTopic
 from kbroker.metadata.controller.events import TopicsCallback
 from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import ProtocolError
-from kbroker.server.broker import HOT, Broker, Dispatch, ServeAdmin
+from kbroker.server.broker import Broker, Dispatch, ServeAdmin
+from kbroker.server.sockets import HOT
 from kbroker.server.call_later import CallLater
 from kbroker.server.lifecycle import nothing
 from kbroker.testing import failures

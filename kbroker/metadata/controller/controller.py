@@ -11,7 +11,7 @@ are the queue, the office and the reading of the store.
 `apply(image, delta)` runs on the controller thread and must be idempotent (see `ImageDelta`). If it
 raises, the topics of the delta are applied one by one, and those that fail are taken back: created
 ones are deleted again, added partitions removed, configurations restored. At start there is nothing
-to take back: a topic whose log cannot be opened stays, without a leader.
+to take back: a partition whose log cannot be opened stays, without a leader.
 
 Crash rules: a change is in the store before anything else happens, so after a kill -9 the next
 start finds it whole and finishes it, whether or not anybody was told. When the outcome of a write
@@ -366,11 +366,12 @@ class Controller:
         if changed:
             image = _with_partitions(image, nodes.set_partitions(changed))
         if self.image.version == 0:
-            delta = ImageDelta(created=tuple(image.topics.values()), initial=True)
+            delta = ImageDelta(created=tuple(image.topics.values()))
         else:
             delta = delta_between(self.image, image)
         removed = self._propagation.catch_up(
-            image, replace(delta, deleted=(*loaded.deletions, *delta.deleted))
+            image,
+            replace(delta, deleted=(*loaded.deletions, *delta.deleted), from_store=True),
         )
         forget_deletions(nodes, [each for each in removed if each in loaded.deletions])
         self._stale = False

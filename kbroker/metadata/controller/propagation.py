@@ -13,7 +13,7 @@ exception: a deleted topic is gone for everybody even if its log is not, and is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kbroker.errors import ErrorCode, KafkaError
@@ -24,10 +24,12 @@ from kbroker.metadata.image import (
     ImageDelta,
     TopicImage,
 )
+from kbroker.types import TopicPartition
 
 log = logging.getLogger("kbroker.controller")
 
-Apply = Callable[[ClusterImage, ImageDelta], None]
+# Answers which partitions stay offline, of those that were read in the store.
+Apply = Callable[[ClusterImage, ImageDelta], Collection[TopicPartition]]
 Show = Callable[[ClusterImage], None]
 
 
@@ -95,23 +97,25 @@ class Propagation:
     def catch_up(self, image: ClusterImage, delta: ImageDelta) -> list[TopicImage]:
         """Follow an image read from the store; of `delta.deleted`, those removed for good.
 
-        Nothing can be taken back here: a topic whose log does not open is published leaderless.
+        Nothing can be taken back here: a partition whose log does not open has no leader, and
+        nor has a topic that fails in another way.
         """
         self._follow(image.at_version(self._image.version + 1))
         try:
-            self._call(image, delta)
+            offline = self._call(image, delta)
         except Exception:
             log.exception("applying the whole image failed, trying topic by topic")
         else:
-            self.publish(image)
+            self.publish(_without_leaders(image, offline))
             return list(delta.deleted)
         removed = self._remove(image, delta.deleted)
         for topic in (*delta.created, *delta.changed):
             try:
-                self._call(image, ImageDelta(created=(topic,)))
+                offline = self._call(image, ImageDelta(created=(topic,), from_store=True))
             except Exception:
                 log.exception("topic %s cannot be opened and has no leader", topic.name)
-                image = image.with_topics([_without_leader(topic)])
+                offline = [TopicPartition(topic.name, each.index) for each in topic.partitions]
+            image = _without_leaders(image, offline)
         for topic in delta.reconfigured:
             try:
                 self._call(image, ImageDelta(reconfigured=(topic,)))
@@ -158,8 +162,8 @@ class Propagation:
                 self._unremoved[topic.name] = topic
         return removed
 
-    def _call(self, image: ClusterImage, delta: ImageDelta) -> None:
-        self._apply(image.at_version(self._image.version + 1), delta)
+    def _call(self, image: ClusterImage, delta: ImageDelta) -> Collection[TopicPartition]:
+        return self._apply(image.at_version(self._image.version + 1), delta)
 
 
 def _reason(topic: TopicImage, error: Exception) -> KafkaError:
@@ -177,7 +181,12 @@ def _reason(topic: TopicImage, error: Exception) -> KafkaError:
     )
 
 
-def _without_leader(topic: TopicImage) -> TopicImage:
-    return replace(
-        topic, partitions=tuple(replace(each, leader=NO_LEADER) for each in topic.partitions)
-    )
+def _without_leaders(image: ClusterImage, offline: Collection[TopicPartition]) -> ClusterImage:
+    """This image with partitions that nobody leads, for as long as the store is not read again."""
+    changed: dict[str, TopicImage] = {}
+    for name in offline:
+        topic = changed.get(name.topic) or image.topics[name.topic]
+        partitions = list(topic.partitions)
+        partitions[name.partition] = replace(partitions[name.partition], leader=NO_LEADER)
+        changed[name.topic] = replace(topic, partitions=tuple(partitions))
+    return image.with_topics(changed.values()) if changed else image

@@ -226,7 +226,7 @@ def test_segments_go_by_their_topic_and_directories_by_the_broker(managed: Manag
     (directory,) = managed.path.glob("*-delete")
     managed.clock.advance(2_000)
     assert managed.removed([directory]) == [False]
-    managed.manager.segment_delete_delay_ms = 1_000  # holds for what waits already
+    managed.manager.removals.delay_ms = 1_000  # holds for what waits already
     assert managed.removed([directory, files[1]]) == [True, False]
     managed.clock.advance(2 * HOUR_MS)
     assert managed.removed(files) == [True, True]

@@ -69,7 +69,7 @@ def test_the_delta_between_two_images_names_the_work() -> None:
     assert delta.created == (again_new, new)
     assert delta.changed == (led_by_other,)
     assert delta.reconfigured == (set_new,)
-    assert not delta.initial
+    assert not delta.from_store
     assert not delta_between(old, old)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from kbroker.metadata.controller.decisions import first_partition_state, new_top
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, TopicImage, new_uuid
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager
+from kbroker.testing.file_faults import Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch
 
@@ -28,14 +31,22 @@ class Held:
     """What a broker has of replicas."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.logs = LogManager([path], clock=ManualClock())
+        self.path = path / "data"
+        self.image = ClusterImage().with_brokers([BrokerImage(NODE_ID)])
+        self._start()
+
+    def _start(self) -> None:
+        self.logs = LogManager([self.path], clock=ManualClock())
         self.logs.start()
         self.woken: list[TopicPartition] = []
         self.replicas = ReplicaManager(
             BrokerConfig.load(None, {}, []), NODE_ID, self.logs, TopicTable(), self._wake
         )
-        self.image = ClusterImage().with_brokers([BrokerImage(NODE_ID)])
+
+    def restart(self) -> None:
+        """With nothing applied yet."""
+        self.logs.stop()
+        self._start()
 
     def _wake(self, log: PartitionLog) -> None:
         self.woken.append(log.name)
@@ -45,6 +56,10 @@ class Held:
         self.image = self.image.with_topics([topic])
         self.replicas.apply(self.image, ImageDelta(created=(topic,)))
         return topic
+
+    def delete(self, topic: TopicImage) -> None:
+        self.image = self.image.without_topics([topic.name])
+        self.replicas.apply(self.image, ImageDelta(deleted=(topic,)))
 
     def grow(self, *topics: tuple[TopicImage, int]) -> list[TopicImage]:
         grown = [
@@ -139,3 +154,60 @@ def test_a_start_that_cannot_be_written_is_an_error_and_holds_all_the_same(
     assert held.log("a", 0).log_start_offset == 1  # readers were told; asked again it is on file
     assert held.replicas.delete_records({name: 0}) == {name: 1}
     assert read_offsets(held.path / LOG_START_FILE) == {name: 1}
+
+
+def names(path: Path) -> set[str]:
+    return {entry.name for entry in path.iterdir() if entry.is_dir()}
+
+
+def test_a_removal_that_fails_half_way_ends_every_log_and_is_gone_on_with(held: Held) -> None:
+    topic = held.create("a", 3)
+    logs = [held.log("a", index) for index in range(3)]
+    with (
+        FileFaults(Fault(("rename",), "a-1", times=2, error=errno.EIO)),
+        pytest.raises(OSError, match="Input/output"),
+    ):
+        held.delete(topic)
+    assert not any(log.online for log in logs)
+    assert sorted(held.woken) == [log.name for log in logs]
+    assert held.replicas.partition("a", 1) is None
+    assert {"a-1"} == {name for name in names(held.path) if name.startswith("a-") and len(name) < 5}
+    held.delete(topic)
+    assert not any(len(name) < 5 for name in names(held.path))
+    held.create("a", 3)
+    assert held.log("a", 1).append(build_batch()).base_offset == 0
+
+
+def test_a_removal_lasts_before_it_is_told(held: Held) -> None:
+    topic = held.create("a", 2)
+    with FileFaults() as faults:
+        held.delete(topic)
+    done = [(each.operation, Path(each.path).name) for each in faults.seen]
+    renamed = max(at for at, (operation, _) in enumerate(done) if operation == "rename")
+    assert ("sync", held.path.name) in done[renamed:]
+    with FileFaults() as faults:
+        held.create("b", 20)
+    synced = [
+        each for each in faults.seen if (each.operation, each.path) == ("sync", str(held.path))
+    ]
+    assert len(synced) == 1  # for all of them together
+
+
+def test_a_partition_that_cannot_be_opened_stays_offline_beside_the_others(held: Held) -> None:
+    topic = held.create("a", 3)
+    held.log("a", 0).append(build_batch())
+    held.restart()
+    away = held.path.parent / "away"
+    os.rename(held.path / "a-1", away)
+    (held.path / "a-1").write_text("in the way")
+    stored = ImageDelta(created=(topic,), from_store=True)
+    offline = TopicPartition("a", 1)
+    assert held.replicas.apply(held.image, stored) == [offline]
+    assert held.log("a", 0).append(build_batch()).base_offset == 1
+    assert held.replicas.partition("a", 1) is None
+    held.grow((topic, 4))  # a new partition beside it, which does not begin the old one anew
+    assert held.log("a", 3).online and held.replicas.partition("a", 1) is None
+    (held.path / "a-1").unlink()
+    os.rename(away, held.path / "a-1")
+    assert held.replicas.apply(held.image, stored) == []
+    assert held.log("a", 1).online

@@ -30,6 +30,7 @@ from kbroker.metadata.store.base import (
     WatchKind,
 )
 from kbroker.metadata.store.embedded import EmbeddedStore
+from kbroker.types import TopicPartition
 
 WAIT_S = 60.0
 SETTINGS = {"num.partitions": 3, "default.replication.factor": 1}
@@ -58,8 +59,9 @@ class FakeReplicas:
         self.published: Callable[[], ClusterImage] = ClusterImage
         self.seen_early: list[str] = []
         self.thread_names: set[str] = set()
+        self.offline: list[TopicPartition] = []
 
-    def apply(self, image: ClusterImage, delta: ImageDelta) -> None:
+    def apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         self.calls.append(delta)
         self.thread_names.add(threading.current_thread().name)
         for topic in delta.deleted:
@@ -75,6 +77,7 @@ class FakeReplicas:
             if error is not None:
                 raise error
             self.logs[topic.topic_id] = topic.name
+        return [name for name in self.offline if name.topic in {t.name for t in delta.created}]
 
 
 class FaultyStore(MetadataStore):

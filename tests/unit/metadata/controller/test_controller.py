@@ -15,6 +15,7 @@ from kbroker.metadata.controller import ConfigChange, NewTopic, TopicResult, rec
 from kbroker.metadata.controller import controller as controller_module
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta
 from kbroker.metadata.store.embedded import EmbeddedStore
+from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.harness import WAIT_S, OneBroker, codes, wait
 
 OK = ErrorCode.NONE
@@ -29,7 +30,7 @@ def test_a_first_start_registers_elects_and_publishes(broker: OneBroker) -> None
     assert image.controller_id == 0  # node id 0 is a node id like any other
     assert dict(image.brokers) == {0: BrokerImage(0)}
     assert image.version == 1
-    assert broker.replicas.calls == [ImageDelta(initial=True)]
+    assert broker.replicas.calls == [ImageDelta(from_store=True)]
     assert broker.replicas.thread_names == {controller_module.THREAD_NAME}
     statistics = broker.controller.statistics()
     assert (statistics.active, statistics.controller_epoch) == (True, 1)
@@ -148,7 +149,7 @@ def test_topics_survive_a_restart_whole(broker: OneBroker) -> None:
     assert after.topics["u"].configs == {"a": "1"}
     assert [each.index for each in after.topics["t"].partitions] == list(range(12))
     delta = broker.replicas.calls[-1]
-    assert delta == ImageDelta(created=tuple(after.topics.values()), initial=True)
+    assert delta == ImageDelta(created=tuple(after.topics.values()), from_store=True)
     assert [topic.name for topic in delta.created] == ["t", "u"]
 
 
@@ -305,6 +306,17 @@ def test_a_topic_that_does_not_open_at_start_stays_without_a_leader(broker: OneB
     assert [each.leader for each in broker.image.topics["b"].partitions] == [0]
     assert broker.controller.statistics().offline_partitions == 2
     broker.replicas.fail_on = fail_for()
+    broker.restart()
+    assert broker.controller.statistics().offline_partitions == 0
+
+
+def test_only_the_partition_that_stays_offline_has_no_leader(broker: OneBroker) -> None:
+    broker.create(NewTopic("a", 3, 1))
+    broker.replicas.offline = [TopicPartition("a", 1)]
+    broker.restart()
+    assert [each.leader for each in broker.image.topics["a"].partitions] == [0, -1, 0]
+    assert broker.controller.statistics().offline_partitions == 1
+    broker.replicas.offline = []
     broker.restart()
     assert broker.controller.statistics().offline_partitions == 0
 

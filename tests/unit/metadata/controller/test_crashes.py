@@ -220,7 +220,7 @@ from kbroker.metadata.store.embedded import EmbeddedStore
 store = EmbeddedStore.open(sys.argv[1])
 controller = Controller(
     store, {"num.partitions": 1, "default.replication.factor": 1}, 0, SystemClock(),
-    lambda image, delta: None, validate_configs=lambda configs: None,
+    lambda image, delta: [], validate_configs=lambda configs: None,
     edit_list=lambda configs, name, parts, add: parts,
 )
 controller.start()

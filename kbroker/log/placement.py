@@ -1,0 +1,86 @@
+"""Where the log of a partition is among the data directories.
+
+A log is known by its directory's name and by the topic id in it: a name may have belonged to a
+deleted topic, and an id that a power cut or a bad sector took is known to the metadata store. The
+same log twice is nobody's to choose from: the newer end may be in either, and both have been
+written to when a disk was away for a while. Such a start is refused, as in Apache Kafka.
+
+Pure looking, on the thread that starts the broker or the controller's. OSError where a directory
+cannot be read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from kbroker.errors import DataDirectoryError
+from kbroker.log.checkpoints import (
+    PARTITION_METADATA_FILE,
+    CheckpointError,
+    read_partition_metadata,
+)
+from kbroker.log.data_directory import DataDirectory
+from kbroker.types import TopicPartition
+
+logger: Final = logging.getLogger("kbroker.log")
+
+
+class Place(NamedTuple):
+    """A directory of that name; `topic_id` None: it has none that can be read."""
+
+    directory: DataDirectory
+    path: Path
+    topic_id: UUID | None
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Data directories that this broker has used and that are not here now.
+
+    `were` is where they were last, for a person to read; `unused` are entries of log.dirs that may
+    be the places where they are to be mounted, so nothing is written there.
+    """
+
+    were: tuple[str, ...] = ()
+    unused: frozenset[Path] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.were)
+
+
+def places_of(directories: Sequence[DataDirectory], name: TopicPartition) -> list[Place]:
+    """Every directory that has this partition's name; OSError if it is no directory."""
+    paths = [(directory, directory.path / str(name)) for directory in directories]
+    return [Place(each, path, topic_id_of(path)) for each, path in paths if path.exists()]
+
+
+def topic_id_of(path: Path) -> UUID | None:
+    """The topic whose log is in the directory; None if that cannot be read from it."""
+    try:
+        return read_partition_metadata(path / PARTITION_METADATA_FILE)
+    except CheckpointError as error:
+        logger.warning("%s", error)
+        return None
+
+
+def refuse_copies(directories: Sequence[DataDirectory]) -> None:
+    """DataDirectoryError if a log is in two directories."""
+    if len(directories) < 2:
+        return
+    seen: dict[TopicPartition, Path] = {}
+    for directory in directories:
+        for name, path in directory.logs().items():
+            other = seen.setdefault(name, path)
+            if other is path:
+                continue
+            ids = {topic_id_of(path), topic_id_of(other)}
+            if None in ids or len(ids) == 1:
+                raise DataDirectoryError(
+                    f"the log of {name} is in two data directories, {other} and {path}",
+                    "move one of the two away: the one on the disk that failed, or was away, last",
+                )

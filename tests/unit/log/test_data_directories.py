@@ -1,0 +1,220 @@
+"""What a start that fails, a log that cannot be opened, or a second copy does to a data directory.
+
+Everything that a checkpoint says of a log is said again until the log itself says something else,
+and the clean-shutdown mark vouches only for logs that were looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kbroker.errors import DataDirectoryError, KafkaError
+from kbroker.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
+from kbroker.log.checkpoints import read_offsets as read
+from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.partition_log import PartitionLog
+from kbroker.types import TopicPartition
+from tests.support.record_batches import build_batch
+from tests.unit.log.test_manager import OTHER, TOPIC, Managers, lead, managers, names, run
+
+__all__ = ["managers"]
+
+CHECKPOINTS = (HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE)
+
+
+def with_deleted_records(managers: Managers, *indexes: int) -> list[PartitionLog]:
+    """Logs of five records, of which the first three are deleted, and that on file."""
+    manager = managers.start()
+    logs = [lead(manager.open("words", index, TOPIC, {})) for index in indexes]
+    for log in logs:
+        for _ in range(5):
+            log.append(build_batch())
+        log.delete_records(3)
+    manager.checkpoint_log_starts(logs)
+    run(manager)
+    return logs
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    return {
+        str(each.relative_to(path)): each.read_bytes()
+        for each in sorted(path.rglob("*"))
+        if each.is_file() and each.name != ".lock"
+    }
+
+
+def test_a_start_that_goes_no_further_leaves_a_clean_directory_as_it_was(
+    managers: Managers, tmp_path: Path
+) -> None:
+    with_deleted_records(managers, 0, 1)
+    managers.started[-1].stop()
+    before = tree(tmp_path / "data")
+    manager = managers.start()
+    manager.stop(as_found=True)
+    assert tree(tmp_path / "data") == before
+    manager = managers.start()
+    manager.open("words", 0, TOPIC, {}, new=False)
+    manager.stop(as_found=True)
+    assert tree(tmp_path / "data") == before
+    assert managers.start().open("words", 1, TOPIC, {}, new=False).log_start_offset == 3
+
+
+def test_a_start_that_goes_no_further_leaves_no_mark_behind_a_crash(
+    managers: Managers, tmp_path: Path
+) -> None:
+    with_deleted_records(managers, 0, 1)
+    shutil.copytree(tmp_path / "data", tmp_path / "after")
+    before = {name: (tmp_path / "after" / name).read_bytes() for name in CHECKPOINTS}
+    manager = managers.start("after")
+    manager.open("words", 1, TOPIC, {}, new=False)
+    manager.stop(as_found=True)
+    assert CLEAN_SHUTDOWN_FILE not in names(tmp_path / "after")
+    assert {name: (tmp_path / "after" / name).read_bytes() for name in CHECKPOINTS} == before
+    manager = managers.start("after")
+    assert not manager.clean
+    assert manager.open("words", 0, TOPIC, {}, new=False).log_start_offset == 3
+
+
+def test_a_log_that_cannot_be_opened_keeps_its_lines(managers: Managers, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with_deleted_records(managers, 0, 1)
+    managers.started[-1].stop()
+    before = {name: read(data / name) for name in CHECKPOINTS}
+    os.rename(data / "words-0", tmp_path / "away")
+    (data / "words-0").write_text("in the way")
+    manager = managers.start()
+    with pytest.raises(KafkaError):
+        manager.open("words", 0, TOPIC, {}, new=False)
+    lead(manager.open("words", 1, TOPIC, {}, new=False), 1).append(build_batch())
+    run(manager)
+    assert read(data / LOG_START_FILE) == before[LOG_START_FILE]
+    manager.stop()
+    (data / "words-0").unlink()
+    os.rename(tmp_path / "away", data / "words-0")
+    for name in CHECKPOINTS:
+        assert (
+            read(data / name)[TopicPartition("words", 0)]
+            == (before[name][TopicPartition("words", 0)])
+        )
+    manager = managers.start()
+    assert manager.open("words", 0, TOPIC, {}, new=False).log_start_offset == 3
+
+
+def test_a_log_that_was_closed_keeps_its_lines(managers: Managers, tmp_path: Path) -> None:
+    (log,) = with_deleted_records(managers, 0)
+    manager = managers.started[-1]
+    manager.close(log)
+    run(manager)
+    assert read(tmp_path / "data" / LOG_START_FILE) == {log.name: 3}
+    assert manager.open("words", 0, TOPIC, {}).log_start_offset == 3
+
+
+def test_a_log_that_begins_anew_has_no_lines_of_the_old_one(
+    managers: Managers, tmp_path: Path
+) -> None:
+    with_deleted_records(managers, 0)
+    managers.started[-1].stop()
+    manager = managers.start()
+    log = lead(manager.open("words", 0, OTHER, {}))
+    assert log.log_start_offset == 0
+    run(manager)
+    assert read(tmp_path / "data" / LOG_START_FILE) == {}
+    assert read(tmp_path / "data" / HIGH_WATERMARK_FILE) == {log.name: 0}
+
+
+def test_no_mark_vouches_for_a_log_that_was_not_recovered(
+    managers: Managers, tmp_path: Path
+) -> None:
+    with_deleted_records(managers, 0, 1)
+    after = tmp_path / "after"
+    shutil.copytree(tmp_path / "data", after)
+    file = after / "words-0" / f"{0:020d}.log"
+    hidden = file.with_name("hidden")
+    os.rename(file, hidden)
+    file.mkdir()  # cannot be read as a segment
+    manager = managers.start("after")
+    manager.open("words", 1, TOPIC, {}, new=False)
+    manager.stop()
+    assert CLEAN_SHUTDOWN_FILE not in names(after)
+    file.rmdir()
+    os.rename(hidden, file)
+    manager = managers.start("after")
+    assert manager.open("words", 0, TOPIC, {}, new=False).log_end_offset == 5
+    manager.stop()
+    assert CLEAN_SHUTDOWN_FILE in names(after)
+
+
+@pytest.mark.parametrize("name", [*CHECKPOINTS, CLEAN_SHUTDOWN_FILE])
+def test_a_directory_in_the_place_of_a_file_is_one_line(
+    managers: Managers, tmp_path: Path, name: str
+) -> None:
+    with_deleted_records(managers, 0)
+    managers.started[-1].stop()
+    (tmp_path / "data" / name).unlink()
+    (tmp_path / "data" / name).mkdir()
+    before = tree(tmp_path / "data")
+    with pytest.raises(DataDirectoryError, match=name):
+        managers.start()
+    assert tree(tmp_path / "data") == before
+    (tmp_path / "data" / name).rmdir()
+    managers.start()  # the lock was let go
+
+
+def test_the_same_log_in_two_directories_is_refused(managers: Managers, tmp_path: Path) -> None:
+    manager = managers.start("a")
+    lead(manager.open("words", 0, TOPIC, {})).append(build_batch())
+    manager.stop()
+    managers.start("b").stop()
+    shutil.copytree(tmp_path / "a" / "words-0", tmp_path / "b" / "words-0")
+    before = tree(tmp_path)
+    with pytest.raises(DataDirectoryError, match="words-0 is in two data directories"):
+        managers.start("a", "b")
+    assert tree(tmp_path) == before
+
+
+def test_of_two_topics_with_one_name_the_right_one_is_opened(
+    managers: Managers, tmp_path: Path
+) -> None:
+    for folder, topic, count in (("a", OTHER, 1), ("b", TOPIC, 2)):
+        manager = managers.start(folder)
+        log = lead(manager.open("words", 0, topic, {}))
+        for _ in range(count):
+            log.append(build_batch())
+        manager.stop()
+    manager = managers.start("a", "b")
+    log = manager.open("words", 0, TOPIC, {}, new=False)
+    assert (log.log_end_offset, log.path) == (2, tmp_path / "b" / "words-0")
+
+
+@pytest.mark.parametrize("text", ["", "nothing of the kind", "version: 0\ntopic_id: x\n"])
+def test_a_log_without_a_readable_id_is_the_topics_that_the_store_names(
+    managers: Managers, tmp_path: Path, text: str
+) -> None:
+    data = tmp_path / "data"
+    with_deleted_records(managers, 0)
+    managers.started[-1].stop()
+    file = data / "words-0" / "partition.metadata"
+    good = file.read_text()
+    for clean in (True, False):
+        file.write_text(text)
+        if not clean:
+            (data / CLEAN_SHUTDOWN_FILE).unlink()
+        manager = managers.start()
+        log = manager.open("words", 0, TOPIC, {}, new=False)
+        assert (log.log_start_offset, log.log_end_offset) == (3, 5)
+        assert file.read_text() == good
+        manager.stop()
+    assert not [name for name in names(data) if name.endswith("-stray")]
+
+
+def test_a_new_topic_takes_no_log_that_nobody_knows(managers: Managers, tmp_path: Path) -> None:
+    with_deleted_records(managers, 0)
+    managers.started[-1].stop()
+    (tmp_path / "data" / "words-0" / "partition.metadata").write_text("?")
+    manager = managers.start()
+    assert manager.open("words", 0, TOPIC, {}, new=True).log_end_offset == 0
+    assert [name for name in names(tmp_path / "data") if name.endswith("-stray")]
