@@ -37,8 +37,8 @@ from kbroker.log._epochs cimport epochs_replace
 from kbroker.log._slice cimport Slice
 from kbroker.log._storage cimport (
     EpochStart, RULE_CODEC_AT, RULE_COMPACTED, RULE_LOG_APPEND_TIME, RULE_RECOMPRESS, Log,
-    active_of, lock_partition, log_add_segment, log_drop_segments_after, log_of, log_roll,
-    log_size_bytes, recent_clear, unlock_partition)
+    active_of, lock_partition, lock_to_look, log_add_segment, log_drop_segments_after, log_of,
+    log_roll, log_size_bytes, recent_clear, unlock_partition)
 from kbroker.log._time_search cimport TimedOffset, find_by_time, find_max_timestamp
 
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
@@ -483,7 +483,7 @@ cdef class PartitionLog:
         """The base offset of the segment that is appended to; -1 of a closed log."""
         cdef int64_t base_offset = -1
         with nogil:
-            lock_partition(self.partition)
+            lock_to_look(self.partition)
             if log_of(self.partition).segment_count:
                 base_offset = active_of(log_of(self.partition)).base_offset
             unlock_partition(self.partition)
@@ -493,7 +493,7 @@ cdef class PartitionLog:
     def size_bytes(self) -> int:
         cdef int64_t size_bytes
         with nogil:
-            lock_partition(self.partition)
+            lock_to_look(self.partition)
             size_bytes = log_size_bytes(log_of(self.partition))
             unlock_partition(self.partition)
         return size_bytes
@@ -556,7 +556,7 @@ cdef class PartitionLog:
         cdef Log log
         cdef int64_t size_bytes, start, end, mark
         with nogil:
-            lock_partition(partition)
+            lock_to_look(partition)
             log = log_of(partition)[0]
             size_bytes = log_size_bytes(&log)
             start = partition.log_start_offset

@@ -50,6 +50,8 @@ class _SocketServerStatistics(TypedDict):
     queued_requests: int
     queued_bytes: int
     queued_requests_peak: int
+    takers_relieved: int
+    requests_set_aside: int
 
 @disjoint_base
 class SocketServer:

@@ -296,12 +296,14 @@ cdef class SocketServer:
     def statistics(self):
         """Figures of the network core as a dict; counters since the start."""
         cdef int64_t now_ns = kb_now_ns()
-        cdef int64_t queued, queued_bytes, peak
+        cdef int64_t queued, queued_bytes, peak, relieved, set_aside
         with nogil:
             lock_ranked(&self.channel.lock, RANK_QUEUE)
             queued = self.channel.count
             queued_bytes = self.channel.bytes
             peak = self.channel.count_peak
+            relieved = self.channel.relieved
+            set_aside = self.channel.aside.total
             unlock_ranked(&self.channel.lock, RANK_QUEUE)
         return {
             "processors": [
@@ -323,6 +325,8 @@ cdef class SocketServer:
             "queued_requests": queued,
             "queued_bytes": queued_bytes,
             "queued_requests_peak": peak,
+            "takers_relieved": relieved,
+            "requests_set_aside": set_aside,
         }
 
 

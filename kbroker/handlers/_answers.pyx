@@ -72,7 +72,7 @@ cdef void worker_give_up_role(HotWorker* worker) noexcept nogil:
     """Before slow work: another handler may take what is queued meanwhile."""
     if worker.has_role:
         worker.has_role = 0
-        request_channel_yield(worker.context.channel)
+        request_channel_yield(worker.context.channel, &worker.handler)
 
 
 cdef void cold_push(HotWorker* worker, Request* request, int reason) noexcept nogil:

@@ -108,7 +108,8 @@ cdef struct HotWorker:
     Handler handler
     SnapshotReader* reader
     Arena arena
-    int has_role
+    int has_role                  # it may have been relieved of it
+    int aside                     # it serves what was set aside, and may stand at a slow file
     int leaving                   # atomic: its thread is to come back, for good
     int named                     # the kernel knows the thread by kernel_name
     char kernel_name[16]

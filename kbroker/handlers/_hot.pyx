@@ -20,7 +20,7 @@ from libc.string cimport memcpy, memset
 import threading
 
 from kbroker._arena cimport Arena, arena_free, arena_reset, arena_take
-from kbroker._atomics cimport kb_load_int, kb_store_int
+from kbroker._atomics cimport kb_add_int, kb_load_int, kb_store_int
 from kbroker._figures cimport kb_count
 from kbroker._log cimport PartitionLog
 from kbroker._net cimport Request, SocketServer, request_wrap
@@ -70,9 +70,11 @@ from kbroker.handlers._produce cimport (
 )
 from kbroker.log._partition cimport Batch, partition_offsets, partition_validate
 from kbroker.net._request_channel cimport (
+    TAKE_ASIDE,
     TAKE_CLOSED,
     TAKE_COLD,
     TAKE_IDLE,
+    request_channel_served_aside,
     request_channel_take,
 )
 from kbroker.net._types cimport ACTION_CLOSE
@@ -209,10 +211,16 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
             worker.cold_head = run
             worker.cold_tail = run
             return status
-        worker.has_role = 1
         kb_count(&worker.handler.runs, 1)
         kb_count(&worker.handler.run_requests, count)
-        _do_run(worker, run)
+        if status == TAKE_ASIDE:
+            worker.aside = 1
+            _do_run(worker, run)
+            worker.aside = 0
+            request_channel_served_aside(worker.context.channel, &worker.handler)
+        else:
+            worker.has_role = 1
+            _do_run(worker, run)
         if worker.cold_head != NULL or worker.tick_count > 0:
             worker_give_up_role(worker)
             return TAKE_COLD
@@ -303,17 +311,19 @@ cdef class HotPath:
         if self.workers[self.worker_count] == NULL:
             raise MemoryError
         self.worker_count += 1
-        kb_store_int(&self.context.channel.handler_count, self.worker_count)
+        kb_add_int(&self.context.channel.handler_count, 1)
         return self.worker_count - 1
 
     def retire_worker(self, int index):
         """Its thread comes back with CLOSED when it has done what it has taken."""
         kb_store_int(&self.workers[index].leaving, 1)
+        kb_add_int(&self.context.channel.handler_count, -1)
 
     def revive_worker(self, int index):
         """For another thread, once the one before has left."""
         self.workers[index].named = 0
         kb_store_int(&self.workers[index].leaving, 0)
+        kb_add_int(&self.context.channel.handler_count, 1)
 
     def serve(self, int index):
         """Serves until Python is needed: (status, cold requests, new deadline ticks)."""

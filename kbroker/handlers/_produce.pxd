@@ -40,6 +40,7 @@ cdef struct ProducePlan:
     Request* request
     ProduceFrame* frames
     int reason                    # not REASON_NONE: Python takes the request
+    Partition* slow               # one whose writes are slow; NULL: none is
     int32_t batch_count
     int64_t compressed_bytes      # of its batches, once they are validated
 

@@ -46,6 +46,7 @@ from kbroker.log._partition cimport (
     Partition,
     partition_acquire,
     partition_append,
+    partition_is_slow,
     partition_release,
     partition_repacks,
     partition_validate,
@@ -55,7 +56,10 @@ from kbroker.log._records cimport (
     OUTLINE_NORMAL,
     batch_outline,
 )
-from kbroker.net._request_channel cimport request_channel_shorten_runs
+from kbroker.net._request_channel cimport (
+    request_channel_set_aside,
+    request_channel_shorten_runs,
+)
 from kbroker.net._types cimport (
     ACTION_CLOSE,
     CAUSE_NO_MEMORY,
@@ -289,6 +293,8 @@ cdef void _plan_batch(
         batch.error = NOT_LEADER_OR_FOLLOWER
     else:
         place.partition = entry.partitions[place.index]
+        if partition_is_slow(place.partition):
+            plan.slow = place.partition
         if place.partition.recompress and partition_repacks(place.partition, batch):
             plan.reason = REASON_RECOMPRESS
 
@@ -512,12 +518,16 @@ cdef void produce_finish(
 cdef ProducePlan* _plan_or_pass_on(
     HotWorker* worker, Snapshot* snapshot, Request* request,
 ) noexcept nogil:
-    # A plan that may be committed; NULL: the request was closed or goes to Python.
+    # A plan that may be committed; NULL: the request was closed, set aside, or goes to Python.
     cdef ProducePlan* plan = produce_plan(worker, snapshot, request)
     if plan == NULL:
         request.action = ACTION_CLOSE
         request.cause = CAUSE_NO_MEMORY
         worker_answer(worker, request)
+        return NULL
+    if plan.slow != NULL and not worker.aside and request_channel_set_aside(
+        worker.context.channel, request, plan.slow
+    ):
         return NULL
     if plan.reason == REASON_NONE:
         produce_validate(plan)

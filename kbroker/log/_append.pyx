@@ -6,7 +6,7 @@ roll and where the kernel's list of buffers ends; each write is one unit:
 1. admit  leadership, minimum in-sync replicas, producer state; what fails is left out, alone
 2. place  base offset and leader epoch into the frames (both outside the CRC), producers noted
           tentatively, so that a duplicate further on in the same group is seen
-3. write  one pwritev at the segment's end
+3. write  one pwritev at the segment's end; the lock is free meanwhile, for those who only look
 4. publish  sizes, indexes, the ring of recent batches, log end, high watermark; or, where enough
    is unflushed, that a flush is due, which moves the high watermark (`_flush.pyx`)
 A write that comes up short or fails is cut off the file again, its producers are forgotten, and
@@ -28,7 +28,8 @@ from kbroker.log._records cimport (
     NOT_LEADER_OR_FOLLOWER, RECORD_LIST_TOO_LARGE, Header)
 from kbroker.log._segment cimport (
     SegmentPart, part_of, segment_index_full, segment_note_batch, segment_reserve)
-from kbroker.log._storage cimport Log, active_of, log_of, log_roll, recent_add
+from kbroker.log._storage cimport (
+    Log, active_of, begin_writing_locked, end_writing_locked, log_of, log_roll, recent_add)
 
 cdef enum:
     BATCHES_PER_WRITE = 128       # a run holds 64 requests
@@ -197,9 +198,11 @@ cdef int flush_write(Partition* partition, Write* write) noexcept nogil:
     cdef int status
     if write.count == 0:
         return 0
+    begin_writing_locked(partition)
     status = segment_reserve(segment, write.count)
     if status == 0:
         status = write_out(segment, write)
+    end_writing_locked(partition, write.size_bytes)
     if status == 0:
         publish(partition, segment, write)
         producers_commit(&log.producers)

@@ -10,7 +10,8 @@ from libc.stdlib cimport free
 
 from kbroker.log._partition cimport Partition
 from kbroker.log._records cimport KAFKA_STORAGE_ERROR, NO_ERROR, NOT_LEADER_OR_FOLLOWER
-from kbroker.log._storage cimport EpochStart, Log, lock_partition, log_of, unlock_partition
+from kbroker.log._storage cimport (
+    EpochStart, Log, lock_partition, lock_to_look, log_of, unlock_partition)
 
 cdef enum:
     NO_EPOCH = -1
@@ -50,7 +51,7 @@ cdef int16_t partition_epoch_end(
     cdef int16_t error = NO_ERROR
     epoch[0] = NO_EPOCH
     end_offset[0] = -1
-    lock_partition(partition)
+    lock_to_look(partition)
     if not partition.online:
         error = KAFKA_STORAGE_ERROR
     elif not partition.is_leader:

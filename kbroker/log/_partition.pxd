@@ -7,13 +7,15 @@ truncation or deletion do meanwhile. Every function is `noexcept nogil` and answ
 error code, never with errno.
 
 Locks: `Partition.lock` is the third in the order table, session, partition, queue. `_locked`
-functions want it held; all others take it themselves and never hold it on return.
+functions want it held; all others take it themselves and never hold it on return. While an append
+writes its bytes the lock is free: who only looks goes on, who changes the log waits for the write
+(`_storage.pxd`).
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._arena cimport Arena
-from kbroker._sync cimport pthread_mutex_t
+from kbroker._sync cimport pthread_cond_t, pthread_mutex_t
 
 
 cdef struct Segment:
@@ -65,6 +67,10 @@ cdef struct Batch:
 cdef struct Partition:
     int refs                      # atomic
     pthread_mutex_t lock
+    int64_t writing_since_ns      # atomic: bytes go to the file, without the lock; 0: none do
+    int64_t slow_until_ns         # atomic: till then its writes count as slow
+    int writing_waiters           # who wants to change the log when the bytes are there
+    pthread_cond_t written
     int32_t partition_index
     uint8_t topic_id[16]
     # Leadership, written under the lock by the replica layer.
@@ -118,6 +124,9 @@ cdef int partition_validate(Partition* partition, Batch* batch, int64_t now_ms) 
 # moves the high watermark (`_flush.pxd`).
 cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil
 
+# Whether an append is likely to stand: one has been writing for long, or wrote slowly of late.
+cdef int partition_is_slow(Partition* partition) noexcept nogil
+
 # Where `offset` lies: a slice from the start of the batch that holds it, at most max_bytes long
 # (cut anywhere, as Kafka does), except that with `whole_first` a first batch larger than that is
 # given whole, and without it a first batch that would be cut gives an empty slice. Never beyond
@@ -142,6 +151,7 @@ cdef void segment_acquire(Segment* segment) noexcept nogil
 cdef void segment_release(Segment* segment) noexcept nogil
 cdef void partition_acquire(Partition* partition) noexcept nogil
 cdef void partition_release(Partition* partition) noexcept nogil
+# To look at leadership and offsets, and for the list of watchers.
 cdef void partition_lock(Partition* partition) noexcept nogil
 cdef void partition_unlock(Partition* partition) noexcept nogil
 

@@ -14,6 +14,8 @@ from libc.string cimport memcpy
 
 from kbroker._atomics cimport kb_add_int, kb_load_i64
 from kbroker._live_objects cimport LIVE_PARTITIONS, live_add
+from kbroker._sync cimport (
+    kb_now_ns, pthread_cond_destroy, pthread_cond_init, pthread_mutex_destroy)
 from kbroker.log._append cimport append_group_locked
 from kbroker.log._read cimport read_slice, readable_bytes, set_high_watermark_locked
 from kbroker.log._records cimport (
@@ -21,10 +23,10 @@ from kbroker.log._records cimport (
 from kbroker.log._segment cimport segment_add_reference, segment_drop_reference
 from kbroker.log._storage cimport (
     RULE_CODEC_AT, RULE_COMPACTED, RULE_LOG_APPEND_TIME, RULE_RECOMPRESS, Log, TopicRules,
-    kb_mutex_init, lock_partition, log_free, log_new, log_of, unlock_partition)
+    kb_mutex_init, lock_partition, lock_to_look, log_free, log_new, log_of, unlock_partition)
 
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_destroy(pthread_mutex_t* mutex)
+cdef enum:
+    STANDS_NS = 500000            # a write that lasts so long is waited for by one handler alone
 
 
 cdef Partition* partition_new(
@@ -37,6 +39,7 @@ cdef Partition* partition_new(
         free(partition)
         return NULL
     live_add(LIVE_PARTITIONS, 1)
+    pthread_cond_init(&partition.written, NULL)
     partition.refs = 1
     partition.log = log
     partition.partition_index = partition_index
@@ -55,13 +58,14 @@ cdef void partition_release(Partition* partition) noexcept nogil:
     if kb_add_int(&partition.refs, -1) > 0:
         return
     log_free(log_of(partition))
+    pthread_cond_destroy(&partition.written)
     pthread_mutex_destroy(&partition.lock)
     live_add(LIVE_PARTITIONS, -1)
     free(partition)
 
 
 cdef void partition_lock(Partition* partition) noexcept nogil:
-    lock_partition(partition)
+    lock_to_look(partition)
 
 
 cdef void partition_unlock(Partition* partition) noexcept nogil:
@@ -113,7 +117,7 @@ cdef void partition_offsets(
     Partition* partition, int64_t* log_start, int64_t* log_end, int64_t* high_watermark,
     int64_t* last_stable
 ) noexcept nogil:
-    lock_partition(partition)
+    lock_to_look(partition)
     if log_start != NULL:
         log_start[0] = partition.log_start_offset
     if log_end != NULL:
@@ -169,6 +173,16 @@ cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) n
     lock_partition(partition)
     append_group_locked(partition, first, now_ms)
     unlock_partition(partition)
+
+
+cdef int partition_is_slow(Partition* partition) noexcept nogil:
+    cdef int64_t since_ns = kb_load_i64(&partition.writing_since_ns)
+    cdef int64_t until_ns = kb_load_i64(&partition.slow_until_ns)
+    cdef int64_t now_ns
+    if since_ns == 0 and until_ns == 0:
+        return 0
+    now_ns = kb_now_ns()
+    return now_ns < until_ns or (since_ns != 0 and now_ns - since_ns > STANDS_NS)
 
 
 cdef int16_t partition_read(

@@ -15,7 +15,7 @@ from kbroker._log cimport PartitionLog
 from kbroker.log._partition cimport Partition
 from kbroker.log._storage cimport (
     Log,
-    lock_partition,
+    lock_to_look,
     log_of,
     log_size_bytes,
     unlock_partition,
@@ -54,7 +54,7 @@ cdef struct Numbers:
 
 cdef void _read(Partition* partition, Numbers* out) noexcept nogil:
     cdef Log* log = log_of(partition)
-    lock_partition(partition)
+    lock_to_look(partition)
     out.online = partition.online
     out.is_leader = partition.is_leader
     out.in_sync_count = partition.in_sync_count

@@ -20,7 +20,7 @@ from kbroker.log._segment cimport (
     Scan, part_of, scan_begin, scan_to_offset, segment_add_reference, segment_drop_reference,
     segment_scan_start)
 from kbroker.log._storage cimport (
-    HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_partition,
+    HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look,
     log_find_segment, log_of, recent_find, unlock_partition)
 
 
@@ -102,7 +102,7 @@ cdef int next_segment(Partition* partition, Found* found, int64_t offset) noexce
     cdef int32_t at
     segment_drop_reference(found.segment)
     found.segment = NULL
-    lock_partition(partition)
+    lock_to_look(partition)
     at = log_find_segment(log, base_offset) + 1
     if partition.online and at < log.segment_count:
         look_up_locked(partition, offset, at, found)
@@ -185,7 +185,7 @@ cdef int16_t read_slice(
     out.fd = -1
     out.position = 0
     out.length = 0
-    lock_partition(partition)
+    lock_to_look(partition)
     error = begin_read_locked(partition, offset, read_committed, &found)
     scanned = found.segment != NULL and not found.exact
     known = found.segment != NULL and found.size_bytes > 0
@@ -202,7 +202,7 @@ cdef int16_t read_slice(
         return NO_ERROR
     error = cut(&found, max_bytes, whole_first, out)
     if not known and found.size_bytes > 0 and out.segment != NULL:
-        lock_partition(partition)
+        lock_to_look(partition)
         note_place(log, &found, offset, out)
         log.file_scans += 1
         unlock_partition(partition)
@@ -216,7 +216,7 @@ cdef int64_t readable_bytes(
     cdef Found found
     cdef int64_t total = 0
     cdef int32_t at
-    lock_partition(partition)
+    lock_to_look(partition)
     if begin_read_locked(partition, offset, read_committed, &found) == NO_ERROR \
             and found.segment != NULL:
         segment_drop_reference(found.segment)

@@ -98,11 +98,23 @@ cdef inline Log* log_of(Partition* partition) noexcept nogil:
 cdef inline Segment* active_of(Log* log) noexcept nogil:
     return log.segments[log.segment_count - 1]
 
+# To change the log, or to see it whole: behind a write that is under way.
 cdef inline void lock_partition(Partition* partition) noexcept nogil:
+    lock_ranked(&partition.lock, RANK_PARTITION)
+    if partition.writing_since_ns != 0:
+        wait_written_locked(partition)
+
+# To look: also while bytes are written, which are not part of the log yet.
+cdef inline void lock_to_look(Partition* partition) noexcept nogil:
     lock_ranked(&partition.lock, RANK_PARTITION)
 
 cdef inline void unlock_partition(Partition* partition) noexcept nogil:
     unlock_ranked(&partition.lock, RANK_PARTITION)
+
+# Around the writing of an append's bytes, of which so many go out: others may look meanwhile.
+cdef void begin_writing_locked(Partition* partition) noexcept nogil
+cdef void end_writing_locked(Partition* partition, int64_t size_bytes) noexcept nogil
+cdef void wait_written_locked(Partition* partition) noexcept nogil
 
 cdef Log* log_new(const char* directory) noexcept nogil
 cdef void log_free(Log* log) noexcept nogil

@@ -5,6 +5,10 @@ Readers at the tail find their batch in a ring of the last 256 appended (offset,
 readers that go on where a slice ended find it among the places handed out; both cost no look into
 a file. Everything here is under the partition's lock. No GIL.
 
+An append lets go of the lock while its bytes are written, as that may take long: nothing that a
+reader finds has changed yet, so those who only look go on (`lock_to_look`), and those who change
+the log, or want to see what is tentative, wait until it is written (`lock_partition`).
+
 A roll creates files, which takes about 0.1 ms; the next segment begins at the offset that the next
 batch will have. Nothing is synced here: the flush in the background does it, and the recovery
 point says how far it came.
@@ -15,9 +19,16 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport strdup
 
+from kbroker._atomics cimport kb_store_i64
+from kbroker._sync cimport kb_now_ns, pthread_cond_broadcast, pthread_cond_wait
 from kbroker.log._partition cimport Segment
 from kbroker.log._producer_state cimport producers_clear
 from kbroker.log._segment cimport segment_create, segment_drop_reference, segment_seal
+
+cdef enum:
+    SLOW_WRITE_NS = 2000000       # and a nanosecond for each byte: the page cache is faster
+    SLOW_FOR_TIMES = 8            # as long as the slow write took, the next ones count as slow
+    SLOW_FOR_NS_MAX = 10000000000
 
 
 cdef Log* log_new(const char* directory) noexcept nogil:
@@ -43,6 +54,35 @@ cdef void log_free(Log* log) noexcept nogil:
     free(log.epochs)
     free(log.directory)
     free(log)
+
+
+# --- The lock -------------------------------------------------------------------------------------
+
+cdef void begin_writing_locked(Partition* partition) noexcept nogil:
+    kb_store_i64(&partition.writing_since_ns, kb_now_ns())
+    unlock_ranked(&partition.lock, RANK_PARTITION)
+
+
+cdef void end_writing_locked(Partition* partition, int64_t size_bytes) noexcept nogil:
+    cdef int64_t now_ns = kb_now_ns()
+    cdef int64_t took_ns = now_ns - partition.writing_since_ns
+    lock_ranked(&partition.lock, RANK_PARTITION)
+    kb_store_i64(&partition.writing_since_ns, 0)
+    if took_ns > SLOW_WRITE_NS + size_bytes:
+        kb_store_i64(
+            &partition.slow_until_ns,
+            now_ns + min(SLOW_FOR_TIMES * took_ns, <int64_t>SLOW_FOR_NS_MAX))
+    elif partition.slow_until_ns != 0 and partition.slow_until_ns < now_ns:
+        kb_store_i64(&partition.slow_until_ns, 0)
+    if partition.writing_waiters:
+        pthread_cond_broadcast(&partition.written)
+
+
+cdef void wait_written_locked(Partition* partition) noexcept nogil:
+    partition.writing_waiters += 1
+    while partition.writing_since_ns != 0:
+        pthread_cond_wait(&partition.written, &partition.lock)
+    partition.writing_waiters -= 1
 
 
 # --- Segments -------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from kbroker.log._segment cimport (
     Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_next, scan_to_offset,
     segment_add_reference, segment_drop_reference, segment_scan_start)
 from kbroker.log._storage cimport (
-    Log, lock_partition, log_find_segment, log_of, unlock_partition)
+    Log, lock_to_look, log_find_segment, log_of, unlock_partition)
 
 
 cdef struct Candidate:
@@ -110,7 +110,7 @@ cdef void next_candidate(
     cdef int64_t start_offset
     cdef int32_t at = 0
     out.segment = NULL
-    lock_partition(partition)
+    lock_to_look(partition)
     if partition.online:
         at = log_find_segment(log, from_offset)
         at = 0 if at < 0 else at
@@ -162,7 +162,7 @@ cdef int16_t find_by_time(
     cdef int64_t after_base = -1
     cdef int16_t error = NO_ERROR
     nothing(out)
-    lock_partition(partition)
+    lock_to_look(partition)
     if not partition.online:
         error = KAFKA_STORAGE_ERROR
     if from_offset < partition.log_start_offset:
@@ -192,7 +192,7 @@ cdef int16_t find_max_timestamp(Partition* partition, TimedOffset* out) noexcept
     cdef int16_t error = NO_ERROR
     nothing(out)
     best.segment = NULL
-    lock_partition(partition)
+    lock_to_look(partition)
     if not partition.online:
         error = KAFKA_STORAGE_ERROR
     for at in range(log.segment_count):

@@ -46,7 +46,11 @@ from kbroker.net._channel cimport (
 )
 from kbroker.net._frames cimport frames_compact
 from kbroker.net._request cimport chunk_release
-from kbroker.net._request_channel cimport request_channel_push
+from kbroker.net._request_channel cimport (
+    request_channel_look,
+    request_channel_push,
+    request_channel_waits,
+)
 from kbroker.net._request_times cimport request_times_free
 from kbroker.net._types cimport (
     NEW_CONNECTIONS_MAX,
@@ -89,6 +93,8 @@ cdef enum:
     EVENTS_MAX = 256
     POLL_MS = 300
     STOPPING_POLL_MS = 10
+    LOOK_MS = 1                   # at what stands in the request queue behind a run
+    LOOK_NS = 1000000
     DRAIN_NS_MAX = 1000000000     # for answers that are on their way when the broker stops
     COMPACT_NS = 1000000000
     RETIRE_NS_MAX = 30000000000   # for requests that wait, when a Processor is taken away
@@ -298,7 +304,8 @@ cdef void _hand_over(Processor* processor) noexcept nogil:
     # queue's from the push on, so the channels are noted through their stalled pointers.
     mark = processor.batch_tail
     _note_channels(processor)
-    rest = request_channel_push(processor.request_channel, request, &last)
+    rest = request_channel_push(processor.request_channel, request, &last, processor.now_ns)
+    processor.looked_ns = processor.now_ns
     processor.batch_head = rest
     if rest == NULL:
         processor.batch_tail = NULL
@@ -412,6 +419,20 @@ cdef int _something_waits(Processor* processor) noexcept nogil:
     return waits
 
 
+cdef int _looks(Processor* processor) noexcept nogil:
+    # Whether what this Processor pushed may still stand in the queue. If so it does not sleep for
+    # long: when nobody pushes, nobody else would see that the taker stands at a slow file.
+    if processor.looked_ns != 0 and not request_channel_waits(processor.request_channel):
+        processor.looked_ns = 0
+    return processor.looked_ns != 0
+
+
+cdef void _look(Processor* processor) noexcept nogil:
+    if processor.looked_ns != 0 and processor.now_ns - processor.looked_ns > <int64_t>LOOK_NS:
+        processor.looked_ns = processor.now_ns
+        request_channel_look(processor.request_channel, processor.now_ns)
+
+
 cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
     cdef int timeout_ms = POLL_MS
     cdef int count
@@ -426,6 +447,8 @@ cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
             timeout_ms = STOPPING_POLL_MS
         elif processor.batch_head != NULL:
             timeout_ms = 1        # the queue was full; its wake-up may have come too early
+        elif _looks(processor):
+            timeout_ms = LOOK_MS
     before_ns = kb_now_ns()
     count = epoll_wait(processor.epoll_fd, events, EVENTS_MAX, timeout_ms)
     kb_store_int(&processor.sleeping, 0)
@@ -452,6 +475,7 @@ cdef void* _main(void* argument) noexcept nogil:
         if count > 0:
             _process_events(processor, events, count)
         _hand_over(processor)
+        _look(processor)
         if count == 0 or processor.closed_head != NULL:
             _reap(processor)
         _close_idle(processor)

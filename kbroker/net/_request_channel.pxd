@@ -8,14 +8,21 @@ cdef enum TakeStatus:
     TAKE_COLD = 1                 # one request for Python; the role is given up
     TAKE_IDLE = 2                 # nothing came in time
     TAKE_CLOSED = 3               # the channel is closed and empty
+    TAKE_ASIDE = 4                # a run for one slow file; request_channel_served_aside() ends it
 
 cdef int request_channel_init(RequestChannel* channel) noexcept nogil
 cdef Request* request_channel_push(
-    RequestChannel* channel, Request* first, Request** last) noexcept nogil
+    RequestChannel* channel, Request* first, Request** last, int64_t now_ns) noexcept nogil
+cdef int request_channel_waits(RequestChannel* channel) noexcept nogil
+cdef void request_channel_look(RequestChannel* channel, int64_t now_ns) noexcept nogil
 cdef int request_channel_take(
     RequestChannel* channel, Handler* handler, int had_role, int64_t timeout_ns,
     Request** run, int* count) noexcept nogil
-cdef void request_channel_yield(RequestChannel* channel) noexcept nogil
+cdef void request_channel_yield(RequestChannel* channel, Handler* handler) noexcept nogil
+cdef int request_channel_set_aside(
+    RequestChannel* channel, Request* request, void* slow_file) noexcept nogil
+cdef void request_channel_served_aside(
+    RequestChannel* channel, Handler* handler) noexcept nogil
 cdef void request_channel_shorten_runs(RequestChannel* channel) noexcept nogil
 cdef void request_channel_close(RequestChannel* channel) noexcept nogil
 cdef int request_is_hot(RequestChannel* channel, Request* request) noexcept nogil

@@ -9,6 +9,13 @@ behind a slow one). While somebody takes, a push wakes nobody: that is what keep
     push:  queue; if nobody takes and somebody sleeps: pop the warmest sleeper, give it the role
     take:  queue empty -> give up the role, sleep on the own futex word, at most timeout
 
+A run that stands at a slow file cannot give the role up: it is taken from it. Whoever finds work in
+the queue and a run older than LONG_RUN_NS gives the role to a sleeper (a push; a Processor, which
+looks again while something is queued) or takes it itself (a handler that comes back). Who was
+relieved finishes its run and comes back without the role. The next relief needs the next run to be
+old, so at most one handler is woken in LONG_RUN_NS, and none while runs are short. What is known to
+be slow is set aside before it holds anybody up: see _aside.
+
 A long run is cheap while its work is quick. One that waits for the disk does so partition by
 partition, and as all its answers leave together, all its requests come back together: the others
 would be idle for good. So for a while behind such a run each handler takes its share of the queue.
@@ -25,11 +32,17 @@ broker is saturated. So the channel adds up the time in which it was served, fro
 which the first request was received, and a sleeper leaves that time out.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.string cimport memset
 from posix.unistd cimport write
 
-from kbroker._atomics cimport kb_exchange_int, kb_load_int, kb_store_int
+from kbroker._atomics cimport (
+    kb_exchange_int,
+    kb_load_i64,
+    kb_load_int,
+    kb_store_i64,
+    kb_store_int,
+)
 from kbroker._figures cimport kb_count
 from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport (
@@ -37,13 +50,15 @@ from kbroker._sync cimport (
     kb_futex_wake,
     kb_now_ns,
 )
+from kbroker.net._aside cimport aside_add, aside_next_file, aside_served, aside_take
 from kbroker.net._types cimport Handler, Request, RequestChannel
 
 cdef enum:
     RUN_REQUESTS_MAX = 64
     RUN_BYTES_MAX = 4 << 20       # bounds how long one run holds up the others
     SHORT_RUNS = 64               # behind one that waited for the disk
-    WOKEN_TO_TAKE = 1             # a handler's futex word: woken with the role of taker
+    LONG_RUN_NS = 1000000         # its handler stands somewhere: another one takes
+    WOKEN_TO_TAKE = 1             # a handler's futex word: woken with the role, or a slow file
     WOKEN_TO_LEAVE = 2            # the channel closes
 
 
@@ -61,16 +76,42 @@ cdef int request_is_hot(RequestChannel* channel, Request* request) noexcept nogi
     return channel.hot[request.api_key][request.api_version]
 
 
-cdef Handler* _give_role_locked(RequestChannel* channel) noexcept nogil:
-    # Who is to be woken, if there is work that nobody takes. Its word is written under the lock: a
-    # sleeper whose time runs out just now must see that it was given the role, or it is lost.
+cdef inline int _may_take_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
+    # Whether there is work that nobody takes, or whose taker stands somewhere.
+    return channel.head != NULL and (
+        channel.taker == NULL or now_ns - channel.run_since_ns > LONG_RUN_NS)
+
+
+cdef Handler* _pop_sleeper_locked(RequestChannel* channel) noexcept nogil:
+    # Its word is written under the lock: a sleeper whose time runs out just now must see what it
+    # was given, or that is lost.
     cdef Handler* handler = channel.sleepers
-    if channel.taking or handler == NULL or channel.head == NULL:
-        return NULL
     channel.sleepers = handler.below
     handler.asleep = 0
-    channel.taking = 1
     kb_store_int(&handler.awake, WOKEN_TO_TAKE)
+    return handler
+
+
+cdef Handler* _give_role_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
+    # Who is to be woken.
+    if channel.sleepers == NULL or not _may_take_locked(channel, now_ns):
+        return NULL
+    channel.relieved += channel.taker != NULL
+    channel.taker = _pop_sleeper_locked(channel)
+    channel.run_since_ns = INT64_MAX  # waking it once more would help nobody
+    return channel.taker
+
+
+cdef Handler* _give_aside_locked(RequestChannel* channel) noexcept nogil:
+    # Who is to be woken for what was set aside.
+    cdef Handler* handler
+    cdef void* file = NULL
+    if channel.sleepers != NULL:
+        file = aside_next_file(&channel.aside, kb_load_int(&channel.handler_count))
+    if file == NULL:
+        return NULL
+    handler = _pop_sleeper_locked(channel)
+    handler.slow_file = file
     return handler
 
 
@@ -114,7 +155,7 @@ cdef void _wake_processors(RequestChannel* channel) noexcept nogil:
 
 
 cdef Request* request_channel_push(
-    RequestChannel* channel, Request* first, Request** last,
+    RequestChannel* channel, Request* first, Request** last, int64_t now_ns,
 ) noexcept nogil:
     """Queues a list in its order; answers with the first that found no room (NULL: all went in)."""
     cdef Request* request = first
@@ -136,12 +177,12 @@ cdef Request* request_channel_push(
         else:
             channel.tail.next = request
         channel.tail = request
-        channel.count += request.frames
+        kb_store_i64(&channel.count, channel.count + request.frames)
         channel.bytes += request.total_bytes
         request = following
     if channel.count > channel.count_peak:
         channel.count_peak = channel.count
-    woken = _give_role_locked(channel)
+    woken = _give_role_locked(channel, now_ns)
     unlock_ranked(&channel.lock, RANK_QUEUE)
     _wake(woken)
     if request == NULL:
@@ -149,11 +190,25 @@ cdef Request* request_channel_push(
     return request
 
 
+cdef int request_channel_waits(RequestChannel* channel) noexcept nogil:
+    """Whether something stands in the queue; without the lock."""
+    return kb_load_i64(&channel.count) > 0
+
+
+cdef void request_channel_look(RequestChannel* channel, int64_t now_ns) noexcept nogil:
+    """As a push that brings nothing: what is queued behind a run that stands gets a taker."""
+    cdef Handler* woken
+    lock_ranked(&channel.lock, RANK_QUEUE)
+    woken = _give_role_locked(channel, now_ns)
+    unlock_ranked(&channel.lock, RANK_QUEUE)
+    _wake(woken)
+
+
 cdef void _pop_locked(RequestChannel* channel, Request* request) noexcept nogil:
     channel.head = request.next
     if channel.head == NULL:
         channel.tail = NULL
-    channel.count -= request.frames
+    kb_store_i64(&channel.count, channel.count - request.frames)
     channel.bytes -= request.total_bytes
     request.next = NULL
 
@@ -165,13 +220,13 @@ cdef int _run_max_locked(RequestChannel* channel) noexcept nogil:
     if left == 0 or handlers == 0:
         return RUN_REQUESTS_MAX
     kb_store_int(&channel.short_runs, left - 1)
-    return min(RUN_REQUESTS_MAX, 1 + (channel.count - 1) // handlers)
+    return min(RUN_REQUESTS_MAX, 1 + <int>((channel.count - 1) // handlers))
 
 
 cdef int _take_locked(
-    RequestChannel* channel, Request** run, int* count, int64_t now_ns,
+    RequestChannel* channel, Handler* handler, Request** run, int* count, int64_t now_ns,
 ) noexcept nogil:
-    # A run of hot requests, or a single cold one.
+    # A run of hot requests, or a single cold one, for which the role is given up.
     cdef Request* request = channel.head
     cdef Request* tail = NULL
     cdef int64_t bytes_taken = 0
@@ -184,7 +239,7 @@ cdef int _take_locked(
         request.dequeued_ns = now_ns
         run[0] = request
         count[0] = 1
-        channel.taking = 0
+        channel.taker = NULL
         return TAKE_COLD
     while request != NULL and taken < most and bytes_taken < RUN_BYTES_MAX:
         if not request_is_hot(channel, request):
@@ -200,7 +255,27 @@ cdef int _take_locked(
         tail = request
         request = channel.head
     count[0] = taken
+    channel.taker = handler
+    channel.run_since_ns = now_ns
     return TAKE_RUN
+
+
+cdef int _take_aside_locked(
+    RequestChannel* channel, Handler* handler, int takes, Request** run, int* count,
+) noexcept nogil:
+    # Whether this handler has a run of what was set aside: it was woken for one, or has nothing
+    # else to do, or nobody else could. Then it takes turns with the queue.
+    if handler.slow_file == NULL and channel.aside.head != NULL and (
+        not takes
+        or (channel.sleepers == NULL and channel.aside.file_count == 0 and not handler.was_aside)
+    ):
+        handler.slow_file = aside_next_file(&channel.aside, kb_load_int(&channel.handler_count))
+    handler.was_aside = handler.slow_file != NULL
+    if handler.slow_file == NULL:
+        return 0
+    count[0] = aside_take(
+        &channel.aside, handler.slow_file, run, RUN_REQUESTS_MAX, RUN_BYTES_MAX)
+    return 1
 
 
 cdef int request_channel_take(
@@ -213,21 +288,25 @@ cdef int request_channel_take(
     cdef int64_t slept_ns
     cdef int64_t served_ns
     cdef int status
+    cdef int takes
     cdef int room
     cdef Handler* woken
-    cdef Handler** place
     lock_ranked(&channel.lock, RANK_QUEUE)
-    if had_role:
-        channel.taking = 0
+    if had_role and channel.taker == handler:
+        channel.taker = NULL
         if channel.head == NULL:
             _served_locked(channel, now_ns)
     while True:
-        if channel.head != NULL and not channel.taking:
-            channel.taking = 1
-            status = _take_locked(channel, run, count, now_ns)
+        takes = _may_take_locked(channel, now_ns)
+        if _take_aside_locked(channel, handler, takes, run, count):
+            unlock_ranked(&channel.lock, RANK_QUEUE)
+            return TAKE_ASIDE
+        if takes:
+            channel.relieved += channel.taker != NULL
+            status = _take_locked(channel, handler, run, count, now_ns)
             room = channel.stalled
             channel.stalled = 0
-            woken = _give_role_locked(channel)
+            woken = _give_role_locked(channel, now_ns)
             unlock_ranked(&channel.lock, RANK_QUEUE)
             _wake(woken)
             if room:
@@ -256,24 +335,57 @@ cdef int request_channel_take(
         if now_ns - slept_ns > served_ns:
             kb_count(&handler.idle_ns, now_ns - slept_ns - served_ns)
         if handler.asleep:
-            # Nobody popped this handler: a timeout or a signal. Leave the stack.
-            place = &channel.sleepers
-            while place[0] != handler:
-                place = &place[0].below
-            place[0] = handler.below
-            handler.asleep = 0
-        elif kb_load_int(&handler.awake) == WOKEN_TO_TAKE:
-            channel.taking = 0    # the role came with the wake-up; taken again above
+            _leave_stack_locked(channel, handler)
+        elif channel.taker == handler:
+            channel.taker = NULL  # the role came with the wake-up; taken again above
 
 
-cdef void request_channel_yield(RequestChannel* channel) noexcept nogil:
+cdef void _leave_stack_locked(RequestChannel* channel, Handler* handler) noexcept nogil:
+    # Nobody popped this handler: a timeout or a signal.
+    cdef Handler** place = &channel.sleepers
+    while place[0] != handler:
+        place = &place[0].below
+    place[0] = handler.below
+    handler.asleep = 0
+
+
+cdef void request_channel_yield(RequestChannel* channel, Handler* handler) noexcept nogil:
     """The taker goes off to something slow: whoever sleeps may take what is queued."""
-    cdef Handler* woken
+    cdef Handler* woken = NULL
     cdef int64_t now_ns = kb_now_ns()
     lock_ranked(&channel.lock, RANK_QUEUE)
-    channel.taking = 0
-    _served_locked(channel, now_ns)
-    woken = _give_role_locked(channel)
+    if channel.taker == handler:  # and has not been relieved
+        channel.taker = NULL
+        _served_locked(channel, now_ns)
+        woken = _give_role_locked(channel, now_ns)
+    unlock_ranked(&channel.lock, RANK_QUEUE)
+    _wake(woken)
+
+
+cdef int request_channel_set_aside(
+    RequestChannel* channel, Request* request, void* slow_file,
+) noexcept nogil:
+    """Leaves a request to whoever serves that file. 0: there is no room, the caller does it."""
+    cdef Handler* woken = NULL
+    cdef int added = 0
+    lock_ranked(&channel.lock, RANK_QUEUE)
+    if not channel.closed:
+        added = aside_add(&channel.aside, request, slow_file, channel.count_max)
+        woken = _give_aside_locked(channel)
+    unlock_ranked(&channel.lock, RANK_QUEUE)
+    _wake(woken)
+    return added
+
+
+cdef void request_channel_served_aside(
+    RequestChannel* channel, Handler* handler,
+) noexcept nogil:
+    """The run is done: the next file, or more of this one, may be served."""
+    cdef Handler* woken
+    lock_ranked(&channel.lock, RANK_QUEUE)
+    aside_served(&channel.aside, handler.slow_file)
+    handler.slow_file = NULL
+    woken = _give_aside_locked(channel)
     unlock_ranked(&channel.lock, RANK_QUEUE)
     _wake(woken)
 

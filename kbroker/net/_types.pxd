@@ -74,6 +74,7 @@ cdef struct Request:
     uint32_t total_bytes          # of all frames with their sizes, from data - 4
     Chunk* chunk                  # one reference, or NULL once detached
     uint8_t* detached             # a private copy of the frame, while parked
+    void* slow_file               # what it was set aside for; an address to compare
     # When, by the monotonic clock; read once a turn or a run, not for each request.
     int64_t received_ns           # its last byte
     int64_t dequeued_ns           # a handler took it
@@ -233,6 +234,7 @@ cdef struct Processor:
     Channel* noted_tail
     int64_t now_ns
     int64_t compacted_ns
+    int64_t looked_ns             # at what it pushed and still stands in the queue; 0: nothing does
     # Figures, written by the thread, read by anyone.
     int64_t idle_ns
     int64_t started_ns
@@ -256,6 +258,8 @@ cdef struct Processor:
 cdef struct Handler:
     int awake                     # futex word: 1 when woken
     int asleep                    # in the stack of sleepers
+    void* slow_file               # it serves what was set aside for this one
+    int was_aside                 # its last run had been
     Handler* below
     int index
     int64_t idle_ns               # asleep with nothing to take
@@ -266,21 +270,36 @@ cdef struct Handler:
 
 cdef enum:
     PROCESSORS_MAX = 64
+    SLOW_FILES_MAX = 32
+
+
+# Requests that wait for slow files, and files that somebody stands at. Under the channel's lock.
+cdef struct AsideRequests:
+    Request* head
+    Request* tail
+    int64_t count
+    int64_t bytes
+    void* files[SLOW_FILES_MAX]   # being served, each by one handler
+    int file_count
+    int64_t total                 # ever
 
 
 cdef struct RequestChannel:
     pthread_mutex_t lock
     Request* head
     Request* tail
-    int32_t count                 # frames
+    int64_t count                 # frames; atomic to be read without the lock
     int64_t bytes
     int32_t count_max             # queued.max.requests
     int64_t bytes_max             # queued.max.request.bytes; below 0: no bound
-    int taking                    # somebody takes, or has been woken to
+    Handler* taker                # who takes, or has been woken to
+    int64_t run_since_ns          # when it took its run; INT64_MAX: it has yet to
+    int64_t relieved              # takers whose run took long
+    AsideRequests aside
     Handler* sleepers             # a stack: the warmest first
     int stalled                   # a Processor waits for room
     int short_runs                # atomic: so many more are short; somebody has waited for the disk
-    int handler_count             # atomic: it grows
+    int handler_count             # atomic: those that serve
     int closed
     # How long requests stood here or were being served by the taker: nobody is idle meanwhile.
     int64_t served_ns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from kbroker.types import ApiKey
 from tests.parity.cases._configs import BROKER, SET, incremental
 from tests.parity.requests import build
 from tests.parity.talk import Connection
+from tests.support.disk import Disk
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.system.conftest import MakeBroker
 from tests.system.test_configs_at_once import change, fetch, produce
@@ -22,33 +22,9 @@ from tests.system.test_settings_at_run_time import talk_with
 
 pytestmark = pytest.mark.timeout(120)
 
-SOURCE = Path(__file__).parents[1] / "support" / "disk.c"
 KAFKA_STORAGE_ERROR = 56
 BATCH = build_batch([Record(b"v", key=b"k")])
 EVERY_RECORD = {"flush.messages": "1"}
-
-
-class Disk:
-    """What the preloaded fdatasync does to files of the topic "flushed"."""
-
-    def __init__(self, root: Path) -> None:
-        self._library = root / "disk.so"
-        self._mode = root / "disk-mode"
-        command = ["cc", "-shared", "-fPIC", "-O1", str(SOURCE), "-o", str(self._library)]
-        subprocess.run(command, check=True, capture_output=True)
-        self.be("ok")
-
-    def be(self, mode: str) -> None:
-        fresh = self._mode.with_suffix(".new")
-        fresh.write_text(mode)
-        fresh.replace(self._mode)
-
-    def environment(self) -> dict[str, str]:
-        return {
-            "LD_PRELOAD": str(self._library),
-            "TEST_DISK": str(self._mode),
-            "TEST_DISK_FILES": "/flushed-",
-        }
 
 
 @pytest.fixture

@@ -1,0 +1,17 @@
+# cython: language_level=3
+from libc.stdint cimport int64_t
+
+from kbroker.net._types cimport AsideRequests, Request
+
+# All with the lock of the request channel held.
+
+# 0: there is no room.
+cdef int aside_add(
+    AsideRequests* aside, Request* request, void* file, int64_t count_max) noexcept nogil
+# The file of the first request whose file nobody serves, noted as served from now on; or NULL.
+cdef void* aside_next_file(AsideRequests* aside, int handlers) noexcept nogil
+# What waits for a file, in its order: at least one, if nobody took it since aside_next_file.
+cdef int aside_take(
+    AsideRequests* aside, void* file, Request** run, int count_max, int64_t bytes_max
+) noexcept nogil
+cdef void aside_served(AsideRequests* aside, void* file) noexcept nogil

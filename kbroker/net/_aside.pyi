@@ -1,0 +1,1 @@
+"""Answers to the socket, in C alone: no Python surface; see _net.pyi."""

@@ -1,0 +1,100 @@
+# cython: language_level=3
+"""What waits for slow files: requests set aside, file by file, so that nobody waits behind them.
+
+A run of the hot path answers together, so one request at a file that is slow would hold up all of
+the run, and each run its handler. A request that is known to be in for that is set aside instead: a
+produce to a partition whose writes are slow or under way, a fetch of what is not in memory, a range
+that sendfile would wait for. A file (whatever has that address) is served by one handler at a time,
+which takes along what has gathered: so one handler stands at one slow file, however many wait for
+it, and half of the handlers at slow files altogether.
+
+Bounds: as many requests as the queue may hold, and ASIDE_BYTES_MAX; then the handler that has the
+next one does it itself. Everything is under the channel's lock; lists are searched from the front.
+"""
+
+from libc.stdint cimport int64_t
+
+from kbroker.net._types cimport SLOW_FILES_MAX, AsideRequests, Request
+
+cdef enum:
+    ASIDE_BYTES_MAX = 64 << 20
+
+
+cdef int aside_add(
+    AsideRequests* aside, Request* request, void* file, int64_t count_max,
+) noexcept nogil:
+    if aside.count > 0 and (
+        aside.count + request.frames > count_max
+        or aside.bytes + request.total_bytes > ASIDE_BYTES_MAX
+    ):
+        return 0
+    request.next = NULL
+    request.slow_file = file
+    if aside.tail == NULL:
+        aside.head = request
+    else:
+        aside.tail.next = request
+    aside.tail = request
+    aside.count += request.frames
+    aside.bytes += request.total_bytes
+    aside.total += 1
+    return 1
+
+
+cdef int _is_served(AsideRequests* aside, void* file) noexcept nogil:
+    cdef int i
+    for i in range(aside.file_count):
+        if aside.files[i] == file:
+            return 1
+    return 0
+
+
+cdef void* aside_next_file(AsideRequests* aside, int handlers) noexcept nogil:
+    cdef Request* request = aside.head
+    cdef int files_max = min(max(1, handlers // 2), <int>SLOW_FILES_MAX)
+    if aside.file_count >= files_max:
+        return NULL
+    while request != NULL:
+        if not _is_served(aside, request.slow_file):
+            aside.files[aside.file_count] = request.slow_file
+            aside.file_count += 1
+            return request.slow_file
+        request = request.next
+    return NULL
+
+
+cdef int aside_take(
+    AsideRequests* aside, void* file, Request** run, int count_max, int64_t bytes_max,
+) noexcept nogil:
+    cdef Request** place = &aside.head
+    cdef Request** end = run
+    cdef Request* last = NULL
+    cdef Request* request
+    cdef int64_t bytes_taken = 0
+    cdef int taken = 0
+    while place[0] != NULL and taken < count_max and bytes_taken < bytes_max:
+        request = place[0]
+        if request.slow_file != file:
+            last = request
+            place = &request.next
+            continue
+        place[0] = request.next
+        if aside.tail == request:
+            aside.tail = last
+        request.next = NULL
+        end[0] = request
+        end = &request.next
+        taken += 1
+        bytes_taken += request.total_bytes
+        aside.count -= request.frames
+        aside.bytes -= request.total_bytes
+    return taken
+
+
+cdef void aside_served(AsideRequests* aside, void* file) noexcept nogil:
+    cdef int i
+    for i in range(aside.file_count):
+        if aside.files[i] == file:
+            aside.file_count -= 1
+            aside.files[i] = aside.files[aside.file_count]
+            return

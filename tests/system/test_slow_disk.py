@@ -1,0 +1,139 @@
+"""A file that is slow holds up who needs it, and nobody else.
+
+The preloaded disk holds operations on the files of the topic "slow" until it is told; meanwhile
+another topic is produced to and fetched from, by clients that must not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.types import ApiKey
+from tests.parity.requests import build
+from tests.parity.talk import Connection, Talk
+from tests.support.disk import Disk
+from tests.support.record_batches import Record, build_batch, parse_batches
+from tests.system.conftest import MakeBroker
+from tests.system.test_configs_at_once import fetch, produce
+from tests.system.test_settings_at_run_time import talk_with
+
+pytestmark = pytest.mark.timeout(120)
+
+BATCH = build_batch([Record(b"v", key=b"k")])
+
+
+@pytest.fixture
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Disk]:
+    """Of its operations it holds those that the test's name says."""
+    operations = "write" if "write" in request.node.name else "read"
+    disk = Disk(tmp_path, files="/slow-", operations=operations)
+    yield disk
+    disk.be("ok")
+
+
+def produce_frame(topic: str, index: int = 0, batch: bytes = BATCH) -> object:
+    data = [{"name": topic, "partition_data": [{"index": index, "records": batch}]}]
+    return build(ApiKey.PRODUCE, 9, acks=-1, timeout=10_000, topic_data=data)
+
+
+def error_of(connection: Connection) -> int:
+    answer = connection.receive(record=False)
+    return int(answer.responses[0].partition_responses[0].error_code.value)
+
+
+def assert_unhurt(talk: Talk, topic: str, times: int = 20) -> None:
+    first = produce(talk, topic, BATCH).base_offset
+    assert first >= 0
+    for number in range(1, times):
+        assert produce(talk, topic, BATCH).base_offset == first + number
+        assert len(parse_batches(fetch(talk, topic, first))) == number + 1
+
+
+def test_a_write_that_does_not_end(make_broker: MakeBroker, disk: Disk) -> None:
+    broker = make_broker(env=disk.environment()).start()
+    talk = talk_with(broker)
+    slow, quick = talk.topic("slow"), talk.topic("quick")
+    assert produce(talk, slow, BATCH).base_offset == 0
+    disk.be("hold")
+    waiting = talk.connect()
+    waiting.send(produce_frame(slow))
+    disk.wait_held(1)
+    assert_unhurt(talk, quick)
+    assert len(parse_batches(fetch(talk, slow, 0))) == 1  # what is written can be read
+    disk.be("ok")
+    assert error_of(waiting) == 0
+    talk.close()
+
+
+def test_more_who_write_there_than_there_are_handlers(make_broker: MakeBroker, disk: Disk) -> None:
+    broker = make_broker({"num.io.threads": 3}, env=disk.environment()).start()
+    talk = talk_with(broker)
+    slow, quick = talk.topic("slow"), talk.topic("quick")
+    disk.be("hold")
+    waiting = [talk.connect() for _ in range(12)]
+    waiting[0].send(produce_frame(slow))
+    disk.wait_held(1)
+    for connection in waiting[1:]:
+        connection.send(produce_frame(slow))
+        assert_unhurt(talk, quick, 3)
+    disk.be("ok")
+    assert [error_of(connection) for connection in waiting] == [0] * 12
+    assert len(parse_batches(fetch(talk, slow, 0))) == 12
+    talk.close()
+
+
+def test_a_request_that_came_with_the_write_and_nobody_pushes(
+    make_broker: MakeBroker, disk: Disk
+) -> None:
+    """It stands in the queue behind the run; only its network thread can see that nobody comes."""
+    broker = make_broker(env=disk.environment()).start()
+    talk = talk_with(broker)
+    slow = talk.topic("slow")
+    writer, other = talk.connect(), talk.connect()
+    disk.be("hold")
+    writer.send(produce_frame(slow))
+    other.send(build(ApiKey.LIST_GROUPS, 0))
+    assert other.receive(record=False) is not None
+    disk.wait_held(1)
+    disk.be("ok")
+    assert error_of(writer) == 0
+    talk.close()
+
+
+def fetch_frame(topics: list[str], *, offset: int = 0, wait_ms: int = 0) -> object:
+    partition = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": offset}
+    partition["partition_max_bytes"] = 1 << 20
+    asked = [{"topic": topic, "partitions": [partition]} for topic in topics]
+    return build(
+        ApiKey.FETCH, 12, replica_id=-1, max_wait=wait_ms, min_bytes=1, max_bytes=1 << 24,
+        session_epoch=-1, topics=asked,
+    )  # fmt: skip
+
+
+def records_in(connection: Connection) -> list[int]:
+    """How many batches of each topic are in the next answer."""
+    answer = connection.receive(record=False)
+    return [len(parse_batches(t.partitions[0].records or b"")) for t in answer.responses]
+
+
+def test_long_polls_over_a_write_that_does_not_end(make_broker: MakeBroker, disk: Disk) -> None:
+    """They look at the partition, are taken off its list, and wait no longer than they asked."""
+    broker = make_broker(env=disk.environment()).start()
+    talk = talk_with(broker)
+    slow, quick, third = talk.topic("slow"), talk.topic("quick"), talk.topic("third")
+    poller, expiring, writer = talk.connect(), talk.connect(), talk.connect()
+    disk.be("hold")
+    poller.send(fetch_frame([slow, quick], wait_ms=60_000))
+    assert_unhurt(talk, third, 3)  # so the poll is not in one run with the write
+    writer.send(produce_frame(slow))
+    disk.wait_held(1)
+    expiring.send(fetch_frame([slow], wait_ms=20))
+    assert records_in(expiring) == [0]
+    assert_unhurt(talk, quick, 3)
+    assert records_in(poller) == [0, 1]
+    disk.be("ok")
+    assert error_of(writer) == 0
+    talk.close()
