@@ -23,10 +23,10 @@ from typing import Any, Literal
 
 from perf import batch, members, requests
 from perf._load import Load, LoadError
-from perf.brokers.base import Broker
+from perf.brokers.base import COLLECTOR, COMPILER, Broker
 from perf.client import Client
 from perf.histogram import Histogram
-from perf.process import Guard, Watch, touch_pages
+from perf.process import Guard, ThreadWatch, Watch, touch_pages
 from perf.requests import Topic
 from perf.spec import Connection, Partition, Run, Stream
 
@@ -89,6 +89,9 @@ class Block:
     guard: Guard
     neighbour_requests: int = 0
     ended_ms: int = 0  # since 1970 UTC
+    round: int = 0  # what a comparison pairs by: a void block leaves a hole
+    compiler_cpu_s: float = 0.0  # of broker_cpu_s: of threads that compile while it runs
+    collector_cpu_s: float = 0.0  # and of those that collect garbage
 
     @property
     def requests_per_s(self) -> float:
@@ -101,6 +104,12 @@ class Block:
     @property
     def cpu_us_per_request(self) -> float:
         return self.broker_cpu_s * 1e6 / max(1, self.requests)
+
+    @property
+    def cpu_us_without_runtime(self) -> float:
+        """The same without compiling and collecting, which later requests may need less of."""
+        runtime_s = self.compiler_cpu_s + self.collector_cpu_s
+        return (self.broker_cpu_s - runtime_s) * 1e6 / max(1, self.requests)
 
     @property
     def own_us_per_request(self) -> float:
@@ -122,15 +131,19 @@ class Block:
         return {
             "cell": self.cell,
             "broker": self.broker,
+            "round": self.round,
             "requests": self.requests,
             "records": self.records,
             "bytes": self.bytes,
             "wall_s": self.wall_s,
             "broker_cpu_s": self.broker_cpu_s,
+            "compiler_cpu_s": self.compiler_cpu_s,
+            "collector_cpu_s": self.collector_cpu_s,
             "own_cpu_s": self.own_cpu_s,
             "requests_per_s": self.requests_per_s,
             "megabytes_per_s": self.megabytes_per_s,
             "cpu_us_per_request": self.cpu_us_per_request,
+            "cpu_us_without_runtime": self.cpu_us_without_runtime,
             "own_us_per_request": self.own_us_per_request,
             "cpu_s_per_gigabyte": self.cpu_s_per_gigabyte,
             "p50_us": self.percentile_us(50),
@@ -139,6 +152,7 @@ class Block:
             "verified_batches": self.verified_batches,
             "others_cpu": self.guard.others,
             "steal": self.guard.steal,
+            "quiet": self.guard.quiet,
             "neighbour_requests": self.neighbour_requests,
             "histogram": self.measured.to_json(),
         }
@@ -389,9 +403,12 @@ class Bench:
             window_bytes=cell.bytes_max,
         )
         watch = Watch([os.getpid(), pid])
+        threads = ThreadWatch(pid, self.broker.runtime_threads)
         with Placement(pid, cell.pinned):
             counters = run_load(spec)
         guard = watch.guard()
+        shares = threads.shares()
+        broker_cpu_s = counters["broker_cpu_ns"] / 1e9
         first = counters["streams"][0]
         for stream in counters["streams"]:
             if stream["errors"]:
@@ -408,13 +425,15 @@ class Bench:
             records=first["records"],
             bytes=first["bytes"],
             wall_s=counters["wall_ns"] / 1e9,
-            broker_cpu_s=counters["broker_cpu_ns"] / 1e9,
+            broker_cpu_s=broker_cpu_s,
             own_cpu_s=counters["own_cpu_ns"] / 1e9,
             latency=Histogram.from_native(first["latency"]),
             end_to_end=Histogram.from_native(counters["streams"][-1]["end_to_end"]),
             verified_batches=sum(s["verified_batches"] for s in counters["streams"]),
             guard=guard,
             ended_ms=time.time_ns() // 1_000_000,
+            compiler_cpu_s=broker_cpu_s * shares.get(COMPILER, 0.0),
+            collector_cpu_s=broker_cpu_s * shares.get(COLLECTOR, 0.0),
         )
         if not block.measured.total:
             raise CellError(f"{cell.key} on {self.broker.name}: {cell.rate:.0f}/s was not held")

@@ -3,9 +3,11 @@
 All brokers live through the whole run, warm, each in its own process and directory; the one whose
 turn it is runs, the others are held still (SIGSTOP), so that none pays for another's housekeeping.
 A round visits every cell; in a cell each broker has one block, in an order that reverses from round
-to round. A ratio is taken inside a round, then the median over the rounds with its bootstrap
-interval. A block beside which something else ran is repeated once; if the repetition is noisy too,
-it is kept and marked. Null test: a broker against itself, two blocks in a row, must come out as 1.
+to round. A ratio is taken inside a round, which each block carries, then the median over the rounds
+with its exact interval. A block beside which something else ran is repeated once; if the repetition
+is noisy too, it is kept, marked, and counts in no verdict. Null test: in some cells each broker has
+a second block right behind its first; what it differs from itself by is the band in which nothing
+is said.
 
 What this module gives is data; perf.report turns it into a table and the bars.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,15 +32,13 @@ from perf.machine import describe_machine
 from perf.neighbour import NeighbourResult
 from perf.process import memory, settled_memory, threads
 from perf.startup import StartResult
+from perf.warm import Warmed, warm
 
 Progress = Callable[[str], None]
 
 NULL_CELLS = ("p-1k-4x5", "f-16k")
-WARM_REQUESTS = 200_000  # of Apache Kafka, before its first block counts
-WARM_CELLS = ("p-100-4x5", "j-1k-4x5", "f-16k", "jf-16k", "e2e-200")
-WARM_ROUNDS_MAX = 12
 SETTLE_AFTER_HOLD_S = 0.05
-START_REPEATS = 3
+REPEATS = 7  # one more than decide anything: one may be noisy or void
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,12 @@ class Plan:
 
     brokers: tuple[str, ...] = ("limit", "kafka", "kbroker")
     cells: tuple[str, ...] = tuple(cell.key for cell in CELLS)
-    rounds: int = 3
+    rounds: int = REPEATS
     seconds: float = 1.6
     warm_s: float = 0.3
     idle_connections: int = 10_000
-    start_repeats: int = START_REPEATS
+    start_repeats: int = REPEATS
+    idle_repeats: int = REPEATS  # of kbroker, each but the first in a process of its own
     null_cells: tuple[str, ...] = NULL_CELLS
     closed_neighbour: bool = True  # the neighbour cell in a closed loop as well
     extras: bool = True  # idle, neighbour, start, librdkafka
@@ -61,14 +62,16 @@ class Plan:
 
     @classmethod
     def quick(cls, **changes: Any) -> Plan:
-        """Four minutes instead of fifteen: fewer cells, shorter blocks."""
+        """Four minutes instead of half an hour: a look, for three rounds decide nothing."""
         base = cls(
             cells=QUICK,
+            rounds=3,
             seconds=0.6,
             warm_s=0.2,
             closed_neighbour=False,
             idle_connections=2_000,
             start_repeats=1,
+            idle_repeats=1,
             null_cells=NULL_CELLS[:1],
         )
         return replace(base, **changes)
@@ -84,10 +87,11 @@ class Outcome:
     null: dict[str, dict[str, list[tuple[Block, Block]]]] = field(default_factory=dict)
     memory_idle: dict[str, int] = field(default_factory=dict)
     memory_peak_at_start: dict[str, int] = field(default_factory=dict)
-    memory_after: dict[str, int] = field(default_factory=dict)
+    memory_after: dict[str, list[int]] = field(default_factory=dict)  # each round
+    warmed: dict[str, dict[str, Warmed]] = field(default_factory=dict)
     threads: dict[str, int] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    idle: dict[str, IdleResult] = field(default_factory=dict)
+    idle: dict[str, list[IdleResult]] = field(default_factory=dict)
     neighbour: dict[str, list[NeighbourResult]] = field(default_factory=dict)
     neighbour_closed: dict[str, list[NeighbourResult]] = field(default_factory=dict)
     starts: dict[str, list[StartResult]] = field(default_factory=dict)
@@ -111,7 +115,7 @@ class Comparison:
         self._blocks_in_all = (
             len(plan.cells) * len(plan.brokers)
             - len(set(plan.cells) & set(GROUP_CELLS)) * ("limit" in plan.brokers)
-            + len(plan.null_cells) * 2 * len([b for b in plan.brokers if b != "limit"])
+            + len(plan.null_cells) * len([b for b in plan.brokers if b != "limit"])
         ) * plan.rounds
 
     def run(self) -> Outcome:
@@ -125,8 +129,6 @@ class Comparison:
             if self.plan.extras:
                 self._each_broker("idle", self._idle)
             self._rounds()
-            for name, bench in self._benches.items():
-                self.outcome.memory_after[name] = memory(bench.broker.pid).resident
             if self.plan.extras:
                 self._each_broker("neighbour", self._neighbour)
                 self._each_broker("librdkafka", self._librdkafka)
@@ -135,6 +137,7 @@ class Comparison:
                 bench.broker.discard()
         try:
             if self.plan.extras:
+                self._idle_anew()
                 self._starts()
         finally:
             shutil.rmtree(self._root, ignore_errors=True)
@@ -159,22 +162,8 @@ class Comparison:
             self.outcome.threads[name] = threads(broker.pid)
             self.outcome.versions[name] = broker.version()
             self.say(f"{name} started, pid {broker.pid}; warming")
-            self._warm(self._benches[name])
+            self.outcome.warmed[name] = warm(broker, self.plan.cells, self.say)
             broker.hold()
-
-    def _warm(self, bench: Bench) -> None:
-        """Kafka's compiler needs many requests of every kind; the others a few."""
-        is_kafka = bench.broker.name == "kafka"
-        target = WARM_REQUESTS if is_kafka else 2_000
-        served = 0
-        warm = Bench(bench.broker, seconds=1.0 if is_kafka else 0.2, warm_s=0)
-        for _ in range(WARM_ROUNDS_MAX):
-            groups = GROUP_CELLS if bench.broker.name != "limit" else ()
-            for key in (*WARM_CELLS, *(key for key in groups if key in self.plan.cells)):
-                served += warm.run(BY_KEY[key]).requests
-            if served >= target:
-                break
-        self.say(f"{bench.broker.name} warm after {served:,} requests")
 
     # The rounds.
 
@@ -187,24 +176,26 @@ class Comparison:
                 for name in order:
                     if name == "limit" and key in GROUP_CELLS:
                         continue  # it knows no groups
-                    block = self._block(name, BY_KEY[key])
-                    if block is not None:
-                        cell = self.outcome.blocks.setdefault(key, {})
-                        cell.setdefault(name, []).append(block)
-                if key in self.plan.null_cells:
-                    self._null(key, order)
+                    block = self._block(name, BY_KEY[key], number)
+                    if block is None:
+                        continue
+                    cell = self.outcome.blocks.setdefault(key, {})
+                    cell.setdefault(name, []).append(block)
+                    if key in self.plan.null_cells and name != "limit":
+                        self._again(block)
+            for name, bench in self._benches.items():
+                resident = memory(bench.broker.pid).resident
+                self.outcome.memory_after.setdefault(name, []).append(resident)
 
-    def _null(self, key: str, order: Sequence[str]) -> None:
-        for name in order:
-            if name == "limit":
-                continue
-            pair = [self._block(name, BY_KEY[key], "null ") for _ in range(2)]
-            if pair[0] is not None and pair[1] is not None:
-                found = self.outcome.null.setdefault(key, {}).setdefault(name, [])
-                found.append((pair[0], pair[1]))
+    def _again(self, first: Block) -> None:
+        """The null test: the same once more, right behind."""
+        second = self._block(first.broker, BY_KEY[first.cell], first.round, "again ")
+        if second is not None:
+            by_broker = self.outcome.null.setdefault(first.cell, {})
+            by_broker.setdefault(first.broker, []).append((first, second))
 
-    def _block(self, name: str, cell: Cell, label: str = "") -> Block | None:
-        """One block with its broker running alone; None if it is void."""
+    def _block(self, name: str, cell: Cell, number: int, label: str = "") -> Block | None:
+        """One block of a round with its broker running alone; None if it is void."""
         bench = self._benches[name]
         self._done += 1
         bench.broker.resume()
@@ -214,6 +205,7 @@ class Comparison:
             if not block.guard.quiet and self.plan.repeat_noisy:
                 self.outcome.repeated_blocks += 1
                 block = bench.run(cell)
+            block = replace(block, round=number)
             self.outcome.noisy_blocks += not block.guard.quiet
         except (CellError, OSError) as error:
             self._fault(str(error))
@@ -249,8 +241,22 @@ class Comparison:
 
     def _idle(self, bench: Bench) -> str:
         result = idle.measure_idle(bench, self.plan.idle_connections)
-        self.outcome.idle[bench.broker.name] = result
+        self.outcome.idle.setdefault(bench.broker.name, []).append(result)
+        if result.bytes_each is None:
+            return f"{result.connections:,}; what each holds cannot be told without jcmd"
         return f"{result.bytes_each:,.0f} B each of {result.connections:,}"
+
+    def _idle_anew(self) -> None:
+        """Again in new processes: in one, what was freed serves the next ten thousand."""
+        if "kbroker" not in self.plan.brokers:
+            return
+        for repeat in range(1, self.plan.idle_repeats):
+            with self._new_broker("kbroker", self._root / f"idle-{repeat}") as broker:
+                bench = Bench(broker, seconds=self.plan.seconds, warm_s=self.plan.warm_s)
+                try:
+                    self.say(f"idle kbroker: {self._idle(bench)}")
+                except (CellError, OSError) as error:
+                    self._fault(f"idle: {error}")
 
     def _neighbour(self, bench: Bench) -> str:
         neighbour.prepare(bench)

@@ -1,8 +1,10 @@
 """Idle connections: what ten thousand of them cost a broker, and who notices.
 
-Each connection asks ApiVersions once and then stays. Measured: anonymous memory of the broker
-before and after (the kernel's share of a socket is not in it, and is the same for every broker),
-the broker's CPU while nothing happens, and the p99 of an active client before and beside them.
+Each connection asks ApiVersions once and then stays. Measured: what the broker holds before and
+after (anonymous memory; of a JVM the live heap behind a forced collection, or nothing where that
+cannot be had: garbage is no connection's), the broker's CPU while nothing happens, and the p99 of
+an active client before and beside them. The kernel's share of a socket is not in it, and is the
+same for every broker.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from perf.cells import BY_KEY, Bench
-from perf.process import cpu_ns, memory
+from perf.process import cpu_ns
 from perf.requests import api_versions
 
 SETTLE_S = 1.0
@@ -29,11 +31,12 @@ class IdleResult:
 
     broker: str
     connections: int
-    bytes_each: float
+    bytes_each: float | None  # None: garbage could not be told from what is in use
     open_s: float
     cpu_share: float  # of one CPU, with all of them idle
     p99_before_us: float
     p99_beside_us: float
+    quiet: bool = False  # unknown is not quiet
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.__dict__)
@@ -76,13 +79,13 @@ def measure_idle(bench: Bench, count: int) -> IdleResult:
     close_all(open_idle(broker.host, broker.port, 32))
     before_block = bench.run(ACTIVE)
     time.sleep(SETTLE_S)
-    before = memory(broker.pid).anonymous
+    before = broker.held_bytes()
     began = time.monotonic()
     opened = open_idle(broker.host, broker.port, count)
     open_s = time.monotonic() - began
     try:
         time.sleep(SETTLE_S)
-        after = memory(broker.pid).anonymous
+        after = broker.held_bytes()
         cpu = cpu_ns(broker.pid)
         time.sleep(SETTLE_S)
         share = (cpu_ns(broker.pid) - cpu) / (SETTLE_S * 1e9)
@@ -92,9 +95,10 @@ def measure_idle(bench: Bench, count: int) -> IdleResult:
     return IdleResult(
         broker.name,
         count,
-        (after - before) / count,
+        None if before is None or after is None else (after - before) / count,
         open_s,
         share,
         before_block.percentile_us(99),
         beside.percentile_us(99),
+        quiet=before_block.guard.quiet and beside.guard.quiet,
     )

@@ -52,9 +52,10 @@ def add_summary(results: Results, work: Work, summary: Summary, broker: str) -> 
     )
 
 
-def add_idle(results: Results, result: IdleResult) -> None:
-    fields = {"broker": result.broker, "connections": result.connections}
-    results.figure("idle connection, user space", result.bytes_each, "B", **fields)
+def add_idle(results: Results, result: IdleResult, number: int = 0) -> None:
+    fields = {"broker": result.broker, "connections": result.connections, "round": number}
+    if result.bytes_each is not None:
+        results.figure("idle connection, user space", result.bytes_each, "B", **fields)
     results.figure("idle connections, CPU", result.cpu_share, "CPUs", **fields)
     results.figure("p99 without idle connections", result.p99_before_us, "us", **fields)
     results.figure("p99 beside idle connections", result.p99_beside_us, "us", **fields)
@@ -86,14 +87,21 @@ def add_outcome(results: Results, outcome: Outcome) -> None:
     """All of a comparison: the blocks by round, and the figures beside the table."""
     for key, by_broker in outcome.blocks.items():
         for blocks in by_broker.values():
-            for number, block in enumerate(blocks):
-                results.block(block, BY_KEY[key], round=number)
+            for block in blocks:
+                results.block(block, BY_KEY[key], round=block.round)
+    for key, pairs_by_broker in outcome.null.items():
+        for pairs in pairs_by_broker.values():
+            for _, again in pairs:
+                results.block(again, BY_KEY[key], round=again.round, again=True)
     for broker, size in outcome.memory_idle.items():
         results.figure("resident memory, idle", size, "B", broker=broker)
-    for broker, size in outcome.memory_after.items():
-        results.figure("resident memory, after the table", size, "B", broker=broker)
-    for idle in outcome.idle.values():
-        add_idle(results, idle)
+    for broker, sizes in outcome.memory_after.items():
+        for number, size in enumerate(sizes):
+            name = "resident memory, after each round"
+            results.figure(name, size, "B", broker=broker, round=number)
+    for idles in outcome.idle.values():
+        for number, idle in enumerate(idles):
+            add_idle(results, idle, number)
     for starts in outcome.starts.values():
         for number, start in enumerate(starts):
             add_start(results, start, number)

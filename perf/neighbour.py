@@ -35,6 +35,7 @@ class NeighbourResult:
     p50_beside_us: float
     p99_beside_us: float
     metadata_per_s: float
+    quiet: bool = False  # unknown is not quiet
 
     @property
     def p99_ratio(self) -> float:
@@ -69,4 +70,5 @@ def measure_neighbour(bench: Bench, cell: Cell = FIXED) -> NeighbourResult:
         beside.percentile_us(50),
         beside.percentile_us(99),
         beside.neighbour_requests / beside.wall_s,
+        quiet=alone.guard.quiet and beside.guard.quiet,
     )

@@ -43,6 +43,37 @@ def cpu_ns_by_thread(pid: int) -> dict[str, int]:
     return spent
 
 
+class ThreadWatch:
+    """Which part of a process's CPU time its threads of some kinds use, from now to `shares()`.
+
+    `kinds`: how the names of a kind's threads begin. A thread that ends meanwhile takes what it
+    used with it: a kind's share is what it used at least.
+    """
+
+    def __init__(self, pid: int, kinds: Mapping[str, tuple[str, ...]]) -> None:
+        self._pid, self._kinds = pid, kinds
+        self._before = self._look()
+
+    def _look(self) -> tuple[int, dict[str, int]]:
+        if not self._kinds or self._pid <= 0:
+            return 0, {}
+        by_name = cpu_ns_by_thread(self._pid)
+        return cpu_ns(self._pid), {
+            kind: sum(used for name, used in by_name.items() if name.startswith(begins))
+            for kind, begins in self._kinds.items()
+        }
+
+    def shares(self) -> dict[str, float]:
+        """By kind, from 0 to 1; of kinds that there are."""
+        whole, by_kind = self._look()
+        spent = whole - self._before[0]
+        return {
+            kind: min(1.0, max(0, used - self._before[1][kind]) / spent)
+            for kind, used in by_kind.items()
+            if spent > 0
+        }
+
+
 def threads(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/task"))
 
@@ -156,6 +187,10 @@ class Watch:
         self._beside = cpu_ns_beside(self._pids)
         self._box = box_time()
         self._own_ns = sum(map(cpu_ns, self._pids))
+
+    def include(self, pid: int) -> None:
+        """One more of the own processes, started since."""
+        self._pids.append(pid)
 
     def guard(self) -> Guard:
         box = box_time()

@@ -1,166 +1,31 @@
-"""A comparison as JSON, as a table, and against the bars.
-
-A bar passes when the median meets it; "surely" when the whole 95 % interval does. A bar whose cells
-are missing is "not measured", never passed. Pure functions over perf.compare.Outcome.
-"""
+"""A comparison as JSON, as a table, and against the bars. Pure functions of an Outcome."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perf import network
-from perf.cells import BY_KEY, GROUP_CELLS, Block
+from perf.bars import MIB, bars
+from perf.cells import BY_KEY
 from perf.compare import Outcome
 from perf.histogram import Histogram
-from perf.stats import Estimate, estimate, null_test, ratio
+from perf.paired import METRICS, null_tests, paired, values
+from perf.stats import CONFIDENCE_MIN, PAIRS_MIN, Estimate, estimate
+from perf.verdict import Verdict
 
-METRICS: dict[str, Callable[[Block], float]] = {
-    "requests_per_s": lambda block: block.requests_per_s,
-    "megabytes_per_s": lambda block: block.megabytes_per_s,
-    "cpu_us_per_request": lambda block: block.cpu_us_per_request,
-    "cpu_s_per_gigabyte": lambda block: block.cpu_s_per_gigabyte,
-    "own_us_per_request": lambda block: block.own_us_per_request,
-    "p50_us": lambda block: block.percentile_us(50),
-    "p99_us": lambda block: block.percentile_us(99),
-}
-PRODUCE_BAR_CELLS = (
-    "p-100-1x5",
-    "p-100-4x5",
-    "p-100-16x5",
-    "p-1k-1x5",
-    "p-1k-4x5",
-    "p-1k-16x5",
-    "j-100-1x5",
-    "j-1k-4x5",
-    "j-100-16x5",
-)
 COMPARED = (
     ("kbroker", "kafka"),
     ("kbroker", "limit"),
     ("kafka", "limit"),
     ("kbroker", "baseline"),
 )
-NULL_WIDTH_THROUGHPUT, NULL_WIDTH_P99 = 0.05, 0.15
 LIMIT_DRIFT_MAX = 0.10
 CLIENT_SHARE_MAX = 0.5
-ACTIVE_P99_GROWTH_MAX = 1.5  # "unaffected", with the noise that a p99 has
-MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One line of what must be shown."""
-
-    what: str
-    bar: float
-    value: Estimate | None
-    unit: str
-    note: str = ""
-
-    @property
-    def verdict(self) -> str:
-        if self.value is None or not self.value.values:
-            return "not measured"
-        if self.value.high <= self.bar:
-            return "pass, surely"
-        return "pass" if self.value.median <= self.bar else "FAIL"
-
-
-def values(outcome: Outcome, cell: str, broker: str, metric: str) -> list[float]:
-    return [METRICS[metric](block) for block in outcome.blocks.get(cell, {}).get(broker, [])]
-
-
-def paired(outcome: Outcome, cell: str, metric: str, ours: str, theirs: str) -> Estimate | None:
-    """Ratio of two brokers in one cell; only rounds that both have."""
-    a, b = values(outcome, cell, ours, metric), values(outcome, cell, theirs, metric)
-    n = min(len(a), len(b))
-    return ratio(a[:n], b[:n]) if n else None
-
-
-def above_limit(outcome: Outcome, cell: str, metric: str) -> Estimate | None:
-    """(kbroker - limit) / (Kafka - limit), round by round."""
-    ours, theirs, least = (
-        values(outcome, cell, name, metric) for name in ("kbroker", "kafka", "limit")
-    )
-    rounds = list(zip(ours, theirs, least, strict=False))
-    return estimate([(a - c) / (b - c) for a, b, c in rounds if b > c]) if rounds else None
-
-
-def _start_bars(outcome: Outcome) -> list[Bar]:
-    starts = outcome.starts.get("kbroker", [])
-    return [
-        Bar(what, bar, estimate([getattr(one, key) for one in starts]), "s")
-        for what, bar, key in (
-            ("exec to first acknowledged produce, empty directory", 0.3, "empty_s"),
-            ("the same after a clean stop", 0.3, "again_s"),
-            ("first answer after kill -9", 1.0, "killed_s"),
-        )
-    ]
-
-
-def _memory_bars(outcome: Outcome) -> list[Bar]:
-    found = []
-    for what, bar, source in (
-        ("resident memory, idle", 60.0, outcome.memory_idle),
-        ("resident memory, after the table", 120.0, outcome.memory_after),
-    ):
-        one = [source["kbroker"] / MIB] if "kbroker" in source else []
-        found.append(Bar(what, bar, estimate(one), "MB"))
-    return found
-
-
-def _cell_bars(outcome: Outcome) -> list[Bar]:
-    found = [
-        Bar(
-            f"CPU per request, {BY_KEY[cell].title}",
-            bar,
-            paired(outcome, cell, "cpu_us_per_request", "kbroker", "kafka"),
-            "x Kafka",
-        )
-        for cell, bar in [
-            *((cell, 0.4) for cell in PRODUCE_BAR_CELLS),
-            ("f-16k", 0.45),
-            *((cell, 0.8) for cell in GROUP_CELLS),
-        ]
-    ]
-    for cell in ("p-100-1x1", "p-100-1x1-pin"):
-        what = f"(p50 - limit) / (Kafka - limit), {BY_KEY[cell].title}"
-        found.append(Bar(what, 0.7, above_limit(outcome, cell, "p50_us"), "x Kafka"))
-    return found
-
-
-def _company_bars(outcome: Outcome) -> list[Bar]:
-    beside = [one.p99_ratio for one in outcome.neighbour.get("kbroker", [])]
-    idle = outcome.idle.get("kbroker")
-    count = f" of {idle.connections:,}" if idle else ""
-    return [
-        Bar("p99 of produce beside a Metadata loop", 2.0, estimate(beside), "x alone"),
-        Bar(
-            f"user space of an idle connection{count}",
-            1024.0,
-            estimate([idle.bytes_each] if idle else []),
-            "B",
-        ),
-        Bar(
-            "p99 of an active client beside them",
-            ACTIVE_P99_GROWTH_MAX,
-            estimate([idle.p99_beside_us / idle.p99_before_us] if idle else []),
-            "x before",
-        ),
-    ]
-
-
-def bars(outcome: Outcome) -> list[Bar]:
-    """The measurable rows of the project's table of bars."""
-    return [
-        *_start_bars(outcome),
-        *_memory_bars(outcome),
-        *_cell_bars(outcome),
-        *_company_bars(outcome),
-    ]
+BASELINE_METRICS = {"CPU us": "cpu_us_per_request", "req/s": "requests_per_s", "p99 us": "p99_us"}
+# With what the runtime compiles and collects, and without.
+CPU_WAYS = ("cpu_us_per_request", "cpu_us_without_runtime")
 
 
 def cell_json(outcome: Outcome, cell: str) -> dict[str, Any]:
@@ -179,33 +44,15 @@ def cell_json(outcome: Outcome, cell: str) -> dict[str, Any]:
         for metric in METRICS:
             found = paired(outcome, cell, metric, ours, theirs)
             if found is not None:
-                result["ratios"].setdefault(f"{ours}/{theirs}", {})[metric] = found.to_json()
+                by_metric = result["ratios"].setdefault(f"{ours}/{theirs}", {})
+                by_metric[metric] = _verdict_json(found)
     return result
 
 
-def null_tests(outcome: Outcome) -> list[dict[str, Any]]:
-    """Each broker against itself: by CPU per request, rate and p99."""
-    found = []
-    for cell, brokers in outcome.null.items():
-        for broker, pairs in brokers.items():
-            for metric, width in (
-                ("cpu_us_per_request", NULL_WIDTH_THROUGHPUT),
-                ("requests_per_s", NULL_WIDTH_THROUGHPUT),
-                ("p99_us", NULL_WIDTH_P99),
-            ):
-                first = [METRICS[metric](one) for one, _ in pairs]
-                second = [METRICS[metric](two) for _, two in pairs]
-                found.append(
-                    {
-                        "cell": cell,
-                        "broker": broker,
-                        "metric": metric,
-                        "ratio": ratio(first, second).to_json(),
-                        "width_max": width,
-                        "passed": null_test(first, second, width),
-                    }
-                )
-    return found
+def _verdict_json(found: Verdict) -> dict[str, Any]:
+    """The ratio's numbers, where there are any, and what may be concluded from them."""
+    said = found.to_json()
+    return {**(said.pop("ratio") or {}), **said}
 
 
 def remarks(outcome: Outcome) -> list[str]:
@@ -227,19 +74,18 @@ def remarks(outcome: Outcome) -> list[str]:
             )
             if broker != "limit" and share > CLIENT_SHARE_MAX:
                 said.append(f"{cell}: the generator costs {share:.2f} of what {broker} does")
-    for test in null_tests(outcome):
-        if not test["passed"]:
-            r = test["ratio"]
-            said.append(
-                f"null test {test['cell']} {test['broker']} {test['metric']}: "
-                f"{r['median']:.3f} [{r['low']:.3f}, {r['high']:.3f}]"
-            )
+    for broker, kinds in outcome.warmed.items():
+        for kind, warmed in kinds.items():
+            if not (warmed.enough or warmed.flat):
+                said.append(f"{broker} was not warm: {warmed.requests:,} requests of {kind}")
+    words = (test.words for test in null_tests(outcome) if not test.passed)
+    said += [f"null test: {one}" for one in dict.fromkeys(words)]
     return said
 
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
     """The whole outcome, with every block."""
-    lists = ("neighbour", "neighbour_closed", "starts", "librdkafka")
+    lists = ("idle", "neighbour", "neighbour_closed", "starts", "librdkafka")
     return {
         "machine": outcome.machine,
         "versions": outcome.versions,
@@ -253,12 +99,15 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
             for blocks in brokers.values()
             for block in blocks
         ],
-        "null_tests": null_tests(outcome),
+        "warmed": {
+            broker: {kind: one.to_json() for kind, one in kinds.items()}
+            for broker, kinds in outcome.warmed.items()
+        },
+        "null_tests": [test.to_json() for test in null_tests(outcome)],
         "memory_idle_bytes": outcome.memory_idle,
         "memory_peak_at_start_bytes": outcome.memory_peak_at_start,
         "memory_after_bytes": outcome.memory_after,
         "threads": outcome.threads,
-        "idle": {name: one.to_json() for name, one in outcome.idle.items()},
         **{
             key: {
                 name: [one.to_json() for one in many]
@@ -271,7 +120,8 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
                 "what": bar.what,
                 "bar": bar.bar,
                 "unit": bar.unit,
-                "value": bar.value.to_json() if bar.value else None,
+                "value": bar.value.to_json() if bar.value and bar.value.values else None,
+                "band": bar.band,
                 "verdict": bar.verdict,
             }
             for bar in bars(outcome)
@@ -289,7 +139,7 @@ def _number(value: float) -> str:
 
 
 def _interval(found: Estimate) -> str:
-    return f"{_number(found.median)} [{_number(found.low)}, {_number(found.high)}]"
+    return found.text(_number)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -311,23 +161,37 @@ def _cell_rows(outcome: Outcome) -> list[list[str]]:
             row = [BY_KEY[cell].title, broker]
             for metric in ("requests_per_s", "megabytes_per_s", "p50_us", "p99_us"):
                 row.append(_number(statistics.median(values(outcome, cell, broker, metric))))
-            for metric in ("cpu_us_per_request", "cpu_s_per_gigabyte", "own_us_per_request"):
+            for metric in (*CPU_WAYS, "cpu_s_per_gigabyte", "own_us_per_request"):
                 row.append(_number(statistics.median(values(outcome, cell, broker, metric))))
-            cpu = paired(outcome, cell, "cpu_us_per_request", broker, "kafka")
-            row.append(_interval(cpu) if cpu and broker == "kbroker" else "")
+            for metric in CPU_WAYS:
+                cpu = paired(outcome, cell, metric, broker, "kafka")
+                row.append(_interval(cpu.ratio) if cpu and broker == "kbroker" else "")
             rows.append(row)
     return rows
 
 
 def _baseline_rows(outcome: Outcome) -> list[list[str]]:
     """This checkout against another, cell by cell; a broker against itself where it was tried."""
-    metrics = ("cpu_us_per_request", "requests_per_s", "p99_us")
     rows = []
     for cell in outcome.blocks:
-        found = [paired(outcome, cell, metric, "kbroker", "baseline") for metric in metrics]
-        if any(found):
-            rows.append([BY_KEY[cell].title, *(_interval(one) if one else "-" for one in found)])
+        found = {
+            name: one
+            for name, metric in BASELINE_METRICS.items()
+            if (one := paired(outcome, cell, metric, "kbroker", "baseline")) is not None
+        }
+        if found:
+            numbers = (_interval(one.ratio) for one in found.values())
+            rows.append([BY_KEY[cell].title, *numbers, _undecided(found)])
     return rows
+
+
+def _undecided(found: Mapping[str, Verdict]) -> str:
+    """What has no result, and why: "req/s, p99 us: no difference shown"."""
+    by_reason: dict[str, list[str]] = {}
+    for name, one in found.items():
+        if not one.decided:
+            by_reason.setdefault(one.reason, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {why}" for why, names in by_reason.items())
 
 
 def _beside_rows(outcome: Outcome) -> list[list[str]]:
@@ -336,7 +200,7 @@ def _beside_rows(outcome: Outcome) -> list[list[str]]:
         if broker == "limit":
             continue
         if broker in outcome.memory_idle:
-            after = outcome.memory_after.get(broker, 0)
+            after = (outcome.memory_after.get(broker) or [0])[-1]
             rows.append(
                 [
                     broker,
@@ -348,15 +212,13 @@ def _beside_rows(outcome: Outcome) -> list[list[str]]:
             for key in ("empty_s", "again_s", "killed_s"):
                 found = estimate([getattr(one, key) for one in starts])
                 rows.append([broker, f"start, {key[:-2]}, s", _interval(found)])
-        if one := outcome.idle.get(broker):
-            rows.append([broker, f"{one.connections:,} idle: bytes each", _number(one.bytes_each)])
-            rows.append(
-                [
-                    broker,
-                    "active p99 us, before / beside",
-                    f"{_number(one.p99_before_us)} / {_number(one.p99_beside_us)}",
-                ]
-            )
+        if idles := outcome.idle.get(broker):
+            held = estimate([one.bytes_each for one in idles if one.bytes_each is not None])
+            rows.append([broker, f"{idles[0].connections:,} idle: bytes each", _interval(held)])
+            before = statistics.median(one.p99_before_us for one in idles)
+            beside = statistics.median(one.p99_beside_us for one in idles)
+            said = f"{_number(before)} / {_number(beside)}"
+            rows.append([broker, "active p99 us, before / beside", said])
         for label, found_in in (("2,000/s", outcome.neighbour), ("1x5", outcome.neighbour_closed)):
             if pairs := found_in.get(broker):
                 found = estimate([pair.p99_ratio for pair in pairs])
@@ -395,8 +257,9 @@ def to_text(outcome: Outcome) -> str:
     lines = [
         f"{machine['model']}, {machine['cpus']} CPUs, Linux {machine['kernel']}, "
         f"commit {machine['commit']}, {machine['when']}; network: {machine.get('network', '-')}",
-        f"median of {outcome.plan.rounds} blocks of {outcome.plan.seconds} s; "
-        f"[..] is a bootstrap 95 % interval; {outcome.took_s:.0f} s in all",
+        f"median of {outcome.plan.rounds} blocks of {outcome.plan.seconds} s; [a, b] is the exact "
+        f"interval of a median, {CONFIDENCE_MIN:.0%} or more, of quiet rounds; (a to b) what was "
+        f"merely seen, of fewer than {PAIRS_MIN}; {outcome.took_s:.0f} s in all",
         "",
     ]
     head = [
@@ -407,19 +270,21 @@ def to_text(outcome: Outcome) -> str:
         "p50 us",
         "p99 us",
         "CPU us",
+        "no JIT, GC",
         "s/GB",
         "own us",
         "CPU x Kafka",
+        "no JIT, GC",
     ]
     lines += _table(head, _cell_rows(outcome))
     if against := _baseline_rows(outcome):
-        head = ["kbroker / baseline", "CPU us", "req/s", "p99 us"]
+        head = ["kbroker / baseline", *BASELINE_METRICS, "no result"]
         lines += ["", *_table(head, against)]
     if beside := _beside_rows(outcome):
         lines += ["", *_table(["broker", "what", "value"], beside)]
     rows = []
     for bar in bars(outcome):
-        value = _interval(bar.value) if bar.value and bar.value.values else "-"
+        value = _interval(bar.value) if bar.value else "-"
         rows.append([bar.what, f"<= {_number(bar.bar)} {bar.unit}", value, bar.verdict])
     lines += ["", *_table(["bar", "wanted", "found", "verdict"], rows)]
     if said := remarks(outcome):

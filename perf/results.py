@@ -236,6 +236,8 @@ def of_block(block: Block) -> dict[str, Any]:
         "bytes": block.bytes,
         "wall_s": block.wall_s,
         "broker_cpu_s": block.broker_cpu_s,
+        "compiler_cpu_s": block.compiler_cpu_s,
+        "collector_cpu_s": block.collector_cpu_s,
         "own_cpu_s": block.own_cpu_s,
         "others_cpu": block.guard.others,
         "steal": block.guard.steal,

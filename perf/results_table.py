@@ -70,6 +70,7 @@ DIMENSIONS: Final = (
     Field("knob", "string", "The setting that is tried."),
     Field("knob_value", "string", "Its value."),
     Field("baseline", "boolean", "Whether this is what the others are held against."),
+    Field("again", "boolean", "The null test: what is held against is measured once more."),
 )
 FIGURES: Final = (
     Field("requests", "long", "Answered in the window."),
@@ -77,7 +78,9 @@ FIGURES: Final = (
     Field("bytes", "long", "Bytes of batches in them."),
     Field("wall_s", "double", "The window."),
     Field("broker_cpu_s", "double", "Processor time of the broker's process in it."),
-    Field("own_cpu_s", "double", "The same of the load generator."),
+    Field("compiler_cpu_s", "double", "Of it: of the runtime's threads that compile."),
+    Field("collector_cpu_s", "double", "Of it: of those that collect garbage."),
+    Field("own_cpu_s", "double", "Processor time of the load generator."),
     Field("others_cpu", "double", "Share of the box that other processes used."),
     Field("steal", "double", "Share of the box that the hypervisor kept."),
     Field("quiet", "boolean", "Whether both were small enough for the block to count."),

@@ -41,6 +41,7 @@ from perf.brokers import Broker, BrokerError
 from perf.process import Guard
 from perf.results import Results
 from perf.stats import ratio
+from perf.verdict import judge
 
 TOPIC: Final = "spark-throughput"
 RECORDS: Final = 10_000_000
@@ -257,10 +258,10 @@ def beside(found: list[Landing]) -> str:
         ("waiting", lambda one: one.wait_s),
         ("broker's CPU", lambda one: one.broker_cpu_s),
     ):
-        found_ratio = ratio([value(ours[n]) for n in rounds], [value(theirs[n]) for n in rounds])
-        parts.append(f"{name} {found_ratio.median:.2f}")
-    few = "" if len(rounds) >= 3 else f"; {len(rounds)} round: no interval, no verdict"
-    return f"kbroker / Kafka: {', '.join(parts)}{few}"
+        quiet = [n for n in rounds if ours[n].quiet and theirs[n].quiet]
+        both = ratio([value(ours[n]) for n in quiet], [value(theirs[n]) for n in quiet])
+        parts.append(f"{name} {judge(both, noisy=len(rounds) - len(quiet)).words()}")
+    return f"kbroker / Kafka: {'; '.join(parts)}"
 
 
 def main() -> int:

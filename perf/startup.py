@@ -9,6 +9,7 @@ must still be held.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from perf._load import LoadError
 from perf.brokers.base import START_WAIT_S, Broker, BrokerError
 from perf.cells import CellError, run_load
 from perf.client import Client, ClientError
+from perf.process import Watch, settled_memory
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
 from perf.wire import Reader, WireError, Writer
@@ -39,6 +41,8 @@ class StartResult:
     again_s: float
     killed_s: float
     killed_records: int  # acknowledged before the kill and found after it
+    resident_bytes: int = 0  # after the first of them, settled
+    quiet: bool = False  # all three; unknown is not quiet
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.__dict__)
@@ -114,29 +118,35 @@ def _kill_under_load(broker: Broker, topic: Topic) -> int:
     return held
 
 
+def _launched(broker: Broker) -> tuple[float, bool]:
+    """Seconds from exec to the first acknowledged produce, and whether nothing else ran."""
+    broker.prepare()
+    watch = Watch([os.getpid()])
+    broker.launch()
+    watch.include(broker.pid)
+    seconds = first_acknowledged(broker)
+    return seconds, watch.guard().quiet
+
+
 def measure_start(broker: Broker, progress: Callable[[str], None] = lambda _: None) -> StartResult:
     """All three ways, in this order, on one directory. The broker is discarded at the end."""
     try:
         broker.directory.mkdir(parents=True, exist_ok=True)
-        broker.prepare()
-        broker.launch()
-        empty_s = first_acknowledged(broker)
+        empty_s, first_quiet = _launched(broker)
+        resident = settled_memory(broker.pid).resident
         broker.stop()
-        broker.prepare()
-        broker.launch()
-        again_s = first_acknowledged(broker)
+        again_s, second_quiet = _launched(broker)
         progress(f"start {broker.name}: {empty_s:.3f} s empty, {again_s:.3f} s again")
         topic = Topic(TOPIC, bytes(16), 1)
         held = _kill_under_load(broker, topic)
-        broker.prepare()
-        broker.launch()
-        killed_s = first_acknowledged(broker)
+        killed_s, third_quiet = _launched(broker)
         with broker.client() as client:
             found = sum(client.offsets(topic))
         if found < held + 1:
             raise CellError(f"{broker.name}: {held} records before kill -9, {found - 1} after")
         progress(f"start {broker.name}: {killed_s:.3f} s after kill -9, {held} records held")
-        return StartResult(broker.name, empty_s, again_s, killed_s, held)
+        quiet = first_quiet and second_quiet and third_quiet
+        return StartResult(broker.name, empty_s, again_s, killed_s, held, resident, quiet)
     except ClientError as error:
         raise CellError(str(error)) from error
     finally:

@@ -1,62 +1,93 @@
-"""The few statistics that a comparison rests on: medians, ratios, bootstrap intervals.
+"""The few statistics that a comparison rests on: medians, ratios, exact intervals of a median.
 
-A ratio is taken block by block, between two brokers measured one after the other, and then the
-median of the ratios: what both saw of the machine falls out. The interval says how far that median
-could have come out otherwise had other blocks been drawn. The random numbers are seeded, so the
-same blocks give the same interval. Pure functions.
+A ratio is taken round by round, between two brokers measured one after the other, and then the
+median of the ratios: what both saw of the machine falls out.
+
+The interval of a median lies between two of the values themselves, the k-th from below and the
+k-th from above. The true median is outside of it only if fewer than k of n values fell on one side
+of it, which is tossing n coins (the sign test), whatever the values' distribution. k is the largest
+with a confidence of CONFIDENCE_MIN: 1 up to eight values, so the ends are the lowest and the
+highest. Five values do not reach it (93.75 %), so fewer than PAIRS_MIN decide nothing: their ends
+are what was seen, and no interval.
+
+Pure functions; the jobs for Spark use them, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
-import numpy as np
-
-BOOTSTRAP_DRAWS = 4_000
-SEED = 20_260_101
-REMEMBERED = 4_096  # a study asks for the same one in its table, its answers and its JSON
+CONFIDENCE_MIN: Final = 0.95
+PAIRS_MIN: Final = 6  # the fewest values whose lowest and highest have that confidence
+_REMEMBERED: Final = 4_096  # a study asks for the same one in its table, its answers and its JSON
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median with its 95 % interval and the values behind it."""
+    """A median, the ends around it, and how surely the true median lies between them."""
 
     median: float
     low: float
     high: float
     values: tuple[float, ...]
+    confidence: float
 
     @property
-    def relative_width(self) -> float:
-        """Width of the interval against the median."""
-        return (self.high - self.low) / self.median if self.median else float("inf")
+    def decides(self) -> bool:
+        """Whether the ends are an interval that something may be concluded from."""
+        return self.confidence >= CONFIDENCE_MIN
+
+    def text(self, number: Callable[[float], str]) -> str:
+        """0.62 [0.58, 0.66] for an interval; 0.62 (0.58 to 0.66) for what was merely seen."""
+        if not self.values:
+            return "-"
+        middle, low, high = map(number, (self.median, self.low, self.high))
+        if self.decides:
+            return f"{middle} [{low}, {high}]"
+        return middle if len(self.values) == 1 else f"{middle} ({low} to {high})"
 
     def to_json(self) -> dict[str, object]:
         return {
             "median": self.median,
             "low": self.low,
             "high": self.high,
+            "confidence": self.confidence,
             "values": list(self.values),
         }
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Median of the values with a bootstrap 95 % interval (percentile method)."""
+    """Median of the values with its exact interval, or with what was seen if they are too few."""
     if not values:
-        nan = float("nan")
-        return Estimate(nan, nan, nan, ())
+        nan = math.nan
+        return Estimate(nan, nan, nan, (), 0.0)
     return _estimate(tuple(map(float, values)))
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(_REMEMBERED)
 def _estimate(values: tuple[float, ...]) -> Estimate:
-    data = np.asarray(values, dtype=np.float64)
-    draws = np.random.default_rng(SEED).integers(0, len(data), size=(BOOTSTRAP_DRAWS, len(data)))
-    medians = np.median(data[draws], axis=1)
-    low, high = np.percentile(medians, [2.5, 97.5])
-    return Estimate(float(np.median(data)), float(low), float(high), values)
+    ordered = sorted(values)
+    at, confidence = _place(len(ordered))
+    return Estimate(statistics.median(ordered), ordered[at], ordered[-1 - at], values, confidence)
+
+
+@lru_cache(_REMEMBERED)
+def _place(count: int) -> tuple[int, float]:
+    """Which value from either end the interval ends at, from 0, and its confidence."""
+    place, outside = 0, 0.5**count  # all values on one side of the true median
+    ways = 1
+    while place + 1 < count // 2:
+        ways = ways * (count - place) // (place + 1)
+        further = outside + ways * 0.5**count
+        if 1 - 2 * further < CONFIDENCE_MIN:
+            break
+        place, outside = place + 1, further
+    return place, 1 - 2 * outside
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
@@ -64,9 +95,3 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
     if len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} values cannot be paired with {len(theirs)}")
     return estimate([a / b for a, b in zip(ours, theirs, strict=True) if b])
-
-
-def null_test(first: Sequence[float], second: Sequence[float], width_max: float) -> bool:
-    """A broker against itself: the interval must hold 1.0 and be narrower than `width_max`."""
-    result = ratio(first, second)
-    return result.low <= 1.0 <= result.high and result.relative_width <= width_max

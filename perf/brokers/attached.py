@@ -32,6 +32,11 @@ class AttachedBroker(Broker):
     def measured_pid(self) -> int:
         return self._pid
 
+    def held_bytes(self) -> int | None:
+        """Nothing of a JVM, whose garbage cannot be told from what it holds."""
+        runs = Path(f"/proc/{self.pid}/comm").read_text().strip()
+        return None if runs == "java" else super().held_bytes()
+
     def launch(self) -> None:
         raise BrokerError("an attached broker is not started from here")
 

@@ -14,16 +14,19 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from perf import child
 from perf.client import Client
+from perf.process import memory
 
 START_WAIT_S = 60.0
 STOP_WAIT_S = 30.0
 POLL_S = 0.01
 LOG_TAIL_BYTES = 2_000
+COMPILER, COLLECTOR = "compiler", "collector"  # kinds of a language runtime's own threads
 
 
 class BrokerError(Exception):
@@ -35,6 +38,8 @@ class Broker:
 
     name = "broker"
     is_limit = False
+    # Kind -> how the names of such threads begin, where the runtime has any.
+    runtime_threads: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
     def __init__(self, directory: Path, port: int = 0) -> None:
         self.directory = directory
@@ -121,6 +126,10 @@ class Broker:
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
+
+    def held_bytes(self) -> int | None:
+        """Memory that is in use, garbage apart; None where that cannot be told."""
+        return memory(self.pid).anonymous
 
     def stop(self) -> None:
         if self._process is None:

@@ -13,15 +13,23 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from types import MappingProxyType
 
-from perf.brokers.base import Broker, BrokerError, cache_directory, free_port
+from perf.brokers.base import (
+    COLLECTOR,
+    COMPILER,
+    Broker,
+    BrokerError,
+    cache_directory,
+    free_port,
+)
 
 VERSION = "4.3.0"
 SCALA = "2.13"
 SLF4J = "1.7.36"
 HEAP = "1G"
 CLUSTER_ID = "a2Jyb2tlci1wZXJmLTAwMQ"
-FETCH_TIMEOUT_S = 600
+FETCH_TIMEOUT_S, JCMD_TIMEOUT_S = 600, 60
 HELD_STILL_MS = 24 * 3_600_000
 
 JVM_FLAGS = (
@@ -85,6 +93,10 @@ class KafkaBroker(Broker):
     """One node of Apache Kafka."""
 
     name = "kafka"
+    # A JVM's, as the kernel knows them: the first 15 characters.
+    runtime_threads = MappingProxyType(
+        {COMPILER: ("C1 ", "C2 "), COLLECTOR: ("GC Thread", "G1 ", "VM Thread")}
+    )
 
     def __init__(
         self,
@@ -149,3 +161,27 @@ class KafkaBroker(Broker):
 
     def version(self) -> str:
         return VERSION
+
+    def held_bytes(self) -> int | None:
+        """What lives in the heap, behind a collection of all of it. None without the JDK's jcmd.
+
+        Resident memory would show what was ever touched: the heap is never given back.
+        """
+        jcmd = shutil.which("jcmd")
+        if jcmd is None:
+            return None
+        asked = subprocess.run(
+            [jcmd, str(self.pid), "GC.class_histogram"],  # of live objects: it collects first
+            capture_output=True,
+            text=True,
+            timeout=JCMD_TIMEOUT_S,
+        )
+        return _live_bytes(asked.stdout)
+
+
+def _live_bytes(histogram: str) -> int | None:
+    """The sum in the last line: "Total        100864        5898216"."""
+    words = histogram.split("\n")[-2].split() if histogram.count("\n") > 1 else []
+    if len(words) != 3 or words[0] != "Total" or not words[2].isdecimal():
+        return None
+    return int(words[2])

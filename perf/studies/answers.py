@@ -17,7 +17,8 @@ from perf.studies.conclusion import Conclusion
 from perf.studies.conditions import MODES, RATE, Condition, is_null
 from perf.studies.measured import END_TO_END, Measured
 from perf.studies.study import Outcome
-from perf.studies.verdict import ROUNDS_MIN, Rounds, Verdict, pool
+from perf.studies.verdict import ROUNDS_MIN, Rounds, pool
+from perf.verdict import Verdict
 
 FROM_DUE, ACKNOWLEDGED = "from-due", "acknowledged"  # what else a block times
 HELD_MIN = 0.98  # of the intended records: less, and the rate was not held

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perf.studies.study import Dim, Outcome
-from perf.studies.verdict import Verdict
+from perf.verdict import Verdict
 
 if TYPE_CHECKING:
     from perf.results import Results
@@ -60,13 +60,18 @@ def _sentence(verdicts: Mapping[str, Verdict]) -> str:
 
 
 def publish(outcome: Outcome, conclusions: Iterable[Conclusion], results: Results) -> None:
-    """Every block, then every conclusion, as records of the results' topic.
+    """Every block, those of null tests too, then every conclusion, as the topic's records.
 
     A block that timed several things is one record with its counts, and one more for each further
     histogram, so that nothing is counted twice.
     """
     for point in outcome.points:
-        for number, one in sorted(outcome.of(point.key).items()):
+        again = [
+            (number, second, {"again": True})
+            for number, (_, second) in sorted(outcome.null.get(point.key, {}).items())
+        ]
+        first = [(number, one, {}) for number, one in sorted(outcome.of(point.key).items())]
+        for number, one, null_test in [*first, *again]:
             counts: dict[str, Any] = {
                 "requests": one.requests,
                 "records": one.records,
@@ -77,6 +82,7 @@ def publish(outcome: Outcome, conclusions: Iterable[Conclusion], results: Result
             }
             about = {
                 **point.dims,
+                **null_test,
                 "round": number,
                 "others_cpu": one.guard.others,
                 "steal": one.guard.steal,

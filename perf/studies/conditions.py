@@ -168,7 +168,7 @@ class Plan:
     lingers_ms: Sequence[int] = LINGERS_MS
     flat_batches: Sequence[int] = BATCHES
     others: bool = True
-    rounds: int = 4
+    rounds: int = 7
     seconds: float = 0.5
     directory: Path | None = None
 
@@ -178,7 +178,7 @@ class Plan:
 
     @classmethod
     def quick(cls, **changes: Any) -> Plan:
-        """Three minutes: one batch size, three lingers, three rounds."""
+        """Three minutes: a batch size, three lingers; a look, for three rounds decide nothing."""
         base = cls(
             batches=(DEFAULT_BATCH,),
             lingers_ms=(0, 10, 100),

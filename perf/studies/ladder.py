@@ -46,7 +46,7 @@ class Plan:
     """How much is run."""
 
     designs: tuple[str, ...] = tuple(BY_NAME)
-    rounds: int = 5
+    rounds: int = 7
     seconds: float = 1.0
     warm_s: float = 0.2
     kafka: bool = False
@@ -58,7 +58,7 @@ class Plan:
 
     @classmethod
     def quick(cls, **changes: Any) -> Plan:
-        """About a minute instead of three."""
+        """About a minute instead of five: a look, for three rounds decide nothing."""
         return replace(cls(rounds=3, seconds=0.4, warm_s=0.1), **changes)
 
     def brokers(self, work: str) -> tuple[str, ...]:

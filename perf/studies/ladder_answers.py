@@ -14,7 +14,8 @@ from perf.studies.conclusion import Conclusion, from_verdicts
 from perf.studies.ladder import BAD_LINE, BESIDE, CELLS, QUICK, SLOW, STUDY, Plan, key_of
 from perf.studies.measured import REQUEST, Measured, Metric
 from perf.studies.study import Outcome
-from perf.studies.verdict import Verdict, compare
+from perf.studies.verdict import compare
+from perf.verdict import Verdict
 
 METRICS: Final[dict[str, Metric]] = {
     "requests/s": lambda one: one.requests_per_s,

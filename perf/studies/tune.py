@@ -38,8 +38,7 @@ class Plan:
     """How much is run."""
 
     names: tuple[str, ...] = ()  # of knobs; none: all
-    # Of five rounds the interval of a median has the worst in it, of seven no longer.
-    rounds: int = 7
+    rounds: int = 7  # one more than decide anything: a block may be noisy
     seconds: float = 0.5
     warm_s: float = 0.2
     kafka: bool = False  # and what only Apache Kafka can show
@@ -51,7 +50,7 @@ class Plan:
 
     @classmethod
     def quick(cls, **changes: Any) -> Plan:
-        """About four minutes instead of thirteen."""
+        """About four minutes instead of thirteen: a look, for three rounds decide nothing."""
         return replace(cls(rounds=3, seconds=0.3, warm_s=0.1), **changes)
 
     def knobs(self) -> tuple[Knob, ...]:
@@ -76,6 +75,8 @@ def points(plan: Plan) -> list[Point]:
                     "knob_value": value,
                     "baseline": value == knob.default,
                 }
+                if value == TWIN:
+                    dims["again"] = True
                 group = f"{knob.name} on {cell.key}"
                 found.append(Point(key_of(knob, value, cell), group, dims))
     return found

@@ -55,8 +55,8 @@ def _measure(name: str, changes: Mapping[str, Any], options: Mapping[str, Any]) 
 def latency_study(brokers: str, **options: Any) -> None:
     """Document 002: is acks=0 slower end to end, is async, and where does the time come from?
 
-    About twelve minutes, with --quick three (16 KB batches only). Needs librdkafka, and Java for
-    Apache Kafka. docs/studies.md says what is measured and why.
+    About twenty minutes, with --quick three (16 KB batches only; three rounds, which decide
+    nothing). Needs librdkafka, and Java for Apache Kafka. docs/studies.md says what and why.
     """
     _measure(
         "latency-study", {"brokers": _some("--brokers", brokers, ("kafka", "kbroker"))}, options
@@ -70,7 +70,8 @@ def latency_study(brokers: str, **options: Any) -> None:
 def ladder(designs: str | None, kafka: bool, **options: Any) -> None:
     """Document 004's four server designs on the same work, rung by rung.
 
-    About four minutes, with --kafka five, with --quick one. docs/ladder.md explains the rungs.
+    About five minutes, with --kafka seven, with --quick one, which decides nothing.
+    docs/ladder.md explains the rungs.
     """
     from perf.ladder import BY_NAME
 
@@ -87,7 +88,8 @@ def ladder(designs: str | None, kafka: bool, **options: Any) -> None:
 def tune(knobs: str | None, kafka: bool, **options: Any) -> None:
     """What each setting that the documents name changes here.
 
-    About thirteen minutes, with --quick four. docs/tuning.md says how an effect is found.
+    About thirteen minutes, with --quick four, which decide nothing. docs/tuning.md says how an
+    effect is found.
     """
     from perf.studies.knobs import knobs as table
 

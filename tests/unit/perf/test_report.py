@@ -8,16 +8,29 @@ from pathlib import Path
 import pytest
 
 from perf import report
+from perf.bars import bars
 from perf.brokers import BaselineBroker, BrokerError
 from perf.cells import Block
 from perf.compare import Outcome, Plan
 from perf.histogram import Histogram
+from perf.idle import IdleResult
+from perf.measured import add_outcome
+from perf.paired import paired
 from perf.process import Guard
 
 MACHINE = {"model": "test", "cpus": 2, "kernel": "0", "commit": "0", "when": "now", "network": "x"}
 
 
-def block(cell: str, broker: str, cpu_us: float, p50_us: float = 100, rate: float = 1000) -> Block:
+def block(
+    cell: str,
+    broker: str,
+    cpu_us: float,
+    p50_us: float = 100,
+    rate: float = 1000,
+    *,
+    round: int = 0,
+    others: float = 0.0,
+) -> Block:
     count = int(rate)
     return Block(
         cell=cell,
@@ -31,8 +44,16 @@ def block(cell: str, broker: str, cpu_us: float, p50_us: float = 100, rate: floa
         latency=Histogram.of([int(p50_us * 1e3)] * count),
         end_to_end=Histogram.empty(),
         verified_batches=0,
-        guard=Guard(0.0, 0.0),
+        guard=Guard(others, 0.0),
+        round=round,
     )
+
+
+def blocks(cell: str, broker: str, *cpu_us: float, others: float = 0.0) -> list[Block]:
+    """One of each round."""
+    return [
+        block(cell, broker, one, round=number, others=others) for number, one in enumerate(cpu_us)
+    ]
 
 
 def outcome_of(cells: dict[str, dict[str, list[Block]]]) -> Outcome:
@@ -40,29 +61,134 @@ def outcome_of(cells: dict[str, dict[str, list[Block]]]) -> Outcome:
 
 
 def verdict_of(outcome: Outcome, what: str) -> str:
-    (found,) = [bar for bar in report.bars(outcome) if what in bar.what]
+    (found,) = [bar for bar in bars(outcome) if what in bar.what]
     return found.verdict
+
+
+CELL, TITLE = "p-100-1x5", "100 B, 1 conn, 5 in flight"
+
+
+def cpu_bar(ours: list[Block], theirs: list[Block] | None = None) -> tuple[Outcome, str]:
+    """The bar 0.4 of Kafka's 100 us for each request."""
+    theirs = theirs or blocks(CELL, "kafka", *[100] * 7)
+    outcome = outcome_of({CELL: {"kafka": theirs, "kbroker": ours}})
+    return outcome, verdict_of(outcome, TITLE)
 
 
 @pytest.mark.parametrize(
     ("ours", "verdict"),
-    [((10, 10, 10), "pass, surely"), ((10, 12, 60), "pass"), ((50, 50, 50), "FAIL")],
+    [
+        ((10, 10, 12, 10, 10, 11), "pass, surely"),
+        ((50, 50, 60, 50, 50, 55), "FAIL"),
+        ((10, 12, 60, 10, 10, 11), "no result: the bar lies within the interval"),
+        ((10, 10, 10, 10, 10), "no result: 5 of 6 rounds needed"),
+        ((10,), "no result: 1 of 6 rounds needed"),
+        ((90,), "no result: 1 of 6 rounds needed"),
+    ],
 )
 def test_cpu_bar(ours: tuple[float, ...], verdict: str) -> None:
-    cell = "p-100-1x5"
-    outcome = outcome_of(
-        {
-            cell: {
-                "kafka": [block(cell, "kafka", 100) for _ in ours],
-                "kbroker": [block(cell, "kbroker", cpu) for cpu in ours],
-            }
-        }
-    )
-    assert verdict_of(outcome, "100 B, 1 conn, 5 in flight") == verdict
+    assert cpu_bar(blocks(CELL, "kbroker", *ours))[1] == verdict
+
+
+def test_noisy_blocks_pass_no_bar() -> None:
+    noisy = blocks(CELL, "kbroker", *[10] * 7, others=0.5)
+    said = "no result: 0 of 6 rounds needed (7 noisy left out: something else ran)"
+    assert cpu_bar(noisy)[1] == said
+
+
+def test_single_values_pass_no_bar() -> None:
+    outcome = outcome_of({})
+    outcome.memory_idle = {"kbroker": 50 << 20}
+    outcome.idle = {"kbroker": [IdleResult("kbroker", 10_000, 265.0, 1.0, 0.0, 100, 100, True)]}
+    for what in ("resident memory, idle", "user space of an idle connection", "active client"):
+        assert verdict_of(outcome, what) == "no result: 1 of 6 values needed"
+
+
+@pytest.mark.parametrize(
+    ("again", "said"),
+    [
+        ([10] * 7, "pass, surely"),
+        ([12] * 7, "the null test failed: kbroker's cpu_us_per_request in p-100-1x5 differs from"
+                   " itself, 0.83 [0.83, 0.83]"),
+        ([10, 8, 12, 10, 10, 13, 10], "differs from itself by up to 1.30"),
+    ],
+)  # fmt: skip
+def test_a_null_test_that_failed_takes_the_bars_beside_it(again: list[float], said: str) -> None:
+    outcome, _ = cpu_bar(blocks(CELL, "kbroker", *[10] * 7))
+    seconds = blocks(CELL, "kbroker", *again)
+    outcome.null = {
+        CELL: {"kbroker": list(zip(outcome.blocks[CELL]["kbroker"], seconds, strict=True))}
+    }
+    assert verdict_of(outcome, TITLE).endswith(said)
+    # Of its kind of work, it stands beside cells that have none of their own.
+    other = "p-1k-1x5"
+    outcome.blocks[other] = {
+        name: blocks(other, name, *[cpu] * 7) for name, cpu in (("kafka", 100), ("kbroker", 10))
+    }
+    assert verdict_of(outcome, "1 KB, 1 conn, 5 in flight").endswith(said)
+
+
+def test_the_null_band_widens_what_meets_a_bar() -> None:
+    outcome, verdict = cpu_bar(blocks(CELL, "kbroker", *[36] * 7))
+    assert verdict == "pass, surely"
+    again = blocks(CELL, "kbroker", *[36, 31, 41, 36, 36, 36, 36])
+    outcome.null = {
+        CELL: {"kbroker": list(zip(outcome.blocks[CELL]["kbroker"], again, strict=True))}
+    }
+    said = "no result: the bar lies within the interval and the null test's 1.16"
+    assert verdict_of(outcome, TITLE) == said
+
+
+def test_a_void_block_leaves_a_hole_in_its_round() -> None:
+    """The machine is ten times as slow in the second half: both see it, round by round."""
+    slow = [1, 1, 1, 1, 10, 10, 10]
+    ours = blocks(CELL, "kbroker", *(10 * by for by in slow))
+    theirs = blocks(CELL, "kafka", *(100 * by for by in slow))
+    del theirs[0]  # void
+    outcome, verdict = cpu_bar(ours, theirs)
+    found = paired(outcome, CELL, "cpu_us_per_request", "kbroker", "kafka")
+    assert found is not None and found.ratio.values == pytest.approx((0.1,) * 6)
+    assert verdict == "pass, surely"
+    written = _Written()
+    add_outcome(written, outcome)  # type: ignore[arg-type]
+    assert written.rounds == {"kbroker": [0, 1, 2, 3, 4, 5, 6], "kafka": [1, 2, 3, 4, 5, 6]}
+
+
+class _Written:
+    """What was published, as far as a test looks at it."""
+
+    def __init__(self) -> None:
+        self.rounds: dict[str, list[int]] = {}
+        self.again: list[tuple[str, int]] = []
+
+    def block(self, one: Block, _cell: object, *, round: int, again: bool = False) -> None:
+        if again:
+            self.again.append((one.broker, round))
+        else:
+            self.rounds.setdefault(one.broker, []).append(round)
+
+    def figure(self, *_words: object, **_fields: object) -> None:
+        pass
+
+
+def test_the_second_block_of_a_null_test_is_published_as_one() -> None:
+    outcome, _ = cpu_bar(blocks(CELL, "kbroker", *[10] * 3))
+    pairs = [(one, one) for one in outcome.blocks[CELL]["kbroker"][1:]]
+    outcome.null = {CELL: {"kbroker": pairs}}
+    written = _Written()
+    add_outcome(written, outcome)  # type: ignore[arg-type]
+    assert written.again == [("kbroker", 1), ("kbroker", 2)]
+    assert written.rounds["kbroker"] == [0, 1, 2]
+
+
+def test_check_does_not_take_no_result_for_a_pass() -> None:
+    outcome, _ = cpu_bar(blocks(CELL, "kbroker", 10))
+    assert [bar.fine for bar in bars(outcome) if TITLE in bar.what] == [False]
+    assert {bar.fine for bar in bars(outcome_of({}))} == {True}
 
 
 def test_what_was_not_measured_does_not_pass() -> None:
-    assert {bar.verdict for bar in report.bars(outcome_of({}))} == {"not measured"}
+    assert {bar.verdict for bar in bars(outcome_of({}))} == {"not measured"}
 
 
 def test_latency_bar_is_taken_above_the_limit() -> None:
@@ -76,7 +202,7 @@ def test_latency_bar_is_taken_above_the_limit() -> None:
             }
         }
     )
-    (bar,) = [b for b in report.bars(outcome) if "1 conn, 1 in flight" in b.what]
+    (bar,) = [b for b in bars(outcome) if "1 conn, 1 in flight" in b.what]
     assert bar.value is not None
     assert bar.value.median == pytest.approx(0.25, abs=0.03)  # (60 - 50) / (90 - 50)
 
@@ -95,12 +221,12 @@ def test_remarks_name_what_spoils_a_figure() -> None:
 
 def test_json_and_text_of_a_whole_outcome() -> None:
     cell = "p-1k-4x5"
-    blocks = {
-        name: [block(cell, name, cpu) for _ in range(3)]
+    by_broker = {
+        name: blocks(cell, name, *[cpu] * 7)
         for name, cpu in (("limit", 4), ("kafka", 40), ("kbroker", 9))
     }
-    outcome = outcome_of({cell: blocks})
-    outcome.null = {cell: {"kafka": [(blocks["kafka"][0], blocks["kafka"][1])] * 3}}
+    outcome = outcome_of({cell: by_broker})
+    outcome.null = {cell: {"kafka": [(one, one) for one in by_broker["kafka"]]}}
     data = json.loads(json.dumps(report.to_json(outcome)))
     found = data["cells"][cell]["ratios"]["kbroker/kafka"]["cpu_us_per_request"]
     assert found["median"] == pytest.approx(9 / 40)
@@ -110,17 +236,18 @@ def test_json_and_text_of_a_whole_outcome() -> None:
 
 
 def test_a_baseline_has_a_table_of_its_own() -> None:
-    cell = "p-100-1x5"
-    blocks = {
-        "kbroker": [block(cell, "kbroker", cpu) for cpu in (9, 9, 9)],
-        "baseline": [block(cell, "baseline", cpu) for cpu in (10, 10, 10)],
+    by_broker = {
+        "kbroker": blocks(CELL, "kbroker", *[9] * 6),
+        "baseline": blocks(CELL, "baseline", *[10] * 6),
     }
-    outcome = outcome_of({cell: blocks})
-    assert "kbroker / baseline" in report.to_text(outcome)
-    ratios = report.to_json(outcome)["cells"][cell]["ratios"]["kbroker/baseline"]
+    outcome = outcome_of({CELL: by_broker})
+    text = report.to_text(outcome)
+    assert "kbroker / baseline" in text and "req/s, p99 us: no difference shown" in text
+    ratios = report.to_json(outcome)["cells"][CELL]["ratios"]["kbroker/baseline"]
     assert ratios["cpu_us_per_request"]["median"] == pytest.approx(0.9)
-    del blocks["baseline"]
-    assert "baseline" not in report.to_text(outcome_of({cell: blocks}))
+    assert ratios["cpu_us_per_request"]["decided"] and not ratios["p99_us"]["decided"]
+    del by_broker["baseline"]
+    assert "baseline" not in report.to_text(outcome_of({CELL: by_broker}))
 
 
 def test_a_baseline_that_was_not_built_says_so(tmp_path: Path) -> None:

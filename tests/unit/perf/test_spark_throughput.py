@@ -47,10 +47,11 @@ def test_a_line_says_what_to_distrust() -> None:
 
 def test_beside_pairs_rounds_and_gives_no_verdict_on_few() -> None:
     found = [landing("kafka", stream_s=4.0), landing("kbroker", stream_s=2.0)]
-    assert "seconds 0.50" in spark_throughput.beside(found)
-    assert "no verdict" in spark_throughput.beside(found)
-    three = [landing(kind, n) for n in range(3) for kind in ("kafka", "kbroker")]
-    assert "no verdict" not in spark_throughput.beside(three)
+    assert "seconds no result: 0.50 times" in spark_throughput.beside(found)
+    assert "1 of 6 rounds needed" in spark_throughput.beside(found)
+    six = [landing("kafka", n, stream_s=4.0) for n in range(6)]
+    six += [landing("kbroker", n, stream_s=2.0) for n in range(6)]
+    assert "seconds 0.50 times (0.50 to 0.50, n=6)" in spark_throughput.beside(six)
     assert spark_throughput.beside([landing("kbroker")]) == ""
 
 

@@ -51,7 +51,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 @pytest.fixture
 def file(kind: Kind, tmp_path: Path) -> Path:
     """What --json writes."""
-    plan = kind.plan.quick(directory=tmp_path)
+    plan = kind.plan.quick(directory=tmp_path, rounds=6)
     told = kind.tell(_outcome(kind, plan), plan)
     place = tmp_path / "study.json"
     place.write_text(json.dumps({**told.json, "plan": plan_json(plan)}))
@@ -60,7 +60,7 @@ def file(kind: Kind, tmp_path: Path) -> Path:
 
 def test_it_says_the_same_again(kind: Kind, file: Path) -> None:
     again, outcome, plan = read(file)
-    assert again is kind and plan == kind.plan.quick()
+    assert again is kind and plan == kind.plan.quick(rounds=6)
     first, second = kind.tell(_outcome(kind, plan), plan), kind.tell(outcome, plan)
     assert (second.page, list(second.text)) == (first.page, list(first.text))
     assert second.conclusions == first.conclusions

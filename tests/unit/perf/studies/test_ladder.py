@@ -49,16 +49,16 @@ def _measured(rate: float, *, others: float = 0.0) -> Measured:
 
 
 def _outcome(rates: Mapping[str, float], plan: Plan, *, others: float = 0.0) -> Outcome:
-    """Three rounds in which every server does what it does, give or take 1 %."""
+    """Seven rounds in which every server does what it does, give or take 1 %."""
     made = points(plan)
-    outcome = Outcome("ladder", tuple(made), 3, MACHINE)
+    outcome = Outcome("ladder", tuple(made), 7, MACHINE)
     for point in made:
         rate = rates.get(str(point.dims["broker"]), 1000)
         outcome.blocks[point.key] = {
-            n: _measured(rate * (1 + (n - 1) / 100), others=others) for n in range(3)
+            n: _measured(rate * (1 + (n - 3) / 100), others=others) for n in range(7)
         }
         if point.null:
-            outcome.null[point.key] = {n: (_measured(rate), _measured(rate)) for n in range(3)}
+            outcome.null[point.key] = {n: (_measured(rate), _measured(rate)) for n in range(7)}
     return outcome
 
 
@@ -91,7 +91,7 @@ def test_the_answers_follow_from_the_ratios() -> None:
     assert best.decided and best.dims == {"cell": QUICK, "broker": "selector"}
     assert best.answer.startswith("one selector: 1.33 times")
     step = _about(found, "When requests are quick: what does a thread for each request change")
-    assert step.decided and step.answer.startswith("requests/s 0.20 times (0.20 to 0.20, n=3)")
+    assert step.decided and step.answer.startswith("requests/s 0.20 times (0.20 to 0.20, n=7)")
     equal = _about(found, "When each request waits for the disk: what does many selectors")
     assert not equal.decided and "no difference shown" in equal.answer
     ours = _about(found, "When requests are quick: what does kbroker change against many")
@@ -152,8 +152,11 @@ def test_each_block_and_conclusion_is_published_once() -> None:
     results = _Results()
     found = conclusions(outcome, plan)
     publish(outcome, found, results)  # type: ignore[arg-type]
-    assert len(results.blocks) == 20 * 3
-    assert {block["round"] for block in results.blocks} == {0, 1, 2}
+    again = [block for block in results.blocks if block.get("again")]
+    assert len(results.blocks) - len(again) == 20 * 7
+    ends = {plan.designs[0], plan.designs[-1]}
+    assert len(again) == len(ladder.CELLS) * 2 * 7 and {block["broker"] for block in again} == ends
+    assert {block["round"] for block in results.blocks} == set(range(7))
     assert sum(int(str(b["requests"])) for b in results.blocks if b["broker"] == "loop") > 0
     assert [one["question"] for one in results.verdicts] == [one.question for one in found]
 
@@ -164,7 +167,7 @@ def test_a_block_that_timed_two_things_counts_its_requests_once() -> None:
     key = key_of(QUICK, "loop")
     once = outcome.blocks[key][0]
     both = {REQUEST: once.histograms[REQUEST], "end-to-end": once.histograms[REQUEST]}
-    outcome.blocks = {key: {0: replace(once, histograms=both)}}
+    outcome.blocks, outcome.null = {key: {0: replace(once, histograms=both)}}, {}
     results = _Results()
     publish(outcome, [], results)  # type: ignore[arg-type]
     assert [block.get("requests") for block in results.blocks] == [once.requests, None]

@@ -36,9 +36,9 @@ def _measured(speed: float, cpu: float, *, others: float = 0.0) -> Measured:
 
 def _outcome(plan: Plan, of: Callable[[Point], Measured]) -> Outcome:
     made = points(plan)
-    outcome = Outcome("tune", tuple(made), 3, MACHINE)
+    outcome = Outcome("tune", tuple(made), 7, MACHINE)
     for point in made:
-        outcome.blocks[point.key] = {number: of(point) for number in range(3)}
+        outcome.blocks[point.key] = {number: of(point) for number in range(7)}
     return outcome
 
 

@@ -20,56 +20,62 @@ def rounds(*values: float, noisy: Sequence[int] = ()) -> Rounds:
     }
 
 
+def twice(*values: float) -> Rounds:
+    """Three values, each of two rounds: as few rounds as decide anything."""
+    return rounds(*values, *values)
+
+
 def pairs(*ratios: float) -> list[tuple[Measured, Measured]]:
     return [(measured(1000 * ratio), measured(1000)) for ratio in ratios]
 
 
 def test_a_clear_difference_is_decided() -> None:
-    found = compare(rounds(200, 210, 190), rounds(100, 100, 100), p50_us, null=pairs(1, 1.05, 0.97))
+    found = compare(twice(200, 210, 190), twice(100, 100, 100), p50_us, null=pairs(1, 1.05, 0.97))
     assert found.decided and found.direction == "more"
     assert found.ratio.median == pytest.approx(2, rel=0.02)
-    assert found.words().startswith("2.0") and "n=3" in found.words()
-    less = compare(rounds(100, 100, 100), rounds(200, 210, 190), p50_us)
+    assert found.words().startswith("2.0") and "n=6" in found.words()
+    less = compare(twice(100, 100, 100), twice(200, 210, 190), p50_us)
     assert less.direction == "less"
 
 
-def test_two_rounds_are_too_few() -> None:
-    found = compare(rounds(200, 200), rounds(100, 100), p50_us)
+@pytest.mark.parametrize("count", range(1, 6))
+def test_so_few_rounds_decide_nothing_however_far_apart(count: int) -> None:
+    found = compare(rounds(*[2000] * count), rounds(*[100] * count), p50_us)
     assert not found.decided and found.direction == ""
-    assert found.words().startswith("no result: 2.0")
-    assert found.words().endswith(", 2 of 3 rounds needed")
+    assert found.words().startswith("no result: 20 times")
+    assert found.words().endswith(f", {count} of 6 rounds needed")
 
 
 def test_rounds_are_paired_by_number() -> None:
-    ours = {1: measured(200), 2: measured(400), 3: measured(800), 7: measured(1)}
-    theirs = {0: measured(1), 1: measured(100), 2: measured(200), 3: measured(400)}
+    ours = {n: measured(100 * 2**n) for n in range(1, 7)} | {9: measured(1)}
+    theirs = {n: measured(50 * 2**n) for n in range(1, 7)} | {0: measured(1)}
     found = compare(ours, theirs, p50_us)
-    assert found.rounds == 3 and found.decided
+    assert found.rounds == 6 and found.decided
     assert found.ratio.high == pytest.approx(2, rel=0.02)
 
 
 def test_noisy_blocks_do_not_count() -> None:
     found = compare(rounds(200, 200, 200, noisy=[1]), rounds(100, 100, 100, noisy=[2]), p50_us)
     assert not found.decided
-    assert "1 of 3 rounds needed (2 noisy blocks left out: something else ran)" in found.words()
+    assert "1 of 6 rounds needed (2 noisy left out: something else ran)" in found.words()
 
 
 def test_an_interval_around_one_is_no_result() -> None:
-    found = compare(rounds(90, 100, 110), rounds(100, 100, 100), p50_us)
+    found = compare(twice(90, 100, 110), twice(100, 100, 100), p50_us)
     assert not found.decided
-    assert found.words() == "no result: 1.00 times (0.90 to 1.10, n=3), no difference shown"
+    assert found.words() == "no result: 1.00 times (0.90 to 1.10, n=6), no difference shown"
 
 
 @pytest.mark.parametrize(("null", "decided"), [((0.98, 1.0, 1.02), True), ((0.8, 1.0, 1.1), False)])
 def test_the_null_test_sets_what_is_small(null: tuple[float, ...], decided: bool) -> None:
-    found = compare(rounds(110, 111, 112), rounds(100, 100, 100), p50_us, null=pairs(*null))
+    found = compare(twice(110, 111, 112), twice(100, 100, 100), p50_us, null=pairs(*null))
     assert found.decided is decided
     if not decided:
         assert found.words().endswith(", within the null test's 1.25")
 
 
 def test_a_large_effect_stands_beside_a_wide_null_test() -> None:
-    found = compare(rounds(900, 1000, 1100), rounds(100, 100, 100), p50_us, null=pairs(0.7, 1, 1.2))
+    found = compare(twice(900, 1000, 1100), twice(100, 100, 100), p50_us, null=pairs(0.7, 1, 1.2))
     assert found.decided and found.band == pytest.approx(1 / 0.7, rel=0.02)
 
 
@@ -103,6 +109,6 @@ def test_what_was_not_timed_is_left_out() -> None:
 
 
 def test_json() -> None:
-    data = compare(rounds(200, 200, 200), rounds(100, 100, 100), p50_us).to_json()
+    data = compare(twice(200, 200, 200), twice(100, 100, 100), p50_us).to_json()
     assert data["decided"] is True and data["direction"] == "more" and data["reason"] == ""
     json.dumps(data, allow_nan=False)
