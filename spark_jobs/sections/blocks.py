@@ -5,8 +5,7 @@ counts, and its latencies as a histogram. Percentiles of each single block come 
 row (one pass, no shuffle); the histograms stay there. `BLOCKS_MAX` newest blocks are looked at, so
 that the driver's memory is bounded whatever the topic holds; the report says so if there were more.
 
-`pairs` puts blocks of two sides beside each other, round by round of one run: what both saw of the
-machine falls out of their ratio. `versus` is that ratio with perf.stats' bootstrap interval.
+What is compared with what is in paired.py.
 """
 
 from __future__ import annotations
@@ -18,17 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
-from perf.stats import Estimate, ratio
-from spark_jobs.report_model import Verdict
 from spark_jobs.sections import percentiles
-from spark_jobs.sections.cells import literal, number
 from spark_jobs.sections.inputs import collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BLOCKS_MAX: Final = 20_000
-PAIRS_MIN: Final = 3  # fewer decide nothing
 MEGABYTE: Final = 1_000_000
 
 # Which work it was: blocks are alike if all of these are equal (broker and acks apart, where those
@@ -40,8 +35,8 @@ IDENTITY: Final = (
 )  # fmt: skip
 _PLAIN: Final = (
     "run_id", "sequence", "event_time_ms", *IDENTITY, "broker", "round", "acks", "baseline",
-    "requests", "records", "bytes", "wall_s", "broker_cpu_s", "own_cpu_s", "others_cpu", "steal",
-    "quiet",
+    "again", "requests", "records", "bytes", "wall_s", "broker_cpu_s", "own_cpu_s", "others_cpu",
+    "steal", "quiet",
 )  # fmt: skip
 
 
@@ -58,8 +53,18 @@ class Block:
         return tuple(self.row[name] for name in names)
 
     @property
+    def quiet(self) -> bool:
+        """Known to be: a writer that did not look says nothing."""
+        return self.row["quiet"] is True
+
+    @property
     def noisy(self) -> bool:
         return self.row["quiet"] is False
+
+    @property
+    def again(self) -> bool:
+        """The second block of a null test."""
+        return self.row["again"] is True
 
     @property
     def requests_per_s(self) -> float | None:
@@ -144,100 +149,6 @@ def grouped(found: Iterable[Block], names: Sequence[str]) -> dict[tuple[Any, ...
     for block in found:
         groups[block.key(names)].append(block)
     return groups
-
-
-def pairs(ours: Iterable[Block], theirs: Iterable[Block]) -> list[tuple[Block, Block]]:
-    """Blocks of one run and round; several of one round pair in their order."""
-    by_round: dict[tuple[Any, ...], list[Block]] = grouped(theirs, ("run_id", "round"))
-    found = []
-    for key, many in grouped(ours, ("run_id", "round")).items():
-        found += list(zip(many, by_round.get(key, []), strict=False))
-    return found
-
-
-def believed(found: Sequence[tuple[Block, Block]]) -> list[tuple[Block, Block]]:
-    """Pairs from a quiet machine, where they are enough for a verdict; else all, which get none."""
-    quiet = [pair for pair in found if not any(block.noisy for block in pair)]
-    return quiet if len(quiet) >= PAIRS_MIN else list(found)
-
-
-def count_of(found: Iterable[tuple[Block, Block]]) -> int:
-    """Blocks in these pairs."""
-    return len({(block["run_id"], block["sequence"]) for pair in found for block in pair})
-
-
-def which(found: Iterable[tuple[Block, Block]]) -> str:
-    """A predicate for the pairs' own blocks, by the numbers that a record has once."""
-    by_run: dict[str, set[int]] = defaultdict(set)
-    for pair in found:
-        for block in pair:
-            by_run[block["run_id"]].add(block["sequence"])
-    # Runs of one command have the same numbers, and a year of them is one line still.
-    by_numbers: dict[tuple[int, ...], list[str]] = defaultdict(list)
-    for run, numbers in sorted(by_run.items()):
-        by_numbers[tuple(sorted(numbers))].append(run)
-    parts = [
-        f"(run_id IN ({', '.join(map(literal, runs))})"
-        f" AND sequence IN ({', '.join(map(str, numbers))}))"
-        for numbers, runs in by_numbers.items()
-    ]
-    return f"({' OR '.join(parts)})"
-
-
-@dataclass(frozen=True)
-class Versus:
-    """A ratio of two sides; `quiet_pairs` are those on a quiet machine."""
-
-    estimate: Estimate
-    quiet_pairs: int
-    better: str
-
-    @property
-    def pairs(self) -> int:
-        return len(self.estimate.values)
-
-    @property
-    def decided(self) -> bool:
-        """Whether the interval is wholly on one side of 1, from enough quiet pairs."""
-        low, high = self.estimate.low, self.estimate.high
-        return self.quiet_pairs >= PAIRS_MIN and (high < 1 or low > 1)
-
-    @property
-    def verdict(self) -> Verdict:
-        if not self.decided:
-            return "open"
-        return "good" if (self.estimate.median < 1) == (self.better == "low") else "bad"
-
-    @property
-    def why_open(self) -> str:
-        if self.pairs < PAIRS_MIN:
-            return f"no verdict: n = {self.pairs}"
-        if self.quiet_pairs < PAIRS_MIN:
-            return "no verdict: noisy machine"
-        return "" if self.decided else "no difference shown"
-
-    @property
-    def text(self) -> str:
-        """0.62 [0.58, 0.66]"""
-        one = self.estimate
-        return f"{number(one.median)} [{number(one.low)}, {number(one.high)}]"
-
-
-def versus(found: Sequence[tuple[Block, Block]], measure: Measure) -> Versus | None:
-    """First over second, pair by pair; None where no pair has the figure.
-
-    What a rate was set for has no throughput to compare: it is the rate's.
-    """
-    if measure.better == "high" and any(block["rate"] for pair in found for block in pair):
-        return None
-    ours, theirs, quiet = [], [], 0
-    for one, other in found:
-        a, b = measure.of(one), measure.of(other)
-        if a is not None and b is not None and a > 0 and b > 0:
-            ours.append(a)
-            theirs.append(b)
-            quiet += not (one.noisy or other.noisy)
-    return Versus(ratio(ours, theirs), quiet, measure.better) if ours else None
 
 
 def _over(a: float | None, b: float | None, scale: float = 1.0) -> float | None:

@@ -1,8 +1,8 @@
 """Apache Kafka beside kbroker: every piece of work that both did, round by round.
 
 A ratio is kbroker over Kafka of one round, whose blocks ran one after the other on one machine;
-what is shown is the median of the rounds with its bootstrap interval (perf.stats). An interval with
-1 in it, fewer than three pairs, or a noisy machine decide nothing, and the table says which.
+what is shown is the median of the quiet rounds with its interval, judged as perf judges its own
+(paired.py). What has no result says why.
 """
 
 from __future__ import annotations
@@ -19,36 +19,41 @@ from spark_jobs.sections.blocks import (
     MEGABYTES,
     P50,
     P99,
-    PAIRS_MIN,
     REQUESTS,
     Block,
     Measure,
-    Versus,
-    believed,
-    count_of,
     grouped,
-    pairs,
-    versus,
-    which,
 )
 from spark_jobs.sections.cells import brief, figure, number, words
 from spark_jobs.sections.inputs import Inputs
+from spark_jobs.sections.paired import (
+    NOTE,
+    Beside,
+    NullTests,
+    Versus,
+    cell,
+    count_of,
+    pairs,
+    reasons,
+    versus,
+    which,
+)
 
 KEY: Final = "brokers"
 TITLE: Final = "Apache Kafka and kbroker"
 OURS: Final = "kbroker"
 THEIRS: Final = "kafka"
 MEASURES: Final = (CPU, REQUESTS, MEGABYTES, P50, P99)
+SHORT: Final = tuple(measure.name.partition(",")[0] for measure in MEASURES)
 ROWS_MAX: Final = 200
 PLOT_CELLS_MAX: Final = 40
 
-Pairs = list[tuple[Block, Block]]
-Line = tuple[Block, Pairs, list["Versus | None"]]
+Line = tuple[Block, Beside, list["Versus | None"]]
 
 
 def section(inputs: Inputs, blocks: list[Block]) -> Section:
     lines = [
-        (found[0][0], found, [versus(found, measure) for measure in MEASURES])
+        (found.first, found, [versus(found, measure) for measure in MEASURES])
         for found in compared(blocks)
     ]
     if not lines:
@@ -62,16 +67,19 @@ def section(inputs: Inputs, blocks: list[Block]) -> Section:
     )  # fmt: skip
 
 
-def compared(blocks: Sequence[Block]) -> list[Pairs]:
+def compared(blocks: Sequence[Block]) -> list[Beside]:
     """By kind of work: pairs of our block and Kafka's in the same round."""
     found = []
+    null = NullTests(blocks)
     names = tuple(name for name in IDENTITY if name != "kbroker_version")
-    for many in grouped(blocks, (*names, "acks")).values():
+    firsts = [block for block in blocks if not block.again]
+    for many in grouped(firsts, (*names, "acks")).values():
         ours = [block for block in many if block["broker"] == OURS]
         theirs = [block for block in many if block["broker"] == THEIRS]
         beside = pairs(ours, theirs)
         if beside:
-            found.append(believed(beside))
+            own = null.of(ours[0], (OURS, THEIRS), apart=("kbroker_version",))
+            found.append(Beside(beside, own))
     return found
 
 
@@ -84,7 +92,7 @@ def _words(lines: list[Line], blocks: int) -> tuple[str, ...]:
             continue
         counts = {
             "better": verdicts.count("good"), "worse": verdicts.count("bad"),
-            "undecided": verdicts.count("open"),
+            "without result": verdicts.count("open"),
         }  # fmt: skip
         told = ", ".join(f"{word} in {count}" for word, count in counts.items() if count)
         said.append(f"{measure.name}, {_kinds(len(found))} of work: kbroker is {told}.")
@@ -120,25 +128,19 @@ def _names(lines: list[Line]) -> list[str]:
 def _ratios(inputs: Inputs, lines: list[Line]) -> Table:
     rows = []
     for (_, found, ratios), name in list(zip(lines, _names(lines), strict=True))[:ROWS_MAX]:
-        behind = inputs.rows("results", count_of(found), which(found))
-        noisy = len({id(b) for pair in found for b in pair if b.noisy})
-        cells: list[Cell] = [words(name), figure(len(found), behind), figure(noisy, behind)]
-        for one in ratios:
-            cells.append(
-                words("-") if one is None
-                else figure(one.estimate.median, behind, one.text, one.verdict)
-            )  # fmt: skip
-        open_ = [one.why_open for one in ratios if one is not None and one.why_open]
-        cells.append(words(open_[0] if len(open_) == len(ratios) else "" if not open_ else "some"))
+        behind = inputs.rows("results", count_of(found.every), which(found.every))
+        left_out = len(found.every) - len(found.quiet)
+        cells: list[Cell] = [
+            words(name), figure(len(found.quiet), behind), figure(left_out, behind),
+        ]  # fmt: skip
+        cells += [cell(one, behind) for one in ratios]
+        cells.append(words(reasons(ratios, SHORT)))
         rows.append(tuple(cells))
     return Table(
         "kbroker / Apache Kafka",
-        ("work", "rounds", "noisy blocks", *(f"{m.name.partition(',')[0]} x" for m in MEASURES),
-         "undecided"),
+        ("work", "quiet rounds", "left out", *(f"{name} x" for name in SHORT), "no result"),
         tuple(rows),
-        "Median ratio [95 % bootstrap interval] over the rounds; below 1 is better for CPU and"
-        f" latency, above 1 for throughput. {PAIRS_MIN} pairs from a quiet machine for a verdict;"
-        " where there are so many, the rounds of a noisy one are left out.",
+        f"{NOTE} Below 1 is better for CPU and latency, above 1 for throughput.",
     )  # fmt: skip
 
 
@@ -147,7 +149,7 @@ def _medians(inputs: Inputs, lines: list[Line]) -> Table:
     rows = []
     for (_, found, _), name in list(zip(lines, _names(lines), strict=True))[:ROWS_MAX]:
         for side, broker in ((0, OURS), (1, THEIRS)):
-            mine = list({id(pair[side]): pair[side] for pair in found}.values())
+            mine = [pair[side] for pair in found.every]
             alone = [(block, block) for block in mine]
             behind = inputs.rows("results", count_of(alone), which(alone))
             values = [_spread(mine, measure) for measure in MEASURES]
@@ -179,7 +181,7 @@ def _plots(lines: list[Line]) -> tuple[Plot, ...]:
         at = MEASURES.index(measure)
         have = [
             (name, one.estimate) for line, name in zip(shown, names, strict=True)
-            if (one := line[2][at]) is not None
+            if (one := line[2][at]) is not None and one.pairs
         ]  # fmt: skip
         if not have:
             continue

@@ -5,7 +5,8 @@ percentile is taken (perf.histogram's rule, which a test holds this against). A 
 work; what differs between the groups becomes a column, what does not is said once in the note.
 
 acks=-1 is held against acks=1 only where everything else is equal, block by block of one round, as
-a ratio with its spread; fewer than three pairs from a quiet machine give no verdict.
+a ratio with its interval, judged as perf judges its own (paired.py). Different runs, as two
+commands with another setting are, saw different machines and are not compared.
 """
 
 from __future__ import annotations
@@ -20,20 +21,24 @@ from spark_jobs.sections.blocks import (
     IDENTITY,
     P50,
     P99,
-    PAIRS_MIN,
     REQUESTS,
     Block,
-    Versus,
-    believed,
     clipped,
-    count_of,
     grouped,
-    pairs,
-    versus,
-    which,
 )
 from spark_jobs.sections.cells import brief, figure, number, same, words
 from spark_jobs.sections.inputs import Inputs, collected, common, differing
+from spark_jobs.sections.paired import (
+    NOTE,
+    Beside,
+    NullTests,
+    cell,
+    count_of,
+    pairs,
+    reasons,
+    versus,
+    which,
+)
 
 KEY: Final = "latency"
 TITLE: Final = "Latency"
@@ -170,72 +175,70 @@ _TOLD: Final = {
 # -- acks
 
 
-def acks_pairs(blocks: list[Block]) -> list[tuple[Block, list[tuple[Block, Block]]]]:
-    """For every work that was done with acks -1 and 1: one of its blocks, and the pairs.
+def acks_pairs(blocks: list[Block]) -> list[Beside]:
+    """Every work that was done with acks -1 and 1 in the same rounds of the same runs.
 
-    Everything but acks is equal, or everything but acks and the cell's name. Blocks of one round
-    pair; runs that had one setting each pair in their order.
+    Everything but acks is equal, or everything but acks and the cell's name.
     """
+    null = NullTests(blocks)
     names = tuple(name for name in IDENTITY if name != "cell")
     found = []
-    for many in grouped(blocks, (*names, "broker")).values():
-        cells = grouped(many, ("acks", "cell"))
-        for (acks, cell), ours in cells.items():
+    firsts = [block for block in blocks if not block.again]
+    for many in grouped(firsts, (*names, "broker")).values():
+        by_acks = grouped(many, ("acks", "cell"))
+        ones = [(name, its) for (acks, name), its in by_acks.items() if acks == 1]
+        for (acks, name), ours in by_acks.items():
             if acks != -1:
                 continue
-            theirs = cells.get((1, cell)) or next(
-                (other for (acks_, _), other in cells.items() if acks_ == 1), None
-            )
-            if theirs:
-                beside = pairs(ours, theirs) or list(zip(ours, theirs, strict=False))
-                found.append((ours[0], believed(beside)))
+            ones.sort(key=lambda one: one[0] != name)  # of the same name, if it has a round
+            beside = next((both for _, its in ones if (both := pairs(ours, its))), ())
+            if beside:
+                own = null.of(ours[0], (ours[0]["broker"],), apart=("cell",))
+                found.append(Beside(beside, own))
     return found
 
 
-def _acks_words(compared: list[tuple[Block, list[tuple[Block, Block]]]]) -> str:
+def _acks_words(compared: list[Beside]) -> str:
     if not compared:
-        return "acks=-1 and acks=1 were not measured on the same work, so they are not compared."
-    ratios = [versus(found, P99) for _, found in compared]
+        return (
+            "acks=-1 and acks=1 were not measured on the same work in one run, so they are not"
+            " compared."
+        )
+    ratios = [versus(found, P99) for found in compared]
     decided = [one for one in ratios if one is not None and one.decided]
     if not decided:
         return (
-            f"acks=-1 against acks=1: no verdict on any of {len(compared)} kinds of work (it takes"
-            f" {PAIRS_MIN} pairs on a quiet machine and an interval without 1)."
+            f"acks=-1 against acks=1: no result on any of {len(compared)} kinds of work; the table"
+            " says why."
         )
     slower = sum(one.estimate.median > 1 for one in decided)
     return (
         f"acks=-1 against acks=1, p99 on identical work: higher in {slower}, lower in"
-        f" {len(decided) - slower}, undecided in {len(compared) - len(decided)} of"
+        f" {len(decided) - slower}, without result in {len(compared) - len(decided)} of"
         f" {len(compared)} kinds of work."
     )
 
 
-def _acks_table(inputs: Inputs, compared: list[tuple[Block, list[tuple[Block, Block]]]]) -> Table:
+def _acks_table(inputs: Inputs, compared: list[Beside]) -> Table:
     names = ("broker", *(name for name in IDENTITY if name != "cell"))
-    firsts = [block.row for block, _ in compared]
+    firsts = [found.first.row for found in compared]
     shown = [n for n in names if n in differing(firsts, names) or n == "broker"]
     rows = []
-    for first, found in compared[:ROWS_MAX]:
+    for found in compared[:ROWS_MAX]:
+        first = found.first
         who = same({name: first[name] for name in names})
-        behind = inputs.rows("results", count_of(found), "kind = 'block'", who, which(found))
+        every = inputs.rows(
+            "results", count_of(found.every), "kind = 'block'", who, which(found.every)
+        )
+        ratios = [versus(found, measure) for measure in (P50, P99, REQUESTS)]
         cells = [words(shown_value(name, first[name])) for name in shown]
-        cells.append(figure(len(found), behind))
-        p99: Versus | None = None
-        for measure in (P50, P99, REQUESTS):
-            one = versus(found, measure)
-            if measure is P99:
-                p99 = one
-            cells.append(
-                words("-") if one is None
-                else figure(one.estimate.median, behind, one.text, one.verdict)
-            )  # fmt: skip
-        cells.append(words("-" if p99 is None else p99.why_open or "decided"))
+        cells += [figure(len(found.quiet), every), *(cell(one, every) for one in ratios)]
+        cells.append(words(reasons(ratios, ("p50", "p99", "requests/s"))))
         rows.append(tuple(cells))
     head = [NAMES.get(name, name) for name in shown]
     return Table(
         "acks=-1 against acks=1",
-        (*head, "n", "p50 x", "p99 x", "requests/s x", "p99: verdict"),
+        (*head, "quiet rounds", "p50 x", "p99 x", "requests/s x", "no result"),
         tuple(rows),
-        "Ratios -1 / 1, pair by pair: median [95 % bootstrap interval]."
-        f" Fewer than {PAIRS_MIN} quiet pairs, or an interval with 1 in it, decide nothing.",
+        f"-1 / 1. {NOTE}",
     )

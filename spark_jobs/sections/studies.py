@@ -19,17 +19,13 @@ from spark_jobs.sections.blocks import (
     RECORDS,
     Block,
     Measure,
-    Versus,
-    believed,
-    count_of,
     grouped,
-    pairs,
-    versus,
-    which,
 )
 from spark_jobs.sections.cells import brief, figure, moment, same, words
 from spark_jobs.sections.inputs import Inputs, collected, differing
 from spark_jobs.sections.latency import COLUMNS, NAMES, SHOWN, Group, groups, shown_value
+from spark_jobs.sections.paired import NOTE, Beside, Pair, count_of, pairs, reasons, versus, which
+from spark_jobs.sections.paired import cell as ratio_cell
 
 KEY: Final = "studies"
 TITLE: Final = "Studies"
@@ -38,6 +34,7 @@ VERDICTS_MAX: Final = 500
 ROWS_MAX: Final = 600
 CPU_RECORD: Final = Measure("CPU us/record", lambda block: block.cpu_us_per_record, "low")
 RATIOS: Final = (RECORDS, P99, CPU_RECORD)
+SHORT: Final = tuple(measure.name.partition(",")[0] for measure in RATIOS)
 # What a study may vary, in the order of the columns.
 VARIED: Final = ("measure", "cell", "work", "broker", "knob", "knob_value", "acks", "mode",
                  "batch_bytes", "linger_ms", "size_bytes", "in_flight", "connections",
@@ -149,43 +146,49 @@ def _ratio_tables(inputs: Inputs, study: str, blocks: list[Block]) -> list[Table
     if not lines:
         return []
     apart = ["cell", "knob", "knob_value", "broker", "measure"]
-    shown = differing([ours[0].row for ours, _ in lines], apart) or ["cell"]
+    shown = differing([beside.first.row for beside in lines], apart) or ["cell"]
     rows = []
-    for ours, beside in lines[:ROWS_MAX]:
-        behind = inputs.rows("results", count_of(beside), which(beside))
+    for beside in lines[:ROWS_MAX]:
+        behind = inputs.rows("results", count_of(beside.every), which(beside.every))
         found = [versus(beside, measure) for measure in RATIOS]
-        cells: list[Cell] = [words(shown_value(name, ours[0][name])) for name in shown]
-        cells.append(figure(len(beside), behind))
-        cells += [_ratio(one, behind) for one in found]
-        open_ = [one.why_open for one in found if one is not None and one.why_open]
-        cells.append(words(open_[0] if open_ and len(set(open_)) == 1 else "some" if open_ else ""))
+        cells: list[Cell] = [words(shown_value(name, beside.first[name])) for name in shown]
+        cells.append(figure(len(beside.quiet), behind))
+        cells += [ratio_cell(one, behind) for one in found]
+        cells.append(words(reasons(found, SHORT)))
         rows.append(tuple(cells))
     return [Table(
         f"{brief(study)}: against the baseline",
-        (*(NAMES.get(name, name) for name in shown), "rounds",
-         *(f"{m.name.partition(',')[0]} x" for m in RATIOS), "undecided"),
+        (*(NAMES.get(name, name) for name in shown), "quiet rounds",
+         *(f"{name} x" for name in SHORT), "no result"),
         tuple(rows),
-        "Ratio to the baseline's block of the same round: median [95 % bootstrap interval].",
+        f"To the baseline's block of the same round. {NOTE}",
     )]  # fmt: skip
 
 
-def ratios(blocks: list[Block]) -> list[tuple[list[Block], list[tuple[Block, Block]]]]:
-    """By value: its blocks, and each beside the baseline's of the same round."""
+def ratios(blocks: list[Block]) -> list[Beside]:
+    """By value: its blocks beside the baseline's of the same round."""
     found = []
     for many in grouped(blocks, ("cell", "work", "knob", "measure")).values():
-        base = [block for block in many if block["baseline"] is True]
-        others = [block for block in many if block["baseline"] is not True]
+        null = _null(many)
+        base = [block for block in many if block["baseline"] is True and not block.again]
+        others = [block for block in many if block["baseline"] is not True and not block.again]
         for mine in grouped(others, ("broker", "knob_value")).values():
             same_broker = [block for block in base if block["broker"] == mine[0]["broker"]]
             if beside := pairs(mine, same_broker or base):
-                found.append((mine, believed(beside)))
+                found.append(Beside(beside, null))
     return found
 
 
-def _ratio(one: Versus | None, behind: Any) -> Cell:
-    if one is None:
-        return words("-")
-    return figure(one.estimate.median, behind, one.text, one.verdict)
+def _null(many: list[Block]) -> tuple[tuple[Pair, ...], ...]:
+    """What is measured once more, beside what it repeats: the same server, or its twin."""
+    found = []
+    for (broker,), seconds in grouped([b for b in many if b.again], ("broker",)).items():
+        own = [block for block in many if block["broker"] == broker and not block.again]
+        same_value = [block for block in own if block["knob_value"] == seconds[0]["knob_value"]]
+        base = [block for block in own if block["baseline"] is True]
+        if both := pairs(same_value or base, seconds):
+            found.append(both)
+    return tuple(found)
 
 
 # -- figures
@@ -275,14 +278,14 @@ def _by(found: list[Group], names: tuple[str, ...]) -> dict[tuple[Any, ...], lis
 
 def _effects(blocks: list[Block]) -> list[Plot]:
     """Each value's ratio to the default, by figure."""
-    lines = [line for line in ratios(blocks) if line[0][0]["knob"] is not None]
+    lines = [line for line in ratios(blocks) if line.first["knob"] is not None]
     made = []
     for measure in RATIOS:
         have = []
-        for ours, beside in lines:
+        for beside in lines:
             one = versus(beside, measure)
-            if one is not None:
-                first = ours[0]
+            if one is not None and one.pairs:
+                first = beside.first
                 label = f"{brief(first['knob'])}={brief(first['knob_value'])}"
                 have.append((label, one.estimate))
         if have:

@@ -10,7 +10,7 @@ import pytest
 
 from perf.histogram import Histogram
 from perf.stats import ratio
-from spark_jobs.sections import blocks, brokers, figures, latency, percentiles, studies
+from spark_jobs.sections import blocks, brokers, figures, latency, paired, percentiles, studies
 from spark_jobs.sections.blocks import CPU, P99
 from tests.spark import landed
 from tests.spark.landed import NOON_MS, RUN
@@ -63,9 +63,9 @@ class Writer:
 
 
 def compared() -> Writer:
-    """Both brokers in five rounds, acks 1 and -1; then one pair of another cell; one noisy cell."""
+    """Both brokers in seven rounds, acks 1 and -1; one pair of another cell; one noisy cell."""
     write = Writer()
-    for round_ in range(5):
+    for round_ in range(7):
         for acks, slower in ((1, 1.0), (-1, 3.0)):
             write.block(1e6 * slower, round=round_, acks=acks, broker_cpu_s=0.10 + round_ / 1000)
             write.block(2e6 * slower, round=round_, acks=acks, broker="kafka",
@@ -169,7 +169,7 @@ def test_latency(found: Any, measured: list[blocks.Block], written: Writer) -> N
     )
     oracle = written.merged(broker="kbroker", acks=-1)
     assert row[6].value == oracle.percentile(95) / 1e6
-    assert row[3].value == 5
+    assert row[3].value == 7
     assert len(fine.rows) == 9
     assert len(acks.rows) == 2  # kbroker and Kafka, everything else equal
     ours = next(r for r in acks.rows if r[0].text == "kbroker")
@@ -181,23 +181,23 @@ def test_latency(found: Any, measured: list[blocks.Block], written: Writer) -> N
     ]  # fmt: skip
     oracle_ratio = ratio([a for a, _ in pairs], [b for _, b in pairs])
     at = acks.columns.index("p99 x")
-    assert ours[at].value == pytest.approx(oracle_ratio.median) and len(pairs) == 5
-    assert ours[at].verdict == "bad" and ours[at + 2].text == "decided"
-    assert "higher in 2, lower in 0, undecided in 0 of 2" in section.words[1]
+    assert ours[at].value == pytest.approx(oracle_ratio.median) and len(pairs) == 7
+    assert ours[at].verdict == "bad" and "p99" not in ours[at + 2].text
+    assert "higher in 2, lower in 0, without result in 0 of 2" in section.words[1]
     assert landed.check_rows(found, section) > 10
 
 
-def test_fewer_than_three_pairs_give_no_verdict(spark: Any) -> None:
+def test_five_pairs_give_no_verdict(spark: Any) -> None:
     write = Writer()
-    for round_ in range(2):
+    for round_ in range(5):
         for acks in (1, -1):
             write.block(1e6 * (1 if acks == 1 else 5), round=round_, acks=acks)
     found = landed.inputs(spark, results=write.rows)
     section = latency.section(found, blocks.blocks(found.results))
     (row,) = section.tables[2].rows
-    assert row[-1].text == "no verdict: n = 2"
+    assert row[-1].text == "5 of 6 rounds needed"
     assert {cell.verdict for cell in row} <= {"", "open"}
-    assert "no verdict on any of 1" in section.words[1]
+    assert "no result on any of 1" in section.words[1]
 
 
 def test_brokers(found: Any, measured: list[blocks.Block]) -> None:
@@ -208,48 +208,63 @@ def test_brokers(found: Any, measured: list[blocks.Block]) -> None:
     assert len(ratios.rows) == 4  # p-1k with acks 1 and -1
     cpu, p99 = ratios.columns.index("CPU us/request x"), ratios.columns.index("p99 x")
     good = by_work["compare p-1k"]
-    assert good[cpu].value == pytest.approx(0.102 / 0.202, rel=0.01)
+    assert good[cpu].value == pytest.approx(0.103 / 0.203, rel=0.01)
     assert (good[cpu].verdict, good[p99].verdict) == ("good", "good")
     noisy = by_work["compare p-noisy"]
-    assert (noisy[2].value, noisy[-1].text) == (10, "no verdict: noisy machine")
-    assert by_work["compare p-once"][-1].text == "no verdict: n = 1"
+    assert (noisy[1].value, noisy[2].value, noisy[cpu].text) == (0, 7, "-")
+    assert noisy[-1].text == "0 of 6 rounds needed (7 noisy left out: something else ran)"
+    assert by_work["compare p-once"][-1].text == "1 of 6 rounds needed"
     assert by_work["compare p-once"][cpu].verdict == "open"
     assert len(both.rows) == 8
     assert {plot.kind for plot in section.plots} == {"intervals"}
     assert landed.check_rows(found, section) >= 8
 
 
+def test_the_null_test_is_read_from_the_topic(spark: Any) -> None:
+    write = Writer()
+    for round_ in range(6):
+        write.block(round=round_, broker_cpu_s=0.10)
+        write.block(round=round_, broker_cpu_s=0.12, again=True)
+        write.block(round=round_, broker_cpu_s=0.11, broker="kafka")
+    found = landed.inputs(spark, results=write.rows)
+    section = brokers.section(found, blocks.blocks(found.results))
+    (row,) = section.tables[0].rows
+    assert "CPU us/request: within the null test's 1.20" in row[-1].text
+    landed.check_rows(found, section)
+
+
 def test_an_interval_with_1_in_it_decides_nothing(spark: Any) -> None:
     write = Writer()
-    for round_, cpu in enumerate((0.09, 0.11, 0.1)):
+    for round_, cpu in enumerate((0.09, 0.11, 0.1, 0.1, 0.1, 0.1)):
         write.block(round=round_, broker_cpu_s=cpu)
         write.block(round=round_, broker_cpu_s=0.1, broker="kafka")
     found = landed.inputs(spark, results=write.rows)
-    (pairs,) = brokers.compared(blocks.blocks(found.results))
-    one = blocks.versus(pairs, CPU)
+    (beside,) = brokers.compared(blocks.blocks(found.results))
+    one = paired.versus(beside, CPU)
     assert one is not None
     assert (one.verdict, one.why_open) == ("open", "no difference shown")
 
 
 def test_rounds_of_a_noisy_machine_are_left_out_where_enough_are_left(spark: Any) -> None:
     write = Writer()
-    for round_ in range(4):
+    for round_ in range(6):
         write.block(round=round_, broker_cpu_s=0.1)
         write.block(round=round_, broker_cpu_s=0.2, broker="kafka")
-    write.block(round=4, broker_cpu_s=9.0, quiet=False)
-    write.block(round=4, broker_cpu_s=0.2, broker="kafka")
+    write.block(round=6, broker_cpu_s=9.0, quiet=False)
+    write.block(round=6, broker_cpu_s=0.2, broker="kafka")
     found = landed.inputs(spark, results=write.rows)
     section = brokers.section(found, blocks.blocks(found.results))
     (row,) = section.tables[0].rows
     cpu = row[section.tables[0].columns.index("CPU us/request x")]
-    assert (row[1].value, cpu.value, cpu.verdict) == (4, pytest.approx(0.5), "good")
-    assert row[1].rows is not None and row[1].rows.count == 8
+    assert (row[1].value, row[2].value) == (6, 1)
+    assert (cpu.value, cpu.verdict) == (pytest.approx(0.5), "good")
+    assert row[1].rows is not None and row[1].rows.count == 14, "those that are left out, too"
     landed.check_rows(found, section)
 
 
 def test_a_rate_that_was_set_is_no_throughput(spark: Any) -> None:
     write = Writer()
-    for round_ in range(4):
+    for round_ in range(6):
         write.block(1e6, round=round_, rate=1000.0, requests=1000)
         write.block(2e6, round=round_, rate=1000.0, requests=1001, broker="kafka")
     found = landed.inputs(spark, results=write.rows)
@@ -286,7 +301,7 @@ def test_no_measurements(spark: Any) -> None:
 
 
 def ladder(write: Writer, run: str) -> None:
-    for round_ in range(4):
+    for round_ in range(6):
         for number, design in enumerate(("one loop", "a thread per request", "many selectors")):
             for cell in ("quick", "slow"):
                 write.block(1e6 / (number + 1), run_id=run, study="ladder", broker=design,
@@ -317,7 +332,7 @@ def test_the_newest_run_of_a_study_counts(spark: Any) -> None:
     assert by_place["slow", "many selectors"][at].verdict == "good"
     assert set(place[1] for place in by_place) == {"a thread per request", "many selectors"}
     assert len(figures.rows) == 6
-    assert all(row[2].value == 4 for row in figures.rows)  # blocks of one run
+    assert all(row[2].value == 6 for row in figures.rows)  # blocks of one run
     assert landed.check_rows(found, section) >= 10
     assert {plot.kind for plot in section.plots} == {"bars"}
 
@@ -346,8 +361,8 @@ def test_latency_study_over_linger_and_tune_by_knob(spark: Any) -> None:
     assert effect.series[0].y[0] == pytest.approx(2, rel=0.2) and effect.reference == 1
     assert landed.check_rows(found, section) > 5
     tuned = [one for one in measured if one["study"] == "tune"]
-    ((_, pairs),) = studies.ratios(tuned)
-    one = blocks.versus(pairs, P99)
+    (beside,) = studies.ratios(tuned)
+    one = paired.versus(beside, P99)
     assert one is not None and one.pairs == 3
 
 

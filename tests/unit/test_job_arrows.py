@@ -1,9 +1,9 @@
 """Imports of Spark's jobs and of perf point one way: jobs, perf, kbroker.
 
 The jobs know tables, not the broker: they may import what `kbroker.metrics` says of samples,
-`perf.results_table` of results, and perf's few statistics, which is what the archive for executors
-holds (spark_jobs/package.py). Only what does a connector's work where there is none speaks to a
-broker itself, through `kbroker.peer`.
+`perf.results_table` of results, and perf's few statistics and verdicts, which is what the archive
+for executors holds (spark_jobs/package.py). Only what does a connector's work where there is none
+speaks to a broker itself, through `kbroker.peer`.
 """
 
 from __future__ import annotations
