@@ -200,6 +200,12 @@ class Broker:
         """True when every step ended as it should."""
         return not self._lifecycle.stop()
 
+    def reload(self) -> None:
+        """Reads the metadata store again, in the background: settings made at run time, topics;
+        partitions that are offline are tried again."""
+        if self._controller is not None:
+            self._controller.reload()
+
     # --- steps, in their order --------------------------------------------------------------------
 
     def _open_store(self) -> None:
@@ -549,7 +555,7 @@ def run(
     serve_admin: ServeAdmin | None = None,
     make: type[Broker] = Broker,
 ) -> int:
-    """`kbroker start`: a broker until SIGTERM or SIGINT; the exit status."""
+    """`kbroker start`: a broker until a signal asks for its end; the exit status."""
     configure_logging(config["logging.format"])
     for warning in config.warnings:
         logger.warning(warning)
@@ -561,7 +567,7 @@ def run(
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(limits.GIL_SWITCH_INTERVAL_S)
-    number = end.wait()
+    number = end.wait(broker.reload)
     logger.info("stopping on %s", number.name)
     clean = broker.stop()
     tell_what_stayed(broker.live_objects())

@@ -1,17 +1,29 @@
-"""Waiting for the end: the first SIGTERM or SIGINT asks for it, a second one takes it.
+"""Signals: the first SIGTERM or SIGINT asks for the end, a second one takes it; SIGHUP reads again.
+
+    SIGTERM, SIGINT    a clean stop; once more: the end at once (143 or 130 in a shell)
+    SIGHUP             what is in the metadata store is read again and followed. But where the
+                       terminal that the broker was started in is gone, nobody is left to end it:
+                       a clean stop, which a second SIGHUP does not cut short, since a shell that
+                       goes sends one beside the kernel's. Under nohup nothing
+    SIGUSR1, SIGUSR2   a line in the log
 
 The main thread reads one byte that Python's own signal trampoline writes, so it costs nothing while
-it waits and needs no polling. Once the end was asked for, the signals get their default actions
-back: another one ends the process at once, whatever it is doing (143 or 130 in a shell).
+it waits and needs no polling. Once the end was asked for, SIGTERM and SIGINT get their default
+actions back: another one ends the process at once, whatever it is doing.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+from collections.abc import Callable
 from typing import Final
 
-_ASKED: Final = (signal.SIGTERM, signal.SIGINT)
+logger: Final = logging.getLogger("kbroker.server")
+
+_END: Final = (signal.SIGTERM, signal.SIGINT)
+_GO_ON: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class EndSignal:
@@ -19,24 +31,36 @@ class EndSignal:
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._had_terminal = _has_terminal()
 
     def install(self) -> None:
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        for number in _ASKED:
-            signal.signal(number, lambda *_: None)
+        for number in (*_END, *_GO_ON):
+            if number in _END or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)
 
-    def wait(self) -> signal.Signals:
+    def wait(self, reload: Callable[[], None]) -> signal.Signals:
         """Block until the end is asked for; from then on a signal ends the process."""
         os.set_blocking(self._reader, True)
         while True:
-            number = os.read(self._reader, 1)[0]
-            if number in _ASKED:
+            number = signal.Signals(os.read(self._reader, 1)[0])
+            if number in _END or (number is signal.SIGHUP and self._terminal_is_gone()):
                 break
-        for each in _ASKED:
+            if number is signal.SIGHUP:
+                logger.info("SIGHUP: topics and settings are read again")
+                reload()
+            elif number in _GO_ON:
+                logger.info("%s has no meaning here", number.name)
+        for each in _GO_ON:
+            signal.signal(each, signal.SIG_IGN)
+        for each in _END:
             signal.signal(each, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
         self._end_if_there_were_two()
-        return signal.Signals(number)
+        return number
+
+    def _terminal_is_gone(self) -> bool:
+        return self._had_terminal and not _has_terminal()
 
     def _end_if_there_were_two(self) -> None:
         """The second may have come before anybody waited, while the start was ending."""
@@ -46,5 +70,14 @@ class EndSignal:
         except BlockingIOError:
             return
         for number in others:
-            if number in _ASKED:
+            if number in _END:
                 signal.raise_signal(number)
+
+
+def _has_terminal() -> bool:
+    """Whether this process has a controlling terminal, and that is there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True

@@ -62,6 +62,7 @@ from kbroker.metadata.controller.events import (
     CreateTopics,
     DeleteTopics,
     Event,
+    Reload,
     SessionLost,
     Start,
     Stop,
@@ -227,6 +228,10 @@ class Controller:
             raise InvariantError(f"{count} producer ids asked for at once")
         self._post(AllocateProducerIds(count, done))
 
+    def reload(self) -> None:
+        """Read the store again, and try again to open what is offline."""
+        self._notify(Reload())
+
     def statistics(self) -> ControllerStatistics:
         image = self.image
         return ControllerStatistics(
@@ -296,6 +301,10 @@ class Controller:
                 return event.started
             case ControllerChanged():
                 self._controller_changed()
+            case Reload():
+                if self._nodes is not None:
+                    self._load()
+                    log.info("topics and settings were read again")
             case SessionLost():
                 self._leave_office("the session with the metadata store is over")
             case Stop():

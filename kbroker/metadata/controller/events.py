@@ -109,6 +109,10 @@ class SessionLost(Notice):
     """Our session with the store is over."""
 
 
+class Reload(Notice):
+    """Somebody says that the store may hold more than we know."""
+
+
 class Stop(Notice):
     """Leave office; nothing comes after this."""
 
