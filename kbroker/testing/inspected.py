@@ -31,9 +31,9 @@ from kbroker.metadata.controller.events import TopicsCallback
 from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import ProtocolError
 from kbroker.server.broker import Broker, Dispatch, ServeAdmin
-from kbroker.server.sockets import HOT
 from kbroker.server.call_later import CallLater
 from kbroker.server.lifecycle import nothing
+from kbroker.server.sockets import HOT
 from kbroker.testing import failures
 from kbroker.testing.faults import INSPECTOR_CLIENT_ID, Fault, Faults, Trace
 from kbroker.testing.shifted_clock import ShiftedClock

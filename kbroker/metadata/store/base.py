@@ -184,7 +184,11 @@ class Watch(ABC):
 
     @abstractmethod
     def cancel(self) -> None:
-        """No callback begins after this returns, unless it is called from that callback itself."""
+        """No callback runs or begins after this returns; one that runs is waited for.
+
+        From a callback it does not wait, and only this one callback may still be running then. Not
+        to be called with a lock that the callback may want.
+        """
 
 
 class MetadataStore(ABC):

@@ -6,6 +6,8 @@ The thread starts with the first watch or session callback, so a broker that nee
 
 Locks: `_condition` only, a leaf: nothing is called while it is held. A store may (and the embedded
 one does) report changes under its own lock, which is what keeps events in the order of changes.
+`cancel` waits for the callback that it would cut off, so whoever calls it holds no lock that the
+callback may want.
 
 Bound: a watch has at most one undelivered event, so the queue is never longer than the number of
 watches (plus session events, which are at most a handful). A later change before the delivery
@@ -69,6 +71,7 @@ class WatchRegistry:
         self._session_callbacks: list[SessionCallback] = []
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._calling: _Watch | SessionEvent | None = None  # whose callback runs, or is about to
 
     def arm(self, path: str, kind: WatchKind, callback: WatchCallback, persistent: bool) -> Watch:
         watch = _Watch(self, path, kind, callback, persistent)
@@ -78,9 +81,13 @@ class WatchRegistry:
         return watch
 
     def cancel(self, watch: _Watch) -> None:
+        """From another thread than the callbacks': one that has begun has ended on return."""
         with self._condition:
             watch.cancelled = True
             self._disarm_locked(watch)
+            if threading.current_thread() is not self._thread:
+                while self._calling is watch:
+                    self._condition.wait()
 
     def on_session_event(self, callback: SessionCallback) -> None:
         with self._condition:
@@ -99,7 +106,7 @@ class WatchRegistry:
                 if type_ is EventType.DELETED:
                     self._fire_locked(WatchKind.CHILDREN, path, type_, last=True)
             if self._queue:
-                self._condition.notify()
+                self._condition.notify_all()
 
     def session_event(self, event: SessionEvent) -> None:
         """Queue a session event; EXPIRED also ends all watches."""
@@ -108,7 +115,7 @@ class WatchRegistry:
                 self._armed.clear()
             if self._thread is not None:
                 self._queue.append(event)
-                self._condition.notify()
+                self._condition.notify_all()
 
     def close(self) -> None:
         """Drop what is undelivered and end the thread; safe from a callback."""
@@ -116,7 +123,7 @@ class WatchRegistry:
             self._closed = True
             self._armed.clear()
             self._queue.clear()
-            self._condition.notify()
+            self._condition.notify_all()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(_JOIN_TIMEOUT_S)
@@ -163,11 +170,21 @@ class WatchRegistry:
                     return
                 head = self._queue.popleft()
                 calls = self._calls_locked(head)
-            for call in calls:
-                try:
-                    call()
-                except Exception:
-                    log.exception("a callback of the metadata store failed: %r", call)
+                self._calling = head
+            try:
+                for call in calls:
+                    self._call(call)
+            finally:
+                with self._condition:
+                    self._calling = None
+                    self._condition.notify_all()
+
+    @staticmethod
+    def _call(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:
+            log.exception("a callback of the metadata store failed: %r", call)
 
     def _calls_locked(self, head: _Watch | SessionEvent) -> list[Callable[[], None]]:
         if isinstance(head, SessionEvent):

@@ -68,3 +68,48 @@ def test_close_from_a_callback_ends_the_thread() -> None:
     assert inbox.wait_for(1) == [SessionEvent.SUSPENDED]
     registry.close()
     assert THREAD_NAME not in {thread.name for thread in threading.enumerate()}
+
+
+def test_cancel_waits_for_the_callback_that_runs() -> None:
+    registry = WatchRegistry()
+    entered, leave, ended = threading.Event(), threading.Event(), threading.Event()
+    returned = threading.Event()
+    had_ended: list[bool] = []
+
+    def slow(_: WatchEvent) -> None:
+        entered.set()
+        leave.wait(WAIT_S)
+        ended.set()
+
+    def cancel() -> None:
+        watch.cancel()
+        had_ended.append(ended.is_set())
+        returned.set()
+
+    watch = registry.arm("/a", WatchKind.DATA, slow, True)
+    registry.changed([(EventType.CREATED, "/a")])
+    assert entered.wait(WAIT_S)
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    returned.wait(0.05)  # it does not return; there is nothing else to see of that
+    leave.set()
+    canceller.join(WAIT_S)
+    assert had_ended == [True]
+    registry.close()
+
+
+def test_a_callback_may_cancel_its_own_watch_and_another() -> None:
+    registry = WatchRegistry()
+    inbox: Inbox[WatchEvent] = Inbox()
+    other = registry.arm("/a", WatchKind.DATA, inbox, True)
+
+    def cancel_both(event: WatchEvent) -> None:
+        watch.cancel()
+        other.cancel()
+        inbox(event)
+
+    watch = registry.arm("/b", WatchKind.DATA, cancel_both, True)
+    registry.changed([(EventType.CREATED, "/b"), (EventType.CREATED, "/a")])
+    assert inbox.wait_for(1) == [WatchEvent(EventType.CREATED, "/b")]
+    registry.close()
+    assert len(inbox.items) == 1 and registry.watch_count == 0
