@@ -42,8 +42,6 @@ from kbroker.handlers.services import Services
 from kbroker.log.manager import LogManager
 from kbroker.metadata.controller import Controller, ProducerIdManager
 from kbroker.metadata.image import BrokerImage
-from kbroker.metadata.meta_properties import ensure as ensure_meta_properties
-from kbroker.metadata.meta_properties import load as load_meta_properties
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
@@ -54,6 +52,7 @@ from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
 from kbroker.server.call_later import CallLater
 from kbroker.server.closes import ClosedConnections
+from kbroker.server.directories import Directories
 from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.server.groups import Groups
 from kbroker.server.handler_pool import HandlerPool
@@ -135,8 +134,10 @@ class Broker:
         self._fetch_purgatory = Purgatory("Fetch", self._timer)
         self._deadlines = FetchDeadlines(self._hot, self._fetch_purgatory, SystemClock())
         self._scheduler = Scheduler(self._clock)
+        log_dirs = [Path(directory) for directory in config.log_dirs]
+        self._directories = Directories(log_dirs, data_dir, config.node_id)
         self._logs = LogManager(
-            [Path(directory) for directory in config.log_dirs],
+            log_dirs,
             recovery_threads=config["num.recovery.threads.per.data.dir"],
             segment_delete_delay_ms=config["log.segment.delete.delay.ms"],
         )
@@ -170,8 +171,9 @@ class Broker:
             # Comes up when it is first needed, or behind the ready line.
             Step("control loop", stop=self._stop_control_loop),
             Step("admin port", self._start_admin, self._admin.stop),
-            Step("logs", self._logs.start, self._stop_logs),
+            Step("logs", self._start_logs, self._stop_logs),
             Step("controller", self._start_controller, self._stop_controller),
+            Step("data directories", self._claim_directories),
             Step("request handlers", self._start_handlers, self._stop_handlers),
             Step("network threads", self._start_network, self._stop_network),
             Step("ready file", self._announce, self._withdraw),
@@ -224,11 +226,7 @@ class Broker:
 
     def _read_identity(self) -> None:
         """What the data directories say they belong to, before anything in them is touched."""
-        for directory in self.config.log_dirs:
-            found = load_meta_properties(Path(directory))
-            if found is not None:
-                self._cluster_id = found.cluster_id
-                ensure_meta_properties(Path(directory), found.cluster_id, self.config.node_id)
+        self._cluster_id = self._directories.identify()
 
     def _bind(self) -> None:
         for name in self.config.listeners.names:
@@ -262,10 +260,11 @@ class Broker:
             follow=self._dynamic.follow,
         )
         self._controller.start()
-        for directory in self.config.log_dirs:
-            ensure_meta_properties(
-                Path(directory), self._controller.image.cluster_id, self.config.node_id
-            )
+
+    def _claim_directories(self) -> None:
+        if self._store is None or self._controller is None:
+            raise UserError("the controller is not there")
+        self._directories.claim(self._store, self._controller.image.cluster_id)
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         offline = self._replicas.apply(image, delta)
@@ -336,6 +335,13 @@ class Broker:
     def _start_network(self) -> None:
         self._served = True
         self._server.start()
+
+    def _start_logs(self) -> None:
+        if self._store is None:
+            raise UserError("the metadata store is not open")
+        absence = self._directories.look(self._store)
+        self.readiness.absent = frozenset(str(path) for path in absence.unused)
+        self._logs.start(absence)
 
     def _stop_logs(self) -> None:
         # Before there is a network thread nobody has written anything.

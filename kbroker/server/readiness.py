@@ -30,6 +30,7 @@ class Readiness:
     def __init__(self, log_dirs: Sequence[str]) -> None:
         self._log_dirs = tuple(log_dirs)
         self.phase = STARTING
+        self.absent: frozenset[str] = frozenset()  # not used, since a disk is not mounted there
 
     def checks(self) -> list[Check]:
         """All conditions; the broker is ready when each is ok."""
@@ -42,6 +43,8 @@ class Readiness:
 
     def _directory(self, path: str) -> Check:
         name = f"log-dir {path}"
+        if path in self.absent:
+            return Check(name, False, "offline: what it held is not there")
         try:
             read_only = os.statvfs(path).f_flag & os.ST_RDONLY
         except FileNotFoundError:

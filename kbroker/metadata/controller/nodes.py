@@ -285,6 +285,36 @@ def load_brokers(store: MetadataStore) -> tuple[BrokerImage, ...]:
     return tuple(sorted(brokers, key=lambda broker: broker.node_id))
 
 
+def load_replicas(store: MetadataStore) -> Iterator[tuple[str, tuple[tuple[int, ...], ...]]]:
+    """Every topic with the brokers of each of its partitions; none where the store is new."""
+    if not store.exists(records.TOPICS):
+        return
+    for name, node in store.children_data(records.TOPICS).items():
+        yield name, records.decode_topic(records.topic_path(name), node.data).replicas
+
+
+def load_used_directories(store: MetadataStore, node_id: int) -> dict[str, str]:
+    """The data directories that a broker has used, by id; where they were last."""
+    path = records.used_directories_path(node_id)
+    try:
+        return records.decode_used_directories(path, store.get(path).data)
+    except NoNodeError:
+        return {}
+
+
+def save_used_directories(
+    store: MetadataStore, node_id: int, directories: Mapping[str, str]
+) -> None:
+    """The broker's own node, which nobody else writes; not written if it says so already."""
+    path = records.used_directories_path(node_id)
+    data = records.encode_used_directories(directories)
+    store.ensure(records.USED_DIRECTORIES)
+    if not store.exists(path):
+        store.create(path, data)
+    elif store.get(path).data != data:
+        store.set(path, data)
+
+
 def load_resource_configs(
     store: MetadataStore, kinds: Iterable[ConfigKind] = tuple(ConfigKind)
 ) -> dict[ConfigResource, Mapping[str, str]]:

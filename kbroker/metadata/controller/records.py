@@ -4,6 +4,7 @@ Place in the flow: pure functions between values of `image.py` and the bytes of 
 does the reading and writing.
 
     /brokers/ids/N                        ephemeral: broker N is alive, and where it listens
+    /brokers/directories/N                the data directories that broker N has used, by their ids
     /brokers/topics/NAME                  topic id and the replicas of every partition
     /brokers/topics/NAME/partitions/I     leader, leader epoch, in-sync replicas of partition I
     /config/topics/NAME                   the topic's own configuration
@@ -39,6 +40,7 @@ from kbroker.metadata.image import (
 )
 
 BROKER_IDS: Final = "/brokers/ids"
+USED_DIRECTORIES: Final = "/brokers/directories"
 TOPICS: Final = "/brokers/topics"
 TOPIC_CONFIGS: Final = "/config/topics"
 CONFIG_FOLDERS: Final[Mapping[ConfigKind, str]] = {
@@ -94,6 +96,10 @@ class TombstoneRecord(NamedTuple):
 
 def broker_path(node_id: int) -> str:
     return f"{BROKER_IDS}/{node_id}"
+
+
+def used_directories_path(node_id: int) -> str:
+    return f"{USED_DIRECTORIES}/{node_id}"
 
 
 def topic_path(name: str) -> str:
@@ -153,6 +159,19 @@ def decode_broker(path: str, data: bytes) -> BrokerImage:
     return BrokerImage(
         _int_name(path), fields.get("host", str), fields.integer("port", -1, 65535), rack
     )
+
+
+def encode_used_directories(directories: Mapping[str, str]) -> bytes:
+    return _encode(directories=dict(directories))
+
+
+def decode_used_directories(path: str, data: bytes) -> dict[str, str]:
+    """Where each directory was last, by its id."""
+    fields = _Fields(path, data)
+    directories: dict[str, str] = fields.get("directories", dict)
+    if not all(isinstance(value, str) for value in directories.values()):
+        raise fields.damaged("a path is no text")
+    return directories
 
 
 def encode_topic(topic_id: UUID, replicas: Sequence[Sequence[int]]) -> bytes:

@@ -125,7 +125,8 @@ def tree(data: Path) -> dict[str, object]:
 
 
 def rows(database: Path) -> dict[str, object]:
-    """Every node but the count of controllers and what is gone with its session."""
+    """Every node but the count of controllers, what is gone with its session, and where the
+    directories are: these are copies."""
     if not database.exists():
         return {}
     connection = sqlite3.connect(database)
@@ -134,7 +135,7 @@ def rows(database: Path) -> dict[str, object]:
         return {
             path: (data, version)
             for path, data, version in connection.execute(select)
-            if "controller_epoch" not in path
+            if "controller_epoch" not in path and "/brokers/directories/" not in path
         }
     finally:
         connection.close()

@@ -20,6 +20,7 @@ TOPIC_ID = parse_uuid("4L6g3nShT-eMCtK--X86sw")
 # path, decoder: everything that reads a node
 DECODERS = [
     (records.broker_path(7), records.decode_broker),
+    (records.used_directories_path(7), records.decode_used_directories),
     (records.topic_path("t"), records.decode_topic),
     (records.partition_path("t", 0), records.decode_partition),
     (records.topic_config_path("t"), records.decode_configs),
@@ -36,6 +37,11 @@ WRITTEN = [
         records.encode_broker(BrokerImage(7, "h", 9092, None), 5),
         b'{"v":1,"host":"h","port":9092,"rack":null,"registered_ms":5}',
         BrokerImage(7, "h", 9092, None),
+    ),
+    (
+        records.encode_used_directories({"JwQ": "/data"}),
+        b'{"v":1,"directories":{"JwQ":"/data"}}',
+        {"JwQ": "/data"},
     ),
     (
         records.encode_topic(TOPIC_ID, [(1, 2), (2, 0)]),

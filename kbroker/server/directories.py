@@ -1,0 +1,113 @@
+"""The data directories of this broker: whose they are, and which of them are not here.
+
+Place in the flow: three steps of the start. `identify` reads what each directory says of itself,
+before anything is touched. `look`, with the metadata store open and the logs not yet: which
+directories has this broker used that are not there now? A disk that is not mounted leaves an empty
+place behind; a broker that filled it would begin its partitions again at 0 and hide what it wrote
+when the disk comes back. `claim`, with the controller up: new directories get an id, and the store
+learns which there are.
+
+A directory is known by the id in its `meta.properties`; the store has the ids that this broker has
+used (`/brokers/directories/N`). While one of them is missing, entries of log.dirs that say nothing
+of themselves are left alone, and a partition whose log is in none of the others stays offline. When
+every partition has its log, what is missing held nothing that anybody could miss, and is forgotten.
+
+On the main thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kbroker.errors import DataDirectoryError
+from kbroker.log.placement import Absence
+from kbroker.metadata.controller.nodes import (
+    load_replicas,
+    load_used_directories,
+    save_used_directories,
+)
+from kbroker.metadata.meta_properties import MetaProperties, ensure, load
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.metadata.store.base import MetadataStore
+
+logger: Final = logging.getLogger("kbroker.server")
+
+LOGGED_NAMES_MAX: Final = 5
+
+
+class Directories:
+    """See the head of this file."""
+
+    def __init__(self, paths: Sequence[Path], store_path: Path, node_id: int) -> None:
+        """`store_path` is where the metadata store is, or will be."""
+        self._paths: Final = tuple(paths)
+        self._store_path: Final = store_path
+        self._node_id: Final = node_id
+        self._found: dict[Path, MetaProperties | None] = {}
+        self._missing: dict[str, str] = {}  # where each was, by its id
+        self.absence = Absence()
+
+    def identify(self) -> str | None:
+        """The cluster that they all belong to, None if they are new; DataDirectoryError if not."""
+        self._found = {path: load(path) for path in self._paths}
+        known = [(path, found) for path, found in self._found.items() if found is not None]
+        if not known:
+            return None
+        first, meta = known[0]
+        for path, _ in known:
+            ensure(path, meta.cluster_id, self._node_id)
+        if self._store_path in self._found and self._found[self._store_path] is None:
+            raise DataDirectoryError(
+                f"{self._store_path}, where the metadata store should be, is new, and {first} "
+                f"belongs to cluster {meta.cluster_id}",
+                "mount it, or name the directory that has metadata.db first in log.dirs",
+            )
+        return meta.cluster_id
+
+    def look(self, store: MetadataStore) -> Absence:
+        """What this broker has used and is not here. Says so in the log."""
+        here = {found.directory_id for found in self._found.values() if found is not None}
+        known = load_used_directories(store, self._node_id)
+        self._missing = {ident: path for ident, path in known.items() if ident not in here}
+        if not self._missing:
+            return self.absence
+        were = ", ".join(self._missing.values())
+        lost = [str(name) for name in self._without_a_log(store)]
+        if not lost:
+            logger.warning("%s is not here any more; every partition has its log elsewhere", were)
+            self._missing = {}
+            return self.absence
+        logger.error(
+            "%s is not here, and %d partitions have no log anywhere else: %s%s. They stay offline "
+            "-> mount it and start again; if it is lost, delete their topics",
+            were, len(lost), ", ".join(lost[:LOGGED_NAMES_MAX]),
+            ", ..." if len(lost) > LOGGED_NAMES_MAX else "",
+        )  # fmt: skip
+        unused = frozenset(path for path, found in self._found.items() if found is None)
+        self.absence = Absence(tuple(self._missing.values()), unused)
+        return self.absence
+
+    def claim(self, store: MetadataStore, cluster_id: str) -> None:
+        """Every directory that is used is this cluster's and this broker's from now on."""
+        used = dict(self._missing)
+        for path in self._paths:
+            if path not in self.absence.unused:
+                meta = ensure(path, cluster_id, self._node_id)
+                if meta.directory_id:  # those of early versions of Kafka have none
+                    used[meta.directory_id] = os.path.abspath(path)
+        save_used_directories(store, self._node_id, used)
+
+    def _without_a_log(self, store: MetadataStore) -> Iterator[TopicPartition]:
+        """Partitions that should have a log here and have none in the directories that are."""
+        there = [path for path, found in self._found.items() if found is not None]
+        for topic, replicas in load_replicas(store):
+            for index, nodes in enumerate(replicas):
+                name = TopicPartition(topic, index)
+                if self._node_id in nodes and not any((p / str(name)).is_dir() for p in there):
+                    yield name

@@ -1,0 +1,141 @@
+"""A data directory that is not mounted: its partitions are offline, and its place stays empty.
+
+What a disk leaves behind when it is away is no directory at all, or the empty one that it is
+mounted on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kbroker.errors import DataDirectoryError
+from kbroker.log.partition_log import PartitionLog
+from kbroker.metadata.controller import NewTopic
+from kbroker.server.broker import Broker
+from tests.support.record_batches import build_batch
+from tests.unit.server.test_failed_start import EXPECTED, ask, ends, fill, make, tree
+
+
+@contextmanager
+def running(data: Path) -> Iterator[Broker]:
+    broker = make(data)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        assert broker.stop()
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = tmp_path_factory.mktemp("filled") / "data"
+    with running(data) as broker:
+        fill(broker)
+    return data
+
+
+@pytest.fixture
+def data(filled: Path, tmp_path: Path) -> Path:
+    """Two directories with topics in both."""
+    shutil.copytree(filled, tmp_path / "data")
+    return tmp_path / "data"
+
+
+def held_in(directory: Path) -> set[str]:
+    return {each.name for each in directory.iterdir() if each.name in EXPECTED}
+
+
+def log_of(broker: Broker, topic: str, index: int) -> PartitionLog:
+    log = broker._replicas.partition(topic, index)
+    assert log is not None
+    return log
+
+
+@pytest.mark.parametrize("place", ["nothing", "an empty directory"])
+def test_a_disk_that_is_away(data: Path, tmp_path: Path, place: str) -> None:
+    two, away = data / "two", tmp_path / "away"
+    os.rename(two, away)
+    if place != "nothing":
+        two.mkdir()
+    gone = held_in(away)
+    assert gone and gone != EXPECTED.keys()
+    for _ in range(2):  # the second start knows as well
+        with running(data) as broker:
+            assert ends(broker) == {n: v for n, v in EXPECTED.items() if n not in gone}
+            assert broker._controller is not None
+            image = broker._controller.image
+            leaderless = {f"{p.topic}-{p.index}" for p in image.partitions() if p.leader < 0}
+            assert leaderless == gone
+            use = {each.path: each.failed for each in broker._logs.use_of_directories(None)}
+            assert use == {str(two): True, str(data / "one"): False}
+            assert [check.ok for check in broker.readiness.checks()] == [True, True, False]
+        assert not two.exists() or not any(two.iterdir())
+    if two.exists():
+        two.rmdir()
+    os.rename(away, two)
+    with running(data) as broker:
+        assert ends(broker) == EXPECTED
+
+
+def test_new_topics_go_to_what_is_there(data: Path, tmp_path: Path) -> None:
+    os.rename(data / "two", tmp_path / "away")
+    with running(data) as broker:
+        controller = broker._controller
+        assert controller is not None
+        ask(lambda done: controller.create_topics([NewTopic("new", 4, 1)], False, done))
+        assert log_of(broker, "new", 3).append(build_batch()).base_offset == 0
+    os.rename(tmp_path / "away", data / "two")
+    with running(data) as broker:
+        assert log_of(broker, "new", 3).log_end_offset == 1
+        assert {**ends(broker), **EXPECTED} == ends(broker)
+
+
+def test_what_is_lost_for_good_is_forgotten_with_its_topics(data: Path) -> None:
+    shutil.rmtree(data / "two")
+    with running(data) as broker:
+        controller = broker._controller
+        assert controller is not None
+        ask(lambda done: controller.delete_topics(["kept", "cut"], done))
+        ask(lambda done: controller.create_topics([NewTopic("kept", 4, 1)], False, done))
+    with running(data) as broker:
+        assert (data / "two" / "meta.properties").exists()
+        controller = broker._controller
+        assert controller is not None
+        ask(lambda done: controller.create_topics([NewTopic("after", 9, 1)], False, done))
+        assert len(broker._replicas.logs()) == 13
+    assert any(each.name.startswith("after-") for each in (data / "two").iterdir())
+
+
+def test_a_directory_that_held_nothing_is_not_missed(data: Path) -> None:
+    with running(data) as broker:
+        controller = broker._controller
+        assert controller is not None
+        ask(lambda done: controller.delete_topics(["kept", "cut"], done))
+    shutil.rmtree(data / "two")
+    with running(data):
+        assert (data / "two" / "meta.properties").exists()
+
+
+def test_the_store_is_not_begun_anew_where_it_is_not_mounted(data: Path, tmp_path: Path) -> None:
+    os.rename(data / "one", tmp_path / "away")
+    before = tree(tmp_path)
+    with pytest.raises(DataDirectoryError, match="metadata store should be, is new"):
+        make(data).start()
+    assert tree(tmp_path) == before
+
+
+def test_directories_of_two_clusters_are_refused(data: Path) -> None:
+    meta = data / "two" / "meta.properties"
+    lines = meta.read_text().splitlines()
+    changed = ["cluster.id=another" if line.startswith("cluster.id") else line for line in lines]
+    meta.write_text("\n".join(changed))
+    before = tree(data)
+    with pytest.raises(DataDirectoryError, match="belongs to cluster another"):
+        make(data).start()
+    assert tree(data) == before
