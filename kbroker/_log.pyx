@@ -5,7 +5,7 @@ The request path never comes here: it holds the `Partition*` behind the object. 
 configures, recovers, flushes and closes a log, and tests read and append through it. Every method
 gives up the GIL before it waits for the partition's lock or the disk, and none calls back.
 
-A log begins offline: its segments are loaded one by one (`load_segment`), its producers restored,
+A log begins offline: its segments are loaded one by one (`log/_opening`), its producers restored,
 then `begin` puts it online. `close` or the last reference ends it; slices that were lent keep
 their segment open beyond that. Expected trouble is a KafkaError; a failing disk is an OSError.
 """
@@ -28,11 +28,8 @@ from kbroker.log._partition cimport (
     partition_set_high_watermark, partition_set_leadership, partition_validate)
 from kbroker.log._producer_state cimport (
     Producer, ProducerBatch, producers_expire, producers_restore)
-from kbroker.log._recovery cimport (
-    Recovered, find_newer_epoch, inspect_segment, recover_segment, replay_producers,
-    truncate_segment)
-from kbroker.log._segment cimport (
-    segment_create, segment_drop_reference, segment_open, segment_seal)
+from kbroker.log._recovery cimport find_newer_epoch, replay_producers
+from kbroker.log._segment cimport segment_create, segment_drop_reference, segment_seal
 from kbroker.log._epochs cimport epochs_replace
 from kbroker.log._slice cimport Slice
 from kbroker.log._storage cimport (
@@ -42,7 +39,7 @@ from kbroker.log._storage cimport (
 from kbroker.log._time_search cimport TimedOffset, find_by_time, find_max_timestamp
 
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
-from kbroker.log._results import AppendResult, LoadedSegment, ProducerEntry
+from kbroker.log._results import AppendResult, ProducerEntry
 
 cdef enum:
     LATEST_PRODUCE_VERSION = 13
@@ -151,47 +148,6 @@ cdef class PartitionLog:
 
     # --- Opening ----------------------------------------------------------------------------------
 
-    def load_segment(self, int64_t base_offset, *, bint active, bint recover) -> LoadedSegment:
-        """Opens the next segment. `recover` checks every batch and builds its indexes anew."""
-        cdef Log* log = log_of(self.partition)
-        cdef Segment* segment
-        cdef Recovered found
-        cdef int status = 0
-        cdef int64_t file_bytes = 0
-        with nogil:
-            segment = segment_open(
-                log.directory, base_offset, log.settings.index_bytes, active, &status)
-            if segment != NULL:
-                file_bytes = segment.size_bytes
-                if not recover:
-                    inspect_segment(segment, &found)
-                if recover or found.reason != NULL:
-                    recover_segment(
-                        segment, log.settings.index_bytes, log.settings.index_interval_bytes,
-                        &found)
-                    status = found.status
-                    if status == 0 and found.valid_bytes < file_bytes:
-                        status = truncate_segment(segment, found.valid_bytes)
-                    if status == 0 and not active:
-                        status = segment_seal(segment)
-                if status == 0:
-                    status = log_add_segment(log, segment)
-                if status != 0:
-                    segment_drop_reference(segment)
-        if status != 0:
-            raise os_error(status, f"{self.directory}/{base_offset:020d}.log")
-        return LoadedSegment(
-            base_offset, found.valid_bytes, file_bytes, found.next_offset,
-            found.last_leader_epoch, found.batches, text_of(found.reason))
-
-    def unload_last_segment(self) -> None:
-        """Lets go of the segment loaded last, so that it can be loaded in another way."""
-        cdef Log* log = log_of(self.partition)
-        if self.partition.online or log.segment_count == 0:
-            raise InvariantError(f"{self.directory}: no segment to unload")
-        with nogil:
-            log_drop_segments_after(log, log.segment_count - 1)
-
     def create_segment(self, int64_t base_offset, int64_t now_ms = -1) -> None:
         """Begins an empty log at an offset."""
         cdef Log* log = log_of(self.partition)
@@ -203,6 +159,8 @@ cdef class PartitionLog:
                 now_ms if now_ms >= 0 else kb_wall_ms(), &status)
             if segment != NULL:
                 status = log_add_segment(log, segment)
+                if status != 0:
+                    segment_drop_reference(segment)
         if status != 0:
             raise os_error(status, self.directory)
 
@@ -286,20 +244,27 @@ cdef class PartitionLog:
         if status:
             raise os_error(status, self.directory)
 
-    def find_epochs(self) -> list:
-        """(leader epoch, start offset) of every epoch that the batches carry, oldest first."""
+    def find_epochs(self, int32_t above = -1, int64_t from_offset = 0) -> list:
+        """(leader epoch, start offset) of every epoch that the batches carry, oldest first.
+
+        Of those above one, as batches at or behind an offset have them.
+        """
         cdef Log* log = log_of(self.partition)
-        cdef int32_t at, epoch = -1
-        cdef int64_t offset = 0
-        cdef int found
+        cdef int32_t at, epoch = above
+        cdef int64_t offset = from_offset
+        cdef int found, status = 0
         epochs = []
         for at in range(log.segment_count):
+            if at + 1 < log.segment_count and log.segments[at + 1].base_offset <= from_offset:
+                continue
             found = 1
             while found == 1:
                 with nogil:
-                    found = find_newer_epoch(log.segments[at], &epoch, &offset)
+                    found = find_newer_epoch(log.segments[at], &epoch, &offset, &status)
                 if found == 1:
                     epochs.append((epoch, offset))
+            if found < 0:
+                raise os_error(status, self.directory)
         return epochs
 
     def begin(

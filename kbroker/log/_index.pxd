@@ -15,17 +15,18 @@ cdef struct Index:
     int32_t entry_bytes
     int32_t entries
     int32_t entries_max           # 0: read only
-    int torn                      # its file was no whole number of entries when it was opened
+    int torn                      # its file was not there, or no whole number of entries
 
 
 # Every function answers 0 or an errno; `path` is the index's file.
 
-# Makes the file large (sparse) and maps it for writing, keeping its first `entries` entries.
+# Makes the file large (sparse) and maps it for writing, keeping its first `entries` entries. Blocks
+# for more come with index_reserve.
 cdef int index_open_writable(
     Index* index, const char* path, int32_t entry_bytes, int64_t capacity_bytes, int32_t entries
 ) noexcept nogil
 
-# Notes how many entries a rolled segment's index has; it is mapped when somebody looks.
+# Notes how many entries an index has; it is mapped when somebody looks. Without a file: none.
 cdef int index_open_readable(Index* index, const char* path, int32_t entry_bytes) noexcept nogil
 
 # Space for so many more entries, on disk as well, or as many as the capacity leaves. Answers ENOSPC
@@ -59,9 +60,10 @@ cdef int32_t time_index_lookup(
 cdef void offset_index_truncate(Index* index, int32_t relative) noexcept nogil
 cdef void time_index_truncate(Index* index, int32_t relative) noexcept nogil
 
-# 1 if the file was whole and its last `checked` entries rise and stay inside the segment: below
-# `size_bytes`, or below `relative_end`.
-cdef int offset_index_sane(
-    Index* index, const char* path, int64_t size_bytes, int32_t checked) noexcept nogil
-cdef int time_index_sane(
-    Index* index, const char* path, int64_t relative_end, int32_t checked) noexcept nogil
+# `fits`: the file was there and whole, and its last `checked` entries rise and stay inside the
+# segment: below `size_bytes`, or below `relative_end`.
+cdef int offset_index_check(
+    Index* index, const char* path, int64_t size_bytes, int32_t checked, int* fits) noexcept nogil
+cdef int time_index_check(
+    Index* index, const char* path, int64_t relative_end, int32_t checked, int* fits
+) noexcept nogil

@@ -15,7 +15,7 @@ an append then gets an error where a plain store would end the process by SIGBUS
 Called with the partition's lock held. No GIL.
 """
 
-from libc.errno cimport EFBIG, ENODEV, ENOSYS, EOPNOTSUPP, errno
+from libc.errno cimport EFBIG, EIO, ENODEV, ENOENT, ENOSYS, EOPNOTSUPP, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
@@ -43,7 +43,7 @@ cdef extern from "<unistd.h>" nogil:
     int close(int fd)
 
 cdef enum:
-    ALLOCATE_FIRST_BYTES = 4096           # one page: a small partition needs no more
+    ALLOCATE_FIRST_BYTES = 4096           # a page with the first append: a small one needs no more
     ALLOCATE_NEXT_BYTES = 64 * 1024       # about 32 MB of log at the default interval
 
 
@@ -81,10 +81,8 @@ cdef int index_open_writable(
     index.entry_bytes = entry_bytes
     index.entries = entries
     index.entries_max = <int32_t>(size_bytes / entry_bytes)
-    index.allocated_bytes = 0
-    if status == 0:
-        status = allocate(
-            index, fd, <int64_t>entries * entry_bytes + ALLOCATE_FIRST_BYTES)
+    index.allocated_bytes = <int64_t>entries * entry_bytes
+    index.torn = 0
     if status == 0:
         map = files.mmap(NULL, <size_t>size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
         if map == MAP_FAILED:
@@ -102,41 +100,47 @@ cdef int index_open_readable(Index* index, const char* path, int32_t entry_bytes
     index.entry_bytes = entry_bytes
     index.entries = 0
     index.entries_max = 0
+    index.torn = 1
     cdef int fd = files.open(path, O_RDONLY | O_CLOEXEC, 0)
     if fd < 0:
-        return errno
+        return 0 if errno == ENOENT else errno
     cdef int64_t size_bytes = files.size(fd)
+    cdef int status = errno if size_bytes < 0 else 0
     close(fd)
-    if size_bytes < 0 or size_bytes / entry_bytes > 0x7FFFFFFF:
-        return EFBIG
+    if status != 0 or size_bytes / entry_bytes > 0x7FFFFFFF:
+        return status
     index.entries = <int32_t>(size_bytes / entry_bytes)
     index.torn = size_bytes % entry_bytes != 0
     return 0
 
 
 cdef int map_readable(Index* index, const char* path) noexcept nogil:
-    # 1 if the entries can be read now.
+    # 0: the entries can be read now, if there are any.
     cdef int64_t wanted_bytes = <int64_t>index.entries * index.entry_bytes
-    cdef void* map
-    if index.map != NULL:
-        return 1
-    if index.entries == 0:
+    cdef int64_t size_bytes
+    cdef int status = 0
+    cdef void* map = NULL
+    if index.map != NULL or index.entries == 0:
         return 0
     cdef int fd = files.open(path, O_RDONLY | O_CLOEXEC, 0)
     if fd < 0:
-        return 0
-    # A file shorter than its entries would end the process at the first look behind its end.
-    if files.size(fd) < wanted_bytes:
-        close(fd)
-        return 0
-    map = files.mmap(NULL, <size_t>wanted_bytes, PROT_READ, MAP_SHARED, fd, 0)
+        return errno
+    size_bytes = files.size(fd)
+    if size_bytes < 0:
+        status = errno
+    elif size_bytes < wanted_bytes:       # the first look behind its end would end the process
+        status = EIO
+    else:
+        map = files.mmap(NULL, <size_t>wanted_bytes, PROT_READ, MAP_SHARED, fd, 0)
+        if map == MAP_FAILED:
+            status = errno
     close(fd)
-    if map == MAP_FAILED:
-        return 0
+    if status != 0:
+        return status
     madvise(map, <size_t>wanted_bytes, MADV_RANDOM)  # a binary search jumps
     index.map = <uint8_t*>map
     index.map_bytes = wanted_bytes
-    return 1
+    return 0
 
 
 cdef int index_reserve(Index* index, const char* path, int32_t entries) noexcept nogil:
@@ -150,7 +154,10 @@ cdef int index_reserve(Index* index, const char* path, int32_t entries) noexcept
     fd = files.open(path, O_RDWR | O_CLOEXEC, 0)
     if fd < 0:
         return errno
-    status = allocate(index, fd, index.allocated_bytes + ALLOCATE_NEXT_BYTES)
+    wanted_bytes = index.allocated_bytes + (
+        ALLOCATE_FIRST_BYTES if index.allocated_bytes < ALLOCATE_FIRST_BYTES
+        else ALLOCATE_NEXT_BYTES)
+    status = allocate(index, fd, wanted_bytes)
     close(fd)
     return status
 
@@ -226,7 +233,7 @@ cdef int32_t offset_index_lookup(
     Index* index, const char* path, int32_t relative
 ) noexcept nogil:
     cdef int32_t low = 0, high = index.entries, middle
-    if not map_readable(index, path):
+    if map_readable(index, path) != 0 or high == 0:
         return 0
     while low < high:             # low: how many entries are at or below the target
         middle = low + (high - low) / 2
@@ -243,7 +250,7 @@ cdef int32_t time_index_lookup(
     Index* index, const char* path, int64_t timestamp_ms
 ) noexcept nogil:
     cdef int32_t low = 0, high = index.entries, middle
-    if not map_readable(index, path):
+    if map_readable(index, path) != 0 or high == 0:
         return 0
     while low < high:
         middle = low + (high - low) / 2
@@ -274,28 +281,33 @@ cdef inline int32_t from_entry(const Index* index, int32_t checked) noexcept nog
     return index.entries - checked if index.entries > checked else 0
 
 
-cdef int offset_index_sane(
-    Index* index, const char* path, int64_t size_bytes, int32_t checked
+cdef int offset_index_check(
+    Index* index, const char* path, int64_t size_bytes, int32_t checked, int* fits
 ) noexcept nogil:
     cdef int32_t at, relative, position, last_relative = -1, last_position = -1
-    if index.torn or (index.entries and not map_readable(index, path)):
-        return 0
+    cdef int status = map_readable(index, path)
+    fits[0] = 0
+    if index.torn or status != 0:
+        return status
     for at in range(from_entry(index, checked), index.entries):
         offset_entry(index, at, &relative, &position)
         if relative <= last_relative or position <= last_position or position >= size_bytes:
             return 0
         last_relative = relative
         last_position = position
-    return 1
+    fits[0] = 1
+    return 0
 
 
-cdef int time_index_sane(
-    Index* index, const char* path, int64_t relative_end, int32_t checked
+cdef int time_index_check(
+    Index* index, const char* path, int64_t relative_end, int32_t checked, int* fits
 ) noexcept nogil:
     cdef int32_t at, relative, last_relative = -1
     cdef int64_t timestamp_ms, last_timestamp_ms = -1
-    if index.torn or (index.entries and not map_readable(index, path)):
-        return 0
+    cdef int status = map_readable(index, path)
+    fits[0] = 0
+    if index.torn or status != 0:
+        return status
     for at in range(from_entry(index, checked), index.entries):
         time_entry(index, at, &timestamp_ms, &relative)
         if timestamp_ms <= last_timestamp_ms or relative < last_relative or relative < 0:
@@ -304,4 +316,5 @@ cdef int time_index_sane(
             return 0
         last_relative = relative
         last_timestamp_ms = timestamp_ms
-    return 1
+    fits[0] = 1
+    return 0

@@ -14,24 +14,25 @@ cdef struct Recovered:
     int32_t last_leader_epoch     # of the last batch, -1 if there is none
     int64_t batches
     const char* reason            # why the scan ended before the end of the file, or NULL
+    int torn                      # it ended in a batch that is longer than what is left
+    int rebuilt                   # every batch was checked, and the indexes are new
 
 
-# Reads every batch from the start, checks it, and builds both indexes anew.
-cdef void recover_segment(
-    Segment* segment, int64_t index_bytes, int64_t index_interval_bytes, Recovered* out
-) noexcept nogil
+# `recover`: reads every batch from the start, checks it, builds both indexes anew. Otherwise the
+# segment is trusted: its end is found from the last index entry on, and its timestamps; it is read
+# only where an index is missing or does not fit. The .log is not changed. 0 or an errno.
+cdef int check_segment(
+    Segment* segment, int recover, int64_t index_bytes, int64_t index_interval_bytes,
+    Recovered* out) noexcept nogil
 
-# Trusts the segment: finds its end from the last index entry on, and its timestamps. `reason` says
-# why it had better be recovered after all.
-cdef void inspect_segment(Segment* segment, Recovered* out) noexcept nogil
-
-# The first batch behind `offset` with an epoch above `epoch`: 1, and both are set to its own; 0 if
-# there is none, -1 if the file cannot be read.
-cdef int find_newer_epoch(Segment* segment, int32_t* epoch, int64_t* offset) noexcept nogil
+# The first batch at or behind `offset` with an epoch above `epoch`: 1, and both are set to its own;
+# 0 if there is none before the end or the first damage, -1 and an errno if the file cannot be read.
+cdef int find_newer_epoch(
+    Segment* segment, int32_t* epoch, int64_t* offset, int* status) noexcept nogil
 
 # Cuts the file. 0 or an errno.
 cdef int truncate_segment(Segment* segment, int64_t size_bytes) noexcept nogil
 
-# Notes every batch with a producer id at or behind an offset. 0 or an errno.
+# Notes every batch with a producer id at or behind an offset, up to damage. 0 or an errno.
 cdef int replay_producers(
     ProducerTable* table, Segment* segment, int64_t from_offset) noexcept nogil

@@ -17,14 +17,13 @@ from libc.stdlib cimport free, malloc
 
 from kbroker._atomics cimport kb_store_i64
 from kbroker.log._file_operations cimport files
-from kbroker.log._index cimport (
-    offset_index_sane, time_entry, time_index_lookup, time_index_sane)
+from kbroker.log._index cimport offset_index_check, time_entry, time_index_check
 from kbroker.log._producer_state cimport producers_commit, producers_note
 from kbroker.log._records cimport (
     AT_ATTRIBUTES, CONTROL_BIT, Header, crc32c)
 from kbroker.log._segment cimport (
     Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_next, scan_to_offset,
-    segment_note_batch, segment_reserve, segment_reset_indexes, segment_scan_start)
+    segment_note_batch, segment_reserve, segment_reset_indexes, segment_scan_start, segment_seal)
 
 cdef enum:
     BUFFER_BYTES = 1024 * 1024
@@ -37,6 +36,7 @@ cdef struct Reader:
     uint8_t* buffer
     int64_t position              # of the buffer's first byte
     int64_t filled
+    int status                    # the errno of a read that failed
 
 
 cdef int64_t fill(Reader* reader, int64_t position) noexcept nogil:
@@ -51,6 +51,7 @@ cdef int64_t fill(Reader* reader, int64_t position) noexcept nogil:
         if got >= 0 or errno != EINTR:
             break
     if got <= 0:
+        reader.status = errno if got < 0 else EIO        # EIO: the file has been cut meanwhile
         return -1
     reader.filled = got
     return got
@@ -84,6 +85,10 @@ cdef const char* trouble_with(
     return NULL
 
 
+cdef const char* how_it_ends(const Scan* scan) noexcept nogil:
+    return "a batch is cut off" if scan.torn else "no batch stands there"
+
+
 cdef void recover_segment(
     Segment* segment, int64_t index_bytes, int64_t index_interval_bytes, Recovered* out
 ) noexcept nogil:
@@ -93,11 +98,9 @@ cdef void recover_segment(
     reader.fd = segment.fd
     reader.position = 0
     reader.filled = 0
-    out.valid_bytes = 0
-    out.next_offset = segment.base_offset
-    out.last_leader_epoch = -1
-    out.batches = 0
-    out.reason = NULL
+    reader.status = 0
+    begin(segment, out)
+    out.rebuilt = 1
     out.status = segment_reset_indexes(segment, index_bytes)
     if out.status != 0:
         return
@@ -110,10 +113,14 @@ cdef void recover_segment(
         found = scan_next(&scan)
         if found == 0:
             break
-        out.reason = "a batch is cut off or has no sound header"
         if found == 1:
             out.reason = trouble_with(segment, &reader, &scan, out.next_offset)
-        if out.reason != NULL:
+        else:
+            out.reason = how_it_ends(&scan)
+            out.torn = scan.torn
+        # A disk that does not answer says nothing about what it holds.
+        out.status = scan.status or reader.status
+        if out.reason != NULL or out.status != 0:
             break
         out.status = segment_reserve(segment, 1)
         if out.status != 0:
@@ -127,25 +134,54 @@ cdef void recover_segment(
     free(reader.buffer)
 
 
-cdef void inspect_segment(Segment* segment, Recovered* out) noexcept nogil:
-    cdef SegmentPart* part = part_of(segment)
-    cdef Scan scan
-    cdef int32_t relative = 0
-    cdef int found
+cdef void begin(Segment* segment, Recovered* out) noexcept nogil:
     out.status = 0
-    out.batches = 0
-    out.reason = NULL
+    out.valid_bytes = 0
     out.next_offset = segment.base_offset
     out.last_leader_epoch = -1
+    out.batches = 0
+    out.reason = NULL
+    out.torn = 0
+    out.rebuilt = 0
+
+
+cdef int check_offsets(Segment* segment, int* fits) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    return offset_index_check(
+        &part.offsets, part.offsets_path, segment.size_bytes, ENTRIES_CHECKED, fits)
+
+
+cdef int check_times(Segment* segment, int64_t relative_end, int* fits) noexcept nogil:
+    # The last entry of a sealed segment is its largest timestamp.
+    cdef SegmentPart* part = part_of(segment)
+    cdef int32_t relative = 0
+    cdef int status = time_index_check(
+        &part.times, part.times_path, relative_end, ENTRIES_CHECKED, fits)
+    if status == 0 and fits[0] and part.times.entries:
+        time_entry(&part.times, part.times.entries - 1, &part.max_timestamp_ms, &relative)
+        part.max_timestamp_offset = segment.base_offset + relative
+    return status
+
+
+cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept nogil:
+    # Trusts what the segment holds. `fits`: so do its indexes.
+    cdef SegmentPart* part = part_of(segment)
+    cdef Scan scan
+    cdef int found
+    begin(segment, out)
     scan_begin(&scan, segment.fd, 0, segment.size_bytes)
-    if scan_next(&scan) == 1:
+    found = scan_next(&scan)
+    if found == 1:
         part.first_timestamp_ms = scan.header.max_timestamp_ms
-    if part.times.entries:        # the last entry of a sealed segment is its largest timestamp
-        time_index_lookup(&part.times, part.times_path, -1)           # maps it
-        if part.times.map != NULL:
-            time_entry(
-                &part.times, part.times.entries - 1, &part.max_timestamp_ms, &relative)
-            part.max_timestamp_offset = segment.base_offset + relative
+    elif found < 0 and scan.status != 0:
+        out.status = scan.status
+        return
+    out.status = check_offsets(segment, fits)
+    if out.status != 0 or not fits[0]:
+        return
+    out.status = check_times(segment, 0x7FFFFFFF, fits)
+    if out.status != 0 or not fits[0]:
+        return
     scan_begin(
         &scan, segment.fd, segment_scan_start(segment, segment.base_offset + 0x7FFFFFFF),
         segment.size_bytes)
@@ -163,16 +199,31 @@ cdef void inspect_segment(Segment* segment, Recovered* out) noexcept nogil:
         scan_advance(&scan)
     out.valid_bytes = scan.position
     if found < 0:
-        out.reason = "a batch is cut off or has no sound header"
-    elif not (
-            offset_index_sane(&part.offsets, part.offsets_path, segment.size_bytes, ENTRIES_CHECKED)
-            and time_index_sane(
-                &part.times, part.times_path, out.next_offset - segment.base_offset,
-                ENTRIES_CHECKED)):
-        out.reason = "an index does not fit its segment"
+        out.status = scan.status
+        out.reason = how_it_ends(&scan)
+        out.torn = scan.torn
+    else:
+        out.status = check_times(segment, out.next_offset - segment.base_offset, fits)
 
 
-cdef int find_newer_epoch(Segment* segment, int32_t* epoch, int64_t* offset) noexcept nogil:
+cdef int check_segment(
+    Segment* segment, int recover, int64_t index_bytes, int64_t index_interval_bytes,
+    Recovered* out
+) noexcept nogil:
+    cdef int fits = 0
+    if not recover:
+        inspect_segment(segment, out, &fits)
+        if out.status != 0 or fits:
+            return out.status
+    recover_segment(segment, index_bytes, index_interval_bytes, out)
+    if out.status == 0:
+        out.status = segment_seal(segment)
+    return out.status
+
+
+cdef int find_newer_epoch(
+    Segment* segment, int32_t* epoch, int64_t* offset, int* status
+) noexcept nogil:
     cdef Scan scan
     scan_begin(&scan, segment.fd, segment_scan_start(segment, offset[0]), segment.size_bytes)
     cdef int found = scan_to_offset(&scan, offset[0])
@@ -182,6 +233,9 @@ cdef int find_newer_epoch(Segment* segment, int32_t* epoch, int64_t* offset) noe
     if found == 1:
         epoch[0] = scan.header.leader_epoch
         offset[0] = scan.header.base_offset
+    status[0] = scan.status if found < 0 else 0
+    if found < 0 and scan.status == 0:
+        return 0
     return found
 
 
@@ -212,6 +266,4 @@ cdef int replay_producers(
             producers_commit(table)
         scan_advance(&scan)
         found = scan_next(&scan)
-    if status == 0 and found < 0:
-        status = EIO
-    return status
+    return scan.status if status == 0 and found < 0 else status

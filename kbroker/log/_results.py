@@ -20,7 +20,10 @@ class AppendResult(NamedTuple):
 
 
 class LoadedSegment(NamedTuple):
-    """What opening one segment found. `reason` is empty if the whole file is good."""
+    """What opening one segment found. `reason` is empty if the whole file is good.
+
+    `torn`: it ends in the middle of a batch. `rebuilt`: all of it was read, for its indexes.
+    """
 
     base_offset: int
     valid_bytes: int
@@ -29,6 +32,8 @@ class LoadedSegment(NamedTuple):
     last_leader_epoch: int
     batches: int
     reason: str
+    torn: bool
+    rebuilt: bool
 
 
 class ProducerEntry(NamedTuple):

@@ -18,7 +18,7 @@ cdef struct SegmentPart:
     int64_t max_timestamp_ms      # of any batch, -1 for none
     int64_t max_timestamp_offset  # the last offset of the batch that brought it
     int64_t first_timestamp_ms    # of the first batch, what the roll by time counts from; -1: none
-    int64_t created_ms
+    int64_t created_ms            # when it was created or opened: the roll's, without timestamps
     int64_t bytes_since_entry
     int64_t largest_batch_bytes   # INT64_MAX where nobody has looked
 
@@ -35,20 +35,23 @@ cdef struct Scan:
     Header header                 # of the batch at `position`, after scan_next answered 1
     int64_t chunk_position
     int64_t chunk_bytes
+    int status                    # after -1: the errno of a read that failed; 0: damage
+    int torn                      # after -1 and 0: a batch begins that is longer than what is left
     uint8_t chunk[SCAN_CHUNK_BYTES]
 
 
 cdef inline SegmentPart* part_of(Segment* segment) noexcept nogil:
     return <SegmentPart*>segment.index
 
-# NULL and an errno in `status` if it cannot be opened or created. `active`: its indexes are made
-# writable, keeping the entries that the files have. The caller owns one reference.
+# NULL and an errno in `status` if it cannot be opened or created; then no file of its name is left
+# behind by the creation. The caller owns one reference. An opened one is for reading.
 cdef Segment* segment_create(
     const char* directory, int64_t base_offset, int64_t index_bytes, int64_t now_ms, int* status
 ) noexcept nogil
 cdef Segment* segment_open(
-    const char* directory, int64_t base_offset, int64_t index_bytes, int active, int* status
-) noexcept nogil
+    const char* directory, int64_t base_offset, int64_t now_ms, int* status) noexcept nogil
+# Makes its indexes writable, keeping the entries that the files have. 0 or an errno.
+cdef int segment_activate(Segment* segment, int64_t index_bytes) noexcept nogil
 cdef void segment_add_reference(Segment* segment) noexcept nogil
 cdef void segment_drop_reference(Segment* segment) noexcept nogil
 
@@ -74,7 +77,8 @@ cdef int segment_was_synced(Segment* segment) noexcept nogil
 cdef int64_t segment_scan_start(Segment* segment, int64_t offset) noexcept nogil
 
 cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexcept nogil
-# 1: `header` is that of the batch at `position`; 0: the limit; -1: no whole batch stands there.
+# 1: `header` is that of the batch at `position`; 0: the limit; -1: no whole batch stands there, or
+# nobody knows, because it cannot be read (`status`).
 cdef int scan_next(Scan* scan) noexcept nogil
 cdef void scan_advance(Scan* scan) noexcept nogil
 # Goes to the first batch whose last offset is at or above `offset`; answers as scan_next.

@@ -10,7 +10,7 @@ lock. Scans read with pread and need none. No GIL. A scan trusts nothing that it
 that does not fit in the file or does not agree with itself ends it.
 """
 
-from libc.errno cimport EINTR, ENOMEM, errno
+from libc.errno cimport EINTR, EIO, ENOMEM, errno
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
@@ -85,41 +85,52 @@ cdef Segment* segment_create(
     segment.fd = files.open(part.log_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
     status[0] = errno if segment.fd < 0 else segment_reset_indexes(segment, index_bytes)
     if status[0] != 0:
+        segment_unlink(segment)   # an empty file would end the log here at the next start
         segment_drop_reference(segment)
         return NULL
     return segment
 
 
+cdef void segment_unlink(Segment* segment) noexcept nogil:
+    # What cannot be removed stays, and the next start sees that it is empty.
+    cdef SegmentPart* part = part_of(segment)
+    if segment.fd >= 0:
+        files.unlink(part.log_path)
+        files.unlink(part.offsets_path)
+        files.unlink(part.times_path)
+
+
 cdef Segment* segment_open(
-    const char* directory, int64_t base_offset, int64_t index_bytes, int active, int* status
+    const char* directory, int64_t base_offset, int64_t now_ms, int* status
 ) noexcept nogil:
     cdef Segment* segment = segment_new(directory, base_offset)
-    cdef Index* offsets
-    cdef Index* times
     status[0] = ENOMEM
     if segment == NULL:
         return NULL
     cdef SegmentPart* part = part_of(segment)
-    offsets = &part.offsets
-    times = &part.times
+    part.created_ms = now_ms
     part.largest_batch_bytes = INT64_MAX
     segment.fd = files.open(part.log_path, O_RDWR | O_CLOEXEC, 0)
     status[0] = errno if segment.fd < 0 else 0
     if status[0] == 0:
         segment.size_bytes = files.size(segment.fd)
-        # A missing index reads as an empty one: the loader sees that and has it built anew.
-        index_open_readable(offsets, part.offsets_path, OFFSET_ENTRY_BYTES)
-        index_open_readable(times, part.times_path, TIME_ENTRY_BYTES)
-        if active:
-            status[0] = index_open_writable(
-                offsets, part.offsets_path, OFFSET_ENTRY_BYTES, index_bytes, offsets.entries)
-            if status[0] == 0:
-                status[0] = index_open_writable(
-                    times, part.times_path, TIME_ENTRY_BYTES, index_bytes, times.entries)
+        status[0] = errno if segment.size_bytes < 0 else 0
+    if status[0] == 0:
+        status[0] = index_open_readable(&part.offsets, part.offsets_path, OFFSET_ENTRY_BYTES)
+    if status[0] == 0:
+        status[0] = index_open_readable(&part.times, part.times_path, TIME_ENTRY_BYTES)
     if status[0] != 0:
         segment_drop_reference(segment)
         return NULL
     return segment
+
+
+cdef int segment_activate(Segment* segment, int64_t index_bytes) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    cdef int status = index_open_writable(
+        &part.offsets, part.offsets_path, OFFSET_ENTRY_BYTES, index_bytes, part.offsets.entries)
+    return status or index_open_writable(
+        &part.times, part.times_path, TIME_ENTRY_BYTES, index_bytes, part.times.entries)
 
 
 cdef void segment_add_reference(Segment* segment) noexcept nogil:
@@ -274,6 +285,8 @@ cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexce
     scan.limit = limit
     scan.chunk_position = 0
     scan.chunk_bytes = 0
+    scan.status = 0
+    scan.torn = 0
 
 
 cdef int read_chunk(Scan* scan) noexcept nogil:
@@ -290,6 +303,8 @@ cdef int read_chunk(Scan* scan) noexcept nogil:
         if got < 0 and errno == EINTR:
             continue
         if got <= 0:
+            scan.status = errno if got < 0 else EIO      # EIO: the file has been cut meanwhile
+            scan.chunk_bytes = 0
             return -1
         scan.chunk_bytes += got
     return 0
@@ -299,7 +314,9 @@ cdef int scan_next(Scan* scan) noexcept nogil:
     cdef int64_t inside
     if scan.position >= scan.limit:
         return 0
-    if scan.limit - scan.position < HEADER_BYTES:
+    scan.status = 0
+    scan.torn = scan.limit - scan.position < HEADER_BYTES
+    if scan.torn:
         return -1
     inside = scan.position - scan.chunk_position
     if inside < 0 or inside + HEADER_BYTES > scan.chunk_bytes:
@@ -309,9 +326,8 @@ cdef int scan_next(Scan* scan) noexcept nogil:
     header_read(scan.chunk + inside, &scan.header)
     if not header_plausible(&scan.header):
         return -1
-    if scan.header.size_bytes > scan.limit - scan.position:
-        return -1
-    return 1
+    scan.torn = scan.header.size_bytes > scan.limit - scan.position
+    return -1 if scan.torn else 1
 
 
 cdef void scan_advance(Scan* scan) noexcept nogil:

@@ -87,7 +87,8 @@ cdef void wait_written_locked(Partition* partition) noexcept nogil:
 
 # --- Segments -------------------------------------------------------------------------------------
 
-cdef int log_add_segment(Log* log, Segment* segment) noexcept nogil:
+cdef int make_room(Log* log) noexcept nogil:
+    # For one segment more.
     cdef Segment** segments
     cdef int32_t wanted
     if log.segment_count == log.segment_max:
@@ -97,9 +98,15 @@ cdef int log_add_segment(Log* log, Segment* segment) noexcept nogil:
             return ENOMEM
         log.segments = segments
         log.segment_max = wanted
-    log.segments[log.segment_count] = segment
-    log.segment_count += 1
     return 0
+
+
+cdef int log_add_segment(Log* log, Segment* segment) noexcept nogil:
+    cdef int status = make_room(log)
+    if status == 0:
+        log.segments[log.segment_count] = segment
+        log.segment_count += 1
+    return status
 
 
 cdef void log_drop_segments_after(Log* log, int32_t keep) noexcept nogil:
@@ -131,20 +138,21 @@ cdef int64_t log_size_bytes(const Log* log) noexcept nogil:
 
 
 cdef int log_roll(Log* log, int64_t base_offset, int64_t now_ms) noexcept nogil:
-    cdef int status = 0
+    cdef int status
     cdef Segment* following
     if active_of(log).base_offset >= base_offset:    # it is empty and may simply go on
         return 0
+    status = make_room(log)
+    if status != 0:
+        return status
     following = segment_create(
         log.directory, base_offset, log.settings.index_bytes, now_ms, &status)
     if following == NULL:
         return status
-    # A seal that fails leaves index files too long; recovery or the next open writes them anew.
+    # From here on nothing can fail that would leave the new files behind. A seal that fails leaves
+    # index files too long; recovery or the next open writes them anew.
     segment_seal(active_of(log))
-    status = log_add_segment(log, following)
-    if status != 0:
-        segment_drop_reference(following)
-        return status
+    log_add_segment(log, following)
     recent_clear(log)
     log.rolls += 1
     return 0

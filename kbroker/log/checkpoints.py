@@ -116,7 +116,7 @@ def read_leader_epochs(path: Path) -> list[tuple[int, int]]:
 
 
 def write_leader_epochs(path: Path, entries: Iterable[tuple[int, int]]) -> None:
-    """Not synced: what a power cut takes is found again in the batches themselves."""
+    """Not synced: `LeaderEpochs.settle` is, before what a power cut takes could be missed."""
     _write_lines(path, (f"{epoch} {start}" for epoch, start in entries), sync=False)
 
 

@@ -40,7 +40,7 @@ def close_logs(
 ) -> bool:
     """Close all; whether every one of them is on the disk."""
     failed = _Failures()
-    unsynced = [log for log in logs if log.online and log.settled_offset < log.log_end_offset]
+    unsynced = [log for log in logs if log.online and not log.settled]
     if len(unsynced) >= SYNC_VOLUME_LOGS_MIN:
         _sync_together(directory, unsynced, threads, sync, failed)
 
@@ -78,6 +78,7 @@ def _sync_together(
     for log in logs:
         try:
             log.flush(volume_synced=True)
+            log.epochs.settled_with_volume()
         except OSError as error:
             failed.note(log, error)
 

@@ -7,6 +7,7 @@ here stands what "written" means. Every function raises OSError, as those of `os
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +17,22 @@ from typing import Final
 # meet. Of a write it answers how many bytes are taken before the disk is full, None: all.
 hook: Callable[[str, str], int | None] | None = None
 
+COPY_BYTES: Final = 1 << 20
 DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def _before(operation: str, path: Path) -> int | None:
     return hook(operation, str(path)) if hook is not None else None
+
+
+def _write(file: io.FileIO, path: Path, data: bytes) -> None:
+    taken = _before("write", path)
+    if taken is not None:
+        file.write(data[:taken])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
 
 
 def read_file(path: Path) -> bytes:
@@ -31,20 +43,40 @@ def read_file(path: Path) -> bytes:
         return file.read()
 
 
+def read_part(path: Path, position: int, length: int) -> bytes:
+    """So many bytes from there; OSError if there are fewer."""
+    _before("open", path)
+    with open(path, "rb", buffering=0) as file:
+        _before("read", path)
+        parts = bytearray()
+        while len(parts) < length:
+            part = os.pread(file.fileno(), length - len(parts), position + len(parts))
+            if not part:
+                raise OSError(errno.EIO, "shorter than it was", str(path))
+            parts += part
+        return bytes(parts)
+
+
 def write_file(path: Path, data: bytes, *, sync: bool) -> None:
     """A new file, or its old content replaced in place: a crash may leave any part of it."""
     _before("open", path)
     with open(path, "wb", buffering=0) as file:
-        taken = _before("write", path)
-        if taken is not None:
-            file.write(data[:taken])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        left = memoryview(data)
-        while left:
-            left = left[file.write(left) :]
+        _write(file, path, data)
         if sync:
             _before("sync", path)
             os.fsync(file.fileno())
+
+
+def copy_part(source: Path, position: int, end: int, target: Path) -> None:
+    """A new file with what stands from `position` to `end`, on the disk on return."""
+    _before("open", target)
+    with open(target, "wb", buffering=0) as file:
+        while position < end:
+            part = read_part(source, position, min(COPY_BYTES, end - position))
+            _write(file, target, part)
+            position += len(part)
+        _before("sync", target)
+        os.fsync(file.fileno())
 
 
 def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
@@ -54,6 +86,18 @@ def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
     rename(temporary, path)
     if sync:
         sync_directory(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Brings a file that is written to the disk, and its name."""
+    _before("open", path)
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _before("sync", path)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    sync_directory(path.parent)
 
 
 def sync_directory(directory: Path) -> None:

@@ -5,6 +5,10 @@ there. Entries rise in epoch and in start offset. Owned by one `PartitionLog`. T
 begins epochs, the background work forgets those below the log's start, any thread may ask: the list
 is replaced, never changed. The file follows every change before the epoch is used. One lock, a
 leaf, over a change and its file.
+
+The change is on the disk (`settle`) before a recovery point is that lies behind it: what a power
+cut takes of the file stands in batches that the start reads, and is taken from them again. So a
+thousand partitions that begin an epoch wait for no disk.
 """
 
 from __future__ import annotations
@@ -13,11 +17,15 @@ import bisect
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
+from kbroker.config.key import LONG_MAX
+from kbroker.log import file_operations
 from kbroker.log.checkpoints import CheckpointError, read_leader_epochs, write_leader_epochs
 
 UNKNOWN = (-1, -1)
 NO_EPOCH = -1
+_ALL_SETTLED: Final = LONG_MAX
 
 
 class LeaderEpochs:
@@ -30,6 +38,7 @@ class LeaderEpochs:
         self.path = path
         self._changed = changed or (lambda _: None)
         self._lock = threading.Lock()
+        self._unsettled_from = _ALL_SETTLED
         try:
             self._entries = read_leader_epochs(path)
         except CheckpointError:
@@ -54,7 +63,7 @@ class LeaderEpochs:
                 return
             # An epoch in which nothing was written gives way to the one that begins at its place.
             kept = [entry for entry in self._entries if entry[1] < start_offset]
-            self._replace_locked([*kept, (epoch, start_offset)])
+            self._replace_locked([*kept, (epoch, start_offset)], start_offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch at or below `epoch`; (-1, -1) if unknown.
@@ -81,7 +90,7 @@ class LeaderEpochs:
         with self._lock:
             kept = [entry for entry in self._entries if entry[1] < end_offset]
             if len(kept) != len(self._entries):
-                self._replace_locked(kept)
+                self._replace_locked(kept, end_offset)
 
     def truncate_from_start(self, start_offset: int) -> None:
         """The log now starts at `start_offset`: the epoch there begins with it."""
@@ -89,14 +98,33 @@ class LeaderEpochs:
             old = self._entries
             at = bisect.bisect_right(old, start_offset, key=lambda entry: entry[1]) - 1
             if at >= 0 and (at > 0 or old[0][1] != start_offset):
-                self._replace_locked([(old[at][0], start_offset), *old[at + 1 :]])
+                self._replace_locked([(old[at][0], start_offset), *old[at + 1 :]], start_offset)
 
     def restore(self, entries: list[tuple[int, int]]) -> None:
         """What the batches say, where the file said nothing."""
         with self._lock:
-            self._replace_locked(entries)
+            self._replace_locked(entries, min((start for _, start in entries), default=0))
 
-    def _replace_locked(self, entries: list[tuple[int, int]]) -> None:
+    @property
+    def unsettled_from(self) -> int:
+        """Where the first epoch begins that the file on the disk may lack; else beyond all."""
+        return self._unsettled_from
+
+    def settle(self, offset: int) -> None:
+        """Brings the file to the disk, if an epoch that it may lack begins below that offset."""
+        if self._unsettled_from >= offset:
+            return
+        with self._lock:
+            file_operations.sync_file(self.path)
+            self._unsettled_from = _ALL_SETTLED
+
+    def settled_with_volume(self) -> None:
+        """The whole volume was synced after the last change."""
+        with self._lock:
+            self._unsettled_from = _ALL_SETTLED
+
+    def _replace_locked(self, entries: list[tuple[int, int]], changed_from: int) -> None:
         write_leader_epochs(self.path, entries)
+        self._unsettled_from = min(self._unsettled_from, changed_from)
         self._entries = entries
         self._changed(entries)

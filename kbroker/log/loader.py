@@ -1,25 +1,37 @@
 """Opening a log: what is in the directory, what a crash left of it, and from where it goes on.
 
-After a clean stop every file is trusted but for a look at its last entries. After a crash each
-segment beyond the recovery point is read from its start and every CRC checked: the first bad batch
-ends the log, the file is cut there, segments behind it are removed, indexes are written anew.
-Producers come from the newest snapshot and the batches behind it.
+After a clean stop every file is trusted but for a look at its last entries; bytes that are no batch
+in the middle of a log stay what they are, and readers of other offsets never notice. After a crash
+each segment beyond the recovery point is read from its start and every CRC checked: the first bad
+batch ends the log, and what stands behind it is kept aside (`set_aside.py`). Indexes that are
+missing or do not fit are written anew. Producers come from the newest snapshot and the batches
+behind it.
+
+A disk that does not answer is not a disk that holds damage: any failed operation is an OSError,
+nothing is cut for it, and the log, not the broker, stays closed until a later start can read it.
+Segments that overlap are for a person to look at.
 
 Runs on the thread that opens (start, or the controller's for a new topic) before anybody else
-knows the log. A directory that cannot be read is an OSError: the log, not the broker, is lost.
+knows the log.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.log import file_operations, producer_snapshots
+from kbroker.log._opening import (
+    activate_last_segment,
+    cut_last_segment,
+    load_segment,
+    unload_last_segment,
+)
 from kbroker.log._results import LoadedSegment
 from kbroker.log.checkpoints import (
     PARTITION_METADATA_FILE,
@@ -27,13 +39,12 @@ from kbroker.log.checkpoints import (
     read_partition_metadata,
     write_partition_metadata,
 )
+from kbroker.log.leader_epochs import NO_EPOCH
 from kbroker.log.partition_log import PartitionLog
+from kbroker.log.segment_files import SegmentFile, find_segments, remove_segment
+from kbroker.log.set_aside import keep_segments, keep_tail
 
 logger = logging.getLogger("kbroker.log")
-
-_SEGMENT_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|snapshot|txnindex)")
-# Left by a crash in the middle of a deletion, a compaction or a checkpoint: never needed again.
-_LEFT_OVER: Final = (".deleted", ".cleaned", ".swap", ".tmp")
 
 
 @dataclass(frozen=True)
@@ -62,23 +73,48 @@ def open_partition_log(
     _check_topic_id(directory, topic_id)
     log = PartitionLog(str(directory), topic, index, topic_id)
     log.configure(**settings)
-    bases = _segment_bases(directory)
-    if not bases:
+    try:
+        _load(log, directory, checkpointed)
+    except BaseException:
+        log.abandon()
+        raise
+    return log
+
+
+def _load(log: PartitionLog, directory: Path, checkpointed: Checkpointed) -> None:
+    files = find_segments(directory)
+    if not files:
         log.create_segment(checkpointed.log_start_offset)
         log.begin(*[checkpointed.log_start_offset] * 3)
-        return log
-    last = _load_segments(log, directory, bases, checkpointed)
-    _restore_producers(log, directory, bases[0], last.next_offset)
-    if not log.epochs.entries and last.next_offset > bases[0]:
-        log.epochs.restore(log.find_epochs())
-    log.epochs.truncate_from_end(last.next_offset)
-    log_start_offset = max(bases[0], min(checkpointed.log_start_offset, last.next_offset))
+        return
+    last = _load_segments(_Loading(log, directory, checkpointed, files))
+    first_offset = files[0].base_offset
+    _restore_producers(log, directory, first_offset, last.next_offset)
+    log_start_offset = max(first_offset, min(checkpointed.log_start_offset, last.next_offset))
     recovery_point = last.next_offset
     if not checkpointed.clean:
         recovery_point = min(max(checkpointed.recovery_point, log_start_offset), recovery_point)
+    _restore_epochs(log, last.next_offset, None if checkpointed.clean else recovery_point)
     log.begin(log_start_offset, last.next_offset, recovery_point)
-    log.set_high_watermark(checkpointed.high_watermark)
-    return log
+    try:
+        log.set_high_watermark(checkpointed.high_watermark)
+    except KafkaError:
+        # It lies in bytes that cannot be read: it begins at the start, as that of a new log.
+        logger.warning("%s: no batch is where the high watermark was", log.name)
+
+
+def _restore_epochs(log: PartitionLog, end_offset: int, unsettled_from: int | None) -> None:
+    """What the file lacks after a crash stands in the batches that it may have not been told of."""
+    log.epochs.truncate_from_end(end_offset)
+    known = log.epochs.latest
+    if known == NO_EPOCH:
+        found = log.find_epochs()
+    elif unsettled_from is not None:
+        found = log.find_epochs(known, unsettled_from)
+    else:
+        return
+    if found:
+        log.epochs.restore([*log.epochs.entries, *found])
 
 
 def _check_topic_id(directory: Path, topic_id: uuid.UUID) -> None:
@@ -90,61 +126,81 @@ def _check_topic_id(directory: Path, topic_id: uuid.UUID) -> None:
         raise CheckpointError(f"{directory} belongs to topic id {known}, not to {topic_id}")
 
 
-def _segment_bases(directory: Path) -> list[int]:
-    """Base offsets in order. Removes what is left over and indexes without a log."""
-    bases: set[int] = set()
-    others: list[tuple[int, Path]] = []
-    for entry in file_operations.list_directory(directory):
-        path = Path(entry.path)
-        match = _SEGMENT_FILE.fullmatch(path.name)
-        if match is None:
-            if path.name.endswith(_LEFT_OVER):
-                file_operations.unlink(path)
-        elif match[2] == "log":
-            bases.add(int(match[1]))
-        elif match[2] != "snapshot":
-            others.append((int(match[1]), path))
-    for base, path in others:
-        if base not in bases:
-            file_operations.unlink(path)
-    return sorted(bases)
+@dataclass
+class _Loading:
+    """A log on its way: what was known of it, and which segments its directory has."""
+
+    log: PartitionLog
+    directory: Path
+    checkpointed: Checkpointed
+    files: list[SegmentFile]
+
+    def path(self, base_offset: int) -> Path:
+        return self.directory / f"{base_offset:020d}.log"
+
+    def must_recover(self, at: int) -> bool:
+        """Whether the end of the process may have torn this segment."""
+        if self.checkpointed.clean:
+            return False
+        behind = [file for file in self.files[at + 1 :] if file.size_bytes]
+        return not behind or behind[0].base_offset > self.checkpointed.recovery_point
 
 
-def _load_segments(
-    log: PartitionLog, directory: Path, bases: list[int], checkpointed: Checkpointed
-) -> LoadedSegment:
+def _load_segments(loading: _Loading) -> LoadedSegment:
     """Loads each segment; answers the last one, which is active. Cuts what a crash has torn."""
-    for at, base in enumerate(bases):
-        following = bases[at + 1] if at + 1 < len(bases) else None
-        beyond = following is None or following > checkpointed.recovery_point
-        loaded = log.load_segment(
-            base,
-            active=following is None,
-            recover=(not checkpointed.clean and beyond) or not _has_indexes(directory, base),
-        )
+    log, files = loading.log, loading.files
+    loaded: LoadedSegment | None = None
+    for at, file in enumerate(files):
+        if (
+            loaded is not None
+            and not file.size_bytes
+            and (at + 1 < len(files) or file.base_offset < loaded.next_offset)
+        ):
+            # Of a roll that failed, and could not be undone then.
+            remove_segment(loading.directory, file.base_offset)
+            continue
+        if loaded is not None and file.base_offset < loaded.next_offset:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"segments overlap: {loading.path(loaded.base_offset)} ends at offset"
+                f" {loaded.next_offset}, behind the begin of {loading.path(file.base_offset).name};"
+                " nothing was changed; move one of them away",
+            )
+        loaded = load_segment(log, file.base_offset, recover=loading.must_recover(at))
+        if loaded.reason and (loading.must_recover(at) or at + 1 == len(files)):
+            loaded = _end_here(loading, at, loaded)
+            break
         if loaded.reason:
-            logger.warning(
-                "%s: segment %d is good up to byte %d of %d: %s",
-                log.name, base, loaded.valid_bytes, loaded.file_bytes, loaded.reason,
-            )  # fmt: skip
-        if loaded.reason and following is not None:
-            return _end_at(log, directory, loaded, bases[at + 1 :])
+            _tell(loading, loaded, "what is behind stays, and cannot be read")
+    if loaded is None:
+        raise InvariantError(f"{loading.directory}: no segment to load")
+    activate_last_segment(log)
     return loaded
 
 
-def _has_indexes(directory: Path, base: int) -> bool:
-    return all((directory / f"{base:020d}.{suffix}").exists() for suffix in ("index", "timeindex"))
+def _end_here(loading: _Loading, at: int, damaged: LoadedSegment) -> LoadedSegment:
+    """The log ends with the last sound batch of this segment; what is behind is kept aside."""
+    log = loading.log
+    if not damaged.rebuilt:  # trusted until now: which batches are sound?
+        unload_last_segment(log)
+        damaged = load_segment(log, damaged.base_offset, recover=True)
+    path = loading.path(damaged.base_offset)
+    _tell(loading, damaged, "the log ends there")
+    keep_tail(path, damaged.valid_bytes, damaged.file_bytes, torn=damaged.torn)
+    behind = loading.files[at + 1 :]
+    for file in behind:
+        if not file.size_bytes:
+            remove_segment(loading.directory, file.base_offset)
+    keep_segments(loading.directory, [file.base_offset for file in behind if file.size_bytes])
+    cut_last_segment(log, damaged.valid_bytes)
+    return damaged
 
 
-def _end_at(
-    log: PartitionLog, directory: Path, torn: LoadedSegment, behind: list[int]
-) -> LoadedSegment:
-    """A segment in the middle is torn: it becomes the active one, what follows is removed."""
-    for base in behind:
-        for suffix in ("log", "index", "timeindex", "txnindex", "snapshot"):
-            file_operations.unlink(directory / f"{base:020d}.{suffix}")
-    log.unload_last_segment()
-    return log.load_segment(torn.base_offset, active=True, recover=True)
+def _tell(loading: _Loading, loaded: LoadedSegment, so: str) -> None:
+    logger.warning(
+        "%s: %s is good up to byte %d of %d: %s; %s", loading.log.name,
+        loading.path(loaded.base_offset), loaded.valid_bytes, loaded.file_bytes, loaded.reason, so,
+    )  # fmt: skip
 
 
 def _restore_producers(log: PartitionLog, directory: Path, start: int, end: int) -> None:

@@ -529,7 +529,7 @@ class LogManager:
 def _line(file: str, log: PartitionLog) -> int:
     """What a checkpoint says of a log that is open. A start of 0 needs no line."""
     if file == RECOVERY_POINT_FILE:
-        return log.recovery_point
+        return log.settled_recovery_point
     return log.high_watermark if file == HIGH_WATERMARK_FILE else log.log_start_offset
 
 

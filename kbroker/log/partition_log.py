@@ -23,11 +23,11 @@ from kbroker.log import _describe, file_operations, producer_snapshots
 from kbroker.log._trim import drop_below_start, move_start, segments_below_start
 from kbroker.log.checkpoints import LEADER_EPOCH_FILE
 from kbroker.log.leader_epochs import LeaderEpochs
+from kbroker.log.segment_files import DELETED_FILE_SUFFIX
 from kbroker.log.validator import batch_offsets, unpack_and_walk
 from kbroker.types import TopicPartition
 
 DELETED_SUFFIX: Final = "-delete"
-DELETED_FILE_SUFFIX: Final = ".deleted"
 SEGMENT_SUFFIXES: Final = ("log", "index", "timeindex", "txnindex")
 # Of `file.delete.delay.ms`.
 FILE_DELETE_DELAY_MS: Final = 60_000
@@ -157,11 +157,26 @@ class PartitionLog(_log.PartitionLog):
 
     def flush_rolled(self) -> bool:
         """Brings segments that are full to the disk, and a snapshot with them. True if it did."""
-        if self.active_base_offset <= self.settled_offset:
-            return False
-        self.flush(active=False)
-        self.write_snapshot(sync=True)
-        return True
+        rolled = self.active_base_offset > self.settled_offset
+        if rolled:
+            self.flush(active=False)
+            self.write_snapshot(sync=True)
+        self.epochs.settle(self.recovery_point)
+        return rolled
+
+    @property
+    def settled(self) -> bool:
+        """Whether all of it is on the disk, as a clean stop leaves it."""
+        end = self.log_end_offset
+        return self.settled_offset >= end and self.epochs.unsettled_from >= end
+
+    @property
+    def settled_recovery_point(self) -> int:
+        """What may be promised to a later start, which will not read the batches below.
+
+        No further than where the first leader epoch begins that only those batches tell of.
+        """
+        return min(self.recovery_point, self.epochs.unsettled_from)
 
     def close(self, *, clean: bool = True) -> None:
         """Ends the log. `clean`: everything is on the disk, so that the next open reads little.
@@ -175,6 +190,11 @@ class PartitionLog(_log.PartitionLog):
             if self.settled_offset < self.log_end_offset:
                 self.flush(whole=True)
             self.write_snapshot(sync=True)
+            self.epochs.settle(self.log_end_offset)
+        super().close()
+
+    def abandon(self) -> None:
+        """Lets go of a log whose opening failed; its files are left as a clean stop leaves them."""
         super().close()
 
     def delete(self) -> Path:

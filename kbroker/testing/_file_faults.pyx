@@ -62,6 +62,7 @@ cdef struct Rule:
 cdef struct Note:
     int operation
     int failed
+    int64_t length                # of a read, write, truncation, allocation or map; or 0
     char path[PATH_CHARS]
 
 
@@ -81,7 +82,9 @@ pthread_mutex_init(&mutex, NULL)
 system = files
 
 
-cdef void note_locked(Operation operation, const char* path, int failed) noexcept nogil:
+cdef void note_locked(
+    Operation operation, const char* path, int64_t length, int failed
+) noexcept nogil:
     global notes, note_count, note_max
     cdef Note* larger
     if note_count == note_max:
@@ -94,12 +97,13 @@ cdef void note_locked(Operation operation, const char* path, int failed) noexcep
         note_max = 2 * note_max + 256
     notes[note_count].operation = operation
     notes[note_count].failed = failed
+    notes[note_count].length = length
     strncpy(notes[note_count].path, path, PATH_CHARS - 1)
     notes[note_count].path[PATH_CHARS - 1] = 0
     note_count += 1
 
 
-cdef Verdict decide(Operation operation, const char* path) noexcept nogil:
+cdef Verdict decide(Operation operation, const char* path, int64_t length) noexcept nogil:
     cdef Verdict verdict
     cdef Rule* rule
     cdef timespec wait
@@ -122,7 +126,7 @@ cdef Verdict decide(Operation operation, const char* path) noexcept nogil:
         verdict.bytes_max = rule.bytes_max
         delay_us = rule.delay_us
         break
-    note_locked(operation, path, verdict.error != 0 or verdict.bytes_max >= 0)
+    note_locked(operation, path, length, verdict.error != 0 or verdict.bytes_max >= 0)
     pthread_mutex_unlock(&mutex)
     if delay_us:
         wait.tv_sec = delay_us / 1_000_000
@@ -131,13 +135,13 @@ cdef Verdict decide(Operation operation, const char* path) noexcept nogil:
     return verdict
 
 
-cdef Verdict decide_of(Operation operation, int fd) noexcept nogil:
+cdef Verdict decide_of(Operation operation, int fd, int64_t length) noexcept nogil:
     cdef char link[64]
     cdef char path[PATH_CHARS]
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd)
-    cdef int64_t length = readlink(link, path, PATH_CHARS - 1)
-    path[length if length > 0 else 0] = 0
-    return decide(operation, path)
+    cdef int64_t chars = readlink(link, path, PATH_CHARS - 1)
+    path[chars if chars > 0 else 0] = 0
+    return decide(operation, path, length)
 
 
 cdef int outcome(Verdict verdict) noexcept nogil:
@@ -150,15 +154,15 @@ cdef int outcome(Verdict verdict) noexcept nogil:
 # --- The table ------------------------------------------------------------------------------------
 
 cdef int open_file(const char* path, int flags, int mode) noexcept nogil:
-    return -1 if outcome(decide(OPEN, path)) else system.open(path, flags, mode)
+    return -1 if outcome(decide(OPEN, path, 0)) else system.open(path, flags, mode)
 
 
 cdef int64_t size_of(int fd) noexcept nogil:
-    return -1 if outcome(decide_of(SIZE, fd)) else system.size(fd)
+    return -1 if outcome(decide_of(SIZE, fd, 0)) else system.size(fd)
 
 
 cdef int64_t read_at(int fd, void* buffer, size_t length, int64_t position) noexcept nogil:
-    cdef Verdict verdict = decide_of(READ, fd)
+    cdef Verdict verdict = decide_of(READ, fd, <int64_t>length)
     if outcome(verdict):
         return -1
     if 0 <= verdict.bytes_max < <int64_t>length:
@@ -167,10 +171,14 @@ cdef int64_t read_at(int fd, void* buffer, size_t length, int64_t position) noex
 
 
 cdef int64_t write_at(int fd, const iovec* vectors, int count, int64_t position) noexcept nogil:
-    cdef Verdict verdict = decide_of(WRITE, fd)
     cdef iovec some[VECTORS_MAX]
-    cdef int64_t left = verdict.bytes_max
+    cdef Verdict verdict
+    cdef int64_t left, length = 0
     cdef int at, taken = 0
+    for at in range(count):
+        length += <int64_t>vectors[at].iov_len
+    verdict = decide_of(WRITE, fd, length)
+    left = verdict.bytes_max
     if outcome(verdict):
         return -1
     if left < 0:
@@ -187,40 +195,40 @@ cdef int64_t write_at(int fd, const iovec* vectors, int count, int64_t position)
 
 
 cdef int truncate(int fd, int64_t length) noexcept nogil:
-    return -1 if outcome(decide_of(TRUNCATE, fd)) else system.ftruncate(fd, length)
+    return -1 if outcome(decide_of(TRUNCATE, fd, length)) else system.ftruncate(fd, length)
 
 
 cdef int allocate(int fd, int64_t offset, int64_t length) noexcept nogil:
-    cdef Verdict verdict = decide_of(ALLOCATE, fd)
+    cdef Verdict verdict = decide_of(ALLOCATE, fd, length)
     return verdict.error if verdict.error else system.allocate(fd, offset, length)
 
 
 cdef void* map_file(
     void* address, size_t length, int protection, int flags, int fd, int64_t offset
 ) noexcept nogil:
-    if outcome(decide_of(MAP, fd)):
+    if outcome(decide_of(MAP, fd, <int64_t>length)):
         return MAP_FAILED
     return system.mmap(address, length, protection, flags, fd, offset)
 
 
 cdef int unlink_file(const char* path) noexcept nogil:
-    return -1 if outcome(decide(UNLINK, path)) else system.unlink(path)
+    return -1 if outcome(decide(UNLINK, path, 0)) else system.unlink(path)
 
 
 cdef int sync_data(int fd) noexcept nogil:
-    return -1 if outcome(decide_of(SYNC, fd)) else system.fdatasync(fd)
+    return -1 if outcome(decide_of(SYNC, fd, 0)) else system.fdatasync(fd)
 
 
 cdef int sync_all(int fd) noexcept nogil:
-    return -1 if outcome(decide_of(SYNC, fd)) else system.fsync(fd)
+    return -1 if outcome(decide_of(SYNC, fd, 0)) else system.fsync(fd)
 
 
 cdef int sync_volume(int fd) noexcept nogil:
-    return -1 if outcome(decide_of(SYNC, fd)) else system.syncfs(fd)
+    return -1 if outcome(decide_of(SYNC, fd, 0)) else system.syncfs(fd)
 
 
 cdef int sync_range(int fd, int64_t offset, int64_t length, unsigned int flags) noexcept nogil:
-    if outcome(decide_of(SYNC, fd)):
+    if outcome(decide_of(SYNC, fd, 0)):
         return -1
     return system.sync_file_range(fd, offset, length, flags)
 
@@ -288,19 +296,19 @@ def ask(str operation, str path):
     cdef Operation number = <Operation><int>OPERATIONS.index(operation)
     cdef Verdict verdict
     with nogil:
-        verdict = decide(number, text)
+        verdict = decide(number, text, 0)
     if verdict.error:
         raise OSError(verdict.error, os.strerror(verdict.error), path)
     return verdict.bytes_max if verdict.bytes_max >= 0 else None
 
 
 def noted() -> list:
-    """(operation, path, whether a rule touched it) of every operation so far, in their order."""
+    """(operation, path, whether a rule touched it, length) of every operation so far."""
     pthread_mutex_lock(&mutex)
     try:
         return [
             (OPERATIONS[notes[at].operation], os.fsdecode(<bytes>notes[at].path),
-             bool(notes[at].failed))
+             bool(notes[at].failed), notes[at].length)
             for at in range(note_count)
         ]
     finally:

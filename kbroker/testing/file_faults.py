@@ -38,11 +38,12 @@ class Fault:
 
 
 class Seen(NamedTuple):
-    """One operation: its name, the file, and whether a fault touched it."""
+    """One operation: its name, the file, whether a fault touched it, the bytes it asked for."""
 
     operation: str
     path: str
     failed: bool
+    length: int
 
 
 class FileFaults:

@@ -77,6 +77,7 @@ def test_logs_with_nothing_new_need_no_sync(manager: LogManager, tmp_path: Path)
     logs = written(manager, SYNC_VOLUME_LOGS_MIN)
     for log in logs:
         log.flush(whole=True)
+        log.epochs.settle(1)
     sync = Synced()
     assert close_logs(tmp_path / "data", logs, 2, sync=sync)
     assert sync.paths == []
