@@ -23,6 +23,9 @@ TAGGED_FIELDS_MAX: Final = 10_000
 # A varint of 32 bits has at most 5 bytes, one of 64 bits at most 10. Malformed: close.
 VARINT32_BYTES_MAX: Final = 5
 VARINT64_BYTES_MAX: Final = 10
+# A string of the protocol, in either encoding. A longer one: malformed, close; one that would have
+# to be told again and is too long for that: UNKNOWN_SERVER_ERROR, as Apache Kafka.
+TEXT_BYTES_MAX: Final = 2**15 - 1
 # A topic's name becomes a directory's name with "-<partition>" behind it. INVALID_TOPIC_EXCEPTION.
 TOPIC_NAME_CHARS_MAX: Final = 249
 
@@ -43,6 +46,13 @@ IOV_MAX: Final = 1024
 LOG_LINE_PERIOD_MS: Final = 1_000
 # Causes that are told apart; a client that invents more shares one line.
 LOG_CAUSES_MAX: Final = 64
+# Of what groups do as their members come and go, in that time; the others are counted.
+LOG_GROUP_LINES_MAX: Final = 20
+# Of a text from outside in a message, and of a whole line; what is behind is not told.
+SHOWN_CHARS_MAX: Final = 200
+LOG_LINE_CHARS_MAX: Final = 4_000
+# Of a text from outside in a label of a metric; behind it stands a checksum.
+LABEL_CHARS_MAX: Final = 249
 
 # --- Threads --------------------------------------------------------------------------------------
 

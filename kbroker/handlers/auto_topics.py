@@ -20,12 +20,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode
+from kbroker.log_lines import LogLines
 
 if TYPE_CHECKING:
     from kbroker.handlers.services import Controller
     from kbroker.metadata.controller.decisions import TopicResult
 
-logger: Final = logging.getLogger("kbroker.request")
+lines: Final = LogLines(logging.getLogger("kbroker.request"))
 
 # Names under way at once. Full: not created now; the client asks again anyway.
 CREATIONS_MAX: Final = 1_000
@@ -60,7 +61,9 @@ class AutoTopicCreation:
             self._forget(wanted)
             for result in results:
                 if result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    logger.warning(
+                    lines.write(
+                        logging.WARNING,
+                        f"not created {result.error.name}",
                         "topic %s was not auto-created: %s %s",
                         result.name,
                         result.error.name,

@@ -94,4 +94,5 @@ def encode(version: int, answer: JoinAnswer) -> bytes:
 
 
 def failure(request: Request, code: ErrorCode, message: str) -> bytes:
-    return encode(request.api_version, JoinAnswer(code, decode(request).member_id))
+    member_id = "" if code is ErrorCode.UNKNOWN_SERVER_ERROR else decode(request).member_id
+    return encode(request.api_version, JoinAnswer(code, member_id))

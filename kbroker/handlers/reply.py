@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.log_lines import LogLines
+from kbroker.log_lines import LogLines
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kbroker import limits
+from kbroker.outside_text import untellable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +39,7 @@ _UINT32: Final = struct.Struct(">I")
 _FLOAT64: Final = struct.Struct(">d")
 _NO_ID: Final = bytes(16)
 # What the older encoding can say; Apache Kafka refuses longer ones in the flexible one, too.
-_STRING_BYTES_MAX: Final = 2**15 - 1
+_STRING_BYTES_MAX: Final = limits.TEXT_BYTES_MAX
 
 INT32_MIN: Final = -(2**31)
 NO_TAGS: Final[Mapping[int, Callable[[Reader], None]]] = MappingProxyType({})
@@ -255,7 +256,9 @@ def encode_unsigned_varint(value: int) -> bytes:
 def encode_string(value: str | None, *, flexible: bool) -> bytes:
     if value is None:
         return b"\x00" if flexible else b"\xff\xff"
-    raw = value.encode()
+    raw = value.encode(errors="replace")
+    if len(raw) > _STRING_BYTES_MAX:
+        raise untellable(len(raw))
     if flexible:
         return encode_unsigned_varint(len(raw) + 1) + raw
     return _INT16.pack(len(raw)) + raw

@@ -2,6 +2,10 @@
 
 Text lines have Apache Kafka's layout, `[time] LEVEL message (logger)`; `logging.format=json` writes
 one object per line with the same fields. Nothing else configures logging.
+
+Whatever a message quotes, it is one line of bounded length: what would end it or move a cursor is
+escaped (outside_text.py), and the lines of a traceback are indented, so that none of them can be
+taken for an event.
 """
 
 from __future__ import annotations
@@ -9,10 +13,31 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from types import TracebackType
 from typing import Final
+
+from kbroker.limits import LOG_LINE_CHARS_MAX
+from kbroker.outside_text import shown
 
 _TEXT: Final = "[%(asctime)s,%(msecs)03d] %(levelname)s %(message)s (%(name)s)"
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
+
+
+ExceptionInfo = (
+    tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+)
+
+
+class TextFormatter(logging.Formatter):
+    """One line, and behind it the traceback where there is one, indented."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = shown(record.message, LOG_LINE_CHARS_MAX)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: ExceptionInfo) -> str:
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(f"  {shown(line, LOG_LINE_CHARS_MAX)}" for line in lines)
 
 
 class JsonFormatter(logging.Formatter):
@@ -24,7 +49,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "thread": record.threadName,
-            "message": record.getMessage(),
+            "message": shown(record.getMessage(), LOG_LINE_CHARS_MAX),
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
@@ -34,7 +59,7 @@ class JsonFormatter(logging.Formatter):
 def configure_logging(style: str) -> None:
     """`style`: text or json."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if style == "json" else logging.Formatter(_TEXT, _TIME))
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter(_TEXT, _TIME))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.group.states import GroupState
 from kbroker.metrics.model import Sample
+from kbroker.outside_text import label
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def samples(
         "groups": [((), sum(counts.values()))],
         **{key: [((), counts[state])] for state, key in _STATES.items()},
         "group_members": [
-            ((group_id,), members)
+            ((label(group_id),), members)
             for group_id, members in sorted(groups.coordinator.member_counts().items())
         ],
         "offsets_expired": [((), groups.expiration.expired_offsets)],
@@ -77,15 +78,16 @@ class _Offsets:
         self._count += 1
         if self._count > GROUP_SERIES_MAX:
             return
-        labels = (group_id, topic, partition)
+        labels = (label(group_id), topic, partition)
         self._current.append((labels, offset))
         if lag is not None:
             self._lag.append((labels, lag))
 
     def add_sums(self, group_id: str, sums: Mapping[str, list[int]]) -> None:
+        group = label(group_id)
         for topic, (offset, lag) in sums.items():
-            self._current_sums.append(((group_id, topic), offset))
-            self._lag_sums.append(((group_id, topic), lag))
+            self._current_sums.append(((group, topic), offset))
+            self._lag_sums.append(((group, topic), lag))
 
     def rows(self) -> dict[str, list[Sample]]:
         return {

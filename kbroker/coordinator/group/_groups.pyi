@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Self
 from typing_extensions import disjoint_base
 
 from kbroker._log import PartitionLog
+from kbroker.coordinator.group.seams import ShownGroup
 
 # What a shard (a partition of __consumer_offsets) is.
 NOT_OWNER: Final = 0
@@ -101,6 +102,7 @@ class GroupTable:
         members: Iterable[tuple[str, str | None]],
     ) -> None: ...
     def remove_members(self, group_id: str) -> None: ...
+    def shown(self, group_id: str) -> ShownGroup | None: ...
     def last_heard_ms(self, group_id: str, member_id: str) -> int: ...
     # --- The log: the only way to write to __consumer_offsets ----------------------------------
     def append(self, partition: int, records: Sequence[tuple[bytes, bytes | None]]) -> int:

@@ -86,6 +86,7 @@ from kbroker.coordinator.group._python cimport (
     load_batch,
     member_of,
     name_bytes,
+    shown_group,
     str_of,
     text_of,
     texts_of,
@@ -292,6 +293,12 @@ cdef class GroupTable:
             shard_lock(shard)
             group_hide_locked(shard, &text)
             shard_unlock(shard)
+
+    def shown(self, str group_id not None):
+        cdef Shard* shard = self._shard_of(group_id)
+        cdef bytes id = name_bytes(group_id)
+        cdef Text text = text_of(id)
+        return None if shard == NULL else shown_group(shard, &text)
 
     def last_heard_ms(self, str group_id not None, str member_id not None):
         cdef Shard* shard = self._shard_of(group_id)

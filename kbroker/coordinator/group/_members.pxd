@@ -3,6 +3,20 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker.coordinator.group._structs cimport Group, Member, Shard
 
+
+# What was shown of a group, as it was when the lock was held; the members in one allocation, each
+# with its texts behind it. `Member.id` points into that; to be freed.
+cdef struct ShownMembers:
+    int known
+    int state
+    int generation
+    int32_t count
+    Member** members
+
+
+# -1: no memory.
+cdef int members_copy_locked(Group* group, ShownMembers* copied) noexcept nogil
+cdef void shown_members_free(ShownMembers* copied) noexcept nogil
 cdef Member* member_find_locked(Group* group, const uint8_t* id, int32_t length) noexcept nogil
 cdef Member* member_new(
     const uint8_t* id, int32_t length, const uint8_t* instance, int32_t instance_length

@@ -102,3 +102,40 @@ cdef int members_replace_locked(
     group.member_mask = capacity - 1
     group.member_count = count
     return 0
+
+
+cdef int members_copy_locked(Group* group, ShownMembers* copied) noexcept nogil:
+    cdef uint32_t place
+    cdef Member* member
+    copied.known = group != NULL and group.shown
+    copied.count = 0
+    copied.members = NULL
+    if not copied.known:
+        return 0
+    copied.state = group.state
+    copied.generation = group.generation
+    copied.members = <Member**>calloc(<size_t>group.member_count + 1, sizeof(Member*))
+    if copied.members == NULL:
+        return -1
+    if group.members == NULL:
+        return 0
+    for place in range(group.member_mask + 1):
+        member = group.members[place]
+        if member == NULL:
+            continue
+        member = member_new(
+            member.id, member.id_length, member.id + member.id_length, member.instance_length)
+        if member == NULL:
+            return -1
+        copied.members[copied.count] = member
+        copied.count += 1
+    return 0
+
+
+cdef void shown_members_free(ShownMembers* copied) noexcept nogil:
+    cdef int32_t i
+    for i in range(copied.count):
+        free(copied.members[i])
+    free(copied.members)
+    copied.members = NULL
+    copied.count = 0

@@ -18,6 +18,8 @@ cdef int fetched_init(Fetched* fetched, list asked) except -1
 cdef list fetched_topics(const Fetched* fetched, list asked)
 cdef object committed_of(const Copy* copied)
 cdef Member* member_of(str member_id, str instance_id) except NULL
+# A ShownGroup, or None.
+cdef object shown_group(Shard* shard, const Text* id)
 
 # The batch at a place of `data`: its size, or 0 if it is cut off. What is no offset goes to
 # `found`; `open_transactions` holds what waits for a marker, by (partition, producer id).

@@ -24,7 +24,10 @@ from kbroker.coordinator.group._loading cimport (
     record_apply_locked,
 )
 from kbroker.coordinator.group._members cimport (
+    ShownMembers,
     member_new,
+    members_copy_locked,
+    shown_members_free,
 )
 from kbroker.coordinator.group._offset_records cimport (
     OffsetKey,
@@ -36,6 +39,7 @@ from kbroker.coordinator.group._offset_records cimport (
     put_offset_value,
 )
 from kbroker.coordinator.group._shards cimport (
+    group_find_locked,
     shard_index,
     shard_lock,
     shard_unlock,
@@ -55,8 +59,10 @@ from kbroker.log._records cimport (
     header_read,
 )
 
+from kbroker.coordinator.group.seams import ShownGroup
 from kbroker.compression import Codec, CompressionError, decompress
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.outside_text import untellable
 from kbroker.protocol.record_batch import DECOMPRESSED_BYTES_MAX
 
 CommittedOffset = namedtuple("CommittedOffset", (
@@ -112,7 +118,7 @@ cdef Text* texts_of(Arena* arena, list pairs) except NULL:
 cdef bytes name_bytes(str text):
     cdef bytes data = text.encode()
     if len(data) > TEXT_BYTES_MAX:
-        raise ValueError(f"a name of {len(data)} bytes")
+        raise untellable(len(data))
     return data
 
 
@@ -211,6 +217,35 @@ cdef Member* member_of(str member_id, str instance_id) except NULL:
     if member == NULL:
         raise MemoryError
     return member
+
+
+cdef object shown_group(Shard* shard, const Text* id):
+    cdef ShownMembers copied
+    cdef Text text
+    cdef Member* member
+    cdef int status
+    cdef int32_t i
+    with nogil:
+        shard_lock(shard)
+        status = members_copy_locked(group_find_locked(shard, id.at, id.length), &copied)
+        shard_unlock(shard)
+    try:
+        if status != 0:
+            raise MemoryError
+        if not copied.known:
+            return None
+        members = []
+        for i in range(copied.count):
+            member = copied.members[i]
+            text.at = member.id
+            text.length = member.id_length
+            name = str_of(&text)
+            text.at = member.id + member.id_length
+            text.length = member.instance_length
+            members.append((name, None if text.length < 0 else str_of(&text)))
+        return ShownGroup(copied.state, copied.generation, members)
+    finally:
+        shown_members_free(&copied)
 
 
 # --- loading -------------------------------------------------------------------------------------

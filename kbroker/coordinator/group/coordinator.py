@@ -9,16 +9,20 @@ Lock: one, a leaf, around the dictionary of groups; each group has its own. Any 
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
 from kbroker.coordinator.group.group import Group
-from kbroker.coordinator.group.messages import JoinAnswer, SyncAnswer
+from kbroker.coordinator.group.messages import NO_MEMBER_ID, JoinAnswer, SyncAnswer
 from kbroker.coordinator.group.sessions import Around, CallLater, Settings
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
+from kbroker.failures import Failures
+from kbroker.outside_text import can_be_told
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -39,6 +43,9 @@ if TYPE_CHECKING:
 NONE: Final = ErrorCode.NONE
 _COMMIT_KNOWS_NO_GROUP: Final = 9
 NO_MEMBER: Final = ErrorCode.UNKNOWN_MEMBER_ID
+UNTELLABLE: Final = ErrorCode.UNKNOWN_SERVER_ERROR
+# What `Group` puts behind a client's or an instance's name to make a member's id of it.
+_ID_BYTES: Final = len("-00000000-0000-0000-0000-000000000000")
 
 
 def _never() -> bool:
@@ -55,10 +62,17 @@ class GroupCoordinator:
         call_later: CallLater,
         store: GroupStore,
         view: HotView,
+        *,
+        checked: bool = False,
     ) -> None:
+        """`checked`: both views of a group are compared behind each of its steps."""
         self._config = config
-        self._around = Around(self._settings, clock, call_later, store, view)
+        self.failures: Final = Failures("groups")
+        self._around = Around(
+            self._settings, clock, call_later, store, view, self.failures, checked
+        )
         self._store = store
+        self._incarnations = itertools.count(1)
         self._lock = threading.Lock()
         self._groups: dict[str, Group] = {}
 
@@ -77,7 +91,7 @@ class GroupCoordinator:
         """JoinGroup. `answer` is called once, on some thread, now or when all have joined."""
         code, group = self._joinable(asked)
         if group is None:
-            answer(JoinAnswer(code, asked.member_id))
+            answer(JoinAnswer(code, NO_MEMBER_ID if code is UNTELLABLE else asked.member_id))
         else:
             group.join(asked, answer)
 
@@ -88,6 +102,8 @@ class GroupCoordinator:
         low, high = settings.session_timeout_ms_min, settings.session_timeout_ms_max
         if not low <= asked.session_timeout_ms <= high:
             return ErrorCode.INVALID_SESSION_TIMEOUT, None
+        if not _can_be_told(asked):
+            return UNTELLABLE, None
         code = self._store.state_of(asked.group_id)
         if code:
             return code, None
@@ -187,26 +203,6 @@ class GroupCoordinator:
         """All groups of this broker."""
         return [group.listed() for group in self._all()]
 
-    def prepare_delete(self, group_id: str) -> ErrorCode:
-        """An empty group becomes Dead: until `finish_delete` whoever wants it is told to try again,
-        so that the tombstones come before any record of a new group of this id.
-
-        NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND and the codes of a group that is not ours: nothing was
-        done.
-        """
-        # Like commits, deletion knows the group without a name.
-        code = self._store.state_of(group_id)
-        group = None if code else self.find(group_id)
-        if group is None:
-            return code or ErrorCode.GROUP_ID_NOT_FOUND
-        return group.delete()
-
-    def finish_delete(self, group_id: str) -> None:
-        """The tombstones are in the log, or could not be written; the id is free again."""
-        group = self.find(group_id)
-        if group is not None and group.state is GroupState.DEAD:
-            self._forget(group)
-
     def delete(
         self,
         group_id: str,
@@ -216,24 +212,18 @@ class GroupCoordinator:
     ) -> None:
         """An empty group goes, with its offsets; `done` is called once, when that is in the log.
 
-        `unless` is asked when nobody can commit any more; if it says yes the group stays, and the
-        answer is NON_EMPTY_GROUP.
+        Until then whoever wants the group is told to try again, so that the tombstones come before
+        any record of a new group of this id. `unless` is asked when nobody can commit any more; if
+        it says yes the group stays, and the answer is NON_EMPTY_GROUP. Where the answer is an error
+        the group is what it was.
         """
-        code = self.prepare_delete(group_id)
-        if code:
-            done(code)
-            return
-
-        def written(code: ErrorCode) -> None:
-            self.finish_delete(group_id)
-            if code:
-                self.ensure_group(group_id)  # its offsets are still there
-            done(code)
-
-        if unless():
-            written(ErrorCode.NON_EMPTY_GROUP)
+        # Like commits, deletion knows the group without a name.
+        code = self._store.state_of(group_id)
+        group = None if code else self.find(group_id)
+        if group is None:
+            done(code or ErrorCode.GROUP_ID_NOT_FOUND)
         else:
-            self._store.delete_group(group_id, written)
+            group.delete(done, unless=unless, gone=partial(self._forget, group))
 
     def age_of(self, group_id: str) -> GroupAge | None:
         """What decides whether the group's offsets may go; None if there is no such group."""
@@ -249,7 +239,7 @@ class GroupCoordinator:
     def load(self, images: Sequence[GroupImage]) -> None:
         """Groups as the log has them, before their partition is said to be loaded."""
         for image in images:
-            group = Group(image.group_id, self._around)
+            group = self._new(image.group_id)
             with self._lock:
                 before, self._groups[image.group_id] = self._groups.get(image.group_id), group
             if before is not None:
@@ -258,7 +248,8 @@ class GroupCoordinator:
 
     def ensure_group(self, group_id: str) -> None:
         """A group that is there for its offsets, if no record of the group itself was found."""
-        self._make(group_id)
+        if can_be_told(group_id):
+            self._make(group_id)
 
     def unload(self, lost: Callable[[str], bool]) -> int:
         """Forget the groups whose id `lost` says yes to; how many that were."""
@@ -283,6 +274,9 @@ class GroupCoordinator:
 
     # --- the dictionary ---
 
+    def _new(self, group_id: str) -> Group:
+        return Group(group_id, self._around, next(self._incarnations))
+
     def find(self, group_id: str) -> Group | None:
         return self._groups.get(group_id)
 
@@ -291,12 +285,14 @@ class GroupCoordinator:
         with self._lock:
             group = self._groups.get(group_id)
             if group is None and len(self._groups) < limits.GROUPS_MAX:
-                group = self._groups[group_id] = Group(group_id, self._around)
+                group = self._groups[group_id] = self._new(group_id)
             return group
 
     def _make_owned(self, group_id: str) -> tuple[ErrorCode, Group | None]:
         """The group, unless it was lost meanwhile: whoever unloads has changed what the store says
         before it looks for groups, so either it finds this one or we see the change."""
+        if not can_be_told(group_id):
+            return UNTELLABLE, None
         group = self._make(group_id)
         if group is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
@@ -315,3 +311,14 @@ class GroupCoordinator:
     def _all(self) -> list[Group]:
         with self._lock:
             return list(self._groups.values())
+
+
+def _can_be_told(asked: JoinAsked) -> bool:
+    """Whether every name in it fits into the answers, the log's records and a member's id."""
+    names = [asked.member_id, asked.protocol_type, *(name for name, _ in asked.protocols)]
+    made_of = asked.client_id if asked.instance_id is None else asked.instance_id
+    return (
+        can_be_told(made_of, 0 if asked.member_id else _ID_BYTES)
+        and all(map(can_be_told, names))
+        and can_be_told(asked.client_id)
+    )

@@ -26,13 +26,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
+from kbroker.limits import LOG_GROUP_LINES_MAX
+from kbroker.log_lines import LogLines
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.coordinator.group._groups import CommittedOffset
     from kbroker.coordinator.group.offsets_topic import Settings
 
-logger: Final = logging.getLogger("kbroker.groups")
+lines: Final = LogLines(logging.getLogger("kbroker.groups"), lines_max=LOG_GROUP_LINES_MAX)
 
 MS_PER_MINUTE: Final = 60_000
 
@@ -159,7 +161,8 @@ class OffsetExpiration:
         )
         if code == ErrorCode.NONE:
             self.expired_offsets += len(gone)
-            logger.info("group %s: %d offsets have expired", group_id, len(gone))
+            message = "group %s: %d offsets have expired"
+            lines.write(logging.INFO, "expired", message, group_id, len(gone))
 
     def _has_offsets(self, group_id: str) -> bool:
         return bool(self._table.offsets(group_id))

@@ -1,8 +1,9 @@
 """One classic group: the requests and timers that reach it, and what the table makes of them.
 
-Place in the flow: the coordinator finds the group; a public method here takes the group's lock,
-checks who is asking, raises an event, and lets go; `Outbox` then answers and writes. Which event
-does what in which state stands in `states.TABLE`; `rebalance.py` is what each of its actions does.
+Place in the flow: the coordinator finds the group; a public method here begins a `Step` under the
+group's lock, checks who is asking, raises an event, and ends it; then `Outbox` answers and writes.
+Which event does what in which state stands in `states.TABLE`; `rebalance.py` is what each of its
+actions does.
 
 Lock: one per group, a leaf but for the timer's (to set and cancel timers) and the compiled view's
 (to show what changed). Nothing is answered, written or called back under it. Any thread.
@@ -26,17 +27,20 @@ from kbroker.coordinator.group.messages import (
 )
 from kbroker.coordinator.group.rebalance import Joining, Rebalance, Syncing
 from kbroker.coordinator.group.states import Event, GroupState
+from kbroker.coordinator.group.step import Once, Step
 from kbroker.coordinator.group.subscriptions import CONSUMER, subscribed_topics
 from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kbroker.coordinator.group.images import GroupImage
     from kbroker.coordinator.group.member import Member
     from kbroker.coordinator.group.messages import AnswerJoin, AnswerSync, JoinAsked, SyncAsked
 
 NONE: Final = ErrorCode.NONE
+# What a request is told whose step raised: it comes again, and the group has started over.
+FAILED: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 # Of these the answer does not repeat the member's id: it is to come as a new one.
 _WITHOUT_ID: Final = (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -50,13 +54,13 @@ class Group(Rebalance):
 
     def join(self, asked: JoinAsked, answer: AnswerJoin) -> None:
         """`answer` is called once: now, or when the generation is formed."""
-        with self.lock:
+        answer = Once(answer)
+        with Step(self, partial(answer, JoinAnswer(FAILED, asked.member_id))):
             code, member_id = self._join(asked, answer), asked.member_id
             if code in _WITHOUT_ID:
                 member_id = NO_MEMBER_ID
             if code:
                 self.outbox.add(partial(answer, JoinAnswer(code, member_id)))
-        self.outbox.run()
 
     def _join(self, asked: JoinAsked, answer: AnswerJoin) -> ErrorCode:
         if self.state is GroupState.DEAD:
@@ -65,7 +69,6 @@ class Group(Rebalance):
             if asked.member_id in self.roster.members:
                 # It was a member while the bound was higher.
                 self.remove(asked.member_id)
-                self.show()
                 self.fire(Event.GONE)
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not self._supports(asked):
@@ -137,7 +140,7 @@ class Group(Rebalance):
         member = self.roster.replace(old_id, new_id)
         self.roster.update(member, asked)
         self.sessions.heard(member)
-        self.show()
+        self._changed = True
         joining = Joining(member, asked, answer, leader=leader)
         keeps = self.state is GroupState.STABLE and self.roster.choose() == self.protocol
         return self.fire(Event.RETURN if keeps else Event.JOIN, joining)
@@ -146,11 +149,11 @@ class Group(Rebalance):
 
     def sync(self, asked: SyncAsked, answer: AnswerSync) -> None:
         """`answer` is called once: now, or when the leader's assignment is in the log."""
-        with self.lock:
+        answer = Once(answer)
+        with Step(self, partial(answer, SyncAnswer(FAILED))):
             code = self._sync(asked, answer)
             if code:
                 self.outbox.add(partial(answer, SyncAnswer(code)))
-        self.outbox.run()
 
     def _sync(self, asked: SyncAsked, answer: AnswerSync) -> ErrorCode:
         if self.state is GroupState.DEAD:
@@ -177,15 +180,16 @@ class Group(Rebalance):
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """What the compiled path could not decide itself."""
-        with self.lock:
+        with Step(self):
             if self.state is GroupState.DEAD:
                 return self.fire(Event.HEARTBEAT)
             code = self._check_member(member_id, instance_id, generation)
             return code or self.fire(Event.HEARTBEAT, self.roster.members[member_id])
+        return FAILED
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Whether offsets may be committed by this member, or by nobody in particular."""
-        with self.lock:
+        with Step(self):
             if self.state is GroupState.DEAD:
                 return self.fire(Event.COMMIT)
             if generation < 0 and self.state is GroupState.EMPTY:
@@ -194,24 +198,24 @@ class Group(Rebalance):
                 return ErrorCode.UNKNOWN_MEMBER_ID
             code = self._check_member(member_id, instance_id, generation)
             return code or self.fire(Event.COMMIT, self.roster.members[member_id])
+        return FAILED
 
     # --- LeaveGroup ---
 
     def leave(self, leavers: Sequence[Leaver]) -> tuple[ErrorCode, list[ErrorCode]]:
         """The error of the whole request, and each member's where there is none."""
-        with self.lock:
+        codes: list[ErrorCode] = []
+        with Step(self) as step:
             if self.state is GroupState.DEAD:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
             gone: list[Member] = []
             pending = len(self.roster.pending)
             codes = [self._leave(leaver, gone) for leaver in leavers]
             if gone:
-                self.show()
                 self.fire(Event.GONE)
             elif len(self.roster.pending) < pending:
                 self.fire(Event.ID_GONE)
-        self.outbox.run()
-        return NONE, codes
+        return (FAILED, []) if step.failed else (NONE, codes)
 
     def _leave(self, leaver: Leaver, gone: list[Member]) -> ErrorCode:
         member_id = leaver.member_id
@@ -233,20 +237,58 @@ class Group(Rebalance):
 
     def load(self, image: GroupImage) -> None:
         """Become what the log says; members have a whole session from now."""
-        with self.lock:
+        with Step(self):
             self.restore(image)
-        self.outbox.run()
 
-    def delete(self) -> ErrorCode:
-        """Into `DEAD`; NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND where nothing was done."""
-        with self.lock:
-            return self.fire(Event.DELETE)
+    def delete(
+        self,
+        done: Callable[[ErrorCode], object],
+        *,
+        unless: Callable[[], bool],
+        gone: Callable[[], object],
+    ) -> None:
+        """An empty group goes, with its offsets, or stays as it was; `done` is called once.
+
+        From here on it is DEAD, and nobody can commit; behind what was still to be written of it
+        `unless` is asked, and if that says yes the group stays (NON_EMPTY_GROUP). `gone` is called
+        when the tombstones are in the log, or nothing of it is ours any more, before `done`.
+        """
+        end = Once(partial(self._end, done, gone))
+        with Step(self, partial(end, FAILED)):
+            code = self.fire(Event.DELETE)
+            if code:
+                self.outbox.add(partial(done, code))
+            else:
+                self.outbox.add(partial(self._remove, unless, end))
+
+    def _remove(self, unless: Callable[[], bool], end: Callable[[ErrorCode], None]) -> None:
+        try:
+            if unless():
+                end(ErrorCode.NON_EMPTY_GROUP)
+            else:
+                self.around.store.delete_group(self.group_id, end)
+        except Exception as error:
+            self.around.failures.note("the deletion of a group", error)
+            end(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _end(
+        self, done: Callable[[ErrorCode], object], gone: Callable[[], object], code: ErrorCode
+    ) -> None:
+        if code in (NONE, ErrorCode.NOT_COORDINATOR):
+            gone()
+        else:
+            with Step(self):
+                if self.state is GroupState.DEAD:
+                    self.fire(Event.KEPT)
+        done(code)
 
     def unload(self) -> None:
         """Whoever waits is told to look for the coordinator elsewhere."""
-        with self.lock:
+        with Step(self) as step:
             self.fire(Event.UNLOAD)
-        self.outbox.run()
+        if step.failed:  # it has started over instead, and nothing can raise now
+            with Step(self):
+                self.fire(Event.UNLOAD)
 
     # --- what is shown of it ---
 
@@ -297,32 +339,27 @@ class Group(Rebalance):
     # --- timers ---
 
     def member_timer(self, member_id: str, token: int) -> None:
-        with self.lock:
+        with Step(self):
             member = self.roster.members.get(member_id)
             if member is None or not self.sessions.is_over(member, token):
                 return
             self.remove(member_id)
-            self.show()
             self.fire(Event.GONE)
-        self.outbox.run()
 
     def pending_timer(self, member_id: str) -> None:
-        with self.lock:
+        with Step(self):
             if self.roster.pending.pop(member_id, None) is None:
                 return
             self.fire(Event.ID_GONE)
-        self.outbox.run()
 
     def join_timer(self, token: int) -> None:
-        with self.lock:
+        with Step(self):
             if not self.join_deadline.is_due(token):
                 return
             self.fire(Event.JOIN_TIMEOUT)
-        self.outbox.run()
 
     def sync_timer(self, token: int) -> None:
-        with self.lock:
+        with Step(self):
             if not self.sync_deadline.is_due(token):
                 return
             self.fire(Event.SYNC_TIMEOUT)
-        self.outbox.run()

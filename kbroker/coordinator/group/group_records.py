@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kbroker.coordinator.group.images import GroupImage, MemberImage
+from kbroker.outside_text import can_be_told, shown
 from kbroker.protocol.record_batch import Record, encode_batch
 from kbroker.protocol.wire import ProtocolError, Reader, Writer
 
@@ -61,9 +62,12 @@ def group_of_key(key: bytes) -> str | None:
     if len(key) < _INT16.size or _INT16.unpack_from(key)[0] != GROUP_KEY_VERSION:
         return None
     try:
-        return Reader(key[_INT16.size :], flexible=False).string()
+        group_id = Reader(key[_INT16.size :], flexible=False).string()
     except ProtocolError as error:
         raise RecordError(f"the key of a group's record: {error}") from error
+    if not can_be_told(group_id):
+        raise RecordError(f"the id of group {shown(group_id)} cannot be told again")
+    return group_id
 
 
 def encode_group(image: GroupImage) -> bytes:
@@ -94,7 +98,7 @@ def decode_group(group_id: str, value: bytes) -> GroupImage:
     try:
         version = reader.int16()
         if not 0 <= version <= GROUP_VALUE_VERSION:
-            raise RecordError(f"group {group_id!r} is stored in version {version}")
+            raise RecordError(f"group {shown(group_id)} is stored in version {version}")
         return GroupImage(
             group_id,
             protocol_type=reader.string(),
@@ -107,7 +111,7 @@ def decode_group(group_id: str, value: bytes) -> GroupImage:
             members=tuple(_member(reader, version) for _ in range(reader.array())),
         )
     except ProtocolError as error:
-        raise RecordError(f"group {group_id!r}: {error}") from error
+        raise RecordError(f"group {shown(group_id)}: {error}") from error
 
 
 def _member(reader: Reader, version: int) -> MemberImage:

@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from kbroker.coordinator.group.group_records import RecordError, decode_group, group_of_key
 from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC, partition_for
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
+from kbroker.limits import LOG_GROUP_LINES_MAX
+from kbroker.log_lines import LogLines
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from kbroker.metadata.image import TopicImage
 
 logger: Final = logging.getLogger("kbroker.groups")
+# What a log may say of each of its groups.
+lines: Final = LogLines(logger, lines_max=LOG_GROUP_LINES_MAX)
 
 THREAD_NAME: Final = "kbroker-groups"
 STOP_TIMEOUT_S: Final = 10.0
@@ -260,7 +264,8 @@ class GroupLoader:
                 try:
                     group_id = group_of_key(record.key)
                 except RecordError as error:
-                    logger.warning("left out at offset %d: %s", record.offset, error)
+                    message = "a record of groups is left out at offset %d: %s"
+                    lines.write(logging.WARNING, "left out", message, record.offset, str(error))
                     continue
                 if group_id is None:
                     continue  # of a kind that this broker does not have
@@ -283,7 +288,9 @@ class GroupLoader:
             if code == ErrorCode.NONE:
                 count += len(gone)
             else:
-                logger.warning(
+                lines.write(
+                    logging.WARNING,
+                    "not forgotten",
                     "offsets of the deleted topic %s stay in group %s: %s",
                     job.topic,
                     group_id,
@@ -299,5 +306,5 @@ def _images(values: dict[str, bytes], name: str) -> list[GroupImage]:
         try:
             images.append(decode_group(group_id, value))
         except RecordError as error:
-            logger.warning("%s: left out: %s", name, error)
+            lines.write(logging.WARNING, "left out", "%s: left out: %s", name, str(error))
     return images

@@ -12,13 +12,16 @@ from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kbroker.coordinator.group.images import GroupImage
+    from kbroker.coordinator.group.seams import ShownGroup
 
 
 class MemoryStore:
     def state_of(self, group_id: str) -> ErrorCode:
         return ErrorCode.NONE
 
-    def write_group(self, image: GroupImage, done: Callable[[ErrorCode], None]) -> None:
+    def write_group(
+        self, image: GroupImage, incarnation: int, done: Callable[[ErrorCode], None]
+    ) -> None:
         done(ErrorCode.NONE)
 
     def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
@@ -38,6 +41,9 @@ class NoView:
 
     def remove_members(self, group_id: str) -> None:
         return
+
+    def shown(self, group_id: str) -> ShownGroup | None:
+        return None
 
     def last_heard_ms(self, group_id: str, member_id: str) -> int:
         return 0

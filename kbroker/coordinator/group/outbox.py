@@ -10,24 +10,24 @@ Bound: an answer for each request that waits with the group, and a write for eac
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import threading
 
-logger: Final = logging.getLogger("kbroker.groups")
+    from kbroker.failures import Failures
 
 
 class Outbox:
     """See the module. `add` is called with the group's lock held, `run` without it."""
 
-    __slots__ = ("_actions", "_lock", "_running")
+    __slots__ = ("_actions", "_failures", "_lock", "_running")
 
-    def __init__(self, lock: threading.Lock) -> None:
+    def __init__(self, lock: threading.Lock, failures: Failures) -> None:
         self._lock = lock
+        self._failures = failures
         self._actions: deque[Callable[[], object]] = deque()
         self._running = False
 
@@ -50,5 +50,5 @@ class Outbox:
                 action = self._actions.popleft()
             try:
                 action()
-            except Exception:
-                logger.exception("an answer or a write of a group failed")
+            except Exception as error:
+                self._failures.note("an answer or a write of a group", error)

@@ -1,8 +1,8 @@
 """What a group does in each cell of its table: waits, forms generations, hands assignments out.
 
 `fire` is the only way to move a group: it looks the cell up and runs the cell's action, and an
-action moves to the cell's state and nowhere else. Actions run under the group's lock; answers and
-writes go into the outbox.
+action moves to the cell's state and nowhere else. Actions run in a `Step`, under the group's lock,
+which shows C the outcome; answers and writes go into the outbox.
 
 A generation: PREPARING waits until all members have joined or the longest rebalance timeout among
 them is over; `FORM` picks leader and protocol and answers the joins; the leader's sync is written
@@ -30,7 +30,10 @@ from kbroker.coordinator.group.outbox import Outbox
 from kbroker.coordinator.group.roster import Roster
 from kbroker.coordinator.group.sessions import Deadline, Sessions
 from kbroker.coordinator.group.states import TABLE, Cell, Do, Event, GroupState
+from kbroker.coordinator.group.step import Once, Step
 from kbroker.errors import ErrorCode, InvariantError
+from kbroker.limits import LOG_GROUP_LINES_MAX
+from kbroker.log_lines import LogLines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +41,8 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group.messages import JoinedMember
     from kbroker.coordinator.group.sessions import Around
 
-logger: Final = logging.getLogger("kbroker.groups")
+# Every join and leave can be one of these, and the group's name is the client's.
+lines: Final = LogLines(logging.getLogger("kbroker.groups"), lines_max=LOG_GROUP_LINES_MAX)
 
 
 class Joining(NamedTuple):
@@ -63,16 +67,18 @@ class Rebalance:
     """The group's state and the actions of its table; `Group` adds who may raise which event."""
 
     __slots__ = (
-        "_has_newcomer", "_initial", "_initial_delay_ms", "_initial_left_ms", "around",
-        "generation", "group_id", "join_deadline", "lock", "outbox", "protocol", "protocol_type",
-        "roster", "sessions", "since_ms", "state", "sync_deadline",
+        "_changed", "_has_newcomer", "_initial", "_initial_delay_ms", "_initial_left_ms", "around",
+        "generation", "group_id", "incarnation", "join_deadline", "lock", "outbox", "protocol",
+        "protocol_type", "roster", "sessions", "since_ms", "state", "sync_deadline",
     )  # fmt: skip
 
-    def __init__(self, group_id: str, around: Around) -> None:
+    def __init__(self, group_id: str, around: Around, incarnation: int = 0) -> None:
+        """`incarnation`: higher than that of every group before that had this id."""
         self.group_id: Final = group_id
         self.around: Final = around
+        self.incarnation: Final = incarnation
         self.lock: Final = threading.Lock()
-        self.outbox: Final = Outbox(self.lock)
+        self.outbox: Final = Outbox(self.lock, around.failures)
         self.state = GroupState.EMPTY
         self.since_ms = around.clock.wall_ms()
         self.generation = 0
@@ -82,6 +88,7 @@ class Rebalance:
         self.sessions = Sessions(group_id, around, self.member_timer)
         self.join_deadline = Deadline(around.call_later, self.join_timer)
         self.sync_deadline = Deadline(around.call_later, self.sync_timer)
+        self._changed = False  # since C was shown it
         self._initial = False  # the first generation of a group that was empty
         self._has_newcomer = False
         self._initial_delay_ms = self._initial_left_ms = 0
@@ -116,15 +123,66 @@ class Rebalance:
         if self.state is not cell.to:
             self.state = cell.to
             self.since_ms = self.around.clock.wall_ms()
+            self._changed = True
 
-    def show(self) -> None:
-        """Repeat the group where the compiled path looks."""
-        self.around.view.show_members(
-            self.group_id,
-            state=self.state,
-            generation=self.generation,
-            members=[(member.member_id, member.instance_id) for member in self.members],
-        )
+    # --- what C is shown ---
+
+    def show_if_changed(self) -> None:
+        """Repeat the group where the compiled path looks; where that fails, it is to ask here."""
+        if not self._changed:
+            return
+        self._changed = False
+        try:
+            if self.state is not GroupState.DEAD:
+                self.around.view.show_members(
+                    self.group_id,
+                    state=self.state,
+                    generation=self.generation,
+                    members=self.shown_members(),
+                )
+                return
+        except Exception as error:
+            self._changed = True  # the next step shows it
+            self.around.failures.note("showing a group", error)
+        try:
+            self.around.view.remove_members(self.group_id)
+        except Exception as error:
+            self.around.failures.note("hiding a group", error)
+
+    def shown_members(self) -> list[tuple[str, str | None]]:
+        """Who was in a generation: (member id, instance id)."""
+        return [(each.member_id, each.instance_id) for each in self.members if not each.is_new]
+
+    def start_over(self, error: BaseException) -> None:
+        """A step raised half way: nobody knows what holds, so nothing of it is kept.
+
+        Whoever waits is told to look for the coordinator again, and will find that it is no member.
+        """
+        self.around.failures.note("a step of a group", error)
+        before, self.roster = self.roster, Roster()
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for member in before.members.values():
+            join, member.awaiting_join = member.awaiting_join, None
+            sync, member.awaiting_sync = member.awaiting_sync, None
+            if join is not None:
+                self.outbox.add(partial(join, JoinAnswer(code, member.member_id)))
+            if sync is not None:
+                self.outbox.add(partial(sync, SyncAnswer(code)))
+        # What fires in spite of this finds nobody.
+        timers: list[Callable[[], object]] = [*before.pending.values()]
+        timers += [partial(self.sessions.end, member) for member in before.members.values()]
+        for cancel in (*timers, self.join_deadline.clear, self.sync_deadline.clear):
+            try:
+                cancel()
+            except Exception as second:
+                self.around.failures.note("a timer of a group", second)
+        self._initial = False
+        self.protocol = None
+        if self.state is not GroupState.DEAD:
+            self.state = GroupState.EMPTY
+            self.generation += 1
+            self._write(self._image(), self._empty_stored)
+            self._changed = True
 
     @property
     def members(self) -> list[Member]:
@@ -138,6 +196,7 @@ class Rebalance:
     def remove(self, member_id: str) -> Member:
         """Take a member out and tell it so if it waits; it may join anew."""
         member = self.roster.remove(member_id)
+        self._changed = True
         self.refuse_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID, "")
         self.sessions.end(member)
         return member
@@ -200,7 +259,6 @@ class Rebalance:
             self._wait_with_others(what)
         self._initial = False
         self._move(cell)
-        self.show()
         if not self._see_whether_all_joined():
             self.join_deadline.set(self.roster.rebalance_timeout_ms)
 
@@ -237,7 +295,6 @@ class Rebalance:
             self.fire(Event.ALL_JOINED)
         else:
             # Static members only, and none has come: until one does, or their sessions are over.
-            self.show()
             self.join_deadline.set(self.roster.rebalance_timeout_ms)
 
     def _form(self, cell: Cell, _: object) -> None:
@@ -246,7 +303,7 @@ class Rebalance:
         self.generation += 1
         self.protocol = self.roster.choose()
         self._move(cell)
-        self.show()
+        self._changed = True
         everybody = self._told_to_leader()
         self.roster.unsynced = set(self.roster.members)
         for member in self.members:
@@ -258,8 +315,8 @@ class Rebalance:
                 told = self._present(member, everybody if leads else ())
                 self.outbox.add(partial(answer, told))
         self.sync_deadline.set(self.roster.rebalance_timeout_ms)
-        logger.info(
-            "group %s: generation %d with %d members, protocol %s",
+        lines.write(
+            logging.INFO, "generation", "group %s: generation %d with %d members, protocol %s",
             self.group_id, self.generation, len(self.roster), self.protocol,
         )  # fmt: skip
 
@@ -321,20 +378,18 @@ class Rebalance:
         generation = self.generation
 
         def stored(code: ErrorCode) -> None:
-            with self.lock:
+            with Step(self):
                 if self.generation != generation:
                     return
                 if code:
                     self.fire(Event.NOT_STORED, code)
                 else:
                     self.fire(Event.STORED, given)
-            self.outbox.run()
 
         self._write(self._image(given), stored)
 
     def _settle(self, cell: Cell, given: Mapping[str, bytes]) -> None:
         self._move(cell)
-        self.show()
         for member in self.members:
             member.assignment = given.get(member.member_id, b"")
             sync, member.awaiting_sync = member.awaiting_sync, None
@@ -366,12 +421,13 @@ class Rebalance:
         self.generation += 1
         self.protocol = None
         self._move(cell)
-        self.show()
+        self._changed = True
         self._write(self._image(), self._empty_stored)
 
     def _empty_stored(self, code: ErrorCode) -> None:
         if code:
-            logger.warning("group %s: its end is not in the log: %s", self.group_id, code.name)
+            message = "group %s: its end is not in the log: %s"
+            lines.write(logging.WARNING, "end not stored", message, self.group_id, code.name)
 
     def _bury(self, cell: Cell, _: object) -> None:
         for cancel in self.roster.pending.values():
@@ -382,8 +438,13 @@ class Rebalance:
         self.join_deadline.clear()
         self.sync_deadline.clear()
         self.roster = Roster()
-        self._move(cell)
-        self.around.view.remove_members(self.group_id)
+        # Not `_move`: a group that cannot be deleted has been empty for as long as before.
+        self.state = cell.to
+        self._changed = True
+
+    def _keep(self, cell: Cell, _: object) -> None:
+        self.state = cell.to
+        self._changed = True
 
     # --- the log ---
 
@@ -404,7 +465,15 @@ class Rebalance:
         )
 
     def _write(self, image: GroupImage, done: Callable[[ErrorCode], None]) -> None:
-        self.outbox.add(partial(self.around.store.write_group, image, done))
+        self.outbox.add(partial(self._write_now, image, Once(done)))
+
+    def _write_now(self, image: GroupImage, done: Once) -> None:
+        """From the outbox. Whatever becomes of the write, somebody waits for it."""
+        try:
+            self.around.store.write_group(image, self.incarnation, done)
+        except Exception as error:
+            self.around.failures.note("a write of a group", error)
+            done(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def restore(self, image: GroupImage) -> None:
         """Become the image; nobody knows of this group yet but whoever loads it."""
@@ -424,7 +493,7 @@ class Rebalance:
         if image.leader in self.roster.members:
             self.roster.leader = image.leader
         self.state = GroupState.STABLE if image.members else GroupState.EMPTY
-        self.show()
+        self._changed = True
         if len(self.roster) > self.around.settings().size_max:
             self.fire(Event.GONE)
 
@@ -447,4 +516,5 @@ _ACTIONS: Final[Mapping[Do, Callable[[Rebalance, Cell, Any], None]]] = {
     Do.EMPTIED: Rebalance._emptied,
     Do.SETTLE: Rebalance._settle,
     Do.BURY: Rebalance._bury,
+    Do.KEEP: Rebalance._keep,
 }

@@ -10,12 +10,20 @@ it, and notes when each member was last heard, so that a heartbeat costs no Pyth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from kbroker.coordinator.group.images import GroupImage
     from kbroker.errors import ErrorCode
+
+
+class ShownGroup(NamedTuple):
+    """A group as C has it."""
+
+    state: int
+    generation: int
+    members: Sequence[tuple[str, str | None]]  # member id, instance id; in no order
 
 
 class GroupStore(Protocol):
@@ -26,9 +34,12 @@ class GroupStore(Protocol):
         COORDINATOR_NOT_AVAILABLE otherwise."""
         ...
 
-    def write_group(self, image: GroupImage, done: Callable[[ErrorCode], None]) -> None:
+    def write_group(
+        self, image: GroupImage, incarnation: int, done: Callable[[ErrorCode], None]
+    ) -> None:
         """Append the group's record; `done` is called once, without any lock held, perhaps at
-        once, when it survives what acks=-1 survives."""
+        once, when it survives what acks=-1 survives. A group that has been made anew since, with
+        a higher incarnation, is not written over."""
         ...
 
     def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
@@ -49,6 +60,10 @@ class HotView(Protocol):
     ) -> None:
         """Replace what C knows of the group: `state` is a `GroupState`, members are
         (member id, instance id). Call it under the group's lock, after every change."""
+        ...
+
+    def shown(self, group_id: str) -> ShownGroup | None:
+        """What C knows of the group; None: nothing, and Python is asked. For checks."""
         ...
 
     def remove_members(self, group_id: str) -> None:

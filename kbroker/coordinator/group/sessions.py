@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.coordinator.group.member import Member
     from kbroker.coordinator.group.seams import GroupStore, HotView
+    from kbroker.failures import Failures
 
 
 class CallLater(Protocol):
@@ -46,6 +47,8 @@ class Around:
     call_later: CallLater
     store: GroupStore
     view: HotView
+    failures: Failures
+    checked: bool = False  # compare C's view with Python's behind every step
 
 
 class Deadline:

@@ -63,6 +63,7 @@ class Event(Enum):
     STORED = "the assignment is in the log"
     NOT_STORED = "the assignment could not be written"
     DELETE = "the group is to be deleted"
+    KEPT = "the group could not be deleted"
     UNLOAD = "this broker no longer owns the group"
 
 
@@ -87,6 +88,7 @@ class Do(Enum):
     EMPTIED = "write the empty generation"
     SETTLE = "answer the waiting syncs"
     BURY = "answer whoever waits; forget the group"
+    KEEP = "be as before"
     NOTHING = "too late: nothing"
     NEVER = "cannot happen"
 
@@ -174,6 +176,10 @@ _ROWS: Final[dict[Event, tuple[Cell, Cell, Cell, Cell, Cell]]] = {
     Event.DELETE: (
         Cell(Do.BURY, _D), Cell(Do.REFUSE, _P, _NON_EMPTY), Cell(Do.REFUSE, _C, _NON_EMPTY),
         Cell(Do.REFUSE, _S, _NON_EMPTY), Cell(Do.REFUSE, _D, ErrorCode.GROUP_ID_NOT_FOUND),
+    ),
+    Event.KEPT: (
+        Cell(Do.NEVER, _E), Cell(Do.NEVER, _P), Cell(Do.NEVER, _C), Cell(Do.NEVER, _S),
+        Cell(Do.KEEP, _E),
     ),
     Event.UNLOAD: (
         Cell(Do.BURY, _D), Cell(Do.BURY, _D), Cell(Do.BURY, _D), Cell(Do.BURY, _D),

@@ -6,14 +6,15 @@
 
 The table (C) holds the committed offsets and whether a partition is ours; whatever is written goes
 through it, so that order in memory is order in the log. This file knows which partitions this
-broker leads, and keeps an older state of a group from being written over a newer one: two threads
-may come with two generations in any order.
+broker leads. A group's outbox brings its states in their order; where a group was made anew under
+the same id (its partition was lost and came back), what the one before still has to write is
+refused: a later incarnation is not written over.
 
 A partition without records is active at once; the others wait for the loader's thread, which
 begins behind the ready line. With one replica an append is all that acks=-1 asks for; with
 followers `done` will wait for the high watermark.
 
-Locks: one per partition, around the look at the last generation and the append; below it the
+Locks: one per partition, around the look at the last incarnation and the append; below it the
 table's. `done` is called without it. `follow` runs on the controller's thread only.
 """
 
@@ -143,7 +144,9 @@ class OffsetsStore:
         """NONE when this broker owns the group; else what its clients are told."""
         return ErrorCode(self._table.state_of(group_id))
 
-    def write_group(self, image: GroupImage, done: Callable[[ErrorCode], None]) -> None:
+    def write_group(
+        self, image: GroupImage, incarnation: int, done: Callable[[ErrorCode], None]
+    ) -> None:
         """Append the group's record; `done` is called once, without any lock held."""
         writers = self._writers
         if not writers:
@@ -154,7 +157,7 @@ class OffsetsStore:
         done(
             writers[partition].write(
                 image.group_id,
-                image.generation,
+                incarnation,
                 lambda: self._table.append(partition, [record]),
             )
         )
@@ -176,28 +179,28 @@ class OffsetsStore:
 class _Writer:
     """The writes of groups to one partition, one after the other."""
 
-    __slots__ = ("_generations", "_lock")
+    __slots__ = ("_incarnations", "_lock")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._generations: dict[str, int] = {}  # as written last, while this broker leads
+        self._incarnations: dict[str, int] = {}  # as written last, while this broker leads
 
-    def write(self, group_id: str, generation: int, append: Callable[[], int]) -> ErrorCode:
+    def write(self, group_id: str, incarnation: int, append: Callable[[], int]) -> ErrorCode:
         with self._lock:
-            if generation < self._generations.get(group_id, generation):
-                return ErrorCode.NONE  # a later state is in the log already
+            if incarnation < self._incarnations.get(group_id, incarnation):
+                return ErrorCode.NOT_COORDINATOR  # of this group, which is no more
             code = ErrorCode(append())
             if code is ErrorCode.NONE:
-                self._generations[group_id] = generation
+                self._incarnations[group_id] = incarnation
             return code
 
     def delete(self, group_id: str, append: Callable[[], int]) -> ErrorCode:
         with self._lock:
             code = ErrorCode(append())
             if code is ErrorCode.NONE:
-                self._generations.pop(group_id, None)
+                self._incarnations.pop(group_id, None)
             return code
 
     def forget(self) -> None:
         with self._lock:
-            self._generations.clear()
+            self._incarnations.clear()

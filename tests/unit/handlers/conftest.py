@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.handlers import reply
-from kbroker.handlers.log_lines import LogLines
+from kbroker.handlers import auto_topics, reply
+from kbroker.log_lines import LogLines
 
 
 @pytest.fixture(autouse=True)
 def fresh_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reply, "lines", LogLines(reply.logger))
+    monkeypatch.setattr(auto_topics, "lines", LogLines(reply.logger))

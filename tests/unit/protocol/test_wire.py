@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kio.serial import readers, writers
 
 from kbroker import limits
+from kbroker.errors import KafkaError
 from kbroker.protocol.wire import (
     ProtocolError,
     Reader,
@@ -94,7 +95,9 @@ def test_a_string_is_no_longer_than_the_older_encoding_can_say() -> None:
     reader = Reader(encode_string(longest, flexible=True), flexible=True)
     assert reader.string() == longest
     with pytest.raises(ProtocolError, match="32768"):
-        Reader(encode_string(longest + "x", flexible=True), flexible=True).string()
+        Reader(encode_unsigned_varint(32769) + b"x" * 32768, flexible=True).string()
+    with pytest.raises(KafkaError):
+        encode_string(longest + "x", flexible=True)
 
 
 @pytest.mark.parametrize("value", [None, uuid.uuid4()])

@@ -67,7 +67,7 @@ def test_a_group_that_is_not_ours_now(code: ErrorCode) -> None:
     assert world.sync("m", 1).got.code is code
     assert world.coordinator.leave(GROUP, [Leaver("m")]) == (code, ())
     assert world.coordinator.describe(GROUP) is code
-    assert world.coordinator.prepare_delete(GROUP) is code
+    assert world.delete().got is code
     assert world.coordinator.check_commit(GROUP, "", None, -1, 9) is code
     # While a group is being loaded its members are not frightened.
     loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -429,7 +429,7 @@ def test_a_batch_of_leavers_has_an_error_for_each() -> None:
     codes = world.leave("nobody", follower, follower, Leaver("", None), Leaver("", "i"))
     assert codes == [UNKNOWN, NONE, UNKNOWN, UNKNOWN, UNKNOWN]
     assert world.heartbeat(leader) is BUSY
-    assert world.view.shown[GROUP][2] == [(leader, None)]
+    assert world.view.groups[GROUP].members == [(leader, None)]
 
 
 def test_the_last_one_leaves_an_empty_group_of_a_new_generation() -> None:
@@ -438,7 +438,7 @@ def test_the_last_one_leaves_an_empty_group_of_a_new_generation() -> None:
     assert world.leave(leader) == [NONE]
     assert (world.state, world.group.generation) == (GroupState.EMPTY, 2)
     assert world.group.listed().protocol_type == "consumer"
-    assert world.view.shown[GROUP] == (GroupState.EMPTY, 2, [])
+    assert world.view.groups[GROUP] == (GroupState.EMPTY, 2, [])
     _, joined = world.new(protocol_type="connect", protocols=(("p", b""),))
     assert (joined.got.generation, joined.got.protocol_type) == (3, "connect")
 

@@ -52,7 +52,7 @@ def test_a_group_comes_back_from_the_log_as_it_was() -> None:
     later = World()
     later.coordinator.load([image])
     assert later.state is GroupState.STABLE
-    assert later.view.shown[GROUP] == world.view.shown[GROUP]
+    assert later.view.groups[GROUP] == world.view.groups[GROUP]
     assert later.heartbeat(follower, image.generation) is NONE
     assert later.sync(follower).got.assignment == b"1"
     told = later.join(follower).got
@@ -75,7 +75,7 @@ def test_who_waits_with_a_group_that_is_lost_is_sent_away() -> None:
     join = world.join(leader)
     world.coordinator.unload(lambda group_id: group_id == GROUP)
     assert join.got.code is ErrorCode.NOT_COORDINATOR
-    assert (len(world.timer), world.view.shown) == (0, {})
+    assert (len(world.timer), world.view.groups) == (0, {})
     assert world.coordinator.find(GROUP) is None
     assert world.coordinator.heartbeat(GROUP, follower, None, 1) is UNKNOWN
 
@@ -99,21 +99,52 @@ def test_an_image_replaces_the_group_that_is_there() -> None:
     world = World()
     world.stable(2)
     world.coordinator.load([world.store.written[-1]])
-    assert world.view.shown[GROUP][0] is GroupState.STABLE
+    assert world.view.groups[GROUP].state is GroupState.STABLE
     assert len(world.coordinator.listings()) == 1
 
 
-def test_an_empty_group_is_deleted_in_two_steps() -> None:
+def test_an_empty_group_is_deleted_when_its_tombstones_are_in_the_log() -> None:
     world = World()
     (leader,) = world.stable()
-    assert world.coordinator.prepare_delete(GROUP) is ErrorCode.NON_EMPTY_GROUP
+    assert world.delete().got is ErrorCode.NON_EMPTY_GROUP
     world.leave(leader)
-    assert world.coordinator.prepare_delete(GROUP) is NONE
+    world.store.holds = True
+    deleted = world.delete()
+    assert deleted.waits
     assert world.join().got.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert world.coordinator.prepare_delete(GROUP) is ErrorCode.GROUP_ID_NOT_FOUND
-    world.coordinator.finish_delete(GROUP)
+    assert world.delete().got is ErrorCode.GROUP_ID_NOT_FOUND
+    world.store.release()
+    assert deleted.got is NONE
     assert world.coordinator.describe(GROUP) is ErrorCode.GROUP_ID_NOT_FOUND
     assert world.join().got.code is ErrorCode.MEMBER_ID_REQUIRED
+
+
+@pytest.mark.parametrize("why", ["used", "not stored", "raises"])
+def test_a_group_that_cannot_be_deleted_is_what_it_was(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    (leader,) = world.stable()
+    world.leave(leader)
+    before = world.group.aged(), world.group.generation
+    world.pass_ms(5_000)
+    if why == "used":
+        assert world.delete(unless=lambda: True).got is ErrorCode.NON_EMPTY_GROUP
+    elif why == "not stored":
+        world.store.fails = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert world.delete().got is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(world.store, "delete_group", raises)
+            assert world.delete().got is ErrorCode.UNKNOWN_SERVER_ERROR
+    world.store.fails = NONE
+    assert (world.group.aged(), world.group.generation) == before
+    (leader,) = world.stable()
+    assert world.store.written[-1].generation == world.group.generation == before[1] + 1
+
+
+def raises(*_: object, **__: object) -> None:
+    raise MemoryError("of this test")
 
 
 # --- what is shown ---

@@ -12,7 +12,7 @@ from kbroker.coordinator.group.messages import Leaver
 from kbroker.coordinator.group.states import TABLE, Cell, Do, Event, GroupState
 from kbroker.errors import ErrorCode, InvariantError
 from tests.support.source_tree import ROOT
-from tests.unit.coordinator.group.world import CHANGED, GROUP, REBALANCE_MS, World
+from tests.unit.coordinator.group.world import CHANGED, GROUP, REBALANCE_MS, Answer, World
 
 E, P, C, S, D = GroupState
 WAITS = None  # the request waits with the group
@@ -54,6 +54,13 @@ def joins(scene: Scene, member_id: str = "", **more: object) -> ErrorCode | None
 def syncs(scene: Scene, member_id: str, **more: object) -> ErrorCode | None:
     answer = scene.world.sync(member_id, scene.group.generation, **more)
     return WAITS if answer.waits else answer.got.code
+
+
+def deletes(scene: Scene) -> ErrorCode | None:
+    answer: Answer[ErrorCode] = Answer()
+    scene.world.store.holds = True
+    scene.group.delete(answer, unless=lambda: False, gone=lambda: None)
+    return WAITS if answer.waits else answer.got
 
 
 def gives_and_loses_an_id(scene: Scene) -> ErrorCode | None:
@@ -137,8 +144,8 @@ WALKS: dict[Event, tuple[Callable[[Scene], ErrorCode | None], tuple[Outcome, ...
     Event.GONE: (leaves, ((E, NOBODY), (P, N), (P, N), (P, N), (D, DEAD))),
     Event.ID_GONE: (gives_and_loses_an_id, ((E, N), (P, N), (C, N), (S, N), (D, DEAD))),
     Event.DELETE: (
-        lambda s: s.group.delete(),
-        ((D, N), (P, FULL), (C, FULL), (S, FULL), (D, ErrorCode.GROUP_ID_NOT_FOUND)),
+        deletes,
+        ((D, WAITS), (P, FULL), (C, FULL), (S, FULL), (D, ErrorCode.GROUP_ID_NOT_FOUND)),
     ),
     Event.UNLOAD: (unloads, ((D, None), (D, None), (D, None), (D, None), (D, None))),
 }  # fmt: skip
@@ -269,15 +276,15 @@ def test_every_cell_is_defined_and_every_test_above_walks_its_event() -> None:
     assert set(TABLE) == {(state, event) for state in GroupState for event in Event}
     by_hand = {
         Event.ALL_JOINED, Event.NOBODY_LEFT, Event.JOIN_TIMEOUT, Event.SYNC_TIMEOUT,
-        Event.STORED, Event.NOT_STORED,
+        Event.STORED, Event.NOT_STORED, Event.KEPT,
     }  # fmt: skip
     assert set(WALKS) | by_hand == set(Event)
-    # A cell that is no move keeps its state; DEAD is left by nothing.
+    # A cell that is no move keeps its state; DEAD is left only by a deletion that failed.
     for (state, event), cell in TABLE.items():
         if cell.do in (Do.REFUSE, Do.NOTHING, Do.NEVER):
             assert cell.to is state, (state, event)
         assert isinstance(cell, Cell)
-        assert state is not D or cell.to is D
+        assert state is not D or cell.to is D or event is Event.KEPT
 
 
 def test_the_page_shows_the_table_that_is_obeyed() -> None:

@@ -109,9 +109,9 @@ class Node:
     def await_load(self) -> None:
         eventually(lambda: self.states() == [ACTIVE] * COUNT, "everything is loaded")
 
-    def write(self, image: GroupImage) -> ErrorCode:
+    def write(self, image: GroupImage, incarnation: int = 1) -> ErrorCode:
         answers: list[ErrorCode] = []
-        self.store.write_group(image, answers.append)
+        self.store.write_group(image, incarnation, answers.append)
         (code,) = answers
         return code
 
@@ -191,17 +191,33 @@ def test_what_was_written_is_loaded_behind_the_ready_line(start: Callable[..., N
         assert node.table.offset("simple", "orders", 0) == offset("orders", 0, 9)
 
 
-def test_an_older_generation_is_not_written_over_a_newer_one(start: Callable[..., Node]) -> None:
+def test_what_a_group_that_is_no_more_writes_late_is_refused(start: Callable[..., Node]) -> None:
     node = start()
     node.lead(*[NODE] * COUNT)
     log = node.open[partition_for("g", COUNT)]
-    assert node.write(image("g", 6)) is ErrorCode.NONE
-    assert node.write(image("g", 5, MEMBER)) is ErrorCode.NONE
+    assert node.write(image("g", 6), incarnation=7) is ErrorCode.NONE
+    assert node.write(image("g", 7, MEMBER), incarnation=6) is ErrorCode.NOT_COORDINATOR
     assert log.log_end_offset == 1
-    assert node.write(image("g", 6, MEMBER)) is ErrorCode.NONE
     node.store.delete_group("g", lambda code: None)
-    assert node.write(image("g", 1)) is ErrorCode.NONE
-    assert log.log_end_offset == 4
+    assert node.write(image("g", 1), incarnation=9) is ErrorCode.NONE
+    assert log.log_end_offset == 3
+
+
+def test_the_first_writes_of_a_group_that_was_made_anew_are_in_the_log(
+    start: Callable[..., Node],
+) -> None:
+    """Its generations begin at 1 again, below those of the group before."""
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    log = node.open[partition_for("g", COUNT)]
+    assert node.write(image("g", 6), incarnation=1) is ErrorCode.NONE
+    assert node.write(image("g", 1, MEMBER), incarnation=2) is ErrorCode.NONE
+    assert log.log_end_offset == 2
+    again = start()
+    again.lead(*[NODE] * COUNT)
+    again.loader.start()
+    again.await_load()
+    assert again.groups.loaded == [image("g", 1, MEMBER)]
 
 
 def test_a_partition_that_is_lost_takes_its_groups_along(start: Callable[..., Node]) -> None:

@@ -21,6 +21,7 @@ from kbroker.coordinator.group.messages import (
     SyncAnswer,
     SyncAsked,
 )
+from kbroker.coordinator.group.seams import HotView, ShownGroup
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
 from kbroker.purgatory.timer import Timer
@@ -67,7 +68,7 @@ class Store:
     def state_of(self, group_id: str) -> ErrorCode:
         return self.state
 
-    def write_group(self, image: GroupImage, done: Done) -> None:
+    def write_group(self, image: GroupImage, incarnation: int, done: Done) -> None:
         if not self.fails:
             self.written.append(image)
         if self.holds:
@@ -76,7 +77,10 @@ class Store:
             done(self.fails)
 
     def delete_group(self, group_id: str, done: Done) -> None:
-        done(ErrorCode.NONE)
+        if self.holds:
+            self.held.append(done)
+        else:
+            done(self.fails)
 
     def release(self, code: ErrorCode = ErrorCode.NONE) -> None:
         held, self.held = self.held, []
@@ -85,11 +89,12 @@ class Store:
 
 
 class View:
-    """What C would know; a test lets members be heard there."""
+    """What C would know; a test lets members be heard there, or has it fail."""
 
     def __init__(self) -> None:
-        self.shown: dict[str, tuple[GroupState, int, list[tuple[str, str | None]]]] = {}
+        self.groups: dict[str, ShownGroup] = {}
         self.heard: dict[str, int] = {}
+        self.fails: Exception | None = None
 
     def show_members(
         self,
@@ -99,17 +104,23 @@ class View:
         generation: int,
         members: Iterable[tuple[str, str | None]],
     ) -> None:
-        self.shown[group_id] = GroupState(state), generation, list(members)
+        if self.fails is not None:
+            raise self.fails
+        self.groups[group_id] = ShownGroup(GroupState(state), generation, list(members))
 
     def remove_members(self, group_id: str) -> None:
-        self.shown.pop(group_id, None)
+        self.groups.pop(group_id, None)
+
+    def shown(self, group_id: str) -> ShownGroup | None:
+        return self.groups.get(group_id)
 
     def last_heard_ms(self, group_id: str, member_id: str) -> int:
         return self.heard.get(member_id, 0)
 
 
 class World:
-    def __init__(self, **overrides: int) -> None:
+    def __init__(self, view: HotView | None = None, **overrides: int) -> None:
+        """`view`: the real one, for who compares it."""
         self.config = {
             "group.initial.rebalance.delay.ms": 0,
             "group.max.size": 1_000_000,
@@ -120,8 +131,14 @@ class World:
         self.timer = Timer(self.clock)
         self.store = Store()
         self.view = View()
+        self.call_later = CallLater(self.timer)
         self.coordinator = GroupCoordinator(
-            lambda: self.config, self.clock, CallLater(self.timer), self.store, self.view
+            lambda: self.config,
+            self.clock,
+            lambda delay_ms, action: self.call_later(delay_ms, action),
+            self.store,
+            self.view if view is None else view,
+            checked=True,
         )
 
     def pass_ms(self, ms: int, step_ms: int = 100) -> None:
@@ -193,6 +210,11 @@ class World:
         code, codes = self.coordinator.leave(GROUP, named)
         assert not code
         return list(codes)
+
+    def delete(self, **more: Any) -> Answer[ErrorCode]:
+        answer: Answer[ErrorCode] = Answer()
+        self.coordinator.delete(GROUP, answer, **more)
+        return answer
 
     # --- states ---
 

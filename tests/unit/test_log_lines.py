@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from kbroker.handlers.log_lines import LogLines
 from kbroker.handlers.reply import close, lines
 from kbroker.limits import LOG_CAUSES_MAX
+from kbroker.log_lines import LogLines
 from kbroker.server.closes import ClosedConnections
 from tests.unit.handlers.support import FakeRequest
 
@@ -87,3 +87,24 @@ def test_what_the_network_core_closed_is_told_by_reason(caplog: pytest.LogCaptur
         "closed 1 connection: too long",
         "closed 2 connections: malformed",
     ]
+
+
+def test_several_lines_a_second_where_they_are_wanted(
+    now: Now, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    told = LogLines(logging.getLogger("kbroker.request"), now, lines_max=3)
+    assert [told.write(logging.INFO, "a", "%d", n) for n in range(5)] == [True] * 3 + [False] * 2
+    now.ns += SECOND_NS
+    assert told.write(logging.INFO, "a", "5")
+    assert caplog.messages == ["0", "1", "2", "5 (and 2 like it before)"]
+
+
+def test_text_from_outside_is_escaped_and_short(
+    told: LogLines, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    told.write(logging.INFO, "a", "group %s", "a\nb" + "c" * 40_000)
+    (line,) = caplog.messages
+    assert line.startswith("group a\\nbccc")
+    assert len(line) < 300

@@ -1,0 +1,119 @@
+"""A step that raises: nothing stays half done, nobody waits for ever, C says no other thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kbroker.coordinator.group.messages import Leaver
+from kbroker.coordinator.group.rebalance import Rebalance
+from kbroker.coordinator.group.roster import Roster
+from kbroker.coordinator.group.states import GroupState
+from kbroker.coordinator.group.step import disagreement
+from kbroker.errors import ErrorCode
+from tests.unit.coordinator.group.world import CHANGED, GROUP, World
+
+AGAIN = ErrorCode.COORDINATOR_NOT_AVAILABLE
+OF_THIS_TEST = MemoryError("of this test")
+
+
+def raises(*_: object, **__: object) -> None:
+    raise OF_THIS_TEST
+
+
+def test_what_cannot_be_shown_is_hidden_and_python_goes_on() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    world.view.fails = OF_THIS_TEST
+    waiting = world.join(follower, CHANGED)
+    assert world.view.groups == {}
+    joined = world.join(leader)
+    assert joined.got.code is waiting.got.code is ErrorCode.NONE
+    world.settle([leader, follower])
+    assert world.heartbeat(follower) is ErrorCode.NONE
+    world.view.fails = None
+    assert world.heartbeat(follower) is ErrorCode.NONE
+    assert world.view.groups[GROUP].state is GroupState.STABLE
+    assert world.coordinator.failures.count > 1
+
+
+@pytest.mark.parametrize("raising", ["_form", "_park", "_restart", "_wait_with_others"])
+def test_a_step_that_raises_has_the_group_start_over(
+    raising: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    generation = world.group.generation
+    first = world.join(follower, CHANGED)
+    with monkeypatch.context() as patch:
+        _have_raise(patch, raising)
+        second = world.join(leader, CHANGED)
+        third = world.join(client_id="newcomer", needs_id=False)
+    answered = [each.got.code for each in (first, second, third)]
+    assert AGAIN in answered
+    assert world.group.generation > generation
+    assert disagreement(world.group) is None
+    assert world.heartbeat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    # Whoever comes now finds a group like any other.
+    world.pass_ms(20_000)
+    ids = world.stable(2)
+    assert world.heartbeat(ids[1]) is ErrorCode.NONE
+    assert not set(world.group.roster.members) - set(ids)
+
+
+def _have_raise(patch: pytest.MonkeyPatch, name: str) -> None:
+    from kbroker.coordinator.group import rebalance
+
+    action = getattr(Rebalance, name)
+    patch.setattr(Rebalance, name, raises)
+    table = {do: raises if run is action else run for do, run in rebalance._ACTIONS.items()}
+    patch.setattr(rebalance, "_ACTIONS", table)
+
+
+@pytest.mark.parametrize(
+    ("raising", "ask"),
+    [
+        ("check", lambda world, member: world.heartbeat(member)),
+        ("check", lambda world, member: world.commit(member)),
+        ("check", lambda world, member: world.coordinator.leave(GROUP, [Leaver(member)])[0]),
+        ("check", lambda world, member: world.sync(member).got.code),
+        ("supports", lambda world, member: world.join(member).got.code),
+    ],
+    ids=["heartbeat", "commit", "leave", "sync", "join"],
+)
+def test_every_request_of_a_step_that_raises_has_an_answer(
+    raising: str, ask: Callable[[World, str], ErrorCode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    (leader,) = world.stable()
+    with monkeypatch.context() as patch:
+        patch.setattr(Roster, raising, raises)
+        assert ask(world, leader) is AGAIN
+    assert world.state is GroupState.EMPTY
+    assert world.coordinator.failures.count == 1
+
+
+def test_a_timer_that_raises_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    waiting = world.join(follower, CHANGED)
+    with monkeypatch.context() as patch:
+        patch.setattr(Roster, "absent", raises)
+        world.pass_ms(6_000)
+    assert waiting.got.code is AGAIN
+    assert world.heartbeat(leader) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("member", ["leader", "follower"])
+def test_a_write_that_raises_answers_who_waits_for_it(
+    member: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    waiting = world.join(follower, CHANGED)
+    assert world.join(leader).got.code is waiting.got.code is ErrorCode.NONE
+    monkeypatch.setattr(world.store, "write_group", raises)
+    syncs = {"follower": world.sync(follower), "leader": world.sync(leader, given={leader: b"1"})}
+    assert syncs[member].got.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert world.state is GroupState.PREPARING_REBALANCE
