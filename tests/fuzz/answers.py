@@ -30,12 +30,15 @@ FAILURES_MAX: Final = 20
 UNSUPPORTED_VERSION: Final = 35
 UNKNOWN_SERVER_ERROR: Final = -1
 # Where Apache Kafka answers so by intention: an operation that does not exist, a negative count, a
-# name that is null or empty. What fails without intention is in the log as well.
+# name that is null or empty, an isolation level that there is not. What fails without intention
+# is in the log as well.
 ANSWER_IT: Final = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.CREATE_PARTITIONS,
     ApiKey.METADATA,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
 }
 NO_CODE: Final = 1 << 16  # an answer that has no error code at all
 

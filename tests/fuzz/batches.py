@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import cramjam
@@ -200,6 +200,34 @@ def _bombs() -> tuple[bytes, ...]:
         fields = fields_of(payload, 1, CODECS[codec], base_ms=1_000, largest_ms=1_000)
         bombs.append(seal(fields, payload))
     return tuple(bombs)
+
+
+def heavy() -> Iterator[tuple[str, bytes]]:
+    """What is dear by what it holds: bombs on both sides of the bound, very many small records."""
+    for codec in CODECS:
+        if codec == "none":
+            continue
+        for size in (1 << 20, 60 << 20, BOMB_BYTES):
+            yield f"{size >> 20} MB of zeros by {codec}", _one_value(codec, size)
+        count = 200_000
+        raw = b"".join(_smallest(index) for index in range(count))
+        yield f"{count} empty records by {codec}", _sealed(codec, raw, count)
+
+
+def _one_value(codec: str, size: int) -> bytes:
+    body = b"\0\0\0\1" + varint(size)
+    return _sealed(codec, varint(len(body) + size + 1) + body + bytes(size) + b"\0", 1)
+
+
+def _smallest(index: int) -> bytes:
+    body = b"\0\0" + varint(index) + b"\1\1\0"
+    return varint(len(body)) + body
+
+
+def _sealed(codec: str, raw: bytes, count: int) -> bytes:
+    payload = compress(codec, raw)
+    fields = fields_of(payload, count, CODECS[codec], base_ms=1_000, largest_ms=1_000)
+    return seal(fields, payload)
 
 
 # --- one hostile batch ---------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from kio.serial import entity_writer
 from kbroker.protocol import cold
 from kbroker.protocol.versions import SERVED, is_flexible
 from kbroker.types import ApiKey
-from tests.fuzz.schema import Spot, Tracer, stripped
+from tests.fuzz.schema import Array, Spot, Tracer, stripped
 
 CLIENT_ID: Final = b"fuzz"
 PRODUCE: Final = int(ApiKey.PRODUCE)
@@ -60,7 +60,8 @@ _NAMES: Final[Mapping[ApiKey, tuple[str, ...]]] = {
 
 class Template(NamedTuple):
     """A sound frame without its size. Produce ones are cut at the batch: `data` ends before the
-    records' length, `tail` is what follows the records."""
+    records' length, `tail` is what follows the records; `whole` has null records there. `arrays`
+    are places in `whole`."""
 
     key: int
     version: int
@@ -68,6 +69,8 @@ class Template(NamedTuple):
     data: bytes
     spots: tuple[Spot, ...]
     header_spots: tuple[Spot, ...]
+    whole: bytes
+    arrays: tuple[Array, ...]
     tail: bytes = b""
     target: str = ""
 
@@ -104,7 +107,7 @@ def template(entity: Any) -> Template:
         raise AssertionError(f"the map of {type(entity).__name__} v{version} is not kio's")
     return Template(
         key, version, entity.__flexible__, bytes(head) + body, tuple(tracer.spots),
-        tuple(header_spots),
+        tuple(header_spots), bytes(head) + body, tuple(tracer.arrays),
     )  # fmt: skip
 
 

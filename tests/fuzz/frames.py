@@ -21,9 +21,11 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import re
 import secrets
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
@@ -33,6 +35,7 @@ from kbroker.testing.plain import PlainBroker as Broker
 from tests.fuzz import report
 from tests.fuzz.answers import Tally
 from tests.fuzz.corpus import Ids
+from tests.fuzz.leavers import Leavers
 from tests.fuzz.mutate import BLOCK, Frame, Maker
 from tests.fuzz.neighbour import Neighbour
 from tests.fuzz.talk import Talker
@@ -44,6 +47,7 @@ PROGRESS_S: Final = 10.0
 TIDY_S: Final = 2.0
 SETTLES_S: Final = 2.0
 FILES_CLOSE_S: Final = 60.0
+OBJECTS_GO_S: Final = 30.0
 WORKERS: Final = 2
 
 
@@ -128,6 +132,14 @@ class Workers:
             self.frames[index] = told
 
 
+def live_objects(metrics: str) -> dict[str, int]:
+    """By kind, as the broker's admin port shows them."""
+    with urllib.request.urlopen(f"{metrics}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    rows = re.findall(r'^kbroker_live_objects\{kind="(\w+)"\} (\d+)', text, re.MULTILINE)
+    return {kind: int(count) for kind, count in rows}
+
+
 class Run:
     """One fuzzing of one broker."""
 
@@ -141,6 +153,7 @@ class Run:
         self.own = not getattr(options, "bootstrap", None)  # its topics are nobody else's
         self.admin = Admin(address)
         self.ids = prepare(self.admin)
+        self.metrics = getattr(options, "metrics", "")  # the address of the broker's admin port
         self._tidied = 0.0
         self._told = 0.0
 
@@ -161,9 +174,12 @@ class Run:
         result.files_before = process_facts.open_files(self.pid)
         result.mark("beside hostile frames")
         self._started = time.monotonic()
+        leavers = Leavers(self.address, self.seed)
         blocks = max(1, self.frames // BLOCK)
         result.tally = Workers(self._jobs(blocks)).wait(lambda frames: self._watch(result, frames))
         result.mark("end")
+        leavers.stop()
+        result.acts = leavers.acts
         result.took_s = time.monotonic() - self._started
         result.resident_warm = result.resident_warm or process_facts.resident_bytes(self.pid)
         result.resident_after = self._settled_resident(result.resident_warm)
@@ -171,6 +187,8 @@ class Run:
         result.neighbour = neighbour
         if self.own:
             tidy(self.admin, all_made=True)
+        if self.metrics:
+            result.objects = self._settled_objects()
         result.files_after = self._settled_files(result.files_before)
         self.admin.close()
         return result
@@ -183,6 +201,13 @@ class Run:
             time.sleep(0.1)
             resident = min(resident, process_facts.resident_bytes(self.pid))
         return resident
+
+    def _settled_objects(self) -> dict[str, int]:
+        # Members that nobody waits for any more are waited for by their group until then.
+        until = time.monotonic() + OBJECTS_GO_S
+        while report.beyond(counts := live_objects(self.metrics)) and time.monotonic() < until:
+            time.sleep(0.2)
+        return counts
 
     def _settled_files(self, wanted: int) -> int:
         # Deleted logs keep their files for a moment.
@@ -219,6 +244,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--number", type=int, help="send this frame alone and show it")
     parser.add_argument("--bootstrap")
     parser.add_argument("--pid", type=int, help="of the broker at --bootstrap")
+    parser.add_argument("--metrics", help="http://host:port of its admin port")
     options = parser.parse_args()
     if options.seed is None:
         options.seed = secrets.randbelow(1 << 31)
@@ -243,6 +269,7 @@ def main() -> int:
         if options.number is not None:
             report.show_one(address, options.seed, options.number)
             return 0
+        options.metrics = options.metrics or (broker.admin if broker is not None else "")
         result = Run(address, pid, options).run()
         if broker is not None:
             result.log = broker.log_text()

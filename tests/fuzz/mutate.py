@@ -12,11 +12,12 @@ how it wants to be sent:
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
-from tests.fuzz.batches import EDGES, Pool, Take, blind, hostile, make_pool
+from tests.fuzz.batches import EDGES, Pool, Take, blind, heavy, hostile, make_pool
 from tests.fuzz.corpus import (
     ABSENT,
     CHURN_WEIGHT,
@@ -30,11 +31,13 @@ from tests.fuzz.corpus import (
     churn,
     templates,
 )
+from tests.fuzz.excess import excessive
 from tests.fuzz.schema import Spot, unsigned_varint
 
 CALM, ROUGH, LAST = 0, 1, 2
 BLOCK: Final = 1024
 _WORDS: Final = 40
+EXCESS_OF_1000: Final = 4  # each is some hundred times as long as the others
 _CORRELATION_MASK: Final = 0x3FFFFFFF
 _CORRELATION_SHIFT: Final = 3  # one that is off by one is nobody else's
 _DELETE_TOPICS: Final = struct.pack(">h", DELETE_TOPICS)
@@ -70,6 +73,9 @@ _TAGS: Final = (
 _TEXTS: Final = (
     b"", b"\0", b"\xff\xfe", b"\xc0\x80", b"..", b"../../etc", b"a/b", b"n" * 249, b"n" * 250,
     b"n" * 3_000, b"target-plain", b"__consumer_offsets", b"\xf0\x9f\x98\x80" * 9, b"%s%n%x",
+    b"\n", b"line\n[2026-01-01 00:00:00,000] ERROR forged (kbroker.log)\n", b"\x1b[2J\x1b]0;t\x07",
+    b"\xff" * 10_000, b"\xff" * 32_767, b"t" * 32_767, b"\xed\xa0\x80" * 40, b"a\r\0b\t'\"\\",
+    "\u202e\u2066\u200b".encode(),
 )  # fmt: skip
 _STRANGERS: Final = (
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -92,6 +98,7 @@ class Maker:
         self._seed = seed
         self._pool: Pool = make_pool(seed)
         by_key = templates(ids)
+        self._all = [each for versions in by_key.values() for each in versions]
         self._produce = by_key.pop(PRODUCE)
         self._fetch = by_key.pop(FETCH)
         self._cold = list(by_key.values())
@@ -110,6 +117,15 @@ class Maker:
         make = self._unchanged
         first = number * BLOCK
         return [make(first + at, words) for at, words in enumerate(self._words(number))]
+
+    def batches(self) -> Iterator[tuple[str, bytes]]:
+        """The pool's dearest batches, each to each of the topics, by name."""
+        newest = self._produce[-1].version
+        targets = [t for t in self._produce if t.version == newest and t.target in TARGETS]
+        for what, batch in heavy():
+            for template in targets:
+                data = _with_records(template, template.data, batch, None)
+                yield f"{what} to {template.target}", framed(_numbered(data, 1))
 
     def _words(self, block: int) -> list[list[int]]:
         source = np.random.Generator(np.random.Philox(key=[self._seed, block]))
@@ -140,6 +156,10 @@ class Maker:
         take = iter(words).__next__
         template = self._draw(take)
         level = take() % 1000
+        if take() % 1000 < EXCESS_OF_1000:
+            if take() % 2:  # every API alike
+                template = self._all[take() % len(self._all)]
+            return ROUGH, framed(_numbered(excessive(template, take), number))
         if level < 20:
             return LAST, self._broken_frame(template, number, take)
         if level < 50:
@@ -230,16 +250,35 @@ def _with_records(template: Template, head: bytes, batch: bytes, lie: int | None
 
 def _wrong_spots(data: bytes, spots: tuple[Spot, ...], take: Take) -> Frame:
     """One field with another value, sometimes two; ROUGH where the shape may be lost."""
-    first = spots[take() % len(spots)]
-    if first.kind not in _FIXED and take() % 2:
-        first = spots[take() % len(spots)]  # shapes end connections: numbers are drawn more often
-    kind, data = _wrong_spot(data, first, take)
+    at = take() % len(spots)
+    if spots[at].kind not in _FIXED and take() % 2:
+        at = take() % len(spots)  # shapes end connections: numbers are drawn more often
+    first = spots[at]
+    length = spots[at - 1] if at else first
+    if first.kind == "text" and length.end == first.begin and take() % 4:
+        begin, kind, data = length.begin, ROUGH, _other_text(data, length, first, take)
+    else:
+        begin = first.begin
+        kind, data = _wrong_spot(data, first, take)
     if take() % 4 == 0:
         second = spots[take() % len(spots)]
-        if second.end <= first.begin:  # the places before what was changed are still right
+        if second.end <= begin:  # the places before what was changed are still right
             other, data = _wrong_spot(data, second, take)
             kind = max(kind, other)
     return kind, data
+
+
+def _other_text(data: bytes, length: Spot, text: Spot, take: Take) -> bytes:
+    """Another text with the length that it has: what is wrong is what it says."""
+    choice = take()
+    new = _TEXTS[choice % len(_TEXTS)]
+    if choice & 1 << 20:
+        new = data[text.begin : text.end] + new[: choice >> 8 & 0xFF]
+    if length.kind == "varint":
+        size = unsigned_varint(len(new) + 1)
+    else:
+        size = struct.pack(">h" if length.kind == "length16" else ">i", len(new))
+    return data[: length.begin] + size + new + data[text.end :]
 
 
 def _wrong_spot(data: bytes, spot: Spot, take: Take) -> Frame:

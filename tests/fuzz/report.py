@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +21,8 @@ from tests.fuzz.target import Admin, prepare
 # only asked for an id are kept until their session ends.
 GROWTH_BYTES_MAX: Final = 40 << 20
 P99_RATIO_MAX: Final = 2.0
+OWN_CONNECTIONS: Final = 4
+CHUNKS_MAX: Final = 4
 FILES_LEFT_MAX: Final = 3  # the connections that look
 LOG_LINES_PER_S_MAX: Final = 20
 # What answers must have been seen, or the frames did not get where they were meant to go.
@@ -40,6 +44,27 @@ REACHED: Final = {
 REACHED_FROM: Final = 50_000  # below so many frames some may be missing by chance
 
 
+def beyond(objects: Mapping[str, int]) -> list[str]:
+    """What should have gone with the connections: a member that has left may be waited for."""
+    if not objects:
+        return []
+    waiting = objects["members"] + OWN_CONNECTIONS
+    bounds = {
+        "connections": waiting,
+        "requests": waiting,
+        "frame_copies": waiting,
+        "parked_fetches": 0,
+        "watches": 0,
+        "slot_rings": OWN_CONNECTIONS,
+        "chunks": CHUNKS_MAX,
+    }
+    return [
+        f"{objects[kind]:,} {kind.replace('_', ' ')}, at most {bound:,}"
+        for kind, bound in bounds.items()
+        if objects[kind] > bound
+    ]
+
+
 @dataclass
 class Result:
     seed: int
@@ -51,6 +76,8 @@ class Result:
     files_after: int = 0
     neighbour: Neighbour | None = None
     log: str | None = None
+    acts: Counter[str] = field(default_factory=Counter)  # of clients that leave
+    objects: dict[str, int] = field(default_factory=dict)  # that live when all have left
     marks: list[tuple[str, float]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     p99_ratio_max: float = P99_RATIO_MAX  # 0: not looked at
@@ -89,6 +116,7 @@ class Result:
             failures.append(f"resident memory grew by {growth / 1e6:.1f} MB")
         if self.files_after > self.files_before + FILES_LEFT_MAX:
             failures.append(f"{self.files_after} open files, {self.files_before} before")
+        failures += [f"stays: {what}" for what in beyond(self.objects)]
         if self.neighbour is not None:
             failures += [f"the neighbour: {error}" for error in self.neighbour.errors[:5]]
             if 0 < self.p99_ratio_max < self.p99_ratio():
@@ -125,6 +153,10 @@ class Result:
             f"resident {self.resident_warm / 1e6:.1f} -> {self.resident_after / 1e6:.1f} MB, "
             f"open files {self.files_before} -> {self.files_after}"
         )
+        live = ", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in self.objects.items() if n)
+        out.append(f"live objects at the end: {live or 'not asked'}")
+        acts = ", ".join(f"{what.replace('_', ' ')} {n:,}" for what, n in self.acts.items())
+        out.append(f"left in the midst of: {acts or 'nothing'}")
         if self.log is not None:
             out.append(f"log lines {self.log.count(chr(10)):,}")
         if self.neighbour is not None:

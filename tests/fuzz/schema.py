@@ -32,6 +32,15 @@ class Spot(NamedTuple):
     kind: str
 
 
+class Array(NamedTuple):
+    """From `begin` to `items` a count, from there to `end` so many items."""
+
+    begin: int
+    items: int
+    end: int
+    count: int
+
+
 def unsigned_varint(value: int) -> bytes:
     out = bytearray()
     while value >= 0x80:
@@ -48,6 +57,7 @@ class Tracer:
         self.flexible = flexible
         self.data = bytearray(begin)
         self.spots: list[Spot] = []
+        self.arrays: list[Array] = []
 
     def _put(self, kind: str, data: bytes) -> None:
         begin = len(self.data)
@@ -78,9 +88,12 @@ class Tracer:
         inner, optional = stripped(field.type)
         kafka_type = field.metadata.get("kafka_type")
         if get_origin(inner) is tuple:
+            begin = len(self.data)
             self._count(None if item is None else len(item))
+            items = len(self.data)
             for each in item or ():
                 self._primitive(kafka_type, each) if kafka_type else self.entity(each)
+            self.arrays.append(Array(begin, items, len(self.data), len(item or ())))
         elif kafka_type is not None:
             self._primitive(kafka_type, item)
         else:

@@ -36,9 +36,9 @@ QUEUED_MAX: Final = 6 * BLOCK
 _RECEIVE_BYTES: Final = 1 << 18
 _TICK_S: Final = 0.1
 _INT32: Final = struct.Struct(">i")
-_SENTINEL_ID: Final = _INT32.pack(0x5E7713AB)
+SENTINEL_ID: Final = _INT32.pack(0x5E7713AB)
 SENTINEL: Final = framed(
-    struct.pack(">hh", PRODUCE, 3) + _SENTINEL_ID + struct.pack(">hhhii", -1, -1, 1, 1000, 0)
+    struct.pack(">hh", PRODUCE, 3) + SENTINEL_ID + struct.pack(">hhhii", -1, -1, 1, 1000, 0)
 )
 _RESET: Final = struct.pack("ii", 1, 0)
 
@@ -241,7 +241,7 @@ class Talker:
                 return
             pending.popleft()
             if number < 0:
-                if correlation != _SENTINEL_ID:
+                if correlation != SENTINEL_ID:
                     tally.fail(f"an answer to nothing that was sent: {payload[:32]!r}")
                 return
             tally.frames += 1

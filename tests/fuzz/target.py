@@ -1,7 +1,8 @@
 """The broker under the fuzzer: its configuration, its topics, what the kernel says of it.
 
-Legitimate growth is kept out of the figures: no topics by being named, names of topics that come
-and go from a small set, and a janitor that deletes whatever else a frame has managed to create.
+Apache Kafka's default settings, groups' among them. Legitimate growth is kept out of the figures:
+no topics by being named, names of topics that come and go from a small set, and a janitor that
+deletes whatever else a frame has managed to create.
 """
 
 from __future__ import annotations
@@ -28,10 +29,6 @@ OVERRIDES: Final[Mapping[str, object]] = {
     "auto.create.topics.enable": False,
     "log.roll.ms": 2**63 - 1,  # wrong timestamps would have every log roll
     "log.segment.bytes": 64 << 20,
-    # Ids that are handed out and not joined with are forgotten within the run, and members that
-    # wait to join, five minutes each as in Apache Kafka, are not many.
-    "group.max.session.timeout.ms": 6_000,
-    "group.max.size": 100,
 }
 _SEEDED_BATCHES: Final = 40
 _APPEARS_S: Final = 60.0

@@ -1,0 +1,281 @@
+"""What a byte sent costs: CPU, bytes that are kept, bytes that are written, frame by frame.
+
+    python -m tests.fuzz.costs --draws 4000 --seed 1       against a broker of its own
+
+The candidates are sound frames of every API in its first and last version, the same with counts
+that fit and items repeated, batches of every kind from the pool, and hostile frames of a seed. Each
+is sent alone on a quiet broker, behind it a Produce of nothing whose answer says that it was dealt
+with; the kernel says what the broker's threads did meanwhile. The dearest are sent again several
+times and the median counts. A frame shorter than a KB may cost what a KB may.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import secrets
+import socket
+import statistics
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+from kbroker.testing.plain import PlainBroker as Broker
+from kbroker.types import ApiKey
+from tests.fuzz.corpus import Ids, Template, templates
+from tests.fuzz.excess import filled, repeated
+from tests.fuzz.mutate import BLOCK, LAST, Maker, framed
+from tests.fuzz.talk import MAY_WAIT, SENTINEL, SENTINEL_ID
+from tests.fuzz.target import OVERRIDES, Admin, prepare
+from tests.system import process_facts
+
+CPU_MS_PER_KB_MAX: Final = 1.0
+WRITTEN_PER_KB_MAX: Final = 256 << 10  # a topic that is made is a commit of some pages
+KEPT_PER_KB_MAX: Final = 64 << 10
+PEAK_MAX: Final = 300 << 20  # one request's memory while it is served
+WORST: Final = 10
+AGAIN: Final = 40  # of the dearest at first sight
+ROUNDS: Final = 3
+WAIT_S: Final = 10.0
+_COUNTS: Final = (1_000, 20_000, 100_001)
+_TIMES: Final = (30, 1_000, 4_000)
+_COPIES: Final = 20  # over which what is kept is looked at
+
+
+class Candidate(NamedTuple):
+    name: str
+    frame: bytes
+
+
+class Cost(NamedTuple):
+    """Of one frame; by begun KB of it."""
+
+    candidate: Candidate
+    cpu_ms: float
+    written: float
+    kept: float = 0.0
+    peak: float = 0.0  # more resident while it was served
+
+    @property
+    def kib(self) -> float:
+        return max(1.0, len(self.candidate.frame) / 1024)
+
+    def text(self) -> str:
+        return (
+            f"{self.cpu_ms / self.kib:>9.3f} ms/KB {self.written / self.kib / 1024:>9.1f} KB/KB"
+            f" {self.kept / self.kib / 1024:>8.1f} KB/KB {self.peak / 1e6:>7.1f} MB"
+            f" {self.cpu_ms:>9.2f} ms"
+            f" {len(self.candidate.frame):>9,} bytes  {self.candidate.name}"
+        )
+
+
+HEADING: Final = (
+    f"{'CPU':>15} {'written':>15} {'kept':>14} {'peak':>10} {'CPU':>12} {'length':>15}  frame"
+)
+
+
+# --- candidates ----------------------------------------------------------------------------------
+
+
+def candidates(seed: int, ids: Ids, draws: int) -> Iterator[Candidate]:
+    """Batches first; the rest in an order of the seed's, for who has not the time for all."""
+    maker = Maker(seed, ids)
+    for name, frame in maker.batches():
+        yield Candidate(f"Produce of {name}", frame)
+    rest = [*_of_apis(ids), *_drawn(maker, draws, seed)]
+    random.Random(seed).shuffle(rest)
+    for make in rest:
+        yield make()
+
+
+def _of_apis(ids: Ids) -> Iterator[Callable[[], Candidate]]:
+    for key, of_api in templates(ids).items():
+        versions = sorted({each.version for each in of_api})
+        for each in of_api:
+            if each.version in (versions[0], versions[-1]):
+                yield from _of_template(f"{ApiKey(key).label} v{each.version}", each)
+
+
+def _drawn(maker: Maker, draws: int, seed: int) -> Iterator[Callable[[], Candidate]]:
+    for block in range(draws // BLOCK + 1):
+        for at, (kind, frame) in enumerate(maker.block(block)):
+            number = block * BLOCK + at
+            if kind != LAST and number < draws:
+                yield partial(Candidate, f"frame {number} of seed {seed}", frame)
+
+
+def _of_template(name: str, template: Template) -> Iterator[Callable[[], Candidate]]:
+    """Made when it is their turn: all of them at once would be gigabytes."""
+    yield partial(Candidate, f"{name}, sound", framed(template.whole))
+    for at, array in enumerate(template.arrays):
+        for count in _COUNTS:
+            for unit in (1, 4, 8):
+                what = f"{name}, array {at}: {count} of {unit} zeros"
+                yield partial(_made, what, filled, template, array, count, unit)
+        if array.count:
+            for times in _TIMES:
+                what = f"{name}, array {at}: {times} times the same"
+                yield partial(_made, what, repeated, template, array, times)
+
+
+def _made(name: str, make: Callable[..., bytes], *of: object) -> Candidate:
+    return Candidate(name, framed(make(*of)))
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+
+class Meter:
+    def __init__(self, address: tuple[str, int], pid: int) -> None:
+        self._address = address
+        self._pid = pid
+        self.failures: list[str] = []
+        self._base_ms_per_s = self._idle()
+
+    def cost(self, candidate: Candidate, rounds: int = 1) -> Cost:
+        """The median of some rounds."""
+        found = [self._once(candidate) for _ in range(rounds)]
+        return Cost(
+            candidate,
+            statistics.median(cpu for cpu, _ in found),
+            statistics.median(written for _, written in found),
+        )
+
+    def with_kept(self, cost: Cost) -> Cost:
+        before = process_facts.resident_bytes(self._pid)
+        process_facts.forget_peak(self._pid)
+        copies = _COPIES if cost.cpu_ms < 20 else 2
+        for _ in range(copies):
+            self._once(cost.candidate)
+        kept = (process_facts.resident_bytes(self._pid) - before) / copies
+        peak = process_facts.peak_bytes(self._pid) - before
+        return cost._replace(kept=max(0.0, kept), peak=max(0.0, float(peak)))
+
+    def _idle(self) -> float:
+        cpu, at = self._cpu_ms(), time.monotonic()
+        time.sleep(1.0)
+        return (self._cpu_ms() - cpu) / (time.monotonic() - at)
+
+    def _cpu_ms(self) -> float:
+        return process_facts.cpu_ns(self._pid) / 1e6
+
+    def _once(self, candidate: Candidate) -> tuple[float, float]:
+        """CPU in ms and bytes written, less what the broker does by itself."""
+        waits = int.from_bytes(candidate.frame[4:6], "big") in MAY_WAIT
+        with socket.create_connection(self._address, timeout=WAIT_S) as peer:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer.sendall(SENTINEL)
+            _until_sentinel(peer)
+            written = process_facts.written_bytes(self._pid)
+            cpu, at = self._cpu_ms(), time.monotonic()
+            try:
+                # Sent in pieces, so that an early end by the broker is noticed.
+                peer.sendall(candidate.frame + SENTINEL)
+                peer.settimeout(0.2 if waits else WAIT_S)
+                _until_sentinel(peer)
+            except TimeoutError:
+                if not waits:
+                    self.failures.append(f"no answer in {WAIT_S} s: {candidate.name}")
+            except OSError:
+                pass  # an end is an answer
+            self._settled()
+            took = time.monotonic() - at
+            used = self._cpu_ms() - cpu - took * self._base_ms_per_s
+            return max(0.0, used), float(process_facts.written_bytes(self._pid) - written)
+
+    def _settled(self) -> None:
+        """Until no thread of the broker has worked for a moment."""
+        until = time.monotonic() + WAIT_S
+        before = self._cpu_ms()
+        while time.monotonic() < until:
+            time.sleep(0.002)
+            now = self._cpu_ms()
+            if now - before < 0.2:
+                return
+            before = now
+
+
+def _until_sentinel(peer: socket.socket) -> None:
+    """Past the answers up to the sentinel's; ConnectionError at the end of the stream."""
+    received = bytearray()
+    while True:
+        data = peer.recv(1 << 18)
+        if not data:
+            raise ConnectionResetError("ended")
+        received += data
+        at = 0
+        while len(received) - at >= 4:
+            size = struct.unpack_from(">i", received, at)[0]
+            if len(received) - at < 4 + size:
+                break
+            if received[at + 4 : at + 8] == SENTINEL_ID:
+                return
+            at += 4 + size
+        del received[:at]
+
+
+def measure(
+    address: tuple[str, int], pid: int, found: Iterator[Candidate], within_s: float,
+    tell: Callable[[str], None] = print,
+) -> tuple[list[Cost], list[str]]:  # fmt: skip
+    """The costs, dearest first, and what is beyond its bound."""
+    meter = Meter(address, pid)
+    until = time.monotonic() + within_s
+    costs: list[Cost] = []
+    for candidate in found:
+        if time.monotonic() > until:
+            tell(f"stopped after {len(costs)} frames: {within_s} s are over")
+            break
+        costs.append(meter.cost(candidate))
+    worst = {c.candidate for c in sorted(costs, key=_cpu)[-AGAIN:]}
+    worst |= {c.candidate for c in sorted(costs, key=_written)[-WORST:]}
+    again = [meter.with_kept(meter.cost(each, ROUNDS)) for each in worst]
+    again.sort(key=_cpu, reverse=True)
+    tell(f"{len(costs)} frames; the worst {WORST} by CPU:\n{HEADING}")
+    for cost in again[:WORST]:
+        tell(cost.text())
+    tell(f"the worst {WORST} by what is written or kept:")
+    for cost in sorted(again, key=lambda c: _written(c) + c.kept / c.kib, reverse=True)[:WORST]:
+        tell(cost.text())
+    failures = meter.failures
+    failures += [f"CPU: {c.text()}" for c in again if _cpu(c) > CPU_MS_PER_KB_MAX]
+    failures += [f"written: {c.text()}" for c in again if _written(c) > WRITTEN_PER_KB_MAX]
+    failures += [f"kept: {c.text()}" for c in again if c.kept / c.kib > KEPT_PER_KB_MAX]
+    failures += [f"peak: {c.text()}" for c in again if c.peak > PEAK_MAX]
+    return again, failures
+
+
+def _cpu(cost: Cost) -> float:
+    return cost.cpu_ms / cost.kib
+
+
+def _written(cost: Cost) -> float:
+    return cost.written / cost.kib
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--draws", type=int, default=2_000, help="hostile frames of the seed")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 31))
+    parser.add_argument("--seconds", type=float, default=600)
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(Broker(OVERRIDES))
+        host, _, port = broker.bootstrap.rpartition(":")
+        address = (host, int(port))
+        admin = Admin(address)
+        found = candidates(options.seed, prepare(admin), options.draws)
+        _, failures = measure(address, broker.pid, found, options.seconds)
+        admin.topics()
+        admin.close()
+    print("\n".join(f"FAILED: {what}" for what in failures) or "all bars are met")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

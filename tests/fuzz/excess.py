@@ -1,0 +1,53 @@
+"""Frames that are too much of something sound: counts that the bytes behind them bear out.
+
+A count that promises more than there is dies in the first comparison. Here the bytes are there: a
+hundred thousand and one topics that are all zeros, one name four thousand times, a string of 32 KB.
+What stands behind the bound of a parser, or costs more than it should, is reached by these.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from tests.fuzz.batches import Take
+from tests.fuzz.corpus import Template
+from tests.fuzz.schema import Array, unsigned_varint
+
+# Items, and how often of 16: parsers have bounds at 100,000 and 1,000,000.
+COUNTS: Final = (*(300,) * 5, *(3_000,) * 5, *(20_000,) * 3, 100_000, 100_001, 1_000_001)
+UNITS: Final = (1, 2, 3, 4, 4, 7, 8)  # bytes an item: what an item of zeros takes differs
+REPEATS: Final = (2, 3, 30, 300, 1_000, 4_000)
+EXCESS_BYTES_MAX: Final = 1 << 20
+REPEAT_BYTES_MAX: Final = 256 << 10
+
+
+def counted(flexible: bool, count: int) -> bytes:
+    return unsigned_varint(count + 1) if flexible else struct.pack(">i", count)
+
+
+def filled(template: Template, array: Array, count: int, unit: int, byte: int = 0) -> bytes:
+    """An array of so many items, and nothing but one byte behind its count."""
+    size = min(count * unit, EXCESS_BYTES_MAX)
+    return template.whole[: array.begin] + counted(template.flexible, count) + bytes([byte]) * size
+
+
+def repeated(template: Template, array: Array, times: int) -> bytes:
+    """The items of an array again and again, with the count that they have."""
+    whole = template.whole
+    items = whole[array.items : array.end]
+    times = max(1, min(times, REPEAT_BYTES_MAX // max(1, len(items))))
+    count = counted(template.flexible, array.count * times)
+    return whole[: array.begin] + count + items * times + whole[array.end :]
+
+
+def excessive(template: Template, take: Take) -> bytes:
+    """One of the two, of one of the message's arrays; the message itself if it has none."""
+    arrays = [array for array in template.arrays if array.count]
+    if not arrays:
+        return template.whole
+    array = arrays[take() % len(arrays)]
+    if take() % 2:
+        return repeated(template, array, REPEATS[take() % len(REPEATS)])
+    count = COUNTS[take() % len(COUNTS)]
+    return filled(template, array, count, UNITS[take() % len(UNITS)], (0, 0, 0, 1)[take() % 4])
