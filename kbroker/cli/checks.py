@@ -20,20 +20,24 @@ _STATUS: Final = {NOTE: 0, OK: 0, WARNING: 1, FAILING: 2}
 
 
 class Check(NamedTuple):
-    """One line: the verdict, what was looked at, what was seen, and the way out if it is not ok."""
+    """One line: the verdict, what was looked at, what was seen, and the way out if it is not ok.
+
+    `more` is what else is known of it, for who asks.
+    """
 
     verdict: str
     name: str
     seen: str
     fix: str = ""
+    more: str = ""
 
 
 def status_of(checks: Sequence[Check]) -> int:
     return max((_STATUS[check.verdict] for check in checks), default=0)
 
 
-def report(checks: Sequence[Check], output: str) -> int:
-    """Prints them and returns the exit status."""
+def report(checks: Sequence[Check], output: str, *, more: bool = False) -> int:
+    """Prints them, with `more` all that is known of each, and returns the exit status."""
     status = status_of(checks)
     if output == "json":
         verdicts = {number: verdict for verdict, number in _STATUS.items()}
@@ -42,7 +46,8 @@ def report(checks: Sequence[Check], output: str) -> int:
     width = max(len(check.name) for check in checks)
     for check in checks:
         fix = f" -> {check.fix}" if check.fix else ""
-        click.echo(f"{check.verdict:<8} {check.name:<{width}}  {check.seen}{fix}")
+        rest = f". {check.more}" if more and check.more else ""
+        click.echo(f"{check.verdict:<8} {check.name:<{width}}  {check.seen}{fix}{rest}")
     return status
 
 

@@ -4,7 +4,8 @@ One line for each thing that was looked at; what is not well has its fix in the 
 configuration as `kbroker start` would, asks the machine, tries the listeners, and asks the cluster
 if one answers. Changes nothing; one small temporary file is made durable in each data directory.
 
-The lines "note" compare the settings that the documents about the system name with ours.
+The lines "note" compare the settings that the documents about the system name with ours, in brief;
+`--notes` says of each why, and what other values change, as it was measured.
 Status 0 ok, 1 warning, 2 failing.
 """
 
@@ -52,12 +53,15 @@ _WHERE = {"producer": ", set in the producer", "kafka": " in Apache Kafka"}
 @click.command("doctor")
 @click.option("--config", "file", metavar="FILE", help="The server.properties file to read.")
 @click.option("--override", "overrides", metavar="KEY=VALUE", multiple=True, help="As for start.")
+@click.option("--notes", is_flag=True, help="All that is known of each setting, not in brief.")
 @bootstrap_option
 @output_option
-def command(file: str | None, overrides: tuple[str, ...], bootstrap: str, output: str) -> int:
+def command(
+    file: str | None, overrides: tuple[str, ...], notes: bool, bootstrap: str, output: str
+) -> int:
     """Look for trouble: limits, disks, clock, listeners, settings; one line each, with the fix."""
     config = BrokerConfig.load(file, os.environ, overrides)
-    return report(list(_checks(config, bootstrap, SystemClock())), output)
+    return report(list(_checks(config, bootstrap, SystemClock())), output, more=notes)
 
 
 def _checks(config: BrokerConfig, bootstrap: str, clock: Clock) -> Iterator[Check]:
@@ -122,17 +126,21 @@ def documents(config: BrokerConfig, measured: Effects | None) -> Iterator[Check]
     for row in BROKER_VALUES:
         if row.key in BROKER_KEYS:
             ours = _ours(config, row.key)
-            seen = f"{row.key} is {ours}; document {row.document}: {row.says}. {row.note}"
-            yield Check(NOTE, "tuning", f"{seen}{_effects(tried.pop(row.key, []), ours)}")
+            knobs = tried.pop(row.key, [])
+            seen = (
+                f"{row.key} is {_short(ours)}; document {row.document}: {row.says}{_brief(knobs)}"
+            )
+            yield Check(NOTE, "tuning", seen, more=" ".join([row.note, *_effects(knobs, ours)]))
     for key, knobs in tried.items():
         ours = _ours(config, key)
-        yield Check(NOTE, "tuning", f"{key} is {ours}.{_effects(knobs, ours)}")
+        seen = f"{key} is {_short(ours)}{_brief(knobs)}"
+        yield Check(NOTE, "tuning", seen, more=" ".join(_effects(knobs, ours)))
     if measured is not None:
         yield Check(
             NOTE,
             "tuning",
-            f"effects: one setting changed at a time, on {measured.machine}, {measured.date};"
-            " kbroker perf tune measures them here",
+            f"measured on {measured.machine}, {measured.date}; kbroker doctor --notes says what",
+            more="One setting was changed at a time; kbroker perf tune measures them here.",
         )
 
 
@@ -141,14 +149,25 @@ def _ours(config: BrokerConfig, name: str) -> str:
     return "unset" if value is None else value
 
 
-def _effects(knobs: list[KnobEffects], ours: str) -> str:
-    """What was measured of one key, behind what is said of it."""
+def _short(value: str) -> str:
+    return "2^63-1" if value == str(2**63 - 1) else value
+
+
+def _brief(knobs: list[KnobEffects]) -> str:
+    """Whether a change of one key showed, in this broker or in a producer; "" if nobody looked."""
+    told = dict.fromkeys(f"; {knob.brief()}" for knob in knobs)
+    # One that shows anywhere is one to read about.
+    return next((one for one in told if one.endswith("an effect")), next(iter(told), ""))
+
+
+def _effects(knobs: list[KnobEffects], ours: str) -> list[str]:
+    """What was measured of one key, in sentences."""
     told = []
     for knob in knobs:
         if knob.why_not:
-            told.append(f" Not measured: {knob.why_not}.")
+            told.append(f"Not measured: {knob.why_not}.")
             continue
         _, _, whose = knob.name.partition("@")
         where = _WHERE.get(whose, "")
-        told.append(f" Measured{where}: {knob.line(ours)}.")
-    return "".join(told)
+        told.append(f"Measured{where}: {knob.line(ours)}.")
+    return told

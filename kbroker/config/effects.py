@@ -14,6 +14,8 @@ import os
 from typing import Any, Final, NamedTuple
 
 SCHEMA: Final = 1
+# Behind values whose effect the run could not bound: another machine, or more rounds, might.
+CANNOT_BE_TOLD: Final = "cannot be told on such a machine"
 FILE_BYTES_MAX: Final = 1 << 20
 WORDS_CHARS_MAX: Final = 500
 _PATH: Final = os.path.join(os.path.dirname(__file__), "effects.json")
@@ -37,6 +39,19 @@ class KnobEffects(NamedTuple):
     tried: tuple[Tried, ...]
     why_not: str = ""
 
+    def brief(self) -> str:
+        """Whether there is something to read in `line`."""
+        if self.why_not:
+            return "not measured"
+        if any(one.decided for one in self.tried):
+            return "measured: an effect"
+        return f"measured: {self._nothing_shown}"
+
+    @property
+    def _nothing_shown(self) -> str:
+        unclear = any(one.words.count(CANNOT_BE_TOLD) for one in self.tried)
+        return CANNOT_BE_TOLD if unclear else "no effect shown"
+
     def line(self, ours: str) -> str:
         """The effect of the document's value, and of ours where that is another one."""
         if self.why_not:
@@ -50,7 +65,7 @@ class KnobEffects(NamedTuple):
             told.extend(f"{one.value} instead of {self.default}: {one.words}" for one in shown)
         else:
             values = ", ".join(by_value)
-            told.append(f"no effect shown by {values} instead of {self.default}")
+            told.append(f"{self._nothing_shown} by {values} instead of {self.default}")
         own = by_value.get(ours)
         if own is not None and own is not advised and not (advised is None and own.decided):
             told.append(f"with {ours}: {own.words}")

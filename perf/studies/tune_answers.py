@@ -1,8 +1,9 @@
 """What the blocks of `kbroker perf tune` say: an effect for each value, in ratios and in words.
 
 Pure functions of an Outcome. An effect is decided by the verdicts alone; where the interval holds 1
-the words say how large an effect could still be, and where too little is left of a noisy machine
-they say "no result". `effects` is what `kbroker doctor` shows (kbroker/config/effects.py).
+the words say how large an effect could still be, and from a tenth on that it cannot be told; where
+too little is left of a noisy machine they say "no result". `effects` is what `kbroker doctor` shows
+(kbroker/config/effects.py).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kbroker.config.effects import SCHEMA
+from kbroker.config.effects import CANNOT_BE_TOLD, SCHEMA
 from perf.cells import Cell
 from perf.studies.conclusion import Conclusion
 from perf.studies.knobs import Knob, idle
@@ -27,6 +28,7 @@ METRICS: Final[dict[str, Metric]] = {
     P99: lambda one: one.percentile_us(REQUEST, 99),
     CPU: lambda one: one.cpu_us_per_record,
 }
+SEEN_SHARE: Final = 0.10  # an effect of more would have been seen, or nothing can be told
 MEASURED_SHARE_MIN: Final = 0.8  # of all effects, for a file that others are shown
 
 
@@ -52,23 +54,26 @@ class Effect:
         if not self.measured:
             return "no result"
         each = ", ".join(f"{name} {short(verdict)}" for name, verdict in self.verdicts.items())
-        return each if self.decided else f"no effect shown: {each}"
+        if self.decided:
+            return each
+        told = all(bound(verdict) <= 1 + SEEN_SHARE for verdict in self.verdicts.values())
+        return f"{'no effect shown' if told else CANNOT_BE_TOLD}: {each}"
 
 
-def bound(verdict: Verdict) -> str:
-    """How large an effect could be where none is shown: a share, or a factor from 2 on."""
-    factor = max(verdict.ratio.high, 1 / verdict.ratio.low, verdict.band)
-    return f"{factor - 1:.0%}" if factor < 2 else f"x{factor:.1f}"
+def bound(verdict: Verdict) -> float:
+    """How large an effect could be where none is shown, as a factor."""
+    return max(verdict.ratio.high, 1 / verdict.ratio.low, verdict.band)
 
 
 def short(verdict: Verdict) -> str:
-    """A ratio in two words; what is not decided is said to be within its bound."""
+    """A ratio in two words; what is not decided is within its bound: a share, or a factor."""
     if verdict.decided:
         factor = verdict.ratio.median
         return f"x{factor:,.0f}" if factor >= 10 else f"x{factor:.2{'f' if factor >= 0.1 else 'g'}}"
     if verdict.rounds < ROUNDS_MIN:
         return "no result"
-    return f"within {bound(verdict)}"
+    factor = bound(verdict)
+    return f"within {factor - 1:.0%}" if factor < 2 else f"within x{factor:.1f}"
 
 
 def effects(outcome: Outcome, plan: Plan) -> list[Effect]:

@@ -18,6 +18,8 @@ from kbroker.config import BrokerConfig
 from kbroker.config.effects import Effects, KnobEffects, Tried
 from tests.unit.peer.fake_broker import FakeBroker
 
+LINE_COLUMNS_MAX = 132  # the widest that terminals were made for
+
 MOUNTS = """/dev/sda1 / ext4 rw 0 0
 tmpfs /dev/shm tmpfs rw 0 0
 /dev/sdb1 /data xfs rw 0 0
@@ -179,11 +181,12 @@ def test_measured_effects_stand_beside_the_settings() -> None:
         ),
     )
     config = BrokerConfig.load(None, {}, ["num.io.threads=3"])
-    seen = [note.seen for note in doctor.documents(config, measured)]
+    notes = list(doctor.documents(config, measured))
+    seen = [note.seen for note in notes]
 
     def about(key: str) -> str:
-        (line,) = [line for line in seen if line.startswith(f"{key} is ")]
-        return line
+        (note,) = [note for note in notes if note.seen.startswith(f"{key} is ")]
+        return note.more
 
     assert about("num.io.threads").endswith(
         "Measured: 2 instead of 8: CPU x0.90 | with 3: p99 x2.00."
@@ -192,9 +195,50 @@ def test_measured_effects_stand_beside_the_settings() -> None:
         "Measured, set in the producer: lz4 instead of 8: CPU x3.00."
     )
     assert about("num.replica.fetchers").endswith("Not measured: not yet.")
+    assert any(
+        line.startswith("num.replica.fetchers is 1; document 004: CPUs / 4; not measured")
+        for line in seen
+    )
+    assert "num.io.threads is 3; document 004: disks x 2; measured: an effect" in seen
     assert about("socket.send.buffer.bytes").endswith("1 instead of 8: p99 x9.00.")
     assert not any("key.of.another.version" in line for line in seen)
     assert "2 x Processor, 2026-11-22" in seen[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "decided", "brief"),
+    [
+        ("CPU x1.91", True, "measured: an effect"),
+        ("no effect shown: CPU within 4%", False, "measured: no effect shown"),
+        ("cannot be told on such a machine: CPU within x2.2", False,
+         "measured: cannot be told on such a machine"),
+    ],
+)  # fmt: skip
+def test_what_could_not_be_told_is_not_called_no_effect(
+    words: str, decided: bool, brief: str
+) -> None:
+    knob = KnobEffects("k", "k", "8", "", (Tried("2", words, decided),))
+    assert knob.brief() == brief
+    assert ("cannot be told" in knob.line("8")) == ("cannot be told" in words)
+
+
+def test_a_note_is_a_line_and_the_rest_is_for_who_asks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["doctor", "--override", f"log.dirs={tmp_path}", "-b", "127.0.0.1:1"]
+    words += ["--override", "listeners=PLAINTEXT://127.0.0.1:0"]
+    main(words)
+    brief = [line for line in capsys.readouterr().out.splitlines() if line.startswith(NOTE)]
+    assert len(brief) > 10
+    long = [line for line in brief if len(line) > LINE_COLUMNS_MAX]
+    assert not long, f"no line of a terminal: {long}"
+    assert any("--notes" in line for line in brief), "where the rest is"
+    main([*words, "--notes"])
+    whole = [line for line in capsys.readouterr().out.splitlines() if line.startswith(NOTE)]
+    assert len(whole) == len(brief)
+    assert all(line.startswith(short) for line, short in zip(whole, brief, strict=True))
+    assert any("instead of" in line for line in whole)
+    assert not any("instead of" in line for line in brief)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,15 @@ from perf.studies.knobs import NOT_TRIED, idle, knobs
 from perf.studies.measured import REQUEST, Measured
 from perf.studies.study import Outcome, Point, StudyError
 from perf.studies.tune import DEFAULTS, KAFKA, TWIN, Plan, configured, key_of, points, stall_of
-from perf.studies.tune_answers import conclusions, effects, effects_file, short, table, to_json
+from perf.studies.tune_answers import (
+    Effect,
+    conclusions,
+    effects,
+    effects_file,
+    short,
+    table,
+    to_json,
+)
 
 MACHINE = {"cpus": 2, "model": "Processor", "when": "2026-11-22T00:00:00Z"}
 
@@ -136,6 +144,9 @@ def test_what_two_equal_brokers_differ_by_is_no_effect() -> None:
     }
     assert not found["1", "produce-1k-x16"].decided
     assert short(found["1", "produce-1k-x16"]) == "within x2.0"
+    (knob,) = plan.knobs()
+    alone = Effect(knob, "1", knob.cells[0], {"p99": found["1", "produce-1k-x16"]})
+    assert alone.words() == "cannot be told on such a machine: p99 within x2.0"
     assert found["16", "produce-1k-x16"].decided
 
 
