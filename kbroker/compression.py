@@ -17,9 +17,13 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from itertools import chain
 from types import ModuleType
 from typing import Final, NamedTuple
+
+from kbroker import limits
 
 _GZIP_ONLY: Final = 31  # zlib's way to say: the largest window, and a gzip header
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -32,6 +36,7 @@ _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_STORED: Final = 1 << 31  # in a block's size: its bytes are as they were
 _LZ4_FAST_LEVEL: Final = 9
 _LZ4_SLOW_LEVEL_MIN: Final = 2  # of the slow compressor: level 1 is the same
+_ZSTD_SLICE_BYTES: Final = 64 * 1024
 _LZ4_SIZE_FLAG: Final = 8  # in a frame's flags: its content's size stands in the header
 
 
@@ -60,7 +65,16 @@ PACKINGS: Final = {
 
 
 class CompressionError(ValueError):
-    """The bytes are not what the codec makes, or unpack to more than was allowed."""
+    """The bytes are not what the codec makes, or `TooLongError`."""
+
+
+class TooLongError(CompressionError):
+    """There is more of it than was allowed."""
+
+
+def unpacked_bytes_max(packed_bytes: int) -> int:
+    """The most that records of this size may unpack to, in C as in Python."""
+    return max(limits.UNPACKED_BYTES_MIN, limits.UNPACKED_RATIO_MAX * packed_bytes)
 
 
 def compress(packing: Packing | Codec, data: bytes | memoryview) -> bytes:
@@ -68,17 +82,61 @@ def compress(packing: Packing | Codec, data: bytes | memoryview) -> bytes:
 
     A level is one that the configuration allows (`compression.gzip.level` and so on).
     """
+    return b"".join(_packed(packing, [data]))
+
+
+def compress_into(
+    out: bytearray, packing: Packing | Codec, pieces: Iterable[bytes | memoryview], bytes_max: int
+) -> None:
+    """The same of what comes in pieces, behind what `out` holds; TooLongError beyond `bytes_max`.
+
+    All pieces but the last have UNPACKED_PIECE_BYTES, which is a whole number of every block.
+    """
+    for packed in _packed(packing, pieces):
+        if len(packed) > bytes_max - len(out):
+            raise TooLongError(f"more than {bytes_max} bytes")
+        out += packed
+
+
+def _packed(
+    packing: Packing | Codec, pieces: Iterable[bytes | memoryview]
+) -> Iterator[bytes | bytearray | memoryview]:
     codec, level = PACKINGS[packing] if isinstance(packing, Codec) else packing
     if codec is Codec.GZIP:
         packer = zlib.compressobj(level, zlib.DEFLATED, _GZIP_ONLY)
-        return packer.compress(data) + packer.flush()
-    if codec is Codec.SNAPPY:
-        return _xerial(data)
-    if codec is Codec.LZ4:
-        return _lz4(data, level)
-    if codec is Codec.ZSTD:
-        return bytes(_cramjam().zstd.compress(data, level))
-    return bytes(data)
+        for piece in pieces:
+            yield packer.compress(piece)
+        yield packer.flush()
+    elif codec is Codec.SNAPPY:
+        yield _XERIAL_HEADER
+        for piece in pieces:
+            yield _xerial_blocks(piece)
+    elif codec is Codec.LZ4:
+        yield _LZ4_HEADER
+        for piece in pieces:
+            yield _lz4_blocks(piece, level)
+        yield _LZ4_END
+    elif codec is Codec.ZSTD:
+        yield from _zstd(pieces, level)
+    else:
+        yield from pieces
+
+
+def _zstd(pieces: Iterable[bytes | memoryview], level: int) -> Iterator[bytes]:
+    zstd = _cramjam().zstd
+    coming = iter(pieces)
+    first = next(coming, b"")
+    second = next(coming, None)
+    if second is None:
+        yield bytes(zstd.compress(first, level))
+        return
+    # One frame of many pieces takes an object, which holds the GIL: so it gets short slices.
+    packer = zstd.Compressor(level)
+    for piece in chain((first, second), coming):
+        for start in range(0, len(piece), _ZSTD_SLICE_BYTES):
+            packer.compress(piece[start : start + _ZSTD_SLICE_BYTES])
+        yield bytes(packer.flush())
+    yield bytes(packer.finish())
 
 
 def decompress(codec: Codec, data: bytes, output_bytes_max: int) -> bytes:
@@ -114,7 +172,7 @@ def _into(module: ModuleType, data: bytes, output_bytes_max: int) -> bytes:
     with mmap.mmap(-1, max(output_bytes_max, 1)) as room:
         size = module.decompress_into(data, room)
         if size > output_bytes_max:
-            raise CompressionError(f"more than {output_bytes_max} bytes")
+            raise TooLongError(f"more than {output_bytes_max} bytes")
         return room[:size]
 
 
@@ -125,18 +183,18 @@ def _gunzip(data: bytes, output_bytes_max: int) -> bytes:
         # One byte more than allowed tells "full" from "too long".
         out += member.decompress(data, output_bytes_max - len(out) + 1)
         if len(out) > output_bytes_max:
-            raise CompressionError(f"more than {output_bytes_max} bytes")
+            raise TooLongError(f"more than {output_bytes_max} bytes")
         if not member.eof:
             raise CompressionError("a gzip member is cut off")
         data = member.unused_data
     return bytes(out)
 
 
-def _lz4(data: bytes | memoryview, level: int) -> bytes:
+def _lz4_blocks(data: bytes | memoryview, level: int) -> bytearray:
     # Java clients read independent blocks only. cramjam links them, but in an object that holds the
     # GIL: so it is asked for one block at a time.
     lz4 = _cramjam().lz4
-    out = bytearray(_LZ4_HEADER)
+    out = bytearray()
     for start in range(0, len(data), _LZ4_BLOCK_BYTES):
         block = data[start : start + _LZ4_BLOCK_BYTES]
         if level != _LZ4_FAST_LEVEL:
@@ -149,8 +207,7 @@ def _lz4(data: bytes | memoryview, level: int) -> bytes:
         else:
             out += struct.pack("<I", len(block) | _LZ4_STORED)
             out += block
-    out += _LZ4_END
-    return bytes(out)
+    return out
 
 
 def _only_block(frame: memoryview) -> memoryview:
@@ -160,13 +217,13 @@ def _only_block(frame: memoryview) -> memoryview:
     return frame[begin : begin + 4 + (size & ~_LZ4_STORED)]
 
 
-def _xerial(data: bytes | memoryview) -> bytes:
+def _xerial_blocks(data: bytes | memoryview) -> bytearray:
     snappy = _cramjam().snappy
-    out = bytearray(_XERIAL_HEADER)
+    out = bytearray()
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = bytes(snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
         out += struct.pack(">i", len(block)) + block
-    return bytes(out)
+    return out
 
 
 def _unsnappy(data: bytes, output_bytes_max: int) -> bytes:
@@ -191,5 +248,5 @@ def _raw_snappy(data: bytes, output_bytes_max: int) -> bytes:
     snappy = _cramjam().snappy
     claimed = snappy.decompress_raw_len(data)
     if claimed > output_bytes_max:
-        raise CompressionError(f"more than {output_bytes_max} bytes")
+        raise TooLongError(f"more than {output_bytes_max} bytes")
     return bytes(snappy.decompress_raw(data))

@@ -40,6 +40,21 @@ TRAIN_BYTES_MAX: Final = 256 * 1024
 # Buffers one writev takes on Linux (UIO_MAXIOV); a longer list is split.
 IOV_MAX: Final = 1024
 
+# --- Compressed records ---------------------------------------------------------------------------
+
+# What a batch's records may unpack to: so many times their size, and this much in any case. The
+# same formula over a frame's size bounds all of its batches together. MESSAGE_TOO_LARGE.
+UNPACKED_RATIO_MAX: Final = 256
+UNPACKED_BYTES_MIN: Final = 64 * 1024 * 1024
+# Records on their way into another codec are in memory in pieces of this size.
+UNPACKED_PIECE_BYTES: Final = 1024 * 1024
+# What produces in Python hold of batches packed anew, or unpacked where C could not, all together.
+# Full: the next one waits on its handler, for those that hold it wait for nobody.
+REPACKED_BYTES_MAX: Final = 256 * 1024 * 1024
+# Of these one request has so many times its size, and this much in any case. MESSAGE_TOO_LARGE.
+REPACKED_RATIO_MAX: Final = 16
+REPACKED_BYTES_MIN: Final = 64 * 1024 * 1024
+
 # --- Log ------------------------------------------------------------------------------------------
 
 # A cause that clients can provoke at will is told once in this time, with how often it came.

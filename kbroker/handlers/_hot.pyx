@@ -14,12 +14,13 @@ Level: handlers; it joins `_net` (requests), `replica` (snapshot, sessions) and 
 which know nothing of each other.
 """
 
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 import threading
 
-from kbroker._arena cimport Arena, arena_free, arena_reset, arena_take
+from kbroker._arena cimport Arena, arena_free, arena_reset
 from kbroker._atomics cimport kb_add_int, kb_load_int, kb_store_int
 from kbroker._figures cimport kb_count
 from kbroker._log cimport PartitionLog
@@ -68,7 +69,9 @@ from kbroker.handlers._produce cimport (
     produce_run,
     produce_validate,
 )
-from kbroker.log._partition cimport Batch, partition_offsets, partition_validate
+from kbroker.log._cursor cimport get_i64, kb_put_u32, kb_put_u64
+from kbroker.log._partition cimport VALIDATED, Batch, partition_offsets, partition_validate
+from kbroker.log._records cimport AT_CRC, AT_MAX_TIMESTAMP, MESSAGE_TOO_LARGE, batch_crc
 from kbroker.net._request_channel cimport (
     TAKE_ASIDE,
     TAKE_CLOSED,
@@ -418,9 +421,10 @@ cdef class HotPath:
             return self._wrap_cold(worker), self._take_ticks(worker)
 
     def produce_batches(self, Request request not None):
-        """The batches of a produce request for Python: (ordinal, topic id, bytes).
+        """The batches of a produce request for Python, those with a known partition.
 
-        Only those with a known partition; the ordinal is for `produce_checked`.
+        (ordinal, frame, what that frame may unpack to, topic id, position, size): the ordinal is
+        for `produce_checked`, position and size for `produce_batch`.
         """
         cdef HotWorker* worker = self.cold_worker
         cdef Snapshot* snapshot
@@ -438,26 +442,38 @@ cdef class HotPath:
                     if place.batch.error == 0:
                         batches.append((
                             ordinal,
+                            <size_t>place.batch.unpacked_left,
+                            place.batch.unpacked_left[0],
                             (<char*>place.partition.topic_id)[:16],
-                            (<char*>place.batch.data)[:place.batch.length_bytes],
+                            place.batch.data - request.node.data,
+                            place.batch.length_bytes,
                         ))
             finally:
                 snapshot_leave(worker.reader)
                 arena_reset(&worker.arena)
         return batches
 
+    def produce_batch(self, Request request not None, uint32_t position, uint32_t size):
+        """One of them: a copy, so that it outlives the request."""
+        if position > request.node.total_bytes or size > request.node.total_bytes - position:
+            raise InvariantError(f"the request has no {size} bytes at {position}")
+        return (<char*>request.node.data + position)[:size]
+
     def produce_checked(
         self, Request request not None, dict twins, dict stored, dict errors,
     ):
-        """Appends and answers a produce request that Python has unpacked.
+        """Appends and answers a produce request that Python has looked into.
 
         By ordinal: `twins` are uncompressed batches, whose records C walks in place of the
-        original's; `stored` replaces what is written; `errors` are Kafka error codes.
+        original's; `stored` replaces what is written; `errors` are Kafka error codes. Answers the
+        ordinals of batches that C cannot walk, or that are to be stored in another codec by now:
+        then nothing is written, nobody is answered, and it is to be called again with more.
         """
         cdef HotWorker* worker = self.cold_worker
         cdef Snapshot* snapshot
         cdef ProducePartition* place
         cdef ProducePlan* plan
+        unknown = []
         with self.cold_lock:
             snapshot = snapshot_enter(worker.context.registry, worker.reader)
             try:
@@ -468,12 +484,18 @@ cdef class HotPath:
                     place = <ProducePartition*><size_t>address
                     if place.batch.error != 0:
                         continue
+                    place.batch.repacked = ordinal in stored
                     if ordinal in errors:
                         _refuse_checked(place, errors[ordinal])
                     elif ordinal in twins:
-                        _check_twin(worker, place, twins[ordinal])
-                    if ordinal in stored:
-                        _replace(worker, &place.batch, stored[ordinal])
+                        _check_twin(place, twins[ordinal])
+                    elif not _check(place):
+                        unknown.append(ordinal)
+                    if place.batch.repacked and place.batch.error == 0:
+                        _replace(&place.batch, stored[ordinal])
+                        _put_max_timestamp(&place.batch)
+                if unknown:
+                    return unknown
                 request.node = NULL
                 with nogil:
                     _finish_checked(worker, snapshot, plan)
@@ -482,6 +504,7 @@ cdef class HotPath:
                 with nogil:
                     produce_flush(worker)
                 arena_reset(&worker.arena)
+        return unknown
 
     def statistics(self):
         """Figures of the hot path as a dict; counters since the start."""
@@ -503,23 +526,35 @@ cdef list _places(ProducePlan* plan):
     return addresses
 
 
-cdef int _replace(HotWorker* worker, Batch* batch, bytes content) except -1:
-    # Other bytes for a batch; they live until the worker's arena is reset.
-    cdef Py_ssize_t length = len(content)
-    batch.data = <uint8_t*>arena_take(&worker.arena, <size_t>length + 1)
-    if batch.data == NULL:
-        raise MemoryError
-    memcpy(batch.data, <const char*>content, <size_t>length)
-    batch.length_bytes = <uint32_t>length
+cdef int _replace(Batch* batch, bytearray content) except -1:
+    # Other bytes for a batch: the caller's, who keeps them until the request is answered.
+    batch.data = <uint8_t*>PyByteArray_AS_STRING(content)
+    batch.length_bytes = <uint32_t>len(content)
     return 0
 
 
-cdef int _check_twin(HotWorker* worker, ProducePartition* place, bytes content) except -1:
+cdef void _put_max_timestamp(Batch* batch) noexcept nogil:
+    # What the walk found, which need not be what the client says.
+    if get_i64(batch.data + AT_MAX_TIMESTAMP) != batch.max_timestamp_ms:
+        kb_put_u64(batch.data + AT_MAX_TIMESTAMP, <uint64_t>batch.max_timestamp_ms)
+        kb_put_u32(batch.data + AT_CRC, batch_crc(batch.data, batch.length_bytes))
+
+
+cdef int _check(ProducePartition* place) except -1:
+    # 1: C has walked it, and it need not be walked again; 0: C cannot.
+    cdef int verdict
+    with nogil:
+        verdict = partition_validate(place.partition, &place.batch, kb_wall_ms())
+    place.batch.prechecked = verdict == VALIDATED
+    return place.batch.prechecked
+
+
+cdef int _check_twin(ProducePartition* place, bytearray content) except -1:
     # The verdict on the uncompressed twin's records is the verdict on the original's.
     cdef Batch twin = place.batch
     twin.prechecked = 1           # it is here already: not to be sent to Python once more
     twin.sent_bytes = place.batch.length_bytes  # unpacked it may be larger than a batch
-    _replace(worker, &twin, content)
+    _replace(&twin, content)
     with nogil:
         partition_validate(place.partition, &twin, kb_wall_ms())
     place.batch.error = twin.error
@@ -529,6 +564,9 @@ cdef int _check_twin(HotWorker* worker, ProducePartition* place, bytes content) 
     place.batch.bad_record_count = twin.bad_record_count
     place.batch.log_start_offset = twin.log_start_offset
     place.batch.prechecked = 1
+    if twin.error == 0:
+        place.batch.max_timestamp_ms = twin.max_timestamp_ms
+        _put_max_timestamp(&place.batch)
     return 0
 
 
@@ -540,7 +578,8 @@ cdef int _refuse_checked(ProducePartition* place, int16_t error) except -1:
         partition_validate(place.partition, batch, kb_wall_ms())
         if batch.error == 0:
             batch.error = error
-            partition_offsets(place.partition, &batch.log_start_offset, NULL, NULL, NULL)
+            if error != MESSAGE_TOO_LARGE:
+                partition_offsets(place.partition, &batch.log_start_offset, NULL, NULL, NULL)
     return 0
 
 

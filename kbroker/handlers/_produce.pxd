@@ -30,6 +30,7 @@ cdef struct ProduceFrame:
     int admin                     # the client may write internal topics
     int malformed
     int16_t error                 # not 0: of every partition
+    int64_t unpacked_left         # what its batches may still unpack to
     LeadersTold leaders           # what the answer has told
     int32_t topic_count
     ProduceTopic* topics

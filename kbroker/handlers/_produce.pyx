@@ -55,6 +55,7 @@ from kbroker.log._records cimport (
     OUTLINE_DAMAGED,
     OUTLINE_NORMAL,
     batch_outline,
+    unpacked_bytes_max,
 )
 from kbroker.net._request_channel cimport (
     request_channel_set_aside,
@@ -169,6 +170,7 @@ cdef void _parse_frame(
     cursor.at = data
     cursor.left = length
     cursor.failed = 0
+    frame.unpacked_left = unpacked_bytes_max(length)
     take(&cursor, 4)
     frame.correlation_id = take_i32(&cursor)
     client = take_string(&cursor, 0, &client_length)
@@ -272,6 +274,7 @@ cdef void _plan_batch(
     batch.append_time_ms = -1
     batch.log_start_offset = -1
     batch.arena = &worker.arena
+    batch.unpacked_left = &frame.unpacked_left
     plan.batch_count += 1
     outline = batch_outline(batch)
     if outline != OUTLINE_NORMAL and frame.error == 0:

@@ -1,27 +1,34 @@
 """The cold half of Produce: batches that C cannot check or store alone.
 
-The hot path sends a whole request here, before anything of it is written, when one of its batches
-is compressed with a codec for which this machine has no system library, or when its topic wants
-another codec than the producer's (`compression.type`). Each batch is unpacked once, bounded in
-memory; its uncompressed twin goes back with the request for C to walk every record, and, for
-another codec, the batch to be stored, packed with the topic's level (`compression.gzip.level` and
-so on). A batch in the topic's codec stays as it is, whatever its level: so it is in Kafka. Appends,
-their order and the answer stay the hot path's own.
+The hot path sends a whole request here, before anything of it is written, when its topic wants
+another codec than the producer's (`compression.type`), or when one of its batches is compressed in
+a way that C cannot open: a codec for which this machine has no system library, a Snappy block that
+copies from far back. For another codec a batch is unpacked and packed in pieces, with the topic's
+level (`compression.gzip.level` and so on), and C walks the original before the new one is stored.
+What C cannot open is unpacked whole, and the uncompressed twin goes back for C to walk. A batch in
+the topic's codec stays as it is, whatever its level: so it is in Kafka. Appends, their order and
+the answer stay the hot path's own.
+
+Memory: one piece of what is unpacked, and what is packed anew, at most `max.message.bytes` each.
+All requests here share one budget (`limits.REPACKED_BYTES_MAX`); when it is used up the next one
+waits on its handler: whoever holds a part of it waits for nobody, so the wait ends, and the client
+sees an answer that Kafka would give. A batch beyond the bounds is MESSAGE_TOO_LARGE.
 
 A batch that does not unpack is INVALID_RECORD for its partition, as it is in C. Runs on a
-request-handler thread, which has given up the role of taker; the codecs release the GIL, packing
-and unpacking.
+request-handler thread, which has given up the role of taker; the codecs release the GIL.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Set
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from kbroker import _net
-from kbroker.compression import Codec, CompressionError, Packing, compress
+from kbroker import _net, limits
+from kbroker.bytes_budget import BytesBudget
+from kbroker.compression import PACKINGS, Codec, CompressionError, Packing, TooLongError
 from kbroker.errors import ErrorCode, InvariantError
-from kbroker.log.validator import unpacked
+from kbroker.log.validator import TWIN_BYTES_RATIO, UNPACKED, unpacked_pieces, unpacked_whole
 from kbroker.protocol.wire import ProtocolError
 from kbroker.replica.manager import stored_packing
 
@@ -30,42 +37,148 @@ if TYPE_CHECKING:
     from kbroker.handlers.services import Request, Services
 
 
+Piece = bytes | memoryview
+
+
+class _Batch(NamedTuple):
+    ordinal: int  # in the request
+    unpacked_bytes_max: int  # of all batches of its frame
+    frame: int
+    position: int
+    size: int
+    packing: Packing | None  # what its topic stores; None: what the producer chose
+    message_bytes_max: int
+
+
 class ColdProduce:
     """`handle` is the registry's entry for Produce."""
 
-    def __init__(self, hot: HotPath) -> None:
+    def __init__(self, hot: HotPath, budget: BytesBudget = UNPACKED) -> None:
         self._hot = hot
+        self._budget = budget
 
     def handle(self, services: Services, request: Request) -> None:
-        # Imported when first needed: most brokers never come here.
-        from kbroker.protocol.record_batch import packed_records, with_records
-
         if not isinstance(request, _net.Request):
             raise InvariantError("a Produce for Python has its frame in the compiled core")
-        twins: dict[int, bytes] = {}
-        stored: dict[int, bytes] = {}
-        errors: dict[int, int] = {}
-        for ordinal, topic_id, batch in self._hot.produce_batches(request):
-            try:
-                codec, packed = packed_records(batch)
-                if codec is Codec.NONE:
-                    records, twin = packed, batch
-                else:
-                    records = memoryview(unpacked(codec, packed))
-                    twin = with_records(batch, Codec.NONE, records)
-            except (ProtocolError, CompressionError):
-                errors[ordinal] = ErrorCode.INVALID_RECORD
-                continue
-            twins[ordinal] = twin
-            wanted = _packing(services, topic_id)
-            if wanted is not None and wanted.codec is not codec:
-                stored[ordinal] = with_records(batch, wanted.codec, compress(wanted, records))
-        self._hot.produce_checked(request, twins, stored, errors)
+        batches = self._batches(services, request)
+        opaque: set[int] = set()  # to C
+        for _attempt in range(2):
+            with self._budget.held(_bytes_wanted(batches, opaque)) as held:
+                work = _Repacking(lambda batch: self._copy(request, batch), held)
+                for batch in batches:
+                    work.look_into(batch, opaque)
+                opaque |= set(
+                    self._hot.produce_checked(request, work.twins, work.stored, work.errors)
+                )
+            if request.answered:
+                return
+        # The topic changed twice meanwhile. Nothing is written; the client sends it again.
+        request.close_connection("the topic's compression changes")
+
+    def _batches(self, services: Services, request: _net.Request) -> list[_Batch]:
+        topics: dict[bytes, tuple[Packing | None, int]] = {}
+        batches = []
+        for ordinal, frame, bytes_max, topic_id, position, size in self._hot.produce_batches(
+            request
+        ):
+            if topic_id not in topics:
+                topics[topic_id] = _settings(services, topic_id)
+            batches.append(_Batch(ordinal, bytes_max, frame, position, size, *topics[topic_id]))
+        return batches
+
+    def _copy(self, request: _net.Request, batch: _Batch) -> bytes:
+        return self._hot.produce_batch(request, batch.position, batch.size)
 
 
-def _packing(services: Services, topic_id: bytes) -> Packing | None:
-    """What the topic is stored with; None: what the producer chose."""
+class _Repacking:
+    """What C is to be told of the batches of one request."""
+
+    def __init__(self, copy: Callable[[_Batch], bytes], bytes_left: int) -> None:
+        self._copy = copy
+        self._bytes_left = bytes_left
+        self._unpacked_left: dict[int, int] = {}  # by frame
+        self.twins: dict[int, bytearray] = {}
+        self.stored: dict[int, bytearray] = {}
+        self.errors: dict[int, int] = {}
+
+    def look_into(self, batch: _Batch, opaque: Set[int]) -> None:
+        from kbroker.protocol.record_batch import packed_records
+
+        if batch.packing is None and batch.ordinal not in opaque:
+            return
+        content = self._copy(batch)
+        try:
+            codec, packed = packed_records(content)
+            if batch.ordinal in opaque and codec is not Codec.NONE:
+                self._unpack_whole(batch, content, codec, packed)
+            else:
+                pieces = self._counted(batch, unpacked_pieces(codec, packed))
+                self._repack(batch, content, codec, pieces)
+        except TooLongError:
+            self.errors[batch.ordinal] = ErrorCode.MESSAGE_TOO_LARGE
+        except (ProtocolError, CompressionError):
+            # C finds the same and has the better words for it, but where it cannot look itself.
+            if batch.ordinal in opaque:
+                self.errors[batch.ordinal] = ErrorCode.INVALID_RECORD
+
+    def _unpack_whole(
+        self, batch: _Batch, content: bytes, codec: Codec, packed: memoryview
+    ) -> None:
+        left = self._unpacked_left.setdefault(batch.frame, batch.unpacked_bytes_max)
+        room = min(left, self._bytes_left // TWIN_BYTES_RATIO)
+        records = unpacked_whole(codec, packed, room)
+        self._unpacked_left[batch.frame] = left - len(records)
+        self._repack(batch, content, codec, _cut(records))
+        twin = self._made(content, PACKINGS[Codec.NONE], [records], self._bytes_left)
+        self.twins[batch.ordinal] = twin
+
+    def _repack(self, batch: _Batch, content: bytes, codec: Codec, pieces: Iterable[Piece]) -> None:
+        if batch.packing is None or batch.packing.codec is codec:
+            return
+        made = self._made(content, batch.packing, pieces, batch.message_bytes_max)
+        self.stored[batch.ordinal] = made
+
+    def _made(
+        self, content: bytes, packing: Packing, pieces: Iterable[Piece], bytes_max: int
+    ) -> bytearray:
+        from kbroker.protocol.record_batch import repacked
+
+        made = repacked(content, packing, pieces, min(bytes_max, self._bytes_left))
+        self._bytes_left -= len(made)
+        return made
+
+    def _counted(self, batch: _Batch, pieces: Iterable[bytes]) -> Iterable[bytes]:
+        """The pieces, as long as the frame may unpack to more."""
+        for piece in pieces:
+            left = self._unpacked_left.setdefault(batch.frame, batch.unpacked_bytes_max)
+            self._unpacked_left[batch.frame] = left - len(piece)
+            if left < len(piece):
+                raise TooLongError(f"the request unpacks to more than {batch.unpacked_bytes_max}")
+            yield piece
+
+
+def _cut(records: bytes) -> Iterable[memoryview]:
+    whole = memoryview(records)
+    for start in range(0, len(whole), limits.UNPACKED_PIECE_BYTES):
+        yield whole[start : start + limits.UNPACKED_PIECE_BYTES]
+
+
+def _bytes_wanted(batches: list[_Batch], opaque: Set[int]) -> int:
+    """What looking into the batches may hold at most."""
+    if not opaque:
+        wanted = sum(batch.message_bytes_max for batch in batches if batch.packing is not None)
+        sent = sum(batch.size for batch in batches)
+        wanted = min(wanted, max(limits.REPACKED_BYTES_MIN, limits.REPACKED_RATIO_MAX * sent))
+        return wanted + max((batch.size for batch in batches), default=0)
+    return limits.REPACKED_BYTES_MAX  # records that are there whole: one request at a time
+
+
+def _settings(services: Services, topic_id: bytes) -> tuple[Packing | None, int]:
+    """What the topic is stored with, and its largest batch."""
     from kbroker.config.topic import TopicConfig
 
     topic = services.controller.image.topic_by_id(UUID(bytes=topic_id))
-    return None if topic is None else stored_packing(TopicConfig(services.config, topic.configs))
+    if topic is None:
+        return None, 0
+    config = TopicConfig(services.config, topic.configs)
+    return stored_packing(config), config["max.message.bytes"]

@@ -158,7 +158,8 @@ cdef int partition_validate(Partition* partition, Batch* batch, int64_t now_ms) 
             rules.timestamp_min_ms = shifted(now_ms, -before_ms)
         rules.timestamp_max_ms = shifted(now_ms, kb_load_i64(&topic.timestamp_after_max_ms))
     rules.arena = batch.arena
-    if flags & RULE_RECOMPRESS and not batch.prechecked and partition_repacks(partition, batch):
+    if (flags & RULE_RECOMPRESS and not batch.prechecked and not batch.repacked
+            and partition_repacks(partition, batch)):
         return NEEDS_PYTHON
     if batch_validate(
             batch, &rules, kb_load_i64(&topic.max_message_bytes),

@@ -68,6 +68,7 @@ cdef struct Rules:
     int8_t gaps                   # offsets may leave gaps, as compaction makes them
     int64_t timestamp_min_ms      # CreateTime window, inclusive; the extremes for none
     int64_t timestamp_max_ms
+    int64_t unpacked_bytes_max    # what the records may unpack to, beside unpacked_bytes_max()
     int64_t wanted_timestamp_ms   # the first record at or after it is noted; INT64_MAX for none
     int32_t wanted_delta_min      # ... with this offset delta or a larger one
     Arena* arena                  # where bad records are listed; NULL: only counted
@@ -84,6 +85,7 @@ cdef struct Walk:
     int32_t max_timestamp_delta   # the offset delta of the first record that has it
     int32_t found_delta           # of the first at or after the wanted timestamp, or -1
     int64_t found_timestamp_ms
+    int64_t unpacked_bytes        # what compressed records took
     int32_t bad_count
     int32_t* bad                  # as Batch.bad_records
     int bad_timestamps            # at least one of them

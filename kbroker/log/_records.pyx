@@ -47,7 +47,7 @@ cdef enum:
     NO_TIMESTAMP = -1
     BAD_RECORDS_MAX = 1024        # told to the client; a batch of millions is refused in a few KB
     RECORD_BYTES_MIN = 14         # of a batch of any magic, as its length counts them
-    UNPACKED_RATIO_MAX = 256
+    UNPACKED_RATIO_MAX = 256      # as in limits.py
     UNPACKED_BYTES_MIN = 64 << 20
 
 
@@ -66,6 +66,7 @@ cdef void rules_none(Rules* rules) noexcept nogil:
     rules.gaps = 0
     rules.timestamp_min_ms = INT64_MIN
     rules.timestamp_max_ms = INT64_MAX
+    rules.unpacked_bytes_max = INT64_MAX
     rules.wanted_timestamp_ms = INT64_MAX
     rules.wanted_delta_min = 0
     rules.arena = NULL
@@ -256,8 +257,11 @@ cdef int records_walk(
     const Rules* rules, Walk* walk
 ) noexcept nogil:
     cdef kb_stream stream
+    cdef int64_t bytes_max = unpacked_bytes_max(length)
     cdef int32_t index
     cdef int status
+    if bytes_max > rules.unpacked_bytes_max:
+        bytes_max = rules.unpacked_bytes_max
     walk.error = NO_ERROR
     walk.record = -1
     walk.message = NULL
@@ -268,8 +272,7 @@ cdef int records_walk(
     walk.bad_count = 0
     walk.bad = NULL
     walk.bad_timestamps = 0
-    status = kb_stream_open(
-        &stream, codec, records, <size_t>length, unpacked_bytes_max(length))
+    status = kb_stream_open(&stream, codec, records, <size_t>length, bytes_max)
     if status == KB_STREAM_OK:
         for index in range(count):
             if walk_record(&stream, index, base_timestamp_ms, rules, walk) < 0:
@@ -284,6 +287,7 @@ cdef int records_walk(
         fail(walk, KAFKA_STORAGE_ERROR, -1, "no memory to unpack the records")
     elif stream.status != KB_STREAM_OK:
         fail(walk, INVALID_RECORD, -1, "the compressed records cannot be unpacked")
+    walk.unpacked_bytes = stream.end_offset if codec else 0
     kb_stream_close(&stream)
     if walk.error == NO_ERROR and walk.bad_count:
         walk.error = INVALID_TIMESTAMP if walk.bad_timestamps else INVALID_RECORD
@@ -416,11 +420,31 @@ cdef void batch_settle_time(
     kb_put_u32(batch.data + AT_CRC, batch_crc(batch.data, batch.length_bytes))
 
 
+cdef int batch_walk(Batch* batch, const Header* header, const Rules* rules) noexcept nogil:
+    # What it unpacks to is taken from what its request may. 1: the codec's library is missing.
+    cdef Rules bounded = rules[0]
+    cdef Walk walk
+    if batch.unpacked_left != NULL:
+        bounded.unpacked_bytes_max = batch.unpacked_left[0]
+    if records_walk(
+            batch.data + HEADER_BYTES, header.size_bytes - HEADER_BYTES, batch.codec,
+            header.record_count, header.base_timestamp_ms, &bounded, &walk):
+        return 1
+    if batch.unpacked_left != NULL:
+        batch.unpacked_left[0] -= walk.unpacked_bytes
+    batch.max_timestamp_ms = walk.max_timestamp_ms
+    if walk.error:
+        batch.error_record = walk.record
+        batch.bad_records = walk.bad
+        batch.bad_record_count = walk.bad_count if walk.bad != NULL else 0
+        reject(batch, walk.error, walk.message)
+    return 0
+
+
 cdef int batch_validate(
     Batch* batch, const Rules* rules, int64_t max_message_bytes, int log_append_time, int64_t now_ms
 ) noexcept nogil:
     cdef Header header
-    cdef Walk walk
     batch.base_offset = -1
     batch.last_offset = -1
     batch.append_time_ms = -1
@@ -438,20 +462,15 @@ cdef int batch_validate(
     batch.max_timestamp_ms = header.max_timestamp_ms
     if batch.codec > CODEC_ZSTD:
         return reject(batch, UNSUPPORTED_COMPRESSION_TYPE, "there is no such compression type")
-    if batch.codec == CODEC_ZSTD and batch.api_version < ZSTD_PRODUCE_VERSION:
+    if (batch.codec == CODEC_ZSTD and batch.api_version < ZSTD_PRODUCE_VERSION
+            and not (batch.repacked and batch.prechecked)):   # what the topic wants, anybody gets
         return refuse(batch, UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
     if header.attributes & TRANSACTIONAL_BIT:
         return reject(batch, INVALID_TXN_STATE, "the producer has no transaction here")
     if not (batch.prechecked and batch.codec):
-        if records_walk(
-                batch.data + HEADER_BYTES, header.size_bytes - HEADER_BYTES, batch.codec,
-                header.record_count, header.base_timestamp_ms, rules, &walk):
+        if batch_walk(batch, &header, rules):
             return NEEDS_PYTHON
-        if walk.error:
-            batch.error_record = walk.record
-            batch.bad_records = walk.bad
-            batch.bad_record_count = walk.bad_count if walk.bad != NULL else 0
-            return reject(batch, walk.error, walk.message)
-        batch.max_timestamp_ms = walk.max_timestamp_ms
+        if batch.error != NO_ERROR:
+            return VALIDATED
     batch_settle_time(batch, &header, log_append_time, now_ms)
     return VALIDATED

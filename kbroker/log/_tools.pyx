@@ -9,7 +9,7 @@ comes here. The GIL is released over the bytes.
 from os import fsencode, strerror
 from typing import NamedTuple
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport errno
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
@@ -65,7 +65,11 @@ class CodecMissing(Exception):
 
 
 class CodecError(ValueError):
-    """The bytes are not what the codec makes, or unpack to more than was allowed."""
+    """The bytes are not what the codec makes."""
+
+
+class CodecTooLong(CodecError):
+    """The bytes unpack to more than was allowed."""
 
 
 def unpacked_bytes_max(int64_t packed_bytes) -> int:
@@ -147,12 +151,62 @@ def unpack(const uint8_t[::1] data not None, int codec, int64_t output_bytes_max
         if stream.status == KB_STREAM_NO_MEMORY:
             raise MemoryError
         if stream.status == KB_STREAM_TOO_LONG:
-            raise CodecError(f"more than {output_bytes_max} bytes")
+            raise CodecTooLong(f"more than {output_bytes_max} bytes")
         if stream.status != KB_STREAM_OK:
             raise CodecError(f"not sound in codec {codec}")
         return PyBytes_FromStringAndSize(out, size)
     finally:
         free(out)
+
+
+cdef class Unpacking:
+    """The same in pieces: a window of memory for output of any length."""
+
+    cdef const uint8_t[::1] data  # the stream points into it
+    cdef kb_stream stream
+    cdef int codec
+    cdef int64_t output_bytes_max
+
+    def __cinit__(
+        self, const uint8_t[::1] data not None, int codec, int64_t output_bytes_max,
+    ) -> None:
+        cdef const uint8_t* at = &data[0] if data.shape[0] else NULL
+        self.data = data
+        self.codec = codec
+        self.output_bytes_max = output_bytes_max
+        kb_stream_open(&self.stream, codec, at, <size_t>data.shape[0], output_bytes_max)
+
+    def __dealloc__(self):
+        kb_stream_close(&self.stream)
+
+    def read(self, Py_ssize_t count) -> bytes:
+        """The next `count` bytes; fewer, down to none, at the end."""
+        cdef bytes out = PyBytes_FromStringAndSize(NULL, count)
+        cdef char* to = PyBytes_AS_STRING(out)
+        cdef Py_ssize_t filled = 0, piece
+        with nogil:
+            while filled < count:
+                piece = min(self.stream.end - self.stream.at, count - filled)
+                if piece:
+                    memcpy(to + filled, self.stream.at, <size_t>piece)
+                    self.stream.at += piece
+                    filled += piece
+                elif not kb_stream_refill(&self.stream):
+                    break
+        if filled < count:
+            self._raise_unless_sound()
+        return out if filled == count else out[:filled]
+
+    cdef int _raise_unless_sound(self) except -1:
+        if self.stream.status == KB_STREAM_OK:
+            return 0
+        if self.stream.status == KB_STREAM_NO_CODEC:
+            raise CodecMissing(f"codec {self.codec}")
+        if self.stream.status == KB_STREAM_NO_MEMORY:
+            raise MemoryError
+        if self.stream.status == KB_STREAM_TOO_LONG:
+            raise CodecTooLong(f"more than {self.output_bytes_max} bytes")
+        raise CodecError(f"not sound in codec {self.codec}")
 
 
 def sync_volume(str directory) -> None:

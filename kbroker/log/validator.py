@@ -8,15 +8,24 @@ unpacks what a client sent. Runs on a handler's thread; unpacking and walking re
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
-from kbroker.compression import Codec, CompressionError, decompress
+from kbroker import limits
+from kbroker.bytes_budget import BytesBudget
+from kbroker.compression import (
+    Codec,
+    CompressionError,
+    TooLongError,
+    decompress,
+    unpacked_bytes_max,
+)
 from kbroker.log._tools import (
     CodecError,
     CodecMissing,
+    CodecTooLong,
     RecordsWalk,
-    unpack,
-    unpacked_bytes_max,
+    Unpacking,
     walk_records,
 )
 
@@ -24,21 +33,30 @@ HEADER_BYTES: Final = 61
 # base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base timestamp,
 # largest timestamp, producer id, producer epoch, base sequence, record count
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+TWIN_BYTES_RATIO: Final = 3  # a codec's output, a copy of it, and the batch that is made of it
 _CODEC_MASK: Final = 0x07
 
 
-def unpacked(codec: Codec, packed: memoryview) -> bytes:
-    """The records of a packed batch, in C where it can; CompressionError if not sound or too long.
+# Shared by all that holds records in memory which the compiled log would read through a window.
+UNPACKED: Final = BytesBudget(limits.REPACKED_BYTES_MAX)
 
-    Any codec but none.
-    """
-    bytes_max = unpacked_bytes_max(len(packed))
+
+def unpacked_pieces(codec: Codec, packed: memoryview) -> Iterator[bytes]:
+    """The records of a batch, piece by piece; CompressionError if C cannot, or nobody could."""
+    stream = Unpacking(packed, codec, unpacked_bytes_max(len(packed)))
     try:
-        return unpack(packed, codec, bytes_max)
-    except CodecMissing:
-        return decompress(codec, bytes(packed), bytes_max)
-    except CodecError as error:
+        while piece := stream.read(limits.UNPACKED_PIECE_BYTES):
+            yield piece
+    except CodecTooLong as error:
+        raise TooLongError(str(error)) from error
+    except (CodecError, CodecMissing) as error:
         raise CompressionError(str(error)) from error
+
+
+def unpacked_whole(codec: Codec, packed: memoryview, output_bytes_max: int) -> bytes:
+    """The same in Python and in one piece, for what C cannot; TWIN_BYTES_RATIO of it at once."""
+    bytes_max = min(output_bytes_max, unpacked_bytes_max(len(packed)))
+    return decompress(codec, bytes(packed), bytes_max)
 
 
 def unpack_and_walk(
@@ -57,16 +75,18 @@ def unpack_and_walk(
     number = attributes & _CODEC_MASK
     if number > max(Codec):
         raise CompressionError(f"there is no codec {number}")
-    return walk_records(
-        decompress(Codec(number), packed, unpacked_bytes_max(len(packed))),
-        Codec.NONE,
-        count,
-        base_timestamp_ms,
-        compacted=compacted,
-        gaps=gaps,
-        wanted_timestamp_ms=wanted_timestamp_ms,
-        wanted_delta_min=max(0, from_offset - base_offset),
-    )
+    bytes_max = unpacked_bytes_max(len(packed))
+    with UNPACKED.held(TWIN_BYTES_RATIO * bytes_max):
+        return walk_records(
+            decompress(Codec(number), packed, bytes_max),
+            Codec.NONE,
+            count,
+            base_timestamp_ms,
+            compacted=compacted,
+            gaps=gaps,
+            wanted_timestamp_ms=wanted_timestamp_ms,
+            wanted_delta_min=max(0, from_offset - base_offset),
+        )
 
 
 def batch_offsets(batch: bytes) -> tuple[int, int, int]:

@@ -25,11 +25,19 @@ there; everything else that does not fit is a `ProtocolError`. Pure functions; a
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kbroker.compression import Codec, CompressionError, compress, decompress
+from kbroker.compression import (
+    Codec,
+    CompressionError,
+    Packing,
+    compress,
+    compress_into,
+    decompress,
+    unpacked_bytes_max,
+)
 from kbroker.protocol._crc32c import crc32c
 from kbroker.protocol.wire import ProtocolError
 
@@ -45,8 +53,6 @@ _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 
-# What the records of one batch may unpack to: above any message.max.bytes in use.
-DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
 _FIRST_OUTPUT_BYTES: Final = 64 * 1024
 
 NO_PRODUCER_ID: Final = -1
@@ -217,7 +223,7 @@ def _decode_header(cursor: _Cursor) -> tuple[str, bytes | None]:
     return name.decode(errors="replace"), cursor.nullable()
 
 
-def decode_batches(data: bytes, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[RecordBatch]:
+def decode_batches(data: bytes, limit_bytes: int | None = None) -> Iterator[RecordBatch]:
     """The whole batches at the start of `data`, each checked and decompressed."""
     position = 0
     while len(data) - position >= HEADER_BYTES:
@@ -231,8 +237,10 @@ def decode_batches(data: bytes, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> It
         position = end
 
 
-def _unpack(codec: Codec, payload: bytes, base_offset: int, limit_bytes: int) -> bytes:
+def _unpack(codec: Codec, payload: bytes, base_offset: int, limit_bytes: int | None) -> bytes:
     """A codec's output buffer may be as large as its limit, so the limit grows with the need."""
+    if limit_bytes is None:
+        limit_bytes = unpacked_bytes_max(len(payload))  # what a broker takes can be read
     size = min(limit_bytes, max(_FIRST_OUTPUT_BYTES, 4 * len(payload)))
     while True:
         try:
@@ -243,7 +251,7 @@ def _unpack(codec: Codec, payload: bytes, base_offset: int, limit_bytes: int) ->
         size = min(limit_bytes, 4 * size)
 
 
-def _decode_batch(data: bytes, limit_bytes: int) -> RecordBatch:
+def _decode_batch(data: bytes, limit_bytes: int | None) -> RecordBatch:
     (
         base_offset, _, leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp_ms,
         max_timestamp_ms, producer_id, producer_epoch, base_sequence, count,
@@ -302,11 +310,19 @@ def packed_records(batch: bytes) -> tuple[Codec, memoryview]:
     return Codec(number), memoryview(batch)[HEADER_BYTES:]
 
 
-def with_records(batch: bytes, codec: Codec, packed: bytes | memoryview) -> bytes:
-    """The same batch with its records in this form; else only its length and its CRC change."""
+def repacked(
+    batch: bytes, packing: Packing, pieces: Iterable[bytes | memoryview], bytes_max: int
+) -> bytearray:
+    """The same batch with its records packed in this way; else only its length and CRC change.
+
+    `pieces` are the records (see `compress_into`); TooLongError if the batch exceeds `bytes_max`.
+    """
+    out = bytearray(HEADER_BYTES)
+    compress_into(out, packing, pieces, bytes_max)
     header = list(_HEADER.unpack_from(batch))
-    header[_LENGTH_FIELD] = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(packed)
-    header[_ATTRIBUTES_FIELD] = header[_ATTRIBUTES_FIELD] & ~_CODEC_MASK | codec
-    head = _HEADER.pack(*header)
-    header[_CRC_FIELD] = crc32c(packed, crc32c(head[_ATTRIBUTES_BEGIN:]))
-    return _HEADER.pack(*header) + packed
+    header[_LENGTH_FIELD] = len(out) - LOG_OVERHEAD_BYTES
+    header[_ATTRIBUTES_FIELD] = header[_ATTRIBUTES_FIELD] & ~_CODEC_MASK | packing.codec
+    _HEADER.pack_into(out, 0, *header)
+    header[_CRC_FIELD] = crc32c(memoryview(out)[_ATTRIBUTES_BEGIN:])
+    _HEADER.pack_into(out, 0, *header)
+    return out

@@ -48,6 +48,7 @@ TOP_LEVEL: Final = {
     "kbroker.types": "words",
     "kbroker.clock": "words",
     "kbroker.limits": "words",
+    "kbroker.bytes_budget": "words",
     "kbroker.generated_part": "words",
     "kbroker.failures": "words",
     "kbroker.log_lines": "words",

@@ -15,8 +15,20 @@ import pytest
 import snappy
 import zstandard
 
-from kbroker.compression import Codec, CompressionError, Packing, compress, decompress
-from kbroker.log._tools import unpack
+from kbroker import limits
+from kbroker.compression import (
+    PACKINGS,
+    Codec,
+    CompressionError,
+    Packing,
+    TooLongError,
+    compress,
+    compress_into,
+    decompress,
+    unpacked_bytes_max,
+)
+from kbroker.log import _tools
+from kbroker.log._tools import CodecTooLong, Unpacking, unpack
 from kbroker.protocol.record_batch import HEADER_BYTES, Record, encode_batch
 from perf.batch import payload
 
@@ -158,3 +170,37 @@ def test_importing_it_costs_no_library() -> None:
     code = "import sys, kbroker.compression; print('cramjam' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("pieces", [0, 1, 2, 3])
+def test_pieces_are_one_stream(codec: Codec, pieces: int) -> None:
+    """Packed from pieces and unpacked in pieces, the last of which may be short or empty."""
+    size = max(0, pieces * limits.UNPACKED_PIECE_BYTES - 7)
+    text = (random.Random(2).randbytes(1000) * (size // 1000 + 1))[:size]
+    cut = [
+        text[at : at + limits.UNPACKED_PIECE_BYTES]
+        for at in range(0, size, limits.UNPACKED_PIECE_BYTES)
+    ]
+    out = bytearray(b"head")
+    compress_into(out, PACKINGS[codec], cut, 1 << 30)
+    packed = bytes(out[4:])
+    assert decompress(codec, packed, 1 << 24) == text
+    if codec is not Codec.NONE:
+        stream = Unpacking(packed, codec, len(text))
+        assert b"".join(iter(lambda: stream.read(70_000), b"")) == text
+
+
+def test_a_stream_stops_at_its_bound() -> None:
+    packed = compress(Codec.GZIP, bytes(200_000))
+    stream = Unpacking(packed, Codec.GZIP, 150_000)
+    with pytest.raises(CodecTooLong):
+        while stream.read(10_000):
+            pass
+    with pytest.raises(TooLongError):
+        compress_into(bytearray(), PACKINGS[Codec.NONE], [bytes(100)], 99)
+
+
+def test_one_bound_in_c_and_in_python() -> None:
+    for size in (0, 1, limits.UNPACKED_BYTES_MIN // limits.UNPACKED_RATIO_MAX, 1 << 20, 1 << 30):
+        assert _tools.unpacked_bytes_max(size) == unpacked_bytes_max(size)

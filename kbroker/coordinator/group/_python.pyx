@@ -60,10 +60,9 @@ from kbroker.log._records cimport (
 )
 
 from kbroker.coordinator.group.seams import ShownGroup
-from kbroker.compression import Codec, CompressionError, decompress
+from kbroker.compression import Codec, CompressionError, decompress, unpacked_bytes_max
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.outside_text import untellable
-from kbroker.protocol.record_batch import DECOMPRESSED_BYTES_MAX
 
 CommittedOffset = namedtuple("CommittedOffset", (
     "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "expire_ms",
@@ -252,7 +251,7 @@ cdef object shown_group(Shard* shard, const Text* id):
 
 cdef bytes _unpacked(int codec, bytes packed):
     try:
-        return decompress(Codec(codec), packed, DECOMPRESSED_BYTES_MAX)
+        return decompress(Codec(codec), packed, unpacked_bytes_max(len(packed)))
     except (CompressionError, ValueError) as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 

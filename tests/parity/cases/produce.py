@@ -370,6 +370,13 @@ TOPICS: dict[str, tuple[dict[str, str], bytes]] = {
 }
 
 
+@book.case("into zstd from", versions=(3, 6, 7, 13), over={codec: codec for codec in CODECS})
+def into_zstd(talk: Talk, version: int, codec: str) -> None:
+    """What is stored is not compared: the libraries differ in how they pack."""
+    name = topic(talk, compression_type="zstd")
+    put(talk, version, (name, {0: batch(b"a" * 40, b"b", codec=codec)}))
+
+
 @book.case("a topic with", versions=(3, 8, 13), over=TOPICS)
 def configured(talk: Talk, version: int, each: tuple[dict[str, str], bytes]) -> None:
     configs, data = each

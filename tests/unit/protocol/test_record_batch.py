@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbroker.compression import Codec
+from kbroker.compression import PACKINGS, Codec, TooLongError
 from kbroker.protocol._crc32c import crc32c
 from kbroker.protocol.record_batch import (
     HEADER_BYTES,
@@ -19,7 +19,7 @@ from kbroker.protocol.record_batch import (
     decode_batches,
     encode_batch,
     packed_records,
-    with_records,
+    repacked,
 )
 from kbroker.protocol.wire import ProtocolError
 
@@ -193,10 +193,13 @@ def test_hostile_bytes_end_in_a_protocol_error(flips: list[tuple[int, int]]) -> 
 def test_records_in_another_form(codec: Codec) -> None:
     plain = encode_batch([Record(b"k", b"v" * 100)], producer_id=7, base_sequence=3)
     packed = encode_batch([Record(b"k", b"v" * 100)], codec=codec, producer_id=7, base_sequence=3)
-    found, records = packed_records(packed)
+    found, _ = packed_records(packed)
     assert found is codec
-    assert with_records(plain, codec, records) == packed
-    assert with_records(packed, Codec.NONE, packed_records(plain)[1]) == plain
+    unpacked = packed_records(plain)[1]
+    assert repacked(plain, PACKINGS[codec], [unpacked], len(packed)) == packed
+    assert repacked(packed, PACKINGS[Codec.NONE], [unpacked], len(plain)) == plain
+    with pytest.raises(TooLongError):
+        repacked(plain, PACKINGS[codec], [unpacked], len(packed) - 1)
 
 
 def test_the_records_of_a_damaged_batch_are_not_given_out() -> None:
