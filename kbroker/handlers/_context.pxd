@@ -40,22 +40,28 @@ cdef struct ParkedWatch:
     ParkedFetch* parked
     Partition* partition          # one reference
     int64_t fetch_offset
-    int64_t max_bytes
+    int64_t counted               # bytes of it in the fetch's `readable`, under the same lock
+    int32_t max_bytes
     int linked                    # under the partition's lock
 
 
 cdef struct ParkedFetch:
     int refs                      # atomic: the deadline list's one, and each visitor's
-    int done                      # atomic: compare-and-swap decides who completes it
+    int state                     # atomic: ParkedState, moved by parked_fire() alone
     Request* request
+    ParkedTable* table
     int64_t min_bytes
-    int64_t max_bytes
+    uint64_t readable             # atomic: bytes to be read, the sum over the watches
+    int must_answer               # atomic: of an error there is something to be told
     int read_committed
     uint64_t tick                 # of its deadline
     ParkedFetch* previous         # in the bucket of its tick, under the table's lock
     ParkedFetch* next
+    ParkedFetch* next_left        # its connection has gone; under the table's lock
     int listed
+    int left
     int count
+    int64_t size_bytes            # with the frame that its request keeps
     ParkedWatch* watches          # in the same allocation
 
 
@@ -63,10 +69,13 @@ cdef struct ParkedTable:
     pthread_mutex_t lock          # "queue" in the lock order
     ParkedFetch* buckets[PARKED_BUCKETS]
     uint64_t announced[PARKED_BUCKETS]  # the tick last told to Python, per bucket
+    void* left                    # ParkedFetch; written under the lock, looked at without
     int64_t count                 # parked now
     int64_t parked_total
     int64_t expired_total
+    int64_t left_total            # their connections went first
     int closing                   # atomic: nothing is parked any more
+    int64_t bytes                 # atomic: of fetches in memory, with their frames
 
 
 # What clients of one listener are told about this node; host NULL: the address they used.
@@ -90,6 +99,7 @@ cdef struct HotContext:
     MetadataView** shown          # of the topic table; what is there is atomic, and may be NULL
     OwnNode own                   # set before the handlers start
     SessionCache* sessions
+    uint64_t hash_seed            # secret: whoever names partitions does not choose their places
     GroupShards* groups           # NULL: Python answers everything of groups
     ParkedTable parked
     int32_t fetch_bytes_max       # fetch.max.bytes of the broker

@@ -23,6 +23,7 @@ from kbroker._lock_order cimport RANK_SESSION, lock_ranked, unlock_ranked
 from kbroker.handlers._answers cimport worker_answer
 from kbroker.handlers._context cimport HotWorker
 from kbroker.handlers._fetch_answer cimport fetch_answer, fetch_drop_slices
+from kbroker.handlers._fetch_unique cimport fetch_unique
 from kbroker.handlers._parked cimport PARK_READ_AGAIN, park_fetch
 from kbroker.log._epochs cimport partition_epoch_end
 from kbroker.log._partition cimport (
@@ -45,8 +46,10 @@ from kbroker.protocol._cursor cimport (
 from kbroker.replica._fetch_session cimport (
     SessionPartition,
     session_close,
+    session_bytes,
     session_create,
     session_find,
+    session_follow_locked,
     session_forget_locked,
     session_next_epoch,
     session_partition_locked,
@@ -259,29 +262,39 @@ cdef void _find_session(HotWorker* worker, FetchPlan* plan, int resumed) noexcep
         plan.error = FETCH_SESSION_TOPIC_ID_ERROR
     elif not resumed:             # else its epoch moved on when it came
         plan.session.epoch = session_next_epoch(plan.session.epoch)
-        _change_session_locked(plan)
+        if _change_session_locked(plan) != 0:
+            plan.error = FETCH_SESSION_ID_NOT_FOUND  # it ends: the client fetches in full
     plan.answer_session_id = 0 if plan.error else plan.session_id
 
 
-cdef void _change_session_locked(FetchPlan* plan) noexcept nogil:
+cdef int _follow_locked(FetchPlan* plan, FetchTarget* target) noexcept nogil:
+    # Into the plan's session, or what is asked of it anew; -1: the session is full.
+    cdef int full = 0
+    cdef SessionPartition* entry = session_follow_locked(
+        plan.session, target.topic_id, target.name, target.name_length, target.index, &full)
+    if entry != NULL:
+        entry.fetch_offset = target.fetch_offset
+        entry.max_bytes = <int32_t>target.max_bytes
+        entry.leader_epoch = target.leader_epoch
+        entry.fetched_epoch = target.fetched_epoch
+        target.entry = entry
+    return -1 if full else 0
+
+
+cdef int _change_session_locked(FetchPlan* plan) noexcept nogil:
     cdef SessionPartition* entry
     cdef FetchTarget* target
     cdef int32_t i
     for i in range(plan.count):
-        target = &plan.targets[i]
-        entry = session_partition_locked(
-            plan.session, target.topic_id, target.name, target.name_length, target.index, 1)
-        if entry != NULL:
-            entry.fetch_offset = target.fetch_offset
-            entry.max_bytes = <int32_t>target.max_bytes
-            entry.leader_epoch = target.leader_epoch
-            entry.fetched_epoch = target.fetched_epoch
+        if _follow_locked(plan, &plan.targets[i]) != 0:
+            return -1
     for i in range(plan.forgotten_count):
         target = &plan.forgotten[i]
         entry = session_partition_locked(
-            plan.session, target.topic_id, target.name, target.name_length, target.index, 0)
+            plan.session, target.topic_id, target.name, target.name_length, target.index)
         if entry != NULL:
             session_forget_locked(plan.session, entry)
+    return 0
 
 
 cdef int _targets_of_session_locked(HotWorker* worker, FetchPlan* plan) noexcept nogil:
@@ -311,25 +324,35 @@ cdef int _targets_of_session_locked(HotWorker* worker, FetchPlan* plan) noexcept
 
 cdef void _new_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     # A full fetch with epoch 0 gets a session, if there is room for one.
-    cdef SessionPartition* entry
-    cdef FetchTarget* target
+    cdef int64_t names_bytes = 0
     cdef int32_t i
+    for i in range(plan.count):
+        names_bytes += plan.targets[i].name_length
     plan.session = session_create(
-        worker.context.sessions, plan.version >= TOPIC_IDS_FROM, <uint32_t>plan.count)
+        worker.context.sessions, plan.version >= TOPIC_IDS_FROM,
+        session_bytes(<uint32_t>plan.count, names_bytes))
     if plan.session == NULL:
         return
     lock_ranked(&plan.session.lock, RANK_SESSION)
     plan.answer_session_id = plan.session.session_id
     for i in range(plan.count):
-        target = &plan.targets[i]
-        entry = session_partition_locked(
-            plan.session, target.topic_id, target.name, target.name_length, target.index, 1)
-        if entry != NULL:
-            entry.fetch_offset = target.fetch_offset
-            entry.max_bytes = <int32_t>target.max_bytes
-            entry.leader_epoch = target.leader_epoch
-            entry.fetched_epoch = target.fetched_epoch
-            target.entry = entry
+        if _follow_locked(plan, &plan.targets[i]) != 0:
+            _do_without_session(worker, plan)
+            return
+
+
+cdef void _do_without_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # Others have taken the room meanwhile.
+    cdef int32_t i
+    for i in range(plan.count):
+        plan.targets[i].entry = NULL
+    plan.answer_session_id = 0
+    _end_session(worker, plan, plan.session.session_id)
+
+
+cdef void _end_session(HotWorker* worker, FetchPlan* plan, int32_t session_id) noexcept nogil:
+    _leave_session(worker, plan)
+    session_close(worker.context.sessions, session_id)
 
 
 cdef void _leave_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
@@ -413,7 +436,8 @@ cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexc
         if target.error != NONE:
             kb_add_i64(&target.partition.refused_fetches, 1)
     if target.error != NONE:
-        plan.any_error = 1
+        # What is not there keeps nobody from waiting for what is, as in Apache Kafka.
+        plan.any_error |= not target.not_there
         target.high_watermark = -1
         target.last_stable = -1
         target.log_start = -1
@@ -441,7 +465,7 @@ cdef int _is_due(FetchPlan* plan) noexcept nogil:
         or plan.any_error
         or plan.read_bytes >= plan.min_bytes
         or plan.max_wait_ms <= 0
-        or plan.count == 0
+        or plan.count == plan.not_there_count  # nothing at all, too
     )
 
 
@@ -462,6 +486,13 @@ cdef void _move_back(HotWorker* worker, FetchPlan* plan) noexcept nogil:
             moved[read] = plan.targets[i]
             read += 1
     plan.targets = moved
+
+
+cdef int _choose_targets(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # What the request names, or what its session follows; -1: no memory.
+    if plan.incremental:
+        return _targets_of_session_locked(worker, plan)
+    return fetch_unique(worker, plan)
 
 
 cdef void _close_frame(HotWorker* worker, Request* request) noexcept nogil:
@@ -485,7 +516,7 @@ cdef void _fetch(
     if not resumed:
         kb_count(&worker.fetch_requests, 1)
     _find_session(worker, plan, resumed)
-    if plan.error == NONE and plan.incremental and _targets_of_session_locked(worker, plan) != 0:
+    if plan.error == NONE and _choose_targets(worker, plan) != 0:
         _leave_session(worker, plan)
         _close_frame(worker, request)
         return
@@ -507,6 +538,8 @@ cdef void _fetch(
         # Nothing is followed any more: the session ends, as Kafka's does.
         plan.answer_session_id = 0
         ended = plan.session_id
+    elif plan.error == FETCH_SESSION_ID_NOT_FOUND and plan.session != NULL:
+        ended = plan.session_id   # it has grown too large
     if 0 < plan.not_there_count < plan.count:
         _move_back(worker, plan)
     fetch_answer(worker, plan)

@@ -87,6 +87,8 @@ cdef int _belongs(FetchPlan* plan, FetchTarget* target) noexcept nogil:
 cdef int _same_topic(FetchTarget* a, FetchTarget* b) noexcept nogil:
     if a.topic_id != NULL:
         return memcmp(a.topic_id, b.topic_id, 16) == 0
+    if a.name == b.name:
+        return 1                  # of one entry of the request: its name may be long
     return a.name_length == b.name_length and memcmp(a.name, b.name, <size_t>a.name_length) == 0
 
 

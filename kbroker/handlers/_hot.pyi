@@ -50,8 +50,11 @@ class _HotPathStatistics(TypedDict):
     fetch_codes: dict[int, int]
     parked_now: int
     parked_expired: int
+    parked_left: int  # ended because their connections went
+    parked_bytes: int  # with the frames
     fetch_sessions: int
     fetch_session_partitions: int
+    fetch_session_bytes: int
     fetch_session_evictions: int
     handlers: list[_HandlerStatistics]
 

@@ -14,6 +14,7 @@ Level: handlers; it joins `_net` (requests), `replica` (snapshot, sessions) and 
 which know nothing of each other.
 """
 
+cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -23,6 +24,7 @@ import threading
 from kbroker._arena cimport Arena, arena_free, arena_reset
 from kbroker._atomics cimport kb_add_int, kb_load_int, kb_store_int
 from kbroker._figures cimport kb_count
+from kbroker._keyed_hash cimport kb_random_key
 from kbroker._log cimport PartitionLog
 from kbroker._net cimport Request, SocketServer, request_wrap
 from kbroker._sync cimport kb_now_ns, kb_wall_ms, pthread_self, pthread_setname_np
@@ -55,6 +57,7 @@ from kbroker.handlers._metadata cimport metadata_run
 from kbroker.handlers._offset_commit cimport offset_commit_run
 from kbroker.handlers._parked cimport (
     parked_close,
+    parked_end_left,
     parked_expire,
     parked_init,
     parked_wake,
@@ -203,9 +206,12 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
         if kb_load_int(&worker.leaving):
             worker_give_up_role(worker)
             return TAKE_CLOSED
+        parked_end_left(worker)
         status = request_channel_take(
             worker.context.channel, &worker.handler, worker.has_role, IDLE_TICK_NS, &run, &count)
         worker.has_role = 0
+        if status == TAKE_IDLE and parked_end_left(worker):
+            continue              # called for this
         if status == TAKE_IDLE or status == TAKE_CLOSED:
             return status
         if status == TAKE_COLD:
@@ -240,6 +246,7 @@ cdef void _note_gil_wait(HotWorker* worker, int64_t waited_ns) noexcept:
     kb_count(&worker.gil_wait_ns, waited_ns)
 
 
+@cython.no_gc_clear  # its context points into the server, which must not go first
 cdef class HotPath:
     """What the handlers of one broker share."""
 
@@ -253,8 +260,9 @@ cdef class HotPath:
         self.groups = groups
         self.own_lock = threading.Lock()
         self.cold_lock = threading.Lock()
-        parked_init(&self.context)
         self.context.channel = &server.channel
+        self.context.hash_seed = kb_random_key()
+        parked_init(&self.context)
         self.context.registry = table.registry
         self.context.shown = &table.shown
         if groups is not None:
@@ -273,6 +281,9 @@ cdef class HotPath:
 
     def __dealloc__(self):
         cdef int i
+        if self.context.channel != NULL:
+            # Its server's threads have ended, or will: they are not to call here any more.
+            self.context.channel.on_left = NULL
         for i in range(self.worker_count):
             worker_free(self.workers[i])
         worker_free(self.own_worker)

@@ -5,7 +5,7 @@ Every worker writes its own without a lock; the timer's and the cold produces' w
 sums too, so that these only ever grow, whatever becomes of topics.
 """
 
-from kbroker._atomics cimport kb_load_int
+from kbroker._atomics cimport kb_load_i64, kb_load_int
 from kbroker._figures cimport kb_figure
 from kbroker._lock_order cimport RANK_QUEUE, RANK_TABLE, lock_ranked, unlock_ranked
 from kbroker.handlers._context cimport ERROR_CODES, GIL_WAIT_BUCKETS, HotContext, HotWorker
@@ -57,7 +57,7 @@ cdef dict hot_statistics(
     HotContext* context, HotWorker** workers, int count, HotWorker* own, HotWorker* cold,
 ):
     """Figures of the hot path as a dict; counters since the start."""
-    cdef long long parked, expired, partitions, evictions
+    cdef long long parked, expired, left, evictions
     cdef int sessions, at
     cdef dict produce_codes = {}
     cdef dict fetch_codes = {}
@@ -75,18 +75,21 @@ cdef dict hot_statistics(
         lock_ranked(&context.parked.lock, RANK_QUEUE)
         parked = context.parked.count
         expired = context.parked.expired_total
+        left = context.parked.left_total
         unlock_ranked(&context.parked.lock, RANK_QUEUE)
         lock_ranked(&context.sessions.lock, RANK_TABLE)
         sessions = context.sessions.count
-        partitions = context.sessions.partitions
         evictions = context.sessions.evictions
         unlock_ranked(&context.sessions.lock, RANK_TABLE)
     totals["produce_codes"] = produce_codes
     totals["fetch_codes"] = fetch_codes
     totals["parked_now"] = parked
     totals["parked_expired"] = expired
+    totals["parked_left"] = left
+    totals["parked_bytes"] = kb_load_i64(&context.parked.bytes)
     totals["fetch_sessions"] = sessions
-    totals["fetch_session_partitions"] = partitions
+    totals["fetch_session_partitions"] = kb_load_i64(&context.sessions.partitions)
+    totals["fetch_session_bytes"] = kb_load_i64(&context.sessions.bytes)
     totals["fetch_session_evictions"] = evictions
     totals["handlers"] = [_handler(workers[at]) for at in range(count)]
     return totals

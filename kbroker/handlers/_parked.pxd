@@ -16,3 +16,4 @@ cdef void parked_wake_touched(HotWorker* worker, Snapshot* snapshot) noexcept no
 cdef void parked_wake(HotWorker* worker, Snapshot* snapshot, Partition* partition) noexcept nogil
 cdef void parked_expire(HotWorker* worker, Snapshot* snapshot, uint64_t tick) noexcept nogil
 cdef void parked_close(HotWorker* worker, Snapshot* snapshot) noexcept nogil
+cdef int parked_end_left(HotWorker* worker) noexcept nogil

@@ -1,36 +1,47 @@
 # cython: language_level=3
 """Long polls: fetches that wait for bytes, as C nodes on the partitions they read.
 
-    park    copy the frame, link a watch to every partition, set the partition's flag, look once
-            more (an append between the first look and the flag must not be missed), only then leave
-    wake    after an append the worker visits the watches of the partitions it touched
+    park    copy the frame; link a watch to every partition, which counts what is there; list the
+            fetch under its deadline and open it; look at the sum once more, only then leave
+    wake    after an append the worker counts the watches of the partitions it touched anew
     expire  the time wheel (Python) holds one operation per deadline tick and calls in here
+    leave   a Processor says that a connection has gone; the next handler ends what waits for it
 
-Whoever wins the compare-and-swap on `done` completes the fetch: it unlinks the watches, reads again
-and answers. Everybody else only drops its reference. The deadline list holds one reference until
-the completer takes the fetch off it.
+A fetch moves from building to open to done (_parked_state); whoever moves it from open to done
+completes it: unlinks the watches, reads again and answers. Everybody else only drops its reference.
+Until it is open nobody but the parker touches its lists; what came meanwhile is in the sum. The
+deadline list holds one reference until the completer takes the fetch off it.
 
-Locks: a partition's for its watch list, the table's ("queue") for the deadline lists; never two at
-once, and nothing is completed while one is held. Bounds: one parked fetch per connection, its
-memory counted by its frame and its partitions; ticks are TICK_MS wide.
+An append costs one count for each watch on its partition, however many partitions those fetches
+name: a fetch has one watch on a partition (_fetch drops what is named twice), and a watch brings
+its own difference to the fetch's sum.
+
+Locks: a partition's for its watches and their counts, the table's ("queue") for the deadline lists
+and the channels' `parked`; never two at once, and nothing is completed while one is held. Bounds:
+one parked fetch per connection; PARKED_BYTES_MAX for frames and watches of all, beyond which a
+fetch is answered at once; ticks are TICK_MS wide.
 """
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from kbroker._arena cimport arena_take
+from kbroker._arena cimport arena_reset, arena_take
 from kbroker._atomics cimport (
+    kb_add_i64,
     kb_add_int,
-    kb_cas_int,
-    kb_load_i64,
+    kb_add_u64,
     kb_load_int,
+    kb_load_ptr,
+    kb_load_u64,
     kb_store_int,
+    kb_store_ptr,
 )
 from kbroker._figures cimport kb_count
 from kbroker._live_objects cimport LIVE_PARKED_FETCHES, LIVE_WATCHES, live_add
 from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport kb_now_ns
+from kbroker.handlers._answers cimport worker_answer, worker_flush, worker_give_up_role
 from kbroker.handlers._context cimport (
     PARKED_BUCKETS,
     TICK_MS,
@@ -42,29 +53,54 @@ from kbroker.handlers._context cimport (
     ParkedWatch,
 )
 from kbroker.handlers._fetch cimport FetchPlan, FetchTarget, fetch_resume
+from kbroker.handlers._parked_state cimport (
+    BUILDING,
+    COMPLETED,
+    GIVEN_UP,
+    LISTED,
+    OPEN,
+    PARKED_ILLEGAL,
+    PARKED_MOVED,
+    parked_fire,
+)
 from kbroker.log._partition cimport (
     Partition,
     partition_acquire,
     partition_lock,
-    partition_readable_bytes,
+    partition_readable_bytes_locked,
     partition_release,
     partition_unlock,
 )
 from kbroker.net._request cimport request_detach
-from kbroker.replica._snapshot cimport Snapshot
+from kbroker.net._request_channel cimport request_channel_call
+from kbroker.net._types cimport ACTION_NO_OP, LEFT, Channel
+from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
+
+cdef extern from "debug.h" nogil:
+    void kb_assert(int condition, const char* text)
 
 cdef enum:
     WAKE_BATCH = 64
+    PARKED_BYTES_MAX = 256 << 20  # of all connections; beyond it fetches do not wait
 
 
 cdef int parked_init(HotContext* context) noexcept nogil:
     memset(&context.parked, 0, sizeof(ParkedTable))
+    context.channel.on_left = _on_left
+    context.channel.on_left_context = context
     return kb_mutex_init(&context.parked.lock)
+
+
+cdef int _fire(ParkedFetch* parked, int event) noexcept nogil:
+    cdef int verdict = parked_fire(&parked.state, event)
+    kb_assert(verdict != PARKED_ILLEGAL, "a parked fetch met an event that its state does not know")
+    return verdict == PARKED_MOVED
 
 
 cdef void _drop(ParkedFetch* parked) noexcept nogil:
     # The partitions go with the last reference: a visitor may still look at them after another
     # thread has completed the fetch and a topic's removal has let go of them.
+    cdef ParkedTable* table = parked.table
     cdef int i
     if kb_add_int(&parked.refs, -1) != 0:
         return
@@ -72,10 +108,37 @@ cdef void _drop(ParkedFetch* parked) noexcept nogil:
         partition_release(parked.watches[i].partition)
     live_add(LIVE_WATCHES, -parked.count)
     live_add(LIVE_PARKED_FETCHES, -1)
+    kb_add_i64(&table.bytes, -parked.size_bytes)
     free(parked)
 
 
 # --- watches -------------------------------------------------------------------------------------
+
+cdef void _count_locked(ParkedWatch* watch) noexcept nogil:
+    # What there is to be read here, and whether there is something to be told of it.
+    cdef Partition* partition = watch.partition
+    cdef ParkedFetch* parked = watch.parked
+    cdef int64_t here = partition_readable_bytes_locked(
+        partition, watch.fetch_offset, watch.max_bytes, parked.read_committed)
+    if (
+        not (partition.online and partition.is_leader)         # deleted, broken or led elsewhere
+        or watch.fetch_offset < partition.log_start_offset     # its records were deleted
+        or watch.fetch_offset > partition.log_end_offset
+    ):
+        kb_store_int(&parked.must_answer, 1)
+    if here < 0:
+        here = 0
+    if here != watch.counted:
+        kb_add_u64(&parked.readable, <uint64_t>(here - watch.counted))
+        watch.counted = here
+
+
+cdef int _has_enough(ParkedFetch* parked) noexcept nogil:
+    return (
+        <int64_t>kb_load_u64(&parked.readable) >= parked.min_bytes
+        or kb_load_int(&parked.must_answer)
+    )
+
 
 cdef void _link(ParkedWatch* watch) noexcept nogil:
     cdef Partition* partition = watch.partition
@@ -89,6 +152,7 @@ cdef void _link(ParkedWatch* watch) noexcept nogil:
     partition.watchers = watch
     watch.linked = 1
     kb_store_int(&partition.has_watchers, 1)
+    _count_locked(watch)          # what comes from now on finds the watch
     partition_unlock(partition)
 
 
@@ -108,50 +172,43 @@ cdef void _unlink(ParkedWatch* watch) noexcept nogil:
     partition_unlock(partition)
 
 
-cdef int _has_enough(ParkedFetch* parked) noexcept nogil:
-    # Whether the bytes that it waits for are there, over all its partitions.
-    cdef ParkedWatch* watch
-    cdef int64_t readable = 0
-    cdef int64_t here
-    cdef int i
-    for i in range(parked.count):
-        watch = &parked.watches[i]
-        here = partition_readable_bytes(
-            watch.partition, watch.fetch_offset, watch.max_bytes, parked.read_committed)
-        if here == 0 and not (watch.partition.online and watch.partition.is_leader):
-            return 1              # deleted, broken or led elsewhere: an error to be told
-        if watch.fetch_offset < kb_load_i64(&watch.partition.log_start_offset):
-            return 1              # its records were deleted: out of range
-        readable += here
-        if readable >= parked.min_bytes:
-            return 1
-    return 0
+# --- deadlines and connections -------------------------------------------------------------------
 
-
-# --- deadlines -----------------------------------------------------------------------------------
-
-cdef void _list(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
-    # Into the bucket of its tick; the first of a tick is announced to Python.
-    cdef ParkedTable* table = &worker.context.parked
-    cdef uint64_t bucket = parked.tick % PARKED_BUCKETS
-    lock_ranked(&table.lock, RANK_QUEUE)
-    parked.previous = NULL
-    parked.next = table.buckets[bucket]
-    if parked.next != NULL:
-        parked.next.previous = parked
-    table.buckets[bucket] = parked
-    parked.listed = 1
-    table.count += 1
-    table.parked_total += 1
-    if table.announced[bucket] != parked.tick and worker.tick_count < TICKS_MAX:
-        table.announced[bucket] = parked.tick
-        worker.ticks[worker.tick_count] = parked.tick
+cdef void _announce_locked(HotWorker* worker, ParkedTable* table, uint64_t tick) noexcept nogil:
+    # The first of a tick is told to Python.
+    cdef uint64_t bucket = tick % PARKED_BUCKETS
+    if table.announced[bucket] != tick and worker.tick_count < TICKS_MAX:
+        table.announced[bucket] = tick
+        worker.ticks[worker.tick_count] = tick
         worker.tick_count += 1
+
+
+cdef int _open(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
+    # On the last list, the bucket of its tick, and open; 0: it may not wait (any more).
+    cdef ParkedTable* table = parked.table
+    cdef Channel* channel = parked.request.channel
+    cdef ParkedFetch** head = &table.buckets[parked.tick % PARKED_BUCKETS]
+    cdef int opened = 0
+    lock_ranked(&table.lock, RANK_QUEUE)
+    if not kb_load_int(&table.closing) and channel.left == 0 and channel.parked == NULL:
+        parked.next = head[0]
+        if parked.next != NULL:
+            parked.next.previous = parked
+        head[0] = parked
+        parked.listed = 1
+        channel.parked = parked
+        table.count += 1
+        table.parked_total += 1
+        _announce_locked(worker, table, parked.tick)
+        opened = _fire(parked, LISTED)
     unlock_ranked(&table.lock, RANK_QUEUE)
+    if not opened:
+        _fire(parked, GIVEN_UP)
+    return opened
 
 
-cdef void _unlist(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
-    cdef ParkedTable* table = &worker.context.parked
+cdef void _unlist(ParkedFetch* parked) noexcept nogil:
+    cdef ParkedTable* table = parked.table
     lock_ranked(&table.lock, RANK_QUEUE)
     if parked.listed:
         if parked.previous != NULL:
@@ -161,117 +218,169 @@ cdef void _unlist(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
         if parked.next != NULL:
             parked.next.previous = parked.previous
         parked.listed = 0
+        parked.request.channel.parked = NULL
         table.count -= 1
     unlock_ranked(&table.lock, RANK_QUEUE)
 
 
+cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:
+    # On the channel's Processor. What waits for it is a handler's to end: unlinking takes
+    # partitions' locks, which are held while a roll creates files.
+    cdef HotContext* hot = <HotContext*>context
+    cdef ParkedTable* table = &hot.parked
+    cdef ParkedFetch* parked
+    lock_ranked(&table.lock, RANK_QUEUE)
+    channel.left = <signed char>how
+    parked = <ParkedFetch*>channel.parked
+    if parked != NULL and not parked.left:
+        parked.left = 1
+        kb_add_int(&parked.refs, 1)
+        parked.next_left = <ParkedFetch*>table.left
+        table.left_total += 1
+        kb_store_ptr(&table.left, parked)
+    else:
+        parked = NULL
+    unlock_ranked(&table.lock, RANK_QUEUE)
+    if parked != NULL:
+        request_channel_call(hot.channel)
+
+
 # --- park and complete ---------------------------------------------------------------------------
 
-cdef ParkedFetch* _new(FetchPlan* plan) noexcept nogil:
-    cdef ParkedFetch* parked = <ParkedFetch*>calloc(
-        1, sizeof(ParkedFetch) + sizeof(ParkedWatch) * <size_t>plan.count)
-    cdef FetchTarget* target
+cdef ParkedFetch* _allocate(HotWorker* worker, FetchPlan* plan, int count) noexcept nogil:
+    # NULL: no memory, or no more may be parked.
+    cdef ParkedTable* table = &worker.context.parked
+    cdef size_t node_bytes = sizeof(ParkedFetch) + sizeof(ParkedWatch) * <size_t>count
+    cdef int64_t size_bytes = <int64_t>node_bytes + plan.request.length_bytes
+    cdef ParkedFetch* parked = NULL
+    if kb_add_i64(&table.bytes, size_bytes) <= PARKED_BYTES_MAX:
+        parked = <ParkedFetch*>calloc(1, node_bytes)
+    if parked != NULL and request_detach(plan.request) != 0:
+        free(parked)
+        parked = NULL
+    if parked == NULL:
+        kb_add_i64(&table.bytes, -size_bytes)
+        return NULL
+    live_add(LIVE_WATCHES, count)
+    live_add(LIVE_PARKED_FETCHES, 1)
+    parked.table = table
+    parked.count = count
+    parked.size_bytes = size_bytes
+    parked.watches = <ParkedWatch*>(<char*>parked + sizeof(ParkedFetch))
+    return parked
+
+
+cdef ParkedFetch* _new(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    cdef ParkedFetch* parked = _allocate(worker, plan, plan.count - plan.not_there_count)
     cdef ParkedWatch* watch
+    cdef FetchTarget* target
     cdef int64_t now_ns = kb_now_ns()
     cdef int i
     if parked == NULL:
         return NULL
     plan.request.waiting_ns = now_ns
+    parked.state = BUILDING
     parked.refs = 2               # the deadline list's and this thread's
     parked.request = plan.request
     parked.min_bytes = plan.min_bytes
-    parked.max_bytes = plan.max_bytes
     parked.read_committed = plan.read_committed
     parked.tick = <uint64_t>(now_ns // 1000000 + plan.max_wait_ms) // TICK_MS + 1
-    parked.count = plan.count
-    parked.watches = <ParkedWatch*>(<char*>parked + sizeof(ParkedFetch))
+    watch = parked.watches
     for i in range(plan.count):
         target = &plan.targets[i]
-        watch = &parked.watches[i]
+        if target.not_there:
+            continue
         watch.parked = parked
         watch.partition = target.partition
         watch.fetch_offset = target.fetch_offset
-        watch.max_bytes = target.max_bytes
+        watch.max_bytes = <int>target.max_bytes
         partition_acquire(target.partition)
-    live_add(LIVE_WATCHES, parked.count)
-    live_add(LIVE_PARKED_FETCHES, 1)
+        watch += 1
     return parked
 
 
-cdef void _unhook(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
-    # By the one who won: off every list, and the deadline list's reference with it.
+cdef void _unhook(ParkedFetch* parked) noexcept nogil:
+    # By the one who moved it to done: off every list, and the deadline list's reference with it.
     cdef int i
     for i in range(parked.count):
         _unlink(&parked.watches[i])
-    _unlist(worker, parked)
+    _unlist(parked)
     _drop(parked)
 
 
 cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    """Parks a fetch that found too little; its partitions are all known and without error."""
+    """Parks a fetch that found too little; what it names and is there has no error."""
     cdef ParkedFetch* parked
+    cdef int mine
     cdef int i
-    if kb_load_int(&worker.context.parked.closing) or request_detach(plan.request) != 0:
+    if kb_load_int(&worker.context.parked.closing):
         return PARK_READ_AGAIN
-    parked = _new(plan)
+    parked = _new(worker, plan)
     if parked == NULL:
         return PARK_READ_AGAIN
     for i in range(parked.count):
         _link(&parked.watches[i])
-    _list(worker, parked)
-    if (_has_enough(parked) or kb_load_int(&worker.context.parked.closing)) and kb_cas_int(
-        &parked.done, 0, 1
-    ):
-        _unhook(worker, parked)
-        parked.request.waiting_ns = 0
+    mine = 1
+    if _open(worker, parked):
+        # Whoever came before this found it being built and left it: the sum says what they had.
+        mine = _has_enough(parked) and _fire(parked, COMPLETED)
+    if not mine:
+        kb_count(&worker.parked_fetches, 1)
         _drop(parked)
-        return PARK_READ_AGAIN
-    kb_count(&worker.parked_fetches, 1)
+        return PARK_WAITS
+    parked.request.waiting_ns = 0
+    _unhook(parked)
     _drop(parked)
-    return PARK_WAITS
+    return PARK_READ_AGAIN
 
 
-cdef void _complete(HotWorker* worker, Snapshot* snapshot, ParkedFetch* parked) noexcept nogil:
-    # With a reference of the caller's, which it drops.
-    if kb_cas_int(&parked.done, 0, 1):
-        _unhook(worker, parked)
+cdef int _complete(HotWorker* worker, Snapshot* snapshot, ParkedFetch* parked) noexcept nogil:
+    # With a reference of the caller's, which it drops. 0: somebody else was faster.
+    cdef int mine = _fire(parked, COMPLETED)
+    if mine:
+        _unhook(parked)
         fetch_resume(worker, snapshot, parked.request)
     _drop(parked)
+    return mine
+
+
+cdef ParkedFetch** _grown(HotWorker* worker, ParkedFetch** waiting, int count) noexcept nogil:
+    cdef ParkedFetch** more = <ParkedFetch**>arena_take(
+        &worker.arena, sizeof(ParkedFetch*) * 2 * <size_t>count)
+    cdef int i
+    if more != NULL:
+        for i in range(count):
+            more[i] = waiting[i]
+    return more
 
 
 cdef void parked_wake(HotWorker* worker, Snapshot* snapshot, Partition* partition) noexcept nogil:
     """After the partition moved: completes every fetch on it that now has enough."""
-    cdef ParkedFetch** waiting
+    cdef ParkedFetch* some[WAKE_BATCH]
+    cdef ParkedFetch** waiting = some
     cdef ParkedFetch** more
     cdef ParkedWatch* watch
     cdef int capacity = WAKE_BATCH
     cdef int count = 0
     cdef int i
-    waiting = <ParkedFetch**>arena_take(&worker.arena, sizeof(ParkedFetch*) * WAKE_BATCH)
-    if waiting == NULL:
-        return
     partition_lock(partition)
     watch = <ParkedWatch*>partition.watchers
     while watch != NULL:
-        if count == capacity:
-            more = <ParkedFetch**>arena_take(
-                &worker.arena, sizeof(ParkedFetch*) * 2 * <size_t>capacity)
-            if more == NULL:
-                break             # the others wait for the next append or their deadline
-            for i in range(count):
-                more[i] = waiting[i]
-            waiting = more
-            capacity *= 2
-        kb_add_int(&watch.parked.refs, 1)
-        waiting[count] = watch.parked
-        count += 1
+        _count_locked(watch)
+        if _has_enough(watch.parked) and kb_load_int(&watch.parked.state) == OPEN:
+            if count == capacity:
+                more = _grown(worker, waiting, count)
+                if more == NULL:
+                    break         # the others wait for the next append or their deadline
+                waiting = more
+                capacity *= 2
+            kb_add_int(&watch.parked.refs, 1)
+            waiting[count] = watch.parked
+            count += 1
         watch = watch.next
     partition_unlock(partition)
     for i in range(count):
-        if not kb_load_int(&waiting[i].done) and _has_enough(waiting[i]):
-            _complete(worker, snapshot, waiting[i])
-        else:
-            _drop(waiting[i])
+        _complete(worker, snapshot, waiting[i])
 
 
 cdef void parked_wake_touched(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
@@ -282,23 +391,26 @@ cdef void parked_wake_touched(HotWorker* worker, Snapshot* snapshot) noexcept no
 
 
 cdef void _complete_bucket(
-    HotWorker* worker, Snapshot* snapshot, uint64_t bucket, uint64_t tick_max,
+    HotWorker* worker, Snapshot* snapshot, uint64_t bucket, uint64_t tick_max, int64_t* completed,
 ) noexcept nogil:
     # One at a time: the list may change whenever its lock is free.
     cdef ParkedTable* table = &worker.context.parked
     cdef ParkedFetch* parked
+    cdef int64_t done = 0
     while True:
         lock_ranked(&table.lock, RANK_QUEUE)
+        completed[0] += done
         parked = table.buckets[bucket]
-        while parked != NULL and (parked.tick > tick_max or kb_load_int(&parked.done)):
+        while parked != NULL and (
+            parked.tick > tick_max or kb_load_int(&parked.state) != OPEN
+        ):
             parked = parked.next
         if parked != NULL:
             kb_add_int(&parked.refs, 1)
-            table.expired_total += 1
         unlock_ranked(&table.lock, RANK_QUEUE)
         if parked == NULL:
             return
-        _complete(worker, snapshot, parked)
+        done = _complete(worker, snapshot, parked)
 
 
 cdef void parked_expire(HotWorker* worker, Snapshot* snapshot, uint64_t tick) noexcept nogil:
@@ -310,12 +422,53 @@ cdef void parked_expire(HotWorker* worker, Snapshot* snapshot, uint64_t tick) no
     if table.announced[bucket] == tick:
         table.announced[bucket] = 0
     unlock_ranked(&table.lock, RANK_QUEUE)
-    _complete_bucket(worker, snapshot, bucket, tick)
+    _complete_bucket(worker, snapshot, bucket, tick, &table.expired_total)
 
 
 cdef void parked_close(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
     """The broker stops: everything parked is answered, nothing is parked any more."""
     cdef uint64_t bucket
+    cdef int64_t answered = 0
     kb_store_int(&worker.context.parked.closing, 1)
     for bucket in range(<uint64_t>PARKED_BUCKETS):
-        _complete_bucket(worker, snapshot, bucket, <uint64_t>-1)
+        _complete_bucket(worker, snapshot, bucket, <uint64_t>-1, &answered)
+
+
+cdef void _end_left(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
+    # With a reference, which it drops. A peer that still reads gets what there is.
+    cdef Snapshot* snapshot
+    cdef int how
+    if _fire(parked, COMPLETED):
+        lock_ranked(&parked.table.lock, RANK_QUEUE)
+        how = parked.request.channel.left
+        unlock_ranked(&parked.table.lock, RANK_QUEUE)
+        _unhook(parked)
+        if how == LEFT:
+            parked.request.action = ACTION_NO_OP
+            worker_answer(worker, parked.request)
+        else:
+            snapshot = snapshot_enter(worker.context.registry, worker.reader)
+            fetch_resume(worker, snapshot, parked.request)
+            snapshot_leave(worker.reader)
+        worker_flush(worker)
+        arena_reset(&worker.arena)
+    _drop(parked)
+
+
+cdef int parked_end_left(HotWorker* worker) noexcept nogil:
+    """Between two runs: ends every fetch whose connection has gone. 0: there was none."""
+    cdef ParkedTable* table = &worker.context.parked
+    cdef ParkedFetch* parked
+    cdef ParkedFetch* following
+    if kb_load_ptr(&table.left) == NULL:
+        return 0
+    worker_give_up_role(worker)
+    lock_ranked(&table.lock, RANK_QUEUE)
+    parked = <ParkedFetch*>table.left
+    kb_store_ptr(&table.left, NULL)
+    unlock_ranked(&table.lock, RANK_QUEUE)
+    while parked != NULL:
+        following = parked.next_left
+        _end_left(worker, parked)
+        parked = following
+    return 1

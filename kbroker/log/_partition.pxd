@@ -144,8 +144,10 @@ cdef void partition_offsets(
     int64_t* last_stable) noexcept nogil
 
 # Bytes between `offset`'s batch and the high watermark, capped at max_bytes, without touching the
-# file for a tail reader: what a waiting fetch asks after each append.
+# file for a tail reader: what a waiting fetch asks after each append, with the lock held.
 cdef int64_t partition_readable_bytes(
+    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed) noexcept nogil
+cdef int64_t partition_readable_bytes_locked(
     Partition* partition, int64_t offset, int64_t max_bytes, int read_committed) noexcept nogil
 
 cdef void slice_release(FileSlice* slice) noexcept nogil

@@ -17,7 +17,8 @@ from kbroker._live_objects cimport LIVE_PARTITIONS, live_add
 from kbroker._sync cimport (
     kb_now_ns, pthread_cond_destroy, pthread_cond_init, pthread_mutex_destroy)
 from kbroker.log._append cimport append_group_locked
-from kbroker.log._read cimport read_slice, readable_bytes, set_high_watermark_locked
+from kbroker.log._read cimport (
+    read_slice, readable_bytes, readable_bytes_locked, set_high_watermark_locked)
 from kbroker.log._records cimport (
     AT_ATTRIBUTES, CODEC_MASK, HEADER_BYTES, NO_ERROR, Rules, batch_validate, rules_none)
 from kbroker.log._segment cimport segment_add_reference, segment_drop_reference
@@ -197,3 +198,9 @@ cdef int64_t partition_readable_bytes(
     Partition* partition, int64_t offset, int64_t max_bytes, int read_committed
 ) noexcept nogil:
     return readable_bytes(partition, offset, max_bytes, read_committed)
+
+
+cdef int64_t partition_readable_bytes_locked(
+    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed
+) noexcept nogil:
+    return readable_bytes_locked(partition, offset, max_bytes, read_committed)

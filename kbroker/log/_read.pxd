@@ -14,6 +14,10 @@ cdef int16_t read_slice(
 cdef int64_t readable_bytes(
     Partition* partition, int64_t offset, int64_t max_bytes, int read_committed) noexcept nogil
 
+# The same with the lock held.
+cdef int64_t readable_bytes_locked(
+    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed) noexcept nogil
+
 # Of one segment, how much lies below the high watermark; with the lock held.
 cdef int64_t visible_bytes(const Log* log, Segment* segment) noexcept nogil
 

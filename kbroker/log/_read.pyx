@@ -209,14 +209,13 @@ cdef int16_t read_slice(
     return error
 
 
-cdef int64_t readable_bytes(
+cdef int64_t readable_bytes_locked(
     Partition* partition, int64_t offset, int64_t max_bytes, int read_committed
 ) noexcept nogil:
     cdef Log* log = log_of(partition)
     cdef Found found
     cdef int64_t total = 0
     cdef int32_t at
-    lock_to_look(partition)
     if begin_read_locked(partition, offset, read_committed, &found) == NO_ERROR \
             and found.segment != NULL:
         segment_drop_reference(found.segment)
@@ -225,10 +224,19 @@ cdef int64_t readable_bytes(
         while at < log.segment_count and total < max_bytes:
             total += visible_bytes(log, log.segments[at])
             at += 1
-    unlock_partition(partition)
     if total < 0:
         total = 0
     return total if total < max_bytes else max_bytes
+
+
+cdef int64_t readable_bytes(
+    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed
+) noexcept nogil:
+    cdef int64_t total
+    lock_to_look(partition)
+    total = readable_bytes_locked(partition, offset, max_bytes, read_committed)
+    unlock_partition(partition)
+    return total
 
 
 cdef int16_t set_high_watermark_locked(Partition* partition, int64_t offset) noexcept nogil:

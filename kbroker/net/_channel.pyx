@@ -63,6 +63,8 @@ from kbroker.net._types cimport (
     ACTION_CLOSE,
     CAUSE_FRAME_SIZE,
     CAUSE_STATE,
+    LEFT,
+    LEFT_SENDING,
     PEER_ENDED,
     WAIT_BUCKETS,
     Channel,
@@ -71,6 +73,7 @@ from kbroker.net._types cimport (
     NewConnection,
     Processor,
     Request,
+    RequestChannel,
 )
 
 cdef extern from "socket_io.h" nogil:
@@ -295,8 +298,17 @@ cdef void channel_received(Channel* channel, Request* request) noexcept nogil:
         _waits(channel)
 
 
+cdef void _tell_left(Channel* channel, int how) noexcept nogil:
+    # Whoever holds a request of it that waits need not wait any longer.
+    cdef RequestChannel* request_channel = channel.processor.request_channel
+    if request_channel != NULL and request_channel.on_left != NULL:
+        request_channel.on_left(request_channel.on_left_context, channel, how)
+
+
 cdef void channel_on_readable(Channel* channel, int ended) noexcept nogil:
     if ended:
+        if channel.readable != PEER_ENDED:
+            _tell_left(channel, LEFT_SENDING)
         channel.readable = PEER_ENDED
     elif not channel.readable:
         channel.readable = 1
@@ -500,6 +512,7 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     slots_release(&channel.slots)
     channel.next_closed = processor.closed_head
     processor.closed_head = channel
+    _tell_left(channel, LEFT)
 
 
 cdef int channel_reap(Channel* channel) noexcept nogil:

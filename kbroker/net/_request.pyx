@@ -66,7 +66,6 @@ cdef Request* request_new(Processor* processor) noexcept nogil:
     # The inline buffers need no clearing.
     memset(request, 0, <size_t>(<char*>&request.inline_parts[0] - <char*>request))
     request.processor = processor
-    request.parked = NULL
     request.parts = request.inline_parts
     request.head = request.inline_bytes
     request.action = ACTION_NONE

@@ -6,7 +6,7 @@ from kbroker.net._types cimport Handler, Processor, Request, RequestChannel
 cdef enum TakeStatus:
     TAKE_RUN = 0                  # a run of hot requests; the caller keeps the role of taker
     TAKE_COLD = 1                 # one request for Python; the role is given up
-    TAKE_IDLE = 2                 # nothing came in time
+    TAKE_IDLE = 2                 # nothing came in time, or the handler was called
     TAKE_CLOSED = 3               # the channel is closed and empty
     TAKE_ASIDE = 4                # a run for one slow file; request_channel_served_aside() ends it
 
@@ -24,5 +24,6 @@ cdef int request_channel_set_aside(
 cdef void request_channel_served_aside(
     RequestChannel* channel, Handler* handler) noexcept nogil
 cdef void request_channel_shorten_runs(RequestChannel* channel) noexcept nogil
+cdef void request_channel_call(RequestChannel* channel) noexcept nogil
 cdef void request_channel_close(RequestChannel* channel) noexcept nogil
 cdef int request_is_hot(RequestChannel* channel, Request* request) noexcept nogil

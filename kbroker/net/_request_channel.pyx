@@ -60,6 +60,7 @@ cdef enum:
     LONG_RUN_NS = 1000000         # its handler stands somewhere: another one takes
     WOKEN_TO_TAKE = 1             # a handler's futex word: woken with the role, or a slow file
     WOKEN_TO_LEAVE = 2            # the channel closes
+    WOKEN_BY_CALL = 3             # to come back with empty hands
 
 
 cdef int request_channel_init(RequestChannel* channel) noexcept nogil:
@@ -315,7 +316,8 @@ cdef int request_channel_take(
         if channel.closed:
             unlock_ranked(&channel.lock, RANK_QUEUE)
             return TAKE_CLOSED
-        if now_ns >= deadline_ns:
+        if channel.called or now_ns >= deadline_ns:
+            channel.called = 0
             unlock_ranked(&channel.lock, RANK_QUEUE)
             return TAKE_IDLE
         kb_store_int(&handler.awake, 0)
@@ -393,6 +395,23 @@ cdef void request_channel_served_aside(
 cdef void request_channel_shorten_runs(RequestChannel* channel) noexcept nogil:
     """The caller waits for the disk: what is queued next is divided among the handlers."""
     kb_store_int(&channel.short_runs, SHORT_RUNS)
+
+
+cdef void request_channel_call(RequestChannel* channel) noexcept nogil:
+    """Has one handler come back from `take` with TAKE_IDLE: a sleeper, or the next that would be.
+
+    For work that is no request: the caller has put it where handlers look between two runs.
+    """
+    cdef Handler* handler
+    lock_ranked(&channel.lock, RANK_QUEUE)
+    channel.called = 1
+    handler = channel.sleepers
+    if handler != NULL:
+        channel.sleepers = handler.below
+        handler.asleep = 0
+        kb_store_int(&handler.awake, WOKEN_BY_CALL)
+    unlock_ranked(&channel.lock, RANK_QUEUE)
+    _wake(handler)
 
 
 cdef void request_channel_close(RequestChannel* channel) noexcept nogil:

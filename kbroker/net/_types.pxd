@@ -91,11 +91,16 @@ cdef struct Request:
     Part inline_parts[INLINE_PARTS]
     uint8_t inline_bytes[INLINE_BYTES]
     Request* local_next           # in the Processor's list of locally processed requests
-    void* parked                  # the request path's own, while it waits
 
 
 cdef enum:
     PEER_ENDED = 2                # Channel.readable: behind the bytes the end, which has no edge
+
+
+# How far a connection has gone, for whoever holds a request of it that waits.
+cdef enum:
+    LEFT_SENDING = 1              # the peer sends no more; it may still read
+    LEFT = 2                      # closed: nothing can be answered
 
 
 cdef struct Channel:
@@ -139,6 +144,9 @@ cdef struct Channel:
     uint16_t local_port
     uint16_t peer_port
     int8_t is_ipv6
+    # The request path's own, under its lock, for as long as a request of this channel is lent.
+    void* parked                  # what waits for it
+    int8_t left                   # LEFT_SENDING, LEFT
 
 
 cdef struct NewConnection:
@@ -301,6 +309,11 @@ cdef struct RequestChannel:
     int short_runs                # atomic: so many more are short; somebody has waited for the disk
     int handler_count             # atomic: those that serve
     int closed
+    int called                    # a handler is to come back, though nothing is queued
+    # Told by a Processor, without a lock: how far a connection has gone. Set before the threads
+    # start; NULL: nobody asks.
+    void (*on_left)(void* context, Channel* channel, int how) noexcept nogil
+    void* on_left_context
     # How long requests stood here or were being served by the taker: nobody is idle meanwhile.
     int64_t served_ns
     int64_t serving_since_ns      # 0: nothing is

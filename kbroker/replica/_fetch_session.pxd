@@ -25,13 +25,15 @@ cdef struct SessionPartition:
 
 cdef struct FetchSession:
     pthread_mutex_t lock
+    SessionCache* cache
     int refs                      # under the cache's lock
     int32_t session_id
     int32_t epoch                 # the one that the next request must carry
     int by_id
     int closed
     uint32_t count
-    uint32_t buckets
+    int64_t size_bytes            # of it and all that it has, as counted in the cache
+    uint32_t buckets              # a power of two
     SessionPartition** hashed
     SessionPartition* first
     SessionPartition* last
@@ -52,9 +54,11 @@ cdef struct SessionCache:
     int32_t slots_max             # max.incremental.fetch.session.cache.slots
     int64_t eviction_ns_min       # min.incremental.fetch.session.eviction.ms
     int32_t count
-    int64_t partitions
+    int64_t partitions            # atomic: in memory, in whatever session
+    int64_t bytes                 # atomic: the same
     int64_t evictions
     uint64_t seed
+    uint64_t hash_key
     FetchSession* buckets[SESSION_BUCKETS]
     FetchSession* oldest
     FetchSession* newest
@@ -62,15 +66,19 @@ cdef struct SessionCache:
 
 cdef SessionCache* sessions_new(int32_t slots_max, int64_t eviction_ms_min) noexcept nogil
 cdef void sessions_free(SessionCache* cache) noexcept nogil
+cdef int64_t session_bytes(uint32_t partitions, int64_t names_bytes) noexcept nogil
 cdef FetchSession* session_create(
-    SessionCache* cache, int by_id, uint32_t partitions) noexcept nogil
+    SessionCache* cache, int by_id, int64_t size_bytes) noexcept nogil
 cdef FetchSession* session_find(SessionCache* cache, int32_t session_id) noexcept nogil
 cdef void session_close(SessionCache* cache, int32_t session_id) noexcept nogil
 cdef void session_release(SessionCache* cache, FetchSession* session) noexcept nogil
 
 cdef SessionPartition* session_partition_locked(
     FetchSession* session, const uint8_t* topic_id, const uint8_t* name, int32_t name_length,
-    int32_t index, int create) noexcept nogil
+    int32_t index) noexcept nogil
+cdef SessionPartition* session_follow_locked(
+    FetchSession* session, const uint8_t* topic_id, const uint8_t* name, int32_t name_length,
+    int32_t index, int* full) noexcept nogil
 cdef void session_forget_locked(FetchSession* session, SessionPartition* entry) noexcept nogil
 cdef void session_to_tail_locked(FetchSession* session, SessionPartition* entry) noexcept nogil
 cdef int32_t session_next_epoch(int32_t epoch) noexcept nogil

@@ -3,26 +3,34 @@
 
 A session holds the partitions of one client in the order in which they are served, with what the
 client was last told about each. The cache finds sessions by id, keeps them in the order of their
-last use and is bounded by slots: when it is full, the least recently used session that has been
-idle for the eviction time gives way, or else the new client is served without a session.
+last use and is bounded by slots and by bytes: when it is full, sessions that have been idle for the
+eviction time give way, the least recently used first, or else the new client is served without a
+session, as by Apache Kafka. A session that grows beyond its bound, or the cache's, ends: its client
+is told that it is not there, fetches in full and gets what a new client would get.
 
 Locks: the cache's ("table") for finding, creating, closing; a session's own ("session") for its
 partitions. A session found is held by a reference; one that was closed meanwhile is freed by the
-last holder. Memory: about 120 bytes a partition; the number of partitions is bounded by the request
-that named them. Everything is `noexcept nogil`; NULL means no memory or no room.
+last holder, outside the locks. Memory: some 140 bytes a partition, and its name below version 13;
+SESSION_PARTITIONS_MAX for one client, SESSIONS_BYTES_MAX for all, counted as it is taken and given
+back. Tables double, and are keyed: who names partitions does not choose their places.
+Everything is `noexcept nogil`; NULL means no memory or no room.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
+from kbroker._atomics cimport kb_add_i64, kb_load_i64
+from kbroker._keyed_hash cimport kb_keyed_hash, kb_keyed_number, kb_random_key
 from kbroker._live_objects cimport LIVE_FETCH_SESSIONS, LIVE_SESSION_PARTITIONS, live_add
 from kbroker._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport kb_now_ns, pthread_mutex_destroy
 
 cdef enum:
     TOPIC_NAME_BYTES_MAX = 249
-    SESSION_PARTITIONS_MAX = 100000  # what one client may follow; more is not taken in
+    BUCKETS_MIN = 8
+    SESSION_PARTITIONS_MAX = 100000  # what one client may follow
+    SESSIONS_BYTES_MAX = 128 << 20   # what all may: 1,000 sessions of 900 partitions by id
 
 
 cdef SessionCache* sessions_new(int32_t slots_max, int64_t eviction_ms_min) noexcept nogil:
@@ -34,6 +42,7 @@ cdef SessionCache* sessions_new(int32_t slots_max, int64_t eviction_ms_min) noex
     cache.eviction_ns_min = eviction_ms_min * 1000000
     # Ids need no secrecy (a session carries no rights), only to differ between restarts.
     cache.seed = <uint64_t>kb_now_ns() | 1
+    cache.hash_key = kb_random_key()
     return cache
 
 
@@ -42,7 +51,7 @@ cdef void sessions_free(SessionCache* cache) noexcept nogil:
     if cache == NULL:
         return
     while cache.oldest != NULL:
-        _unlink_locked(cache, cache.oldest)
+        _free(_unlink_locked(cache, cache.oldest))
     pthread_mutex_destroy(&cache.lock)
     free(cache)
 
@@ -89,8 +98,8 @@ cdef void _unlink_age_locked(SessionCache* cache, FetchSession* session) noexcep
         cache.newest = session.older
 
 
-cdef void _unlink_locked(SessionCache* cache, FetchSession* session) noexcept nogil:
-    # Out of the cache; freed now or by its last holder.
+cdef FetchSession* _unlink_locked(SessionCache* cache, FetchSession* session) noexcept nogil:
+    # Out of the cache. What is returned is to be freed by the caller; NULL: by its last holder.
     cdef FetchSession** place = &cache.buckets[<uint32_t>session.session_id % SESSION_BUCKETS]
     while place[0] != session:
         place = &place[0].next_hashed
@@ -98,62 +107,126 @@ cdef void _unlink_locked(SessionCache* cache, FetchSession* session) noexcept no
     _unlink_age_locked(cache, session)
     cache.count -= 1
     session.closed = 1
-    _drop_locked(cache, session)
+    return _drop_locked(session)
 
 
-cdef void _drop_locked(SessionCache* cache, FetchSession* session) noexcept nogil:
-    cdef SessionPartition* entry
+cdef FetchSession* _drop_locked(FetchSession* session) noexcept nogil:
     session.refs -= 1
-    if session.refs > 0:
+    return session if session.refs == 0 else NULL
+
+
+cdef void _free(FetchSession* session) noexcept nogil:
+    # Nobody knows it any more; outside the locks, for it may be large. NULL is allowed.
+    cdef SessionPartition* entry
+    if session == NULL:
         return
     while session.first != NULL:
         entry = session.first
         session.first = entry.next
         free(entry)
-    free(session.hashed)
+    kb_add_i64(&session.cache.partitions, -<int64_t>session.count)
     live_add(LIVE_SESSION_PARTITIONS, -<int64_t>session.count)
     live_add(LIVE_FETCH_SESSIONS, -1)
+    kb_add_i64(&session.cache.bytes, -session.size_bytes)
+    free(session.hashed)
     pthread_mutex_destroy(&session.lock)
     free(session)
 
 
-cdef FetchSession* session_create(
-    SessionCache* cache, int by_id, uint32_t partitions,
-) noexcept nogil:
-    """A new session with a reference for the caller; NULL: the cache is full of busy ones."""
-    cdef FetchSession* session
-    cdef int64_t now_ns = kb_now_ns()
-    cdef uint32_t buckets = 8
-    while buckets < partitions:
-        buckets *= 2
-    lock_ranked(&cache.lock, RANK_TABLE)
-    if cache.count >= cache.slots_max:
-        if cache.oldest == NULL or now_ns - cache.oldest.last_used_ns < cache.eviction_ns_min:
-            unlock_ranked(&cache.lock, RANK_TABLE)
-            return NULL
-        cache.evictions += 1
-        _unlink_locked(cache, cache.oldest)
-    session = <FetchSession*>calloc(1, sizeof(FetchSession))
-    if session != NULL:
-        session.hashed = <SessionPartition**>calloc(buckets, sizeof(SessionPartition*))
-    if session == NULL or session.hashed == NULL:
-        free(session)
-        unlock_ranked(&cache.lock, RANK_TABLE)
+cdef int _charge(FetchSession* session, int64_t size_bytes) noexcept nogil:
+    # -1: there is no room for so much more.
+    if kb_add_i64(&session.cache.bytes, size_bytes) > SESSIONS_BYTES_MAX and size_bytes > 0:
+        kb_add_i64(&session.cache.bytes, -size_bytes)
+        return -1
+    session.size_bytes += size_bytes
+    return 0
+
+
+cdef FetchSession* _new(SessionCache* cache, int by_id) noexcept nogil:
+    # In no list yet.
+    cdef FetchSession* session = <FetchSession*>calloc(1, sizeof(FetchSession))
+    if session == NULL:
         return NULL
+    live_add(LIVE_FETCH_SESSIONS, 1)
+    session.cache = cache
     kb_mutex_init(&session.lock)
+    session.buckets = BUCKETS_MIN
+    session.hashed = <SessionPartition**>calloc(BUCKETS_MIN, sizeof(SessionPartition*))
+    if session.hashed == NULL or _charge(
+        session, sizeof(FetchSession) + BUCKETS_MIN * sizeof(SessionPartition*)
+    ) != 0:
+        _free(session)
+        return NULL
     session.refs = 2
-    session.buckets = buckets
     session.by_id = by_id
     session.epoch = 1
-    session.created_ns = now_ns
-    session.last_used_ns = now_ns
-    session.session_id = _new_id_locked(cache)
-    session.next_hashed = cache.buckets[<uint32_t>session.session_id % SESSION_BUCKETS]
-    cache.buckets[<uint32_t>session.session_id % SESSION_BUCKETS] = session
-    _link_newest_locked(cache, session)
-    cache.count += 1
-    live_add(LIVE_FETCH_SESSIONS, 1)
+    session.created_ns = kb_now_ns()
+    session.last_used_ns = session.created_ns
+    return session
+
+
+cdef FetchSession* _stale_locked(SessionCache* cache, int64_t now_ns) noexcept nogil:
+    # The least recently used, if it has been idle for long enough to give way.
+    if cache.oldest == NULL or now_ns - cache.oldest.last_used_ns < cache.eviction_ns_min:
+        return NULL
+    return cache.oldest
+
+
+cdef void _make_room(SessionCache* cache, int64_t size_bytes) noexcept nogil:
+    # Evicts what is stale until a slot and so many bytes are free, or nothing is stale any more.
+    cdef FetchSession* stale
+    cdef FetchSession* unlinked
+    cdef int64_t now_ns = kb_now_ns()
+    while True:
+        lock_ranked(&cache.lock, RANK_TABLE)
+        stale = NULL
+        unlinked = NULL
+        if (
+            cache.count >= cache.slots_max
+            or kb_load_i64(&cache.bytes) + size_bytes > SESSIONS_BYTES_MAX
+        ):
+            stale = _stale_locked(cache, now_ns)
+        if stale != NULL:
+            cache.evictions += 1
+            unlinked = _unlink_locked(cache, stale)
+        unlock_ranked(&cache.lock, RANK_TABLE)
+        _free(unlinked)
+        if stale == NULL:
+            return
+
+
+cdef int64_t session_bytes(uint32_t partitions, int64_t names_bytes) noexcept nogil:
+    """About what a session of so many partitions takes."""
+    return <int64_t>sizeof(FetchSession) + names_bytes + <int64_t>partitions * <int64_t>(
+        sizeof(SessionPartition) + 2 * sizeof(SessionPartition*))
+
+
+cdef FetchSession* session_create(
+    SessionCache* cache, int by_id, int64_t size_bytes,
+) noexcept nogil:
+    """A new, empty session with a reference for the caller; NULL: the cache is full of busy ones.
+
+    `size_bytes`: what it is going to take (session_bytes), for which stale ones give way.
+    """
+    cdef FetchSession* session
+    cdef int full
+    _make_room(cache, size_bytes)
+    session = _new(cache, by_id)
+    if session == NULL:
+        return NULL
+    lock_ranked(&cache.lock, RANK_TABLE)
+    full = (cache.count >= cache.slots_max
+            or kb_load_i64(&cache.bytes) + size_bytes > SESSIONS_BYTES_MAX)
+    if not full:
+        session.session_id = _new_id_locked(cache)
+        session.next_hashed = cache.buckets[<uint32_t>session.session_id % SESSION_BUCKETS]
+        cache.buckets[<uint32_t>session.session_id % SESSION_BUCKETS] = session
+        _link_newest_locked(cache, session)
+        cache.count += 1
     unlock_ranked(&cache.lock, RANK_TABLE)
+    if full:
+        _free(session)
+        return NULL
     return session
 
 
@@ -176,32 +249,34 @@ cdef void session_close(SessionCache* cache, int32_t session_id) noexcept nogil:
     lock_ranked(&cache.lock, RANK_TABLE)
     session = _lookup_locked(cache, session_id)
     if session != NULL:
-        _unlink_locked(cache, session)
+        session = _unlink_locked(cache, session)
     unlock_ranked(&cache.lock, RANK_TABLE)
+    _free(session)
 
 
 cdef void session_release(SessionCache* cache, FetchSession* session) noexcept nogil:
     if session == NULL:
         return
     lock_ranked(&cache.lock, RANK_TABLE)
-    _drop_locked(cache, session)
+    session = _drop_locked(session)
     unlock_ranked(&cache.lock, RANK_TABLE)
+    _free(session)
 
 
 # --- one session's partitions --------------------------------------------------------------------
 
-cdef uint32_t _partition_hash(
-    const uint8_t* topic_id, const uint8_t* name, int32_t name_length, int32_t index,
+cdef SessionPartition** _place_locked(
+    FetchSession* session, const uint8_t* topic_id, const uint8_t* name, int32_t name_length,
+    int32_t index,
 ) noexcept nogil:
-    cdef uint32_t mixed = 2166136261u ^ <uint32_t>index
-    cdef int32_t i
+    cdef uint64_t key = session.cache.hash_key
+    cdef uint64_t mixed
     if name != NULL:
-        for i in range(name_length):
-            mixed = (mixed ^ name[i]) * 16777619u
+        mixed = kb_keyed_hash(key, name, <size_t>name_length)
     else:
-        for i in range(16):
-            mixed = (mixed ^ topic_id[i]) * 16777619u
-    return mixed
+        mixed = kb_keyed_hash(key, topic_id, 16)
+    mixed = kb_keyed_number(key, mixed, <uint32_t>index)
+    return &session.hashed[mixed & (session.buckets - 1)]
 
 
 cdef int _same(
@@ -218,23 +293,44 @@ cdef int _same(
 
 cdef SessionPartition* session_partition_locked(
     FetchSession* session, const uint8_t* topic_id, const uint8_t* name, int32_t name_length,
-    int32_t index, int create,
+    int32_t index,
 ) noexcept nogil:
-    """The entry of a partition, by id (name NULL) or by name; new ones go to the end.
-
-    NULL: there is none, no memory, or a name longer than any topic's, which is not followed: a
-    hostile request could name it once for a hundred thousand partitions.
-    """
-    cdef uint32_t bucket = _partition_hash(topic_id, name, name_length, index) % session.buckets
-    cdef SessionPartition* entry = session.hashed[bucket]
+    """The entry of a partition, by id (name NULL) or by name; NULL: it is not followed."""
+    cdef SessionPartition* entry = _place_locked(
+        session, topic_id, name, name_length, index)[0]
     while entry != NULL and not _same(entry, topic_id, name, name_length, index):
         entry = entry.next_hashed
-    if entry != NULL or not create or name_length > TOPIC_NAME_BYTES_MAX:
+    return entry
+
+
+cdef SessionPartition* session_follow_locked(
+    FetchSession* session, const uint8_t* topic_id, const uint8_t* name, int32_t name_length,
+    int32_t index, int* full,
+) noexcept nogil:
+    """The entry of a partition, a new one at the end if there was none.
+
+    NULL with `full` set: it is one more than fits, or there is no memory. NULL without: a name
+    longer than any topic's is not followed, since one request could name it once for a hundred
+    thousand partitions.
+    """
+    cdef SessionPartition** place
+    cdef SessionPartition* entry = session_partition_locked(
+        session, topic_id, name, name_length, index)
+    cdef size_t size_bytes
+    if entry != NULL or name_length > TOPIC_NAME_BYTES_MAX:
         return entry
     if name == NULL:
         name_length = 0
-    entry = <SessionPartition*>calloc(1, sizeof(SessionPartition) + <size_t>name_length)
+    size_bytes = sizeof(SessionPartition) + <size_t>name_length
+    if session.count == session.buckets:
+        _resize_locked(session, 2 * session.buckets)
+    if session.count == SESSION_PARTITIONS_MAX or _charge(session, <int64_t>size_bytes) != 0:
+        full[0] = 1
+        return NULL
+    entry = <SessionPartition*>calloc(1, size_bytes)
     if entry == NULL:
+        _charge(session, -<int64_t>size_bytes)
+        full[0] = 1
         return NULL
     entry.index = index
     entry.leader_epoch = -1
@@ -247,31 +343,37 @@ cdef SessionPartition* session_partition_locked(
         entry.name_length = name_length
     else:
         memcpy(entry.topic_id, topic_id, 16)
-    entry.next_hashed = session.hashed[bucket]
-    session.hashed[bucket] = entry
+    place = _place_locked(session, topic_id, name, name_length, index)
+    entry.next_hashed = place[0]
+    place[0] = entry
     _append_locked(session, entry)
     session.count += 1
+    kb_add_i64(&session.cache.partitions, 1)
     live_add(LIVE_SESSION_PARTITIONS, 1)
     return entry
 
 
-cdef void _rehash_locked(FetchSession* session) noexcept nogil:
-    # Four times the buckets; without memory the chains stay long.
-    cdef uint32_t buckets = 4 * session.buckets
-    cdef SessionPartition** hashed = <SessionPartition**>calloc(buckets, sizeof(SessionPartition*))
+cdef void _resize_locked(FetchSession* session, uint32_t buckets) noexcept nogil:
+    # Without memory or room for another table the old one stays, and its chains get longer.
+    cdef int64_t more_bytes = (<int64_t>buckets - <int64_t>session.buckets) * <int64_t>sizeof(
+        SessionPartition*)
+    cdef SessionPartition** hashed
+    cdef SessionPartition** place
     cdef SessionPartition* entry = session.first
-    cdef uint32_t bucket
-    if hashed == NULL:
+    if _charge(session, more_bytes) != 0:
         return
-    while entry != NULL:
-        bucket = _partition_hash(
-            entry.topic_id, entry.name, entry.name_length, entry.index) % buckets
-        entry.next_hashed = hashed[bucket]
-        hashed[bucket] = entry
-        entry = entry.next
+    hashed = <SessionPartition**>calloc(buckets, sizeof(SessionPartition*))
+    if hashed == NULL:
+        _charge(session, -more_bytes)
+        return
     free(session.hashed)
     session.hashed = hashed
     session.buckets = buckets
+    while entry != NULL:
+        place = _place_locked(session, entry.topic_id, entry.name, entry.name_length, entry.index)
+        entry.next_hashed = place[0]
+        place[0] = entry
+        entry = entry.next
 
 
 cdef void _append_locked(FetchSession* session, SessionPartition* entry) noexcept nogil:
@@ -296,16 +398,19 @@ cdef void _remove_locked(FetchSession* session, SessionPartition* entry) noexcep
 
 
 cdef void session_forget_locked(FetchSession* session, SessionPartition* entry) noexcept nogil:
-    cdef SessionPartition** place
-    place = &session.hashed[_partition_hash(
-        entry.topic_id, entry.name, entry.name_length, entry.index) % session.buckets]
+    cdef SessionPartition** place = _place_locked(
+        session, entry.topic_id, entry.name, entry.name_length, entry.index)
     while place[0] != entry:
         place = &place[0].next_hashed
     place[0] = entry.next_hashed
     _remove_locked(session, entry)
     session.count -= 1
+    kb_add_i64(&session.cache.partitions, -1)
     live_add(LIVE_SESSION_PARTITIONS, -1)
+    _charge(session, -<int64_t>(sizeof(SessionPartition) + <size_t>entry.name_length))
     free(entry)
+    if session.buckets > BUCKETS_MIN and session.count < session.buckets // 8:
+        _resize_locked(session, session.buckets // 2)
 
 
 cdef void session_to_tail_locked(FetchSession* session, SessionPartition* entry) noexcept nogil:

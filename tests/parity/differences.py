@@ -272,11 +272,6 @@ PRODUCE: Final = [
 ]
 
 FETCH: Final = [
-    Difference(
-        "fetch: a partition twice v*",
-        "*/responses*",
-        "ours answers each time it is named, Apache Kafka the last one",
-    ),
     *(
         Difference(
             f"fetch: bytes {of}, -1 v*",

@@ -54,6 +54,7 @@ TOP_LEVEL: Final = {
     "kbroker.log_lines": "words",
     "kbroker.outside_text": "words",
     "kbroker._atomics": "c helpers",
+    "kbroker._keyed_hash": "c helpers",
     "kbroker._figures": "c helpers",
     "kbroker._sync": "c helpers",
     "kbroker._arena": "c helpers",

@@ -288,8 +288,6 @@ class Rig:
         for client in self.clients:
             client.close()
         if not self.stopped:
-            # The end of a client whose fetch waits is seen when the wait ends.
-            self.hot.close_parked()
             eventually(lambda: self.total("connections") == 0, "connections outlive their clients")
         self.stop()
         assert self.hot.statistics()["parked_now"] == 0

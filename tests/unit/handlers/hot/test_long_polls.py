@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
+from kbroker._live_objects import live_counts
 from kbroker.errors import ErrorCode
 from kbroker.handlers._hot import HotPath
+from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
 from tests.unit.handlers.hot.wire import (
     FETCH_VERSIONS,
     Ask,
+    answer_in,
     fetch,
     fetch_frame,
     fetched_in,
@@ -19,7 +23,7 @@ from tests.unit.handlers.hot.wire import (
     produce_one,
     produced_in,
 )
-from tests.unit.net.harness import Rig, cold_frame, eventually
+from tests.unit.net.harness import Client, Rig, Topic, cold_frame, eventually
 
 LONG_MS = 600_000
 BATCH = build_batch([b"x" * 100])
@@ -291,3 +295,142 @@ def test_records_deleted_under_a_long_poll_are_out_of_range(rig: Rig, version: i
     rig.expire_all()
     there = fetched_in(version, readers[3].receive()).only
     assert there.error == 0 and there.records is not None and len(there.records) == len(BATCH)
+
+
+# --- what is not there ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["its topic is there", "no such topic"])
+@every_version
+def test_what_is_not_there_keeps_nobody_from_waiting(rig: Rig, version: int, known: bool) -> None:
+    topic = rig.create("t")
+    missing = Ask(topic, 7) if known else Ask(Topic("none", UUID(int=7), []))
+    reader, writer = rig.client(), rig.client()
+    reader.send(fetch_frame(version, [missing, Ask(topic)], max_wait_ms=LONG_MS))
+    rig.wait_parked(1)
+    produce_one(writer, topic, BATCH)
+    there, not_there = fetched_in(version, reader.receive()).partitions.values()
+    assert there.records and there.error == 0
+    assert not_there.error != 0
+    # Nothing at all of it is there: there is nothing to wait for.
+    answer = fetch(rig.client(), version, [missing], max_wait_ms=LONG_MS)
+    assert answer.only.error == not_there.error
+
+
+def test_consumers_of_a_topic_that_was_deleted_do_not_spin(rig: Rig) -> None:
+    gone, here = rig.create("gone"), rig.create("here")
+    reader = rig.client()
+    session = fetch(reader, 13, [Ask(here), Ask(gone)], session=(0, 0)).session_id
+    rig.delete("gone")
+    for epoch in (1, 2):
+        reader.send(fetch_frame(13, [], session=(session, epoch), max_wait_ms=LONG_MS))
+        rig.wait_parked(1)
+        rig.expire_all()
+        answer = fetched_in(13, reader.receive())
+        assert answer.only.error == ErrorCode.UNKNOWN_TOPIC_ID, "told each time, and no sooner"
+
+
+# --- what is named twice --------------------------------------------------------------------------
+
+
+@every_version
+def test_a_partition_named_very_often_is_one_partition(rig: Rig, version: int) -> None:
+    topic, other = rig.create("t", partitions=2), rig.create("other")
+    watches = live_counts()["watches"]
+    times = 4_000
+    asks = [Ask(topic, 0), Ask(topic, 1), Ask(other)]
+    asks += [Ask(topic, 0, turn % 3) for turn in range(times)]
+    reader = rig.client()
+    reader.send(fetch_frame(version, asks, max_wait_ms=LONG_MS))
+    rig.wait_parked(1)
+    assert live_counts()["watches"] == watches + 3
+    produce_one(rig.client(), topic, BATCH)
+    _, answer = answer_in(ApiKey.FETCH, version, reader.receive())
+    told = [p.partition_index for t in answer.responses for p in t.partitions]
+    assert told == [0, 1, 0]
+
+
+@every_version
+def test_what_was_asked_last_counts(rig: Rig, version: int) -> None:
+    topic = rig.create("t", partitions=2)
+    for _ in range(3):
+        topic.logs[0].append(BATCH)
+    asks = [Ask(topic, 0, 0), Ask(topic, 1), Ask(topic, 0, 2)]
+    answer = fetch(rig.client(), version, asks)
+    first, second = answer.partitions.values()
+    assert first.records is not None and len(first.records) == len(BATCH)
+    assert second.records == b""
+
+
+# --- connections that go --------------------------------------------------------------------------
+
+
+def waiting() -> dict[str, int]:
+    """What fetches that wait keep in memory."""
+    counts = live_counts()
+    return {kind: counts[kind] for kind in ("parked_fetches", "watches", "frame_copies")}
+
+
+def test_a_fetch_ends_with_its_connection(rig: Rig) -> None:
+    # Neither an append nor a deadline comes: what waited is gone because its peer is.
+    topic = rig.create("t", partitions=40)
+    asks = [Ask(topic, index) for index in range(40)]
+    before = waiting()
+    for leave in (Client.reset, Client.close):
+        reader = rig.client()
+        reader.send(fetch_frame(12, asks, max_wait_ms=0x7FFFFFFF))
+        rig.wait_parked(1)
+        leave(reader)
+        eventually(lambda: rig.hot.statistics()["parked_now"] == 0, "it still waits")
+        eventually(lambda: rig.total("connections") == 0, "its connection is still there")
+    eventually(lambda: waiting() == before, "something stays")
+    figures = rig.hot.statistics()
+    assert (figures["parked_bytes"], figures["parked_left"], figures["parked_expired"]) == (0, 2, 0)
+
+
+def test_who_sends_no_more_gets_what_there_is_at_once(rig: Rig) -> None:
+    topic = rig.create("t")
+    topic.logs[0].append(BATCH)
+    reader = rig.client()
+    frame = fetch_frame(12, [Ask(topic)], max_wait_ms=LONG_MS, min_bytes=10_000)
+    reader.send(frame)
+    rig.wait_parked(1)
+    reader.end_sending()
+    records = fetched_in(12, reader.receive()).only.records
+    assert records is not None and len(records) == len(BATCH)
+    assert reader.ended()
+    # And so do requests that came in front of the end of the stream.
+    late = rig.client()
+    late.send(frame * 3)
+    late.end_sending()
+    for _ in range(3):
+        assert fetched_in(12, late.receive()).only.records == records
+    assert late.ended()
+
+
+def test_a_connection_that_goes_while_nobody_serves(make_rig: Callable[..., Rig]) -> None:
+    # All handlers sleep: the Processor calls one.
+    rig = make_rig(handlers=1)
+    topic = rig.create("t")
+    readers = [rig.client() for _ in range(30)]
+    for reader in readers:
+        reader.send(fetch_frame(12, [Ask(topic)], max_wait_ms=LONG_MS))
+    rig.wait_parked(30)
+    for reader in readers:
+        reader.reset()
+    eventually(lambda: rig.hot.statistics()["parked_now"] == 0, "they still wait")
+    assert rig.hot.statistics()["parked_left"] == 30
+
+
+# --- how much may wait ----------------------------------------------------------------------------
+
+
+def test_memory_of_what_waits_is_counted_and_given_back(rig: Rig) -> None:
+    topic = rig.create("t", partitions=10)
+    reader = rig.client()
+    reader.send(fetch_frame(12, [Ask(topic, i) for i in range(10)], max_wait_ms=LONG_MS))
+    rig.wait_parked(1)
+    assert 10 * 50 < rig.hot.statistics()["parked_bytes"] < 10 * 100 + 1000
+    rig.expire_all()
+    fetched_in(12, reader.receive())
+    eventually(lambda: rig.hot.statistics()["parked_bytes"] == 0, "the rest is kept")

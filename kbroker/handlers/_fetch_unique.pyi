@@ -1,0 +1,1 @@
+"""What a fetch names twice, in C alone: no Python surface; see _hot.pyi."""

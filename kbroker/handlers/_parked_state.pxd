@@ -1,0 +1,24 @@
+# cython: language_level=3
+
+
+cdef enum ParkedState:
+    BUILDING = 0                  # its watches are being linked; the parker's alone
+    OPEN = 1                      # on every list: whoever has something for it may complete it
+    DONE = 2                      # somebody has; nobody else may
+    PARKED_STATES = 3
+
+
+cdef enum ParkedEvent:
+    LISTED = 0                    # the parker has put it on the last list
+    GIVEN_UP = 1                  # the parker could not
+    COMPLETED = 2                 # bytes, an error, its deadline, its connection's end, ours
+    PARKED_EVENTS = 3
+
+
+cdef enum ParkedVerdict:
+    PARKED_ILLEGAL = -1           # nothing has changed
+    PARKED_STAYED = 0             # the event came too early or too late: somebody else's affair
+    PARKED_MOVED = 1              # by this caller and nobody else
+
+# The one place where the state of a parked fetch moves; any thread, without a lock.
+cdef int parked_fire(int* state, int event) noexcept nogil

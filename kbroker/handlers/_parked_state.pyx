@@ -1,0 +1,74 @@
+# cython: language_level=3, auto_pickle=False
+"""The states of a parked fetch, as one table: building, open, done.
+
+ROWS is the whole truth: (state, event, next state). What it does not list is illegal and changes
+nothing. A row that keeps its state is a race that somebody else wins: COMPLETED while it is being
+built is noted by the parker, who looks at everything once more when it has listed the fetch;
+COMPLETED when it is done came too late.
+
+Who moves the state owns what follows: from BUILDING the parker alone, from OPEN to DONE exactly one
+of all that try, and that one unlinks the fetch and answers it. docs/architecture.md shows the
+diagram and the tests walk every cell.
+"""
+
+from enum import IntEnum
+
+from kbroker._atomics cimport kb_cas_int, kb_load_int
+from kbroker.errors import InvariantError
+
+ROWS = (
+    (BUILDING, LISTED, OPEN),
+    (BUILDING, GIVEN_UP, DONE),
+    (BUILDING, COMPLETED, BUILDING),
+    (OPEN, COMPLETED, DONE),
+    (DONE, COMPLETED, DONE),
+)
+
+# The table as C reads it: filled once, at import, and constant from then on.
+cdef signed char _NEXT[PARKED_STATES][PARKED_EVENTS]
+
+
+def _fill_table():
+    for state in range(PARKED_STATES):
+        for event in range(PARKED_EVENTS):
+            _NEXT[<int>state][<int>event] = PARKED_ILLEGAL
+    for state, event, next_state in ROWS:
+        _NEXT[<int>state][<int>event] = next_state
+
+
+_fill_table()
+
+
+cdef int parked_fire(int* state, int event) noexcept nogil:
+    cdef int before
+    cdef int after
+    while True:
+        before = kb_load_int(state)
+        after = _NEXT[before][event]
+        if after == PARKED_ILLEGAL:
+            return PARKED_ILLEGAL
+        if after == before:
+            return PARKED_STAYED
+        if kb_cas_int(state, before, after):
+            return PARKED_MOVED
+
+
+class State(IntEnum):
+    BUILDING = 0
+    OPEN = 1
+    DONE = 2
+
+
+class Event(IntEnum):
+    LISTED = 0
+    GIVEN_UP = 1
+    COMPLETED = 2
+
+
+def fire(int state, int event):
+    """(next state, whether it moved); an event that the table does not list raises."""
+    cdef int now = State(state)
+    cdef int verdict = parked_fire(&now, Event(event))
+    if verdict == PARKED_ILLEGAL:
+        raise InvariantError(f"{Event(event).name} in {State(state).name}")
+    return State(now), verdict == PARKED_MOVED
