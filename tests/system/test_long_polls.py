@@ -1,0 +1,22 @@
+"""The stress of long_polls.py, as long as a test run can afford; longer by hand and sanitized."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.system.conftest import MakeBroker
+from tests.system.long_polls import Stress, address_of
+
+pytestmark = pytest.mark.client
+
+SECONDS: Final = 8.0
+PARTITIONS: Final = 120
+
+
+def test_every_fetch_is_woken_by_what_it_waits_for(make_broker: MakeBroker) -> None:
+    broker = make_broker().start()
+    problems = Stress(address_of(broker.bootstrap), partitions=PARTITIONS).run(SECONDS)
+    assert problems == []
+    assert broker.stop() == 0
