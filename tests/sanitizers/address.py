@@ -19,6 +19,7 @@ TIMEOUT_S: Final = 540
 # What drives compiled code; tests of Python parts alone say nothing about memory.
 SUITES: Final = (
     *("tests/fuzz", "tests/system/test_hostile.py", "tests/system/test_rude_peers.py"),
+    "tests/system/test_long_polls.py",
     *(f"tests/unit/{part}" for part in ("net", "handlers/hot", "log", "replica", "state")),
     *("tests/unit/coordinator", "tests/unit/server"),
     "tests/unit/protocol/test_record_batch.py",

@@ -2,12 +2,16 @@
 
 One broker runs from the sanitized copy, under everything at once: producers with trains of every
 codec, long polls, Metadata, topics that come and go, settings and records that change, hostile
-frames, connections that are reset, scrapes. The load runs without the sanitizer, from the tree's
-own build. Every report that names our code fails; the broker must stop cleanly.
+frames, connections that are reset, scrapes. Then comes the stress of tests/system/long_polls.py:
+fetches of many partitions beside runs above 1 MiB, syncs, DeleteRecords, deletions, settings that
+change, connections that go (`--long-polls SECONDS` is that alone). The load runs without the
+sanitizer, from the tree's own build. Every report that names our code fails; the broker must stop
+cleanly.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
 import struct
@@ -28,8 +32,11 @@ from tests.fuzz.mutate import framed
 from tests.fuzz.target import OVERRIDES, Admin
 from tests.sanitizers import tree
 from tests.support.record_batches import CODECS, build_batch
+from tests.system.long_polls import Stress
 
 LOAD_S: Final = 40.0
+LONG_POLLS_S: Final = 30.0
+LONG_POLLS_PARTITIONS: Final = 200
 FUZZ_FRAMES: Final = 40_000
 FUZZ_TIMEOUT_S: Final = 240
 SUPPRESSIONS: Final = Path(__file__).with_name("tsan.supp")
@@ -60,6 +67,9 @@ class SanitizedBroker(Broker):
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description="The broker's races, under ThreadSanitizer.")
+    parser.add_argument("--long-polls", type=float, metavar="SECONDS", help="that stress alone")
+    long_polls_s: float | None = parser.parse_args().long_polls
     copy = tree.sanitized_copy("thread")
     folder = tree.fresh_reports(copy)
     environment = tree.environment(
@@ -74,7 +84,9 @@ def main() -> int:
     broker = SanitizedBroker(copy, environment)
     try:
         broker.start()
-        _load(broker, problems)
+        if long_polls_s is None:
+            _load(broker, problems)
+        _long_polls(broker, problems, long_polls_s or LONG_POLLS_S)
         status = broker.stop(timeout_s=60)
         if status:
             problems.append(f"the broker ended with status {status}")
@@ -89,9 +101,19 @@ def main() -> int:
 # --- the load ------------------------------------------------------------------------------------
 
 
-def _load(broker: Broker, problems: list[str]) -> None:
+def _address(broker: Broker) -> tuple[str, int]:
     host, _, port = broker.bootstrap.rpartition(":")
-    address = (host, int(port))
+    return host, int(port)
+
+
+def _long_polls(broker: Broker, problems: list[str], seconds: float) -> None:
+    stress = Stress(_address(broker), partitions=LONG_POLLS_PARTITIONS)
+    problems += stress.run(seconds)
+    print("long polls: " + ", ".join(f"{name} {n}" for name, n in sorted(stress.done.items())))
+
+
+def _load(broker: Broker, problems: list[str]) -> None:
+    address = _address(broker)
     admin = Admin(address)
     admin.create(TOPIC, PARTITIONS, {})
     admin.close()
