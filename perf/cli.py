@@ -395,7 +395,7 @@ def limit(
 
 @cli.command()
 @_with(_DIRECTORY, results_options)
-@click.option("--quick", is_flag=True, help="four minutes, a look that decides nothing")
+@click.option("--quick", is_flag=True, help="five minutes, a look that decides nothing")
 @click.option(
     "--rounds", type=click.IntRange(1), help="blocks of each cell and broker  [7, quick 3]"
 )
@@ -425,7 +425,7 @@ def compare(
 ) -> int:
     """The limit, Apache Kafka and kbroker in alternating blocks, with bars.
 
-    About half an hour. With --quick four minutes: of three rounds no bar has a result.
+    About half an hour. With --quick five minutes: of three rounds no bar has a result.
     """
     from perf.cells import BY_KEY
 

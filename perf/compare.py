@@ -62,7 +62,7 @@ class Plan:
 
     @classmethod
     def quick(cls, **changes: Any) -> Plan:
-        """Four minutes instead of half an hour: a look, for three rounds decide nothing."""
+        """Five minutes instead of half an hour: a look, for three rounds decide nothing."""
         base = cls(
             cells=QUICK,
             rounds=3,

@@ -52,10 +52,12 @@ class Estimate:
         return middle if len(self.values) == 1 else f"{middle} ({low} to {high})"
 
     def to_json(self) -> dict[str, object]:
+        """Without NaN, which JSON does not know."""
+        there = bool(self.values)
         return {
-            "median": self.median,
-            "low": self.low,
-            "high": self.high,
+            "median": self.median if there else None,
+            "low": self.low if there else None,
+            "high": self.high if there else None,
             "confidence": self.confidence,
             "values": list(self.values),
         }

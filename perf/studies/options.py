@@ -44,8 +44,8 @@ class Seconds(click.FloatRange):
 
 
 _OPTIONS = (
-    click.option("--quick", is_flag=True, help="fewer rounds, shorter blocks"),
-    click.option("--rounds", type=click.IntRange(1, 1000), help="blocks of each point"),
+    click.option("--quick", is_flag=True, help="a look: three rounds, which decide nothing"),
+    click.option("--rounds", type=click.IntRange(1, 1000), help="blocks of each point; six decide"),
     click.option("--seconds", type=Seconds(), help="of a block"),
     click.option(
         "--directory", type=click.Path(file_okay=False, path_type=Path), help="for data  [/tmp]"

@@ -35,8 +35,8 @@ IDENTITY: Final = (
 )  # fmt: skip
 _PLAIN: Final = (
     "run_id", "sequence", "event_time_ms", *IDENTITY, "broker", "round", "acks", "baseline",
-    "again", "requests", "records", "bytes", "wall_s", "broker_cpu_s", "own_cpu_s", "others_cpu",
-    "steal", "quiet",
+    "again", "requests", "records", "bytes", "wall_s", "broker_cpu_s", "compiler_cpu_s",
+    "collector_cpu_s", "own_cpu_s", "others_cpu", "steal", "quiet",
 )  # fmt: skip
 
 
@@ -83,6 +83,15 @@ class Block:
         return _over(self.row["broker_cpu_s"], self.row["requests"], 1e6)
 
     @property
+    def cpu_us_without_runtime(self) -> float | None:
+        """Without what a runtime compiles and collects; None of writers that did not look."""
+        parts = [self.row["compiler_cpu_s"], self.row["collector_cpu_s"]]
+        whole = self.row["broker_cpu_s"]
+        if whole is None or None in parts:
+            return None
+        return _over(whole - sum(parts), self.row["requests"], 1e6)
+
+    @property
     def cpu_us_per_record(self) -> float | None:
         return _over(self.row["broker_cpu_s"], self.row["records"], 1e6)
 
@@ -110,6 +119,9 @@ class Measure:
 P50: Final = Measure("p50, ms", lambda block: block.percentile_ms("p50"), "low")
 P99: Final = Measure("p99, ms", lambda block: block.percentile_ms("p99"), "low")
 CPU: Final = Measure("CPU us/request", lambda block: block.cpu_us_per_request, "low")
+CPU_OWN: Final = Measure(
+    "CPU us/request without JIT and GC", lambda block: block.cpu_us_without_runtime, "low"
+)
 REQUESTS: Final = Measure("requests/s", lambda block: block.requests_per_s, "high")
 RECORDS: Final = Measure("records/s", lambda block: block.records_per_s, "high")
 MEGABYTES: Final = Measure("MB/s", lambda block: block.megabytes_per_s, "high")

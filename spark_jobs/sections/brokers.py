@@ -15,6 +15,7 @@ from spark_jobs.report_model import Cell, Plot, Section, Series, Table
 from spark_jobs.sections.blocks import (
     BLOCKS_MAX,
     CPU,
+    CPU_OWN,
     IDENTITY,
     MEGABYTES,
     P50,
@@ -43,7 +44,7 @@ KEY: Final = "brokers"
 TITLE: Final = "Apache Kafka and kbroker"
 OURS: Final = "kbroker"
 THEIRS: Final = "kafka"
-MEASURES: Final = (CPU, REQUESTS, MEGABYTES, P50, P99)
+MEASURES: Final = (CPU, CPU_OWN, REQUESTS, MEGABYTES, P50, P99)
 SHORT: Final = tuple(measure.name.partition(",")[0] for measure in MEASURES)
 ROWS_MAX: Final = 200
 PLOT_CELLS_MAX: Final = 40

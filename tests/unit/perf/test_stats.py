@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable
@@ -87,3 +88,4 @@ def test_nothing_measured() -> None:
     found = estimate([])
     assert found.values == () and not found.decides and found.confidence == 0
     assert found.median != found.median
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["median"] is None

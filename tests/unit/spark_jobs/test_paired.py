@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from spark_jobs.sections import brokers, latency, studies
-from spark_jobs.sections.blocks import CPU, IDENTITY, P99, Block
+from spark_jobs.sections.blocks import CPU, CPU_OWN, IDENTITY, P99, Block
 from spark_jobs.sections.paired import Beside, NullTests, pairs, reasons, versus
 
 RUN, OTHER_RUN = "a", "b"
@@ -22,7 +22,8 @@ def block(cpu_us: float = 10.0, **fields: Any) -> Block:
         "run_id": RUN, "sequence": 0, "study": "compare", "cell": "p-1k", "work": "produce",
         "broker": "kbroker", "round": 0, "acks": 1, "baseline": None, "again": None, "rate": 0.0,
         "requests": 1000, "records": 1000, "bytes": 1, "wall_s": 1.0, "broker_cpu_s": cpu_us / 1e3,
-        "quiet": True, "p50": 1e6, "p99": 2e6, **fields,
+        "compiler_cpu_s": 0.0, "collector_cpu_s": 0.0, "quiet": True, "p50": 1e6, "p99": 2e6,
+        **fields,
     }  # fmt: skip
     return Block(row)
 
@@ -57,6 +58,15 @@ def test_unknown_quiet_is_not_quiet(quiet: bool | None, why: str) -> None:
     found = versus(both(rounds(*[10] * 7, quiet=quiet), rounds(*[20] * 7)), CPU)
     assert found is not None and found.why_open == why
     assert found.verdict == ("open" if why else "good")
+
+
+def test_cpu_is_compared_with_and_without_what_a_runtime_does_for_itself() -> None:
+    theirs = rounds(*[40] * 7, broker="kafka", compiler_cpu_s=0.015, collector_cpu_s=0.005)
+    beside = both(rounds(*[10] * 7), theirs)
+    found = {measure: versus(beside, measure) for measure in (CPU, CPU_OWN)}
+    assert [one and one.estimate.median for one in found.values()] == pytest.approx([0.25, 0.5])
+    before = both(rounds(*[10] * 7), rounds(*[40] * 7, broker="kafka", compiler_cpu_s=None))
+    assert versus(before, CPU_OWN) is None, "records of before do not tell"
 
 
 @pytest.mark.parametrize("count", range(1, 6))
