@@ -13,6 +13,7 @@ transactions no offset is unstable. Any handler thread; does not import the sche
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.handlers.services import Request, Services
+    from kbroker.metadata.image import ClusterImage
 
 _SINCE_TOP_LEVEL_ERROR: Final = 2
 _SINCE_THROTTLE: Final = 3
@@ -119,6 +121,7 @@ def _fetch(services: Services, version: int, asked: AskedGroup) -> ToldGroup:
         names,
         flexible=is_flexible(ApiKey.OFFSET_FETCH, version),
         leader_epochs=version >= _SINCE_LEADER_EPOCH,
+        topic_id_of=partial(_id_now, image),
     )
     error = ErrorCode(code)
     if error:
@@ -132,6 +135,11 @@ def _fetch(services: Services, version: int, asked: AskedGroup) -> ToldGroup:
         elif (known := image.topic(name)) is not None:
             told.append(ToldTopic(known.topic_id, data))
     return ToldGroup(asked.group_id, error, told)
+
+
+def _id_now(image: ClusterImage, name: str) -> bytes | None:
+    topic = image.topic(name)
+    return None if topic is None else topic.topic_id.bytes
 
 
 def _unknown(version: int, key: TopicKey, indexes: bytes) -> ToldTopic:

@@ -42,10 +42,14 @@ class Groups:
         """`config` gives the settings as they are now, `log_of` the log of a partition here."""
         settings = config()
         self._config = config
+        self._image: ClusterImage | None = None
         self.table: Final = GroupTable()
         self.table.set_bounds(metadata_bytes_max=settings["offset.metadata.max.bytes"])
         self.loader: Final = GroupLoader(
-            self.table, clock, buffer_bytes=settings["offsets.load.buffer.size"]
+            self.table,
+            clock,
+            buffer_bytes=settings["offsets.load.buffer.size"],
+            topic_id_of=self._topic_id,
         )
         self.store: Final = OffsetsStore(self.table, self.loader, log_of, settings.node_id)
         self.coordinator: Final = GroupCoordinator(
@@ -56,7 +60,12 @@ class Groups:
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """On the controller's thread, when the logs of the image are open."""
+        self._image = image
         self.store.follow(image, delta)
+
+    def _topic_id(self, name: str) -> bytes | None:
+        topic = None if self._image is None else self._image.topic(name)
+        return None if topic is None else topic.topic_id.bytes
 
     def start(self, scheduler: Scheduler) -> None:
         self.loader.start()
@@ -64,4 +73,6 @@ class Groups:
         scheduler.schedule(EXPIRY_TASK, self.expiration.run, period_ms, delay_ms=period_ms)
 
     def stop(self) -> None:
+        """Whoever waits in a group is answered while there is a network to answer on."""
+        self.coordinator.close()
         self.loader.stop()

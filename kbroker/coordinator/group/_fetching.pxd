@@ -1,5 +1,5 @@
 # cython: language_level=3
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
 from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._structs cimport Group
@@ -16,6 +16,8 @@ cdef struct FetchedTopic:
     Text name
     const uint8_t* indexes        # big-endian int32s; NULL: all that the group has
     int32_t count
+    int8_t has_id                 # of all topics: the one that was committed for; else: wanted
+    uint8_t topic_id[16]
     uint8_t* data                 # malloc'ed
     int64_t length
 

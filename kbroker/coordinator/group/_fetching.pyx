@@ -3,11 +3,12 @@
 
 A topic's partitions are asked as the bytes of the request, and answered as bytes of the answer, so
 that a group of a thousand partitions makes no thousand objects. What has not been committed is
-offset -1 with no text and no error.
+offset -1 with no text and no error; so is what was committed for another topic of the same name.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy
 
 from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._offsets cimport (
@@ -69,6 +70,10 @@ cdef int _fetch_topic(
     cdef int32_t i
     if group != NULL:
         topic = topic_find_locked(group, fetched.name.at, fetched.name.length)
+    if topic != NULL and topic.has_id and fetched.has_id and (
+        memcmp(topic.topic_id, fetched.topic_id, 16) != 0
+    ):
+        topic = NULL              # of another topic, which had this name and was deleted
     for i in range(fetched.count):
         bound += _bound(_entry(topic, fetched.indexes + 4 * i))
     fetched.data = <uint8_t*>malloc(<size_t>bound)
@@ -101,6 +106,8 @@ cdef int _fetch_whole_topic(
     fetched.length = at - fetched.data
     fetched.name.at = at
     fetched.name.length = topic.name_length
+    fetched.has_id = topic.has_id
+    memcpy(fetched.topic_id, topic.topic_id, 16)
     for i in range(topic.name_length):
         at[i] = topic.name[i]
     return 0

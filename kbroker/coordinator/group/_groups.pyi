@@ -147,10 +147,13 @@ class GroupTable:
         *,
         flexible: bool,
         leader_epochs: bool,
+        topic_id_of: Callable[[str], bytes | None] | None = None,
     ) -> tuple[int, list[tuple[str, bytes]]]:
         """(error code, topics) for OffsetFetch, without an object for each partition.
 
         `wanted`: topics with their partitions as big-endian int32s; None: all that the group has.
+        `topic_id_of`: the id that a topic has now, None if it is not known. What was committed for
+        another one of the same name is not there.
         A topic comes with its array of partitions as the answer carries it, count included.
         """
 
@@ -162,6 +165,12 @@ class GroupTable:
     ) -> list[tuple[str, list[CommittedOffset]]]:
         """By group: offsets without a time of their own that were committed before `before_ms`,
         and those whose own time is over at `now_ms`. Whether they go is Python's decision."""
+
+    def offsets_of_others(
+        self, partition: int, topic_id_of: Callable[[str], bytes | None]
+    ) -> list[tuple[str, list[CommittedOffset]]]:
+        """By group: offsets that were committed for topics which are not there now, or for others
+        of the same name. Without a topic's id nobody can tell."""
 
     def of_topic(self, topic: str) -> list[tuple[str, list[int]]]:
         """(group, partitions): every committed offset of a topic in the shards that are ours."""

@@ -468,12 +468,15 @@ cdef class GroupTable:
         found.sort()
         return found
 
-    def fetch(self, str group_id not None, wanted, *, bint flexible, bint leader_epochs):
+    def fetch(
+        self, str group_id not None, wanted, *, bint flexible, bint leader_epochs, topic_id_of=None,
+    ):
         cdef Shard* shard = self._shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
         cdef Text text = text_of(id)
         cdef list asked = None if wanted is None else [
-            (name, name_bytes(name), indexes) for name, indexes in wanted]
+            (name, name_bytes(name), indexes, None if topic_id_of is None else topic_id_of(name))
+            for name, indexes in wanted]
         cdef Fetched fetched
         cdef int error = COORDINATOR_NOT_AVAILABLE
         fetched.form.flexible = flexible
@@ -490,7 +493,7 @@ cdef class GroupTable:
                     shard_unlock(shard)
             if error == -1:
                 raise MemoryError
-            return error, fetched_topics(&fetched, asked)
+            return error, fetched_topics(&fetched, asked, topic_id_of)
         finally:
             fetched_free(&fetched)
 
@@ -501,6 +504,13 @@ cdef class GroupTable:
         by_group = {}
         for group, offset in self._copied(partition, None, None, (before_ms, now_ms)):
             by_group.setdefault(group, []).append(offset)
+        return list(by_group.items())
+
+    def offsets_of_others(self, int partition, topic_id_of):
+        by_group = {}
+        for group, offset in self._copied(partition):
+            if offset.topic_id is not None and topic_id_of(offset.topic) != offset.topic_id:
+                by_group.setdefault(group, []).append(offset)
         return list(by_group.items())
 
     def of_topic(self, str topic not None):

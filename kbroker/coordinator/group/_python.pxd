@@ -15,7 +15,7 @@ cdef bytes name_bytes(str text)
 cdef str str_of(const Text* text)
 cdef bytes encoded_key(bytes group, bytes topic, int32_t partition)
 cdef int fetched_init(Fetched* fetched, list asked) except -1
-cdef list fetched_topics(const Fetched* fetched, list asked)
+cdef list fetched_topics(const Fetched* fetched, list asked, topic_id_of)
 cdef object committed_of(const Copy* copied)
 cdef Member* member_of(str member_id, str instance_id) except NULL
 # A ShownGroup, or None.

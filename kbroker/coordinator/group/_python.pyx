@@ -8,6 +8,7 @@ look at becomes objects after that.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from collections import namedtuple
 
@@ -175,7 +176,7 @@ cdef object committed_of(const Copy* copied):
 
 
 cdef int fetched_init(Fetched* fetched, list asked) except -1:
-    # `asked`: (name, its bytes, indexes as bytes), which must live as long; None: all topics.
+    # `asked`: (name, its bytes, indexes as bytes, id or None), which must live as long; None: all.
     cdef int32_t i
     fetched.all_topics = asked is None
     fetched.count = 0
@@ -190,11 +191,15 @@ cdef int fetched_init(Fetched* fetched, list asked) except -1:
         fetched.topics[i].name = text_of(asked[i][1])
         fetched.topics[i].indexes = text_of(asked[i][2]).at
         fetched.topics[i].count = <int32_t>(len(asked[i][2]) // 4)
+        fetched.topics[i].has_id = asked[i][3] is not None
+        if fetched.topics[i].has_id:
+            memcpy(fetched.topics[i].topic_id, text_of(asked[i][3]).at, 16)
     return 0
 
 
-cdef list fetched_topics(const Fetched* fetched, list asked):
-    # (name, its partitions as bytes); nothing where nothing was fetched.
+cdef list fetched_topics(const Fetched* fetched, list asked, topic_id_of):
+    # (name, its partitions as bytes); nothing where nothing was fetched, nor of all topics one that
+    # has another id now.
     cdef const FetchedTopic* topic
     cdef int32_t i
     found = []
@@ -202,6 +207,10 @@ cdef list fetched_topics(const Fetched* fetched, list asked):
         topic = &fetched.topics[i]
         if topic.data != NULL:
             name = str_of(&topic.name) if asked is None else asked[i][0]
+            if asked is None and topic.has_id and topic_id_of is not None:
+                wanted = topic_id_of(name)
+                if wanted is not None and wanted != (<const char*>topic.topic_id)[:16]:
+                    continue
             found.append((name, (<const char*>topic.data)[:topic.length]))
     return found
 

@@ -75,6 +75,7 @@ class GroupCoordinator:
         self._incarnations = itertools.count(1)
         self._lock = threading.Lock()
         self._groups: dict[str, Group] = {}
+        self._closed = False
 
     def _settings(self) -> Settings:
         config = self._config()
@@ -104,7 +105,7 @@ class GroupCoordinator:
             return ErrorCode.INVALID_SESSION_TIMEOUT, None
         if not _can_be_told(asked):
             return UNTELLABLE, None
-        code = self._store.state_of(asked.group_id)
+        code = self._state_of(asked.group_id)
         if code:
             return code, None
         group = self.find(asked.group_id)
@@ -145,7 +146,7 @@ class GroupCoordinator:
     def _owned(self, group_id: str) -> tuple[ErrorCode, Group | None]:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, None
-        code = self._store.state_of(group_id)
+        code = self._state_of(group_id)
         return (code, None) if code else (NONE, self.find(group_id))
 
     # --- committed offsets ---
@@ -167,7 +168,7 @@ class GroupCoordinator:
         GROUP_ID_NOT_FOUND, before version 9 ILLEGAL_GENERATION.
         """
         # The group without a name is no group to join, and has offsets all the same.
-        code = self._store.state_of(group_id)
+        code = self._state_of(group_id)
         if code:
             return code
         group = self.find(group_id)
@@ -193,7 +194,7 @@ class GroupCoordinator:
 
     def describe(self, group_id: str) -> GroupDescription | ErrorCode:
         """GROUP_ID_NOT_FOUND if there is no such group."""
-        code = self._store.state_of(group_id)
+        code = self._state_of(group_id)
         group = self.find(group_id)
         if code:
             return code
@@ -218,7 +219,7 @@ class GroupCoordinator:
         the group is what it was.
         """
         # Like commits, deletion knows the group without a name.
-        code = self._store.state_of(group_id)
+        code = self._state_of(group_id)
         group = None if code else self.find(group_id)
         if group is None:
             done(code or ErrorCode.GROUP_ID_NOT_FOUND)
@@ -259,6 +260,11 @@ class GroupCoordinator:
             self._forget(group)
         return len(groups)
 
+    def close(self) -> None:
+        """The broker stops: whoever waits is answered, and nobody can wait from here on."""
+        self._closed = True
+        self.unload(lambda group_id: True)
+
     # --- figures ---
 
     def counts(self) -> dict[GroupState, int]:
@@ -276,6 +282,9 @@ class GroupCoordinator:
 
     def _new(self, group_id: str) -> Group:
         return Group(group_id, self._around, next(self._incarnations))
+
+    def _state_of(self, group_id: str) -> ErrorCode:
+        return ErrorCode.NOT_COORDINATOR if self._closed else self._store.state_of(group_id)
 
     def find(self, group_id: str) -> Group | None:
         return self._groups.get(group_id)
@@ -296,7 +305,7 @@ class GroupCoordinator:
         group = self._make(group_id)
         if group is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
-        code = self._store.state_of(group_id)
+        code = self._state_of(group_id)
         if code:
             group.unload()
             self._forget(group)

@@ -8,9 +8,12 @@ so that nobody meets a group without its members. Until then clients are told
 COORDINATOR_LOAD_IN_PROGRESS and come again. The thread is started behind the ready line: a long log
 delays nobody else's first request.
 
+Deleted topics' offsets get tombstones; those of a topic that was created again under the same name
+are told apart by the topic's id. The queue does not outlive a stop, so a load looks as well: what
+it finds of topics that are not there any more is forgotten behind it.
+
 A record that is no group is left out with one line; a log that cannot be read leaves its partition
-unowned (NOT_COORDINATOR), with a line that says so. A deleted topic's offsets get tombstones;
-those of a topic that was created again under the same name are told apart by the topic's id.
+unowned (NOT_COORDINATOR), with a line that says so.
 
 Bounds: a queue of as many loads as the topic has partitions; deleted topics are names and ids.
 Locks: a leaf around the queue, under which nothing is called; and one that is held while a piece is
@@ -63,9 +66,19 @@ class Table(Protocol):
 
     def of_topic(self, topic: str) -> list[tuple[str, list[int]]]: ...
 
+    def offsets_of_others(
+        self, partition: int, topic_id_of: Callable[[str], bytes | None]
+    ) -> list[tuple[str, list[CommittedOffset]]]: ...
+
     def offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None: ...
 
-    def remove_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> int: ...
+    def remove_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[tuple[str, int]],
+        *,
+        committed_until_ms: int = ...,
+    ) -> int: ...
 
 
 class Groups(Protocol):
@@ -107,8 +120,19 @@ class _Round(NamedTuple):
 class GroupLoader:
     """See the head of this file. `attach`, `start` behind the ready line, `stop`; once each."""
 
-    def __init__(self, table: Table, clock: Clock, *, buffer_bytes: int) -> None:
-        """`buffer_bytes`: how much of a log is read at once, `offsets.load.buffer.size`."""
+    def __init__(
+        self,
+        table: Table,
+        clock: Clock,
+        *,
+        buffer_bytes: int,
+        topic_id_of: Callable[[str], bytes | None] | None = None,
+    ) -> None:
+        """`buffer_bytes`: how much of a log is read at once, `offsets.load.buffer.size`.
+
+        `topic_id_of`: the id that a topic has now; None if there is none of that name.
+        """
+        self._topic_id_of = topic_id_of
         self._table = table
         self._groups: Groups | None = None
         self._clock = clock
@@ -221,6 +245,7 @@ class GroupLoader:
                     self._table.close(job.partition)
             return
         logger.debug("loaded %s: %d groups", name, len(images))
+        self._forget_others(job.partition)
         self._tell_when_done(self._table.statistics(job.partition), began_ms)
 
     def _tell_when_done(self, loaded: ShardStatistics, began_ms: int) -> None:
@@ -274,6 +299,19 @@ class GroupLoader:
                 else:
                     values[group_id] = record.value
         return values
+
+    def _forget_others(self, partition: int) -> None:
+        """Offsets of topics that were deleted when nobody was there to forget them."""
+        if self._topic_id_of is None:
+            return
+        count = 0
+        for group_id, offsets in self._table.offsets_of_others(partition, self._topic_id_of):
+            gone = [(each.topic, each.partition) for each in offsets]
+            until_ms = max(each.commit_ms for each in offsets)
+            if not self._table.remove_offsets(group_id, gone, committed_until_ms=until_ms):
+                count += len(gone)
+        if count:
+            logger.info("removed %d offsets of topics that are no more", count)
 
     def _forget(self, job: _Forget) -> None:
         count = 0

@@ -80,6 +80,17 @@ def test_who_waits_with_a_group_that_is_lost_is_sent_away() -> None:
     assert world.coordinator.heartbeat(GROUP, follower, None, 1) is UNKNOWN
 
 
+def test_nobody_waits_for_a_coordinator_that_is_closed() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    waiting = world.join(follower, CHANGED)
+    world.coordinator.close()
+    assert waiting.got.code is ErrorCode.NOT_COORDINATOR
+    assert world.join().got.code is ErrorCode.NOT_COORDINATOR
+    assert world.sync(leader, 1).got.code is ErrorCode.NOT_COORDINATOR
+    assert (len(world.timer), world.coordinator.listings()) == (0, [])
+
+
 @pytest.mark.parametrize("commits", [False, True])
 def test_a_group_that_is_lost_while_it_is_made_does_not_stay(
     commits: bool, monkeypatch: pytest.MonkeyPatch

@@ -74,12 +74,24 @@ class Groups:
 class Node:
     """The parts of one broker's start."""
 
-    def __init__(self, path: Path, *, buffer_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        buffer_bytes: int = 1 << 20,
+        topics: dict[str, uuid.UUID] | None = None,
+    ) -> None:
         self.logs = LogManager([path])
         self.logs.start()
         self.table = GroupTable()
         self.groups = Groups()
-        self.loader = GroupLoader(self.table, ManualClock(), buffer_bytes=buffer_bytes)
+        ids = {} if topics is None else {name: each.bytes for name, each in topics.items()}
+        self.loader = GroupLoader(
+            self.table,
+            ManualClock(),
+            buffer_bytes=buffer_bytes,
+            topic_id_of=None if topics is None else ids.get,
+        )
         self.loader.attach(self.groups)
         self.open: dict[int, PartitionLog] = {}
         self.store = OffsetsStore(
@@ -273,6 +285,46 @@ def test_a_deleted_topic_takes_its_offsets_along(start: Callable[..., Node]) -> 
     again.loader.start()
     eventually(lambda: again.states() == [ACTIVE] * COUNT, "loaded")
     assert [each.topic for each in again.table.offsets("g")] == ["other"]
+
+
+@pytest.mark.parametrize("again_there", [False, True])
+def test_a_topic_deleted_right_before_a_stop_leaves_no_offsets(
+    start: Callable[..., Node], again_there: bool
+) -> None:
+    """Forgetting is queued, and the queue does not outlive a stop."""
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.table.commit("g", [offset("orders", 0, 5, ORDERS), offset("orders", 1, 6)]) == 0
+    assert node.table.commit("g", [offset("other", 0, 7, TOPIC_ID)]) == 0
+    assert node.table.commit("late", [offset("orders", 0, 9, OTHER_ORDERS)]) == 0
+    topics = {"other": TOPIC_ID} | ({"orders": OTHER_ORDERS} if again_there else {})
+    for _ in range(2):  # what was forgotten stays so
+        again = start(topics=topics)
+        again.lead(*[NODE] * COUNT)
+        again.loader.start()
+        again.await_load()
+        eventually(lambda n=again: len(n.table.offsets("g")) == 1, "only the other topic's")  # type: ignore[misc]
+        assert bool(again.table.offsets("late")) is again_there
+
+
+def test_offsets_of_another_topic_of_the_same_name_are_not_there(
+    start: Callable[..., Node],
+) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.table.commit("g", [offset("orders", 0, 5, ORDERS), offset("orders", 1, 6)]) == 0
+    form = {"flexible": False, "leader_epochs": False}
+    wanted = [("orders", bytes(4))]
+    for now, there in ((ORDERS, True), (OTHER_ORDERS, False), (None, True)):
+        ids = {} if now is None else {"orders": now.bytes}
+        code, topics = node.table.fetch("g", wanted, **form, topic_id_of=ids.get)  # type: ignore[arg-type]
+        assert code == 0
+        assert (b"\xff" * 8 in topics[0][1]) is not there
+        code, topics = node.table.fetch("g", None, **form, topic_id_of=ids.get)  # type: ignore[arg-type]
+        assert bool(topics) is there
+    # One commit for the new topic, and the others of the old one are gone.
+    assert node.table.commit("g", [offset("orders", 0, 1, OTHER_ORDERS)]) == 0
+    assert [each.partition for each in node.table.offsets("g")] == [0]
 
 
 def test_a_damaged_group_costs_one_group(

@@ -1,0 +1,60 @@
+"""A stop while members wait in a group: each has an answer, and the stop does not wait for it."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import pytest
+
+from kbroker.errors import ErrorCode
+from kbroker.testing.plain import PlainBroker as Broker
+from tests.system.test_hostile import answer, connect, eventually
+from tests.system.test_outside_text import JOIN, OPTIONS, SYNC, found, join, text
+
+pytestmark = pytest.mark.client
+
+STOP_S_MAX = 2.0  # it took four seconds, and a clean stop of an idle broker a tenth of one
+
+
+@pytest.mark.parametrize("waits_in", ["JoinGroup", "SyncGroup"])
+def test_who_waits_is_answered_and_the_stop_is_short(waits_in: str) -> None:
+    with Broker(overrides=OPTIONS) as broker:
+        assert eventually(lambda: found(broker))
+        code, generation, leader = join(broker, b"g")
+        assert code is ErrorCode.NONE
+        if waits_in == "SyncGroup":
+            with connect(broker) as second:
+                second.sendall(frame(JOIN, 3, asked_join(b"")))
+                again = join(broker, b"g", member=leader.encode())
+                told = answer(second)
+            assert again[0] is ErrorCode.NONE
+            member = told[-(4 + 36 + 2 + 4) :]  # the follower's id, behind it no members
+            follower = member[member.index(b"-") - 1 : -4]
+            body = text(b"g") + struct.pack(">i", generation + 1) + text(follower)
+            waiting = frame(SYNC, 1, body + struct.pack(">i", 0))
+        else:
+            waiting = frame(JOIN, 3, asked_join(b""))
+        with connect(broker) as connection:
+            connection.sendall(waiting)
+            connection.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+            connection.settimeout(30)
+            began_s = time.monotonic()
+            broker.stop()
+            took_s = time.monotonic() - began_s
+            told = answer(connection)
+    (error,) = struct.unpack_from(">h", told, 8)
+    assert error == ErrorCode.NOT_COORDINATOR
+    assert took_s < STOP_S_MAX
+
+
+def asked_join(member: bytes) -> bytes:
+    body = text(b"g") + struct.pack(">ii", 30_000, 20_000) + text(member) + text(b"consumer")
+    return body + struct.pack(">i", 1) + text(b"range") + struct.pack(">i", 0)
+
+
+def frame(key: int, version: int, body: bytes) -> bytes:
+    head = struct.pack(">hhi", key, version, 7) + text(b"c")
+    return struct.pack(">i", len(head) + len(body)) + head + body
