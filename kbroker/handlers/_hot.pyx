@@ -38,7 +38,6 @@ from kbroker.handlers._answers cimport (
     worker_new,
 )
 from kbroker.handlers._context cimport (
-    GIL_WAIT_BUCKETS,
     LISTENERS_MAX,
     REASON_COLD,
     REASON_DECOMPRESS,
@@ -52,7 +51,7 @@ from kbroker.handlers._context cimport (
 )
 from kbroker.handlers._fetch cimport fetch_run
 from kbroker.handlers._heartbeat cimport heartbeat_run
-from kbroker.handlers._hot_figures cimport hot_statistics
+from kbroker.handlers._hot_figures cimport hot_statistics, note_gil_wait
 from kbroker.handlers._metadata cimport metadata_run
 from kbroker.handlers._offset_commit cimport offset_commit_run
 from kbroker.handlers._parked cimport (
@@ -235,17 +234,6 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
             return TAKE_COLD
 
 
-cdef void _note_gil_wait(HotWorker* worker, int64_t waited_ns) noexcept:
-    # Powers of two of microseconds; how long a request for Python stood before the GIL.
-    cdef int64_t waited_us = waited_ns // 1000
-    cdef int bucket = 0
-    while waited_us > 0 and bucket < GIL_WAIT_BUCKETS - 1:
-        waited_us >>= 1
-        bucket += 1
-    kb_count(&worker.gil_waits[bucket], 1)
-    kb_count(&worker.gil_wait_ns, waited_ns)
-
-
 @cython.no_gc_clear  # its context points into the server, which must not go first
 cdef class HotPath:
     """What the handlers of one broker share."""
@@ -347,7 +335,7 @@ cdef class HotPath:
         with nogil:
             status = _serve(worker)
             asked_ns = kb_now_ns()
-        _note_gil_wait(worker, kb_now_ns() - asked_ns)
+        note_gil_wait(worker, kb_now_ns() - asked_ns)
         if status == TAKE_IDLE:
             return IDLE, (), ()
         if status == TAKE_CLOSED:

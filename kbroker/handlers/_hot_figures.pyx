@@ -5,8 +5,10 @@ Every worker writes its own without a lock; the timer's and the cold produces' w
 sums too, so that these only ever grow, whatever becomes of topics.
 """
 
+from libc.stdint cimport int64_t
+
 from kbroker._atomics cimport kb_load_i64, kb_load_int
-from kbroker._figures cimport kb_figure
+from kbroker._figures cimport kb_count, kb_figure
 from kbroker._lock_order cimport RANK_QUEUE, RANK_TABLE, lock_ranked, unlock_ranked
 from kbroker.handlers._context cimport ERROR_CODES, GIL_WAIT_BUCKETS, HotContext, HotWorker
 
@@ -93,3 +95,14 @@ cdef dict hot_statistics(
     totals["fetch_session_evictions"] = evictions
     totals["handlers"] = [_handler(workers[at]) for at in range(count)]
     return totals
+
+
+cdef void note_gil_wait(HotWorker* worker, int64_t waited_ns) noexcept:
+    # Powers of two of microseconds; how long a request for Python stood before the GIL.
+    cdef int64_t waited_us = waited_ns // 1000
+    cdef int bucket = 0
+    while waited_us > 0 and bucket < GIL_WAIT_BUCKETS - 1:
+        waited_us >>= 1
+        bucket += 1
+    kb_count(&worker.gil_waits[bucket], 1)
+    kb_count(&worker.gil_wait_ns, waited_ns)
