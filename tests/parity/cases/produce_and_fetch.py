@@ -435,6 +435,46 @@ def poll_deleted(talk: Talk, version: int) -> None:
     talk.receive(view=in_short)
 
 
+@book.case(
+    "a long poll beside what is not there",
+    versions=LONG_POLLS,
+    over={"a topic": True, "a partition": False},
+)
+def beside_nothing(talk: Talk, version: int, no_topic: bool) -> None:
+    """It waits for what is there, and is told of the rest then."""
+    name = topic(talk)
+    wanted = talk.name("none") if version < FETCH_IDS else UNKNOWN_ID
+    missing = (wanted, [part(0)]) if no_topic else (name, [part(7)])
+    asked = fetch(talk, version, missing, (name, [part(0)]), max_wait=10_000, min_bytes=1)
+    talk.send(asked)
+    talk.nothing(60)
+    stored(talk, name, batch(b"a"))
+    talk.receive(view=in_short)
+    talk.ask(fetch(talk, version, missing, max_wait=8_000, min_bytes=1), view=in_short)
+
+
+@book.case("a long poll of a session beside what is not there", versions=SESSIONS)
+def session_beside_nothing(talk: Talk, version: int) -> None:
+    name = topic(talk)
+    wanted = talk.name("none") if version < FETCH_IDS else UNKNOWN_ID
+    fetched = Session(talk, version, (wanted, [part(0)]), (name, [part(0), part(7)]))
+    talk.send(fetch(talk, version, session=(fetched.id, 1), max_wait=10_000, min_bytes=1))
+    talk.nothing(60)
+    stored(talk, name, batch(b"a"))
+    talk.receive(view=in_short)
+    fetched.ask(epoch=2, forgotten=[(name, [0])], max_wait=8_000, min_bytes=1)
+
+
+@book.case("a partition twice in a session", versions=SESSIONS)
+def session_twice(talk: Talk, version: int) -> None:
+    name = topic(talk, partitions=2)
+    stored(talk, name, batch(b"a", b"b"), batch(b"c"), batch(b"d"))
+    fetched = Session(talk, version, (name, [part(0), part(1), part(0, 2)]))
+    fetched.ask()
+    fetched.ask((name, [part(0, 4), part(0, 3), part(0, 2)]))
+    fetched.ask((name, [part(0, 2)]), forgotten=[(name, [0])])
+
+
 # --- pipelines ------------------------------------------------------------------------------------
 
 
