@@ -67,6 +67,11 @@ class DataDirectory:
         # Held while the starts are read from their logs and written: the newest is written last.
         self.log_starts_lock: Final = threading.Lock()
 
+    @property
+    def taken(self) -> bool:
+        """Whether it is this process's, between `open` and `close`."""
+        return self._lock is not None
+
     # --- Life -------------------------------------------------------------------------------------
 
     def open(self) -> None:

@@ -74,23 +74,41 @@ def open_partition_log(
     log = PartitionLog(str(directory), topic, index, topic_id)
     log.configure(**settings)
     try:
-        _load(log, directory, checkpointed)
+        if _load(log, directory, checkpointed):
+            return log
     except BaseException:
         log.abandon()
         raise
-    return log
+    log.abandon()
+    # What is left was deleted, and offsets are given out once: it goes on at its start, empty, as
+    # in Apache Kafka.
+    logger.warning(
+        "%s ends below its start %d, and begins anew there", log.name, checkpointed.log_start_offset
+    )
+    _keep_all_aside(directory)
+    return open_partition_log(directory, topic, index, topic_id, settings, checkpointed)
 
 
-def _load(log: PartitionLog, directory: Path, checkpointed: Checkpointed) -> None:
+def _keep_all_aside(directory: Path) -> None:
+    files = find_segments(directory)
+    keep_segments(directory, [file.base_offset for file in files])
+    for _, path in producer_snapshots.snapshot_files(directory):
+        file_operations.unlink(path)
+
+
+def _load(log: PartitionLog, directory: Path, checkpointed: Checkpointed) -> bool:
+    """False: it ends below its start."""
     files = find_segments(directory)
     if not files:
         log.create_segment(checkpointed.log_start_offset)
         log.begin(*[checkpointed.log_start_offset] * 3)
-        return
+        return True
     last = _load_segments(_Loading(log, directory, checkpointed, files))
+    if last.next_offset < checkpointed.log_start_offset:
+        return False
     first_offset = files[0].base_offset
     _restore_producers(log, directory, first_offset, last.next_offset)
-    log_start_offset = max(first_offset, min(checkpointed.log_start_offset, last.next_offset))
+    log_start_offset = max(first_offset, checkpointed.log_start_offset)
     recovery_point = last.next_offset
     if not checkpointed.clean:
         recovery_point = min(max(checkpointed.recovery_point, log_start_offset), recovery_point)
@@ -101,6 +119,7 @@ def _load(log: PartitionLog, directory: Path, checkpointed: Checkpointed) -> Non
     except KafkaError:
         # It lies in bytes that cannot be read: it begins at the start, as that of a new log.
         logger.warning("%s: no batch is where the high watermark was", log.name)
+    return True
 
 
 def _restore_epochs(log: PartitionLog, end_offset: int, unsettled_from: int | None) -> None:

@@ -170,6 +170,8 @@ class LogManager:
             held = {**self._recovered, **self._logs}
             self._logs, self._recovered = {}, {}
         for directory in self._directories:
+            if not directory.taken:
+                continue
             logs = {name: it.log for name, it in held.items() if it.directory is directory}
             if as_found:
                 for log in logs.values():
@@ -233,31 +235,48 @@ class LogManager:
     def _open(
         self, name: TopicPartition, topic_id: UUID, settings: Mapping[str, Any], new: bool
     ) -> _Held:
+        made: Path | None = None
         try:
-            directory, path = self._place(name, topic_id, new)
+            directory = self._place(name, topic_id, new)
+            path = directory.path / str(name)
+            made = None if path.exists() else path
             log = open_partition_log(
                 path, name.topic, name.partition, topic_id, settings, directory.checkpointed(name)
             )
-        except (OSError, CheckpointError) as error:
-            if not self.clean:
+        except (OSError, CheckpointError, KafkaError) as error:
+            if made is not None:
+                self._unmake(made)
+            elif not self.clean:
                 with self._lock:
                     self._unread.add(name)
+            if isinstance(error, KafkaError):
+                raise
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} cannot be opened: {error}"
             ) from error
         return _Held(log, directory)
 
-    def _place(self, name: TopicPartition, topic_id: UUID, new: bool) -> tuple[DataDirectory, Path]:
+    def _unmake(self, path: Path) -> None:
+        """A log that could not be begun: what there is of it has no records."""
+        try:
+            if path.exists():
+                target = deleted_path(path)
+                file_operations.rename(path, target)
+                self.removals.doom(target)
+        except OSError as error:
+            logger.warning("%s is left over, without records: %s", path, error)
+
+    def _place(self, name: TopicPartition, topic_id: UUID, new: bool) -> DataDirectory:
         """Where the log is; or where it begins, when what is in its place was set aside."""
         places = places_of(self._directories, name)
-        for directory, path, known in places:
+        for directory, _, known in places:
             if known == topic_id:
-                return directory, path
+                return directory
         for directory, path, known in places:
             if known is None and not new:
                 logger.warning("%s is given the topic id that the metadata store has", path)
                 write_partition_metadata(path / PARTITION_METADATA_FILE, topic_id)
-                return directory, path
+                return directory
         for directory, path, _ in places:
             self._set_aside(directory, name, path)
         if self._absence and not new:
@@ -268,7 +287,7 @@ class LogManager:
             )
         directory = self._emptiest()
         self._begin_at_zero(directory, name)
-        return directory, directory.path / str(name)
+        return directory
 
     def _emptiest(self) -> DataDirectory:
         """Where there are fewest logs."""

@@ -6,6 +6,7 @@ and the clean-shutdown mark vouches only for logs that were looked at.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -17,6 +18,7 @@ from kbroker.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVER
 from kbroker.log.checkpoints import read_offsets as read
 from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.log.partition_log import PartitionLog
+from kbroker.testing.file_faults import Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch
 from tests.unit.log.test_manager import OTHER, TOPIC, Managers, lead, managers, names, run
@@ -102,6 +104,55 @@ def test_a_log_that_cannot_be_opened_keeps_its_lines(managers: Managers, tmp_pat
         )
     manager = managers.start()
     assert manager.open("words", 0, TOPIC, {}, new=False).log_start_offset == 3
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 200])
+def test_a_log_that_ends_below_its_start_goes_on_there(
+    managers: Managers, tmp_path: Path, segment_bytes: int, clean: bool
+) -> None:
+    settings = {"segment_bytes": segment_bytes}
+    manager = managers.start()
+    log = lead(manager.open("words", 0, TOPIC, settings))
+    for sequence in range(10):
+        log.append(build_batch(producer_id=7, producer_epoch=0, base_sequence=sequence))
+    log.delete_records(8)
+    manager.checkpoint_log_starts([log])
+    manager.stop()
+    # What a power cut may do to files that nobody synced.
+    first, *others = sorted(log.path.glob("*.log"))
+    for path in others:
+        path.unlink()
+    os.truncate(first, first.stat().st_size // 2)
+    if not clean:
+        (tmp_path / "data" / CLEAN_SHUTDOWN_FILE).unlink()
+    for end in (8, 9):
+        manager = managers.start()
+        log = manager.open("words", 0, TOPIC, settings, new=False)
+        assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (8, end, end)
+        batch = build_batch(producer_id=7, producer_epoch=0, base_sequence=end + 2)
+        assert lead(log, 1).append(batch).base_offset == end
+        manager.stop()
+    assert list(log.path.glob("*.cut"))
+
+
+def test_a_second_stop_writes_nothing(managers: Managers, tmp_path: Path) -> None:
+    with_deleted_records(managers, 0)
+    managers.started[-1].stop()
+    before = tree(tmp_path / "data")
+    managers.started[-1].stop()
+    assert tree(tmp_path / "data") == before
+
+
+def test_a_log_that_cannot_be_begun_leaves_nothing(managers: Managers, tmp_path: Path) -> None:
+    manager = managers.start()
+    with (
+        FileFaults(Fault(("open",), ".timeindex", error=errno.EMFILE)),
+        pytest.raises(KafkaError, match="Too many open files"),
+    ):
+        manager.open("words", 0, TOPIC, {})
+    assert "words-0" not in names(tmp_path / "data")
+    assert manager.open("words", 0, TOPIC, {}).log_end_offset == 0
 
 
 def test_a_log_that_was_closed_keeps_its_lines(managers: Managers, tmp_path: Path) -> None:
