@@ -126,8 +126,10 @@ def test_a_cut_study_goes_on_and_publishes(broker: KbrokerBroker, tmp_path: Path
     assert "Is acks=0 slower end to end than acks=1?" in second.stdout
     data = json.loads(file.read_text())
     blocks = sum(map(len, data["blocks"].values()))
-    assert data["resumed_blocks"] == 16 and blocks + len(data["faults"]) == 24
+    # On a busy machine a block may be void, one of a null test too.
+    assert data["resumed_blocks"] == 16 and blocks <= 24 <= blocks + len(data["faults"])
     assert not list((tmp_path / "studies").iterdir())  # the journal went with the end
     with broker.client() as client:
         records = sum(client.offsets(client.topic(TOPIC)))
-    assert records == 2 * blocks + len(data["answers"])
+    again = sum(map(len, data["null"].values()))  # second blocks of the null tests
+    assert records == 2 * (blocks + again) + len(data["answers"])
