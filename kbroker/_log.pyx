@@ -372,7 +372,7 @@ cdef class PartitionLog:
         cdef int16_t error
         with nogil:
             error = partition_read(
-                self.partition, offset, max_bytes, whole_first, read_committed, &slice.piece)
+                self.partition, offset, max_bytes, whole_first, read_committed, 1, &slice.piece)
         if error:
             raise KafkaError(ErrorCode(error), f"offset {offset}")
         return slice

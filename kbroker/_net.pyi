@@ -54,6 +54,8 @@ class _SocketServerStatistics(TypedDict):
     requests_set_aside: int
 
 @disjoint_base
+def give_back_memory() -> None: ...
+
 class SocketServer:
     def __new__(
         cls,

@@ -22,7 +22,7 @@ from kbroker.errors import InvariantError
 from kbroker._atomics cimport kb_load_i64, kb_store_int
 from kbroker._figures cimport kb_figure
 from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
-from kbroker._sync cimport kb_now_ns, kb_tune_malloc
+from kbroker._sync cimport kb_give_back_memory, kb_now_ns, kb_tune_malloc
 from kbroker.net._acceptor cimport (
     SOCKETS_MAX,
     acceptor_free,
@@ -75,6 +75,12 @@ _CLOSE_CAUSES = {
 }
 
 kb_tune_malloc()
+
+
+def give_back_memory() -> None:
+    """What the allocator keeps of what is free goes back to the kernel."""
+    with nogil:
+        kb_give_back_memory()
 
 
 cdef class SocketServer:

@@ -9,6 +9,7 @@ cdef extern from "sync.h" nogil:
     void kb_futex_wait(int* word, int expected, int64_t timeout_ns)
     void kb_futex_wake(int* word, int count)
     void kb_tune_malloc()
+    void kb_give_back_memory()
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:

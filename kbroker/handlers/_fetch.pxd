@@ -55,6 +55,8 @@ cdef struct FetchPlan:
     FetchSession* session         # locked while it is here
     int32_t answer_session_id
     int64_t read_bytes
+    int may_wait                  # for the disk
+    Partition* slow               # where it would have to, and may not
     int any_error                 # or a divergence: nothing to wait for
     int32_t not_there_count
     LeadersTold leaders           # what the answer has told

@@ -9,6 +9,9 @@ Sessions (KIP-227) are C: a full fetch with epoch 0 makes one when it is answere
 one changes and serves its partitions under the session's lock, which is never held while parked.
 Followers come with replication: a follower's fetch is answered with 9 until then.
 
+A run never waits for the disk: a fetch that would, to find its place or for a short range, is set
+aside and comes again in a run that may (`net/_aside`).
+
 Ranges up to `inline_range_bytes` are read into the answer (one send); longer ones go by sendfile
 with their segment held. Protocol: FetchRequest and FetchResponse 4-18.
 Locks: session, then what partition_read takes.
@@ -27,10 +30,13 @@ from kbroker.handlers._fetch_unique cimport fetch_unique
 from kbroker.handlers._parked cimport PARK_READ_AGAIN, park_fetch
 from kbroker.log._epochs cimport partition_epoch_end
 from kbroker.log._partition cimport (
+    READ_WOULD_WAIT,
+    FileSlice,
     Partition,
     partition_offsets,
     partition_read,
 )
+from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_CLOSE, Request
 from kbroker.protocol._cursor cimport (
     Cursor,
@@ -87,6 +93,9 @@ cdef enum:
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
     PARTITIONS_MAX = 100000       # of one request: memory is reserved for what it names
+
+    FETCH_TAKEN_UP = 1            # its session's step is done; it may yet be parked
+    FETCH_LAST = 2                # it waited: answered with what there is
 
 
 # --- parse ---------------------------------------------------------------------------------------
@@ -430,7 +439,10 @@ cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexc
             most = 0
         target.error = partition_read(
             target.partition, target.fetch_offset, most, plan.read_bytes == 0,
-            plan.read_committed, &target.slice)
+            plan.read_committed, plan.may_wait, &target.slice)
+        if target.error == READ_WOULD_WAIT:
+            plan.slow = target.partition
+            return
     if target.partition != NULL:
         kb_add_i64(&target.partition.fetches, 1)
         if target.error != NONE:
@@ -455,6 +467,8 @@ cdef void _read_all(FetchPlan* plan) noexcept nogil:
     plan.any_error = 0
     for i in range(plan.count):
         _read_target(plan, &plan.targets[i], plan.max_bytes - plan.read_bytes)
+        if plan.slow != NULL:
+            return
 
 
 # --- the run -------------------------------------------------------------------------------------
@@ -500,9 +514,40 @@ cdef void _close_frame(HotWorker* worker, Request* request) noexcept nogil:
     worker_answer(worker, request)
 
 
+cdef void _note_small_cold(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # What would be read into the answer, here and now.
+    cdef FileSlice* slice
+    cdef int32_t i
+    for i in range(plan.count):
+        slice = &plan.targets[i].slice
+        if 0 < slice.length <= worker.context.inline_range_bytes and slice.cold:
+            plan.slow = plan.targets[i].partition
+            return
+
+
+cdef int _is_set_aside(
+    HotWorker* worker, Snapshot* snapshot, FetchPlan* plan, int resumed,
+) noexcept nogil:
+    # A run does not wait for the disk. What the session knows of this fetch, it knows already.
+    cdef Request* request = plan.request
+    if plan.slow == NULL and not worker.aside:
+        _note_small_cold(worker, plan)
+    if plan.slow == NULL:
+        return 0
+    fetch_drop_slices(plan)
+    _leave_session(worker, plan)
+    request.taken_up = FETCH_LAST if resumed == FETCH_LAST else FETCH_TAKEN_UP
+    if not request_channel_set_aside(worker.context.channel, request, plan.slow):
+        worker.aside = 1          # no room: this handler waits
+        _fetch(worker, snapshot, request, request.taken_up)
+        worker.aside = 0
+    return 1
+
+
 cdef void _fetch(
     HotWorker* worker, Snapshot* snapshot, Request* request, int resumed,
 ) noexcept nogil:
+    # `resumed`: FETCH_TAKEN_UP or FETCH_LAST, or 0: it is new.
     cdef FetchPlan* plan = <FetchPlan*>arena_take(&worker.arena, sizeof(FetchPlan))
     cdef int32_t ended = 0
     cdef int parked
@@ -522,15 +567,18 @@ cdef void _fetch(
         return
     if plan.error == NONE:
         _look_up(snapshot, plan)
+        plan.may_wait = worker.aside
         _read_all(plan)
+        if _is_set_aside(worker, snapshot, plan, resumed):
+            return
         kb_count(&worker.fetch_partitions, plan.count)
-        if not resumed and not _is_due(plan):
+        if resumed != FETCH_LAST and not _is_due(plan):
             fetch_drop_slices(plan)
             parked = park_fetch(worker, plan)
             _leave_session(worker, plan)
             if parked == PARK_READ_AGAIN:
                 # From the start: the plan points into a frame that has been let go.
-                _fetch(worker, snapshot, request, 1)
+                _fetch(worker, snapshot, request, FETCH_LAST)
             return
     if plan.session_epoch == INITIAL_EPOCH and plan.version >= 7 and plan.error == NONE:
         _new_session(worker, plan)
@@ -555,10 +603,10 @@ cdef void fetch_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexc
     while request != NULL:
         following = request.next
         request.next = NULL
-        _fetch(worker, snapshot, request, 0)
+        _fetch(worker, snapshot, request, request.taken_up)
         request = following
 
 
 cdef void fetch_resume(HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil:
     """A parked fetch that is due: answered with what there is now."""
-    _fetch(worker, snapshot, request, 1)
+    _fetch(worker, snapshot, request, FETCH_LAST)

@@ -257,7 +257,7 @@ cdef uint8_t* _put_targets(
             answer_bytes(request, pending[0], at - pending[0])
             range_bytes[0] += target.slice.length
             answer_range(request, target.slice.fd, target.slice.position, target.slice.length,
-                         target.slice.segment, _release)
+                         target.slice.cold, target.slice.segment, _release)
             target.slice.segment = NULL
             pending[0] = at
         elif target.slice.length > 0:

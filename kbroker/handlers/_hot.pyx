@@ -61,6 +61,7 @@ from kbroker.handlers._parked cimport (
     parked_init,
     parked_wake,
 )
+from kbroker.handlers._read_ahead cimport read_ahead_run
 from kbroker.handlers._produce cimport (
     ProduceFrame,
     ProducePartition,
@@ -82,7 +83,7 @@ from kbroker.net._request_channel cimport (
     request_channel_served_aside,
     request_channel_take,
 )
-from kbroker.net._types cimport ACTION_CLOSE
+from kbroker.net._types cimport ACTION_CLOSE, READ_AHEAD
 from kbroker.net._types cimport Request as RequestNode
 from kbroker.replica._fetch_session cimport sessions_free, sessions_new
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
@@ -119,6 +120,7 @@ cdef struct Shares:
     RequestNode* metadata
     RequestNode* heartbeats
     RequestNode* commits
+    RequestNode* reads_ahead
 
 
 cdef int64_t _split(RequestNode* run, Shares* shares) noexcept nogil:
@@ -129,6 +131,7 @@ cdef int64_t _split(RequestNode* run, Shares* shares) noexcept nogil:
     cdef RequestNode** metadata = &shares.metadata
     cdef RequestNode** heartbeats = &shares.heartbeats
     cdef RequestNode** commits = &shares.commits
+    cdef RequestNode** reads_ahead = &shares.reads_ahead
     cdef RequestNode* following
     cdef int64_t run_bytes = 0
     memset(shares, 0, sizeof(Shares))
@@ -148,6 +151,9 @@ cdef int64_t _split(RequestNode* run, Shares* shares) noexcept nogil:
         elif run.api_key == API_HEARTBEAT:
             heartbeats[0] = run
             heartbeats = &run.next
+        elif run.api_key == READ_AHEAD:
+            reads_ahead[0] = run
+            reads_ahead = &run.next
         else:
             commits[0] = run
             commits = &run.next
@@ -160,6 +166,8 @@ cdef void _do_run(HotWorker* worker, RequestNode* run) noexcept nogil:
     cdef Snapshot* snapshot
     if _split(run, &shares) >= LONG_RUN_BYTES:
         worker_give_up_role(worker)
+    if shares.reads_ahead != NULL:
+        read_ahead_run(worker, shares.reads_ahead)
     snapshot = snapshot_enter(worker.context.registry, worker.reader)
     if shares.produces != NULL:
         produce_run(worker, snapshot, shares.produces)

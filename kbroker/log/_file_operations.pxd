@@ -18,6 +18,8 @@ cdef struct FileOperations:
     int (*open)(const char* path, int flags, int mode) noexcept nogil
     int64_t (*size)(int fd) noexcept nogil                    # in bytes, or -1
     int64_t (*pread)(int fd, void* buffer, size_t length, int64_t position) noexcept nogil
+    # Without waiting for the disk: -1 and EAGAIN where that would be.
+    int64_t (*pread_now)(int fd, void* buffer, size_t length, int64_t position) noexcept nogil
     int64_t (*pwritev)(
         int fd, const iovec* vectors, int count, int64_t position) noexcept nogil
     int (*ftruncate)(int fd, int64_t length) noexcept nogil

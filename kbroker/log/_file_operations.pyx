@@ -20,6 +20,9 @@ cdef extern from "<sys/mman.h>" nogil:
 cdef extern from "<sys/uio.h>" nogil:
     int64_t pwritev(int fd, const iovec* vectors, int count, int64_t position)
 
+cdef extern from "page_cache.h" nogil:
+    int64_t kb_pread_now(int fd, void* buffer, size_t length, int64_t position)
+
 cdef extern from "<unistd.h>" nogil:
     int fdatasync(int fd)
     int fsync(int fd)
@@ -42,6 +45,7 @@ cdef int64_t size_of(int fd) noexcept nogil:
 files.open = open_file
 files.size = size_of
 files.pread = pread
+files.pread_now = kb_pread_now
 files.pwritev = pwritev
 files.ftruncate = ftruncate
 files.allocate = posix_fallocate

@@ -31,6 +31,7 @@ cdef struct FileSlice:
     int fd
     int64_t position
     int64_t length
+    int cold                      # not all of it is in memory: who reads it now may wait
 
 
 cdef struct Batch:
@@ -108,6 +109,10 @@ cdef struct Partition:
     void* log                     # the owner's own part
 
 
+cdef enum:
+    READ_WOULD_WAIT = 32000       # no code of Kafka's
+
+
 # What partition_validate answers beside a Kafka error in batch.error:
 cdef enum ValidateVerdict:
     VALIDATED = 0                 # batch.error says how
@@ -133,10 +138,10 @@ cdef int partition_is_slow(Partition* partition) noexcept nogil
 # (cut anywhere, as Kafka does), except that with `whole_first` a first batch larger than that is
 # given whole, and without it a first batch that would be cut gives an empty slice. Never beyond
 # the high watermark (or last stable offset with read_committed). Error 1 out of range, 6 not
-# leader, 56 storage.
+# leader, 56 storage; without `may_wait` also READ_WOULD_WAIT, where finding it needs the disk.
 cdef int16_t partition_read(
     Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
-    FileSlice* out) noexcept nogil
+    int may_wait, FileSlice* out) noexcept nogil
 
 # A consistent (start, end, high watermark, last stable) read; any pointer may be NULL.
 cdef void partition_offsets(

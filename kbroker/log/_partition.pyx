@@ -189,9 +189,9 @@ cdef int partition_is_slow(Partition* partition) noexcept nogil:
 
 cdef int16_t partition_read(
     Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
-    FileSlice* out
+    int may_wait, FileSlice* out
 ) noexcept nogil:
-    return read_slice(partition, offset, max_bytes, whole_first, read_committed, out)
+    return read_slice(partition, offset, max_bytes, whole_first, read_committed, may_wait, out)
 
 
 cdef int64_t partition_readable_bytes(

@@ -10,7 +10,7 @@ from kbroker.log._storage cimport Log
 # As partition_read and partition_readable_bytes say. They take the lock themselves.
 cdef int16_t read_slice(
     Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
-    FileSlice* out) noexcept nogil
+    int may_wait, FileSlice* out) noexcept nogil
 cdef int64_t readable_bytes(
     Partition* partition, int64_t offset, int64_t max_bytes, int read_committed) noexcept nogil
 

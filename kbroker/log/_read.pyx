@@ -6,19 +6,25 @@ places handed out, and otherwise the sparse index. Then the .log is scanned from
 on, a few KB by pread, without the lock: bytes below a segment's published size do not change,
 and the reference that was taken keeps the file open.
 
+A fetch in a run must not wait for the disk: what it would have to scan and is not in memory is
+READ_WOULD_WAIT, and comes again from where waiting is allowed. A slice behind the recent tail says
+whether it is cold.
+
 A read never passes the high watermark. Its byte position is remembered as it moves, so that the
 bound costs no look into the file either.
 """
 
+from libc.errno cimport EAGAIN
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kbroker._atomics cimport kb_load_i64, kb_store_i64
-from kbroker.log._partition cimport FileSlice, Partition, Segment
+from kbroker.log._partition cimport READ_WOULD_WAIT, FileSlice, Partition, Segment
 from kbroker.log._records cimport (
     KAFKA_STORAGE_ERROR, NO_ERROR, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE)
 from kbroker.log._segment cimport (
     Scan, part_of, scan_begin, scan_to_offset, segment_add_reference, segment_drop_reference,
     segment_scan_start)
+from kbroker.log._warmth cimport look_whether_cold
 from kbroker.log._storage cimport (
     HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look,
     log_find_segment, log_of, recent_find, unlock_partition)
@@ -31,6 +37,7 @@ cdef struct Found:
     int64_t limit                 # read no further: the high watermark or the segment's end
     int32_t at                    # the segment's place in the list
     int exact                     # `position` is the batch's own
+    int behind_tail               # it was not appended of late
     int64_t next_offset           # the one behind that batch; -1 if not known
 
 
@@ -56,12 +63,14 @@ cdef void look_up_locked(
     found.exact = 1
     found.size_bytes = 0
     found.next_offset = -1
+    found.behind_tail = 0
     if at == log.segment_count - 1:
         recent = recent_find(log, offset, partition.log_end_offset)
     if recent != NULL:
         found.position = recent.position
         found.size_bytes = recent.size_bytes
         return
+    found.behind_tail = 1
     handed_out = handed_out_find(log, offset, segment.base_offset)
     if handed_out != NULL:
         found.position = handed_out.position
@@ -111,16 +120,19 @@ cdef int next_segment(Partition* partition, Found* found, int64_t offset) noexce
     return found.segment != NULL
 
 
-cdef int16_t scan_for(Partition* partition, Found* found, int64_t offset) noexcept nogil:
+cdef int16_t scan_for(
+    Partition* partition, Found* found, int64_t offset, int may_wait
+) noexcept nogil:
     # Makes `found` exact. Without the lock. The batch may be in a later segment, or not there.
     cdef Scan scan
     cdef int status
     while found.segment != NULL and (not found.exact or found.position >= found.limit):
         if found.position < found.limit:
             scan_begin(&scan, found.segment.fd, found.position, found.limit)
+            scan.must_not_wait = not may_wait
             status = scan_to_offset(&scan, offset)
             if status < 0:
-                return KAFKA_STORAGE_ERROR
+                return READ_WOULD_WAIT if scan.status == EAGAIN else KAFKA_STORAGE_ERROR
             if status == 1:
                 found.exact = 1
                 found.position = scan.position
@@ -132,18 +144,21 @@ cdef int16_t scan_for(Partition* partition, Found* found, int64_t offset) noexce
     return NO_ERROR
 
 
-cdef int16_t measure(Found* found) noexcept nogil:
+cdef int16_t measure(Found* found, int may_wait) noexcept nogil:
     # The size of the batch at an exact position.
     cdef Scan scan
     scan_begin(&scan, found.segment.fd, found.position, found.limit)
+    scan.must_not_wait = not may_wait
     if scan_to_offset(&scan, 0) != 1:
-        return KAFKA_STORAGE_ERROR
+        return READ_WOULD_WAIT if scan.status == EAGAIN else KAFKA_STORAGE_ERROR
     found.size_bytes = scan.header.size_bytes
     found.next_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
     return NO_ERROR
 
 
-cdef int16_t cut(Found* found, int64_t max_bytes, int whole_first, FileSlice* out) noexcept nogil:
+cdef int16_t cut(
+    Found* found, int64_t max_bytes, int whole_first, int may_wait, FileSlice* out
+) noexcept nogil:
     # The slice from an exact position. Its segment's reference goes to `out`, or is dropped.
     cdef int64_t length = found.limit - found.position
     cdef int16_t error = NO_ERROR
@@ -151,7 +166,7 @@ cdef int16_t cut(Found* found, int64_t max_bytes, int whole_first, FileSlice* ou
         length = max_bytes if max_bytes > 0 else 0
         # Only if some batch here is larger than what may be sent does this one's size matter.
         if found.size_bytes == 0 and part_of(found.segment).largest_batch_bytes > max_bytes:
-            error = measure(found)
+            error = measure(found, may_wait)
         if error == NO_ERROR and found.size_bytes > max_bytes:
             length = found.size_bytes if whole_first else 0
     if error != NO_ERROR or length <= 0:
@@ -175,7 +190,7 @@ cdef void note_place(Log* log, Found* found, int64_t offset, const FileSlice* ou
 
 cdef int16_t read_slice(
     Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
-    FileSlice* out
+    int may_wait, FileSlice* out
 ) noexcept nogil:
     cdef Log* log = log_of(partition)
     cdef Found found
@@ -185,6 +200,7 @@ cdef int16_t read_slice(
     out.fd = -1
     out.position = 0
     out.length = 0
+    out.cold = 0
     lock_to_look(partition)
     error = begin_read_locked(partition, offset, read_committed, &found)
     scanned = found.segment != NULL and not found.exact
@@ -194,13 +210,15 @@ cdef int16_t read_slice(
     unlock_partition(partition)
     if error != NO_ERROR or found.segment == NULL:
         return error
-    error = scan_for(partition, &found, offset)
+    error = scan_for(partition, &found, offset, may_wait)
     if error != NO_ERROR:
         segment_drop_reference(found.segment)
         return error
     if found.segment == NULL:
         return NO_ERROR
-    error = cut(&found, max_bytes, whole_first, out)
+    error = cut(&found, max_bytes, whole_first, may_wait, out)
+    if found.behind_tail and out.segment != NULL:
+        look_whether_cold(partition, out, found.limit)
     if not known and found.size_bytes > 0 and out.segment != NULL:
         lock_to_look(partition)
         note_place(log, &found, offset, out)

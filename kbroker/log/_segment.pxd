@@ -30,6 +30,7 @@ cdef enum:
 cdef struct Scan:
     # A walk over the batch headers of a file, from `position` to `limit`.
     int fd
+    int must_not_wait             # for the disk: where it would, -1 is answered, `status` is EAGAIN
     int64_t position
     int64_t limit
     Header header                 # of the batch at `position`, after scan_next answered 1

@@ -281,6 +281,7 @@ cdef int64_t segment_scan_start(Segment* segment, int64_t offset) noexcept nogil
 
 cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexcept nogil:
     scan.fd = fd
+    scan.must_not_wait = 0
     scan.position = position
     scan.limit = limit
     scan.chunk_position = 0
@@ -291,13 +292,15 @@ cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexce
 
 cdef int read_chunk(Scan* scan) noexcept nogil:
     cdef int64_t wanted = scan.limit - scan.position
+    cdef int64_t (*pread)(int, void*, size_t, int64_t) noexcept nogil
     cdef int64_t got
     if wanted > SCAN_CHUNK_BYTES:
         wanted = SCAN_CHUNK_BYTES
     scan.chunk_position = scan.position
     scan.chunk_bytes = 0
     while scan.chunk_bytes < wanted:
-        got = files.pread(
+        pread = files.pread_now if scan.must_not_wait else files.pread
+        got = pread(
             scan.fd, scan.chunk + scan.chunk_bytes, <size_t>(wanted - scan.chunk_bytes),
             scan.position + scan.chunk_bytes)
         if got < 0 and errno == EINTR:

@@ -17,6 +17,7 @@ cdef extern from "debug.h" nogil:
 cdef enum:
     RECENT_BATCHES = 256          # of the active segment: 4 KB, once something is appended
     HANDED_OUT = 8                # places where sequential readers will go on
+    WARM_STRETCHES = 8            # seen in memory of late, behind the tail
 
 
 cdef struct RecentBatch:
@@ -30,6 +31,13 @@ cdef struct HandedOut:
     int64_t segment_base
     int64_t position
     int64_t size_bytes            # of that batch, 0 if not known
+
+
+cdef struct WarmStretch:
+    int64_t segment_base
+    int64_t start                 # positions in its file
+    int64_t end
+    int64_t until_ns              # as long as that is taken for true
 
 
 cdef struct Settings:
@@ -79,6 +87,8 @@ cdef struct Log:
     int32_t recent_count
     HandedOut handed_out[HANDED_OUT]
     int32_t handed_out_next
+    WarmStretch* warm             # once somebody reads behind the tail
+    int32_t warm_next
     ProducerTable producers
     EpochStart* epochs            # oldest first; see _epochs.pyx
     int32_t epoch_count

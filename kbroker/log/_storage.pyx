@@ -51,6 +51,7 @@ cdef void log_free(Log* log) noexcept nogil:
     producers_clear(&log.producers)
     free(log.segments)
     free(log.recent)
+    free(log.warm)
     free(log.epochs)
     free(log.directory)
     free(log)

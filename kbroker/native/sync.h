@@ -41,4 +41,8 @@ static inline void kb_tune_malloc(void) {
     mallopt(M_ARENA_MAX, 2);
 }
 
+/* What is free goes back to the kernel, which by itself only the end of the heap does, above the
+ * threshold: for the end of a start. Some hundred microseconds, in which others wait to allocate. */
+static inline void kb_give_back_memory(void) { malloc_trim(0); }
+
 #endif

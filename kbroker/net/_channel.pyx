@@ -58,7 +58,13 @@ from kbroker.net._frames cimport (
 from kbroker.net._quotas cimport quota_release
 from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._request_times cimport request_note_sent
-from kbroker.net._send cimport SEND_BLOCKED, SEND_DONE, send_some
+from kbroker.net._send cimport (
+    SEND_BLOCKED,
+    SEND_DONE,
+    SEND_READS,
+    send_read_ahead_done,
+    send_some,
+)
 from kbroker.net._types cimport (
     ACTION_CLOSE,
     CAUSE_FRAME_SIZE,
@@ -66,6 +72,7 @@ from kbroker.net._types cimport (
     LEFT,
     LEFT_SENDING,
     PEER_ENDED,
+    READ_AHEAD,
     WAIT_BUCKETS,
     Channel,
     MutedWaits,
@@ -365,6 +372,12 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
     cdef Slot slot
     cdef int waits_behind
     channel.in_flight -= 1
+    if request.api_key == READ_AHEAD:
+        send_read_ahead_done(channel, request)
+        if not channel.closed:
+            _flush(channel)
+            _make_ready(channel)
+        return
     if channel.closed:
         request_note_sent(request, channel.processor.now_ns)  # as far as it came
         request_free(request)
@@ -429,13 +442,15 @@ cdef void _flush(Channel* channel) noexcept nogil:
                 channel.tx_tail = NULL
             _sent(channel, request)
             continue
-        if not channel.writable:
+        if not channel.writable or channel.reads_ahead:
             return
         if budget_bytes <= 0:
             _make_ready(channel)
             return
         status = send_some(channel, &budget_bytes)
         channel.processor.now_ns = kb_now_ns()
+        if status == SEND_READS:
+            return
         if status == SEND_BLOCKED:
             channel.writable = 0
         elif status != SEND_DONE:

@@ -142,7 +142,7 @@ cdef void answer_bytes(Request* request, uint8_t* data, int64_t length) noexcept
 
 
 cdef void answer_range(
-    Request* request, int fd, int64_t position, int64_t length, void* keeper,
+    Request* request, int fd, int64_t position, int64_t length, int cold, void* keeper,
     void (*release)(void*) noexcept nogil,
 ) noexcept nogil:
     """A range of a file; the keeper's reference passes to the request."""
@@ -151,6 +151,7 @@ cdef void answer_range(
     part.length = length
     part.fd = fd
     part.position = position
+    part.warm_until = position if cold else position + length
     part.keeper = keeper
     part.release = release
     request.part_count += 1

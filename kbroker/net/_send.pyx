@@ -5,13 +5,21 @@ Called by the channel on its Processor's thread. A head in front of a file range
 MSG_MORE, so that both leave in one segment; what the socket does not take now is resumed where it
 stopped, also in the middle of a range. A range that ends before its promised length means that a
 file was cut under a promise: the connection must end, since the announced size is already out.
+
+A range that is not in memory, or was seen there more than a second ago, is not for this thread to
+wait for: a request of its own, READ_AHEAD, goes where requests for slow files are set aside, and a
+handler reads the next piece, so that it is in memory when it is sent. Only this channel waits.
 """
 
 from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int64_t
 
+from posix.unistd cimport close, dup
+
 from kbroker._figures cimport kb_count
-from kbroker.net._types cimport Channel, Part, Request
+from kbroker.net._request cimport request_free, request_new
+from kbroker.net._request_channel cimport request_channel_set_aside
+from kbroker.net._types cimport READ_AHEAD, Channel, Part, Request
 
 cdef extern from "socket_io.h" nogil:
     struct iovec:
@@ -22,7 +30,8 @@ cdef extern from "socket_io.h" nogil:
 
 cdef enum:
     VECTOR_MAX = 64
-    RANGE_BYTES_MAX = 1 << 20     # of one sendfile call
+    RANGE_BYTES_MAX = 1 << 20     # of one sendfile call, and read ahead
+    WARM_NS = 1000000000          # what was in memory is taken to be there still
 
 
 cdef int _gather(Channel* channel, iovec* vector, int* more, int64_t* total) noexcept nogil:
@@ -66,10 +75,60 @@ cdef void _advance(Channel* channel, int64_t sent) noexcept nogil:
         request = request.next
 
 
+cdef int _is_warm(Channel* channel, Request* request, Part* part) noexcept nogil:
+    cdef int64_t seen_ns = request.warmed_ns if request.warmed_ns != 0 else request.completed_ns
+    return (part.position < part.warm_until
+            and channel.processor.now_ns - seen_ns < <int64_t>WARM_NS)
+
+
+cdef int _read_ahead(Channel* channel, Part* part, int64_t length) noexcept nogil:
+    # 0: it cannot be, so the range is sent as it is.
+    cdef Request* request = request_new(channel.processor)
+    cdef Part* piece
+    if request == NULL:
+        return 0
+    request.api_key = READ_AHEAD
+    request.channel = channel
+    request.frames = 1
+    piece = &request.parts[0]
+    piece.fd = dup(part.fd)       # the channel may close meanwhile, and let go of the file
+    piece.position = part.position
+    piece.length = length
+    piece.keeper = NULL
+    if piece.fd >= 0 and request_channel_set_aside(
+        channel.processor.request_channel, request, part.keeper
+    ):
+        channel.in_flight += 1
+        channel.reads_ahead = 1
+        return 1
+    if piece.fd >= 0:
+        close(piece.fd)
+    request_free(request)
+    return 0
+
+
+cdef void send_read_ahead_done(Channel* channel, Request* request) noexcept nogil:
+    cdef Part* piece = &request.parts[0]
+    cdef Part* part
+    close(piece.fd)
+    channel.reads_ahead = 0
+    if not channel.closed and channel.tx_head != NULL:
+        part = &channel.tx_head.parts[channel.tx_head.part_next]
+        part.warm_until = part.position + piece.length
+        channel.tx_head.warmed_ns = channel.processor.now_ns
+    request_free(request)
+
+
 cdef int _send_range(Channel* channel, Request* request, int64_t* budget_bytes) noexcept nogil:
     cdef Part* part = &request.parts[request.part_next]
     cdef int64_t want = part.length if part.length < RANGE_BYTES_MAX else RANGE_BYTES_MAX
-    cdef ssize_t sent = kb_send_file(channel.fd, part.fd, part.position, <size_t>want)
+    cdef ssize_t sent
+    if not _is_warm(channel, request, part):
+        if _read_ahead(channel, part, want):
+            return SEND_READS
+    elif want > part.warm_until - part.position:
+        want = part.warm_until - part.position
+    sent = kb_send_file(channel.fd, part.fd, part.position, <size_t>want)
     if sent < 0:
         return SEND_BLOCKED if errno == EAGAIN else SEND_FAILED
     if sent == 0 and part.length > 0:

@@ -30,6 +30,7 @@ cdef struct Part:
     int64_t length
     int fd
     int64_t position
+    int64_t warm_until            # a position: up to here it is in memory, as far as is known
     void* keeper                  # keeps the range alive; released with release(keeper)
     void (*release)(void* keeper) noexcept nogil
 
@@ -38,6 +39,7 @@ cdef enum:
     INLINE_BYTES = 320            # an answer of a produce to a few partitions fits
     INLINE_PARTS = 3              # head, one file range, tail
     NAME_BYTES = 16               # a kernel thread name
+    READ_AHEAD = -1000            # as the API key of a request of a Processor's own; see _send
 
 
 cdef enum RequestAction:
@@ -75,6 +77,8 @@ cdef struct Request:
     Chunk* chunk                  # one reference, or NULL once detached
     uint8_t* detached             # a private copy of the frame, while parked
     void* slow_file               # what it was set aside for; an address to compare
+    int8_t taken_up               # by a run that set it aside; its API's own meaning
+    int64_t warmed_ns             # when its file range was read ahead last; 0: never
     # When, by the monotonic clock; read once a turn or a run, not for each request.
     int64_t received_ns           # its last byte
     int64_t dequeued_ns           # a handler took it
@@ -119,6 +123,7 @@ cdef struct Channel:
     int8_t ended                  # the peer sends no more: ends with its last answer
     int8_t closed                 # socket gone; waits for its requests
     int8_t shared_chunk           # rx is the Processor's shared chunk
+    int8_t reads_ahead            # what is to be sent next is being read from the disk
     int in_flight                 # requests that have not come back
     uint64_t connection_id
     uint64_t next_request_id

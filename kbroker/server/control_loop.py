@@ -67,7 +67,11 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 async def warm_schemas() -> None:
-    """Import what the first CreateTopics would otherwise wait for."""
+    """Import what the first CreateTopics would otherwise wait for; the last step of a start."""
+    from kbroker._net import give_back_memory
     from kbroker.protocol import cold
 
     logger.debug("%s is loaded", cold.load().__name__)
+    # Modules that had to be compiled (a first start, or where bytecode is not kept) leave several
+    # MB behind that nobody would use again.
+    give_back_memory()

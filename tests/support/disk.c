@@ -8,8 +8,8 @@
 // Each operation that is held adds a line with its file to $TEST_DISK.held.
 //
 // What "read" holds or delays was not in the page cache: a read that must not wait (RWF_NOWAIT) says
-// EAGAIN, a look (cachestat) finds nothing. What a read has brought in since then is there, and
-// sendfile waits for the rest.
+// EAGAIN, a look (cachestat) finds nothing. What a slow read has brought in is there from then on,
+// and sendfile waits for the rest.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -106,8 +106,7 @@ static void brought_in(int fd, off_t from, ssize_t length)
 {
     struct stat file;
     struct range *last;
-    char path[4096];
-    if (length <= 0 || !is_ours(fd, "read", path, sizeof path) || fstat(fd, &file))
+    if (length <= 0 || fstat(fd, &file))
         return;
     pthread_mutex_lock(&ranges_lock);
     last = &ranges[(range_next + RANGES - 1) % RANGES];
@@ -180,10 +179,12 @@ ssize_t pwritev(int fd, const struct iovec *vector, int count, off_t position)
 ssize_t pread64(int fd, void *data, size_t length, off64_t position)
 {
     ssize_t got;
+    char how = 0;
     if (!is_in(fd, position, length))
-        waited(fd, "read");
+        how = waited(fd, "read");
     got = syscall(SYS_pread64, fd, data, length, position);
-    brought_in(fd, position, got);
+    if (how == 's')
+        brought_in(fd, position, got);
     return got;
 }
 

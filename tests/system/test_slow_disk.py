@@ -137,3 +137,59 @@ def test_long_polls_over_a_write_that_does_not_end(make_broker: MakeBroker, disk
     disk.be("ok")
     assert error_of(writer) == 0
     talk.close()
+
+
+LARGE = build_batch([Record(b"x" * 40_000)])
+
+
+@pytest.mark.parametrize(
+    ("batch", "offset"), [(LARGE, 0), (LARGE, 7), (BATCH, 0)], ids=["sendfile", "scan", "small"]
+)
+def test_a_read_that_does_not_end(
+    make_broker: MakeBroker, disk: Disk, batch: bytes, offset: int
+) -> None:
+    """Behind the recent tail, and on the disk alone: more who want it than there are handlers."""
+    broker = make_broker(
+        {"num.network.threads": 1, "num.io.threads": 3}, env=disk.environment()
+    ).start()
+    talk = talk_with(broker)
+    slow, quick = talk.topic("slow"), talk.topic("quick")
+    for _ in range(20):
+        assert produce(talk, slow, batch).error_code.value == 0
+    talk.close()
+    assert broker.stop() == 0
+    broker.start()  # which knows of no recent batches
+    talk = talk_with(broker)
+    readers = [talk.connect() for _ in range(8)]
+    disk.be("hold")
+    for reader in readers:
+        reader.send(fetch_frame([slow], offset=offset))
+        assert_unhurt(talk, quick, 3)
+    disk.wait_held(1)
+    disk.be("ok")
+    for reader in readers:
+        assert records_in(reader) == [20 - offset]
+    talk.close()
+
+
+def test_a_reader_that_goes_away_while_its_range_is_read(
+    make_broker: MakeBroker, disk: Disk
+) -> None:
+    broker = make_broker(env=disk.environment()).start()
+    talk = talk_with(broker)
+    slow, quick = talk.topic("slow"), talk.topic("quick")
+    for _ in range(20):
+        assert produce(talk, slow, LARGE).error_code.value == 0
+    talk.close()
+    assert broker.stop() == 0
+    broker.start()
+    talk = talk_with(broker)
+    gone = talk.connect()
+    disk.be("hold")
+    gone.send(fetch_frame([slow]))
+    disk.wait_held(1)
+    gone.close()
+    assert_unhurt(talk, quick)
+    disk.be("ok")
+    assert len(parse_batches(fetch(talk, slow, 0))) == 20
+    talk.close()

@@ -1,0 +1,1 @@
+"""Reading ahead for Processors, in C alone: no Python surface."""
