@@ -225,7 +225,8 @@ def test_left_over_files_are_removed(open_log: OpenLog) -> None:
     log.append(build_batch())
     log.close()
     left = [
-        f"{0:020d}.log.deleted", f"{5:020d}.log.cleaned", f"{5:020d}.log.swap",
+        f"{0:020d}.log.deleted", f"{5:020d}.log.cleaned",
+        f"{5:020d}.log.swap",     # behind a .cleaned: a split that was not finished
         f"{5:020d}.index", f"{5:020d}.timeindex", "leader-epoch-checkpoint.tmp",
     ]  # fmt: skip
     for name in left:
@@ -270,3 +271,72 @@ def test_epochs_that_a_power_cut_took_are_read_from_the_batches(open_log: OpenLo
     (path / "leader-epoch-checkpoint").write_bytes(b"")
     log = open_log(lead=False, **settings)
     assert log.epochs.entries == expected == [(1, 0), (4, 4), (9, 8)]
+
+
+def test_epochs_that_the_file_lacks_are_read_from_the_batches(open_log: OpenLog) -> None:
+    """A power cut may leave the file as it was before the last changes."""
+    settings = {"segment_bytes": 150}
+    log = open_log(leader_epoch=1, **settings)
+    for _ in range(3):
+        log.append(build_batch([b"a", b"b"]))
+    log.flush_rolled()
+    old = (log.path / "leader-epoch-checkpoint").read_bytes()
+    for epoch in (4, 4, 9):
+        log.set_leadership(1, True, epoch, 1)
+        log.append(build_batch([b"a", b"b"]))
+    log.flush()
+    # What may be promised to a later start goes no further than what the disk has of the epochs.
+    point = log.settled_recovery_point
+    assert (point, log.recovery_point) == (6, 12)
+    path = crash(log)
+    (path / "leader-epoch-checkpoint").write_bytes(old)
+    log = open_log(lead=False, recovery_point=point, **settings)
+    assert log.epochs.entries == [(1, 0), (4, 6), (9, 10)]
+    log.flush_rolled()
+    assert log.epochs.unsettled_from > log.log_end_offset
+    log.close()
+    assert open_log(lead=False, clean=True).epochs.entries == [(1, 0), (4, 6), (9, 10)]
+
+
+def test_an_epoch_file_of_other_bytes_is_made_anew(open_log: OpenLog) -> None:
+    log = open_log(leader_epoch=3)
+    log.append(build_batch())
+    log.close()
+    (log.path / "leader-epoch-checkpoint").write_bytes(b"\xff\x00 no text")
+    log = open_log(clean=True, lead=False)
+    assert log.epochs.entries == [(3, 0)]
+
+
+# --- Swaps of Apache Kafka's compaction -----------------------------------------------------------
+
+
+def segments_for_swap(open_log: OpenLog) -> tuple[Path, list[Path]]:
+    log = open_log(segment_bytes=300)
+    for number in range(20):
+        log.append(build_batch([b"%d" % number]))
+    log.close()
+    files = sorted(log.path.glob("*.log"))
+    assert len(files) == 5
+    return log.path, files
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_swap_whose_originals_are_gone_is_completed(open_log: OpenLog, clean: bool) -> None:
+    path, files = segments_for_swap(open_log)
+    for suffix in (".log", ".index", ".timeindex"):
+        source = files[2].with_suffix(suffix)
+        source.rename(source.with_name(source.name + ".swap"))
+    assert stored(open_log(clean=clean)) == list(range(20))
+    assert not list(path.glob("*.swap"))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_swap_takes_the_place_of_all_that_it_holds(open_log: OpenLog, clean: bool) -> None:
+    path, files = segments_for_swap(open_log)
+    swap = files[2].with_name(files[2].name + ".swap")
+    swap.write_bytes(files[2].read_bytes() + files[3].read_bytes())
+    for suffix in (".index", ".timeindex"):
+        files[2].with_name(files[2].stem + suffix + ".swap").touch()
+    assert stored(open_log(clean=clean)) == list(range(20))
+    assert sorted(path.glob("*.log")) == [*files[:3], *files[4:]]
+    assert not list(path.glob("*.swap"))
