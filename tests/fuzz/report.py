@@ -125,9 +125,9 @@ class Result:
             self._check_log(self.log)
 
     def _check_log(self, log: str) -> None:
-        if "Traceback" in log or " failed: " in log:
-            lines = [line for line in log.splitlines() if "Traceback" in line or "failed" in line]
-            self.failures.append(f"in the log: {lines[:3]}")
+        lines = [line for line in log.splitlines() if "Traceback" in line or " failed: " in line]
+        if lines:
+            self.failures.append(f"in the log, {len(lines)} times: {lines[:3]}")
         lines_max = 100 + LOG_LINES_PER_S_MAX * (self.took_s + 10)
         if log.count("\n") > lines_max:
             self.failures.append(f"{log.count(chr(10)):,} lines in the log")

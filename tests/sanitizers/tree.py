@@ -22,7 +22,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDERS: Final = ("kbroker", "perf", "tests", "docs")
 FILES: Final = ("setup.py", "pyproject.toml", "Makefile", "README.md", "constraints.txt")
 SUFFIXES: Final = {
-    ".py", ".pyi", ".pyx", ".pxd", ".h", ".json", ".typed", ".toml", ".md", ".properties", ".gz",
+    ".py", ".pyi", ".pyx", ".pxd", ".c", ".h", ".json", ".typed", ".toml", ".md", ".properties", ".gz",
 }  # fmt: skip
 NAMES: Final = {"address,undefined": "asan", "thread": "tsan"}
 OURS: Final = ("kbroker/", "perf/native", "kb_")
