@@ -3,6 +3,7 @@
 Every .pyx below kbroker/ and perf/ is one extension; a new unit needs no line here.
 KBROKER_DEBUG=1 builds with bounds checks, lock-order asserts and without optimisation tricks.
 KBROKER_SANITIZE=address|thread adds a sanitizer.
+KBROKER_UNITS, patterns like kbroker/net/*.pyx, builds no other units.
 """
 
 import os
@@ -14,6 +15,7 @@ from setuptools import Extension, setup
 ROOT = Path(__file__).parent
 DEBUG = os.environ.get("KBROKER_DEBUG") == "1"
 SANITIZE = os.environ.get("KBROKER_SANITIZE", "")
+UNITS = os.environ.get("KBROKER_UNITS", "kbroker/**/*.pyx perf/**/*.pyx")
 
 compile_args = ["-std=gnu11", "-pthread", "-Wall", "-Wno-unused-function", "-Wno-unreachable-code"]
 link_args = ["-pthread", "-ldl"]
@@ -22,7 +24,7 @@ if DEBUG:
 else:
     compile_args += ["-O2", "-g1", "-fno-plt"]
 if SANITIZE:
-    compile_args += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer", "-g"]
+    compile_args += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer", "-g", "-O1"]
     link_args += [f"-fsanitize={SANITIZE}"]
 
 
@@ -44,7 +46,7 @@ def extension(path: Path) -> Extension:
     )
 
 
-units = sorted([*ROOT.glob("kbroker/**/*.pyx"), *ROOT.glob("perf/**/*.pyx")])
+units = sorted(path for pattern in UNITS.split() for path in ROOT.glob(pattern))
 setup(
     ext_modules=cythonize(
         [extension(path) for path in units],

@@ -22,18 +22,25 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDERS: Final = ("kbroker", "perf", "tests", "docs")
 FILES: Final = ("setup.py", "pyproject.toml", "Makefile", "README.md", "constraints.txt")
 SUFFIXES: Final = {
-    ".py", ".pyi", ".pyx", ".pxd", ".c", ".h", ".json", ".typed", ".toml", ".md", ".properties", ".gz",
+    ".py", ".pyi", ".pyx", ".pxd", ".c", ".h", ".json", ".typed", ".toml", ".md", ".properties",
+    ".gz",
 }  # fmt: skip
-NAMES: Final = {"address,undefined": "asan", "thread": "tsan"}
+NAMES: Final = {"address,undefined": "asan", "address": "asan", "thread": "tsan"}
 OURS: Final = ("kbroker/", "perf/native", "kb_")
 BUILD_TIMEOUT_S: Final = 560
 
 
-def sanitized_copy(sanitizer: str) -> Path:
-    """The copy for this sanitizer, with compiled modules that are up to date."""
-    copy = ROOT / "build" / NAMES[sanitizer]
+def sanitized_copy(sanitizer: str, units: tuple[str, ...] = ()) -> Path:
+    """The copy for this sanitizer, with compiled modules that are up to date.
+
+    With `units` only these have the sanitizer, and the other modules are the tree's own.
+    """
+    copy = ROOT / "build" / (NAMES[sanitizer] + ("-units" if units else ""))
     _mirror(copy)
     environment = {**os.environ, "KBROKER_SANITIZE": sanitizer}
+    if units:
+        environment["KBROKER_UNITS"] = " ".join(units)
+        _borrow_modules(copy, units)
     print(f"building {copy.relative_to(ROOT)} with -fsanitize={sanitizer}", flush=True)
     built = subprocess.run(
         [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace", "-j", _jobs()],
@@ -48,6 +55,14 @@ def sanitized_copy(sanitizer: str) -> Path:
     if built.returncode:
         raise SystemExit(f"the build with {sanitizer} failed:\n{built.stdout[-4000:]}")
     return copy
+
+
+def _borrow_modules(copy: Path, units: tuple[str, ...]) -> None:
+    """What is not built with the sanitizer comes from the tree, as it was built there."""
+    built = {path.with_suffix("") for pattern in units for path in ROOT.glob(pattern)}
+    for module in (ROOT / "kbroker").rglob("*.so"):
+        if module.with_name(module.name.partition(".")[0]) not in built:
+            shutil.copy2(module, copy / module.relative_to(ROOT))
 
 
 def _jobs() -> str:
