@@ -125,6 +125,14 @@ class Comparison:
             jars()  # from the network, which is out of reach afterwards
         self.outcome.machine["network"] = network.enter()
         try:
+            self._measure()
+        finally:
+            shutil.rmtree(self._root, ignore_errors=True)
+        self.outcome.took_s = time.monotonic() - began
+        return self.outcome
+
+    def _measure(self) -> None:
+        try:
             self._start_brokers()
             if self.plan.extras:
                 self._each_broker("idle", self._idle)
@@ -135,14 +143,9 @@ class Comparison:
         finally:
             for bench in self._benches.values():
                 bench.broker.discard()
-        try:
-            if self.plan.extras:
-                self._idle_anew()
-                self._starts()
-        finally:
-            shutil.rmtree(self._root, ignore_errors=True)
-        self.outcome.took_s = time.monotonic() - began
-        return self.outcome
+        if self.plan.extras:
+            self._idle_anew()
+            self._starts()
 
     # Starting and warming.
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from perf import compare
+from perf.brokers import BrokerError
 from perf.cells import Block, Cell, CellError
 from perf.compare import Comparison, Plan
 from perf.paired import paired
@@ -92,3 +93,16 @@ def test_by_default_there_are_rounds_enough_and_a_quick_look_has_none() -> None:
     assert Plan().rounds > PAIRS_MIN, "one may be noisy or void"
     assert min(Plan().start_repeats, Plan().idle_repeats) > PAIRS_MIN
     assert Plan.quick().rounds < PAIRS_MIN
+
+
+def test_a_comparison_that_fails_leaves_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_directory: Path) -> Any:
+        raise BrokerError("it does not start")
+
+    monkeypatch.setitem(compare.KINDS, "kbroker", broken)
+    monkeypatch.setattr(compare.network, "enter", lambda: "")
+    with pytest.raises(BrokerError):
+        Comparison(Plan(brokers=("kbroker",), directory=tmp_path), lambda _text: None).run()
+    assert list(tmp_path.iterdir()) == []
