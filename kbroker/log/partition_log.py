@@ -45,6 +45,9 @@ class PartitionLog(_log.PartitionLog):
         self.epochs = LeaderEpochs(self.path / LEADER_EPOCH_FILE, self.set_epochs)
         self._snapshot_offset = -1
         self._trimmed_to = 0
+        # Segments out of the log: whose files have their names yet, and files that had them.
+        self._dropped: list[int] = []
+        self._renamed: list[Path] = []
 
     def set_leadership(
         self, leader_id: int, is_leader: bool, leader_epoch: int, in_sync_count: int
@@ -120,17 +123,18 @@ class PartitionLog(_log.PartitionLog):
     def trim(self) -> list[Path]:
         """Takes segments below the log's start out of it; their renamed files, to be removed later.
 
-        What they say of producers goes into a snapshot first, since replay finds it no more.
+        What they say of producers goes into a snapshot first, since replay finds it no more. A file
+        that cannot be renamed is an OSError, and its turn comes again.
         """
         start = self.log_start_offset
         if start != self._trimmed_to:
             self.epochs.truncate_from_start(start)
             self._trimmed_to = start
-        if not segments_below_start(self):
-            return []
-        self.write_snapshot(sync=True)
-        renamed: list[Path] = []
-        for base_offset in drop_below_start(self):
+        if segments_below_start(self):
+            self.write_snapshot(sync=True)
+            self._dropped += drop_below_start(self)
+        while self._dropped:
+            base_offset = self._dropped[0]
             # The .log first: without it the next start takes the indexes for left over.
             for suffix in SEGMENT_SUFFIXES:
                 path = self.path / f"{base_offset:020d}.{suffix}"
@@ -139,7 +143,9 @@ class PartitionLog(_log.PartitionLog):
                     file_operations.rename(path, target)
                 except FileNotFoundError:
                     continue  # no such index, or the whole topic is gone
-                renamed.append(target)
+                self._renamed.append(target)
+            del self._dropped[0]
+        renamed, self._renamed = self._renamed, []
         return renamed
 
     def encode_producers(self) -> tuple[int, bytes]:

@@ -304,3 +304,19 @@ def test_a_restart_does_not_roll(open_log: OpenLog) -> None:
         log = open_log(clean=clean, segment_ms=60_000)
         log.append(build_batch([Record(b"no time", timestamp_ms=-1)]))
     assert log.statistics()["segments"] == 1
+
+
+def test_a_file_below_the_start_that_cannot_be_renamed_has_its_turn_again(
+    open_log: OpenLog,
+) -> None:
+    log = filled(open_log)
+    log.delete_records(-1)
+    count = len(list(log.path.glob("*.log")))
+    with (
+        FileFaults(Fault(("rename",), ".timeindex", error=errno.EIO)),
+        pytest.raises(OSError, match="Input/output"),
+    ):
+        log.trim()
+    assert len(log.trim()) == 3 * count
+    assert [int(path.stem) for path in log.path.glob("*.log")] == [20]
+    assert log.trim() == []
