@@ -53,9 +53,9 @@ class _SocketServerStatistics(TypedDict):
     takers_relieved: int
     requests_set_aside: int
 
-@disjoint_base
 def give_back_memory() -> None: ...
 
+@disjoint_base
 class SocketServer:
     def __new__(
         cls,

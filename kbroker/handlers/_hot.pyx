@@ -76,13 +76,8 @@ from kbroker.log._cursor cimport get_i64, kb_put_u32, kb_put_u64
 from kbroker.log._partition cimport VALIDATED, Batch, partition_offsets, partition_validate
 from kbroker.log._records cimport AT_CRC, AT_MAX_TIMESTAMP, MESSAGE_TOO_LARGE, batch_crc
 from kbroker.net._request_channel cimport (
-    TAKE_ASIDE,
-    TAKE_CLOSED,
-    TAKE_COLD,
-    TAKE_IDLE,
-    request_channel_served_aside,
-    request_channel_take,
-)
+    TAKE_ASIDE, TAKE_CLOSED, TAKE_COLD, TAKE_IDLE, request_channel_served_aside,
+    request_channel_take)
 from kbroker.net._types cimport ACTION_CLOSE, READ_AHEAD
 from kbroker.net._types cimport Request as RequestNode
 from kbroker.replica._fetch_session cimport sessions_free, sessions_new
