@@ -21,7 +21,6 @@ written by then, so nothing is: the checkpoints stay, and the mark is there if i
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -32,7 +31,7 @@ from uuid import UUID, uuid4
 
 from kbroker.clock import Clock, SystemClock
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log import _describe, file_operations
+from kbroker.log import file_operations
 from kbroker.log._results import DirectoryUse
 from kbroker.log.checkpoints import (
     HIGH_WATERMARK_FILE,
@@ -45,6 +44,7 @@ from kbroker.log.checkpoints import (
 )
 from kbroker.log.closing import close_logs
 from kbroker.log.data_directory import CHECKPOINT_FILES, DataDirectory, in_threads
+from kbroker.log.directory_use import use_of, use_of_nothing
 from kbroker.log.loader import open_partition_log
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
 from kbroker.log.placement import Absence, places_of, refuse_copies, topic_id_of
@@ -58,8 +58,6 @@ PRODUCER_EXPIRATION_MS: Final = 86_400_000
 PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
 STRAY_SUFFIX: Final = "-stray"
 NOTHING_ABSENT: Final = Absence()
-# So that a broker of ten thousand partitions gives up the GIL in between.
-LOGS_SIZED_AT_ONCE: Final = 500
 # A look at a log takes two microseconds, a step of the scheduler ten times that.
 LOGS_LOOKED_AT_ONCE: Final = 100
 
@@ -516,13 +514,9 @@ class LogManager:
         """Every data directory with the logs in it, all or those wanted. From any thread."""
         with self._lock:
             held = list(self._logs.items())
-        absent = [
-            DirectoryUse(os.path.abspath(path), True, [], -1, -1)
-            for path in self._paths
-            if path in self._absence.unused
-        ]
+        absent = [use_of_nothing(path) for path in self._paths if path in self._absence.unused]
         return absent + [
-            _use_of(
+            use_of(
                 directory.path,
                 [
                     it.log
@@ -562,26 +556,3 @@ def _write_lines(
     if file == LOG_START_FILE:
         lines = {name: offset for name, offset in lines.items() if offset > 0}
     directory.write_checkpoint(file, lines)
-
-
-def _use_of(path: Path, logs: list[PartitionLog]) -> DirectoryUse:
-    absolute = os.path.abspath(path)
-    try:
-        volume = os.statvfs(path)
-    except OSError as error:
-        logger.error("%s cannot be asked for its size: %s", path, error)
-        return DirectoryUse(absolute, True, [], -1, -1)
-    sized: list[tuple[TopicPartition, int, int]] = []
-    for first in range(0, len(logs), LOGS_SIZED_AT_ONCE):
-        some = logs[first : first + LOGS_SIZED_AT_ONCE]
-        sized += [
-            (log.name, size_bytes, lag)
-            for log, (size_bytes, lag) in zip(some, _describe.sizes(some), strict=True)
-        ]
-    return DirectoryUse(
-        absolute,
-        False,
-        sized,
-        volume.f_blocks * volume.f_frsize,
-        volume.f_bavail * volume.f_frsize,
-    )

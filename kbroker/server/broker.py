@@ -218,7 +218,11 @@ class Broker:
             ("the logs", self._logs_follow),
         ):
             self._dynamic.add(what, follower)
-        self._dynamic.load(self._store)
+        try:
+            self._dynamic.load(self._store)
+        except BaseException:
+            self._store.close()
+            raise
 
     def _close_store(self) -> None:
         if self._store is not None:

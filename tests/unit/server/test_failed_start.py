@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from kbroker.config import BrokerConfig
+from kbroker.errors import DataDirectoryError
 from kbroker.log.partition_log import PartitionLog
 from kbroker.metadata.controller import NewTopic
 from kbroker.server.broker import Broker
@@ -174,6 +175,20 @@ def test_a_start_that_fails_changes_nothing(
     assert ends(broker) == EXPECTED
     assert broker._logs.clean is (end == "clean" or STOPPED in may_change)
     assert broker.stop()
+
+
+def test_a_store_with_settings_that_cannot_be_read_is_let_go_of(
+    left: dict[str, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(left["clean"], tmp_path / "copy")
+    data = tmp_path / "copy" / "data"
+    database = sqlite3.connect(data / "one" / "metadata.db")
+    with database:
+        database.execute("INSERT INTO node VALUES ('/config/brokers', '1', 'no JSON', 0, 0)")
+    database.close()
+    for _ in range(2):  # the second one is not told that the first has it
+        with pytest.raises(DataDirectoryError, match="/config/brokers/1 cannot be read"):
+            make(data).start()
 
 
 def allowed_behind_a_crash(step: str) -> list[re.Pattern[str]]:
