@@ -42,7 +42,7 @@ from kbroker.net._processor cimport (
     processor_stop,
 )
 from kbroker.net._quotas cimport quotas_bound, quotas_free, quotas_new, quotas_override
-from kbroker.net._request cimport answer_bytes, answer_reserve
+from kbroker.net._request cimport answer_bytes, answer_reserve, request_let_go
 from kbroker.net._request_channel cimport request_channel_close, request_channel_init
 from kbroker.net._types cimport (
     ACTION_CLOSE,
@@ -63,6 +63,7 @@ from kbroker.net._types cimport (
 )
 
 cdef enum:
+    API_PRODUCE = 0
     API_VERSIONS = 18             # its answers always have header v0
 
 _CLOSE_CAUSES = {
@@ -211,6 +212,7 @@ cdef class SocketServer:
             raise ValueError(f"no such API: {api_key}")
         for version in range(32):
             self.channel.hot[api_key][version] = 0
+        self.channel.flows_back[api_key] = 1
 
     def set_flexible_from(self, int api_key, int version):
         """Request header v2 and response header v1 begin at this version (KIP-482)."""
@@ -544,7 +546,16 @@ cdef Request request_wrap(SocketServer server, RequestNode* node, object reason)
         _close_header(request, "tagged fields of the header do not parse")
         return None
     request.body = PyBytes_FromStringAndSize(<char*>node.data + position, length - position)
+    if not _returns_to_c(server, node, reason):
+        request_let_go(node)
     return request
+
+
+cdef int _returns_to_c(SocketServer server, RequestNode* node, object reason) except -1:
+    # A Produce that Python looks into, and what a debugger took out of the hot path (`set_cold`).
+    if reason == "cold":
+        return 0 <= node.api_key < 128 and server.channel.flows_back[node.api_key]
+    return node.api_key == API_PRODUCE
 
 
 cdef Py_ssize_t _skip_tags(SocketServer server, RequestNode* node, Py_ssize_t position) noexcept:

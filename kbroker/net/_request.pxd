@@ -9,6 +9,7 @@ cdef void chunk_release(Chunk* chunk) noexcept nogil
 
 cdef Request* request_new(Processor* processor) noexcept nogil
 cdef void request_free(Request* request) noexcept nogil
+cdef void request_let_go(Request* request) noexcept nogil
 cdef int request_detach(Request* request) noexcept nogil
 
 cdef uint8_t* answer_reserve(Request* request, uint32_t head_bytes, int parts) noexcept nogil

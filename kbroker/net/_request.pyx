@@ -92,6 +92,15 @@ cdef void request_free(Request* request) noexcept nogil:
         free(request)
 
 
+cdef void request_let_go(Request* request) noexcept nogil:
+    """Its frame has been read for good: a request that waits must not hold a whole chunk."""
+    chunk_release(request.chunk)
+    request.chunk = NULL
+    if request.detached == NULL:
+        request.data = NULL
+        request.length_bytes = 0
+
+
 cdef int request_detach(Request* request) noexcept nogil:
     """Copies the frame and lets go of its chunk; for a request that will wait. -1: no memory."""
     cdef uint8_t* copy

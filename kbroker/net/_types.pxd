@@ -327,4 +327,5 @@ cdef struct RequestChannel:
     Processor* processors[PROCESSORS_MAX]
     int processor_count           # atomic: it grows
     uint8_t hot[128][32]          # api key x version: the hot path takes it
+    uint8_t flows_back[128]       # taken out of the hot path while we run: `set_cold`
     int8_t flexible_from[128]     # first version with header v2; -1 never

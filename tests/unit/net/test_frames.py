@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kbroker._net import Request
 from tests.unit.net.harness import Gate, Rig, cold_frame, eventually, framed, header
 
 REQUEST_BYTES_MAX = 1 << 20
@@ -154,3 +155,24 @@ def test_bytes_behind_a_frame_in_service_survive_the_move(make_rig: Callable[...
     rig.dispatch = lambda request: request.respond(request.body)
     gate.release()
     assert [client.receive_cold() for _ in bodies] == list(enumerate(bodies))
+
+
+def test_a_cold_request_that_waits_holds_no_chunk(rig: Rig) -> None:
+    """Its frame stands in a receive chunk that others fill up."""
+    waiting: list[Request] = []
+    rig.dispatch = lambda r: r.respond(b"") if len(r.body) > 100 else waiting.append(r)
+    filler, clients = rig.client(), [rig.client() for _ in range(200)]
+    filler.send(cold_frame(bytes(60_000)))
+    filler.receive_cold()
+    before = resident_bytes()
+    for number, client in enumerate(clients):
+        client.send(cold_frame(b"waits"))
+        eventually(lambda expected=number + 1: len(waiting) == expected)
+        for _ in range(4):
+            filler.send(cold_frame(bytes(60_000)))
+            filler.receive_cold()
+    assert resident_bytes() - before < 20 << 20
+    for request in waiting:
+        request.respond(b"")
+    for client in clients:
+        assert client.receive_cold() == (1, b"")
