@@ -6,6 +6,10 @@ from kbroker.net._types cimport Request
 from kbroker.replica._metadata_view cimport MetadataView, ShownTopic
 
 
+cdef enum:
+    MISSING_MAX = 64              # each is compared with those before it
+
+
 # One topic of an answer: one that is shown, or a name or an id that is not there.
 cdef struct AnsweredTopic:
     ShownTopic* topic             # NULL: `error`, with what was asked
@@ -26,6 +30,7 @@ cdef struct MetadataPlan:
     int topic_operations
     int32_t count                 # of the topics answered, unless it is all
     int32_t missing
+    int32_t missing_at[MISSING_MAX]  # places of the missing in `topics`
     AnsweredTopic* topics
 
 

@@ -65,7 +65,6 @@ cdef enum:
 
     NAME_CHARS_MAX = 249
     TOPICS_ASKED_MAX = 1000000    # as for every array that Python reads
-    MISSING_MAX = 64              # each is compared with those before it
     STEP_BYTES = 64 << 10         # answered or read before the others have their turn
 
 cdef uint8_t[16] NO_ID
@@ -167,13 +166,11 @@ cdef int _is_plain_name(const uint8_t* name, int64_t length) noexcept nogil:
 cdef int _add_missing(
     MetadataPlan* plan, uint8_t* topic_id, uint8_t* name, int64_t length,
 ) noexcept nogil:
-    # One entry for each name or id; -1: too many of them.
+    # One entry for each name or id; -1: too many of them. Compared with those alone that are missing.
     cdef AnsweredTopic* known
     cdef int32_t i
-    for i in range(plan.count):
-        known = &plan.topics[i]
-        if known.topic != NULL:
-            continue
+    for i in range(plan.missing):
+        known = &plan.topics[plan.missing_at[i]]
         if topic_id != NULL and memcmp(known.topic_id, topic_id, 16) == 0:
             return 0
         if topic_id == NULL and known.name_length == length and (
@@ -188,6 +185,7 @@ cdef int _add_missing(
     if topic_id == NULL:
         known.name = name
         known.name_length = <int32_t>length
+    plan.missing_at[plan.missing] = plan.count
     plan.missing += 1
     plan.count += 1
     return 0

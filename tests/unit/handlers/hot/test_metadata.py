@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -260,6 +261,24 @@ def test_ten_thousand_partitions_and_a_long_list_of_replicas(beside: Beside) -> 
     )
     for version in VERSIONS:
         beside.compare(version, written(ask(version, None if version else [])), in_c=True)
+
+
+def test_a_missing_name_is_not_compared_with_those_that_are_there(beside: Beside) -> None:
+    """Named again and again behind many topics, beside as many names that are there."""
+    known = [f"t{number}" for number in range(2_000)]
+    beside.show(image_of(*(topic_of(name, (1, (1,), (1,))) for name in known)))
+    took = {}
+    for name in ("t0", "missing"):
+        body = written(ask(9, [*known, *[name] * 100_000]))
+        best = 1e9
+        for _ in range(3):
+            began = time.perf_counter()
+            beside.client.send(framed(header(ApiKey.METADATA, 9, 99) + body))
+            beside.client.receive()
+            best = min(best, time.perf_counter() - began)
+        took[name] = best
+    assert beside.in_python == []
+    assert took["missing"] < 4 * took["t0"]
 
 
 @pytest.mark.parametrize("version", [1, 9, 12])
