@@ -15,6 +15,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
+import errno as _errno
 import socket as _socket
 
 from kbroker.errors import InvariantError
@@ -220,10 +221,11 @@ cdef class SocketServer:
             raise ValueError(f"no such API: {api_key}")
         self.channel.flexible_from[api_key] = <signed char>min(version, 127)
 
-    def listen(self, str name, list addresses, int backlog=50):
+    def listen(self, str name, list addresses, int backlog=50, frozenset ipv4_ports=frozenset()):
         """Binds one listener to all its (host, port) and returns what it bound; OSError as is.
 
-        Port 0 takes a free one, the same for all addresses. `backlog` connections may wait in the
+        An empty host and :: mean every address, of IPv4 and of IPv6; :: beside an address of IPv4
+        is IPv6 alone, as on `ipv4_ports`, where other listeners have them. Port 0 takes a free one, the same for all addresses. `backlog` connections may wait in the
         kernel (which has a bound of its own, net.core.somaxconn). Call before start().
         """
         cdef Acceptor* acceptor
@@ -231,11 +233,13 @@ cdef class SocketServer:
             raise ValueError(f"at most {LISTENERS_MAX} listeners of {SOCKETS_MAX} addresses")
         sockets = []
         bound = []
+        beside_ipv4 = any([host and ":" not in host for host, _ in addresses])
         try:
             for host, port in addresses:
                 if port == 0 and bound:
                     port = bound[0][1]
-                opened = _listening_socket(host, port, backlog)
+                opened = _listening_socket(
+                    host, port, backlog, beside_ipv4 or port in ipv4_ports)
                 sockets.append(opened)
                 bound.append(opened.getsockname()[:2])
         except BaseException:
@@ -371,14 +375,21 @@ cdef dict _muted_statistics(MutedWaits* waits):
     }
 
 
-def _listening_socket(host, port, backlog):
+def _listening_socket(host, port, backlog, beside_ipv4):
+    if not host:
+        try:
+            return _listening_socket("::", port, backlog, beside_ipv4)
+        except OSError as error:
+            if error.errno not in (_errno.EAFNOSUPPORT, _errno.EADDRNOTAVAIL):
+                raise
+        host = "0.0.0.0"          # a machine without IPv6
     family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
     listener = _socket.socket(family, _socket.SOCK_STREAM)
     try:
         listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
         if family == _socket.AF_INET6:
-            # A wildcard IPv6 listener takes IPv4 too, unless IPv4 is bound beside it.
-            listener.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 1)
+            takes_ipv4 = host == "::" and not beside_ipv4
+            listener.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, not takes_ipv4)
         listener.bind((host, port))
         listener.listen(backlog)
         listener.setblocking(False)

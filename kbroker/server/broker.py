@@ -233,14 +233,19 @@ class Broker:
         self._cluster_id = self._directories.identify()
 
     def _bind(self) -> None:
+        ipv4_ports = frozenset(
+            listener.port
+            for listener in self.config.listeners.listeners
+            if listener.host and not listener.is_ipv6 and listener.port
+        )
         for name in self.config.listeners.names:
             addresses = [
-                (listener.host or "0.0.0.0", listener.port)
+                (listener.host, listener.port)
                 for listener in self.config.listeners.listeners
                 if listener.name == name
             ]
             backlog = self.config["socket.listen.backlog.size"]
-            self._bound[name] = _listen(self._server, name, addresses, backlog)
+            self._bound[name] = _listen(self._server, name, addresses, backlog, ipv4_ports)
         first = self.config.listeners.names[0]
         self.bootstrap = self._bound[first][0]
 
@@ -530,14 +535,18 @@ class Broker:
 
 
 def _listen(
-    server: SocketServer, name: str, addresses: list[tuple[str, int]], backlog: int
+    server: SocketServer,
+    name: str,
+    addresses: list[tuple[str, int]],
+    backlog: int,
+    ipv4_ports: frozenset[int],
 ) -> list[tuple[str, int]]:
     """Binds a listener; a second address that this machine does not have (no IPv6) is left out."""
     import errno
 
     while True:
         try:
-            return server.listen(name, addresses, backlog)
+            return server.listen(name, addresses, backlog, ipv4_ports)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 places = ", ".join(f"{host}:{port}" for host, port in addresses)

@@ -13,6 +13,7 @@ import pytest
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import BrokerFailed
 from tests.clients.adapters import Admin, Confluent, Record
+from tests.support.kafka import free_port
 from tests.system import process_facts
 from tests.system.conftest import MakeBroker
 
@@ -90,6 +91,34 @@ def test_ipv6_loopback_is_served_too(broker: Broker) -> None:
         pytest.skip("machine: no IPv6")
     with socket.create_connection(("::1", port), timeout=30):
         pass
+
+
+@pytest.mark.parametrize(
+    ("listeners", "served"),
+    [
+        ("PLAINTEXT://:{}", {"127.0.0.1", "::1"}),
+        ("PLAINTEXT://[::]:{}", {"127.0.0.1", "::1"}),
+        ("PLAINTEXT://0.0.0.0:{0},PLAINTEXT://[::]:{0}", {"127.0.0.1", "::1"}),
+        ("PLAINTEXT://127.0.0.1:{}", {"127.0.0.1"}),
+        ("PLAINTEXT://[::1]:{}", {"::1"}),
+    ],
+)
+def test_every_address_is_of_ipv4_and_of_ipv6(
+    make_broker: MakeBroker, listeners: str, served: set[str]
+) -> None:
+    """As Apache Kafka's empty host and its [::]."""
+    if not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists():
+        pytest.skip("machine: no IPv6")
+    port = free_port()
+    make_broker({"listeners": listeners.format(port)}, port=port).start()
+    reached = set()
+    for host in ("127.0.0.1", "::1"):
+        try:
+            socket.create_connection((host, port), timeout=10).close()
+        except ConnectionRefusedError:
+            continue
+        reached.add(host)
+    assert reached == served
 
 
 def test_port_in_use(make_broker: MakeBroker) -> None:
