@@ -63,6 +63,9 @@ from kbroker.net._types cimport (
     Processor,
 )
 
+cdef extern from "bytes.h" nogil:
+    void kb_put_u32(uint8_t* at, uint32_t value)
+
 cdef enum:
     API_PRODUCE = 0
     API_VERSIONS = 18             # its answers always have header v0
@@ -181,8 +184,7 @@ cdef class SocketServer:
         return 0
 
     def bound_connections(self, int total, int per_ip, dict overrides):
-        """max.connections, max.connections.per.ip and its overrides, for what connects from now on.
-        """
+        """max.connections, max.connections.per.ip and its overrides, for what connects now."""
         with nogil:
             quotas_bound(self.quotas, per_ip, total)
         for address, bound in overrides.items():
@@ -225,8 +227,8 @@ cdef class SocketServer:
         """Binds one listener to all its (host, port) and returns what it bound; OSError as is.
 
         An empty host and :: mean every address, of IPv4 and of IPv6; :: beside an address of IPv4
-        is IPv6 alone, as on `ipv4_ports`, where other listeners have them. Port 0 takes a free one, the same for all addresses. `backlog` connections may wait in the
-        kernel (which has a bound of its own, net.core.somaxconn). Call before start().
+        is IPv6 alone, as on `ipv4_ports`, where other listeners have one. Port 0: a free port for
+        all addresses. `backlog` connections wait in the kernel (see net.core.somaxconn).
         """
         cdef Acceptor* acceptor
         if self.acceptor_count == LISTENERS_MAX or len(addresses) > SOCKETS_MAX:
@@ -382,7 +384,7 @@ def _listening_socket(host, port, backlog, beside_ipv4):
         except OSError as error:
             if error.errno not in (_errno.EAFNOSUPPORT, _errno.EADDRNOTAVAIL):
                 raise
-        host = "0.0.0.0"          # a machine without IPv6
+            host = "0.0.0.0"      # a machine without IPv6
     family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
     listener = _socket.socket(family, _socket.SOCK_STREAM)
     try:
@@ -480,13 +482,6 @@ cdef object _host(uint8_t* address, int is_ipv6):
     return _socket.inet_ntop(_socket.AF_INET, packed[12:])
 
 
-cdef void _put_i32(uint8_t* at, uint32_t value) noexcept nogil:
-    at[0] = <uint8_t>(value >> 24)
-    at[1] = <uint8_t>(value >> 16)
-    at[2] = <uint8_t>(value >> 8)
-    at[3] = <uint8_t>value
-
-
 cdef int _finish(Request self, bytes body, int action) except -1:
     # The node goes back to its Processor, whatever happens.
     cdef RequestNode* node = self.node
@@ -507,8 +502,8 @@ cdef int _finish(Request self, bytes body, int action) except -1:
         if head == NULL:
             action = ACTION_CLOSE
         else:
-            _put_i32(head, <uint32_t>(header + length))
-            _put_i32(head + 4, <uint32_t>node.correlation_id)
+            kb_put_u32(head, <uint32_t>(header + length))
+            kb_put_u32(head + 4, <uint32_t>node.correlation_id)
             if header == 5:
                 head[8] = 0
             memcpy(head + 4 + header, <const char*>body, <size_t>length)

@@ -166,7 +166,7 @@ cdef int _is_plain_name(const uint8_t* name, int64_t length) noexcept nogil:
 cdef int _add_missing(
     MetadataPlan* plan, uint8_t* topic_id, uint8_t* name, int64_t length,
 ) noexcept nogil:
-    # One entry for each name or id; -1: too many of them. Compared with those alone that are missing.
+    # One entry for each name or id; -1: too many of them. Compared with those missing alone.
     cdef AnsweredTopic* known
     cdef int32_t i
     for i in range(plan.missing):
