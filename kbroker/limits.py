@@ -81,6 +81,8 @@ PROCESSOR_NEW_CONNECTIONS_MAX: Final = 20
 GIL_SWITCH_INTERVAL_S: Final = 0.0005
 # No handler and no background step holds the GIL longer in one go; longer work is cut in steps.
 PYTHON_STEP_MS_MAX: Final = 1
+# How often the loop of a thread of ours is entered again after it raised; then the thread is dead.
+THREAD_LIVES_MAX: Final = 100
 # How long a stop waits for each thread before it says so and goes on.
 THREAD_JOIN_TIMEOUT_MS: Final = 10_000
 

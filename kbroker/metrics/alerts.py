@@ -143,6 +143,22 @@ _STRICTER: Final = (
         "Prometheus has had no answer for 3 minutes.",
     ),
     Alert(
+        "KbrokerThreadDead",
+        "kbroker_threads_dead > 0",
+        "0m",
+        "critical",
+        "Broker {{ $labels.instance }} has lost {{ $value }} of its threads",
+        "It cannot serve without them; /readyz names them. Restart it, and look into its log.",
+    ),
+    Alert(
+        "KbrokerStepFailures",
+        "increase(kbroker_step_failures_total[10m]) > 0",
+        "0m",
+        "warning",
+        "Something raised in {{ $labels.part }} of {{ $labels.instance }}",
+        "The log has the cause: a fault of the broker, or a machine short of memory.",
+    ),
+    Alert(
         "KbrokerUnderReplicatedPartitions",
         f"{_UNDER_REPLICATED} > 0",
         "1m",

@@ -396,6 +396,11 @@ _RUNTIME: Final = (
     _plain("gauge", "live_objects", "kbroker_live_objects",
            "Objects of the compiled core: what connections cause goes with them.", "objects",
            ("kind",)),
+    _plain("counter", "step_failures", "kbroker_step_failures_total",
+           "Steps of the broker's own work that raised; the log has the cause of each.", "",
+           ("part",)),
+    _plain("gauge", "threads_dead", "kbroker_threads_dead",
+           "Threads of the broker that are lost: it must be restarted.", "threads"),
     _plain("gauge", "build_info", "kbroker_build_info", "Always 1.", "",
            ("version", "python", "kafka")),
 )  # fmt: skip

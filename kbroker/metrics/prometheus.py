@@ -61,6 +61,8 @@ RESOURCE_NAMES: Final = (
     "process_resident_memory_bytes",
     "kbroker_memory_limit_bytes",
     "kbroker_memory_limit_share",
+    "kbroker_step_failures_total",
+    "kbroker_threads_dead",
     "process_cpu_seconds_total",
     "process_open_fds",
     "kbroker_gc_collections_total",

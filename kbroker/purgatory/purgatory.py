@@ -20,14 +20,11 @@ others under the key are still woken, and the one that failed is left to its tim
 
 from __future__ import annotations
 
-import logging
+import sys
 from collections.abc import Hashable, Sequence
-from typing import Final
 
 from kbroker.purgatory.delayed_operation import DelayedOperation
 from kbroker.purgatory.timer import Timer
-
-logger: Final = logging.getLogger("kbroker.purgatory")
 
 
 class Purgatory:
@@ -152,7 +149,7 @@ class Purgatory:
         tick = self._timer.tick_after(operation.delay_ms)
         self._lock.acquire()
         try:
-            if self._closed:
+            if self._closed or self._timer.thread.dead:
                 return False
             operation.purgatory = self
             if operation.completed:
@@ -174,4 +171,6 @@ class Purgatory:
     def _failed(self, operation: DelayedOperation) -> None:
         with self._lock:
             self._failed_total += 1
-        logger.exception("purgatory %s: an operation failed: %r", self.name, operation)
+        self._timer.thread.failures.note(
+            f"an operation of the purgatory {self.name}", sys.exception() or RuntimeError()
+        )

@@ -4,7 +4,9 @@
 `kbroker-timer` sleeps until the next bucket of the wheel is due; it does not tick. `add` wakes it
 only when the new task is due before what it sleeps for. A task runs on that thread, at or up to one
 tick after its deadline, never before, so `run` must be short and must not block: longer work is
-handed on. A task that raises is logged and counted, and the timer goes on.
+handed on. A task that raises is logged and counted, and the timer goes on. Should the thread be
+lost all the same (own_thread.py), what waits is run at once, so that nobody waits for ever, and
+`add` raises from then on.
 
 Without `start` the timer is manual: `advance()` runs on the caller's thread what is due by the
 clock. The thread does nothing else, so tests of what tasks do need no thread at all.
@@ -21,7 +23,9 @@ import threading
 from typing import Final
 
 from kbroker.clock import NS_PER_MS, Clock
+from kbroker.errors import InvariantError
 from kbroker.limits import DELAY_MS_MAX, THREAD_JOIN_TIMEOUT_MS
+from kbroker.own_thread import OwnThread
 from kbroker.purgatory.time_wheel import TimeWheel, WheelEntry
 
 logger: Final = logging.getLogger("kbroker.purgatory")
@@ -54,25 +58,22 @@ class Timer:
         self._wheel = TimeWheel(clock.monotonic_ms())
         self._sleeping_until = _AWAKE  # a tick; written under the lock
         self._stopping = False
-        self._thread: threading.Thread | None = None
+        self.thread: Final = OwnThread(name, self._loop, self._given_up)
         self._wakeups = 0
         self._ran = 0
         self._failed = 0
 
     def start(self) -> None:
         """Start the thread; once."""
-        if self._thread is not None:
-            raise RuntimeError(f"{self.name} was started already")
-        self._thread = threading.Thread(target=self._loop, name=self.name, daemon=True)
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """End the thread after the task it is running, if any; may be called more than once."""
         with self.lock:
             self._stopping = True
             self._changed.notify_all()
-        thread = self._thread
-        if thread is None or thread is threading.current_thread():
+        thread = self.thread
+        if thread.ident is None or thread is threading.current_thread():
             return
         thread.join(THREAD_JOIN_TIMEOUT_MS / 1000)
         if thread.is_alive():
@@ -82,6 +83,8 @@ class Timer:
         """Have `task.run()` called when its delay is over; a delay below one tick counts as one."""
         tick = self.tick_after(task.delay_ms)
         with self.lock:
+            if self.thread.dead:
+                raise InvariantError(f"{self.name} is dead: nothing can wait for a time")
             self.add_locked(task, tick)
 
     def cancel(self, task: TimerTask) -> bool:
@@ -133,13 +136,20 @@ class Timer:
         try:
             if isinstance(task, TimerTask):
                 task.run()
-        except Exception:
+        except Exception as error:
             self._failed += 1
-            logger.exception("%s: a task failed: %r", self.name, task)
+            self.thread.failures.note("a task", error)
 
     def _loop(self) -> None:
         while self._sleep_until_due():
             self.advance()
+
+    def _given_up(self) -> None:
+        """Whoever waits is told that the time is over."""
+        with self.lock:
+            expired = self._wheel.advance(self._wheel.hand + DELAY_MS_MAX + 1)
+        for task in expired:
+            self._run(task)
 
     def _sleep_until_due(self) -> bool:
         """Block until something is due; False when the timer has been stopped."""

@@ -29,7 +29,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from kbroker.config.admin_listeners import AdminListener
 from kbroker.config.listeners import format_address
 from kbroker.errors import AddressInUse, UserError
+from kbroker.failures import Failures
 from kbroker.limits import ADMIN_BACKLOG, ADMIN_JOBS_MAX, THREAD_JOIN_TIMEOUT_MS
+from kbroker.own_thread import OwnThread
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -78,7 +80,8 @@ class AdminPort:
         self._server: HttpServer | None = None
         self._ending = False
         self._wake = -1  # an eventfd while the thread is there
-        self._thread: threading.Thread | None = None
+        self._thread: OwnThread | None = None
+        self.failures: Final = Failures("admin port")
         self.url = ""
 
     def bind(self, listeners: Sequence[AdminListener], *, may_be_taken: bool) -> None:
@@ -96,7 +99,7 @@ class AdminPort:
     def start(self) -> None:
         if self._sockets:
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._thread = threading.Thread(target=self._work, name=THREAD_NAME, daemon=True)
+            self._thread = OwnThread(THREAD_NAME, self._work)
             self._thread.start()
 
     def stop(self) -> None:
@@ -118,6 +121,10 @@ class AdminPort:
         for each in self._sockets:
             each.close()
         os.close(self._wake)
+
+    @property
+    def thread(self) -> OwnThread | None:
+        return self._thread
 
     async def run(self, work: Callable[[], T]) -> T:
         """The result of `work`, done by the admin thread; `Busy` when too many wait already.
@@ -150,8 +157,10 @@ class AdminPort:
             self._server = server
             if self._ending:  # asked for while the imports ran, and nobody saw the server
                 self._submit(server.stop()).result()
-        except Exception:
-            logger.exception("the admin port cannot be served")
+        except Exception as error:
+            self.failures.note("serving the admin port", error)
+            for each in self._sockets:
+                each.close()  # nobody is to wait in a backlog that is never taken from
             return
         while (job := self._next_job()) is not None:
             job()

@@ -34,6 +34,7 @@ from kbroker.config.key import ConfigSource
 from kbroker.config.listeners import format_address
 from kbroker.config.topic import edit_topic_list, validate_topic_overrides
 from kbroker.errors import AddressInUse, InvariantError, UserError
+from kbroker.failures import Failures
 from kbroker.handlers._hot import HotPath
 from kbroker.handlers.delayed_fetch import FetchDeadlines
 from kbroker.handlers.produce import ColdProduce
@@ -56,6 +57,7 @@ from kbroker.server.directories import Directories
 from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.server.groups import Groups
 from kbroker.server.handler_pool import HandlerPool
+from kbroker.server.health import Health
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
 from kbroker.server.live_objects import live_objects, tell_what_stayed
 from kbroker.server.logs import configure_logging
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
     from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.metrics.model import Figures
+    from kbroker.own_thread import OwnThread
     from kbroker.server.control_loop import ControlLoop
     from kbroker.server.metrics_sampler import RequestTimes
     from kbroker.server.metrics_topic import MetricsTopic
@@ -154,10 +157,13 @@ class Broker:
         self._control_loop: ControlLoop | None = None
         self._control_loop_lock, self._observer_lock = threading.Lock(), threading.Lock()
         self._served = False
-        self.readiness = Readiness(config.log_dirs)
         self._serve_admin = serve_admin
         self._before_ready = before_ready
         self._admin = AdminPort(self._serve_http, self._submit)
+        self._handler_failures = Failures("request handlers")
+        parts = (self._groups.coordinator.failures, self._admin.failures, self._handler_failures)
+        self.health = Health(self._own_threads, parts)
+        self.readiness = Readiness(config.log_dirs, self.health.dead)
         self._lifecycle = Lifecycle(self._steps())
 
     def _steps(self) -> list[Step]:
@@ -312,6 +318,7 @@ class Broker:
             self._dispatcher(lambda request: registry.dispatch(services, request)),
             self._deadlines.watch,
             self._clock,
+            self._handler_failures,
         )
         self._handlers.start()
 
@@ -444,6 +451,7 @@ class Broker:
                         log_dirs=tuple(str(Path(path)) for path in self.config.log_dirs),
                         node_id=self.config.node_id,
                         groups=self._groups,
+                        health=self.health,
                         controller=lambda: self._controller,
                     ),
                     self._clock,
@@ -485,6 +493,17 @@ class Broker:
     def _readiness_ends(self) -> None:
         """Before anything goes down: whoever asks is told, no further scrape begins."""
         self.readiness.phase = STOPPING
+
+    def _own_threads(self) -> Iterable[OwnThread | None]:
+        """Those that there are now; whoever asks may be any thread."""
+        yield self._timer.thread
+        yield self._scheduler.thread
+        yield self._groups.loader.thread
+        yield self._admin.thread
+        yield None if self._controller is None else self._controller.thread
+        yield None if self._control_loop is None else self._control_loop.thread
+        yield None if self._metrics_topic is None else self._metrics_topic.thread
+        yield from () if self._handlers is None else self._handlers.threads
 
     # --- figures, from any thread -----------------------------------------------------------------
 

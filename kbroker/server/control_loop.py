@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
+
+from kbroker.own_thread import OwnThread
 
 logger: Final = logging.getLogger("kbroker.server")
 
@@ -30,31 +31,38 @@ class ControlLoop:
 
     def __init__(self) -> None:
         self._loop = _new_loop()
-        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+        self.thread: Final = OwnThread(THREAD_NAME, self._run, self._loop.close)
+        self._loop.set_exception_handler(self._noted)
 
     def start(self) -> None:
-        self._thread.start()
+        self.thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the loop."""
+        """Run a coroutine on the loop; RuntimeError where the loop is lost."""
+        if self.thread.dead:
+            work.close()
+            raise RuntimeError(f"{THREAD_NAME} is dead")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(STOP_TIMEOUT_S)
-        if self._thread.is_alive():
+        self.thread.join(STOP_TIMEOUT_S)
+        if self.thread.is_alive():
             logger.warning("%s is still busy; it is left behind", THREAD_NAME)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            tasks = asyncio.all_tasks(self._loop)
-            for task in tasks:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        finally:
-            self._loop.close()
+        self._loop.run_forever()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.close()
+
+    def _noted(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What a callback or a task of the loop raised and nobody fetches."""
+        error = context.get("exception") or RuntimeError(str(context.get("message")))
+        self.thread.failures.note("work of the loop", error)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -15,9 +15,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kbroker.failures import Failures
 from kbroker.handlers._hot import CLOSED, IDLE
+from kbroker.own_thread import OwnThread
 
 if TYPE_CHECKING:
     from kbroker._net import Request
@@ -40,7 +43,9 @@ class HandlerPool:
         dispatch: Callable[[Request], None],
         watch_deadline: Callable[[int], None],
         clock: Clock,
+        failures: Failures | None = None,
     ) -> None:
+        self.failures: Final = failures or Failures("request handlers")
         self._hot = hot
         self._dispatch = dispatch
         self._watch_deadline = watch_deadline
@@ -51,7 +56,7 @@ class HandlerPool:
         self._closed = False
         # By worker. One that leaves keeps its place until its thread has ended.
         self._threads = {index: self._thread(index) for index in self._new_workers(size)}
-        self._leaving: dict[int, threading.Thread] = {}
+        self._leaving: dict[int, OwnThread] = {}
 
     @property
     def size(self) -> int:
@@ -93,10 +98,13 @@ class HandlerPool:
             del self._leaving[index]
         return left[: max(0, count)] + self._new_workers(count - len(left))
 
-    def _thread(self, index: int) -> threading.Thread:
-        return threading.Thread(
-            target=self._serve, args=(index,), name=f"kafka-request-handler-{index}", daemon=True
-        )
+    def _thread(self, index: int) -> OwnThread:
+        return OwnThread(f"kafka-request-handler-{index}", partial(self._serve, index))
+
+    @property
+    def threads(self) -> list[OwnThread]:
+        with self._lock:
+            return [*self._threads.values(), *self._leaving.values()]
 
     def join(self) -> None:
         """Wait for the handlers to leave; the request queue has been closed before."""
@@ -124,9 +132,10 @@ class HandlerPool:
     def _watch(self, tick: int) -> None:
         try:
             self._watch_deadline(tick)
-        except Exception:
-            # The handler must live; the fetches of this tick wait for records or for the next one.
-            logger.exception("the deadline of parked fetches was not set")
+        except Exception as error:
+            # The handler must live, and nobody wait for a deadline that will not come.
+            self.failures.note("setting the deadline of parked fetches", error)
+            self._hot.expire(tick)
 
     def _serve(self, worker: int) -> None:
         while True:
@@ -146,8 +155,8 @@ class HandlerPool:
             try:
                 self._dispatch(request)
                 request.note_waiting()
-            except Exception:
+            except Exception as error:
                 # dispatch answers every failure itself; this is the last net.
-                logger.exception("request %d was not dispatched", request.api_key)
+                self.failures.note(f"dispatching a request of API {request.api_key}", error)
                 if not request.answered:
                     request.close_connection("dispatch failed")

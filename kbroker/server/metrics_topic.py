@@ -30,6 +30,7 @@ from kbroker.limits import (
     THREAD_JOIN_TIMEOUT_MS,
 )
 from kbroker.metrics.samples import OFTEN_S, SELDOM_S, TOPIC, TOPIC_CONFIGS
+from kbroker.own_thread import OwnThread
 from kbroker.server.metrics_sampler import Sample, Sampler
 
 logger: Final = logging.getLogger("kbroker.metrics")
@@ -57,21 +58,21 @@ class MetricsTopic:
         self._writer: Writer | None = None
         self._ending = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._work, name=THREAD_NAME, daemon=True)
+        self.thread: Final = OwnThread(THREAD_NAME, self._work)
         self.written = 0
         self.dropped = 0
         self.failures = 0
         self._failing = False
 
     def start(self) -> None:
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         with self._changed:
             self._ending = True
             self._changed.notify()
-        self._thread.join(THREAD_JOIN_TIMEOUT_MS / 1000)
-        if self._thread.is_alive():
+        self.thread.join(THREAD_JOIN_TIMEOUT_MS / 1000)
+        if self.thread.is_alive():
             logger.error("%s did not end in %d ms", THREAD_NAME, THREAD_JOIN_TIMEOUT_MS)
 
     def _work(self) -> None:
@@ -85,8 +86,8 @@ class MetricsTopic:
             try:
                 self._sample(seldom=ending or rounds % _ROUNDS_PER_SLOW_ONE == 0)
                 self._write()
-            except Exception:
-                logger.exception("a round of metrics failed")
+            except Exception as error:
+                self.thread.failures.note("a round of metrics", error)
         self._close()
 
     def _sleep_until(self, due_ns: int) -> bool:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.controller import Controller
     from kbroker.server.groups import Groups
+    from kbroker.server.health import Health
     from kbroker.server.metrics_sampler import RequestTimes
     from kbroker.server.readiness import Readiness
     from kbroker.server.scheduler import Scheduler
@@ -63,6 +64,7 @@ class Parts:
     log_dirs: tuple[str, ...]
     node_id: int
     groups: Groups
+    health: Health
     # There once the broker has it; until then its figures are left out.
     controller: Callable[[], Controller | None]
 
@@ -365,6 +367,10 @@ class Observer:
             "scheduler_longest_step": [
                 ((name,), task["longest_step_us"] / 1e6) for name, task in tasks.items()
             ],
+            "step_failures": [
+                ((part,), count) for part, count in self._parts.health.failures().items()
+            ],
+            "threads_dead": [((), len(self._parts.health.dead()))],
             "live_objects": [
                 ((kind,), count) for kind, count in live_objects(self._parts.server).items()
             ],

@@ -1,14 +1,14 @@
 """Whether this broker accepts Kafka's requests just now, and if not, why.
 
 The lifecycle's steps set the phase from the main thread; the admin side asks from its own. A broker
-is ready while it is running and every log directory can be written; what a directory says is asked
-for anew each time, two system calls each.
+is ready while it is running, none of its threads is dead, and every log directory can be written;
+what a directory says is asked for anew each time, two system calls each.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 STARTING: Final = "starting"
@@ -27,15 +27,23 @@ class Check(NamedTuple):
 class Readiness:
     """Written by the main thread, read by any."""
 
-    def __init__(self, log_dirs: Sequence[str]) -> None:
+    def __init__(
+        self, log_dirs: Sequence[str], dead_threads: Callable[[], Sequence[str]] = tuple
+    ) -> None:
+        """`dead_threads`: names of our threads that are lost (health.py)."""
         self._log_dirs = tuple(log_dirs)
+        self._dead_threads = dead_threads
         self.phase = STARTING
         self.absent: frozenset[str] = frozenset()  # not used, since a disk is not mounted there
 
     def checks(self) -> list[Check]:
         """All conditions; the broker is ready when each is ok."""
         accepts = Check("kafka-requests", self.phase == RUNNING, self.phase)
-        return [accepts, *(self._directory(path) for path in self._log_dirs)]
+        dead = [
+            Check(f"thread {name}", False, "is dead: restart the broker")
+            for name in self._dead_threads()
+        ]
+        return [accepts, *dead, *(self._directory(path) for path in self._log_dirs)]
 
     @property
     def running(self) -> bool:

@@ -26,6 +26,7 @@ from typing import Final
 
 from kbroker.clock import NS_PER_MS, Clock, let_go_of_gil
 from kbroker.limits import PYTHON_STEP_MS_MAX, THREAD_JOIN_TIMEOUT_MS
+from kbroker.own_thread import OwnThread
 
 logger: Final = logging.getLogger("kbroker.scheduler")
 
@@ -86,22 +87,19 @@ class Scheduler:
         self._tasks: dict[str, ScheduledTask] = {}
         self._running: deque[ScheduledTask] = deque()  # of the thread that works; not locked
         self._stopping = False
-        self._thread: threading.Thread | None = None
+        self.thread: Final = OwnThread(name, self._loop)
 
     def start(self) -> None:
         """Start the thread; once."""
-        if self._thread is not None:
-            raise RuntimeError(f"{self.name} was started already")
-        self._thread = threading.Thread(target=self._loop, name=self.name, daemon=True)
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """End the thread after the step it is in; may be called more than once."""
         with self._lock:
             self._stopping = True
             self._changed.notify_all()
-        thread = self._thread
-        if thread is None or thread is threading.current_thread():
+        thread = self.thread
+        if thread.ident is None or thread is threading.current_thread():
             return
         thread.join(THREAD_JOIN_TIMEOUT_MS / 1000)
         if thread.is_alive():
@@ -209,10 +207,10 @@ class Scheduler:
         started_ns = self._clock.monotonic_ns()
         try:
             more = task.step()
-        except Exception:
+        except Exception as error:
             more = False
             task.failures += 1
-            logger.exception("the background task %s failed", task.name)
+            self.thread.failures.note(f"the background task {task.name}", error)
         took_ns = self._clock.monotonic_ns() - started_ns
         task.longest_step_ns = max(task.longest_step_ns, took_ns)
         if took_ns > PYTHON_STEP_MS_MAX * NS_PER_MS:

@@ -53,6 +53,7 @@ TOP_LEVEL: Final = {
     "kbroker.failures": "words",
     "kbroker.log_lines": "words",
     "kbroker.outside_text": "words",
+    "kbroker.own_thread": "words",
     "kbroker._atomics": "c helpers",
     "kbroker._keyed_hash": "c helpers",
     "kbroker._figures": "c helpers",

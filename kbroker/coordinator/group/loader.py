@@ -35,6 +35,7 @@ from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC, partition_for
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.limits import LOG_GROUP_LINES_MAX
 from kbroker.log_lines import LogLines
+from kbroker.own_thread import OwnThread
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -142,7 +143,7 @@ class GroupLoader:
         self._current: _Load | None = None
         self._piece = threading.Lock()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+        self.thread: Final = OwnThread(THREAD_NAME, self._run, self._given_up)
         self._round: _Round | None = None
 
     def attach(self, groups: Groups) -> None:
@@ -150,20 +151,23 @@ class GroupLoader:
         self._groups = groups
 
     def start(self) -> None:
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        if self._thread.is_alive():
-            self._thread.join(STOP_TIMEOUT_S)
+        if self.thread.is_alive():
+            self.thread.join(STOP_TIMEOUT_S)
 
     # --- the controller's thread ------------------------------------------------------------------
 
     def load(self, partition: int, log: PartitionLog) -> None:
         """Bring a partition up that the table has open."""
-        self._put(_Load(partition, log))
+        if self.thread.dead:
+            self._table.close(partition)
+        else:
+            self._put(_Load(partition, log))
 
     def unload(self, partitions: Sequence[int], count: int) -> None:
         """These of `count` partitions are lost. On return nothing is loaded into them any more."""
@@ -191,8 +195,16 @@ class GroupLoader:
         while (job := self._next()) is not None:
             try:
                 self._work(job)
-            except Exception:
-                logger.exception("%r failed", job)
+            except Exception as error:
+                self.thread.failures.note("a job of the group loader", error)
+
+    def _given_up(self) -> None:
+        """Partitions that nobody will load have no coordinator here."""
+        with self._changed:
+            jobs, self._jobs = (*self._jobs, self._current), deque()
+        for job in jobs:
+            if isinstance(job, _Load) and not job.cancelled:
+                self._table.close(job.partition)
 
     def _next(self) -> _Load | _Unload | _Forget | None:
         with self._changed:
@@ -233,7 +245,10 @@ class GroupLoader:
                 if job.cancelled:
                     return
                 self._table.activate(job.partition)
-        except (KafkaError, OSError) as error:
+        except Exception as error:
+            # Whatever it is: nobody is to be told for ever that the partition is being loaded.
+            if not isinstance(error, KafkaError | OSError):
+                self.thread.failures.note("loading groups", error)
             logger.error(
                 "%s cannot be read, so its groups have no coordinator here: %s; look at its log"
                 " with a dump tool, and restart the broker when it is mended",

@@ -96,6 +96,7 @@ from kbroker.metadata.store.base import (
     StoreUnavailableError,
     WatchKind,
 )
+from kbroker.own_thread import OwnThread
 
 log = logging.getLogger("kbroker.controller")
 
@@ -149,7 +150,9 @@ class Controller:
         self._cluster_id = cluster_id
         self._new_epochs = new_epochs_at_start
         self._election = Election(store, node_id, clock)
-        self._loop: EventLoop[Event] = EventLoop(THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX)
+        self._loop: EventLoop[Event] = EventLoop(
+            THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, _abandoned
+        )
         self._propagation = Propagation(apply, show, follow)
         self._configs = ConfigChanges(self._propagation, rules or NoSettings())
         self._changes = TopicChanges(self._propagation, config, validate_configs, edit_list, new_id)
@@ -254,6 +257,10 @@ class Controller:
         else:
             event.fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The controller's queue is full."))
 
+    @property
+    def thread(self) -> OwnThread:
+        return self._loop.thread
+
     # --- the controller thread --------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:
@@ -275,8 +282,8 @@ class Controller:
             self._try_load()  # before the answer, so that who asks again finds the truth
         try:
             answer()
-        except Exception:
-            log.exception("the callback of %s failed", type(event).__name__)
+        except Exception as error:
+            self.thread.failures.note(f"the callback of {type(event).__name__}", error)
 
     def _decide(self, event: Event) -> Answer:
         match event:
@@ -472,3 +479,9 @@ def _with_partitions(image: ClusterImage, partitions: list[PartitionImage]) -> C
         )
         for name, new in by_topic.items()
     )
+
+
+def _abandoned(event: Event) -> None:
+    """The controller's thread is lost: whoever asked is told so."""
+    message = "The controller has failed; the broker must be restarted."
+    event.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message))

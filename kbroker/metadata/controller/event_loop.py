@@ -5,30 +5,38 @@ whatever the handler owns needs no lock. Knows nothing of what an event is.
 
 Locks: `_condition` only, a leaf; the handler runs without it. Full means `post` says False at once:
 a caller is never blocked, since it may be a request handler with other connections to serve. After
-`stop` the events already accepted are still handled, then the thread ends.
+`stop` the events already accepted are still handled, then the thread ends. Should the thread be
+lost (own_thread.py), `post` says False from then on, and what is queued is `abandoned`, which
+answers it.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-log = logging.getLogger("kbroker.controller")
+from kbroker.own_thread import OwnThread
 
 E = TypeVar("E")
 
 
 class EventLoop(Generic[E]):
-    def __init__(self, name: str, handle: Callable[[E], None], events_max: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        handle: Callable[[E], None],
+        events_max: int,
+        abandoned: Callable[[E], None] | None = None,
+    ) -> None:
         self._handle = handle
+        self._abandoned = abandoned
         self._events_max = events_max
         self._condition = threading.Condition()
         self._queue: deque[E] = deque()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = OwnThread(name, self._run, self._given_up)
 
     def start(self) -> None:
         self._thread.start()
@@ -64,7 +72,7 @@ class EventLoop(Generic[E]):
             return self._stopping
 
     @property
-    def thread(self) -> threading.Thread:
+    def thread(self) -> OwnThread:
         return self._thread
 
     def _run(self) -> None:
@@ -77,6 +85,16 @@ class EventLoop(Generic[E]):
                 event = self._queue.popleft()
             try:
                 self._handle(event)
-            except Exception:
+            except Exception as error:
                 # The handler answers its own failures; this is the net below it.
-                log.exception("an event was dropped: %r", event)
+                self._thread.failures.note(f"the event {type(event).__name__}", error)
+
+    def _given_up(self) -> None:
+        with self._condition:
+            self._stopping = True
+            events, self._queue = self._queue, deque()
+        for event in events if self._abandoned is not None else ():
+            try:
+                self._abandoned(event)  # type: ignore[misc]
+            except Exception as error:
+                self._thread.failures.note(f"answering {type(event).__name__}", error)

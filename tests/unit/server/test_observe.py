@@ -18,6 +18,7 @@ from kbroker.metrics.families import families
 from kbroker.metrics.model import Figures, Meter, Summary
 from kbroker.purgatory.timer import Timer
 from kbroker.server.groups import Groups
+from kbroker.server.health import Health
 from kbroker.server.observe import TICK_MS, Observer, Parts
 from kbroker.server.readiness import RUNNING, Readiness
 from kbroker.server.scheduler import Scheduler
@@ -71,6 +72,7 @@ class Watched:
                 log_dirs=(str(rig.directory),),
                 node_id=NODE_ID,
                 groups=self.groups,
+                health=Health(lambda: (), (self.groups.coordinator.failures,)),
                 controller=lambda: None,
             ),
             clock,

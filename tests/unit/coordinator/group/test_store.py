@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,9 @@ class Node:
 
     def states(self) -> list[int]:
         return [self.table.shard_state(index) for index in range(COUNT)]
+
+    def has_one_offset(self) -> bool:
+        return len(self.table.offsets("g")) == 1
 
     def await_load(self) -> None:
         eventually(lambda: self.states() == [ACTIVE] * COUNT, "everything is loaded")
@@ -303,7 +307,7 @@ def test_a_topic_deleted_right_before_a_stop_leaves_no_offsets(
         again.lead(*[NODE] * COUNT)
         again.loader.start()
         again.await_load()
-        eventually(lambda n=again: len(n.table.offsets("g")) == 1, "only the other topic's")  # type: ignore[misc]
+        eventually(again.has_one_offset, "only the other topic's")
         assert bool(again.table.offsets("late")) is again_there
 
 
@@ -313,14 +317,14 @@ def test_offsets_of_another_topic_of_the_same_name_are_not_there(
     node = start()
     node.lead(*[NODE] * COUNT)
     assert node.table.commit("g", [offset("orders", 0, 5, ORDERS), offset("orders", 1, 6)]) == 0
-    form = {"flexible": False, "leader_epochs": False}
+    fetch = partial(node.table.fetch, "g", flexible=False, leader_epochs=False)
     wanted = [("orders", bytes(4))]
     for now, there in ((ORDERS, True), (OTHER_ORDERS, False), (None, True)):
         ids = {} if now is None else {"orders": now.bytes}
-        code, topics = node.table.fetch("g", wanted, **form, topic_id_of=ids.get)  # type: ignore[arg-type]
+        code, topics = fetch(wanted, topic_id_of=ids.get)
         assert code == 0
         assert (b"\xff" * 8 in topics[0][1]) is not there
-        code, topics = node.table.fetch("g", None, **form, topic_id_of=ids.get)  # type: ignore[arg-type]
+        code, topics = fetch(None, topic_id_of=ids.get)
         assert bool(topics) is there
     # One commit for the new topic, and the others of the old one are gone.
     assert node.table.commit("g", [offset("orders", 0, 1, OTHER_ORDERS)]) == 0
@@ -348,8 +352,12 @@ def test_a_damaged_group_costs_one_group(
     assert caplog.text.count("left out") == 2
 
 
+@pytest.mark.parametrize("error", [OSError(5, "the device said no"), MemoryError("of this test")])
 def test_a_log_that_cannot_be_read_leaves_its_partition_unowned(
-    start: Callable[..., Node], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., Node],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
 ) -> None:
     node = start()
     node.lead(*[NODE] * COUNT)
@@ -360,7 +368,7 @@ def test_a_log_that_cannot_be_read_leaves_its_partition_unowned(
     states = [NOT_OWNER if index == partition else ACTIVE for index in range(COUNT)]
 
     def read(*_: object) -> bytes:
-        raise OSError(5, "the device said no")
+        raise error
 
     monkeypatch.setattr(PartitionLog, "read", read)
     assert again.table.shard_state(partition) == LOADING
@@ -390,3 +398,24 @@ def test_what_apache_kafka_wrote_is_loaded(start: Callable[..., Node]) -> None:
         CommittedOffset("orders", index, 10, -1, note, 1795300817984, -1, topic_id)
         for index in range(3)
     ]
+
+
+def test_nobody_waits_for_a_loader_that_is_lost(
+    start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.write(image("good")) is ErrorCode.NONE
+    again = start()
+    again.lead(*[NODE] * COUNT)
+    assert again.store.state_of("good") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def ends() -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(again.loader.thread, "_loop", ends)
+    again.loader.start()
+    eventually(lambda: again.loader.thread.dead, "the thread is given up")
+    eventually(
+        lambda: again.store.state_of("good") is ErrorCode.NOT_COORDINATOR, "its jobs are, too"
+    )

@@ -1,0 +1,58 @@
+"""A thread of ours, which is not lost to an exception: what its loop raises is said and counted,
+and the loop goes on.
+
+What a step raises a loop catches itself. This is the net below: an error in the loop's own code, or
+one that is no `Exception`. The loop is entered again, `THREAD_LIVES_MAX` times in all; then the
+thread is `dead`, a line says so, `given_up` answers whoever waits for it, /readyz and an alert rule
+show it (`server/health.py`).
+
+Level 0. `dead` and `failures` may be read by any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from kbroker.failures import Failures
+from kbroker.limits import THREAD_LIVES_MAX
+
+logger: Final = logging.getLogger("kbroker.failures")
+
+
+def nothing() -> None:
+    """Nobody waits for this one."""
+
+
+class OwnThread(threading.Thread):
+    """Start and join it as any thread."""
+
+    def __init__(
+        self, name: str, loop: Callable[[], None], given_up: Callable[[], None] = nothing
+    ) -> None:
+        """`loop` returns when the thread is to end; it may be called again after it has raised."""
+        super().__init__(name=name, daemon=True)
+        self.failures: Final = Failures(name)
+        self.dead = False
+        self._loop = loop
+        self._given_up = given_up
+
+    def run(self) -> None:
+        for _ in range(THREAD_LIVES_MAX):
+            try:
+                self._loop()
+            except BaseException as error:
+                self.failures.note("its loop", error)
+            else:
+                return
+        self.dead = True
+        logger.critical(
+            "%s has ended, since its loop failed %d times: restart the broker and look at the"
+            " errors before this line", self.name, THREAD_LIVES_MAX,
+        )  # fmt: skip
+        try:
+            self._given_up()
+        except Exception as error:
+            self.failures.note("its end", error)
