@@ -39,28 +39,11 @@ from kbroker.log._partition cimport (
 from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_CLOSE, Request
 from kbroker.protocol._cursor cimport (
-    Cursor,
-    skip_tags,
-    take,
-    take_count,
-    take_i8,
-    take_i32,
-    take_i64,
-    take_string,
-    take_uvarint,
-)
+    Cursor, skip_tags, take, take_count, take_i8, take_i32, take_i64, take_string, take_uvarint)
 from kbroker.replica._fetch_session cimport (
-    SessionPartition,
-    session_close,
-    session_bytes,
-    session_create,
-    session_find,
-    session_follow_locked,
-    session_forget_locked,
-    session_next_epoch,
-    session_partition_locked,
-    session_release,
-)
+    SessionPartition, session_close, session_bytes, session_create, session_find,
+    session_follow_locked, session_forget_locked, session_next_epoch, session_partition_locked,
+    session_release)
 from kbroker.replica._snapshot cimport (
     Snapshot,
     TopicEntry,
