@@ -145,7 +145,8 @@ def _find_in_log(log: PartitionLog, timestamp: int, *, is_consumer: bool) -> Fou
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NOTHING
     if timestamp == MAX_TIMESTAMP:
-        record = log.offset_of_max_timestamp()
+        # Of records without a time, which have none, the first is named.
+        record = log.offset_of_max_timestamp() or log.offset_for_time(UNKNOWN)
     else:
         record = log.offset_for_time(timestamp)
     if record is None:

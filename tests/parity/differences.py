@@ -219,11 +219,6 @@ LIST_OFFSETS: Final = [
         "Apache Kafka has an unexpected error where there is no such level",
         "invalid_request",
     ),
-    Difference(
-        "list_offsets: times, without a time v*",
-        "1/1/topics/*",
-        "records without a time have no largest one; Apache Kafka names the first record",
-    ),
 ]
 
 _NO_RECORDS: Final = (
