@@ -18,7 +18,7 @@ from libc.stdint cimport (
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
+from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
 from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.log._flush cimport (
     FLUSH_RECORDS, FLUSH_ROLLED, FLUSH_SYNCED_VOLUME, FLUSH_WHOLE, FlushDepth, partition_flush)
@@ -114,7 +114,7 @@ cdef class PartitionLog:
             partition.max_message_bytes = <int32_t>max_message_bytes
             partition.min_in_sync = <int32_t>min_insync_replicas
             partition.log_append_time = log_append_time
-            partition.recompress = stored_codec >= 0
+            kb_store_int(&partition.recompress, stored_codec >= 0)
             partition.compacted = compacted
             unlock_partition(partition)
 

@@ -298,7 +298,9 @@ cdef void _plan_batch(
         place.partition = entry.partitions[place.index]
         if partition_is_slow(place.partition):
             plan.slow = place.partition
-        if place.partition.recompress and partition_repacks(place.partition, batch):
+        if kb_load_int(&place.partition.recompress) and partition_repacks(
+            place.partition, batch
+        ):
             plan.reason = REASON_RECOMPRESS
 
 

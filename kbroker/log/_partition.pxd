@@ -91,7 +91,7 @@ cdef struct Partition:
     int32_t min_in_sync
     int32_t max_message_bytes
     int8_t log_append_time        # message.timestamp.type
-    int8_t recompress             # compression.type is not 'producer': see partition_repacks
+    int recompress                # atomic: compression.type is not 'producer'; partition_repacks
     int8_t compacted              # null keys are refused
     # Owned by the request path: fetches that wait for this partition, and its own flag.
     void* watchers                # under the lock

@@ -27,13 +27,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kbroker import limits
-from kbroker._net import Request, SocketServer
+from kbroker._net import Request
 from kbroker.clock import Clock, SystemClock
 from kbroker.config.admin_listeners import ADMIN_LISTENERS
 from kbroker.config.key import ConfigSource
 from kbroker.config.listeners import format_address
 from kbroker.config.topic import edit_topic_list, validate_topic_overrides
-from kbroker.errors import AddressInUse, InvariantError, UserError
+from kbroker.errors import InvariantError, UserError
 from kbroker.failures import Failures
 from kbroker.handlers._hot import HotPath
 from kbroker.handlers.delayed_fetch import FetchDeadlines
@@ -71,7 +71,7 @@ from kbroker.server.ready import (
 )
 from kbroker.server.scheduler import Scheduler
 from kbroker.server.signals import EndSignal
-from kbroker.server.sockets import socket_server
+from kbroker.server.sockets import listen, socket_server
 from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class Broker:
                 if listener.name == name
             ]
             backlog = self.config["socket.listen.backlog.size"]
-            self._bound[name] = _listen(self._server, name, addresses, backlog, ipv4_ports)
+            self._bound[name] = listen(self._server, name, addresses, backlog, ipv4_ports)
         first = self.config.listeners.names[0]
         self.bootstrap = self._bound[first][0]
 
@@ -551,38 +551,6 @@ class Broker:
         if self._serve_admin is None:
             raise InvariantError("there is nothing to serve the admin port with")
         return self._serve_admin(self, sockets, self._admin.run)
-
-
-def _listen(
-    server: SocketServer,
-    name: str,
-    addresses: list[tuple[str, int]],
-    backlog: int,
-    ipv4_ports: frozenset[int],
-) -> list[tuple[str, int]]:
-    """Binds a listener; a second address that this machine does not have (no IPv6) is left out."""
-    import errno
-
-    while True:
-        try:
-            return server.listen(name, addresses, backlog, ipv4_ports)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                places = ", ".join(f"{host}:{port}" for host, port in addresses)
-                raise AddressInUse(
-                    f"a port of {name} ({places}) is taken by another process",
-                    "stop it, or start with --port 0 or another port",
-                ) from error
-            v4 = [address for address in addresses if ":" not in address[0]]
-            absent = error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-            if absent and v4 and len(v4) < len(addresses):
-                logger.warning("this machine has no IPv6 address for %s", name)
-                addresses = v4
-                continue
-            raise UserError(
-                f"cannot listen on {addresses}: {error.strerror}",
-                "set listeners to addresses of this machine",
-            ) from error
 
 
 def run(

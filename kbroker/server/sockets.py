@@ -1,4 +1,4 @@
-"""The network core as a configuration asks for it: bounds, buffers, and which APIs are hot.
+"""The network core as a configuration asks for it: bounds, buffers, which APIs are hot, addresses.
 
 Built once, by the broker; what may change while it runs is the broker's to tell it
 (`Broker._network_follows`).
@@ -6,14 +6,19 @@ Built once, by the broker; what may change while it runs is the broker's to tell
 
 from __future__ import annotations
 
+import errno
+import logging
 from typing import TYPE_CHECKING, Final
 
 from kbroker._net import SocketServer
+from kbroker.errors import AddressInUse, UserError
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
+
+logger: Final = logging.getLogger("kbroker.server")
 
 # Served in C, in runs.
 HOT: Final = (
@@ -49,3 +54,33 @@ def socket_server(config: BrokerConfig) -> SocketServer:
     for api_key, version in FLEXIBLE_SINCE.items():
         server.set_flexible_from(api_key, version)
     return server
+
+
+def listen(
+    server: SocketServer,
+    name: str,
+    addresses: list[tuple[str, int]],
+    backlog: int,
+    ipv4_ports: frozenset[int],
+) -> list[tuple[str, int]]:
+    """Binds a listener; a second address that this machine does not have (no IPv6) is left out."""
+    while True:
+        try:
+            return server.listen(name, addresses, backlog, ipv4_ports)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                places = ", ".join(f"{host}:{port}" for host, port in addresses)
+                raise AddressInUse(
+                    f"a port of {name} ({places}) is taken by another process",
+                    "stop it, or start with --port 0 or another port",
+                ) from error
+            v4 = [address for address in addresses if ":" not in address[0]]
+            absent = error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+            if absent and v4 and len(v4) < len(addresses):
+                logger.warning("this machine has no IPv6 address for %s", name)
+                addresses = v4
+                continue
+            raise UserError(
+                f"cannot listen on {addresses}: {error.strerror}",
+                "set listeners to addresses of this machine",
+            ) from error
