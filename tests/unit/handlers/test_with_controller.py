@@ -23,6 +23,7 @@ from kbroker.metadata.controller.controller import Controller
 from kbroker.metadata.controller.producer_ids import ProducerIdManager
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta
 from kbroker.metadata.store.embedded import EmbeddedStore
+from kbroker.types import TopicPartition
 from tests.unit.handlers.support import FakeLog, FakeReplicas, FakeRequest, answer_of, written
 from tests.unit.handlers.test_alter_configs import ALTER, INCREMENTAL
 from tests.unit.handlers.test_alter_configs import ask as alter
@@ -85,11 +86,12 @@ class Broker:
             offsets=GroupTable(),
         )
 
-    def _apply(self, image: ClusterImage, delta: ImageDelta) -> None:
+    def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         for topic in delta.created:
             for partition in topic.partitions:
                 self.replicas.logs[topic.name, partition.index] = FakeLog()
         self.reconfigured += [topic.name for topic in delta.reconfigured]
+        return []
 
     def ask(self, entity: Any) -> WaitingRequest:
         request = WaitingRequest(entity.__api_key__, entity.__version__, written(entity))
