@@ -125,6 +125,7 @@ cdef int _change_session_locked(FetchPlan* plan) noexcept nogil:
     for i in range(plan.count):
         if _follow_locked(plan, &plan.targets[i]) != 0:
             return -1
+        plan.targets[i].entry = NULL  # the same request may forget it; see _targets_of_session
     for i in range(plan.forgotten_count):
         target = &plan.forgotten[i]
         entry = session_partition_locked(

@@ -322,7 +322,7 @@ cdef SessionPartition* session_follow_locked(
     if name == NULL:
         name_length = 0
     size_bytes = sizeof(SessionPartition) + <size_t>name_length
-    if session.count == session.buckets:
+    if session.count >= session.buckets:  # beyond: there was no room for a larger table
         _resize_locked(session, 2 * session.buckets)
     if session.count == SESSION_PARTITIONS_MAX or _charge(session, <int64_t>size_bytes) != 0:
         full[0] = 1

@@ -94,6 +94,34 @@ def test_a_session_does_not_multiply_a_name(broker: Broker) -> None:
         assert process_facts.resident_bytes(broker.pid) < before + GROWTH_BYTES_MAX
 
 
+def session_fetch(
+    session: tuple[int, int], names: list[bytes], forgotten: int, level: int
+) -> bytes:
+    """Version 7 of a session (id, epoch); the first of the names are forgotten again."""
+    topics = [struct.pack(">h", len(name)) + name + struct.pack(">ii", 1, 0) for name in names]
+    body = struct.pack(">iiiib", -1, 0, 0, 1 << 20, level) + struct.pack(">ii", *session)
+    asked = [topic + struct.pack(">qqi", 0, -1, 1024) for topic in topics]
+    for items in (asked, topics[:forgotten]):
+        body += struct.pack(">i", len(items)) + b"".join(items)
+    return framed(FETCH, 7, 48, body)
+
+
+def test_what_a_refused_fetch_names_and_forgets(broker: Broker) -> None:
+    # With 17 of them the session's table shrinks into the memory of those that were forgotten;
+    # names of some lengths, since one has to fit exactly.
+    for length in range(8, 40):
+        names = [b"%0*d" % (length, number) for number in range(17)]
+        with connect(broker) as connection:
+            connection.sendall(session_fetch((0, 0), names, 0, 0))
+            (session,) = struct.unpack(">i", answer(connection)[10:14])
+            assert session > 0
+            connection.sendall(session_fetch((session, 1), names, 14, 5))
+            assert answer(connection)[8:10] == struct.pack(">h", -1), "no such isolation level"
+            connection.sendall(session_fetch((session, 2), names, 0, 0))
+            assert answer(connection)[8:14] == struct.pack(">hi", 0, session)
+    assert_well(broker)
+
+
 def test_many_topics_of_one_partition(broker: Broker) -> None:
     count = 6000
     body = FETCH_4 + struct.pack(">i", count)
