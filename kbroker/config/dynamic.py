@@ -153,20 +153,17 @@ def _check_threads(current: BrokerConfig, wanted: BrokerConfig) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
 
 
-def edit_broker_list(
-    current: BrokerConfig, own: Mapping[str, str], name: str, parts: str, add: bool
-) -> str:
-    """The value of a list with parts added or taken away; one that is not set begins as it holds.
+def edit_broker_list(own: Mapping[str, str], name: str, parts: str, add: bool) -> str:
+    """The value of a list with parts added or taken away; KafkaError INVALID_CONFIG if it is none.
 
-    KafkaError INVALID_CONFIG for a key that is no list.
+    One that this resource does not set itself begins with the key's default, as in Apache Kafka,
+    whatever the broker's file or the cluster's settings say.
     """
     key = find_broker_key(name)
     if key is None or key.type is not LIST:
         raise no_list(name, add)
-    if name in own:
-        return edit_list(own[name], parts, add)
-    held = current[name] if name in current else key.default  # noqa: SIM401 (no mapping)
-    return edit_list(format_value(key, held) or "", parts, add)
+    text = own[name] if name in own else format_value(key, key.default) or ""
+    return edit_list(text, parts, add)
 
 
 def no_list(name: str, add: bool) -> KafkaError:

@@ -112,12 +112,11 @@ def _check_together(values: Mapping[str, Any]) -> None:
         )
 
 
-def edit_topic_list(
-    broker: BrokerConfig, overrides: Mapping[str, str], name: str, parts: str, add: bool
-) -> str:
+def edit_topic_list(overrides: Mapping[str, str], name: str, parts: str, add: bool) -> str:
     """The value of a list key with parts added that it does not have, or with parts taken away.
 
-    A topic without a value of its own begins with the broker's. Parts are compared as they were
+    A topic without a value of its own begins with the key's default, as in Apache Kafka, whatever
+    the brokers' files or the settings made at run time say. Parts are compared as they were
     written, blanks and all. The result is a text like any other: whether it is allowed is for
     `validate_topic_overrides` to say.
     """
@@ -127,7 +126,7 @@ def edit_topic_list(
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{verb} is for lists, and {name} is none")
     text = overrides.get(name)
     if text is None:
-        text = format_value(key, TopicConfig(broker)[name]) or ""
+        text = format_value(key, key.default) or ""
     return edit_list(text, parts, add)
 
 

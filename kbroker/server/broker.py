@@ -266,7 +266,7 @@ class Broker:
             self._clock,
             self._apply,
             validate_configs=validate_topic_overrides,
-            edit_list=lambda *asked: edit_topic_list(self.config, *asked),
+            edit_list=edit_topic_list,
             broker=BrokerImage(self.config.node_id, host, port, self.config["broker.rack"]),
             cluster_id=self._cluster_id,
             new_epochs_at_start=not self._logs.clean,

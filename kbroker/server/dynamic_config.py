@@ -109,4 +109,4 @@ class DynamicConfig:
         """The new value of a list key of a broker; the others have none that can be edited."""
         if resource.kind is not ConfigKind.BROKER:
             raise dynamic.no_list(key, add)
-        return dynamic.edit_broker_list(self.config, own, key, parts, add)
+        return dynamic.edit_broker_list(own, key, parts, add)

@@ -201,11 +201,6 @@ AT_RUN_TIME: Final = [
         "*/configs/leader.replication.throttled.rate/synonyms",
         "Apache Kafka leaves the default out once there is another value",
     ),
-    Difference(
-        "settings_at_run_time: what topics have of it",
-        "5/1/cleanup.policy",
-        "a part is taken from the list that holds; Apache Kafka takes it from the one in the file",
-    ),
 ]
 LIST_OFFSETS: Final = [
     Difference(

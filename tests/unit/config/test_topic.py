@@ -107,12 +107,13 @@ def test_no_name_is_looked_for_near_a_very_long_one() -> None:
     assert "did you mean" not in caught.value.message
 
 
-def test_lists_are_edited_from_the_brokers_value_on() -> None:
-    broker = BrokerConfig.load(overrides=["log.cleanup.policy=compact"])
-    assert edit_topic_list(broker, {}, "cleanup.policy", "delete", True) == "compact,delete"
-    assert edit_topic_list(broker, {}, "cleanup.policy", "compact", False) == ""
+def test_lists_are_edited_from_the_default_on() -> None:
+    assert edit_topic_list({}, "cleanup.policy", "compact", True) == "delete,compact"
+    assert edit_topic_list({}, "cleanup.policy", "delete", True) == "delete"
+    assert edit_topic_list({}, "cleanup.policy", "delete", False) == ""
+    assert edit_topic_list({}, "cleanup.policy", "compact", False) == "delete"
     own = {"leader.replication.throttled.replicas": "0:1,1:1,0:1"}
-    edited = edit_topic_list(broker, own, "leader.replication.throttled.replicas", "0:1", False)
+    edited = edit_topic_list(own, "leader.replication.throttled.replicas", "0:1", False)
     assert edited == "1:1,0:1"
     with pytest.raises(KafkaError, match="APPEND is for lists"):
-        edit_topic_list(broker, {}, "retention.ms", "5", True)
+        edit_topic_list({}, "retention.ms", "5", True)

@@ -249,7 +249,7 @@ class FakeController:
                 self.image.topic(change.topic),
                 change,
                 validate_topic_overrides,
-                partial(edit_topic_list, self._config),
+                edit_topic_list,
             )
             if isinstance(plan, KafkaError):
                 results.append(TopicResult.failed(change.topic, plan))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ class Broker:
             ManualClock(),
             self._apply,
             validate_configs=validate_topic_overrides,
-            edit_list=partial(edit_topic_list, config),
+            edit_list=edit_topic_list,
             broker=BrokerImage(1, "127.0.0.1", 9092),
         )
         self.controller.start()

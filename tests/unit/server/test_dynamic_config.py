@@ -162,3 +162,13 @@ def test_steps_of_a_pool_are_measured_from_what_holds_now() -> None:
     held.check(EVERY, {"num.io.threads": "100"})
     with pytest.raises(KafkaError, match=r"num\.network\.threads=65 is more"):
         held.check(OWN, {"num.io.threads": "8", "num.network.threads": "65"})
+
+
+@pytest.mark.parametrize("resource", [OWN, EVERY])
+def test_lists_are_edited_from_the_default_on(resource: ConfigResource) -> None:
+    held = started("log.cleanup.policy=compact")
+    held.follow(image(every={"log.cleanup.policy": "compact"}))
+    name = "log.cleanup.policy"
+    assert held.edit_list(resource, {}, name, "compact", True) == "delete,compact"
+    assert held.edit_list(resource, {}, name, "delete", False) == ""
+    assert held.edit_list(resource, {name: "compact"}, name, "delete", True) == "compact,delete"
