@@ -6,6 +6,9 @@ which any batch needs Python goes there whole, before anything of it is written.
 back: all batches of the run that go to one partition become one group append, in the order in which
 they came. Answers are built last, from the plan.
 
+A partition that a frame names again is written and answered once, as it was named last
+(`_produce_unique`).
+
 A train is one request of several frames; its answers leave as one piece of memory. A frame that
 does not parse closes the connection after the answers of the frames before it. acks=0 has no
 answer; an error in it closes the connection, which is all a client can be told.
@@ -39,6 +42,7 @@ from kbroker.handlers._context cimport (
 )
 from kbroker.handlers._parked cimport parked_wake, parked_wake_touched
 from kbroker.handlers._produce_answer cimport produce_answer
+from kbroker.handlers._produce_unique cimport produce_unique
 from kbroker.log._flush cimport FLUSH_RECORDS, partition_flush
 from kbroker.log._partition cimport (
     NEEDS_PYTHON,
@@ -193,7 +197,7 @@ cdef void _parse_frame(
             frame.malformed = 1
             return
     skip_tags(&cursor, flexible)
-    frame.malformed = cursor.failed
+    frame.malformed = cursor.failed or produce_unique(worker, frame) != 0
     if frame.error != 0:
         _fail_frame(frame)
 

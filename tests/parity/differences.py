@@ -243,22 +243,6 @@ PRODUCE: Final = [
         )
     ),
     Difference("produce: null records v*", "*", "Apache Kafka never answers them"),
-    *(
-        Difference(
-            f"produce: {what} v*",
-            "*",
-            "Apache Kafka stores the last one only, without a word; ours stores and answers each",
-        )
-        for what in ("a partition twice", "the same in a topic twice")
-    ),
-    *(
-        Difference(
-            f"produce: {what} v*",
-            "*/responses*",
-            "ours answers as it was asked; Apache Kafka sorts partitions by their topics",
-        )
-        for what in ("a topic twice", "no topic and no partition")
-    ),
 ]
 
 FETCH: Final = [

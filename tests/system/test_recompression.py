@@ -47,15 +47,25 @@ def with_topic(broker: Broker, connection: socket.socket) -> None:
     assert eventually(is_there)
 
 
-def produce(connection: socket.socket, batches: list[bytes]) -> list[int]:
-    """The error code of each partition."""
-    body = struct.pack(">hhiih1si", -1, 1, 60_000, 1, 1, b"t", len(batches))
-    for index, batch in enumerate(batches):
+def produce_pairs(
+    connection: socket.socket, pairs: list[tuple[int, bytes]]
+) -> list[tuple[int, int, int]]:
+    """(partition, error code, base offset) as answered."""
+    body = struct.pack(">hhiih1si", -1, 1, 60_000, 1, 1, b"t", len(pairs))
+    for index, batch in pairs:
         body += struct.pack(">ii", index, len(batch)) + batch
     connection.sendall(framed(PRODUCE, 7, 42, body))
     told = answer(connection)
-    assert struct.unpack(">iih1si", told[:15]) == (42, 1, 1, b"t", len(batches))
-    return [struct.unpack_from(">ih", told, 15 + 30 * at)[1] for at in range(len(batches))]
+    *head, count = struct.unpack(">iih1si", told[:15])
+    assert head == [42, 1, 1, b"t"]
+    return [struct.unpack_from(">ihq", told, 15 + 30 * at) for at in range(count)]
+
+
+def produce(connection: socket.socket, batches: list[bytes]) -> list[int]:
+    """The error code of each partition."""
+    answers = produce_pairs(connection, list(enumerate(batches)))
+    assert [index for index, _, _ in answers] == list(range(len(batches)))
+    return [error for _, error, _ in answers]
 
 
 SETTINGS = {"num.partitions": PARTITIONS, "message.max.bytes": 2 * MEGABYTE}
@@ -108,4 +118,19 @@ def test_without_the_libraries_the_bounds_are_the_same(
         assert produce(connection, [bomb(0, 60 * MEGABYTE)] * 2) == [OK, MESSAGE_TOO_LARGE]
         assert produce(connection, [build_batch([b"x" * 100], codec="gzip")] * 2) == [OK, OK]
     assert process_facts.peak_bytes(broker.pid) < before + (256 << 20) + GROWTH_BYTES_MAX
+    assert_well(broker)
+
+
+@pytest.mark.parametrize("libraries", ["with libraries", "without"])
+def test_of_a_partition_twice_the_last_is_stored(make_broker: MakeBroker, libraries: str) -> None:
+    env = {} if libraries == "with libraries" else {"KBROKER_WITHOUT_CODECS": "1"}
+    broker = make_broker({**SETTINGS, "compression.type": "zstd"}, env=env).start()
+    one, two, other = (
+        build_batch(values, codec="gzip") for values in ([b"1"], [b"2"] * 2, [b"3"] * 3)
+    )
+    with connect(broker) as connection:
+        with_topic(broker, connection)
+        pairs = [(1, other), (0, one), (1, one), (0, other), (0, two)]
+        assert produce_pairs(connection, pairs) == [(1, OK, 0), (0, OK, 0)]
+        assert produce_pairs(connection, [(0, one), (1, two)]) == [(0, OK, 2), (1, OK, 1)]
     assert_well(broker)

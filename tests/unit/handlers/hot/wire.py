@@ -46,7 +46,8 @@ def answer_in(key: ApiKey, version: int, payload: bytes) -> tuple[int, Any]:
 
 # --- Produce -------------------------------------------------------------------------------------
 
-Batches = Sequence[tuple[Topic, Mapping[int, bytes | None]]]
+Partitions = Mapping[int, bytes | None] | Sequence[tuple[int, bytes | None]]  # pairs may repeat
+Batches = Sequence[tuple[Topic, Partitions]]
 
 
 def produce_frame(
@@ -59,10 +60,11 @@ def produce_frame(
 ) -> bytes:
     topics = []
     for topic, partitions in batches:
+        pairs = partitions.items() if isinstance(partitions, Mapping) else partitions
         name = {"topic_id": topic.topic_id} if version >= PRODUCE_BY_ID else {"name": topic.name}
         data = tuple(
             part_of(ApiKey.PRODUCE, version, "PartitionProduceData", index=index, records=records)
-            for index, records in partitions.items()
+            for index, records in pairs
         )
         topics.append(
             part_of(ApiKey.PRODUCE, version, "TopicProduceData", partition_data=data, **name)

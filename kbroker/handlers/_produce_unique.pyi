@@ -1,0 +1,1 @@
+"""What a produce names twice, in C alone: no Python surface; see _hot.pyi."""
