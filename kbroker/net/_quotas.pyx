@@ -13,6 +13,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker._name_hash cimport name_hash
 from kbroker._sync cimport pthread_mutex_destroy
 
 
@@ -41,12 +42,7 @@ cdef void quotas_free(ConnectionQuotas* quotas) noexcept nogil:
 
 
 cdef uint32_t _bucket(const uint8_t* address) noexcept nogil:
-    # FNV-1a over the 16 bytes.
-    cdef uint32_t mixed = 2166136261u
-    cdef int i
-    for i in range(16):
-        mixed = (mixed ^ address[i]) * 16777619u
-    return mixed % QUOTA_BUCKETS
+    return name_hash(address, 16) % QUOTA_BUCKETS
 
 
 cdef IpEntry* _entry_locked(ConnectionQuotas* quotas, const uint8_t* address) noexcept nogil:

@@ -17,7 +17,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy
 
-from kbroker.replica._snapshot cimport hash_bytes
+from kbroker._name_hash cimport name_hash
 
 cdef enum:
     CAPACITY_MIN = 64
@@ -42,7 +42,7 @@ cdef ShownTopic* shown_topic_new(
     memcpy(topic.name, name, <size_t>length)
     memcpy(topic.topic_id, topic_id, 16)
     topic.name_length = length
-    topic.name_hash = hash_bytes(name, length)
+    topic.name_hash = name_hash(name, length)
     topic.partition_count = partition_count
     topic.internal = internal
     return topic
@@ -92,7 +92,7 @@ cdef void _insert(MetadataView* view, ShownTopic* topic) noexcept nogil:
     while view.by_name[place] != NULL:
         place = (place + 1) & view.mask
     view.by_name[place] = topic
-    place = hash_bytes(topic.topic_id, 16) & view.mask
+    place = name_hash(topic.topic_id, 16) & view.mask
     while view.by_id[place] != NULL:
         place = (place + 1) & view.mask
     view.by_id[place] = topic
@@ -185,12 +185,12 @@ cdef int64_t view_place_by_name(
     MetadataView* view, const uint8_t* name, int32_t length,
 ) noexcept nogil:
     """The place in `by_name`, or -1."""
-    cdef uint32_t name_hash = hash_bytes(name, length)
-    cdef uint32_t place = name_hash & view.mask
+    cdef uint32_t wanted = name_hash(name, length)
+    cdef uint32_t place = wanted & view.mask
     cdef ShownTopic* topic = view.by_name[place]
     while topic != NULL:
         if (
-            topic.name_hash == name_hash
+            topic.name_hash == wanted
             and topic.name_length == length
             and memcmp(topic.name, name, <size_t>length) == 0
         ):
@@ -202,7 +202,7 @@ cdef int64_t view_place_by_name(
 
 cdef int64_t view_place_by_id(MetadataView* view, const uint8_t* topic_id) noexcept nogil:
     """The place in `by_id`, or -1."""
-    cdef uint32_t place = hash_bytes(topic_id, 16) & view.mask
+    cdef uint32_t place = name_hash(topic_id, 16) & view.mask
     cdef ShownTopic* topic = view.by_id[place]
     while topic != NULL:
         if memcmp(topic.topic_id, topic_id, 16) == 0:

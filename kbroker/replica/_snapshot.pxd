@@ -51,4 +51,3 @@ cdef int registry_publish(
     const uint8_t** removed_ids, int removed_count) noexcept nogil
 cdef void* registry_swap(
     SnapshotRegistry* registry, void** place, void* fresh) noexcept nogil
-cdef uint32_t hash_bytes(const uint8_t* data, int32_t length) noexcept nogil

@@ -25,21 +25,13 @@ from kbroker._atomics cimport (
     kb_store_u64,
 )
 from kbroker._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker._name_hash cimport name_hash
 from kbroker._sync cimport pthread_mutex_destroy
 from kbroker.log._partition cimport Partition, partition_release
 
 cdef enum:
     CAPACITY_MIN = 64
     GRACE_POLL_US = 50
-
-
-cdef uint32_t hash_bytes(const uint8_t* data, int32_t length) noexcept nogil:
-    """FNV-1a, for the tables here and in _metadata_view."""
-    cdef uint32_t mixed = 2166136261u
-    cdef int32_t i
-    for i in range(length):
-        mixed = (mixed ^ data[i]) * 16777619u
-    return mixed
 
 
 # --- building ------------------------------------------------------------------------------------
@@ -58,7 +50,7 @@ cdef TopicEntry* topic_entry_new(
     memcpy(entry.name, name, <size_t>length)
     memcpy(entry.topic_id, topic_id, 16)
     entry.name_length = length
-    entry.name_hash = hash_bytes(name, length)
+    entry.name_hash = name_hash(name, length)
     entry.partition_count = partition_count
     entry.internal = internal
     return entry
@@ -102,7 +94,7 @@ cdef void _insert(Snapshot* snapshot, TopicEntry* entry) noexcept nogil:
     while snapshot.by_name[place] != NULL:
         place = (place + 1) & snapshot.mask
     snapshot.by_name[place] = entry
-    place = hash_bytes(entry.topic_id, 16) & snapshot.mask
+    place = name_hash(entry.topic_id, 16) & snapshot.mask
     while snapshot.by_id[place] != NULL:
         place = (place + 1) & snapshot.mask
     snapshot.by_id[place] = entry
@@ -136,12 +128,12 @@ cdef void snapshot_leave(SnapshotReader* reader) noexcept nogil:
 cdef TopicEntry* snapshot_by_name(
     Snapshot* snapshot, const uint8_t* name, int32_t length,
 ) noexcept nogil:
-    cdef uint32_t name_hash = hash_bytes(name, length)
-    cdef uint32_t place = name_hash & snapshot.mask
+    cdef uint32_t wanted = name_hash(name, length)
+    cdef uint32_t place = wanted & snapshot.mask
     cdef TopicEntry* entry = snapshot.by_name[place]
     while entry != NULL:
         if (
-            entry.name_hash == name_hash
+            entry.name_hash == wanted
             and entry.name_length == length
             and memcmp(entry.name, name, <size_t>length) == 0
         ):
@@ -152,7 +144,7 @@ cdef TopicEntry* snapshot_by_name(
 
 
 cdef TopicEntry* snapshot_by_id(Snapshot* snapshot, const uint8_t* topic_id) noexcept nogil:
-    cdef uint32_t place = hash_bytes(topic_id, 16) & snapshot.mask
+    cdef uint32_t place = name_hash(topic_id, 16) & snapshot.mask
     cdef TopicEntry* entry = snapshot.by_id[place]
     while entry != NULL:
         if memcmp(entry.topic_id, topic_id, 16) == 0:

@@ -56,6 +56,7 @@ TOP_LEVEL: Final = {
     "kbroker.own_thread": "words",
     "kbroker._atomics": "c helpers",
     "kbroker._keyed_hash": "c helpers",
+    "kbroker._name_hash": "c helpers",
     "kbroker._figures": "c helpers",
     "kbroker._sync": "c helpers",
     "kbroker._arena": "c helpers",

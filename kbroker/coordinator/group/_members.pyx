@@ -10,8 +10,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from kbroker._live_objects cimport LIVE_MEMBERS, live_add
+from kbroker._name_hash cimport name_hash
 from kbroker.coordinator.group._structs cimport Group, Member, Shard
-from kbroker.coordinator.group._table cimport TABLE_MIN, hash_text, table_put
+from kbroker.coordinator.group._table cimport TABLE_MIN, table_put
 
 
 cdef int64_t member_bytes(Member* member) noexcept nogil:
@@ -32,7 +33,7 @@ cdef Member* member_new(
     member.id = <uint8_t*>member + sizeof(Member)
     member.id_length = length
     member.instance_length = instance_length
-    member.hash = hash_text(id, length)
+    member.hash = name_hash(id, length)
     memcpy(member.id, id, <size_t>length)
     if rest > 0:
         memcpy(member.id + length, instance, <size_t>rest)
@@ -52,7 +53,7 @@ cdef Member* member_find_locked(Group* group, const uint8_t* id, int32_t length)
     cdef Member* member
     if group.members == NULL:
         return NULL
-    wanted = hash_text(id, length)
+    wanted = name_hash(id, length)
     place = wanted & group.member_mask
     while True:
         member = group.members[place]

@@ -10,9 +10,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
+from kbroker._name_hash cimport name_hash
 from kbroker.coordinator.group._offset_records cimport NO_EXPIRY, OffsetKey, OffsetValue, Text
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, OffsetExtra, Shard
-from kbroker.coordinator.group._table cimport hash_text, table_put, table_remove, table_room
+from kbroker.coordinator.group._table cimport table_put, table_remove, table_room
 
 
 cdef inline uint32_t _topic_hash(void* item) noexcept nogil:
@@ -54,7 +55,7 @@ cdef GroupTopic* topic_find_locked(
     cdef GroupTopic* topic
     if group.topics == NULL:
         return NULL
-    wanted = hash_text(name, length)
+    wanted = name_hash(name, length)
     place = wanted & group.topic_mask
     while True:
         topic = group.topics[place]
@@ -84,7 +85,7 @@ cdef GroupTopic* _topic_take_locked(
     topic.name = <uint8_t*>topic + sizeof(GroupTopic)
     memcpy(topic.name, name, <size_t>length)
     topic.name_length = length
-    topic.hash = hash_text(name, length)
+    topic.hash = name_hash(name, length)
     table_put(<void**>group.topics, group.topic_mask, topic, topic.hash)
     group.topic_count += 1
     shard.bytes += <int64_t>sizeof(GroupTopic) + length

@@ -21,6 +21,7 @@ from libc.string cimport memcmp, memcpy, memset
 from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_int
 from kbroker._live_objects cimport LIVE_GROUPS, live_add
 from kbroker._lock_order cimport RANK_SESSION, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker._name_hash cimport name_hash
 from kbroker._sync cimport pthread_mutex_destroy
 from kbroker.coordinator.group._members cimport (
     member_bytes,
@@ -45,7 +46,7 @@ from kbroker.coordinator.group._structs cimport (
     OffsetEntry,
     Shard,
 )
-from kbroker.coordinator.group._table cimport hash_text, table_put, table_remove, table_room
+from kbroker.coordinator.group._table cimport table_put, table_remove, table_room
 from kbroker.log._partition cimport Batch, partition_append, partition_release
 from kbroker.log._storage cimport log_of
 
@@ -177,7 +178,7 @@ cdef Group* group_find_locked(Shard* shard, const uint8_t* id, int32_t length) n
     cdef Group* group
     if shard.groups == NULL:
         return NULL
-    wanted = hash_text(id, length)
+    wanted = name_hash(id, length)
     place = wanted & shard.mask
     while True:
         group = shard.groups[place]
@@ -204,7 +205,7 @@ cdef Group* group_take_locked(Shard* shard, const uint8_t* id, int32_t length) n
     group.id = <uint8_t*>group + sizeof(Group)
     memcpy(group.id, id, <size_t>length)
     group.id_length = length
-    group.hash = hash_text(id, length)
+    group.hash = name_hash(id, length)
     table_put(<void**>shard.groups, shard.mask, group, group.hash)
     shard.count += 1
     shard.bytes += <int64_t>sizeof(Group) + length

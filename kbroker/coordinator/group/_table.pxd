@@ -5,20 +5,11 @@ Linear probing in a power of two of places, at most three quarters full; what is
 its hash when asked. Removal closes the gap, so there are no marks. A table that is NULL is empty.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 cdef enum:
     TABLE_MIN = 4                 # places of the smallest
-
-
-cdef inline uint32_t hash_text(const uint8_t* data, int32_t length) noexcept nogil:
-    # FNV-1a, mixed once more: the tables use the low bits.
-    cdef uint32_t mixed = 2166136261u
-    cdef int32_t i
-    for i in range(length):
-        mixed = (mixed ^ data[i]) * 16777619u
-    return mixed ^ (mixed >> 15)
 
 
 ctypedef uint32_t (*hash_of)(void* item) noexcept nogil

@@ -24,6 +24,7 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.loader import Checkpointed, open_partition_log
 from kbroker.log.partition_log import PartitionLog
 from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
+from tests.support.same_hash import times_dearer
 
 TOPIC_ID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 ID = bytes(range(16))
@@ -315,3 +316,17 @@ def test_a_thousand_random_steps_leave_what_a_dictionary_has(
     for number in range(30):
         table.delete_group(f"group-{number}")
     assert table.statistics(0) == (0, 0, 0), f"seed {seed}"
+
+
+def test_names_that_would_share_a_place_cost_what_others_do(table: GroupTable) -> None:
+    def members(names: list[str]) -> None:
+        rows = [(name, None) for name in names]
+        for generation in range(4):
+            table.show_members("g", state=STABLE, generation=generation, members=rows)
+
+    def topics(names: list[str]) -> None:
+        for at in range(0, len(names), 512):
+            table.commit("g", [committed(0, 5, topic=name) for name in names[at : at + 512]])
+
+    assert times_dearer(members) < 4
+    assert times_dearer(topics) < 4

@@ -13,6 +13,7 @@ from kbroker.errors import ErrorCode
 from kbroker.log.loader import open_partition_log
 from kbroker.replica._topic_table import TopicTable
 from tests.support.record_batches import build_batch
+from tests.support.same_hash import names_of_many_hashes, names_of_one_hash, times_dearer
 from tests.unit.handlers.hot.wire import (
     Ask,
     fetch,
@@ -176,3 +177,19 @@ def test_publishing_under_readers_and_writers(make_rig: Callable[..., Rig], hand
     assert not failures, failures
     assert stays.logs[0].log_end_offset == written[0]
     assert written[0] > 0
+
+
+def test_names_that_would_share_a_place_cost_what_others_do(rig: Rig) -> None:
+    client = rig.client()
+    frames = {}
+    for names in (names_of_one_hash(), names_of_many_hashes()):
+        rows = [(name, uuid.uuid4().bytes, False, [None]) for name in names]
+        rig.table.publish(rows, [])
+        asks = [Ask(Topic(name, uuid.UUID(int=0), [])) for name in names]
+        frames[names[0]] = fetch_frame(12, asks)
+
+    def ask(names: list[str]) -> None:
+        client.send(frames[names[0]])
+        client.receive()
+
+    assert times_dearer(ask) < 4
