@@ -100,6 +100,10 @@ DELAY_MS_MAX: Final = 2**31 - 1
 PRODUCER_BATCHES_KEPT: Final = 5
 # Producers in one DescribeProducers answer, 37 MB; further partitions are answered with an error.
 DESCRIBED_PRODUCERS_MAX: Final = 1_000_000
+# What one request may have told again because it names something more than once: so much, and so
+# many times its own size; further ones are answered with an error.
+REPEATED_ANSWER_BYTES_MAX: Final = 1 << 20
+REPEATED_ANSWER_TIMES_MAX: Final = 16
 # Producer ids taken from the store at once; a crash loses the rest of the block, never re-uses it.
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
 # Sequence numbers are int32 and wrap to 0 after this one.

@@ -7,14 +7,16 @@ for every broker; a broker's loggers, with the levels that hold for them; a grou
 to client metrics by any name, since what does not exist has the defaults.
 
 A console asks for hundreds of topics at once and most have the same overrides, so the encoded keys
-of one set of overrides are kept while one request is answered.
+of one set of overrides are kept while one request is answered. What is named again is told again,
+within bounds (`repeats.py`).
 
 Any handler thread; holds no lock; does not import the schema library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.config import (
@@ -28,6 +30,7 @@ from kbroker.config import (
 )
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import loggers
+from kbroker.handlers.repeats import NAMED_TOO_OFTEN, Repeats
 from kbroker.handlers.reply import told
 from kbroker.metadata.image import ConfigKind
 from kbroker.metadata.topic_names import invalid_topic_name
@@ -86,7 +89,7 @@ def handle_describe(services: Services, request: Request) -> None:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"there are no resources of type {min(unknown)}"
         )
-    describer = _Describer(services, request.api_version, asked)
+    describer = _Describer(services, request, asked)
     out = _begin(request.api_version, len(asked.resources))
     for resource in asked.resources:
         try:
@@ -118,54 +121,89 @@ def _write_result(
     out.string(resource.name)
 
 
+class _Entries:
+    """All keys of something, in their order."""
+
+    def __init__(self, entries: Iterable[ConfigEntry]) -> None:
+        self._all = list(entries)
+        self._places = {entry.name: place for place, entry in enumerate(self._all)}
+
+    def chosen(self, keys: frozenset[str]) -> list[ConfigEntry]:
+        """Those of the keys that there are; none: all of them."""
+        if not keys:
+            return self._all
+        places = sorted(self._places[key] for key in keys if key in self._places)
+        return [self._all[place] for place in places]
+
+
+# What has the same keys: the type of a resource and what is set for it, "" for a broker of its own.
+_Settings = tuple[int, frozenset[tuple[str, str]] | str]
+
+
 class _Describer:
     """The resources of one request, read from one image and one configuration."""
 
-    def __init__(self, services: Services, version: int, asked: Asked) -> None:
+    def __init__(self, services: Services, request: Request, asked: Asked) -> None:
         self._image = services.controller.image
         self._config = services.config
         self._node_id = services.node_id
-        self._version = version
+        self._version = request.api_version
         self._asked = asked
-        self._topics: dict[tuple[frozenset[tuple[str, str]], frozenset[str]], bytes] = {}
+        self._entries: dict[_Settings, _Entries] = {}
+        self._encoded: dict[tuple[_Settings, frozenset[str]], bytes] = {}
+        self._repeats = Repeats(request)
+        self._named: set[tuple[int, str]] = set()
 
     def encoded(self, resource: AskedResource) -> bytes:
         """The array of keys of one resource."""
-        if resource.type == TOPIC:
-            return self._topic(resource)
-        if resource.type == BROKER:
-            if resource.name == "":
-                return self._encode(resource, describe_every_broker(self._config))
-            check_node(self._node_id, resource.name, "empty")
-            return self._encode(resource, describe_broker(self._config))
-        if resource.type == BROKER_LOGGER:
-            check_node(self._node_id, resource.name)
-            return self._encode(resource, _describe_loggers())
-        if not resource.name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of the resource is empty")
-        own = self._image.configs_of(ConfigKind(resource.type), resource.name)
-        if resource.type == GROUP:
-            return self._encode(resource, describe_group(self._config, own))
-        return self._encode(resource, describe_client_metrics(own))
-
-    def _topic(self, resource: AskedResource) -> bytes:
-        reason = invalid_topic_name(resource.name)
-        if reason is not None:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-        topic = self._image.topic(resource.name)
-        if topic is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{resource.name}'"
-            )
-        key = (frozenset(topic.configs.items()), resource.keys)
-        known = self._topics.get(key)
+        settings, describe = self._source(resource)
+        place = (settings, resource.keys)
+        known = self._encoded.get(place)
         if known is None:
-            entries = describe_topic(TopicConfig(self._config, topic.configs))
-            known = self._topics[key] = self._encode(resource, entries)
+            entries = self._entries.get(settings)
+            if entries is None:
+                entries = self._entries[settings] = _Entries(describe())
+            known = self._encoded[place] = self._encode(entries.chosen(resource.keys))
+        name = (resource.type, resource.name)
+        if name in self._named and not self._repeats.allow(len(known)):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, NAMED_TOO_OFTEN)
+        self._named.add(name)
         return known
 
-    def _encode(self, resource: AskedResource, entries: Iterable[ConfigEntry]) -> bytes:
-        chosen = [e for e in entries if not resource.keys or e.name in resource.keys]
+    def _source(
+        self, resource: AskedResource
+    ) -> tuple[_Settings, Callable[[], Iterable[ConfigEntry]]]:
+        kind, name = resource.type, resource.name
+        if kind == TOPIC:
+            configs = self._topic_configs(name)
+            topic = (kind, frozenset(configs.items()))
+            return topic, lambda: describe_topic(TopicConfig(self._config, configs))
+        if kind == BROKER and name == "":
+            return (kind, "every"), partial(describe_every_broker, self._config)
+        if kind == BROKER:
+            check_node(self._node_id, name, "empty")
+            return (kind, ""), partial(describe_broker, self._config)
+        if kind == BROKER_LOGGER:
+            check_node(self._node_id, name)
+            return (kind, ""), _describe_loggers
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of the resource is empty")
+        own = self._image.configs_of(ConfigKind(kind), name)
+        settings = (kind, frozenset(own.items()))
+        if kind == GROUP:
+            return settings, partial(describe_group, self._config, own)
+        return settings, partial(describe_client_metrics, own)
+
+    def _topic_configs(self, name: str) -> Mapping[str, str]:
+        reason = invalid_topic_name(name)
+        if reason is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+        topic = self._image.topic(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{name}'")
+        return topic.configs
+
+    def _encode(self, chosen: Sequence[ConfigEntry]) -> bytes:
         out = Writer(flexible=is_flexible(ApiKey.DESCRIBE_CONFIGS, self._version))
         out.array(len(chosen))
         for entry in chosen:

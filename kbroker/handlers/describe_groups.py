@@ -14,6 +14,7 @@ from kbroker.coordinator.group.messages import GroupDescription
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
 from kbroker.handlers.metadata_cache import OPERATIONS_NOT_ASKED
+from kbroker.handlers.repeats import NAMED_TOO_OFTEN, Repeats
 from kbroker.handlers.reply import told
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
@@ -44,26 +45,38 @@ def handle(services: Services, request: Request) -> None:
     groups, wanted = decode(request)
     version = request.api_version
     out = _begin(version, len(groups))
+    known_of: dict[str, bytes] = {}
+    repeats = Repeats(request)
     # Kafka tells first of what needs no looking up; for one that asks for "" it is the order.
     for group_id in sorted(groups, key=bool):
-        found = services.groups.describe(group_id)
-        operations = OPERATIONS_NOT_ASKED
-        code, message, state = ErrorCode.NONE, None, ""
-        if isinstance(found, ErrorCode):
-            code, state = found, ""
-            if found is ErrorCode.GROUP_ID_NOT_FOUND:
-                state = GroupState.DEAD.label
-                message = f"Group {group_id} not found."
-                if version < _SINCE_MESSAGE:
-                    code = ErrorCode.NONE
-            described = GroupDescription(group_id, GroupState.DEAD, "", "", ())
-        else:
-            described, state = found, found.state.label
-        if wanted and not code:
-            operations = GROUP_OPERATIONS
-        _write(out, version, described, state, code, message, operations)
+        known = known_of.get(group_id)
+        if known is None:
+            known = known_of[group_id] = _described(services, version, group_id, wanted=wanted)
+        elif not repeats.allow(len(known)):
+            refusal = _nothing(version, group_id, ErrorCode.INVALID_REQUEST, NAMED_TOO_OFTEN)
+            known = known_of[group_id] = refusal
+        out.raw(known)
     out.tags()
     request.respond(out.getvalue())
+
+
+def _described(services: Services, version: int, group_id: str, *, wanted: bool) -> bytes:
+    found = services.groups.describe(group_id)
+    if not isinstance(found, ErrorCode):
+        operations = GROUP_OPERATIONS if wanted else OPERATIONS_NOT_ASKED
+        return _encoded(version, found, found.state.label, operations=operations)
+    if found is not ErrorCode.GROUP_ID_NOT_FOUND:
+        return _nothing(version, group_id, found, None)
+    dead = GroupDescription(group_id, GroupState.DEAD, "", "", ())
+    code = found if version >= _SINCE_MESSAGE else ErrorCode.NONE
+    operations = GROUP_OPERATIONS if wanted and not code else OPERATIONS_NOT_ASKED
+    message = f"Group {group_id} not found."
+    return _encoded(version, dead, GroupState.DEAD.label, code, message, operations)
+
+
+def _nothing(version: int, group_id: str, code: ErrorCode, message: str | None) -> bytes:
+    described = GroupDescription(group_id, GroupState.DEAD, "", "", ())
+    return _encoded(version, described, "", code, message)
 
 
 def _begin(version: int, count: int) -> Writer:
@@ -74,15 +87,15 @@ def _begin(version: int, count: int) -> Writer:
     return out
 
 
-def _write(
-    out: Writer,
+def _encoded(
     version: int,
     group: GroupDescription,
     state: str,
     code: ErrorCode = ErrorCode.NONE,
     message: str | None = None,
     operations: int = OPERATIONS_NOT_ASKED,
-) -> None:
+) -> bytes:
+    out = Writer(flexible=is_flexible(ApiKey.DESCRIBE_GROUPS, version))
     out.int16(code)
     if version >= _SINCE_MESSAGE:
         out.string(told(message))
@@ -103,6 +116,7 @@ def _write(
     if version >= _SINCE_OPERATIONS:
         out.int32(operations)
     out.tags()
+    return out.getvalue()
 
 
 def failure(request: Request, code: ErrorCode, message: str) -> bytes:
@@ -110,9 +124,6 @@ def failure(request: Request, code: ErrorCode, message: str) -> bytes:
     version = request.api_version
     out = _begin(version, len(groups))
     for group_id in groups:
-        _write(
-            out, version, GroupDescription(group_id, GroupState.DEAD, "", "", ()), "", code,
-            message or None,
-        )  # fmt: skip
+        out.raw(_nothing(version, group_id, code, message or None))
     out.tags()
     return out.getvalue()

@@ -7,7 +7,8 @@ objects; this file puts the groups and topics around them.
 
 Versions 1 to 10: an error above the topics from 2, leader epochs from 5, several groups from 8, a
 member and its epoch (for the newer protocol of groups) from 9, topic ids for names in 10. Without
-transactions no offset is unstable. Any handler thread; does not import the schema library.
+transactions no offset is unstable. A group of which all is wanted is looked up once, however often
+it is named (`repeats.py`). Any handler thread; does not import the schema library.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.repeats import Repeats
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
@@ -96,7 +98,18 @@ def _decode_topics(reader: Reader, version: int) -> list[AskedTopic] | None:
 
 def handle(services: Services, request: Request) -> None:
     version = request.api_version
-    told = [_fetch(services, version, group) for group in decode(request)]
+    repeats = Repeats(request)
+    whole: dict[str, ToldGroup] = {}  # of those that ask for all that a group has committed
+    told = []
+    for asked in decode(request):
+        group = whole.get(asked.group_id) if asked.topics is None else None
+        if group is None:
+            group = _fetch(services, version, asked)
+            if asked.topics is None:
+                whole[asked.group_id] = group
+        elif not repeats.allow(sum(len(topic.partitions) for topic in group.topics)):
+            group = _refused(version, asked, ErrorCode.INVALID_REQUEST)
+        told.append(group)
     request.respond(encode(version, told))
 
 

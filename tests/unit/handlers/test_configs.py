@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbroker.config import BROKER_KEYS, TOPIC_KEYS
+from kbroker.config import BROKER_KEYS, TOPIC_KEYS, BrokerConfig, ConfigEntry, describe_broker
 from kbroker.errors import ErrorCode
+from kbroker.handlers import configs
+from kbroker.limits import REPEATED_ANSWER_BYTES_MAX as BYTES_AGAIN_MAX
 from kbroker.types import ApiKey
-from tests.unit.handlers.support import FakeBroker, part_of, request_of, written
+from tests.unit.handlers.support import FakeBroker, answer_of, part_of, request_of, written
 
 VERSIONS = range(1, 5)
 TOPIC, BROKER, LOGGER = 2, 4, 8
@@ -204,6 +206,33 @@ def test_an_unexpected_error_reaches_every_resource(version: int) -> None:
         ("1", ErrorCode.UNKNOWN_SERVER_ERROR, ()),
         ("t", ErrorCode.UNKNOWN_SERVER_ERROR, ()),
     ]
+
+
+def test_a_resource_that_is_named_again_is_told_again_within_bounds() -> None:
+    # One name costs five bytes, what it asks for some ten thousand.
+    broker = FakeBroker()
+    twice = broker.call(ask(4, *[(BROKER, "1", None)] * 2)).results
+    assert twice[0] == twice[1] and len(twice[0].configs) > 300
+    request = broker.ask(ask(4, *[(BROKER, "1", None)] * 4_000))
+    assert request.answer is not None
+    assert len(request.answer) < BYTES_AGAIN_MAX + 500 * 4_000
+    results = answer_of(request).results
+    assert (results[0].error_code.value, results[-1].error_code.value) == (0, 42)
+    assert "too often" in results[-1].error_message
+
+
+def test_a_broker_is_looked_at_once_however_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def describe(config: BrokerConfig) -> list[ConfigEntry]:
+        asked.append(config)
+        return describe_broker(config)
+
+    monkeypatch.setattr(configs, "describe_broker", describe)
+    names = [(BROKER, "0" * zeros + "1", [f"key-{zeros}"]) for zeros in range(40)]
+    results = FakeBroker().call(ask(4, *names)).results
+    assert not any(r.error_code.value for r in results)
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -269,3 +269,18 @@ def test_a_broken_coordinator_answers_in_the_shape_of_each_api(
         assert broker.call(request).error_code.value == ErrorCode.UNKNOWN_SERVER_ERROR
     (group,) = broker.call(describe(6, "g")).groups
     assert group.error_code.value == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_group_that_is_named_again_is_told_again_within_bounds() -> None:
+    # A member brings 256 KB, which nine bytes would ask for each time.
+    broker = FakeBroker()
+    large = cold.request_module(JOIN, 3).JoinGroupRequestProtocol(
+        name="range", metadata=bytes(1 << 18)
+    )
+    member_id = joined(broker, protocols=(large,))
+    broker.call(sync(3, member_id))
+    told = broker.call(describe(6, "g", "none", "g", *["g"] * 200)).groups
+    codes = [group.error_code.value for group in told]
+    assert codes[:3] == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NONE]
+    assert codes[-1] == ErrorCode.INVALID_REQUEST and "too often" in told[-1].error_message
+    assert codes.count(ErrorCode.NONE) == 1 + 4, "once, and as often as 1 MB has room for"

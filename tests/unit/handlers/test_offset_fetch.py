@@ -1,0 +1,45 @@
+"""OffsetFetch: a group that is named again and again."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from kbroker.errors import ErrorCode
+from kbroker.types import ApiKey
+from tests.unit.handlers.support import FakeBroker, answer_of, part_of, request_of
+
+OFFSETS = 20_000
+
+
+class Offsets:
+    """One topic with so many committed offsets, in the form of version 8."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def fetch(self, group_id: str, wanted: object, **how: object) -> tuple[int, list[Any]]:
+        self.asked += 1
+        one = struct.pack(">iqi", 0, 5, -1) + b"\x01\x00\x00\x00"
+        return 0, [("t", b"\xa1\x9c\x01" + one * OFFSETS)]
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    broker = FakeBroker()
+    broker.services.offsets = Offsets()  # type: ignore[assignment]
+    return broker
+
+
+def test_all_offsets_of_a_group_are_told_again_within_bounds(broker: FakeBroker) -> None:
+    key = ApiKey.OFFSET_FETCH
+    group = part_of(key, 8, "OffsetFetchRequestGroup", group_id="g", topics=None)
+    request = broker.ask(request_of(key, 8, groups=(group,) * 100, require_stable=False))
+    groups = answer_of(request).groups
+    assert broker.services.offsets.asked == 1  # type: ignore[attr-defined]
+    told = [each for each in groups if each.error_code.value == ErrorCode.NONE]
+    assert len(told) == 1 + (1 << 20) // (20 * OFFSETS)
+    assert {len(each.topics[0].partitions) for each in told} == {OFFSETS}
+    assert groups[-1].error_code.value == ErrorCode.INVALID_REQUEST
