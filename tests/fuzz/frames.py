@@ -45,6 +45,7 @@ from tests.system import process_facts
 PHASE_S: Final = 6.0
 PROGRESS_S: Final = 10.0
 TIDY_S: Final = 2.0
+COUNT_S: Final = 0.5
 SETTLES_S: Final = 2.0
 FILES_CLOSE_S: Final = 60.0
 OBJECTS_GO_S: Final = 30.0
@@ -156,6 +157,8 @@ class Run:
         self.metrics = getattr(options, "metrics", "")  # the address of the broker's admin port
         self._tidied = 0.0
         self._told = 0.0
+        self._counted = 0.0
+        self._sessions_most = 0
 
     def _jobs(self, blocks: int) -> list[Job]:
         return [
@@ -183,6 +186,8 @@ class Run:
         result.took_s = time.monotonic() - self._started
         result.resident_warm = result.resident_warm or process_facts.resident_bytes(self.pid)
         result.resident_after = self._settled_resident(result.resident_warm)
+        self._count_sessions(time.monotonic() + COUNT_S)
+        result.sessions_after = self._sessions_most
         neighbour.stop()
         result.neighbour = neighbour
         if self.own:
@@ -192,6 +197,13 @@ class Run:
         result.files_after = self._settled_files(result.files_before)
         self.admin.close()
         return result
+
+    def _count_sessions(self, now: float) -> None:
+        """The most partitions that sessions held: what they give back the allocator may keep."""
+        if self.metrics and now - self._counted > COUNT_S:
+            self._counted = now
+            held = live_objects(self.metrics)["session_partitions"]
+            self._sessions_most = max(self._sessions_most, held)
 
     def _settled_resident(self, wanted: int) -> int:
         # What the last bomb unpacked to may just be on its way back.
@@ -221,11 +233,13 @@ class Run:
         if self.own and now - self._tidied > TIDY_S:
             self._tidied = now
             tidy(self.admin)
+        self._count_sessions(now)
         resident = process_facts.resident_bytes(self.pid)
         share = frames / self.frames
-        if 0.10 <= share < 0.15 or (share >= 0.15 and not result.resident_warm):
-            # The least of some samples: one may fall into the unpacking of a bomb.
-            result.resident_warm = min(resident, result.resident_warm or resident)
+        warms = 0.10 <= share < 0.15 or (share >= 0.15 and not result.resident_warm)
+        # The least of some samples: one may fall into the unpacking of a bomb.
+        if warms and not 0 < result.resident_warm <= resident:
+            result.resident_warm, result.sessions_warm = resident, self._sessions_most
         if now - self._told > PROGRESS_S:
             self._told = now
             speed = frames / max(now - self._started, 0.001)
