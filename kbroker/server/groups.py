@@ -56,7 +56,9 @@ class Groups:
             config, clock, CallLater(timer), self.store, self.table
         )
         self.loader.attach(self.coordinator)
-        self.expiration: Final = OffsetExpiration(self.table, self.coordinator, clock, config)
+        self.expiration: Final = OffsetExpiration(
+            self.table, self.coordinator, clock, config, self.coordinator.failures
+        )
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """On the controller's thread, when the logs of the image are open."""

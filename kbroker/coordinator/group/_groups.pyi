@@ -124,8 +124,10 @@ class GroupTable:
         partitions: Sequence[tuple[str, int]],
         *,
         committed_until_ms: int = -1,
+        topic_id: bytes | None = None,
     ) -> int:
-        """Tombstones for those that are there, with a time >= 0 only for those committed by then.
+        """Tombstones for those that are there, with a time >= 0 only for those committed by then,
+        with an id only for those that were not committed for a topic with another one.
 
         Decided under the lock of the append. An error code.
         """
@@ -172,5 +174,5 @@ class GroupTable:
         """By group: offsets that were committed for topics which are not there now, or for others
         of the same name. Without a topic's id nobody can tell."""
 
-    def of_topic(self, topic: str) -> list[tuple[str, list[int]]]:
-        """(group, partitions): every committed offset of a topic in the shards that are ours."""
+    def of_topic(self, topic: str) -> list[tuple[str, list[CommittedOffset]]]:
+        """By group: every committed offset of a topic in the shards that are ours."""

@@ -90,6 +90,7 @@ from kbroker.coordinator.group._python cimport (
     str_of,
     text_of,
     texts_of,
+    topic_id_at,
 )
 from kbroker.coordinator.group._python import (
     CommittedOffset,
@@ -391,6 +392,7 @@ cdef class GroupTable:
 
     def remove_offsets(
         self, str group_id not None, partitions, *, int64_t committed_until_ms=-1,
+        bytes topic_id=None,
     ):
         cdef Shard* shard = self._shard_of(group_id)
         cdef bytes group
@@ -398,6 +400,7 @@ cdef class GroupTable:
         cdef Py_ssize_t count = len(names)
         cdef Arena arena
         cdef OffsetKey* keys
+        cdef const uint8_t* of_topic = topic_id_at(topic_id)
         cdef int error
         cdef Py_ssize_t i
         if shard == NULL:
@@ -417,7 +420,7 @@ cdef class GroupTable:
                 error = shard_error_locked(shard)
                 if error == 0:
                     error = offsets_remove_locked(
-                        shard, &arena, keys, count, committed_until_ms,
+                        shard, &arena, keys, count, committed_until_ms, of_topic,
                         kb_wall_ms() + self._shift_ms())
                 shard_unlock(shard)
         finally:
@@ -519,7 +522,7 @@ cdef class GroupTable:
         for partition in range(kb_load_int(&self.shards.count)):
             by_group = {}
             for group, offset in self._copied(partition, None, name_bytes(topic)):
-                by_group.setdefault(group, []).append(offset.partition)
+                by_group.setdefault(group, []).append(offset)
             found += by_group.items()
         return found
 

@@ -154,22 +154,22 @@ cdef OffsetEntry* _entry_take_locked(
     return entry
 
 
-cdef void _entries_before_locked(
+cdef int _becomes_another_locked(
     Shard* shard, Group* group, GroupTopic* topic, int64_t log_offset,
 ) noexcept nogil:
-    # The name has another topic now: what was committed for the one before goes.
-    cdef int32_t kept = 0
+    # The name has another topic now: what was committed for the one before goes. 0: it is the
+    # record that is the older one, since a transaction's come with its marker.
     cdef int32_t i
     for i in range(topic.count):
         if topic.entries[i].log_offset >= log_offset:
-            topic.entries[kept] = topic.entries[i]
-            kept += 1
-            continue
+            return 0
+    for i in range(topic.count):
         shard.bytes -= extra_bytes(topic.entries[i].extra)
         free(topic.entries[i].extra)
         group.offset_count -= 1
         shard.offset_count -= 1
-    topic.count = kept
+    topic.count = 0
+    return 1
 
 
 cdef int offset_apply_locked(
@@ -192,7 +192,9 @@ cdef int offset_apply_locked(
         memcpy(<uint8_t*>extra + sizeof(OffsetExtra), value.metadata.at,
                <size_t>value.metadata.length)
     if value.topic_id != NULL and topic.has_id and memcmp(topic.topic_id, value.topic_id, 16) != 0:
-        _entries_before_locked(shard, group, topic, log_offset)
+        if not _becomes_another_locked(shard, group, topic, log_offset):
+            free(extra)
+            return 0
     entry = _entry_take_locked(shard, group, topic, key.partition)
     if entry == NULL or entry.log_offset >= log_offset:
         free(extra)

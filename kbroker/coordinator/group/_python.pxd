@@ -1,5 +1,5 @@
 # cython: language_level=3
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker._arena cimport Arena
 from kbroker.coordinator.group._copies cimport Copy
@@ -12,6 +12,7 @@ cdef int java_hash(str text) except? -1
 cdef Text text_of(bytes data) noexcept
 cdef Text* texts_of(Arena* arena, list pairs) except NULL
 cdef bytes name_bytes(str text)
+cdef const uint8_t* topic_id_at(bytes topic_id) except? NULL
 cdef str str_of(const Text* text)
 cdef bytes encoded_key(bytes group, bytes topic, int32_t partition)
 cdef int fetched_init(Fetched* fetched, list asked) except -1

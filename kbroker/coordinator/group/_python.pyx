@@ -122,6 +122,15 @@ cdef bytes name_bytes(str text):
     return data
 
 
+cdef const uint8_t* topic_id_at(bytes topic_id) except? NULL:
+    # Good while the object lives; of None NULL.
+    if topic_id is None:
+        return NULL
+    if len(topic_id) != 16:
+        raise ValueError("a topic id has 16 bytes")
+    return <const uint8_t*><const char*>topic_id
+
+
 cdef bytes encoded_key(bytes group, bytes topic, int32_t partition):
     cdef OffsetKey key
     cdef bytes data
@@ -147,11 +156,7 @@ def offset_value(offset):
     value.commit_ms = offset.commit_ms
     value.expire_ms = offset.expire_ms
     value.metadata = text_of(metadata)
-    value.topic_id = NULL
-    if topic_id is not None:
-        if len(topic_id) != 16:
-            raise ValueError("a topic id has 16 bytes")
-        value.topic_id = <const uint8_t*><const char*>topic_id
+    value.topic_id = topic_id_at(topic_id)
     data = bytes(offset_value_bytes(&value))
     put_offset_value(<uint8_t*><char*>data, &value)
     return data

@@ -1,5 +1,5 @@
 # cython: language_level=3
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
 from kbroker._arena cimport Arena
 from kbroker.coordinator.group._offset_records cimport OffsetKey, Text
@@ -13,10 +13,11 @@ cdef struct Behind:
 
 
 # Appends tombstones for those keys that are there, with `until_ms` >= 0 only for those committed
-# by then; then they are gone. 0, or an error as a coordinator says it.
+# by then, with a `topic_id` only for those of no other topic; then they are gone. 0, or an error as
+# a coordinator says it.
 cdef int offsets_remove_locked(
     Shard* shard, Arena* arena, const OffsetKey* keys, int64_t count, int64_t until_ms,
-    int64_t now_ms) noexcept nogil
+    const uint8_t* topic_id, int64_t now_ms) noexcept nogil
 
 # The same for everything that a group has, which may be NULL, and what goes behind.
 cdef int group_delete_locked(

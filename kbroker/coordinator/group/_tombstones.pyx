@@ -8,6 +8,7 @@ several batches, and after an error it has what had not been reached.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp
 
 from kbroker._arena cimport Arena, arena_take
 from kbroker.coordinator.group._offset_records cimport (
@@ -40,7 +41,9 @@ cdef enum:
     UNKNOWN_SERVER_ERROR = -1
 
 
-cdef int _is_there(Shard* shard, const OffsetKey* key, int64_t until_ms) noexcept nogil:
+cdef int _is_there(
+    Shard* shard, const OffsetKey* key, int64_t until_ms, const uint8_t* topic_id,
+) noexcept nogil:
     cdef Group* group = group_find_locked(shard, key.group.at, key.group.length)
     cdef GroupTopic* topic
     cdef OffsetEntry* entry
@@ -49,6 +52,8 @@ cdef int _is_there(Shard* shard, const OffsetKey* key, int64_t until_ms) noexcep
     topic = topic_find_locked(group, key.topic.at, key.topic.length)
     if topic == NULL:
         return 0
+    if topic_id != NULL and topic.has_id and memcmp(topic.topic_id, topic_id, 16) != 0:
+        return 0              # somebody has committed for the topic that has the name now
     entry = entry_find_locked(topic, key.partition)
     return entry != NULL and (until_ms < 0 or entry.commit_ms <= until_ms)
 
@@ -130,7 +135,7 @@ cdef void _forget_locked(
 
 cdef int offsets_remove_locked(
     Shard* shard, Arena* arena, const OffsetKey* keys, int64_t count, int64_t until_ms,
-    int64_t now_ms,
+    const uint8_t* topic_id, int64_t now_ms,
 ) noexcept nogil:
     cdef OffsetKey* there = <OffsetKey*>arena_take(
         arena, sizeof(OffsetKey) * <size_t>(count + 1))
@@ -140,7 +145,7 @@ cdef int offsets_remove_locked(
     if there == NULL:
         return UNKNOWN_SERVER_ERROR
     for i in range(count):
-        if _is_there(shard, &keys[i], until_ms):
+        if _is_there(shard, &keys[i], until_ms, topic_id):
             there[found] = keys[i]
             found += 1
     nothing.texts = NULL

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.coordinator.group._groups import CommittedOffset
     from kbroker.coordinator.group.offsets_topic import Settings
+    from kbroker.failures import Failures
 
 lines: Final = LogLines(logging.getLogger("kbroker.groups"), lines_max=LOG_GROUP_LINES_MAX)
 
@@ -122,7 +123,9 @@ class OffsetExpiration:
         groups: Groups,
         clock: Clock,
         config: Callable[[], Settings],
+        failures: Failures,
     ) -> None:
+        self._failures = failures
         self._table = table
         self._groups = groups
         self._clock = clock
@@ -137,13 +140,23 @@ class OffsetExpiration:
         for partition in range(self._table.partition_count):
             old = self._table.expirable(partition, now_ms - retention_ms, now_ms)
             for group_id, offsets in old:
-                self._expire(group_id, offsets, now_ms, retention_ms)
+                self._one(partial(self._expire, group_id, offsets, now_ms, retention_ms))
                 yield
         for group_id in list(self._groups.empty_groups()):
-            used = partial(self._has_offsets, group_id)
-            if not used():
-                self._groups.delete(group_id, self._deleted, unless=used)
+            self._one(partial(self._delete_if_bare, group_id))
             yield
+
+    def _one(self, step: Callable[[], None]) -> None:
+        """A group that raises is left as it is; those behind it have their turn."""
+        try:
+            step()
+        except Exception as error:
+            self._failures.note("the expiry of a group", error)
+
+    def _delete_if_bare(self, group_id: str) -> None:
+        used = partial(self._has_offsets, group_id)
+        if not used():
+            self._groups.delete(group_id, self._deleted, unless=used)
 
     def _expire(
         self, group_id: str, offsets: Sequence[CommittedOffset], now_ms: int, retention_ms: int

@@ -65,20 +65,18 @@ class Table(Protocol):
 
     def close(self, partition: int) -> None: ...
 
-    def of_topic(self, topic: str) -> list[tuple[str, list[int]]]: ...
+    def of_topic(self, topic: str) -> list[tuple[str, list[CommittedOffset]]]: ...
 
     def offsets_of_others(
         self, partition: int, topic_id_of: Callable[[str], bytes | None]
     ) -> list[tuple[str, list[CommittedOffset]]]: ...
-
-    def offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None: ...
 
     def remove_offsets(
         self,
         group_id: str,
         partitions: Sequence[tuple[str, int]],
         *,
-        committed_until_ms: int = ...,
+        topic_id: bytes | None = ...,
     ) -> int: ...
 
 
@@ -245,7 +243,7 @@ class GroupLoader:
                 if job.cancelled:
                     return
                 self._table.activate(job.partition)
-        except Exception as error:
+        except BaseException as error:
             # Whatever it is: nobody is to be told for ever that the partition is being loaded.
             if not isinstance(error, KafkaError | OSError):
                 self.thread.failures.note("loading groups", error)
@@ -258,6 +256,8 @@ class GroupLoader:
             with self._piece:
                 if not job.cancelled:
                     self._table.close(job.partition)
+            if not isinstance(error, Exception):
+                raise
             return
         logger.debug("loaded %s: %d groups", name, len(images))
         self._forget_others(job.partition)
@@ -321,23 +321,25 @@ class GroupLoader:
             return
         count = 0
         for group_id, offsets in self._table.offsets_of_others(partition, self._topic_id_of):
-            gone = [(each.topic, each.partition) for each in offsets]
-            until_ms = max(each.commit_ms for each in offsets)
-            if not self._table.remove_offsets(group_id, gone, committed_until_ms=until_ms):
-                count += len(gone)
+            by_topic: dict[bytes | None, list[tuple[str, int]]] = {}
+            for each in offsets:
+                by_topic.setdefault(each.topic_id, []).append((each.topic, each.partition))
+            for topic_id, gone in by_topic.items():
+                # Somebody may commit for the topic that has the name now: those stay.
+                if not self._table.remove_offsets(group_id, gone, topic_id=topic_id):
+                    count += len(gone)
         if count:
             logger.info("removed %d offsets of topics that are no more", count)
 
     def _forget(self, job: _Forget) -> None:
         count = 0
-        for group_id, partitions in self._table.of_topic(job.topic):
+        for group_id, offsets in self._table.of_topic(job.topic):
             gone = [
-                (job.topic, index)
-                for index in partitions
-                if (known := self._table.offset(group_id, job.topic, index)) is not None
-                and known.topic_id in (None, job.topic_id)
+                (job.topic, each.partition)
+                for each in offsets
+                if each.topic_id in (None, job.topic_id)
             ]
-            code = self._table.remove_offsets(group_id, gone) if gone else ErrorCode.NONE
+            code = self._table.remove_offsets(group_id, gone, topic_id=job.topic_id)
             if code == ErrorCode.NONE:
                 count += len(gone)
             else:

@@ -23,6 +23,7 @@ from kbroker.coordinator.group._groups import (
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.loader import Checkpointed, open_partition_log
 from kbroker.log.partition_log import PartitionLog
+from kbroker.protocol._crc32c import crc32c
 from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
 from tests.support.same_hash import times_dearer
 
@@ -270,10 +271,40 @@ def test_offsets_that_may_expire(table: GroupTable) -> None:
     assert found["h"] == [committed(0, 5, "text", expire_ms=500)]
 
 
+def test_what_a_transaction_wrote_for_a_topic_that_is_no_more_comes_too_late(
+    table: GroupTable,
+) -> None:
+    """It counts with its marker, behind what was committed for the topic that has the name now."""
+    now = committed(1, 5)
+    before = committed(0, 4)._replace(topic_id=bytes(16))
+    data = encode_batch(
+        [Record(offset_key("g", "orders", 0), offset_value(before))],
+        producer_id=7, producer_epoch=0, base_sequence=0, transactional=True,
+    )  # fmt: skip
+    data += encode_batch([Record(offset_key("g", "orders", 1), offset_value(now))], base_offset=1)
+    data += marker(producer_id=7, base_offset=2)
+    table.load_batches(0, data)
+    assert table.offsets("g") == [now]
+
+
+def marker(*, producer_id: int, base_offset: int) -> bytes:
+    """The end of a transaction that counts: a batch with the bit of control records."""
+    batch = bytearray(
+        encode_batch(
+            [Record(b"\0\0\0\1", bytes(6))],
+            producer_id=producer_id, producer_epoch=0, base_offset=base_offset, transactional=True,
+        )
+    )  # fmt: skip
+    batch[22] |= 0x20
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+    return bytes(batch)
+
+
 def test_offsets_of_a_topic(table: GroupTable) -> None:
     table.commit("g", [committed(0, 5), committed(1, 5), committed(0, 5, topic="other")])
     table.commit("h", [committed(7, 5)])
-    assert sorted(table.of_topic("orders")) == [("g", [0, 1]), ("h", [7])]
+    found = {group: [each.partition for each in some] for group, some in table.of_topic("orders")}
+    assert found == {"g": [0, 1], "h": [7]}
     assert table.of_topic("nothing") == []
     assert table.groups(0) == ["g", "h"]
 

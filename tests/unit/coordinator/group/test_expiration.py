@@ -13,6 +13,7 @@ from kbroker.coordinator.group.expiration import GroupAge, OffsetExpiration, exp
 from kbroker.coordinator.group.states import GroupState
 from kbroker.coordinator.group.subscriptions import subscribed_topics
 from kbroker.errors import ErrorCode
+from kbroker.failures import Failures
 
 RETENTION = 100
 NOW = 1_000
@@ -156,10 +157,39 @@ def test_a_round_removes_what_is_over_and_groups_with_nothing_left() -> None:
     busy = GroupAge(GroupState.STABLE, "consumer", 0, frozenset({"t"}))
     groups = Groups({"old": empty, "mixed": empty, "busy": busy, "bare": empty})
     config: dict[str, Any] = {"offsets.retention.minutes": 10}
-    task = OffsetExpiration(table, groups, clock, lambda: config)
+    task = OffsetExpiration(table, groups, clock, lambda: config, Failures("groups"))
     for _ in task.run():
         pass
     assert table.kept == {"old": [], "mixed": [fresh], "busy": [old], "bare": []}
     assert table.limits == [80 * minute, 80 * minute]
     assert groups.deleted == ["old", "bare"]
     assert (task.expired_offsets, task.deleted_groups) == (2, 2)
+
+
+def test_a_group_that_raises_does_not_keep_the_others_from_their_turn() -> None:
+    minute = 60_000
+    clock = ManualClock(start_wall_ms=100 * minute)
+    empty = GroupAge(GroupState.EMPTY, "consumer", 0, None)
+    table = Table({"bad": [committed(80 * minute)], "good": [committed(80 * minute)]})
+    groups = Groups({"bad": empty, "worse": empty, "good": empty, "bare": empty})
+    config: dict[str, Any] = {"offsets.retention.minutes": 10}
+    failures = Failures("groups")
+    remove, delete = table.remove_offsets, groups.delete
+
+    def remove_but(group_id: str, *args: Any, **settings: Any) -> int:
+        if group_id == "bad":
+            raise MemoryError
+        return remove(group_id, *args, **settings)
+
+    def delete_but(group_id: str, *args: Any, **settings: Any) -> None:
+        if group_id == "worse":
+            raise MemoryError
+        delete(group_id, *args, **settings)
+
+    table.remove_offsets, groups.delete = remove_but, delete_but  # type: ignore[assignment]
+    task = OffsetExpiration(table, groups, clock, lambda: config, failures)
+    for _ in task.run():
+        pass
+    assert list(filter(table.kept.get, table.kept)) == ["bad"]
+    assert groups.deleted == ["good", "bare"]
+    assert failures.count == 2

@@ -311,6 +311,44 @@ def test_a_topic_deleted_right_before_a_stop_leaves_no_offsets(
         assert bool(again.table.offsets("late")) is again_there
 
 
+class CommittedMeanwhile:
+    """The table, where somebody commits right before offsets are removed."""
+
+    def __init__(self, table: GroupTable, *commit: CommittedOffset) -> None:
+        self._table = table
+        self._commit = commit
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._table, name)
+
+    def remove_offsets(self, group_id: str, *args: object, **settings: object) -> object:
+        assert self._table.commit(group_id, self._commit) == 0
+        return self._table.remove_offsets(group_id, *args, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_what_is_committed_for_the_new_topic_stays_when_the_old_one_is_forgotten(
+    start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    """Also where the clock has gone back since the old one's commits."""
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.table.commit("g", [offset("orders", 0, 5, ORDERS), offset("orders", 1, 6)]) == 0
+    assert node.table.commit("g", [offset("other", 0, 7, TOPIC_ID)]) == 0
+    if stopped:
+        node = start(topics={"orders": OTHER_ORDERS, "other": TOPIC_ID})
+        node.lead(*[NODE] * COUNT)
+    later = offset("orders", 0, 1, OTHER_ORDERS)._replace(commit_ms=900)
+    monkeypatch.setattr(node.loader, "_table", CommittedMeanwhile(node.table, later))
+    if not stopped:
+        node.delete(new_topic_image("orders", ORDERS, [(NODE,)], {}))
+    node.loader.start()
+    eventually(lambda: len(node.table.offsets("g")) == 2, "the offsets of the old one are gone")
+    assert node.table.offset("g", "orders", 0) == later
+    node.loader.stop()
+    assert node.table.offset("g", "orders", 0) == later
+
+
 def test_offsets_of_another_topic_of_the_same_name_are_not_there(
     start: Callable[..., Node],
 ) -> None:
@@ -352,12 +390,14 @@ def test_a_damaged_group_costs_one_group(
     assert caplog.text.count("left out") == 2
 
 
-@pytest.mark.parametrize("error", [OSError(5, "the device said no"), MemoryError("of this test")])
+@pytest.mark.parametrize(
+    "error", [OSError(5, "the device said no"), MemoryError("of this test"), SystemExit()]
+)
 def test_a_log_that_cannot_be_read_leaves_its_partition_unowned(
     start: Callable[..., Node],
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
+    error: BaseException,
 ) -> None:
     node = start()
     node.lead(*[NODE] * COUNT)
