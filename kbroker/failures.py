@@ -31,13 +31,17 @@ class Failures:
 
     def note(self, what: str, error: BaseException) -> None:
         """`what` failed: in words, free of what a client chose."""
-        with self._lock:
-            self._count += 1
+        self.counted()
         kind = type(error).__name__
         self._lines.write(
             logging.ERROR, f"{what} {kind}", "%s: %s failed: %s: %s",
             self.part, what, kind, str(error), exc_info=error,
         )  # fmt: skip
+
+    def counted(self) -> None:
+        """One more, of which whoever calls has said what is to be said."""
+        with self._lock:
+            self._count += 1
 
     @property
     def count(self) -> int:

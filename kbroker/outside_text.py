@@ -15,7 +15,7 @@ Level 0: pure functions, any thread.
 
 from __future__ import annotations
 
-import zlib
+from hashlib import blake2b
 from typing import Final
 
 from kbroker.errors import ErrorCode, KafkaError
@@ -55,4 +55,6 @@ def label(text: str) -> str:
     """A label's value: two texts that differ have different ones, however long they are."""
     if len(text) <= LABEL_CHARS_MAX:
         return text
-    return f"{text[:LABEL_CHARS_MAX]}...{zlib.crc32(text.encode(errors='replace')):08x}"
+    # Not a checksum: a client must not be able to make two groups one series.
+    digest = blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
+    return f"{text[:LABEL_CHARS_MAX]}...{digest}"

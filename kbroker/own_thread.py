@@ -2,9 +2,9 @@
 and the loop goes on.
 
 What a step raises a loop catches itself. This is the net below: an error in the loop's own code, or
-one that is no `Exception`. The loop is entered again, `THREAD_LIVES_MAX` times in all; then the
-thread is `dead`, a line says so, `given_up` answers whoever waits for it, /readyz and an alert rule
-show it (`server/health.py`).
+one that is no `Exception`. After a pause the loop is entered again, `THREAD_LIVES_MAX` times in
+all; then the thread is `dead`, a line says so, `given_up` answers whoever waits for it, /readyz and
+an alert rule show it (`server/health.py`).
 
 Level 0. `dead` and `failures` may be read by any thread.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kbroker.failures import Failures
-from kbroker.limits import THREAD_LIVES_MAX
+from kbroker.limits import THREAD_LIVES_MAX, THREAD_PAUSE_MS
 
 logger: Final = logging.getLogger("kbroker.failures")
 
@@ -36,6 +36,7 @@ class OwnThread(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.failures: Final = Failures(name)
         self.dead = False
+        self._pause = threading.Event()  # which nobody sets
         self._loop = loop
         self._given_up = given_up
 
@@ -45,6 +46,7 @@ class OwnThread(threading.Thread):
                 self._loop()
             except BaseException as error:
                 self.failures.note("its loop", error)
+                self._pause.wait(THREAD_PAUSE_MS / 1000)
             else:
                 return
         self.dead = True

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.failures import Failures
 from kbroker.log_lines import LogLines
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("kbroker.request")
 # What a client can provoke as often as it likes is told once a second for each cause.
 lines: Final = LogLines(logger)
+# Requests that are answered with UNKNOWN_SERVER_ERROR because something of ours raised.
+failures: Final = Failures("requests")
 
 # Makes the answer that says this code everywhere the request could have had an answer.
 Failure = Callable[["Request", ErrorCode, str], bytes]
@@ -78,6 +81,7 @@ class Reply:
         if self._claim():
             answer_exception(self._request, self._failure, error)
         else:
+            failures.counted()
             logger.error("%s raised after its answer: %r", api_name(self._request), error)
         return True
 
@@ -128,6 +132,7 @@ def answer_exception(request: Request, failure: Failure | None, error: Exception
         code, message = error.code, error.message if error.message != error.code.name else ""
     else:
         code, message = ErrorCode.UNKNOWN_SERVER_ERROR, ""
+        failures.counted()
         lines.write(
             logging.ERROR,
             f"failed {request.api_key} {type(error).__name__}",

@@ -79,6 +79,7 @@ class AdminPort:
         self._waiting = 0  # of the control loop alone
         self._server: HttpServer | None = None
         self._ending = False
+        self._gone = False  # the thread is lost; under the condition
         self._wake = -1  # an eventfd while the thread is there
         self._thread: OwnThread | None = None
         self.failures: Final = Failures("admin port")
@@ -99,7 +100,7 @@ class AdminPort:
     def start(self) -> None:
         if self._sockets:
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._thread = OwnThread(THREAD_NAME, self._work)
+            self._thread = OwnThread(THREAD_NAME, self._work, self._given_up)
             self._thread.start()
 
     def stop(self) -> None:
@@ -127,20 +128,21 @@ class AdminPort:
         return self._thread
 
     async def run(self, work: Callable[[], T]) -> T:
-        """The result of `work`, done by the admin thread; `Busy` when too many wait already.
+        """The result of `work`, done by the admin thread; `Busy` when too many wait already, or
+        the thread is lost.
 
         On the control loop only. Cancelling does not take the job back.
         """
-        if self._waiting >= ADMIN_JOBS_MAX:
-            raise Busy
         import asyncio  # imported long since: this runs on a loop
         from concurrent.futures import Future
 
         future: Future[T] = Future()
-        self._waiting += 1
         with self._jobs_changed:
+            if self._gone or self._waiting >= ADMIN_JOBS_MAX:
+                raise Busy
             self._jobs.append(lambda: _fulfil(future, work))
             self._jobs_changed.notify()
+        self._waiting += 1
         try:
             return await asyncio.wrap_future(future)
         finally:
@@ -149,8 +151,14 @@ class AdminPort:
     # --- the thread -------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        if not self._wait_for_a_connection():
+        if self._server is None and not self._serve_the_first():
             return
+        while (job := self._next_job()) is not None:
+            job()
+
+    def _serve_the_first(self) -> bool:
+        if not self._wait_for_a_connection():
+            return False
         try:
             server = self._serve(self._sockets)
             self._submit(server.start()).result()
@@ -161,8 +169,15 @@ class AdminPort:
             self.failures.note("serving the admin port", error)
             for each in self._sockets:
                 each.close()  # nobody is to wait in a backlog that is never taken from
-            return
-        while (job := self._next_job()) is not None:
+            return False
+        return True
+
+    def _given_up(self) -> None:
+        """Whoever waits has the answer; who comes later finds nobody."""
+        with self._jobs_changed:
+            self._gone = True
+            jobs, self._jobs = self._jobs, deque()
+        for job in jobs:
             job()
 
     def _next_job(self) -> Job | None:

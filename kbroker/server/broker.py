@@ -39,6 +39,7 @@ from kbroker.handlers._hot import HotPath
 from kbroker.handlers.delayed_fetch import FetchDeadlines
 from kbroker.handlers.produce import ColdProduce
 from kbroker.handlers.registry import REGISTRY
+from kbroker.handlers.reply import failures as request_failures
 from kbroker.handlers.services import Services
 from kbroker.log.manager import LogManager
 from kbroker.metadata.controller import Controller, ProducerIdManager
@@ -161,7 +162,10 @@ class Broker:
         self._before_ready = before_ready
         self._admin = AdminPort(self._serve_http, self._submit)
         self._handler_failures = Failures("request handlers")
-        parts = (self._groups.coordinator.failures, self._admin.failures, self._handler_failures)
+        parts = (
+            self._groups.coordinator.failures, self._admin.failures, self._handler_failures,
+            request_failures,
+        )  # fmt: skip
         self.health = Health(self._own_threads, parts)
         self.readiness = Readiness(config.log_dirs, self.health.dead)
         self._lifecycle = Lifecycle(self._steps())
@@ -500,6 +504,7 @@ class Broker:
         yield self._scheduler.thread
         yield self._groups.loader.thread
         yield self._admin.thread
+        yield None if self._store is None else self._store.watches.thread
         yield None if self._controller is None else self._controller.thread
         yield None if self._control_loop is None else self._control_loop.thread
         yield None if self._metrics_topic is None else self._metrics_topic.thread

@@ -11,6 +11,7 @@ still running and joins the thread. Where uvloop has no wheel the standard loop 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -31,7 +32,7 @@ class ControlLoop:
 
     def __init__(self) -> None:
         self._loop = _new_loop()
-        self.thread: Final = OwnThread(THREAD_NAME, self._run, self._loop.close)
+        self.thread: Final = OwnThread(THREAD_NAME, self._run, self._end)
         self._loop.set_exception_handler(self._noted)
 
     def start(self) -> None:
@@ -45,7 +46,8 @@ class ControlLoop:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with contextlib.suppress(RuntimeError):  # closed: the thread has ended
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self.thread.join(STOP_TIMEOUT_S)
         if self.thread.is_alive():
             logger.warning("%s is still busy; it is left behind", THREAD_NAME)
@@ -53,6 +55,11 @@ class ControlLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        self._end()
+
+    def _end(self) -> None:
+        """Who waits for what still runs finds it cancelled."""
+        self._loop.run_until_complete(asyncio.sleep(0))  # what was submitted last has begun
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()

@@ -155,8 +155,9 @@ class HandlerPool:
             try:
                 self._dispatch(request)
                 request.note_waiting()
-            except Exception as error:
-                # dispatch answers every failure itself; this is the last net.
+            except BaseException as error:
+                # dispatch answers every failure itself; this is the last net, whatever it is, for
+                # the requests behind this one as well.
                 self.failures.note(f"dispatching a request of API {request.api_key}", error)
                 if not request.answered:
                     request.close_connection("dispatch failed")

@@ -207,7 +207,7 @@ class Scheduler:
         started_ns = self._clock.monotonic_ns()
         try:
             more = task.step()
-        except Exception as error:
+        except BaseException as error:  # whatever it is: the task is in hand, and must not be lost
             more = False
             task.failures += 1
             self.thread.failures.note(f"the background task {task.name}", error)

@@ -40,8 +40,10 @@ _keeper_of = 0  # the process that started it: a fork's children have one of the
 
 def own(directory: Path) -> int:
     """A descriptor that says that the directory is in use, as long as anybody has it open."""
-    owner = os.open(directory / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    begun = directory / f"{OWNER}.new"  # under its name it is locked: `sweep` may look just now
+    owner = os.open(begun, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    begun.rename(directory / OWNER)
     return owner
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import zlib
+
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
@@ -64,3 +67,16 @@ def test_labels_are_bounded_and_stay_different() -> None:
     assert label("orders") == "orders"
     assert len({label(long), label(long + "y"), label(long[:-1])}) == 3
     assert len(label(long)) < LABEL_CHARS_MAX + 20
+
+
+def test_no_client_can_make_two_groups_one_label() -> None:
+    """Names with one CRC are easily found; a scrape with a series twice is refused as a whole."""
+    start = zlib.crc32(b"x" * LABEL_CHARS_MAX)
+    random_ = random.Random(1)
+    ends: dict[int, str] = {}
+    while True:
+        end = random_.randbytes(8).hex()
+        other = ends.setdefault(zlib.crc32(end.encode(), start), end)
+        if other != end:
+            break
+    assert label("x" * LABEL_CHARS_MAX + end) != label("x" * LABEL_CHARS_MAX + other)

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
+import time
+from concurrent.futures import CancelledError
+from typing import cast
 
 import pytest
 
 from kbroker.clock import ManualClock, SystemClock
+from kbroker.config.admin_listeners import AdminListener
 from kbroker.errors import InvariantError
+from kbroker.handlers import reply
 from kbroker.limits import THREAD_LIVES_MAX
 from kbroker.metadata.controller.event_loop import EventLoop
+from kbroker.metadata.store.base import EventType, WatchEvent, WatchKind
+from kbroker.metadata.store.watches import WatchRegistry
 from kbroker.own_thread import OwnThread
 from kbroker.purgatory.delayed_operation import DelayedOperation
 from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
+from kbroker.server.admin_port import AdminPort, Busy
 from kbroker.server.call_later import CallLater
 from kbroker.server.control_loop import ControlLoop, warm_schemas
 from kbroker.server.health import Health
+from kbroker.server.metrics_sampler import Sampler
+from kbroker.server.metrics_topic import MetricsTopic
 from kbroker.server.readiness import RUNNING, Readiness
 from kbroker.server.scheduler import Scheduler
+from tests.unit.handlers.support import FakeRequest
+from tests.unit.net.harness import eventually
 
 JOIN_S = 20
 
@@ -108,6 +122,39 @@ def test_a_task_of_the_timer_that_raises_is_counted() -> None:
     assert timer.thread.failures.count == 1
 
 
+def test_a_shortage_of_a_moment_ends_no_thread() -> None:
+    began = time.monotonic()
+
+    def loop() -> None:
+        if time.monotonic() < began + 0.3:
+            raise MemoryError
+
+    thread = OwnThread("kbroker-test", loop)
+    thread.start()
+    thread.join(JOIN_S)
+    assert not thread.dead
+    assert thread.failures.count > 0
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+def test_a_background_task_that_raises_runs_again(error: type[BaseException]) -> None:
+    clock = ManualClock()
+    scheduler = Scheduler(clock)
+    runs: list[int] = []
+
+    def raises_once() -> None:
+        runs.append(1)
+        if len(runs) == 1:
+            raise error
+
+    scheduler.schedule("raises", raises_once, 10)
+    for _ in range(2):
+        clock.advance(15)
+        with contextlib.suppress(SystemExit):  # as its thread does
+            scheduler.run_due()
+    assert len(runs) == 2
+
+
 def test_a_background_task_that_raises_is_counted() -> None:
     clock = ManualClock()
     scheduler = Scheduler(clock)
@@ -130,6 +177,23 @@ def test_who_waits_for_the_controller_is_answered_when_it_is_lost(
     ended(loop.thread)
     assert answered == [str(number) for number in range(THREAD_LIVES_MAX // 20)]
     assert not loop.post("later")
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_who_asked_the_controller_is_answered_when_its_event_raises(
+    error: type[BaseException],
+) -> None:
+    answered: list[str] = []
+
+    def handle(event: str) -> None:
+        raise error(event)
+
+    loop: EventLoop[str] = EventLoop("kbroker-controller", handle, 10, answered.append)
+    loop.start()
+    loop.post("asked")
+    loop.stop()
+    assert answered == ["asked"]
+    assert loop.thread.failures.count == 1
 
 
 def test_an_event_of_the_controller_that_raises_is_counted() -> None:
@@ -156,3 +220,80 @@ def test_nothing_is_given_to_a_control_loop_that_is_lost(monkeypatch: pytest.Mon
     ended(loop.thread)
     with pytest.raises(RuntimeError, match="dead"):
         loop.submit(warm_schemas())
+    loop.stop()
+
+
+def test_who_waits_for_a_control_loop_that_is_lost_is_told() -> None:
+    loop = ControlLoop()
+
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    waiting = loop.submit(waits())
+    loop.thread._loop = raises  # type: ignore[assignment]
+    loop.start()
+    with pytest.raises(CancelledError):
+        waiting.result(JOIN_S)
+    ended(loop.thread)
+
+
+def test_who_waits_for_the_admin_thread_is_answered_when_it_is_lost() -> None:
+    loop = ControlLoop()
+    loop.start()
+    port = AdminPort(lambda _: pytest.fail("nobody has come"), loop.submit)
+    port.bind((AdminListener("127.0.0.1", 0),), may_be_taken=False)
+    go = threading.Event()
+
+    def work() -> None:
+        assert go.wait(JOIN_S)
+        raises()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(port, "_work", work)
+        port.start()
+    thread = port.thread
+    assert thread is not None
+    waits = loop.submit(_run(port))
+    eventually(lambda: port._waiting == 1, "the job is queued")
+    go.set()
+    assert waits.result(JOIN_S) == "done"
+    ended(thread)
+    with pytest.raises(Busy):
+        loop.submit(_run(port)).result(JOIN_S)
+    port.stop()
+    loop.stop()
+
+
+async def _run(port: AdminPort) -> str:
+    return await port.run(lambda: "done")
+
+
+def test_a_metrics_thread_that_is_lost_is_dead_and_stops() -> None:
+    topic = MetricsTopic(cast("Sampler", None), pytest.fail, SystemClock())
+    topic.thread._loop = raises  # type: ignore[assignment]
+    topic.start()
+    ended(topic.thread)
+    topic.stop()
+
+
+def test_a_callback_of_the_metadata_store_that_raises_is_counted() -> None:
+    registry = WatchRegistry()
+    called = threading.Event()
+
+    def callback(_: WatchEvent) -> None:
+        called.set()
+        raise ValueError("of this test")
+
+    registry.arm("/a", WatchKind.DATA, callback, persistent=False)
+    registry.changed([(EventType.CREATED, "/a")])
+    assert called.wait(JOIN_S)
+    thread = registry.thread
+    assert thread is not None
+    eventually(lambda: thread.failures.count == 1, "it is counted")
+    registry.close()
+
+
+def test_a_request_that_raises_is_counted() -> None:
+    before = reply.failures.count
+    reply.answer_exception(FakeRequest(0, 0, b""), None, ValueError("of this test"))
+    assert reply.failures.count == before + 1

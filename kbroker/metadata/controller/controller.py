@@ -153,7 +153,7 @@ class Controller:
         self._loop: EventLoop[Event] = EventLoop(
             THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, _abandoned
         )
-        self._propagation = Propagation(apply, show, follow)
+        self._propagation = Propagation(apply, show, follow, self.thread.failures)
         self._configs = ConfigChanges(self._propagation, rules or NoSettings())
         self._changes = TopicChanges(self._propagation, config, validate_configs, edit_list, new_id)
         self._nodes: MetadataNodes | None = None  # None: somebody else is the controller
@@ -448,7 +448,7 @@ class Controller:
             case _:
                 # Whatever was half done, the store is the truth: start again from there.
                 self._stale = True
-                log.error("%s failed", what, exc_info=error)
+                self.thread.failures.note(what, error)
                 return KafkaError(
                     ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed; see the broker's log."
                 )

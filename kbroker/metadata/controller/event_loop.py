@@ -7,7 +7,7 @@ Locks: `_condition` only, a leaf; the handler runs without it. Full means `post`
 a caller is never blocked, since it may be a request handler with other connections to serve. After
 `stop` the events already accepted are still handled, then the thread ends. Should the thread be
 lost (own_thread.py), `post` says False from then on, and what is queued is `abandoned`, which
-answers it.
+answers it; so is an event that the handler did not come to the end of.
 """
 
 from __future__ import annotations
@@ -85,16 +85,22 @@ class EventLoop(Generic[E]):
                 event = self._queue.popleft()
             try:
                 self._handle(event)
-            except Exception as error:
+            except BaseException as error:
                 # The handler answers its own failures; this is the net below it.
                 self._thread.failures.note(f"the event {type(event).__name__}", error)
+                self._abandon(event)
 
     def _given_up(self) -> None:
         with self._condition:
             self._stopping = True
             events, self._queue = self._queue, deque()
-        for event in events if self._abandoned is not None else ():
-            try:
-                self._abandoned(event)  # type: ignore[misc]
-            except Exception as error:
-                self._thread.failures.note(f"answering {type(event).__name__}", error)
+        for event in events:
+            self._abandon(event)
+
+    def _abandon(self, event: E) -> None:
+        if self._abandoned is None:
+            return
+        try:
+            self._abandoned(event)
+        except Exception as error:
+            self._thread.failures.note(f"answering {type(event).__name__}", error)

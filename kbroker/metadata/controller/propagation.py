@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.failures import Failures
 from kbroker.metadata.image import (
     NO_LEADER,
     ClusterImage,
@@ -41,11 +42,16 @@ class Propagation:
     """Holds the published image; `image` from any thread, everything else on the controller's."""
 
     def __init__(
-        self, apply: Apply, show: Show = nobody_copies, follow: Show = nobody_copies
+        self,
+        apply: Apply,
+        show: Show = nobody_copies,
+        follow: Show = nobody_copies,
+        failures: Failures | None = None,
     ) -> None:
         """`show` gets every image right after it has been published, `follow` one whose settings of
         brokers may have changed, before anything else does; neither may raise."""
         self._apply = apply
+        self._failures = failures or Failures("controller")
         self._follow = follow
         self._show = show
         self._image = ClusterImage()
@@ -103,8 +109,9 @@ class Propagation:
         self._follow(image.at_version(self._image.version + 1))
         try:
             offline = self._call(image, delta)
-        except Exception:
-            log.exception("applying the whole image failed, trying topic by topic")
+        except Exception as error:
+            self._failures.note("applying the whole image", error)
+            log.error("applying the whole image failed, trying topic by topic")
         else:
             self.publish(_without_leaders(image, offline))
             return list(delta.deleted)
@@ -112,15 +119,17 @@ class Propagation:
         for topic in (*delta.created, *delta.changed):
             try:
                 offline = self._call(image, ImageDelta(created=(topic,), from_store=True))
-            except Exception:
-                log.exception("topic %s cannot be opened and has no leader", topic.name)
+            except Exception as error:
+                self._failures.note("opening a topic", error)
+                log.error("topic %s cannot be opened and has no leader: %s", topic.name, error)
                 offline = [TopicPartition(topic.name, each.index) for each in topic.partitions]
             image = _without_leaders(image, offline)
         for topic in delta.reconfigured:
             try:
                 self._call(image, ImageDelta(reconfigured=(topic,)))
-            except Exception:
-                log.exception("the configuration of topic %s was not applied", topic.name)
+            except Exception as error:
+                self._failures.note("applying a topic's configuration", error)
+                log.error("the configuration of topic %s was not applied: %s", topic.name, error)
         self.publish(image)
         return removed
 
@@ -134,6 +143,8 @@ class Propagation:
             self._call(image, delta_of(topics))
         except Exception as error:
             if len(topics) == 1:
+                if not isinstance(error, KafkaError | OSError):
+                    self._failures.counted()
                 return {topics[0].name: _reason(topics[0], error)}
         else:
             self.publish(image)
@@ -149,8 +160,9 @@ class Propagation:
         for some in [topics] if len(topics) < 2 else [topics, *([topic] for topic in topics)]:
             try:
                 self._call(image, ImageDelta(deleted=tuple(some)))
-            except Exception:
-                log.exception("removing the logs of %s failed", [topic.name for topic in some])
+            except Exception as error:
+                self._failures.note("removing logs", error)
+                log.error("removing the logs of %s failed: %s", [each.name for each in some], error)
                 continue
             removed.extend(some)
             if len(removed) == len(topics):

@@ -16,12 +16,11 @@ replaces the event's type: the last word wins, since the receiver reads again an
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from kbroker.metadata.store.base import (
     EventType,
@@ -33,11 +32,12 @@ from kbroker.metadata.store.base import (
     WatchKind,
     parent_of,
 )
-
-log = logging.getLogger("kbroker.controller")
+from kbroker.own_thread import OwnThread
 
 THREAD_NAME: Final = "kbroker-store-events"
 _JOIN_TIMEOUT_S: Final = 10.0
+
+T = TypeVar("T")
 
 
 class _Watch(Watch):
@@ -69,7 +69,7 @@ class WatchRegistry:
         self._armed: dict[tuple[WatchKind, str], list[_Watch]] = {}
         self._queue: deque[_Watch | SessionEvent] = deque()
         self._session_callbacks: list[SessionCallback] = []
-        self._thread: threading.Thread | None = None
+        self._thread: OwnThread | None = None
         self._closed = False
         self._calling: _Watch | SessionEvent | None = None  # whose callback runs, or is about to
 
@@ -129,6 +129,11 @@ class WatchRegistry:
             thread.join(_JOIN_TIMEOUT_S)
 
     @property
+    def thread(self) -> OwnThread | None:
+        """None until there is something to call back."""
+        return self._thread
+
+    @property
     def watch_count(self) -> int:
         with self._condition:
             return sum(len(watches) for watches in self._armed.values())
@@ -158,7 +163,7 @@ class WatchRegistry:
 
     def _start_locked(self) -> None:
         if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+            self._thread = OwnThread(THREAD_NAME, self._run)
             self._thread.start()
 
     def _run(self) -> None:
@@ -173,23 +178,23 @@ class WatchRegistry:
                 self._calling = head
             try:
                 for call in calls:
-                    self._call(call)
+                    call()
             finally:
                 with self._condition:
                     self._calling = None
                     self._condition.notify_all()
 
-    @staticmethod
-    def _call(call: Callable[[], None]) -> None:
+    def _call(self, callback: Callable[[T], object], event: T) -> None:
         try:
-            call()
-        except Exception:
-            log.exception("a callback of the metadata store failed: %r", call)
+            callback(event)
+        except Exception as error:
+            if self._thread is not None:
+                self._thread.failures.note("a callback of the metadata store", error)
 
     def _calls_locked(self, head: _Watch | SessionEvent) -> list[Callable[[], None]]:
         if isinstance(head, SessionEvent):
-            return [partial(callback, head) for callback in self._session_callbacks]
+            return [partial(self._call, callback, head) for callback in self._session_callbacks]
         type_, head.pending = head.pending, None
         if head.cancelled or type_ is None:
             return []
-        return [partial(head.callback, WatchEvent(type_, head.path))]
+        return [partial(self._call, head.callback, WatchEvent(type_, head.path))]

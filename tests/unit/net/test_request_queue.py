@@ -147,3 +147,21 @@ def test_a_slow_cold_request_does_not_hold_the_others_up(make_rig: Callable[...,
         assert produced_in(9, fast.receive())[0] == i
     blocked.go_on.set()
     assert slow.receive_cold() == (1, b"slow")
+
+
+def test_a_request_that_raises_whatever_it_is_ends_its_own_connection(
+    make_rig: Callable[..., Rig],
+) -> None:
+    def dispatch(request: Request) -> None:
+        if request.body == b"kills":
+            raise SystemExit("of this test")
+        request.respond(request.body)
+
+    rig = make_rig(dispatch=dispatch)
+    client = rig.client()
+    client.send(cold_frame(b"kills"))
+    assert client.ended()  # nobody waits for an answer that will not come
+    other = rig.client()
+    other.send(cold_frame(b"asks", 7))
+    assert other.receive_cold() == (7, b"asks")
+    assert rig.pool.failures.count == 1
