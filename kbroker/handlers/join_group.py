@@ -59,12 +59,17 @@ def decode(request: Request) -> JoinAsked:
 
 def handle(services: Services, request: Request) -> None:
     asked = decode(request)
-    with Reply(request, failure) as reply:
-        services.groups.join(asked, partial(_answer, request.api_version, reply))
+    with JoinReply(request, failure) as reply:
+        services.groups.join(asked, reply.answer)
 
 
-def _answer(version: int, reply: Reply, answer: JoinAnswer) -> None:
-    reply.send(partial(encode, version, answer))
+class JoinReply(Reply):
+    """Of a member that waits: its method is all that the group holds of the request."""
+
+    __slots__ = ()
+
+    def answer(self, answer: JoinAnswer) -> None:
+        self.send(partial(encode, self.request.api_version, answer))
 
 
 def encode(version: int, answer: JoinAnswer) -> bytes:

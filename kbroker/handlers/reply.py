@@ -6,7 +6,7 @@ answer; the others find it gone. The handler's own body is `with reply:`, so tha
 cannot become a second answer. What a callback does wrong ends as it would in the handler itself:
 an error body if one can be made, else the connection is closed, with one line in the log.
 
-One lock, a leaf, held for a flag only.
+One lock for all replies, a leaf, held for a flag only: ten thousand members may wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
@@ -50,23 +50,25 @@ def told(message: str | None) -> str | None:
     return f"{message[:_MESSAGE_CHARS_MAX]}..."
 
 
+_claims: Final = threading.Lock()
+
+
 class Reply:
     """The one answer of one request."""
 
-    __slots__ = ("_answered", "_failure", "_lock", "_request")
+    __slots__ = ("_answered", "_failure", "request")
 
     def __init__(self, request: Request, failure: Failure) -> None:
-        self._request = request
+        self.request = request
         self._failure = failure
-        self._lock = threading.Lock()
         self._answered = False
 
     def _claim(self) -> bool:
-        with self._lock:
+        with _claims:
             first, self._answered = not self._answered, True
         return first
 
-    def __enter__(self) -> Reply:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -79,10 +81,10 @@ class Reply:
         if not isinstance(error, Exception):
             return False
         if self._claim():
-            answer_exception(self._request, self._failure, error)
+            answer_exception(self.request, self._failure, error)
         else:
             failures.counted()
-            logger.error("%s raised after its answer: %r", api_name(self._request), error)
+            logger.error("%s raised after its answer: %r", api_name(self.request), error)
         return True
 
     def send(self, make_body: Callable[[], bytes]) -> bool:
@@ -92,14 +94,14 @@ class Reply:
         try:
             body = make_body()
         except Exception as error:
-            answer_exception(self._request, self._failure, error)
+            answer_exception(self.request, self._failure, error)
             return True
-        self._request.respond(body)
+        self.request.respond(body)
         return True
 
     def fail(self, code: ErrorCode, message: str = "") -> bool:
         """Answer with this error for everything that was asked."""
-        return self.send(lambda: self._failure(self._request, code, message))
+        return self.send(lambda: self._failure(self.request, code, message))
 
 
 def answer_in_time(

@@ -48,15 +48,20 @@ def decode(request: Request) -> SyncAsked:
 
 def handle(services: Services, request: Request) -> None:
     asked = decode(request)
-    with Reply(request, failure) as reply:
+    with SyncReply(request, failure) as reply:
         if request.api_version >= _SINCE_PROTOCOL and None in (asked.protocol_type, asked.protocol):
             reply.fail(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             return
-        services.groups.sync(asked, partial(_answer, request.api_version, reply))
+        services.groups.sync(asked, reply.answer)
 
 
-def _answer(version: int, reply: Reply, answer: SyncAnswer) -> None:
-    reply.send(partial(encode, version, answer))
+class SyncReply(Reply):
+    """Of a member that waits: its method is all that the group holds of the request."""
+
+    __slots__ = ()
+
+    def answer(self, answer: SyncAnswer) -> None:
+        self.send(partial(encode, self.request.api_version, answer))
 
 
 def encode(version: int, answer: SyncAnswer) -> bytes:

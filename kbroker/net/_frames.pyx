@@ -26,7 +26,7 @@ from kbroker.net._request cimport (
     chunk_release,
     request_new,
 )
-from kbroker.net._request_channel cimport request_is_hot
+from kbroker.net._request_channel cimport api_is_hot, request_is_hot
 from kbroker.net._types cimport PEER_ENDED, Channel, Chunk, Processor, Request
 
 cdef extern from "socket_io.h" nogil:
@@ -178,6 +178,10 @@ cdef int16_t _api_key(uint8_t* frame) noexcept nogil:
     return <int16_t>((<uint32_t>frame[0] << 8) | frame[1])
 
 
+cdef int16_t _api_version(uint8_t* frame) noexcept nogil:
+    return <int16_t>((<uint32_t>frame[2] << 8) | frame[3])
+
+
 cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:
     """The complete frame at the front, or a train of Produce frames, as a request."""
     cdef Processor* processor = channel.processor
@@ -189,16 +193,17 @@ cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:
         return FRAMES_BAD
     if need == 0 or channel.rx_end - channel.rx_start < need:
         return FRAMES_NONE
-    request = request_new(processor)
+    frame = channel.rx.data + channel.rx_start + 4
+    request = request_new(
+        processor, not api_is_hot(processor.request_channel, _api_key(frame), _api_version(frame)))
     if request == NULL:
         return FRAMES_GONE
-    frame = channel.rx.data + channel.rx_start + 4
     request.channel = channel
     request.request_id = channel.next_request_id
     channel.next_request_id += 1
     request.frames = 1
     request.api_key = _api_key(frame)
-    request.api_version = <int16_t>((<uint32_t>frame[2] << 8) | frame[3])
+    request.api_version = _api_version(frame)
     request.correlation_id = <int32_t>(
         (<uint32_t>frame[4] << 24) | (<uint32_t>frame[5] << 16)
         | (<uint32_t>frame[6] << 8) | frame[7])

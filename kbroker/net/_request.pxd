@@ -7,7 +7,7 @@ cdef Chunk* chunk_new(uint32_t capacity_bytes) noexcept nogil
 cdef void chunk_acquire(Chunk* chunk) noexcept nogil
 cdef void chunk_release(Chunk* chunk) noexcept nogil
 
-cdef Request* request_new(Processor* processor) noexcept nogil
+cdef Request* request_new(Processor* processor, int compact) noexcept nogil
 cdef void request_free(Request* request) noexcept nogil
 cdef void request_let_go(Request* request) noexcept nogil
 cdef int request_detach(Request* request) noexcept nogil

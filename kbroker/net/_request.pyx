@@ -31,6 +31,18 @@ cdef enum:
     FREE_REQUESTS_MAX = 512       # per Processor: about 0.4 MB
 
 
+cdef enum:
+    ANSWER_ROOM_BYTES = INLINE_PARTS * sizeof(Part) + INLINE_BYTES  # the end of a Request
+
+
+cdef inline Part* _own_parts(Request* request) noexcept nogil:
+    return NULL if request.compact else request.inline_parts
+
+
+cdef inline uint8_t* _own_head(Request* request) noexcept nogil:
+    return NULL if request.compact else request.inline_bytes
+
+
 cdef Chunk* chunk_new(uint32_t capacity_bytes) noexcept nogil:
     cdef Chunk* chunk = <Chunk*>malloc(sizeof(Chunk) + capacity_bytes)
     if chunk == NULL:
@@ -53,21 +65,24 @@ cdef void chunk_release(Chunk* chunk) noexcept nogil:
         free(chunk)
 
 
-cdef Request* request_new(Processor* processor) noexcept nogil:
-    """On the Processor's thread. NULL when memory is short."""
-    cdef Request* request = processor.free_requests
+cdef Request* request_new(Processor* processor, int compact) noexcept nogil:
+    """On the Processor's thread. NULL when memory is short.
+
+    A compact one has no room for an answer: that is allocated with the answer.
+    """
+    cdef Request* request = NULL if compact else processor.free_requests
     if request != NULL:
         processor.free_requests = request.next
         processor.free_count -= 1
     else:
-        request = <Request*>malloc(sizeof(Request))
+        request = <Request*>malloc(sizeof(Request) - (ANSWER_ROOM_BYTES if compact else 0))
         if request == NULL:
             return NULL
-    # The inline buffers need no clearing.
-    memset(request, 0, <size_t>(<char*>&request.inline_parts[0] - <char*>request))
+    memset(request, 0, sizeof(Request) - ANSWER_ROOM_BYTES)  # the inline buffers need no clearing
     request.processor = processor
-    request.parts = request.inline_parts
-    request.head = request.inline_bytes
+    request.compact = 1 if compact else 0
+    request.parts = _own_parts(request)
+    request.head = _own_head(request)
     request.action = ACTION_NONE
     kb_count(&processor.live_requests, 1)
     return request
@@ -84,7 +99,7 @@ cdef void request_free(Request* request) noexcept nogil:
         live_add(LIVE_FRAME_COPIES, -1)
         free(request.detached)
         request.detached = NULL
-    if processor.free_count < FREE_REQUESTS_MAX:
+    if not request.compact and processor.free_count < FREE_REQUESTS_MAX:
         request.next = processor.free_requests
         processor.free_requests = request
         processor.free_count += 1
@@ -123,16 +138,16 @@ cdef uint8_t* answer_reserve(Request* request, uint32_t head_bytes, int parts) n
 
     To be called once per answer, before its first part.
     """
-    cdef uint8_t* head = request.inline_bytes
-    cdef Part* array = request.inline_parts
-    if head_bytes > INLINE_BYTES:
+    cdef uint8_t* head = _own_head(request)
+    cdef Part* array = _own_parts(request)
+    if head == NULL or head_bytes > INLINE_BYTES:
         head = <uint8_t*>malloc(head_bytes)
         if head == NULL:
             return NULL
-    if parts > INLINE_PARTS:
+    if array == NULL or parts > INLINE_PARTS:
         array = <Part*>malloc(sizeof(Part) * <size_t>parts)
         if array == NULL:
-            if head != request.inline_bytes:
+            if head != _own_head(request):
                 free(head)
             return NULL
     answer_reset(request)
@@ -175,9 +190,9 @@ cdef void answer_reset(Request* request) noexcept nogil:
             request.parts[i].keeper = NULL
     request.part_count = 0
     request.part_next = 0
-    if request.parts != request.inline_parts:
+    if request.parts != _own_parts(request):
         free(request.parts)
-        request.parts = request.inline_parts
-    if request.head != request.inline_bytes:
+        request.parts = _own_parts(request)
+    if request.head != _own_head(request):
         free(request.head)
-        request.head = request.inline_bytes
+        request.head = _own_head(request)

@@ -1,5 +1,5 @@
 # cython: language_level=3
-from libc.stdint cimport int64_t
+from libc.stdint cimport int16_t, int64_t
 
 from kbroker.net._types cimport Handler, Processor, Request, RequestChannel
 
@@ -26,4 +26,5 @@ cdef void request_channel_served_aside(
 cdef void request_channel_shorten_runs(RequestChannel* channel) noexcept nogil
 cdef void request_channel_call(RequestChannel* channel) noexcept nogil
 cdef void request_channel_close(RequestChannel* channel) noexcept nogil
+cdef int api_is_hot(RequestChannel* channel, int16_t key, int16_t version) noexcept nogil
 cdef int request_is_hot(RequestChannel* channel, Request* request) noexcept nogil

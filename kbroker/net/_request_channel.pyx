@@ -32,7 +32,7 @@ broker is saturated. So the channel adds up the time in which it was served, fro
 which the first request was received, and a sleeper leaves that time out.
 """
 
-from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int16_t, int64_t, uint64_t
 from libc.string cimport memset
 from posix.unistd cimport write
 
@@ -69,12 +69,14 @@ cdef int request_channel_init(RequestChannel* channel) noexcept nogil:
     return kb_mutex_init(&channel.lock)
 
 
+cdef int api_is_hot(RequestChannel* channel, int16_t key, int16_t version) noexcept nogil:
+    if key < 0 or key >= 128 or version < 0 or version >= 32:
+        return 0
+    return channel.hot[key][version]
+
+
 cdef int request_is_hot(RequestChannel* channel, Request* request) noexcept nogil:
-    if request.api_key < 0 or request.api_key >= 128:
-        return 0
-    if request.api_version < 0 or request.api_version >= 32:
-        return 0
-    return channel.hot[request.api_key][request.api_version]
+    return api_is_hot(channel, request.api_key, request.api_version)
 
 
 cdef inline int _may_take_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:

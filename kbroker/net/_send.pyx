@@ -83,7 +83,7 @@ cdef int _is_warm(Channel* channel, Request* request, Part* part) noexcept nogil
 
 cdef int _read_ahead(Channel* channel, Part* part, int64_t length) noexcept nogil:
     # 0: it cannot be, so the range is sent as it is.
-    cdef Request* request = request_new(channel.processor)
+    cdef Request* request = request_new(channel.processor, 0)
     cdef Part* piece
     if request == NULL:
         return 0

@@ -67,6 +67,7 @@ cdef struct Request:
     Processor* processor
     uint64_t request_id           # increases by one with each request of a connection
     int8_t cached                 # it went through REQUEST_LOCAL_PROCESSED
+    int8_t compact                # allocated up to inline_parts: a cold one, which may wait long
     int32_t frames                # more than 1: a train of Produce frames
     int16_t api_key
     int16_t api_version
@@ -90,11 +91,11 @@ cdef struct Request:
     int cause                     # CAUSE_*, with ACTION_CLOSE
     int part_count
     int part_next                 # the Processor's place in the parts
-    Part* parts                   # inline_parts or an allocation
-    uint8_t* head                 # the memory behind parts: inline_bytes or an allocation
-    Part inline_parts[INLINE_PARTS]
-    uint8_t inline_bytes[INLINE_BYTES]
     Request* local_next           # in the Processor's list of locally processed requests
+    Part* parts                   # inline_parts or an allocation; NULL: compact, no answer yet
+    uint8_t* head                 # the memory behind parts: inline_bytes or an allocation
+    Part inline_parts[INLINE_PARTS]  # from here on not in a compact one
+    uint8_t inline_bytes[INLINE_BYTES]
 
 
 cdef enum:

@@ -12,14 +12,18 @@ if TYPE_CHECKING:
 
 
 class _Later(TimerTask):
-    __slots__ = ("_action",)
+    __slots__ = ("_action", "_timer")
 
-    def __init__(self, delay_ms: int, action: Callable[[], object]) -> None:
+    def __init__(self, timer: Timer, delay_ms: int, action: Callable[[], object]) -> None:
         super().__init__(delay_ms)
+        self._timer = timer
         self._action = action
 
     def run(self) -> None:
         self._action()
+
+    def cancel(self) -> bool:
+        return self._timer.cancel(self)
 
 
 class CallLater:
@@ -29,6 +33,6 @@ class CallLater:
         self._timer = timer
 
     def __call__(self, delay_ms: int, action: Callable[[], object]) -> Callable[[], object]:
-        task = _Later(max(1, delay_ms), action)
+        task = _Later(self._timer, max(1, delay_ms), action)
         self._timer.add(task)
-        return lambda: self._timer.cancel(task)
+        return task.cancel

@@ -7,6 +7,7 @@ member wait at a time: a later one takes the place of the earlier, which the gro
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from sys import intern
 from typing import TYPE_CHECKING
 
 from kbroker.coordinator.group.images import MemberImage
@@ -14,6 +15,10 @@ from kbroker.coordinator.group.messages import JoinedMember, MemberDescription
 
 if TYPE_CHECKING:
     from kbroker.coordinator.group.messages import AnswerJoin, AnswerSync, JoinAsked, Protocols
+
+
+def shared_names(protocols: Protocols) -> Protocols:
+    return tuple((intern(name), metadata) for name, metadata in protocols)
 
 
 class Member:
@@ -28,11 +33,12 @@ class Member:
     def __init__(self, member_id: str, asked: JoinAsked) -> None:
         self.member_id = member_id
         self.instance_id = asked.instance_id
-        self.client_id = asked.client_id
-        self.client_host = asked.client_host
+        # Most members of a group have these in common: one text each, as long as one is there.
+        self.client_id = intern(asked.client_id)
+        self.client_host = intern(asked.client_host)
         self.session_timeout_ms = asked.session_timeout_ms
         self.rebalance_timeout_ms = asked.rebalance_timeout_ms
-        self.protocols: Protocols = asked.protocols
+        self.protocols = shared_names(asked.protocols)
         self.assignment = b""
         self.awaiting_join: AnswerJoin | None = None
         self.awaiting_sync: AnswerSync | None = None

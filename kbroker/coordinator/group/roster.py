@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.coordinator.group.member import Member
+from kbroker.coordinator.group.member import Member, shared_names
 from kbroker.errors import ErrorCode, InvariantError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Roster:
 
     def update(self, member: Member, asked: JoinAsked) -> None:
         self._count(member.protocols, -1)
-        member.protocols = asked.protocols
+        member.protocols = shared_names(asked.protocols)
         self._count(member.protocols, 1)
         member.session_timeout_ms = asked.session_timeout_ms
         member.rebalance_timeout_ms = asked.rebalance_timeout_ms
