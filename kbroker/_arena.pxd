@@ -2,8 +2,10 @@
 """A bump allocator for what one run needs; inline, no module behind it.
 
 One per handler, never shared. `arena_take` is a pointer bump; `arena_reset` after the run gives
-back every block but the first, so that one large run does not stay in memory. What is taken is
-zeroed and lives until the reset. NULL means that memory is short.
+back every block but the first, so that one large run does not stay in memory. `arena_back_to` gives
+back what was taken behind a mark: requests that may be large and many in a run are served one in
+the place of the other. What is taken is zeroed and lives until then. NULL means that memory is
+short.
 """
 
 from libc.stdint cimport uint8_t
@@ -22,6 +24,11 @@ cdef struct ArenaBlock:
 
 cdef struct Arena:
     ArenaBlock* block
+
+
+cdef struct ArenaMark:
+    ArenaBlock* block
+    size_t used
 
 
 cdef inline void* arena_take(Arena* arena, size_t count) noexcept nogil:
@@ -59,6 +66,26 @@ cdef inline void arena_reset(Arena* arena) noexcept nogil:
         return
     block.used = 0
     arena.block = block
+
+
+cdef inline ArenaMark arena_mark(Arena* arena) noexcept nogil:
+    cdef ArenaMark mark
+    mark.block = arena.block
+    mark.used = arena.block.used if arena.block != NULL else 0
+    return mark
+
+
+cdef inline void arena_back_to(Arena* arena, ArenaMark mark) noexcept nogil:
+    # A mark of an empty arena keeps what is the first block by now, as a reset would.
+    cdef ArenaBlock* block
+    if mark.block == NULL:
+        arena_reset(arena)
+        return
+    while arena.block != mark.block:
+        block = arena.block
+        arena.block = block.older
+        free(block)
+    arena.block.used = mark.used
 
 
 cdef inline void arena_free(Arena* arena) noexcept nogil:

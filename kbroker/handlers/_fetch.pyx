@@ -19,7 +19,7 @@ Locks: session, then what partition_read takes.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
-from kbroker._arena cimport arena_take
+from kbroker._arena cimport ArenaMark, arena_back_to, arena_mark, arena_take
 from kbroker._atomics cimport kb_add_i64
 from kbroker._figures cimport kb_count
 from kbroker._lock_order cimport RANK_SESSION, lock_ranked, unlock_ranked
@@ -374,6 +374,16 @@ cdef int _is_set_aside(
 
 
 cdef void _fetch(
+    HotWorker* worker, Snapshot* snapshot, Request* request, int resumed,
+) noexcept nogil:
+    # One append or deadline may complete many, and each may have taken 50 MB: nothing that a fetch
+    # takes outlives it.
+    cdef ArenaMark mark = arena_mark(&worker.arena)
+    _serve(worker, snapshot, request, resumed)
+    arena_back_to(&worker.arena, mark)
+
+
+cdef void _serve(
     HotWorker* worker, Snapshot* snapshot, Request* request, int resumed,
 ) noexcept nogil:
     # `resumed`: FETCH_TAKEN_UP or FETCH_LAST, or 0: it is new.

@@ -89,7 +89,7 @@ cdef int32_t _parse_topics(
             return 0
         if <int64_t>total + partitions > room or targets[0] == NULL:
             # Doubled: many topics of few partitions must not cost the square of their number.
-            room = 2 * (<int64_t>total + partitions) + 8
+            room = max(2 * room, <int64_t>total + partitions)
             fresh = <FetchTarget*>arena_take(&worker.arena, sizeof(FetchTarget) * <size_t>room)
             if fresh == NULL:
                 cursor.failed = 1

@@ -6,15 +6,18 @@ Each case once wrote over the heap, took gigabytes or kept a socket; with a sani
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import struct
 import time
+import urllib.request
 from collections.abc import Callable
 
 import pytest
 
 from kbroker.testing.plain import PlainBroker as Broker
+from tests.support.record_batches import build_batch
 from tests.system import process_facts
 
 pytestmark = pytest.mark.client
@@ -120,6 +123,43 @@ def test_what_a_refused_fetch_names_and_forgets(broker: Broker) -> None:
             connection.sendall(session_fetch((session, 2), names, 0, 0))
             assert answer(connection)[8:14] == struct.pack(">hi", 0, session)
     assert_well(broker)
+
+
+def parked(broker: Broker) -> int:
+    with urllib.request.urlopen(f"{broker.admin}/metrics", timeout=60) as metrics:
+        lines = metrics.read().decode().splitlines()
+    name = 'kbroker_live_objects{kind="parked_fetches"} '
+    return sum(int(line.removeprefix(name)) for line in lines if line.startswith(name))
+
+
+def test_one_append_for_many_large_fetches(broker: Broker) -> None:
+    # 20 frames of 1.6 MB wait for one partition; what each takes to be answered is 50 times that.
+    topic = struct.pack(">ih5s", 1, 5, b"woken")
+    fetch = struct.pack(">iiiib", -1, 60_000, 1, 1 << 20, 0) + topic + struct.pack(">i", 100_000)
+    fetch += b"".join(struct.pack(">iqi", index, 1, 1024) for index in range(100_000))
+    batch = build_batch([b"x"])
+    produce = struct.pack(">hhi", -1, 1, 1000) + topic
+    produce += struct.pack(">iii", 1, 0, len(batch)) + batch
+
+    def produced(writer: socket.socket) -> bool:
+        writer.sendall(framed(METADATA, 1, 1, topic))  # makes it
+        answer(writer)
+        writer.sendall(framed(PRODUCE, 3, 1, produce))
+        return answer(writer)[23:25] == struct.pack(">h", 0)
+
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(connect(broker))
+        assert eventually(lambda: produced(writer))
+        readers = [stack.enter_context(connect(broker)) for _ in range(20)]
+        for reader in readers:
+            reader.sendall(framed(FETCH, 4, 47, fetch))
+        assert eventually(lambda: parked(broker) == len(readers))
+        process_facts.forget_peak(broker.pid)
+        before = process_facts.resident_bytes(broker.pid)
+        assert produced(writer)
+        for reader in readers:
+            assert len(answer(reader)) > 100_000
+        assert process_facts.peak_bytes(broker.pid) < before + GROWTH_BYTES_MAX
 
 
 def test_many_topics_of_one_partition(broker: Broker) -> None:
