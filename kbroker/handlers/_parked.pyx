@@ -19,10 +19,10 @@ its own difference to the fetch's sum.
 Locks: a partition's for its watches and their counts, the table's ("queue") for the deadline lists
 and the channels' `parked`; never two at once, and nothing is completed while one is held. Bounds:
 one parked fetch per connection; PARKED_BYTES_MAX for frames and watches of all, beyond which a
-fetch is answered at once; ticks are TICK_MS wide.
+fetch is answered at once; ticks are TICK_MS wide, and wider for waits of more than a second.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -81,6 +81,7 @@ cdef extern from "debug.h" nogil:
 
 cdef enum:
     WAKE_BATCH = 64
+    EXACT_TICKS = 256             # a wait of more of them ends up to a 128th of itself late
     PARKED_BYTES_MAX = 256 << 20  # of all connections; beyond it fetches do not wait
 
 
@@ -270,6 +271,15 @@ cdef ParkedFetch* _allocate(HotWorker* worker, FetchPlan* plan, int count) noexc
     return parked
 
 
+cdef uint64_t _deadline_tick(int64_t now_ns, int32_t wait_ms) noexcept nogil:
+    # Long waits share ticks, or whoever comes and goes with ever other ones fills the time wheel.
+    cdef uint64_t tick = <uint64_t>(now_ns // 1000000 + wait_ms) // TICK_MS + 1
+    cdef uint64_t width = 1
+    while <uint64_t>wait_ms >= width * TICK_MS * EXACT_TICKS:
+        width *= 2
+    return (tick + width - 1) & ~(width - 1)
+
+
 cdef ParkedFetch* _new(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     cdef ParkedFetch* parked = _allocate(worker, plan, plan.count - plan.not_there_count)
     cdef ParkedWatch* watch
@@ -284,7 +294,7 @@ cdef ParkedFetch* _new(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     parked.request = plan.request
     parked.min_bytes = plan.min_bytes
     parked.read_committed = plan.read_committed
-    parked.tick = <uint64_t>(now_ns // 1000000 + plan.max_wait_ms) // TICK_MS + 1
+    parked.tick = _deadline_tick(now_ns, plan.max_wait_ms)
     watch = parked.watches
     for i in range(plan.count):
         target = &plan.targets[i]

@@ -4,10 +4,15 @@ The fetches themselves are C nodes on their partitions, completed by appends wit
 Python holds is the longest wait: the first fetch of a tick makes one operation, and when the time
 wheel reaches it, every fetch of that tick that is still parked is answered with what there is. So
 ten thousand consumers cost the wheel a few hundred entries a second, not ten thousand.
+
+An entry stays until its time has come, whatever becomes of its fetches. So each tick has one, and
+there are some thousands at most: ticks of long waits are far apart (`_parked.pyx`).
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kbroker.purgatory.delayed_operation import DelayedOperation
@@ -21,30 +26,49 @@ if TYPE_CHECKING:
 class ParkedFetchesDue(DelayedOperation):
     """The deadline of one tick; nothing but time completes it."""
 
-    __slots__ = ("_hot", "_tick")
+    __slots__ = ("_due", "_tick")
 
-    def __init__(self, hot: HotPath, tick: int, delay_ms: int) -> None:
+    def __init__(self, due: Callable[[int], None], tick: int, delay_ms: int) -> None:
         super().__init__(delay_ms)
-        self._hot = hot
+        self._due = due
         self._tick = tick
 
     def try_complete(self) -> bool:
         return False
 
     def on_complete(self) -> None:
-        self._hot.expire(self._tick)
+        self._due(self._tick)
 
 
 class FetchDeadlines:
-    """Puts the ticks that the hot path announces into the fetch purgatory."""
+    """Puts the ticks that the hot path announces into the fetch purgatory. Any thread."""
 
     def __init__(self, hot: HotPath, purgatory: Purgatory, clock: Clock) -> None:
         self._hot = hot
         self._purgatory = purgatory
         self._clock = clock
+        self._lock = threading.Lock()  # of the set alone
+        self._waiting: set[int] = set()
 
     def watch(self, tick: int) -> None:
-        """Called by a handler thread, once per tick."""
+        """Called by a handler thread when the fetch that made the tick new is listed."""
+        with self._lock:
+            if tick in self._waiting:
+                return
+            self._waiting.add(tick)
         delay_ms = max(1, self._hot.tick_deadline_ms(tick) - self._clock.monotonic_ms())
-        operation = ParkedFetchesDue(self._hot, tick, delay_ms)
-        self._purgatory.try_complete_else_watch(operation, (tick,))
+        try:
+            operation = ParkedFetchesDue(self._due, tick, delay_ms)
+            self._purgatory.try_complete_else_watch(operation, (tick,))
+        except BaseException:
+            self._forget(tick)
+            raise
+
+    def _due(self, tick: int) -> None:
+        # Forgotten first: who is listed behind the look of `expire` has the tick watched anew.
+        self._forget(tick)
+        self._hot.expire(tick)
+
+    def _forget(self, tick: int) -> None:
+        with self._lock:
+            self._waiting.discard(tick)

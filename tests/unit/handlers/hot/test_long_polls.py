@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from uuid import UUID
 
@@ -120,7 +121,7 @@ def test_deadlines_far_apart_share_a_bucket_and_not_an_end(rig: Rig) -> None:
     # The table has 2048 buckets of 4 ms: this is one turn of it, and some.
     topic = rig.create("t")
     readers = [rig.client() for _ in range(4)]
-    waits = [LONG_MS + turn * 2048 * 4 for turn in range(4)]
+    waits = [LONG_MS + turn * 2048 * 4 for turn in range(4)]  # a whole number of their ticks
     for number, (reader, wait_ms) in enumerate(zip(readers, waits, strict=True), start=1):
         reader.send(fetch_frame(12, [Ask(topic)], max_wait_ms=wait_ms))
         rig.wait_parked(number)
@@ -132,6 +133,29 @@ def test_deadlines_far_apart_share_a_bucket_and_not_an_end(rig: Rig) -> None:
         assert rig.hot.statistics()["parked_now"] == left
     for reader in readers:
         assert fetched_in(12, reader.receive()).only.error == 0
+
+
+def test_deadlines_of_long_waits_share_ticks(rig: Rig) -> None:
+    # Each tick is an entry of Python's, which stays until then: not one for each who was here.
+    topic = rig.create("t")
+    for wait_ms in range(24 * LONG_MS, 24 * LONG_MS + 100 * 4, 4):
+        reader = rig.client()
+        reader.send(fetch_frame(12, [Ask(topic)], max_wait_ms=wait_ms))
+        rig.wait_parked(1)
+        reader.close()
+        eventually(lambda: rig.hot.statistics()["parked_now"] == 0, "it went with its connection")
+    assert len(set(rig.ticks)) <= 2
+
+
+@pytest.mark.parametrize("wait_ms", [600, 5_000, 30_000, LONG_MS, 2**31 - 1])
+def test_a_deadline_is_not_early_and_hardly_late(rig: Rig, wait_ms: int) -> None:
+    topic = rig.create("t")
+    before_ms = time.monotonic_ns() // 1_000_000
+    rig.client().send(fetch_frame(12, [Ask(topic)], max_wait_ms=wait_ms))
+    rig.wait_parked(1)
+    after_ms = time.monotonic_ns() // 1_000_000
+    (deadline_ms,) = map(HotPath.tick_deadline_ms, rig.ticks)
+    assert before_ms + wait_ms <= deadline_ms <= after_ms + wait_ms + 4 + wait_ms // 128
 
 
 def test_a_deadline_that_has_come_is_announced_again_for_who_is_late(rig: Rig) -> None:
