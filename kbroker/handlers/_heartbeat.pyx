@@ -19,6 +19,7 @@ from kbroker._sync cimport kb_now_ns
 from kbroker.coordinator.group._shards cimport (
     group_find_locked,
     shard_for,
+    shard_is_slow,
     shard_lock,
     shard_unlock,
 )
@@ -40,6 +41,7 @@ from kbroker.handlers._group_member cimport (
     take_asking_member,
 )
 from kbroker.net._request cimport answer_bytes, answer_reserve
+from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_SEND, Request
 from kbroker.protocol._cursor cimport (
     Cursor,
@@ -56,6 +58,7 @@ from kbroker.protocol._cursor cimport (
 cdef enum:
     REBALANCE_IN_PROGRESS = 27
     UNDECIDED = -1
+    SET_ASIDE = -2
 
     THROTTLE_FROM = 1
     INSTANCE_FROM = 3
@@ -63,8 +66,10 @@ cdef enum:
     ANSWER_BYTES = 4 + 4 + 1 + 4 + 2 + 1
 
 
-cdef int _verdict(HotWorker* worker, AskingMember* asking, int64_t now_ms) noexcept nogil:
-    # The error to answer, or UNDECIDED.
+cdef int _verdict(
+    HotWorker* worker, Request* request, AskingMember* asking, int64_t now_ms,
+) noexcept nogil:
+    # The error to answer, or UNDECIDED; or it is another handler's, which waits for the shard.
     cdef Shard* shard = shard_for(
         worker.context.groups, asking.group.at, asking.group.length)
     cdef Group* group
@@ -72,6 +77,10 @@ cdef int _verdict(HotWorker* worker, AskingMember* asking, int64_t now_ms) noexc
     cdef int error = UNDECIDED
     if shard == NULL:
         return UNDECIDED
+    if not worker.aside and shard_is_slow(shard) and request_channel_set_aside(
+        worker.context.channel, request, shard
+    ):
+        return SET_ASIDE
     shard_lock(shard)
     if shard.state == SHARD_ACTIVE:
         group = group_find_locked(shard, asking.group.at, asking.group.length)
@@ -125,10 +134,10 @@ cdef void _heartbeat(HotWorker* worker, Request* request, int64_t now_ms) noexce
         &cursor, &asking, version >= FLEXIBLE_FROM, version >= INSTANCE_FROM)
     skip_tags(&cursor, version >= FLEXIBLE_FROM)
     if not cursor.failed and is_ascii(&asking.group) and worker.context.groups != NULL:
-        error = _verdict(worker, &asking, now_ms)
+        error = _verdict(worker, request, &asking, now_ms)
     if error == UNDECIDED:
         cold_push(worker, request, REASON_GROUP)
-    else:
+    elif error != SET_ASIDE:
         _answer(worker, request, correlation_id, error)
 
 

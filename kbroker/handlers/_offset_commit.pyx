@@ -41,6 +41,7 @@ from kbroker.coordinator.group._shards cimport (
     group_find_locked,
     shard_append_locked,
     shard_for,
+    shard_is_slow,
     shard_lock,
     shard_unlock,
 )
@@ -70,6 +71,7 @@ from kbroker.log._partition cimport (
     partition_release,
 )
 from kbroker.net._request cimport answer_bytes, answer_reserve
+from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_SEND, Request
 from kbroker.protocol._cursor cimport (
     Cursor,
@@ -388,6 +390,14 @@ cdef void _answer(HotWorker* worker, CommitPlan* plan) noexcept nogil:
     worker_answer(worker, plan.request)
 
 
+cdef int _is_set_aside(HotWorker* worker, CommitPlan* plan) noexcept nogil:
+    # A run does not stand behind a write to a slow file.
+    return (
+        not worker.aside and shard_is_slow(plan.shard)
+        and request_channel_set_aside(worker.context.channel, plan.request, plan.shard)
+    )
+
+
 cdef void _gather(ShardPlans* shards, int* count, CommitPlan* plan) noexcept nogil:
     # A run has few shards.
     cdef int i = 0
@@ -469,7 +479,7 @@ cdef void offset_commit_run(
             plan = _plan(worker, snapshot, request, now_ms)
         if plan == NULL:
             cold_push(worker, request, REASON_GROUP)
-        else:
+        elif not _is_set_aside(worker, plan):
             step_bytes += request.total_bytes
             _gather(shards, &count, plan)
         request = following

@@ -15,7 +15,7 @@ from kbroker._log cimport PartitionLog
 from kbroker.log._partition cimport Partition
 from kbroker.log._producer_state cimport Producer
 from kbroker.log._storage cimport (
-    Log, lock_partition, log_of, log_size_bytes, unlock_partition)
+    Log, lock_partition, lock_to_look, log_of, log_size_bytes, unlock_partition)
 
 from kbroker.errors import ErrorCode, KafkaError
 
@@ -97,7 +97,7 @@ def sizes(list logs not None) -> list:
         with nogil:
             for at in range(count):
                 partition = partitions[at]
-                lock_partition(partition)
+                lock_to_look(partition)
                 numbers[2 * at] = log_size_bytes(log_of(partition))
                 numbers[2 * at + 1] = partition.high_watermark - partition.log_end_offset
                 unlock_partition(partition)

@@ -133,6 +133,8 @@ cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) n
 
 # Whether an append is likely to stand: one has been writing for long, or wrote slowly of late.
 cdef int partition_is_slow(Partition* partition) noexcept nogil
+# The same of writes that somebody else marks so: since when, till when (both atomic; 0: not).
+cdef int writing_is_slow(int64_t* writing_since_ns, int64_t* slow_until_ns) noexcept nogil
 
 # Where `offset` lies: a slice from the start of the batch that holds it, at most max_bytes long
 # (cut anywhere, as Kafka does), except that with `whole_first` a first batch larger than that is

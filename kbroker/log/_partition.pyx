@@ -178,8 +178,12 @@ cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) n
 
 
 cdef int partition_is_slow(Partition* partition) noexcept nogil:
-    cdef int64_t since_ns = kb_load_i64(&partition.writing_since_ns)
-    cdef int64_t until_ns = kb_load_i64(&partition.slow_until_ns)
+    return writing_is_slow(&partition.writing_since_ns, &partition.slow_until_ns)
+
+
+cdef int writing_is_slow(int64_t* writing_since_ns, int64_t* slow_until_ns) noexcept nogil:
+    cdef int64_t since_ns = kb_load_i64(writing_since_ns)
+    cdef int64_t until_ns = kb_load_i64(slow_until_ns)
     cdef int64_t now_ns
     if since_ns == 0 and until_ns == 0:
         return 0

@@ -24,7 +24,7 @@ from kbroker.log._records cimport (
     KAFKA_STORAGE_ERROR, NO_ERROR, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE)
 from kbroker.log._segment cimport segment_drop_reference
 from kbroker.log._storage cimport (
-    Log, active_of, lock_partition, log_of, log_roll, unlock_partition)
+    Log, active_of, lock_partition, lock_to_look, log_of, log_roll, unlock_partition)
 
 import os
 
@@ -102,7 +102,7 @@ def segments_below_start(PartitionLog log not None) -> int:
     """How many segments `drop_below_start` would let go of."""
     cdef int32_t count
     with nogil:
-        lock_partition(log.partition)
+        lock_to_look(log.partition)
         count = count_below_start(log.partition)
         unlock_partition(log.partition)
     return count

@@ -3,10 +3,11 @@
 
 A run of the hot path answers together, so one request at a file that is slow would hold up all of
 the run, and each run its handler. A request that is known to be in for that is set aside instead: a
-produce to a partition whose writes are slow or under way, a fetch of what is not in memory, a range
-that sendfile would wait for. A file (whatever has that address) is served by one handler at a time,
-which takes along what has gathered: so one handler stands at one slow file, however many wait for
-it, and half of the handlers at slow files altogether.
+produce to a partition whose writes are slow or under way, a heartbeat or a commit to a shard of
+groups that stands behind such a write, a fetch of what is not in memory, a range that sendfile
+would wait for. A file (whatever has that address) is served by one handler at a time, which takes
+along what has gathered: so one handler stands at one slow file, however many wait for it, and half
+of the handlers at slow files altogether.
 
 Bounds: as many requests as the queue may hold, and ASIDE_BYTES_MAX; then the handler that has the
 next one does it itself. Everything is under the channel's lock; lists are searched from the front.

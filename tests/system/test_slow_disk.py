@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.types import ApiKey
+from tests.parity.cases._groups import commit, heartbeat, stable
 from tests.parity.requests import build
 from tests.parity.talk import Connection, Talk
 from tests.support.disk import Disk
@@ -29,7 +30,8 @@ BATCH = build_batch([Record(b"v", key=b"k")])
 def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Disk]:
     """Of its operations it holds those that the test's name says."""
     operations = "write" if "write" in request.node.name else "read"
-    disk = Disk(tmp_path, files="/slow-", operations=operations)
+    files = "/__consumer_offsets-" if "group" in request.node.name else "/slow-"
+    disk = Disk(tmp_path, files=files, operations=operations)
     yield disk
     disk.be("ok")
 
@@ -82,6 +84,83 @@ def test_more_who_write_there_than_there_are_handlers(make_broker: MakeBroker, d
     disk.be("ok")
     assert [error_of(connection) for connection in waiting] == [0] * 12
     assert len(parse_batches(fetch(talk, slow, 0))) == 12
+    talk.close()
+
+
+def test_sizes_are_told_over_a_write_that_does_not_end(make_broker: MakeBroker, disk: Disk) -> None:
+    broker = make_broker({"num.io.threads": 3}, env=disk.environment()).start()
+    talk = talk_with(broker)
+    slow, quick = talk.topic("slow"), talk.topic("quick")
+    assert produce(talk, slow, BATCH).base_offset == 0
+    disk.be("hold")
+    waiting = talk.connect()
+    waiting.send(produce_frame(slow))
+    disk.wait_held(1)
+    for _ in range(3):
+        (directory,) = talk.quietly(build(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None)).results
+        sizes = {t.name: t.partitions[0].partition_size for t in directory.topics}
+        assert (sizes[slow], sizes[quick]) == (len(BATCH), 0)
+    disk.be("ok")
+    assert error_of(waiting) == 0
+    talk.close()
+
+
+def test_groups_whose_write_does_not_end(make_broker: MakeBroker, disk: Disk) -> None:
+    """More who commit offsets, and who are heard, than there are handlers."""
+    broker = make_broker(
+        {"num.io.threads": 3, "offsets.topic.num.partitions": 1}, env=disk.environment()
+    ).start()
+    talk = talk_with(broker)
+    quick = talk.topic("quick")
+    talk.quietly(build(ApiKey.FIND_COORDINATOR, 2, key="g", key_type=0))
+    talk.settled("__consumer_offsets")
+    member = stable(talk)
+    asked = commit(
+        talk, 8, member.group, (quick, {0: 5}), generation=member.generation, member=member.id
+    )
+    beat = heartbeat(4, member.group, member.generation, member.id)
+    assert talk.quietly(asked).topics[0].partitions[0].error_code.value == 0
+    disk.be("hold")
+    committing = [talk.connect() for _ in range(6)]
+    beating = [talk.connect() for _ in range(6)]
+    committing[0].send(asked)
+    disk.wait_held(1)
+    for one, other in zip(committing[1:], beating, strict=False):
+        one.send(asked)
+        other.send(beat)
+        assert_unhurt(talk, quick, 3)
+    disk.be("ok")
+    for connection in committing:
+        answer = connection.receive(record=False)
+        assert answer.topics[0].partitions[0].error_code.value == 0
+    for connection in beating[:5]:
+        assert connection.receive(record=False).error_code.value == 0
+    talk.close()
+
+
+def test_sessions_of_a_group_whose_write_does_not_end(make_broker: MakeBroker, disk: Disk) -> None:
+    """The timer asks when a member was heard, and does not stand there: long polls go on to end."""
+    settings = {"offsets.topic.num.partitions": 1, "group.min.session.timeout.ms": 100}
+    broker = make_broker(settings, env=disk.environment()).start()
+    talk = talk_with(broker)
+    quick = talk.topic("quick")
+    talk.quietly(build(ApiKey.FIND_COORDINATOR, 2, key="g", key_type=0))
+    talk.settled("__consumer_offsets")
+    member = stable(talk)
+    asked = commit(
+        talk, 8, member.group, (quick, {0: 5}), generation=member.generation, member=member.id
+    )
+    assert talk.quietly(asked).topics[0].partitions[0].error_code.value == 0
+    stable(talk, "short", session=1000)
+    committing, poller = talk.connect(), talk.connect()
+    disk.be("hold")
+    committing.send(asked)
+    disk.wait_held(1)
+    poller.send(fetch_frame([quick], wait_ms=1500))  # by then the short session's time is up
+    assert records_in(poller) == [0]
+    disk.be("ok")
+    answer = committing.receive(record=False)
+    assert answer.topics[0].partitions[0].error_code.value == 0
     talk.close()
 
 

@@ -18,7 +18,7 @@ from libc.stdlib cimport calloc, free
 from kbroker._arena cimport Arena, arena_free, arena_take
 from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
 from kbroker._log cimport PartitionLog
-from kbroker._sync cimport kb_wall_ms
+from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._copies cimport (
     Copies,
     Wanted,
@@ -52,6 +52,7 @@ from kbroker.coordinator.group._shards cimport (
     shard_error_locked,
     shard_index,
     shard_lock,
+    shard_stands,
     shard_unlock,
 )
 from kbroker.coordinator.group._structs cimport (
@@ -312,6 +313,8 @@ cdef class GroupTable:
         cdef int64_t heard_ms = 0
         if shard == NULL:
             return 0
+        if shard_stands(shard):   # nobody can be heard, so silence means nothing; the timer goes on
+            return kb_now_ns() // 1000000 + self._shift_ms()
         with nogil:
             shard_lock(shard)
             group = group_find_locked(shard, text.at, text.length)

@@ -17,6 +17,10 @@ cdef int32_t java_hash_ascii(const uint8_t* id, int32_t length) noexcept nogil
 cdef int32_t shard_index(int32_t hash, int count) noexcept nogil
 cdef void shard_lock(Shard* shard) noexcept nogil
 cdef void shard_unlock(Shard* shard) noexcept nogil
+# Without the lock: whether who takes it is likely to stand behind a write to a slow file.
+cdef int shard_is_slow(Shard* shard) noexcept nogil
+# The same for certain: it is held over such a write now.
+cdef int shard_stands(Shard* shard) noexcept nogil
 # 0, 14 or 16
 cdef int shard_error_locked(Shard* shard) noexcept nogil
 # Everything in it is forgotten; its state and partition stay.

@@ -5,7 +5,8 @@ A shard is a partition of `__consumer_offsets` that this broker leads; its lock 
 "session", so the partition's may be taken under it. Whoever appends to the shard's partition holds
 the shard's lock over the append and what it means for the memory: order in memory is order in the
 log, and nothing has to be told apart later. What waits for the lock meanwhile is another request to
-groups of the same shard, for one write to the page cache.
+groups of the same shard, for one write to the page cache. Where that takes long the hot path does
+not come for the lock, but sets its requests aside (`shard_is_slow`).
 
 Members are a copy: Python decides and shows them. Committed offsets are here alone; a group costs
 about 120 bytes, a topic of a group 80 and its name, an offset 40 and, where there is one, its text.
@@ -18,11 +19,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_int
+from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
 from kbroker._live_objects cimport LIVE_GROUPS, live_add
 from kbroker._lock_order cimport RANK_SESSION, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._name_hash cimport name_hash
-from kbroker._sync cimport pthread_mutex_destroy
+from kbroker._sync cimport kb_now_ns, pthread_mutex_destroy
 from kbroker.coordinator.group._members cimport (
     member_bytes,
     member_free,
@@ -47,7 +48,8 @@ from kbroker.coordinator.group._structs cimport (
     Shard,
 )
 from kbroker.coordinator.group._table cimport table_put, table_remove, table_room
-from kbroker.log._partition cimport Batch, partition_append, partition_release
+from kbroker.log._partition cimport (
+    Batch, Partition, partition_append, partition_release, writing_is_slow)
 from kbroker.log._storage cimport log_of
 
 cdef enum:
@@ -143,6 +145,15 @@ cdef void shard_lock(Shard* shard) noexcept nogil:
 
 cdef void shard_unlock(Shard* shard) noexcept nogil:
     unlock_ranked(&shard.lock, RANK_SESSION)
+
+
+cdef int shard_is_slow(Shard* shard) noexcept nogil:
+    return writing_is_slow(&shard.writing_since_ns, &shard.slow_until_ns)
+
+
+cdef int shard_stands(Shard* shard) noexcept nogil:
+    cdef int64_t not_till = 0
+    return writing_is_slow(&shard.writing_since_ns, &not_till)
 
 
 cdef int shard_error_locked(Shard* shard) noexcept nogil:
@@ -329,12 +340,16 @@ cdef void shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexce
     the answer is to wait for the high watermark: `batch.last_offset` says which.
     """
     cdef int64_t length_max = shard_batch_bytes_max_locked(shard)
+    cdef Partition* partition = shard.partition
     cdef Batch* batch = first
     while batch != NULL:
         if batch.length_bytes > length_max:
             batch.error = MESSAGE_TOO_LARGE
         batch = batch.next
-    partition_append(shard.partition, first, now_ms)
+    kb_store_i64(&shard.writing_since_ns, kb_now_ns())
+    partition_append(partition, first, now_ms)
+    kb_store_i64(&shard.slow_until_ns, kb_load_i64(&partition.slow_until_ns))
+    kb_store_i64(&shard.writing_since_ns, 0)
     batch = first
     while batch != NULL:
         batch.error = <short>coordinator_error(batch.error)

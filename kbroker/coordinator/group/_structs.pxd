@@ -80,6 +80,8 @@ cdef struct Shard:
     int32_t index
     int state
     Partition* partition          # one reference, while it is ours
+    int64_t writing_since_ns      # atomic: the lock is held over an append; 0: it is not
+    int64_t slow_until_ns         # atomic: as its partition had it behind the last append
     Group** groups
     uint32_t mask
     int64_t count
