@@ -22,15 +22,17 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from kbroker.errors import DataDirectoryError
-from kbroker.log.placement import Absence
+from kbroker.log.placement import Absence, topic_id_of
 from kbroker.metadata.controller.nodes import (
     load_replicas,
     load_used_directories,
     save_used_directories,
 )
 from kbroker.metadata.meta_properties import MetaProperties, ensure, load
+from kbroker.metadata.store.embedded import DATABASE_FILE
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -68,7 +70,20 @@ class Directories:
                 f"belongs to cluster {meta.cluster_id}",
                 "mount it, or name the directory that has metadata.db first in log.dirs",
             )
+        self._refuse_another_order()
         return meta.cluster_id
+
+    def _refuse_another_order(self) -> None:
+        """A new store beside the one that is there would know none of its topics."""
+        if (self._store_path / DATABASE_FILE).exists():
+            return
+        for path in self._paths:
+            if (path / DATABASE_FILE).exists():
+                raise DataDirectoryError(
+                    f"the metadata store is in {path}, and should be in {self._store_path}, the"
+                    " first entry of log.dirs",
+                    f"name {path} first in log.dirs",
+                )
 
     def look(self, store: MetadataStore) -> Absence:
         """What this broker has used and is not here. Says so in the log."""
@@ -106,8 +121,19 @@ class Directories:
     def _without_a_log(self, store: MetadataStore) -> Iterator[TopicPartition]:
         """Partitions that should have a log here and have none in the directories that are."""
         there = [path for path, found in self._found.items() if found is not None]
-        for topic, replicas in load_replicas(store):
+        for topic, topic_id, replicas in load_replicas(store):
             for index, nodes in enumerate(replicas):
                 name = TopicPartition(topic, index)
-                if self._node_id in nodes and not any((p / str(name)).is_dir() for p in there):
+                if self._node_id in nodes and not any(
+                    _has_log(path / str(name), topic_id) for path in there
+                ):
                     yield name
+
+
+def _has_log(path: Path, topic_id: UUID) -> bool:
+    """Whether the topic's log is there, and not that of a deleted topic of the same name. Where
+    that cannot be read, it is."""
+    try:
+        return path.is_dir() and topic_id_of(path) in (topic_id, None)
+    except OSError:
+        return True

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import records
@@ -285,12 +286,15 @@ def load_brokers(store: MetadataStore) -> tuple[BrokerImage, ...]:
     return tuple(sorted(brokers, key=lambda broker: broker.node_id))
 
 
-def load_replicas(store: MetadataStore) -> Iterator[tuple[str, tuple[tuple[int, ...], ...]]]:
-    """Every topic with the brokers of each of its partitions; none where the store is new."""
+def load_replicas(
+    store: MetadataStore,
+) -> Iterator[tuple[str, UUID, tuple[tuple[int, ...], ...]]]:
+    """Every topic, its id, the brokers of each of its partitions; none where the store is new."""
     if not store.exists(records.TOPICS):
         return
     for name, node in store.children_data(records.TOPICS).items():
-        yield name, records.decode_topic(records.topic_path(name), node.data).replicas
+        topic = records.decode_topic(records.topic_path(name), node.data)
+        yield name, topic.topic_id, topic.replicas
 
 
 def load_used_directories(store: MetadataStore, node_id: int) -> dict[str, str]:

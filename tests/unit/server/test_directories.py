@@ -11,10 +11,13 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from kbroker.config import BrokerConfig
 from kbroker.errors import DataDirectoryError
+from kbroker.log.checkpoints import PARTITION_METADATA_FILE, write_partition_metadata
 from kbroker.log.partition_log import PartitionLog
 from kbroker.metadata.controller import NewTopic
 from kbroker.server.broker import Broker
@@ -139,3 +142,27 @@ def test_directories_of_two_clusters_are_refused(data: Path) -> None:
     with pytest.raises(DataDirectoryError, match="belongs to cluster another"):
         make(data).start()
     assert tree(data) == before
+
+
+def test_the_store_is_not_begun_anew_in_another_entry(data: Path, tmp_path: Path) -> None:
+    one, two = data / "one", data / "two"
+    before = tree(tmp_path)
+    values = [f"log.dirs={two},{one}", "listeners=PLAINTEXT://127.0.0.1:0"]
+    with pytest.raises(DataDirectoryError, match=f"the metadata store is in {one}"):
+        Broker(BrokerConfig.load(None, {}, values), two).start()
+    assert tree(tmp_path) == before
+
+
+def test_the_log_of_a_deleted_topic_is_not_the_one_that_is_away(data: Path, tmp_path: Path) -> None:
+    """It has the name, since its directory was away when the topic was deleted and made again."""
+    gone = held_in(data / "two")
+    for name in gone:
+        left = data / "one" / name
+        shutil.copytree(data / "two" / name, left)
+        write_partition_metadata(left / PARTITION_METADATA_FILE, UUID(int=1))
+    os.rename(data / "two", tmp_path / "away")
+    with running(data) as broker:
+        assert ends(broker) == {n: v for n, v in EXPECTED.items() if n not in gone}
+    os.rename(tmp_path / "away", data / "two")
+    with running(data) as broker:
+        assert ends(broker) == EXPECTED
