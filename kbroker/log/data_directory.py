@@ -11,9 +11,9 @@ checkpoint, so that a log that cannot be opened today has its start tomorrow. Wh
 begins it anew or deletes it lets its lines go (`forget`); who closes one leaves it with new lines
 (`keep`). A start that goes no further gives the directory back as it was found, its mark too.
 
-Used by the manager, under its lock where lines are kept and forgotten; `log_starts_lock` is before
-the manager's own. A checkpoint that is damaged counts as empty, as in Apache Kafka: what it says
-can be found again in the logs, more slowly, but for starts that lie inside a segment. One that
+Used by the manager, under its lock where lines are kept and forgotten; the lock of a checkpoint is
+before the manager's own. A checkpoint that is damaged counts as empty, as in Apache Kafka: what it
+says can be found again in the logs, more slowly, but for starts that lie inside a segment. One that
 cannot be read at all, or is no file, refuses the start: nothing has been touched then.
 """
 
@@ -64,8 +64,9 @@ class DataDirectory:
         self._kept: dict[str, dict[TopicPartition, int]] = {file: {} for file in CHECKPOINT_FILES}
         # What the files hold.
         self._written: dict[str, dict[TopicPartition, int]] = {}
-        # Held while the starts are read from their logs and written: the newest is written last.
-        self.log_starts_lock: Final = threading.Lock()
+        # Of each checkpoint: held while its offsets are read from the logs and written, so that the
+        # newest are written last.
+        self.checkpoint_locks: Final = {file: threading.Lock() for file in CHECKPOINT_FILES}
 
     @property
     def taken(self) -> bool:
@@ -206,9 +207,9 @@ class DataDirectory:
         write_offsets(self.path / file, current)
         self._written[file] = current
 
-    def holds_start_of(self, name: TopicPartition) -> bool:
-        """Whether the file of the starts has a line for this partition."""
-        return name in self._written[LOG_START_FILE]
+    def has_line(self, file: str, name: TopicPartition) -> bool:
+        """Whether the file on the disk has a line for this partition."""
+        return name in self._written[file]
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:

@@ -92,7 +92,7 @@ class LogManager:
         self._lock: Final = threading.Lock()
         self._logs: dict[TopicPartition, _Held] = {}
         self._recovered: dict[TopicPartition, _Held] = {}
-        # After a crash: logs that could not be read yet, so that no mark may vouch for them.
+        # Logs that could not be read after a crash, or not closed: no mark may vouch for them.
         self._unread: set[TopicPartition] = set()
         self._unsynced: set[DataDirectory] = set()
 
@@ -191,7 +191,8 @@ class LogManager:
         if unread:
             logger.error(
                 "%s is left without the mark of a clean stop: what a crash left in %s could not "
-                "be read yet", directory.path, ", ".join(str(name) for name in sorted(unread)[:5]),
+                "be read or closed yet", directory.path,
+                ", ".join(str(name) for name in sorted(unread)[:5]),
             )  # fmt: skip
         return bool(unread)
 
@@ -305,8 +306,10 @@ class LogManager:
     def _begin_at_zero(self, directory: DataDirectory, name: TopicPartition) -> None:
         """A new log: what a deleted one of the same name left in the checkpoints is not its own."""
         self._names_changed(directory, name)
-        if directory.holds_start_of(name):
-            self._write_log_starts(directory)
+        for file in CHECKPOINT_FILES:
+            with directory.checkpoint_locks[file]:
+                if directory.has_line(file, name):
+                    self._write_checkpoint_locked(file, directory)
 
     def _names_changed(self, directory: DataDirectory, name: TopicPartition) -> None:
         """A log came or went: nothing that was said of it holds, and the names are to last."""
@@ -327,13 +330,22 @@ class LogManager:
             raise
 
     def close(self, log: PartitionLog) -> None:
-        """Closes one log; its files stay, and so does what is to be said of it."""
+        """Closes one log; its files stay, and so does what is to be said of it.
+
+        One that cannot be brought to the disk is closed all the same: no mark may cover it.
+        """
         with self._lock:
             held = self._forget_locked(log)
             if held is not None:
                 lines = {file: _line(file, log) for file in CHECKPOINT_FILES}
                 held.directory.keep(log.name, lines)
-        log.close()
+        try:
+            log.close()
+        except OSError as error:
+            logger.error("%s was not closed cleanly: %s", log.name, error)
+            log.abandon()
+            with self._lock:
+                self._unread.add(log.name)
 
     def delete(self, log: PartitionLog) -> None:
         """Ends one log; its files go later, so that whoever reads them can finish.
@@ -402,7 +414,7 @@ class LogManager:
         for directory in self._directories:
             try:
                 self._write_checkpoint(HIGH_WATERMARK_FILE, directory)
-                self._write_log_starts(directory)
+                self._write_checkpoint(LOG_START_FILE, directory)
             except OSError as error:
                 logger.error("%s: checkpoints cannot be written: %s", directory.path, error)
             yield
@@ -481,13 +493,13 @@ class LogManager:
                 if held is not None
             }
         for directory in directories.values():
-            self._write_log_starts(directory)
-
-    def _write_log_starts(self, directory: DataDirectory) -> None:
-        with directory.log_starts_lock:
             self._write_checkpoint(LOG_START_FILE, directory)
 
     def _write_checkpoint(self, file: str, directory: DataDirectory) -> None:
+        with directory.checkpoint_locks[file]:
+            self._write_checkpoint_locked(file, directory)
+
+    def _write_checkpoint_locked(self, file: str, directory: DataDirectory) -> None:
         """Of every log here: of those that are open what holds now, of the others what held."""
         with self._lock:
             lines = directory.kept(file)

@@ -172,6 +172,8 @@ def test_a_log_that_begins_anew_has_no_lines_of_the_old_one(
     manager = managers.start()
     log = lead(manager.open("words", 0, OTHER, {}))
     assert log.log_start_offset == 0
+    for file in CHECKPOINTS:  # at once: the next start would take them for the new one's
+        assert log.name not in read(tmp_path / "data" / file)
     run(manager)
     assert read(tmp_path / "data" / LOG_START_FILE) == {}
     assert read(tmp_path / "data" / HIGH_WATERMARK_FILE) == {log.name: 0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from kbroker.metadata.controller.decisions import first_partition_state, new_top
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, TopicImage, new_uuid
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager
-from kbroker.testing.file_faults import Fault, FileFaults
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch
 
@@ -211,3 +212,37 @@ def test_a_partition_that_cannot_be_opened_stays_offline_beside_the_others(held:
     os.rename(away, held.path / "a-1")
     assert held.replicas.apply(held.image, stored) == []
     assert held.log("a", 1).online
+
+
+def test_logs_that_cannot_be_closed_are_opened_at_the_next_try(held: Held, tmp_path: Path) -> None:
+    topic = held.create("a", 3)
+    for index in range(3):
+        held.log("a", index).append(build_batch(producer_id=7, producer_epoch=0, base_sequence=0))
+    shutil.copytree(held.path, tmp_path / "crash" / "data")
+    after = Held(tmp_path / "crash")
+    led = replace(topic, partitions=tuple(replace(p, leader_epoch=1) for p in topic.partitions))
+    image, stored = held.image.with_topics([led]), ImageDelta(created=(led,), from_store=True)
+    no_space = {"operations": ("write",), "error": errno.ENOSPC}
+    with (
+        FileFaults(
+            Fault(path_part="a-2/leader-epoch", **no_space),
+            Fault(path_part=".snapshot", times=FOREVER, **no_space),
+        ),
+        pytest.raises(OSError, match="No space"),
+    ):
+        after.replicas.apply(image, stored)
+    assert after.replicas.apply(image, stored) == []
+    assert [after.replicas.logs()[TopicPartition("a", n)].log_end_offset for n in range(3)] == [
+        1
+    ] * 3
+    after.logs.stop()
+
+
+def test_no_mark_covers_a_log_that_could_not_be_closed(held: Held) -> None:
+    held.create("a", 1)
+    log = held.log("a", 0)
+    log.append(build_batch())
+    with FileFaults(Fault(("sync",), error=errno.EIO)):
+        held.logs.close(log)
+    held.restart()
+    assert not held.logs.clean
