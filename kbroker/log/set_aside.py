@@ -7,14 +7,17 @@ is removed, but given a name that nobody opens, and a line in the broker's log s
     00000000000000000020.log.1234.cut     what stood in that segment from byte 1234 on
     00000000000000000040.log.cut          a whole segment behind it
 
-A second one of the same name gets `.2.cut`, and so on. They go with the topic, or when a person
-removes them. Zeros, which is what a power cut leaves of a file that had grown, are not kept.
+Other bytes at the same place get `.2.cut`, and so on; what was kept by a start that failed behind
+it is not kept again. They go with the topic, or when a person removes them. Zeros, which is what a
+power cut leaves of a file that had grown, are not kept.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +38,10 @@ def keep_tail(path: Path, position: int, end: int, *, torn: bool) -> None:
     """
     if _only_zeros(path, position, end):
         return
-    target = _free_name(path.with_name(f"{path.name}.{position}"))
+    name = path.with_name(f"{path.name}.{position}")
+    target = _free_name(name)
+    if any(_holds(kept, path, position, end) for kept in _names_before(name, target)):
+        return
     temporary = target.with_name(target.name + TEMPORARY_SUFFIX)
     try:
         file_operations.copy_part(path, position, end, temporary)
@@ -66,13 +72,30 @@ def keep_segments(directory: Path, base_offsets: list[int]) -> None:
         file_operations.sync_directory(directory)
 
 
+def _names(path: Path) -> Iterator[Path]:
+    yield path.with_name(path.name + CUT_SUFFIX)
+    for number in itertools.count(2):
+        yield path.with_name(f"{path.name}.{number}{CUT_SUFFIX}")
+
+
 def _free_name(path: Path) -> Path:
-    target = path.with_name(path.name + CUT_SUFFIX)
-    number = 1
-    while target.exists():
-        number += 1
-        target = path.with_name(f"{path.name}.{number}{CUT_SUFFIX}")
-    return target
+    return next(name for name in _names(path) if not name.exists())
+
+
+def _names_before(path: Path, free: Path) -> Iterator[Path]:
+    return itertools.takewhile(lambda name: name != free, _names(path))
+
+
+def _holds(kept: Path, path: Path, position: int, end: int) -> bool:
+    """Whether it is the copy of these bytes."""
+    if kept.stat().st_size != end - position:
+        return False
+    for at in range(position, end, _CHUNK_BYTES):
+        length = min(_CHUNK_BYTES, end - at)
+        part = file_operations.read_part(path, at, length)
+        if part != file_operations.read_part(kept, at - position, length):
+            return False
+    return True
 
 
 def _only_zeros(path: Path, position: int, end: int) -> bool:

@@ -158,6 +158,22 @@ def test_two_cuts_at_one_place_are_both_kept(open_log: OpenLog) -> None:
     assert {file.read_bytes() for file in path.glob("*.cut")} == {b"first" * 20, b"second" * 20}
 
 
+def test_starts_that_fail_behind_it_keep_a_tail_once(open_log: OpenLog) -> None:
+    log = open_log()
+    log.append(build_batch())
+    path = crash(log)
+    with max(path.glob("*.log")).open("ab") as file:
+        file.write(b"noise" * 20)
+    for _ in range(3):
+        with (
+            FileFaults(Fault(("truncate",), ".log", error=errno.EIO)),
+            pytest.raises(OSError, match="Input/output"),
+        ):
+            open_log()
+    assert open_log().log_end_offset == 1
+    assert [file.read_bytes() for file in path.glob("*.cut")] == [b"noise" * 20]
+
+
 def test_without_space_to_keep_it_nothing_is_cut(open_log: OpenLog) -> None:
     log = open_log()
     for _ in range(3):
