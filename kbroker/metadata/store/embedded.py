@@ -166,7 +166,9 @@ class _Tree:
             self._directory_lock.release()
             raise DataDirectoryError(
                 f"cannot open the metadata store {path}: {error}",
-                "restore the file from a copy, or use another data directory",
+                "make room on its disk"
+                if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+                else "restore the file from a copy, or use another data directory",
             ) from error
         except BaseException:
             self._directory_lock.release()
