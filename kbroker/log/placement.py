@@ -72,15 +72,16 @@ def refuse_copies(directories: Sequence[DataDirectory]) -> None:
     """DataDirectoryError if a log is in two directories."""
     if len(directories) < 2:
         return
-    seen: dict[TopicPartition, Path] = {}
+    seen: dict[TopicPartition, list[Path]] = {}
     for directory in directories:
         for name, path in directory.logs().items():
-            other = seen.setdefault(name, path)
-            if other is path:
-                continue
-            ids = {topic_id_of(path), topic_id_of(other)}
-            if None in ids or len(ids) == 1:
-                raise DataDirectoryError(
-                    f"the log of {name} is in two data directories, {other} and {path}",
-                    "move one of the two away: the one on the disk that failed, or was away, last",
-                )
+            others = seen.setdefault(name, [])
+            for other in others:
+                ids = {topic_id_of(path), topic_id_of(other)}
+                if None in ids or len(ids) == 1:
+                    raise DataDirectoryError(
+                        f"the log of {name} is in two data directories, {other} and {path}",
+                        "move one of the two away: the one on the disk that failed, or was away,"
+                        " last",
+                    )
+            others.append(path)

@@ -229,6 +229,18 @@ def test_the_same_log_in_two_directories_is_refused(managers: Managers, tmp_path
     assert tree(tmp_path) == before
 
 
+def test_the_same_log_twice_beside_that_of_another_topic_is_refused(
+    managers: Managers, tmp_path: Path
+) -> None:
+    for name, topic_id in (("one", OTHER), ("two", TOPIC)):
+        manager = managers.start(name)
+        lead(manager.open("words", 0, topic_id, {})).append(build_batch())
+        manager.stop()
+    shutil.copytree(tmp_path / "two", tmp_path / "three")
+    with pytest.raises(DataDirectoryError, match="in two data directories"):
+        managers.start("one", "two", "three")
+
+
 def test_of_two_topics_with_one_name_the_right_one_is_opened(
     managers: Managers, tmp_path: Path
 ) -> None:
