@@ -223,7 +223,7 @@ class LogManager:
             held = recovered
         else:
             if recovered is not None:
-                recovered.log.close()
+                recovered.log.close(clean=False)  # as a crash left it: it is set aside
             held = self._open(name, topic_id, settings, new)
         with self._lock:
             self._logs[name] = held

@@ -15,7 +15,7 @@ Readers (`partition`) take one dictionary look-up and no lock: the map is replac
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -90,6 +90,10 @@ def log_settings(config: TopicConfig, replicas: int) -> dict[str, Any]:
         "flush_ms": config["flush.ms"],
         "file_delete_delay_ms": config["file.delete.delay.ms"],
     }
+
+
+def _names(topic: TopicImage) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.name, each.index) for each in topic.partitions)
 
 
 class ReplicaManager:
@@ -175,12 +179,7 @@ class ReplicaManager:
             self._open(opened, delta.from_store)
         for topic in delta.reconfigured:
             self._configure(topic)
-        return [
-            name
-            for topic in opened
-            for name in (TopicPartition(topic.name, each.index) for each in topic.partitions)
-            if name in self._offline
-        ]
+        return [name for topic in opened for name in _names(topic) if name in self._offline]
 
     def follow_config(self, config: BrokerConfig, topics: Iterable[TopicImage]) -> None:
         """Another configuration of the broker, of which topics have what they do not set.
@@ -204,6 +203,13 @@ class ReplicaManager:
         except BaseException:
             for log in fresh:
                 self._logs.close(log)
+            if from_store:
+                self._offline |= {
+                    name
+                    for topic in topics
+                    for name in _names(topic)
+                    if name not in self._partitions
+                }
             raise
         self._partitions = partitions
         self._topic_ids.update((topic.name, topic.topic_id) for topic in topics)
