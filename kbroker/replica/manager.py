@@ -170,6 +170,8 @@ class ReplicaManager:
         ]
         if gone:
             self._remove(gone)
+        over = {topic.name for topic in delta.deleted} - self._topic_ids.keys()
+        self._offline = {name for name in self._offline if name.topic not in over}
         for stale in delta.deleted:
             self._logs.delete_topic_directories(stale.name, stale.topic_id)
         if delta.deleted:
@@ -273,7 +275,6 @@ class ReplicaManager:
         }
         for topic in topics:
             del self._topic_ids[topic.name]
-        self._offline = {name for name in self._offline if name.topic not in names}
         for log in removed.values():
             try:
                 self._logs.delete(log)

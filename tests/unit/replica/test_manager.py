@@ -249,3 +249,18 @@ def test_no_mark_covers_a_log_that_could_not_be_closed(held: Held) -> None:
         held.logs.close(log)
     held.restart()
     assert not held.logs.clean
+
+
+def test_a_topic_that_was_deleted_offline_is_made_anew(held: Held) -> None:
+    topic = held.create("a", 1)
+    held.log("a", 0).append(build_batch())
+    held.restart()
+    led = replace(topic, partitions=(replace(topic.partitions[0], leader_epoch=1),))
+    with (
+        FileFaults(Fault(("write",), "leader-epoch", error=errno.ENOSPC)),
+        pytest.raises(OSError, match="No space"),
+    ):
+        held.replicas.apply(held.image, ImageDelta(created=(led,), from_store=True))
+    held.delete(topic)
+    held.create("a", 1)
+    assert held.log("a", 0).append(build_batch()).base_offset == 0
