@@ -67,6 +67,8 @@ NOT_IN_SAMPLES: Final[dict[str, str]] = {
     "KbrokerOfflinePartitions": "a cluster's figure; a broker's samples tell its own",
     "KbrokerOfflineLogDirectory": "a directory that is lost is missing from the samples",
     "KbrokerUncleanElections": "counted by the controller alone",
+    "KbrokerThreadDead": "samples do not name threads, and the one that takes them may be lost",
+    "KbrokerStepFailures": "samples do not count what raised",
     "KbrokerConsumerLagGrows": "samples do not name groups",
     "KbrokerGroupWithoutMembers": "samples do not name groups",
 }
