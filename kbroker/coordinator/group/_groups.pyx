@@ -19,12 +19,7 @@ from kbroker._arena cimport Arena, arena_free, arena_take
 from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
 from kbroker._log cimport PartitionLog
 from kbroker._sync cimport kb_now_ns, kb_wall_ms
-from kbroker.coordinator.group._copies cimport (
-    Copies,
-    Wanted,
-    copies_free,
-    copy_offsets,
-)
+from kbroker.coordinator.group._copies cimport Copies, Wanted, copies_free, copy_offsets
 from kbroker.coordinator.group._fetching cimport Fetched, fetch_locked, fetched_free
 from kbroker.coordinator.group._loading cimport NO_MEMORY, record_apply_locked
 from kbroker.coordinator.group._members cimport member_find_locked, member_free
@@ -71,12 +66,7 @@ from kbroker.coordinator.group._tombstones cimport (
     group_delete_locked,
     offsets_remove_locked,
 )
-from kbroker.log._partition cimport (
-    Batch,
-    Partition,
-    partition_acquire,
-    partition_release,
-)
+from kbroker.log._partition cimport Batch, Partition, partition_acquire, partition_release
 from kbroker.log._records cimport HEADER_BYTES
 from kbroker.coordinator.group._python cimport (
     committed_of,
