@@ -25,6 +25,7 @@ from functools import cache, partial
 from types import ModuleType, NoneType, UnionType
 from typing import Any, Final, Protocol, get_args, get_origin
 
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey
 
@@ -98,10 +99,19 @@ def decode_as(message_class: Any, body: bytes) -> Any:
 
 
 def encode(entity: Any) -> bytes:
-    """The bytes of a response body, without its header."""
+    """The bytes of a response body, without its header.
+
+    KafkaError where it holds a text that is too long to be told again: see `outside_text`.
+    """
     out = io.BytesIO()
     entity_class: Any = type(entity)
-    _writer(entity_class)(out, entity)
+    write = _writer(entity_class)
+    from kio.serial.errors import OutOfBoundValue  # there since `load`, which imports it with care
+
+    try:
+        write(out, entity)
+    except OutOfBoundValue as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
     return out.getvalue()
 
 

@@ -20,6 +20,7 @@ from tests.system.test_hostile import answer, connect, eventually
 pytestmark = pytest.mark.client
 
 COMMIT, FIND, JOIN, HEARTBEAT, SYNC, DESCRIBE, LIST = 8, 10, 11, 12, 14, 15, 16
+DELETE_TOPICS = 20
 NO_UTF8 = b"\xff" * 11_000
 OPTIONS = {"group.initial.rebalance.delay.ms": "0"}
 
@@ -104,6 +105,9 @@ def test_who_cannot_be_told_again_is_nobody(named: Broker, odd: dict[str, bytes]
 def test_an_answer_that_cannot_be_said_ends_its_connection_and_nothing_else(named: Broker) -> None:
     with pytest.raises(EOFError):
         ask(named, DESCRIBE, 4, struct.pack(">i", 1) + text(NO_UTF8) + b"\0")
+    with pytest.raises(EOFError):  # written by kio's schemas, the one before by our own
+        ask(named, DELETE_TOPICS, 2, struct.pack(">i", 1) + text(NO_UTF8) + struct.pack(">i", 100))
+    assert " failed: " not in named.log_text()
     told = ask(named, HEARTBEAT, 3, text(NO_UTF8) + struct.pack(">i", 1) + text(b"m") + text(None))
     told.int32()
     assert told.int16() == ErrorCode.UNKNOWN_MEMBER_ID

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,14 @@ def held(talk: Talk, key: str, *, kind: int = BROKER, name: str = "1") -> tuple[
 
 
 def threads(broker: Broker, kernel_name: str) -> int:
-    tasks = Path(f"/proc/{broker.pid}/task").iterdir()
-    names = [(task / "comm").read_text().strip() for task in tasks]
-    return sum(name.startswith(kernel_name) for name in names)
+    return sum(map(is_named, Path(f"/proc/{broker.pid}/task").iterdir(), repeat(kernel_name)))
+
+
+def is_named(task: Path, wanted: str) -> bool:
+    try:
+        return (task / "comm").read_text().startswith(wanted)
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # it ended meanwhile
 
 
 @pytest.mark.parametrize("end", ["restart", "kill9"])
