@@ -93,8 +93,8 @@ cdef enum:
     EVENTS_MAX = 256
     POLL_MS = 300
     STOPPING_POLL_MS = 10
-    LOOK_MS = 1                   # at what stands in the request queue behind a run
-    LOOK_NS = 1000000
+    LOOK_MS = 10                  # at what stands in the queue behind a run: no timer before a tick
+    LOOK_NS = 10000000
     DRAIN_NS_MAX = 1000000000     # for answers that are on their way when the broker stops
     COMPACT_NS = 1000000000
     RETIRE_NS_MAX = 30000000000   # for requests that wait, when a Processor is taken away
