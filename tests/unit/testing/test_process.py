@@ -12,8 +12,10 @@ from kbroker.testing.process import BrokerFailed, ServerProcess, running
 
 READY = "print('up', flush=True); open('ready', 'w').write('127.0.0.1:%s' % (PORT or 4711))"
 LINGER = "import signal; signal.pause()"
+# Waited for, not handled: a handler that the interpreter runs just before `pause` is slept through.
 GRACEFUL = (
-    f"import signal, sys; signal.signal(15, lambda *_: sys.exit(STATUS)); {READY}; signal.pause()"
+    "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [15]); "
+    f"{READY}; signal.sigwait([15]); sys.exit(STATUS)"
 )
 
 
