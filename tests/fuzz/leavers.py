@@ -59,7 +59,7 @@ def _run(address: tuple[str, int], seed: int, pipe: Connection) -> None:
 async def _all(address: tuple[str, int], seed: int, pipe: Connection, acts: Counter[str]) -> None:
     ends = asyncio.get_running_loop().run_in_executor(None, pipe.recv)
     actors = [
-        asyncio.create_task(_actor(address, random.Random(f"{seed}-leaver-{number}"), acts))
+        asyncio.create_task(_actor(address, random.Random(f"{seed}-leaver-{number}"), acts, ends))
         for number in range(ACTORS)
     ]
     await ends
@@ -68,8 +68,10 @@ async def _all(address: tuple[str, int], seed: int, pipe: Connection, acts: Coun
     await asyncio.gather(*actors, return_exceptions=True)
 
 
-async def _actor(address: tuple[str, int], rng: random.Random, acts: Counter[str]) -> None:
-    while True:
+async def _actor(
+    address: tuple[str, int], rng: random.Random, acts: Counter[str], ends: asyncio.Future[None]
+) -> None:
+    while not ends.done():
         act = rng.choice(_ACTS)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
             streams = await asyncio.open_connection(*address)
@@ -85,9 +87,11 @@ async def _actor(address: tuple[str, int], rng: random.Random, acts: Counter[str
 
 
 async def _ask(streams: Streams, frame: bytes) -> bytes:
+    # Not `wait_for`: one whose answer comes together with a cancellation forgets the latter.
     streams[1].write(frame)
-    (size,) = struct.unpack(">i", await asyncio.wait_for(streams[0].readexactly(4), _ANSWER_S))
-    return await streams[0].readexactly(size)
+    async with asyncio.timeout(_ANSWER_S):
+        (size,) = struct.unpack(">i", await streams[0].readexactly(4))
+        return await streams[0].readexactly(size)
 
 
 # --- acts ----------------------------------------------------------------------------------------
