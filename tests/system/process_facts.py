@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
+from typing import Final
 
+AT_START_BYTES_MAX: Final = 45 << 20
+SETTLED_S: Final = 1.0
+_SETTLES_S: Final = 30.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes(pid: int) -> int:
     return _status_kib(pid, "VmRSS") * 1024
+
+
+def assert_small(pid: int) -> None:
+    """A broker that has just started: once what comes behind its ready line is loaded, and not
+    for a moment."""
+    until = time.monotonic() + _SETTLES_S
+    while resident_bytes(pid) > AT_START_BYTES_MAX and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(SETTLED_S)
+    resident = resident_bytes(pid)
+    assert resident <= AT_START_BYTES_MAX, f"{resident / (1 << 20):.1f} MiB"
 
 
 def peak_bytes(pid: int) -> int:

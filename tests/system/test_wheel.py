@@ -100,6 +100,7 @@ def test_the_sample_project_as_a_new_user_would(python: Path, tmp_path: Path) ->
 
 def test_the_installed_broker_serves(python: Path, tmp_path: Path) -> None:
     with Broker(python=python, cwd=tmp_path) as broker:
+        process_facts.assert_small(broker.pid)
         mapped = process_facts.mapped_files(broker.pid)
         compiled = {path for path in mapped if "/kbroker/_net." in path}
         assert compiled and all(path.startswith(str(python.parents[1])) for path in compiled)
