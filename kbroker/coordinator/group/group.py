@@ -252,6 +252,7 @@ class Group(Rebalance):
         From here on it is DEAD, and nobody can commit; behind what was still to be written of it
         `unless` is asked, and if that says yes the group stays (NON_EMPTY_GROUP). `gone` is called
         when the tombstones are in the log, or nothing of it is ours any more, before `done`.
+        A group that is lost meanwhile stays dead: its id may be another group's by now.
         """
         end = Once(partial(self._end, done, gone))
         with Step(self, partial(end, FAILED)):
@@ -263,7 +264,9 @@ class Group(Rebalance):
 
     def _remove(self, unless: Callable[[], bool], end: Callable[[ErrorCode], None]) -> None:
         try:
-            if unless():
+            if self.lost:
+                end(ErrorCode.NOT_COORDINATOR)
+            elif unless():
                 end(ErrorCode.NON_EMPTY_GROUP)
             else:
                 self.around.store.delete_group(self.group_id, end)
@@ -278,13 +281,14 @@ class Group(Rebalance):
             gone()
         else:
             with Step(self):
-                if self.state is GroupState.DEAD:
+                if self.state is GroupState.DEAD and not self.lost:
                     self.fire(Event.KEPT)
         done(code)
 
     def unload(self) -> None:
         """Whoever waits is told to look for the coordinator elsewhere."""
         with Step(self) as step:
+            self.lost = True
             self.fire(Event.UNLOAD)
         if step.failed:  # it has started over instead, and nothing can raise now
             with Step(self):

@@ -68,8 +68,8 @@ class Rebalance:
 
     __slots__ = (
         "_changed", "_has_newcomer", "_initial", "_initial_delay_ms", "_initial_left_ms", "around",
-        "generation", "group_id", "incarnation", "join_deadline", "lock", "outbox", "protocol",
-        "protocol_type", "roster", "sessions", "since_ms", "state", "sync_deadline",
+        "generation", "group_id", "incarnation", "join_deadline", "lock", "lost", "outbox",
+        "protocol", "protocol_type", "roster", "sessions", "since_ms", "state", "sync_deadline",
     )  # fmt: skip
 
     def __init__(self, group_id: str, around: Around, incarnation: int = 0) -> None:
@@ -79,6 +79,7 @@ class Rebalance:
         self.incarnation: Final = incarnation
         self.lock: Final = threading.Lock()
         self.outbox: Final = Outbox(self.lock, around.failures)
+        self.lost = False  # its partition is, or was; another group may have the id by now
         self.state = GroupState.EMPTY
         self.since_ms = around.clock.wall_ms()
         self.generation = 0
@@ -469,6 +470,9 @@ class Rebalance:
 
     def _write_now(self, image: GroupImage, done: Once) -> None:
         """From the outbox. Whatever becomes of the write, somebody waits for it."""
+        if self.lost:
+            done(ErrorCode.NOT_COORDINATOR)
+            return
         try:
             self.around.store.write_group(image, self.incarnation, done)
         except Exception as error:

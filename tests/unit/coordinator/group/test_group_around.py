@@ -6,6 +6,7 @@ import pytest
 
 from kbroker.coordinator.group.messages import JoinAsked, SyncAsked
 from kbroker.coordinator.group.states import GroupState
+from kbroker.coordinator.group.step import disagreement
 from kbroker.errors import ErrorCode
 from tests.unit.coordinator.group.world import CHANGED, GROUP, SESSION_MS, World
 
@@ -152,6 +153,45 @@ def test_a_group_that_cannot_be_deleted_is_what_it_was(
     assert (world.group.aged(), world.group.generation) == before
     (leader,) = world.stable()
     assert world.store.written[-1].generation == world.group.generation == before[1] + 1
+
+
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NONE])
+def test_a_group_that_was_lost_while_it_was_deleted_is_not_shown_over_its_successor(
+    code: ErrorCode,
+) -> None:
+    world = World()
+    (leader,) = world.stable()
+    image = world.store.written[-1]
+    world.leave(leader)
+    world.store.holds = True
+    deleted = world.delete()
+    world.coordinator.unload(lambda group_id: True)
+    world.coordinator.load([image])  # the partition is ours again
+    world.store.release(code)
+    assert deleted.got is code
+    assert world.state is GroupState.STABLE
+    assert disagreement(world.group) is None
+    assert world.view.groups[GROUP].members == [(leader, None)]
+
+
+def test_what_a_lost_group_still_had_to_write_is_not_written() -> None:
+    world = World()
+    (leader,) = world.stable()
+    world.leave(leader)
+    group = world.group
+
+    def lost() -> bool:
+        """While its outbox stands, the partition goes and comes back."""
+        world.coordinator.unload(lambda group_id: True)
+        world.coordinator.ensure_group(GROUP)
+        return False
+
+    written = len(world.store.written)
+    group.outbox.add(lost)
+    deleted = world.delete()
+    assert deleted.got is ErrorCode.NOT_COORDINATOR
+    assert world.group is not group
+    assert (len(world.store.written), world.store.deleted) == (written, 0)
 
 
 def raises(*_: object, **__: object) -> None:

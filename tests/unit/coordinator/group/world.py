@@ -64,6 +64,7 @@ class Store:
         self.fails = ErrorCode.NONE
         self.holds = False
         self.held: list[Done] = []
+        self.deleted = 0
 
     def state_of(self, group_id: str) -> ErrorCode:
         return self.state
@@ -77,6 +78,7 @@ class Store:
             done(self.fails)
 
     def delete_group(self, group_id: str, done: Done) -> None:
+        self.deleted += 1
         if self.holds:
             self.held.append(done)
         else:
