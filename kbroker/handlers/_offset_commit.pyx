@@ -245,10 +245,9 @@ cdef int _build(HotWorker* worker, CommitPlan* plan, int64_t now_ms) noexcept no
             place.value.commit_ms = now_ms
             place.value.expire_ms = NO_EXPIRY
             if plan.retention_ms != -1:
-                # The record of such an offset has no room for the epoch and the id.
+                # The record of such an offset has no room for the epoch.
                 place.value.expire_ms = now_ms + plan.retention_ms
                 place.value.leader_epoch = -1
-                place.value.topic_id = NULL
             bound += offset_record_bound(&place.key, &place.value)
     if bound > BATCH_BYTES_MAX:
         return -1

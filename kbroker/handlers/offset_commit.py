@@ -168,7 +168,7 @@ def _commit(
 def _committed(
     topic: TopicImage, partition: AskedPartition, now_ms: int, expire_ms: int
 ) -> CommittedOffset:
-    # The record of an offset with a time of its own has no room for the leader epoch and the id.
+    # The record of an offset with a time of its own has no room for the leader epoch.
     lasting = expire_ms == -1
     return CommittedOffset(
         topic=topic.name,
@@ -178,7 +178,7 @@ def _committed(
         metadata=partition.metadata,
         commit_ms=now_ms,
         expire_ms=expire_ms,
-        topic_id=topic.topic_id.bytes if lasting else None,
+        topic_id=topic.topic_id.bytes,
     )
 
 

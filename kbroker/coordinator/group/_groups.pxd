@@ -12,7 +12,7 @@ cdef class GroupTable:
     cdef public object wake       # called with the log behind an append, when nothing is locked
     cdef Shard* _shard(self, int partition) except NULL
     cdef Shard* _shard_of(self, str group_id)
-    cdef int _append(self, Shard* shard, list pairs) except? -2
+    cdef int _append(self, Shard* shard, list pairs, list topic_ids) except? -2
     cdef int _written(self, Shard* shard, int error) except? -2
     cdef int64_t _shift_ms(self) noexcept nogil
     cdef int _index_of(self, str group_id) except? -1

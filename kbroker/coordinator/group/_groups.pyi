@@ -172,7 +172,7 @@ class GroupTable:
         self, partition: int, topic_id_of: Callable[[str], bytes | None]
     ) -> list[tuple[str, list[CommittedOffset]]]:
         """By group: offsets that were committed for topics which are not there now, or for others
-        of the same name. Without a topic's id nobody can tell."""
+        of the same name. Without an id only that there is none can be told."""
 
     def of_topic(self, topic: str) -> list[tuple[str, list[CommittedOffset]]]:
         """By group: every committed offset of a topic in the shards that are ours."""

@@ -319,13 +319,14 @@ cdef class GroupTable:
 
     def append(self, int partition, records):
         cdef Shard* shard = self._shard(partition)
-        return self._append(shard, list(records))
+        return self._append(shard, list(records), None)
 
-    cdef int _append(self, Shard* shard, list pairs) except? -2:
+    cdef int _append(self, Shard* shard, list pairs, list topic_ids) except? -2:
         # One batch, applied and, with nothing held, told to who waits for the log.
         cdef Py_ssize_t count = len(pairs)
         cdef Arena arena
         cdef Text* texts
+        cdef const uint8_t** ids
         cdef Batch batch
         cdef size_t bound = batch_bound()
         cdef uint8_t* memory
@@ -336,7 +337,11 @@ cdef class GroupTable:
         arena.block = NULL
         try:
             texts = texts_of(&arena, pairs)
+            ids = <const uint8_t**>arena_take(&arena, sizeof(uint8_t*) * <size_t>count)
+            if ids == NULL:
+                raise MemoryError
             for i in range(count):
+                ids[i] = topic_id_at(None if topic_ids is None else topic_ids[i])
                 bound += record_bound(texts[2 * i].length, texts[2 * i + 1].length)
             memory = <uint8_t*>arena_take(&arena, bound)
             if memory == NULL:
@@ -346,7 +351,7 @@ cdef class GroupTable:
                 shard_lock(shard)
                 error = shard_error_locked(shard)
                 if error == 0:
-                    error = _write_locked(shard, &batch, texts, count)
+                    error = _write_locked(shard, &batch, texts, ids, count)
                 shard_unlock(shard)
         finally:
             arena_free(&arena)
@@ -381,7 +386,7 @@ cdef class GroupTable:
         return self._append(shard, [
             (encoded_key(group, name_bytes(offset.topic), offset.partition), offset_value(offset))
             for offset in offsets
-        ])
+        ], [offset.topic_id for offset in offsets])
 
     def remove_offsets(
         self, str group_id not None, partitions, *, int64_t committed_until_ms=-1,
@@ -505,7 +510,8 @@ cdef class GroupTable:
     def offsets_of_others(self, int partition, topic_id_of):
         by_group = {}
         for group, offset in self._copied(partition):
-            if offset.topic_id is not None and topic_id_of(offset.topic) != offset.topic_id:
+            now = topic_id_of(offset.topic)
+            if now is None or offset.topic_id not in (None, now):
                 by_group.setdefault(group, []).append(offset)
         return list(by_group.items())
 
@@ -579,7 +585,7 @@ cdef void _build(
 
 
 cdef int _write_locked(
-    Shard* shard, Batch* batch, const Text* texts, Py_ssize_t count,
+    Shard* shard, Batch* batch, const Text* texts, const uint8_t** topic_ids, Py_ssize_t count,
 ) noexcept nogil:
     cdef Py_ssize_t i
     shard_append_locked(shard, batch, batch.max_timestamp_ms)
@@ -587,7 +593,7 @@ cdef int _write_locked(
         return batch.error
     for i in range(count):
         if record_apply_locked(
-            shard, &texts[2 * i], &texts[2 * i + 1], batch.base_offset + i,
+            shard, &texts[2 * i], &texts[2 * i + 1], batch.base_offset + i, topic_ids[i],
         ) == NO_MEMORY:
             return UNKNOWN_SERVER_ERROR
     return 0

@@ -18,9 +18,11 @@ cdef enum:
     NO_MEMORY = -1
     DAMAGED = -2
 
-# What a record of __consumer_offsets at this offset of the log means for the shard.
+# What a record of __consumer_offsets at this offset of the log means for the shard. `topic_id`:
+# known beside a record that has no place for it, or NULL.
 cdef int record_apply_locked(
-    Shard* shard, const Text* key, const Text* value, int64_t log_offset) noexcept nogil
+    Shard* shard, const Text* key, const Text* value, int64_t log_offset,
+    const uint8_t* topic_id) noexcept nogil
 
 # Applies uncompressed records, or only lists them all; 0, NO_MEMORY or DAMAGED.
 cdef int load_records(

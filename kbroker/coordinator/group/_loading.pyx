@@ -32,6 +32,7 @@ from kbroker.protocol._cursor cimport Cursor
 
 cdef int record_apply_locked(
     Shard* shard, const Text* key, const Text* value, int64_t log_offset,
+    const uint8_t* topic_id,
 ) noexcept nogil:
     cdef OffsetKey parsed
     cdef OffsetValue offset
@@ -46,6 +47,8 @@ cdef int record_apply_locked(
         return APPLIED
     if read_offset_value(value, &offset) != 1:
         return NOT_AN_OFFSET
+    if offset.topic_id == NULL:
+        offset.topic_id = topic_id
     group = group_take_locked(shard, parsed.group.at, parsed.group.length)
     if group == NULL or offset_apply_locked(shard, group, &parsed, &offset, log_offset) != 0:
         return NO_MEMORY
@@ -79,7 +82,8 @@ cdef int _load_locked(
             return DAMAGED
         status = NOT_AN_OFFSET
         if apply:
-            status = record_apply_locked(shard, &record.key, &record.value, record.offset)
+            status = record_apply_locked(
+                shard, &record.key, &record.value, record.offset, NULL)
         if status == NOT_AN_OFFSET:
             status = _list(others, &record)
         if status == NO_MEMORY:

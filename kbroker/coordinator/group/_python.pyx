@@ -358,7 +358,7 @@ cdef int _load_transactional(
             offset = record.offset
             with nogil:
                 shard_lock(shard)
-                status = record_apply_locked(shard, &key, &value, offset)
+                status = record_apply_locked(shard, &key, &value, offset, NULL)
                 shard_unlock(shard)
             if status == NO_MEMORY:
                 raise MemoryError

@@ -50,6 +50,7 @@ lines: Final = LogLines(logger, lines_max=LOG_GROUP_LINES_MAX)
 
 THREAD_NAME: Final = "kbroker-groups"
 STOP_TIMEOUT_S: Final = 10.0
+NO_TOPIC_ID: Final = bytes(16)  # no topic has it
 
 
 class Table(Protocol):
@@ -326,7 +327,8 @@ class GroupLoader:
                 by_topic.setdefault(each.topic_id, []).append((each.topic, each.partition))
             for topic_id, gone in by_topic.items():
                 # Somebody may commit for the topic that has the name now: those stay.
-                if not self._table.remove_offsets(group_id, gone, topic_id=topic_id):
+                known = topic_id or NO_TOPIC_ID
+                if not self._table.remove_offsets(group_id, gone, topic_id=known):
                     count += len(gone)
         if count:
             logger.info("removed %d offsets of topics that are no more", count)

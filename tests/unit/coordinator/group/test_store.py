@@ -156,10 +156,10 @@ def image(group_id: str, generation: int = 1, *members: MemberImage) -> GroupIma
 
 
 def offset(
-    topic: str, partition: int, at: int, topic_id: uuid.UUID | None = None
+    topic: str, partition: int, at: int, topic_id: uuid.UUID | None = None, expire_ms: int = -1
 ) -> CommittedOffset:
     raw = None if topic_id is None else topic_id.bytes
-    return CommittedOffset(topic, partition, at, -1, "note", 1_000, -1, raw)
+    return CommittedOffset(topic, partition, at, -1, "note", 1_000, expire_ms, raw)
 
 
 def test_before_the_topic_there_is_no_coordinator(start: Callable[..., Node]) -> None:
@@ -349,12 +349,15 @@ def test_what_is_committed_for_the_new_topic_stays_when_the_old_one_is_forgotten
     assert node.table.offset("g", "orders", 0) == later
 
 
+@pytest.mark.parametrize("expire_ms", [-1, 1 << 50])
 def test_offsets_of_another_topic_of_the_same_name_are_not_there(
-    start: Callable[..., Node],
+    start: Callable[..., Node], expire_ms: int
 ) -> None:
+    """The record of an offset with a time of its own has no place for the id; we know it."""
     node = start()
     node.lead(*[NODE] * COUNT)
-    assert node.table.commit("g", [offset("orders", 0, 5, ORDERS), offset("orders", 1, 6)]) == 0
+    of_both = [offset("orders", 0, 5, ORDERS, expire_ms), offset("orders", 1, 6, None, expire_ms)]
+    assert node.table.commit("g", of_both) == 0
     fetch = partial(node.table.fetch, "g", flexible=False, leader_epochs=False)
     wanted = [("orders", bytes(4))]
     for now, there in ((ORDERS, True), (OTHER_ORDERS, False), (None, True)):
@@ -367,6 +370,22 @@ def test_offsets_of_another_topic_of_the_same_name_are_not_there(
     # One commit for the new topic, and the others of the old one are gone.
     assert node.table.commit("g", [offset("orders", 0, 1, OTHER_ORDERS)]) == 0
     assert [each.partition for each in node.table.offsets("g")] == [0]
+
+
+def test_offsets_without_an_id_of_a_topic_that_is_no_more_are_forgotten_at_the_load(
+    start: Callable[..., Node],
+) -> None:
+    """So they are not there for a topic that gets the name afterwards."""
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.table.commit("g", [offset("orders", 0, 5, ORDERS, 1 << 50)]) == 0
+    assert node.table.commit("g", [offset("other", 0, 7, TOPIC_ID, 1 << 50)]) == 0
+    for _ in range(2):
+        again = start(topics={"other": TOPIC_ID})
+        again.lead(*[NODE] * COUNT)
+        again.loader.start()
+        again.await_load()
+        eventually(again.has_one_offset, "only the other topic's")
 
 
 def test_a_damaged_group_costs_one_group(
