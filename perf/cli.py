@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kbroker.metrics import json_record
 from perf.results_target import Target, results_options
 from perf.studies.options import Seconds
 from perf.studies.verbs import ladder, latency_study, show, tune
@@ -76,7 +77,7 @@ def _write_json(where: str | None, data: dict[str, Any]) -> None:
     """To a file, or to standard output for "-"."""
     if where is None:
         return
-    text = json.dumps(data, indent=1, allow_nan=True)
+    text = json.dumps(json_record.strict(data), indent=1, allow_nan=False)
     if where == "-":
         click.echo(text)
     else:

@@ -117,7 +117,7 @@ class Results:
             "question": question,
             "answer": answer,
             "decided": decided,
-            "evidence": json.dumps(evidence, default=str),
+            "evidence": json.dumps(json_record.strict(evidence), default=str, allow_nan=False),
         }
         self._add("verdict", {**said, **fields})
 
@@ -266,8 +266,9 @@ def of_histogram(latency: Histogram) -> dict[str, Any]:
 def write_file(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """Whole or not at all."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    data = {"topic": results_table.TOPIC, "records": list(records)}
-    text = json.dumps(data, separators=(",", ":"), allow_nan=True)
+    sent = [json.loads(json_record.encode(COLUMNS, record)) for record in records]
+    data = {"topic": results_table.TOPIC, "records": sent}
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     try:
         beside.write_text(text + "\n", encoding="utf-8")
         beside.replace(path)

@@ -27,6 +27,7 @@ if __package__ in (None, ""):  # run as a file by spark-submit
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from kbroker.errors import UserError
+from kbroker.metrics import json_record
 from spark_jobs.errors import EXIT_FAILED, EXIT_USAGE
 from spark_jobs.html.words import clean
 from spark_jobs.predicate import check
@@ -107,9 +108,8 @@ def behind(frame: DataFrame, rows: Rows) -> DataFrame:
     return frame.orderBy(*order) if order else frame
 
 
-def line(row: Row) -> str:
+def line(plain: dict[str, Any]) -> str:
     """topic, partition and offset, then every field that has a value."""
-    plain = _plain(row)
     where = ""
     if "source_topic" in plain:
         topic, partition, offset = (plain.pop(name, None) for name in SOURCE)
@@ -118,7 +118,8 @@ def line(row: Row) -> str:
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    return {name: value for name, value in row.asDict(recursive=True).items() if value is not None}
+    fields = row.asDict(recursive=True).items()
+    return {name: json_record.strict(value) for name, value in fields if value is not None}
 
 
 def _short(value: Any) -> str:
@@ -128,7 +129,9 @@ def _short(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, datetime.datetime | datetime.date):
+    if isinstance(value, datetime.datetime):  # Spark gives it in this machine's zone, unsaid
+        return value.astimezone(datetime.UTC).isoformat()
+    if isinstance(value, datetime.date):
         return value.isoformat()
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "replace")
@@ -145,7 +148,8 @@ def show(spark: SparkSession, report: Report, root: str, options: argparse.Names
     _say(f"table {cell.rows.table}, where {cell.rows.where}")
     shown = rows.limit(options.limit).collect()
     for row in shown:
-        text = json.dumps(_plain(row), default=_text) if options.json else line(row)
+        plain = _plain(row)
+        text = json.dumps(plain, default=_text, allow_nan=False) if options.json else line(plain)
         print(text, flush=False)
     count = rows.count() if len(shown) == options.limit else len(shown)
     more = f", {count - len(shown)} more: --limit {count}" if count > len(shown) else ""

@@ -44,6 +44,17 @@ def bucket(bound: float, count: int) -> dict[str, Any]:
     return {"le": "Infinity" if bound == math.inf else bound, "count": count}
 
 
+def strict(value: Any) -> Any:
+    """Any JSON without what it does not have: infinities as text, NaN as null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {name: strict(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(one) for one in value]
+    return value
+
+
 def _fit(kind: FieldType, value: Any) -> Any:
     """The value as JSON takes it; None where there is nothing to say."""
     if value is None:

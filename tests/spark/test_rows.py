@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="missing: pyspark (extra `spark`)")
 pytest.importorskip("jinja2", reason="missing: jinja2 (extra `spark`)")
+
+from pyspark.sql import Row
 
 from spark_jobs import rows
 from spark_jobs.report_model import Cell, Report, ReportError, Rows, Section, Table
@@ -70,6 +75,23 @@ def test_rows_of_a_number(
     assert len(wrong) == 1
     assert wrong[0].startswith("s.t0.r0.c2: 2 rows of plain, the report counted 9; where")
     assert "3 numbers from 3 sets of rows, 1 not as counted" in capsys.readouterr().err
+
+
+def test_times_in_utc_and_nothing_that_is_no_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Spark gives a row: times without a zone, meant in the machine's; bounds of double."""
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    time.tzset()
+    try:
+        noon = datetime.datetime(2026, 11, 22, 20, 0)
+        row = Row(event_time=noon, buckets=[Row(le=math.inf, count=2)], idle=math.nan)
+        plain = rows._plain(row)
+        text = json.dumps(plain, default=rows._text, allow_nan=False)
+        assert json.loads(text)["event_time"] == "2026-11-22T12:00:00+00:00"
+        assert json.loads(text)["buckets"] == [{"le": "Infinity", "count": 2}]
+        assert 'event_time="2026-11-22T12:00:00+00:00"' in rows.line(plain)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(
