@@ -27,6 +27,7 @@ from kbroker.peer.config_messages import (
     LogDirectory,
     Resource,
 )
+from kbroker.peer.isolation import READ_UNCOMMITTED
 from kbroker.peer.messages import (
     ClusterMetadata,
     FetchResult,
@@ -216,6 +217,7 @@ class Client:
         min_bytes: int = 1,
         max_bytes: int = 50 * 1024 * 1024,
         partition_max_bytes: int = 1024 * 1024,
+        isolation: int = READ_UNCOMMITTED,
     ) -> dict[TopicPartition, FetchResult]:
         """One fetch from every leader concerned; a retriable error is just a partition left out."""
 
@@ -227,6 +229,7 @@ class Client:
                 min_bytes=min_bytes,
                 max_bytes=max_bytes,
                 partition_max_bytes=partition_max_bytes,
+                isolation=isolation,
             )
 
         results = self.cluster.ask_leaders(positions, ApiKey.FETCH, encode, messages.decode_fetch)
@@ -235,13 +238,13 @@ class Client:
         return results
 
     def list_offsets(
-        self, timestamps: Mapping[TopicPartition, int]
+        self, timestamps: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED
     ) -> dict[TopicPartition, OffsetResult]:
         """By timestamp in ms, or EARLIEST_TIMESTAMP / LATEST_TIMESTAMP; offset -1 is "none"."""
         return self._at_leaders(
             timestamps,
             ApiKey.LIST_OFFSETS,
-            messages.encode_list_offsets,
+            lambda version, share: messages.encode_list_offsets(version, share, isolation),
             messages.decode_list_offsets,
         )
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.peer.isolation import READ_UNCOMMITTED, AbortedTransaction
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer, encode_array_length
 from kbroker.types import ApiKey, TopicPartition
@@ -93,6 +94,7 @@ class FetchResult(NamedTuple):
     high_watermark: int
     log_start_offset: int
     records: bytes
+    aborted: tuple[AbortedTransaction, ...] = ()  # where committed records alone were asked for
 
 
 class Consumed(NamedTuple):
@@ -389,14 +391,15 @@ def encode_fetch(
     min_bytes: int,
     max_bytes: int,
     partition_max_bytes: int,
+    isolation: int = READ_UNCOMMITTED,
 ) -> bytes:
-    """A full fetch outside of any session, as a consumer, reading uncommitted."""
+    """A full fetch outside of any session, as a consumer."""
     writer = _writer(ApiKey.FETCH, version)
     writer.int32(-1)  # replica id
     writer.int32(max_wait_ms)
     writer.int32(min_bytes)
     writer.int32(max_bytes)
-    writer.int8(0)  # isolation level
+    writer.int8(isolation)
     if version >= 7:
         writer.int32(0)  # session id
         writer.int32(-1)  # session epoch: no session
@@ -448,9 +451,9 @@ def _decode_fetched(reader: Reader, version: int) -> tuple[int, FetchResult]:
     high_watermark = reader.int64()
     reader.int64()  # last stable offset
     log_start_offset = reader.int64() if version >= 5 else -1
-    for _ in range(reader.nullable_array() or 0):  # aborted transactions
-        reader.int64()
-        reader.int64()
+    aborted = []
+    for _ in range(reader.nullable_array() or 0):
+        aborted.append(AbortedTransaction(reader.int64(), reader.int64()))
         reader.tags()
     if version >= 11:
         reader.int32()  # preferred read replica
@@ -461,14 +464,17 @@ def _decode_fetched(reader: Reader, version: int) -> tuple[int, FetchResult]:
         high_watermark=high_watermark,
         log_start_offset=log_start_offset,
         records=records,
+        aborted=tuple(aborted),
     )
 
 
-def encode_list_offsets(version: int, timestamps: Mapping[TopicPartition, int]) -> bytes:
+def encode_list_offsets(
+    version: int, timestamps: Mapping[TopicPartition, int], isolation: int = READ_UNCOMMITTED
+) -> bytes:
     writer = _writer(ApiKey.LIST_OFFSETS, version)
     writer.int32(-1)  # replica id
     if version >= 2:
-        writer.int8(0)  # isolation level
+        writer.int8(isolation)
     topics = by_topic(timestamps)
     writer.array(len(topics))
     for topic, partitions in topics.items():

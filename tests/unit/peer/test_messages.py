@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer import config_messages, messages
 from kbroker.peer.config_messages import Resource
+from kbroker.peer.isolation import READ_COMMITTED
 from kbroker.peer.messages import NewTopic
 from kbroker.peer.versions import VERSIONS
 from kbroker.protocol.versions import is_flexible
@@ -135,8 +136,10 @@ def test_fetch_request(version: int) -> None:
         min_bytes=2,
         max_bytes=3000,
         partition_max_bytes=400,
+        isolation=READ_COMMITTED,
     )
     request = read_request(ApiKey.FETCH, version, body)
+    assert request.isolation_level == READ_COMMITTED
     assert (request.replica_id, request.min_bytes, request.max_bytes) == (-1, 2, 3000)
     assert request.max_wait == timedelta(milliseconds=250)
     assert getattr(request, "session_epoch", -1) == -1
@@ -150,8 +153,9 @@ def test_fetch_request(version: int) -> None:
 
 @pytest.mark.parametrize("version", versions(ApiKey.LIST_OFFSETS))
 def test_list_offsets_request(version: int) -> None:
-    body = messages.encode_list_offsets(version, {A0: -1, B0: 1234})
+    body = messages.encode_list_offsets(version, {A0: -1, B0: 1234}, READ_COMMITTED)
     request = read_request(ApiKey.LIST_OFFSETS, version, body)
+    assert getattr(request, "isolation_level", READ_COMMITTED) == READ_COMMITTED
     found = {
         TopicPartition(topic.name, each.partition_index): each.timestamp
         for topic in request.topics
@@ -355,6 +359,7 @@ def test_fetch_response(version: int) -> None:
     assert list(results) == [A0, A1]
     assert results[A0].records == b"" and results[A1].records == b"r" * 1000
     assert results[A1].high_watermark == 101
+    assert (results[A0].aborted, results[A1].aborted) == ((), ((1, 2),))
     assert results[A1].log_start_offset == (3 if version >= 5 else -1)
 
 
