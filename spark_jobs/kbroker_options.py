@@ -17,7 +17,7 @@ TIMEOUT_MS: Final = 30_000
 OPTIONS: Final = (
     "kafka.bootstrap.servers", "subscribe", "assign", "startingoffsets", "endingoffsets",
     "maxoffsetspertrigger", "includeheaders", "failondataloss", "kafka.security.protocol",
-    "kafka.default.api.timeout.ms", "kafka.request.timeout.ms",
+    "kafka.default.api.timeout.ms", "kafka.request.timeout.ms", "kafka.isolation.level",
 )  # fmt: skip
 Offsets = dict[str, dict[str, int]]  # topic -> partition as text -> offset
 
@@ -51,6 +51,8 @@ class Options:
     rows_max: int
     headers: bool
     timeout_ms: int
+    fail_on_loss: bool
+    committed: bool  # records of transactions that were aborted, or may yet be, are not read
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, stream: bool) -> Options:
@@ -66,8 +68,6 @@ class Options:
                 "the data source kbroker speaks plain text only: TLS and SASL need the Kafka "
                 "connector (python -m spark_jobs.connector)"
             )
-        if named.get("failondataloss", "true").lower() != "true":
-            raise SourceError("the data source kbroker always fails on data loss")
         if stream and "endingoffsets" in named:
             raise SourceError("endingOffsets: a stream has no end")
         starting = _position(named, "startingoffsets", "latest" if stream else "earliest")
@@ -83,8 +83,10 @@ class Options:
             starting=starting,
             ending=ending,
             rows_max=_count(named, "maxoffsetspertrigger") if stream else 0,
-            headers=named.get("includeheaders", "false").lower() == "true",
+            headers=_yes(named, "includeheaders", default=False),
             timeout_ms=_count(named, "kafka.default.api.timeout.ms") or TIMEOUT_MS,
+            committed=_committed(named),
+            fail_on_loss=_yes(named, "failondataloss", default=True),
         )
 
 
@@ -143,6 +145,19 @@ def _says(position: str | Offsets, word: str, number: int) -> bool:
     return any(number in partitions.values() for partitions in position.values())
 
 
+def _yes(named: Mapping[str, str], name: str, *, default: bool) -> bool:
+    return named.get(name, str(default)).strip().lower() == "true"
+
+
+def _committed(named: Mapping[str, str]) -> bool:
+    level = named.get("kafka.isolation.level", "read_uncommitted").strip().lower()
+    if level not in ("read_committed", "read_uncommitted"):
+        raise SourceError(
+            f"kafka.isolation.level: read_committed or read_uncommitted, not {level[:80]!r}"
+        )
+    return level == "read_committed"
+
+
 def _count(named: Mapping[str, str], name: str) -> int:
     text = named.get(name, "0").strip()
     if not text.isdecimal():
@@ -196,20 +211,29 @@ def shrunk(start: Offsets, last: Offsets) -> None:
                 )
 
 
-def spans(start: Offsets, end: Offsets, first: Offsets, last: Offsets) -> list[Span]:
-    """What is to be read; LostRecordsError if some of it is not in the logs."""
-    shrunk(start, last)
-    shrunk(end, last)
+def spans(
+    start: Offsets, end: Offsets, first: Offsets, last: Offsets, *, fail_on_loss: bool = True
+) -> list[Span]:
+    """What is to be read of what is in the logs.
+
+    LostRecordsError if some of it is not there any more, or, without `fail_on_loss`, what is left:
+    from the log's first offset on, and nothing of a log that ends before it was to be read from.
+    """
+    if fail_on_loss:
+        shrunk(start, last)
+        shrunk(end, last)
     found = []
     for topic, partitions in end.items():
         for partition, until in partitions.items():
             begin = start.get(topic, {}).get(partition, 0)
-            lowest = first.get(topic, {}).get(partition, 0)
-            if begin < min(lowest, until):
-                raise LostRecordsError(
-                    f"lost: {topic}-{partition} begins at {lowest}, {begin} to "
-                    f"{min(lowest, until)} is gone: retention was faster"
-                )
+            lowest = min(first.get(topic, {}).get(partition, 0), until)
+            if begin < lowest:
+                if fail_on_loss:
+                    raise LostRecordsError(
+                        f"lost: {topic}-{partition} begins at {first[topic][partition]}, {begin} to"
+                        f" {lowest} is gone: retention was faster"
+                    )
+                begin = lowest
             if begin < until:
                 found.append(Span(topic, int(partition), begin, until))
     return found

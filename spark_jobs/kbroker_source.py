@@ -15,8 +15,10 @@ Records leave as Arrow batches, one for each fetch.
 
 Nothing is lost unseen: a range that begins before the log's first offset, or ends behind its last,
 ends the query with one line that names it (retention overtook the reader, or the topic was made
-anew). Bounds: FETCH_BYTES for one fetch, UNPACKED_BYTES_MAX for one batch that is compressed,
-STALL_S without a record that must be there.
+anew). With failOnDataLoss=false it goes on with what is left, as the Kafka source does.
+
+Bounds: FETCH_BYTES for one fetch, UNPACKED_BYTES_MAX for one batch that is compressed, STALL_S
+without a record that must be there.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ from spark_jobs.kbroker_options import (
 
 try:
     from kbroker.peer.client import Client
-    from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+    from kbroker.peer.isolation import READ_COMMITTED, READ_UNCOMMITTED, Aborted
+    from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FetchResult
     from kbroker.types import TopicPartition
 except ImportError as error:
     raise SourceError(
@@ -96,13 +99,15 @@ class Logs:
             self._client = None
 
     def bounds(self) -> tuple[Offsets, Offsets]:
-        """The first offset of each partition and the one behind its last."""
+        """The first offset of each partition and the one behind its last that is to be read."""
         try:
             if self._client is None:
                 self._client = _connect(self._options)
             places = self._places(self._client)
             first = self._client.list_offsets(dict.fromkeys(places, EARLIEST_TIMESTAMP))
-            last = self._client.list_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
+            last = self._client.list_offsets(
+                dict.fromkeys(places, LATEST_TIMESTAMP), isolation=_isolation(self._options)
+            )
         except (KafkaError, UserError) as error:
             self.close()
             raise SourceError(f"{self._options.bootstrap}: {error.message}") from None
@@ -125,6 +130,10 @@ class Logs:
 
 def _connect(options: Options) -> Client:
     return Client(options.bootstrap, client_id="kbroker-spark", timeout_ms=options.timeout_ms)
+
+
+def _isolation(options: Options) -> int:
+    return READ_COMMITTED if options.committed else READ_UNCOMMITTED
 
 
 def _by_topic(found: Mapping[TopicPartition, Any]) -> Offsets:
@@ -154,13 +163,19 @@ def read(options: Options, part: Range) -> Iterator[pa.RecordBatch]:
             client.partitions(part.where.topic)
             while position < part.end:
                 found = client.fetch(
-                    {part.where: position}, max_bytes=FETCH_BYTES, partition_max_bytes=FETCH_BYTES
-                )
+                    {part.where: position}, max_bytes=FETCH_BYTES,
+                    partition_max_bytes=FETCH_BYTES, isolation=_isolation(options),
+                )  # fmt: skip
                 batch, after = None, position
                 if part.where in found:
                     result = found[part.where]
-                    _check(part, position, result.error, result.log_start_offset)
-                    batch, after = _decoded(options, part, position, result.records)
+                    gone = _gone(part, position, result.error, result.log_start_offset)
+                    if gone and options.fail_on_loss:
+                        raise LostRecordsError(gone)
+                    if gone:
+                        after = _behind_the_gap(client, part, position)
+                    else:
+                        batch, after = _decoded(options, part, position, result)
                 if after > position:
                     position, moved_at = after, time.monotonic()
                 elif time.monotonic() - moved_at > STALL_S:
@@ -171,19 +186,29 @@ def read(options: Options, part: Range) -> Iterator[pa.RecordBatch]:
         raise SourceError(f"{part.where}: {error.message}") from None
 
 
-def _check(part: Range, position: int, error: ErrorCode, log_start: int) -> None:
+def _gone(part: Range, position: int, error: ErrorCode, log_start: int) -> str:
+    """The line about records that are not in the log any more; "" if the answer is good."""
     if error is ErrorCode.OFFSET_OUT_OF_RANGE or log_start > position:
         gone = f"{position} to {min(log_start, part.end)}" if log_start > position else position
-        raise LostRecordsError(
+        return (
             f"lost: {part.where} begins at {log_start}, {gone} is gone: retention was faster, or "
             "the topic was made anew"
         )
     if error is not ErrorCode.NONE:
         raise SourceError(f"{part.where}: {error.name}")
+    return ""
+
+
+def _behind_the_gap(client: Client, part: Range, position: int) -> int:
+    """Where the log begins now; the range's end where the log ends before the position."""
+    (found,) = client.list_offsets({part.where: EARLIEST_TIMESTAMP}).values()
+    if found.error is not ErrorCode.NONE:
+        raise SourceError(f"{part.where}: {found.error.name}")
+    return min(found.offset, part.end) if found.offset > position else part.end
 
 
 def _decoded(
-    options: Options, part: Range, position: int, data: bytes
+    options: Options, part: Range, position: int, fetched: FetchResult
 ) -> tuple[pa.RecordBatch | None, int]:
     """The records from `position` to the range's end, and the offset to go on from."""
     import pyarrow as pa
@@ -193,8 +218,12 @@ def _decoded(
 
     records = []
     kinds = []
+    aborted = Aborted(fetched.aborted)
     try:
-        for found in decode_batches(data, UNPACKED_BYTES_MAX):
+        for found in decode_batches(fetched.records, UNPACKED_BYTES_MAX):
+            if aborted.holds(found):
+                position = max(position, found.last_offset + 1)
+                continue
             if found.last_offset < position:
                 continue
             if not found.control:
@@ -251,7 +280,8 @@ class BatchReader(DataSourceReader):
             logs.close()
         start = resolved(self._options.starting, first, last)
         end = resolved(self._options.ending, first, last)
-        return [Range(span) for span in spans(start, end, first, last)]
+        loss = self._options.fail_on_loss
+        return [Range(span) for span in spans(start, end, first, last, fail_on_loss=loss)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._options, _range(partition))
@@ -279,9 +309,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(rows_max) if rows_max else ReadAllAvailable()
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """LostRecordsError if a log ends before `start`."""
+        """LostRecordsError if a log ends before `start` and that is not accepted."""
         now = self._logs.bounds()[1]
-        shrunk(start, now)
+        if self._options.fail_on_loss:
+            shrunk(start, now)
         self._latest = now if self._frozen is None else self._frozen
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         return limited(start, self._latest, rows_max)
@@ -291,7 +322,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._latest
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        return [Range(span) for span in spans(start, end, *self._logs.bounds())]
+        loss = self._options.fail_on_loss
+        found = spans(start, end, *self._logs.bounds(), fail_on_loss=loss)
+        return [Range(span) for span in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._options, _range(partition))

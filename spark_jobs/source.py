@@ -28,8 +28,12 @@ if TYPE_CHECKING:
 
 Kind = Literal["kafka", "kbroker"]
 PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
-# So that a broker that is away is told within a minute; a --kafka-option wins.
-_TIMES: Final = {"default.api.timeout.ms": "20000", "request.timeout.ms": "15000"}
+# A broker that is away is told within a minute, and what was aborted does not land; a
+# --kafka-option wins.
+_DEFAULTS: Final = {
+    "default.api.timeout.ms": "20000", "request.timeout.ms": "15000",
+    "isolation.level": "read_committed",
+}  # fmt: skip
 _POLL_TIMEOUT_MS: Final = 60_000
 _ASK_TIMEOUT_S: Final = 30
 
@@ -64,7 +68,7 @@ class Endpoint:
 
     def client_properties(self) -> dict[str, str]:
         """For a Java client."""
-        return {**_TIMES, **self.properties, "bootstrap.servers": self.bootstrap}
+        return {**_DEFAULTS, **self.properties, "bootstrap.servers": self.bootstrap}
 
     def stream(
         self,

@@ -170,6 +170,30 @@ def test_records_that_are_gone_end_the_query_and_are_named(
         stream(spark, shared_broker.bootstrap, "kbroker", topic, tmp_path)
 
 
+def test_a_loss_that_is_accepted_is_gone_over_by_both_sources(
+    spark: Any, shared_broker: PlainBroker, client: Client, topic: str, fill: Fill, tmp_path: Path
+) -> None:
+    """Retention overtook one partition; then the topic is made anew, shorter than it was read."""
+    landed = {}
+    fill(topic, 4)
+    for kind in SOURCES:
+        stream(spark, shared_broker.bootstrap, kind, topic, tmp_path / kind, failOnDataLoss="false")
+    fill(topic, 4)
+    client.delete_records({TopicPartition(topic, 1): 4 * len(Codec) + 3})
+    for kind in SOURCES:
+        stream(spark, shared_broker.bootstrap, kind, topic, tmp_path / kind, failOnDataLoss="false")
+    client.delete_topics([topic])
+    create(client, topic, 3)
+    for number in range(2):
+        fill(topic, 1, seed=number)
+        for kind in SOURCES:
+            place = tmp_path / kind
+            stream(spark, shared_broker.bootstrap, kind, topic, place, failOnDataLoss="false")
+            landed[kind] = rows(spark.read.parquet(str(place / "rows")))
+    assert landed["kbroker"] == landed["kafka"]
+    assert len(landed["kbroker"]) == 3 * 8 * len(Codec) - 3 + 3 * len(Codec)
+
+
 def test_a_topic_made_anew_ends_the_query(
     spark: Any, shared_broker: PlainBroker, client: Client, topic: str, fill: Fill, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
-"""TLS and SASL: of the job's options to the connector and its Admin client, and of perf's results.
+"""What needs Apache Kafka: TLS and SASL, and transactions.
 
-Against Apache Kafka, since our own listeners are plain text: a listener that wants TLS and SCRAM.
+A listener that wants TLS and SCRAM, for the job's options to the connector and its Admin client and
+for perf's results; and, in plain text, a producer that aborts.
 """
 
 from __future__ import annotations
@@ -135,3 +136,43 @@ def test_results_that_are_refused_are_kept_and_sent_later(
 def test_plain_text_to_a_secure_listener_says_that_nobody_answers(over_tls: Landing) -> None:
     with pytest.raises(JobError, match=r"no broker answers at 127\.0\.0\.1"):
         over_tls.run("--topic", TOPIC, "--wait", "1", *by_options(SOON))
+
+
+@pytest.fixture(scope="module")
+def half_aborted(secure: SecureKafkaBroker) -> str:
+    """A topic with committed, aborted and committed records, and a transaction that is open."""
+    import confluent_kafka
+
+    topic = "transfers"
+    for number, commit in enumerate([True, False, True, None]):
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": secure.bootstrap, "transactional.id": f"teller-{number}",
+             "transaction.timeout.ms": 900_000}
+        )  # fmt: skip
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for value in (b"from", b"to"):
+            producer.produce(topic, b"%d %s" % (number, value), partition=0)
+        assert producer.flush(60) == 0
+        if commit:
+            producer.commit_transaction(60)
+        elif commit is False:
+            producer.abort_transaction(60)
+    return topic
+
+
+@pytest.mark.parametrize("source", ["kafka", "kbroker"])
+def test_only_what_was_committed_lands(
+    spark: Any, secure: SecureKafkaBroker, half_aborted: str, source: str, tmp_path: Path
+) -> None:
+    """By both sources the same, batch by batch; and what is open is not gone over."""
+    landing = Landing(spark, secure.bootstrap, tmp_path)
+    for _ in range(2):
+        landing.run("--topic", half_aborted, "--source", source, "--max-records", "4")
+        assert [bytes(row.value) for row in landing.rows("plain")] == [
+            b"0 from", b"0 to", b"2 from", b"2 to",
+        ]  # fmt: skip
+    from spark_jobs import tables
+
+    ends = tables.ledger(spark, landing.tables, "plain").ends()[half_aborted][1]
+    assert ends == {0: 9}  # two records and a marker of each that has ended

@@ -43,7 +43,6 @@ def test_single_partitions() -> None:
         ({"subscribePattern": "a.*"}, "no option subscribepattern"),
         ({"kafka_sasl_mechanism": "PLAIN"}, r"no option kafka\.sasl\.mechanism"),
         ({"kafka_security_protocol": "SASL_SSL"}, "plain text only"),
-        ({"failOnDataLoss": "false"}, "always fails on data loss"),
         ({"endingOffsets": "latest"}, "a stream has no end"),
         ({"startingOffsets": "yesterday"}, "startingoffsets: a JSON object"),
         ({"startingOffsets": "[" * 100_000}, "startingoffsets: a JSON object"),
@@ -128,3 +127,22 @@ def test_a_range_that_is_not_there_is_lost_in_one_line(start: int, end: int, sai
 def test_nothing_to_read_before_the_first_offset_is_no_loss() -> None:
     at = {"a": {"0": 3}}
     assert kbroker_options.spans(at, at, {"a": {"0": 5}}, {"a": {"0": 10}}) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "kept"),
+    [
+        (4, 8, [Span("a", 0, 5, 8)]),  # retention was faster
+        (1, 4, []),
+        (11, 11, []),  # the topic was made anew
+        (11, 9, []),
+        (6, 10, [Span("a", 0, 6, 10)]),
+    ],
+)
+def test_a_loss_that_is_accepted_is_gone_over(start: int, end: int, kept: list[Span]) -> None:
+    assert not options(failOnDataLoss="False").fail_on_loss
+    found = kbroker_options.spans(
+        {"a": {"0": start}}, {"a": {"0": end}}, {"a": {"0": 5}}, {"a": {"0": 10}},
+        fail_on_loss=False,
+    )  # fmt: skip
+    assert found == kept
