@@ -57,9 +57,9 @@ Spark's types and this page are made; [reports.md](reports.md) says how to land 
 _LANDED: Final = f"""\
 Spark lands each topic in a table of its own (`metrics`, `results`, `progress`), any other topic
 that is named in `plain`, and what cannot be read in `quarantine`. Before the record's own fields
-a row has where it was read, which identifies it for ever, and when. Nothing is dropped for being
-late: `late` marks what is older than the newest event of earlier batches by more than
-{WATERMARK_MINUTES} minutes.\
+a row has where it was read and when; topic id, partition and offset identify it for ever. Nothing
+is dropped for being late: `late` marks what is older than the newest event of earlier batches by
+more than {WATERMARK_MINUTES} minutes.\
 """
 
 _HOURLY: Final = (

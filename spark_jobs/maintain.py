@@ -51,7 +51,7 @@ from spark_jobs.ledger import (
     unit_directory,
 )
 from spark_jobs.rollup import HOURLY
-from spark_jobs.schema import METRICS, QUARANTINE, TableSchema
+from spark_jobs.schema import METRICS, PLACE, QUARANTINE, TableSchema
 from spark_jobs.session import session
 
 if TYPE_CHECKING:
@@ -256,8 +256,7 @@ def _merge_one(
     before = tables.of_units(spark, ledger.uri, group.units, schema, set_aside=aside)
     name = new_unit("merge")
     uri = join(ledger.uri, kind, unit_directory(name))
-    in_order = [column for column in ("source_topic", "source_partition", "source_offset")
-                if column in schema.column_names]  # fmt: skip
+    in_order = [column for column in PLACE if column in schema.column_names]
     rows = before.coalesce(1 + group.size // FILE_BYTES)
     if in_order:
         rows = rows.sortWithinPartitions(*in_order)

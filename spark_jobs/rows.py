@@ -32,6 +32,7 @@ from spark_jobs.errors import EXIT_FAILED, EXIT_USAGE
 from spark_jobs.html.words import clean
 from spark_jobs.predicate import check
 from spark_jobs.report_model import JSON_BYTES_MAX, Cell, Report, ReportError, Rows
+from spark_jobs.schema import PLACE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -42,7 +43,7 @@ DAY_MS: Final = 24 * 3_600_000
 EPOCH: Final = datetime.date(1970, 1, 1)
 _DAY: Final = r"DATE'(\d{4}-\d{2}-\d{2})'"
 _DAYS: Final = re.compile(rf"event_date BETWEEN {_DAY} AND {_DAY}(?: AND |$)")
-SOURCE: Final = ("source_topic", "source_partition", "source_offset")
+NAMED: Final = ("source_topic", "source_partition", "source_offset")
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -104,7 +105,7 @@ def found(spark: SparkSession, root: str, name: str, when: tuple[int, int] | Non
 def behind(frame: DataFrame, rows: Rows) -> DataFrame:
     """The rows of the table that a number was made of, in the order of their topics."""
     frame = frame.where(check(rows.where, frame.columns))
-    order = [name for name in SOURCE if name in frame.columns]
+    order = [name for name in PLACE if name in frame.columns]
     return frame.orderBy(*order) if order else frame
 
 
@@ -112,7 +113,7 @@ def line(plain: dict[str, Any]) -> str:
     """topic, partition and offset, then every field that has a value."""
     where = ""
     if "source_topic" in plain:
-        topic, partition, offset = (plain.pop(name, None) for name in SOURCE)
+        topic, partition, offset = (plain.pop(name, None) for name in NAMED)
         where = f"{clean(str(topic), 250)} {partition}@{offset}  "
     return where + " ".join(f"{name}={clean(_short(value), 200)}" for name, value in plain.items())
 

@@ -4,10 +4,12 @@ One table drives three things: the JSON that a writer makes (`encode`), the type
 (`value_type`, `row_type`) and docs/topics.md. The broker's and perf's tables stand beside their
 writers (kbroker/metrics/samples.py, perf/results_table.py); the jobs' own stands here.
 
-A raw row is IDENTITY, then the table's columns, flat and nullable. Identity is (source_topic,
-source_partition, source_offset), which a record has once for ever; `retries` names the columns by
-which a writer's own repetitions are known. Fields that are new keep the version; a version that a
-reader does not know is quarantined.
+A raw row is IDENTITY, then the table's columns, flat and nullable. Identity is (source_topic_id,
+source_partition, source_offset), which a record has once for ever: a topic that was deleted and
+made again has another id, and its offsets begin anew. Rows that landed before ids were kept have
+none.
+`retries` names the columns by which a writer's own repetitions are known. Fields that are new keep
+the version; a version that a reader does not know is quarantined.
 
 pyspark is imported where a StructType is made, so that the rest works without it.
 """
@@ -41,11 +43,15 @@ class Column(NamedTuple):
 
 SOURCE: Final = (
     Column("source_topic", "string", "The topic it was read from."),
+    Column("source_topic_id", "string",
+           "Its id, which no other topic has; null where brokers have none, and in old rows."),
     Column("source_partition", "int", "The partition it was read from."),
     Column("source_offset", "long", "Its offset there."),
     Column("source_time", "timestamp", "The record's own timestamp."),
     Column("landed_at", "timestamp", "When the batch that wrote the row began."),
-)
+)  # fmt: skip
+# Where a record stands, by which its rows are told apart and ordered.
+PLACE: Final = ("source_topic", "source_topic_id", "source_partition", "source_offset")
 # Before the record's fields, in every raw row.
 IDENTITY: Final = (
     *SOURCE,

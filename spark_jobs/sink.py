@@ -215,7 +215,7 @@ class Sink:
             self._write(self._rows(good, landed_ms, newest_ms), tables.DATA, unit)
             self._step(WRITTEN, batch_id)
             if aside is not None:
-                self._write(_aside(aside, landed_ms), tables.SET_ASIDE, aside_unit)
+                self._write(self._aside(aside, landed_ms), tables.SET_ASIDE, aside_unit)
             self._step(SET_ASIDE, batch_id)
         finally:
             if kept is not None:
@@ -236,10 +236,21 @@ class Sink:
             watermark = F.timestamp_millis(F.lit(newest_ms - WATERMARK_MS))
             late = F.coalesce(F.col("event_time") < watermark, F.lit(False))
         return (
-            good.withColumn("landed_at", F.timestamp_millis(F.lit(landed_ms)))
+            good.withColumn("source_topic_id", F.lit(self._source.topic_id or None))
+            .withColumn("landed_at", F.timestamp_millis(F.lit(landed_ms)))
             .withColumn("late", late)
             .withColumn(tables.DATE, F.to_date("event_time"))
             .select(*self._schema.column_names)
+        )
+
+    def _aside(self, rows: DataFrame, landed_ms: int) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        return (
+            rows.withColumn("source_topic_id", F.lit(self._source.topic_id or None))
+            .withColumn("landed_at", F.timestamp_millis(F.lit(landed_ms)))
+            .withColumn(tables.DATE, F.to_date("landed_at"))
+            .select(*QUARANTINE.column_names)
         )
 
     def _write(self, rows: DataFrame, kind: str, unit: str) -> None:
@@ -290,14 +301,3 @@ class Sink:
             sum(int(one["late"]) for one in found),
             min(max(newest_ms), landed_ms) if newest_ms else None,
         )
-
-
-def _aside(rows: DataFrame, landed_ms: int) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    landed = F.timestamp_millis(F.lit(landed_ms))
-    return (
-        rows.withColumn("landed_at", landed)
-        .withColumn(tables.DATE, F.to_date("landed_at"))
-        .select(*QUARANTINE.column_names)
-    )

@@ -6,7 +6,7 @@ are live no longer for a day. Rows come with the columns of the table's schema, 
 fields that a part was written without are null.
 
 A writer's retries: two records that are equal in the schema's `retries` are one, sent twice. They
-are looked for when `read` is called (a job over three columns, of the dates that are asked for) and
+are looked for when `read` is called (a job over a few columns, of the dates that are asked for) and
 only where there are any does the DataFrame leave them out, all but the lowest offset.
 """
 
@@ -162,7 +162,8 @@ def without_repeats(frame: DataFrame, retries: tuple[str, ...]) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    identity = F.struct("source_partition", "source_offset")
+    topic_id = F.coalesce("source_topic_id", F.lit("")).alias("source_topic_id")  # of old rows
+    identity = F.struct("source_partition", "source_offset", topic_id)
     known = " AND ".join(f"{column} IS NOT NULL" for column in retries)
     repeated = (
         frame.where(known)
@@ -175,7 +176,7 @@ def without_repeats(frame: DataFrame, retries: tuple[str, ...]) -> DataFrame:
     if not found:
         return frame
     if len(found) > REPEATED_MAX:
-        order = Window.partitionBy(*retries).orderBy("source_partition", "source_offset")
+        order = Window.partitionBy(*retries).orderBy(identity)
         numbered = frame.withColumn("_number", F.row_number().over(order))
         return numbered.where(f"_number = 1 OR NOT ({known})").drop("_number")
     small = frame.sparkSession.createDataFrame(found, repeated.schema)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyarrow import parquet
 
 from spark_jobs import sink as sinks
 from spark_jobs import tables
@@ -180,6 +181,32 @@ def test_what_a_writer_sent_twice_is_read_once(
     everything = tables.read(spark, topic.root, "things", repeats=True)
     assert everything.count() == 9
     assert tuple(tables.read(spark, topic.root, "things").columns) == THINGS.column_names
+
+
+@pytest.mark.parametrize("before", ["with its id", "of before ids were kept"])
+def test_the_same_offset_of_a_topic_made_anew_is_another_row(
+    spark: SparkSession, topic: Topic, tmp_path: Path, before: str
+) -> None:
+    """And what a writer sent to both is one record still."""
+    topic.write(0, "a 1 0", "a 2 0")
+    topic.land(0)
+    if before != "with its id":
+        (file,) = tmp_path.glob("things/data/*/*/*.parquet")
+        parquet.write_table(parquet.read_table(file).drop_columns(["source_topic_id"]), file)
+        file.with_name(f".{file.name}.crc").unlink()
+    topic.ledger().accept_gap("things", "id-2", {0: (2, 2)}, {0: 0, 1: 0}, "re-created")
+    anew = Topic(spark, tmp_path, "q-2", topic_id="id-2")
+    anew.begin_at({0: 0, 1: 0})
+    anew.write(0, "a 1 0", "b 1 0", "bad")
+    anew.land(0)
+    rows = tables.read(spark, topic.root, "things").collect()
+    old = "id-1" if before == "with its id" else None
+    assert sorted((row.run_id, row.sequence, row.source_topic_id) for row in rows) == [
+        ("a", 1, old), ("a", 2, old), ("b", 1, "id-2"),
+    ]  # fmt: skip
+    assert [row.source_topic_id for row in tables.quarantine(spark, topic.root).collect()] == [
+        "id-2"
+    ]
 
 
 def test_since_and_until(spark: SparkSession, topic: Topic) -> None:

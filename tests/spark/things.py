@@ -65,6 +65,8 @@ class Topic:
         spark: SparkSession,
         place: Path,
         query_id: str = "q-1",
+        *,
+        topic_id: str = "id-1",
         schema: TableSchema = THINGS,
         decode: Decode = decode,
     ) -> None:
@@ -72,6 +74,7 @@ class Topic:
         self._schema = schema
         self._decode = decode
         self._ends: dict[int, int] = {}
+        self._topic_id = topic_id
         self.root = str(place)
         self.checkpoint = place / "checkpoints" / query_id
         for name in ("offsets", "sources/0"):
@@ -121,7 +124,7 @@ class Topic:
         return Sink(
             self.ledger(),
             self._schema,
-            Source(TOPIC, "id-1", "things-v1"),
+            Source(TOPIC, self._topic_id, "things-v1"),
             Checkpoint(LocalFiles(), str(self.checkpoint)),
             self._decode,
             **options,

@@ -41,7 +41,7 @@ def test_a_row_has_each_column_once_and_says_what_it_is(table: TableSchema) -> N
     names = [name.lower() for name in table.column_names]  # Spark's names have no case
     assert len(set(names)) == len(names)
     assert all(column.help.endswith(".") for column in (*table.identity, *table.columns))
-    assert table.column_names[:5] == tuple(column.name for column in schema.SOURCE)
+    assert table.column_names[:6] == tuple(column.name for column in schema.SOURCE)
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=list(TABLES))
