@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
-from kbroker.errors import ErrorCode, KafkaError, UserError
+from kbroker.errors import KafkaError, UserError
 from kbroker.metrics import json_record
 from kbroker.peer.client import Client
 from kbroker.peer.messages import NewTopic
-from kbroker.peer.producer import Producer
+from kbroker.peer.publisher import Publisher
 from kbroker.protocol.record_batch import Record
 from perf import results_table
 from perf.results_target import Target
@@ -55,25 +55,19 @@ def send(target: Target, records: Sequence[Mapping[str, Any]]) -> Sent:
 
 
 def _send_plain(target: Target, records: Sequence[Record]) -> Sent:
+    topic = NewTopic(results_table.TOPIC, 1, -1, results_table.TOPIC_CONFIGS)
     try:
-        with Client(
-            target.bootstrap, client_id=CLIENT_ID, timeout_ms=PUBLISH_WAIT_S * 1000
-        ) as client:
-            note = _prepare_topic(client)
-            return Sent(Producer(client, results_table.TOPIC, acks=-1).send(records), note)
+        with Publisher(
+            target.bootstrap, topic, client_id=CLIENT_ID, timeout_ms=PUBLISH_WAIT_S * 1000
+        ) as publisher:
+            note = "" if publisher.made else _note_of(publisher.client)
+            return Sent(publisher.send(records), note)
     except (KafkaError, UserError) as error:
         raise ResultsError(error.message) from error
 
 
-def _prepare_topic(client: Client) -> str:
-    """The topic with its retention; says if one that is there keeps its records too briefly."""
-    topic = NewTopic(results_table.TOPIC, 1, -1, results_table.TOPIC_CONFIGS)
-    (result,) = client.create_topics([topic])
-    if result.error is ErrorCode.NONE:
-        client.partitions(results_table.TOPIC)
-        return ""
-    if result.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
-        raise KafkaError(result.error, f"{results_table.TOPIC}: {result.message or result.error}")
+def _note_of(client: Client) -> str:
+    """Says if a topic that is there keeps its records too briefly."""
     kept = {one.name: one.value for one in client.topic_configs(results_table.TOPIC)}
     return _note(kept.get("retention.ms"))
 

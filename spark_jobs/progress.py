@@ -330,21 +330,23 @@ class PeerPublisher:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._client: Any = None
-        self._producer: Any = None
+        self._publisher: Any = None
 
     def publish(self, values: Sequence[tuple[bytes, bytes]]) -> None:
-        from kbroker.peer.client import Client
         from kbroker.peer.messages import NewTopic
-        from kbroker.peer.producer import Producer
+        from kbroker.peer.publisher import Publisher as PeerTopic
         from kbroker.protocol.record_batch import Record as LogRecord
 
-        if self._producer is None:
-            self._client = Client(self._bootstrap, client_id="kbroker-spark-progress")
-            self._client.create_topics([NewTopic(PROGRESS_TOPIC, configs=TOPIC_CONFIGS)])
-            self._producer = Producer(self._client, PROGRESS_TOPIC)
-        self._producer.send([LogRecord(key=key, value=value) for key, value in values])
+        if self._publisher is None:
+            topic = NewTopic(PROGRESS_TOPIC, configs=TOPIC_CONFIGS)
+            self._publisher = PeerTopic(self._bootstrap, topic, client_id="kbroker-spark-progress")
+        try:
+            self._publisher.send([LogRecord(key=key, value=value) for key, value in values])
+        except BaseException:
+            self.close()  # to be made anew
+            raise
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            publisher.close()

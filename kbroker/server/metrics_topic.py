@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from kbroker.clock import NS_PER_MS, Clock, let_go_of_gil
-from kbroker.errors import ErrorCode, KafkaError, UserError
+from kbroker.errors import KafkaError, UserError
 from kbroker.limits import (
     METRICS_SAMPLES_WAITING_MAX,
     METRICS_WRITE_TIMEOUT_MS,
@@ -134,33 +134,22 @@ class PeerWriter:
 
     def __init__(self, bootstrap: str) -> None:
         from kbroker.compression import Codec
-        from kbroker.peer.client import Client
-        from kbroker.peer.producer import Producer
+        from kbroker.peer.messages import NewTopic
+        from kbroker.peer.publisher import Publisher
 
-        self._client = Client(bootstrap, client_id=_CLIENT_ID, timeout_ms=METRICS_WRITE_TIMEOUT_MS)
-        try:
-            self._make_topic()
-            # gzip: every consumer can read it without another library.
-            self._producer = Producer(self._client, TOPIC, acks=-1, codec=Codec.GZIP)
-        except BaseException:
-            self._client.close()
-            raise
+        # gzip: every consumer can read it without another library.
+        self._publisher = Publisher(
+            bootstrap, NewTopic(TOPIC, partitions=1, configs=TOPIC_CONFIGS), client_id=_CLIENT_ID,
+            timeout_ms=METRICS_WRITE_TIMEOUT_MS, codec=Codec.GZIP,
+        )  # fmt: skip
 
     def write(self, samples: Sequence[Sample]) -> None:
         from kbroker.protocol.record_batch import Record
 
-        self._producer.send(
+        self._publisher.send(
             Record(sample.key, sample.value, timestamp_ms=sample.event_time_ms)
             for sample in samples
         )
 
     def close(self) -> None:
-        self._client.close()
-
-    def _make_topic(self) -> None:
-        from kbroker.peer.messages import NewTopic
-
-        topic = NewTopic(TOPIC, partitions=1, configs=TOPIC_CONFIGS)
-        for result in self._client.create_topics([topic]):
-            if result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                raise KafkaError(result.error, result.message or f"{TOPIC} is not made")
+        self._publisher.close()

@@ -6,7 +6,13 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from spark_jobs.progress import Noted, Progress, figures
+import pytest
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.types import ApiKey
+from spark_jobs.progress import Noted, PeerPublisher, Progress, figures
+from spark_jobs.schema import PROGRESS_TOPIC
+from tests.unit.peer.fake_broker import FakeBroker
 
 ENDS = '{"t": {"0": 1030, "1": 7}}'
 
@@ -61,3 +67,16 @@ def test_a_record_that_cannot_be_written_costs_itself_and_a_line() -> None:
     assert done.wait(60)
     assert progress.dropped == 1 and len(said) == 1 and "goes on" in said[0]
     assert len(sent) == 1 and b'"batch_ms":5' in sent[0][1].replace(b" ", b"")
+
+
+def test_records_behind_a_failure_are_not_taken_for_those_that_failed() -> None:
+    """Those may have arrived: the next ones under the same numbers would count as sent again."""
+    with FakeBroker() as broker:
+        publisher = PeerPublisher(broker.bootstrap)
+        broker.script(ApiKey.PRODUCE, ErrorCode.MESSAGE_TOO_LARGE)
+        with pytest.raises(KafkaError):
+            publisher.publish([(b"k", b"lost")])
+        publisher.publish([(b"k", b"next")])
+        publisher.close()
+        assert len(broker.seen(ApiKey.INIT_PRODUCER_ID)) == 2
+        assert [one.value for one in broker.records(PROGRESS_TOPIC)] == [b"next"]
