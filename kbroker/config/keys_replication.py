@@ -206,8 +206,14 @@ METRICS_KEYS: Final = (
     Key(
         "metrics.topic.enable", BOOLEAN, False,
         "Whether this broker writes its figures to the topic __kbroker_metrics, which reports are"
-        " made from: traffic and requests every 15 s, resources every 30 s, as JSON.",
+        " made from, as JSON.",
         supported=True, kafka="-",
+    ),
+    Key(
+        "metrics.topic.interval.ms", INT, 15_000,
+        "How often traffic and requests are written to the topic __kbroker_metrics; resources and"
+        " the lag of groups half as often.",
+        low=1_000, high=3_600_000, supported=True, kafka="-",
     ),
     Key(
         "metrics.dialects", LIST, ("canonical", "strimzi"),

@@ -61,3 +61,12 @@ def read(tuple quantiles not None):
         found.append(
             (kb_time_bucket_floor(at) + kb_time_bucket_floor(at + 1)) / 2e6 if total > 0 else 0.0)
     return kb_figure(&flushes), kb_figure(&flush_ns) / 1e6, tuple(found)
+
+
+def histogram():
+    """Counts since the start by bucket: (upper bound in ms, flushes), empty ones left out."""
+    cdef int at
+    return [
+        (kb_time_bucket_floor(at + 1) / 1e6, kb_figure(&buckets[at]))
+        for at in range(KB_TIME_BUCKETS) if kb_figure(&buckets[at]) > 0
+    ]

@@ -30,6 +30,7 @@ TOPIC_CONFIGS: Final = {
     "message.timestamp.before.max.ms": str(3650 * DAY_MS),
 }
 
+# By default; metrics.topic.interval.ms is the first, and the second is twice that.
 OFTEN_S: Final = 15
 SELDOM_S: Final = 30
 
@@ -88,7 +89,7 @@ PARTITION_MESSAGES: Final = Kind(
 )  # fmt: skip
 PARTITION_LOG: Final = Kind(
     "PartitionLog", SELDOM_S, "partition",
-    "A partition's log. Left out where nothing changed, but for every tenth minute.",
+    "A partition's log. Left out where nothing changed, but for every twentieth time.",
     (
         *_PARTITION,
         Field("directory", "string", "The log directory that holds it."),
@@ -104,10 +105,29 @@ REQUEST_TIME: Final = Kind(
     (
         Field("request", "string", "Produce, FetchConsumer and so on."),
         Field("part", "string", "TotalTimeMs, RequestQueueTimeMs and so on."),
-        Field("count", "long", "Requests.", growth=True),
+        Field("count", "long", "Requests, or flushes.", growth=True),
         Field("buckets", "buckets", "By duration, in ms.", growth=True),
     ),
 )  # fmt: skip
+LOG_FLUSH: Final = Kind(
+    "LogFlush", OFTEN_S, "broker",
+    "How long logs took to get to the disk, per log. Left out where none was flushed.",
+    (
+        Field("count", "long", "Requests, or flushes.", growth=True),
+        Field("buckets", "buckets", "By duration, in ms.", growth=True),
+    ),
+)  # fmt: skip
+GROUP_LAG: Final = Kind(
+    "GroupLag", SELDOM_S, "broker",
+    "How far a consumer group is behind in a topic, all partitions together. Left out while it is "
+    "not behind, but for the first time; of very many, those that are furthest behind.",
+    (
+        Field("consumer_group", "string", "The group."),
+        Field("topic", "string", "The topic."),
+        Field("lag", "long", "Records between the committed offset and the high watermark."),
+    ),
+)  # fmt: skip
+GROUP_LAGS_MAX: Final = 1_000  # in a round
 # Filled from the catalogue's figures alone.
 FROM_FIGURES: Final = (
     Kind(
@@ -132,6 +152,19 @@ FROM_FIGURES: Final = (
             Field("request_queue_size", "long", "Requests that wait.", "request_queue_size"),
             Field("connections", "long", "Open connections.", "connections"),
         ),
+    ),
+    Kind(
+        "MutedSockets", OFTEN_S, "broker",
+        "Requests that wait in their sockets because their connection is muted, behind one that "
+        "is not answered: no request's time has them.",
+        (
+            Field("listener", "string", "The listener."),
+            Field("muted_waiting", "long", "Connections muted with bytes waiting, now.",
+                  "channels_muted_waiting"),
+            Field("muted_waits_s", "buckets", "How long bytes waited, per wait that has ended.",
+                  "channel_muted_wait", True),
+        ),
+        by="listener",
     ),
     Kind(
         "Replicas", OFTEN_S, "broker", "Partitions and how well they are replicated.",
@@ -199,7 +232,7 @@ SAMPLING: Final = Kind(
 )  # fmt: skip
 
 KINDS: Final[tuple[Kind, ...]] = (
-    PARTITION_MESSAGES, PARTITION_LOG, REQUEST_TIME, *FROM_FIGURES, SAMPLING,
+    PARTITION_MESSAGES, PARTITION_LOG, REQUEST_TIME, LOG_FLUSH, GROUP_LAG, *FROM_FIGURES, SAMPLING,
 )  # fmt: skip
 
 

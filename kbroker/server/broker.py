@@ -487,6 +487,7 @@ class Broker:
             Sampler(self, self.config.node_id, self._clock),
             lambda: PeerWriter(bootstrap),
             self._clock,
+            self.config["metrics.topic.interval.ms"],
         )
         self._metrics_topic.start()
 
@@ -528,6 +529,10 @@ class Broker:
     def request_times(self) -> Iterable[RequestTimes]:
         """Durations by kind and part of request, since the start."""
         return self._observe().request_times()
+
+    def flush_times(self) -> Sequence[tuple[float, int]]:
+        """Durations of logs' flushes since the start."""
+        return self._observe().flush_times()
 
     # --- the control loop and the admin port ------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """From figures to the records of `__kbroker_metrics`: growth since the last round, by the table.
 
-`MetricsTopic` calls `round` on its own thread every 15 s; a generator, so that whoever drives it
+`MetricsTopic` calls `round` on its own thread once a period; a generator, so that whoever drives it
 lets others run between two records. It keeps what it saw last, per kind, entity and field. A count
 that became smaller began anew (a topic that was deleted and made again), so all of it is growth.
 
@@ -10,6 +10,7 @@ broker has partitions, not as it once had.
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
@@ -19,6 +20,9 @@ from kbroker.metrics.catalogue import BY_KEY
 from kbroker.metrics.model import Figures, Histogram, Meter, Value
 from kbroker.metrics.samples import (
     FROM_FIGURES,
+    GROUP_LAG,
+    GROUP_LAGS_MAX,
+    LOG_FLUSH,
     OFTEN_S,
     PARTITION_LOG,
     PARTITION_MESSAGES,
@@ -30,7 +34,7 @@ from kbroker.metrics.samples import (
     Kind,
 )
 
-# An unchanged log is told again after this many slow rounds: ten minutes.
+# An unchanged log is told again after this many slow rounds: by default ten minutes.
 UNCHANGED_ROUNDS_MAX: Final = 20
 
 Buckets = Sequence[tuple[float, int]]
@@ -62,6 +66,7 @@ class Source(Protocol):
     def figures(self) -> Figures: ...
     def partition_logs(self) -> Iterable[Log]: ...
     def request_times(self) -> Iterable[RequestTimes]: ...
+    def flush_times(self) -> Buckets: ...
 
 
 class Sample(NamedTuple):
@@ -88,6 +93,7 @@ class Sampler:
         self._seen: dict[tuple[str, ...], Any] = {}
         self._now_seen: dict[tuple[str, ...], Any] = {}
         self._logs_seen: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._lags_seen: set[tuple[str, ...]] = set()  # groups and topics that were behind
 
     def round(self, *, seldom: bool, dropped: int = 0) -> Iterator[Sample]:
         """The records of one round; with `seldom` those of the slow period too."""
@@ -112,9 +118,11 @@ class Sampler:
         if period_s == OFTEN_S:
             yield from self._partition_messages()
             yield from self._request_times()
+            yield from self._flush_times()
         else:
             self._slow_rounds += 1
             yield from self._partition_logs()
+            yield from self._group_lags(figures)
             dropped = self._growth((SAMPLING.metric_name,), self._dropped)
             yield SAMPLING, "", {"dropped": dropped}
         for kind in FROM_FIGURES:
@@ -157,6 +165,20 @@ class Sampler:
                     "request": times.request, "part": times.part,
                     "count": count, "buckets": buckets,
                 }  # fmt: skip
+
+    def _flush_times(self) -> Iterator[tuple[Kind, str, dict[str, Any]]]:
+        buckets = self._bucket_growth((LOG_FLUSH.metric_name,), self._source.flush_times())
+        if buckets:
+            count = sum(bucket["count"] for bucket in buckets)
+            yield LOG_FLUSH, "", {"count": count, "buckets": buckets}
+
+    def _group_lags(self, figures: Figures) -> Iterator[tuple[Kind, str, dict[str, Any]]]:
+        lags = {labels: lag for labels, lag in figures.samples("group_lag_sum")
+                if isinstance(lag, int)}  # fmt: skip
+        before, self._lags_seen = self._lags_seen, {names for names, lag in lags.items() if lag}
+        told = ((lag, names) for names, lag in lags.items() if lag or names in before)
+        for lag, (group, topic) in heapq.nlargest(GROUP_LAGS_MAX, told):
+            yield GROUP_LAG, "", {"consumer_group": group, "topic": topic, "lag": lag}
 
     def _from_figures(self, kind: Kind, figures: Figures) -> Iterator[dict[str, Any]]:
         filled = [field for field in kind.fields if field.figure in figures]

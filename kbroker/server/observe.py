@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
@@ -184,6 +184,10 @@ class Observer:
                 with self._lock:
                     buckets = self._times.histogram(key, at)
                 yield RequestTimes(name, BY_KEY[part].canonical.rpartition("_")[2], buckets)
+
+    def flush_times(self) -> Sequence[tuple[float, int]]:
+        """Durations of logs' flushes since the start, by their bounds in ms, not cumulative."""
+        return _flush_times.histogram()
 
     def _pieces(self, every_partition: bool) -> Iterator[Mapping[str, list[Sample]]]:
         topics = TopicTotals()

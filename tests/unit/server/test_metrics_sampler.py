@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+import pytest
+
 from kbroker.clock import ManualClock
 from kbroker.metrics.model import Figures, Histogram, Meter
 from kbroker.metrics.samples import columns
+from kbroker.server import metrics_sampler
 from kbroker.server.metrics_sampler import RequestTimes, Sample, Sampler
 
 INF = float("inf")
@@ -38,6 +41,7 @@ class FakeSource:
     def __init__(self) -> None:
         self.logs: list[Log] = []
         self.times: list[RequestTimes] = []
+        self.flushes: list[tuple[float, int]] = []
         self.measured: dict[str, Any] = {}
 
     def figures(self) -> Figures:
@@ -48,6 +52,9 @@ class FakeSource:
 
     def request_times(self) -> list[RequestTimes]:
         return self.times
+
+    def flush_times(self) -> list[tuple[float, int]]:
+        return self.flushes
 
 
 class Rounds:
@@ -195,3 +202,47 @@ def test_what_was_dropped_is_told() -> None:
     rounds = Rounds()
     assert rounds.next(seldom=True, dropped=4)["Sampling"][0]["dropped"] == 4
     assert rounds.next(seldom=True, dropped=4)["Sampling"][0]["dropped"] == 0
+
+
+def test_flushes_are_told_where_there_were_any() -> None:
+    rounds = Rounds()
+    rounds.source.flushes = [(1.0, 3), (8.0, 1)]
+    (value,) = rounds.next()["LogFlush"]
+    assert picked([value], "count", "buckets") == [
+        (4, [{"le": 1.0, "count": 3}, {"le": 8.0, "count": 1}])
+    ]
+    assert "LogFlush" not in rounds.next()
+    rounds.source.flushes = [(1.0, 3), (8.0, 3)]
+    assert picked(rounds.next()["LogFlush"], "count") == [(2,)]
+
+
+def test_muted_sockets_by_listener() -> None:
+    waits = Histogram(((0.001, 5), (INF, 7)), 7, 1.0)
+    rounds = Rounds()
+    rounds.source.measured = {
+        "channels_muted_waiting": [(("PLAIN",), 3), (("TLS",), 0)],
+        "channel_muted_wait": [(("PLAIN",), waits), (("TLS",), Histogram(((INF, 0),), 0, 0.0))],
+    }
+    fields = ("listener", "muted_waiting", "muted_waits_s")
+    assert picked(rounds.next()["MutedSockets"], *fields) == [
+        ("PLAIN", 3, [{"le": 0.001, "count": 5}, {"le": "Infinity", "count": 2}]),
+        ("TLS", 0, []),
+    ]
+    assert picked(rounds.next()["MutedSockets"], *fields) == [("PLAIN", 3, []), ("TLS", 0, [])]
+
+
+def test_lag_of_groups_until_they_have_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_sampler, "GROUP_LAGS_MAX", 2)
+    rounds = Rounds()
+
+    def lags(*found: int) -> list[tuple[Any, ...]]:
+        groups = [(f"g{number}", "t") for number in range(len(found))]
+        rounds.source.measured = {"group_lag_sum": list(zip(groups, found, strict=True))}
+        told = rounds.next(seldom=True).get("GroupLag", [])
+        return picked(told, "consumer_group", "topic", "lag")
+
+    assert lags(0, 7) == [("g1", "t", 7)]
+    assert lags(0, 7) == [("g1", "t", 7)]
+    assert lags(3, 0) == [("g0", "t", 3), ("g1", "t", 0)]
+    assert lags(3, 0) == [("g0", "t", 3)]
+    assert lags(3, 5, 4) == [("g1", "t", 5), ("g2", "t", 4)], "those that are furthest behind"

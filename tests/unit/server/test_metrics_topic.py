@@ -48,12 +48,12 @@ class FakeWriter:
 
 
 class Feed:
-    def __init__(self) -> None:
+    def __init__(self, interval_ms: int = 15_000) -> None:
         self.sampler = FakeSampler()
         self.writer = FakeWriter()
         self.clock = ManualClock()
         sampler: Any = self.sampler
-        self.topic = MetricsTopic(sampler, self.writer.connect, self.clock)
+        self.topic = MetricsTopic(sampler, self.writer.connect, self.clock, interval_ms)
         self.topic.start()
         assert self.clock.wait_for_sleepers(1)
 
@@ -80,6 +80,16 @@ def test_every_second_round_is_a_slow_one(feed: Feed) -> None:
     assert feed.sampler.rounds == [False, True, False]
     assert feed.writer.written == [b"1.0", b"1.1", b"2.0", b"2.1", b"3.0", b"3.1"]
     assert feed.writer.connected == 1
+
+
+def test_rounds_that_were_missed_are_not_made_up_for() -> None:
+    """A write that takes longer than the period, which may be a second."""
+    feed = Feed(interval_ms=1_000)
+    feed.pass_s(1)
+    feed.pass_s(10)
+    feed.pass_s(1)
+    assert feed.sampler.rounds == [False, True, False]
+    feed.topic.stop()
 
 
 def test_the_end_writes_a_last_round_of_everything(feed: Feed) -> None:
