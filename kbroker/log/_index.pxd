@@ -9,7 +9,7 @@ cdef enum:
 
 
 cdef struct Index:
-    uint8_t* map                  # NULL until somebody looks or writes
+    uint8_t* map                  # NULL: read only, from the file
     int64_t map_bytes
     int64_t allocated_bytes       # of the file, really there: a write below it cannot lack space
     int32_t entry_bytes
@@ -26,7 +26,7 @@ cdef int index_open_writable(
     Index* index, const char* path, int32_t entry_bytes, int64_t capacity_bytes, int32_t entries
 ) noexcept nogil
 
-# Notes how many entries an index has; it is mapped when somebody looks. Without a file: none.
+# Notes how many entries an index has; who looks reads them from the file. Without a file: none.
 cdef int index_open_readable(Index* index, const char* path, int32_t entry_bytes) noexcept nogil
 
 # Space for so many more entries, on disk as well, or as many as the capacity leaves. Answers ENOSPC
@@ -43,27 +43,19 @@ cdef void offset_index_append(Index* index, int32_t relative, int32_t position) 
 # Adds nothing unless the timestamp is newer than the last entry's.
 cdef void time_index_append(Index* index, int64_t timestamp_ms, int32_t relative) noexcept nogil
 
-# The entry `at`; the index must be mapped.
-cdef void offset_entry(
-    const Index* index, int32_t at, int32_t* relative, int32_t* position) noexcept nogil
-cdef void time_entry(
-    const Index* index, int32_t at, int64_t* timestamp_ms, int32_t* relative) noexcept nogil
-
 # The largest entry at or below the target: its position / relative offset; 0 where there is none.
-# `path` is for mapping at the first look. A file that cannot be mapped counts as empty.
+# `path` is its file, which is opened for the look. What cannot be read counts as empty.
 cdef int32_t offset_index_lookup(
-    Index* index, const char* path, int32_t relative) noexcept nogil
+    const Index* index, const char* path, int32_t relative) noexcept nogil
 cdef int32_t time_index_lookup(
-    Index* index, const char* path, int64_t timestamp_ms) noexcept nogil
-
-# Forgets the entries at or behind a relative offset (truncation).
-cdef void offset_index_truncate(Index* index, int32_t relative) noexcept nogil
-cdef void time_index_truncate(Index* index, int32_t relative) noexcept nogil
+    const Index* index, const char* path, int64_t timestamp_ms) noexcept nogil
 
 # `fits`: the file was there and whole, and its last `checked` entries rise and stay inside the
 # segment: below `size_bytes`, or below `relative_end`.
 cdef int offset_index_check(
-    Index* index, const char* path, int64_t size_bytes, int32_t checked, int* fits) noexcept nogil
-cdef int time_index_check(
-    Index* index, const char* path, int64_t relative_end, int32_t checked, int* fits
+    const Index* index, const char* path, int64_t size_bytes, int32_t checked, int* fits
 ) noexcept nogil
+# And the last entry, if there is one.
+cdef int time_index_check(
+    const Index* index, const char* path, int64_t relative_end, int32_t checked, int* fits,
+    int64_t* last_timestamp_ms, int32_t* last_relative) noexcept nogil

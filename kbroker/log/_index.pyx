@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Sparse indexes of a segment over mmap, in Kafka's format.
+"""Sparse indexes of a segment, in Kafka's format.
 
 `.index`: 8 bytes an entry, the last offset of a batch relative to the segment's base and the
 position at which that batch starts. `.timeindex`: 12 bytes an entry, the largest timestamp so far
@@ -9,15 +9,17 @@ largest entry at or below the target; the log is scanned from there.
 
 The active segment's files are large and sparse, cut to their entries at a roll or a clean close; a
 crash leaves them long, with zeros behind the last entry, which is why recovery writes them anew.
-There is no checksum. Blocks are allocated before they are written through the map: on a full disk
-an append then gets an error where a plain store would end the process by SIGBUS.
+There is no checksum. The active segment's indexes are written through a map. Blocks are allocated
+before: on a full disk an append then gets an error where a plain store would end the process by
+SIGBUS. All others are read by pread, entry by entry: a map of a file that was cut, or of a page
+that the disk cannot read, would end the process. What cannot be read counts as no index.
 
 Called with the partition's lock held. No GIL.
 """
 
-from libc.errno cimport EFBIG, EIO, ENODEV, ENOENT, ENOSYS, EOPNOTSUPP, errno
+from libc.errno cimport EFBIG, EINTR, EIO, ENODEV, ENOENT, ENOSYS, EOPNOTSUPP, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy
 
 from kbroker.log._cursor cimport get_i32, get_i64, kb_put_u32, kb_put_u64
 from kbroker.log._file_operations cimport files
@@ -45,6 +47,12 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     ALLOCATE_FIRST_BYTES = 4096           # a page with the first append: a small one needs no more
     ALLOCATE_NEXT_BYTES = 64 * 1024       # about 32 MB of log at the default interval
+
+
+cdef struct IndexReader:
+    const Index* index
+    int fd                        # of a file that is not mapped, or -1
+    uint8_t entry[TIME_ENTRY_BYTES]       # that was read last
 
 
 cdef int allocate(Index* index, int fd, int64_t wanted_bytes) noexcept nogil:
@@ -114,35 +122,6 @@ cdef int index_open_readable(Index* index, const char* path, int32_t entry_bytes
     return 0
 
 
-cdef int map_readable(Index* index, const char* path) noexcept nogil:
-    # 0: the entries can be read now, if there are any.
-    cdef int64_t wanted_bytes = <int64_t>index.entries * index.entry_bytes
-    cdef int64_t size_bytes
-    cdef int status = 0
-    cdef void* map = NULL
-    if index.map != NULL or index.entries == 0:
-        return 0
-    cdef int fd = files.open(path, O_RDONLY | O_CLOEXEC, 0)
-    if fd < 0:
-        return errno
-    size_bytes = files.size(fd)
-    if size_bytes < 0:
-        status = errno
-    elif size_bytes < wanted_bytes:       # the first look behind its end would end the process
-        status = EIO
-    else:
-        map = files.mmap(NULL, <size_t>wanted_bytes, PROT_READ, MAP_SHARED, fd, 0)
-        if map == MAP_FAILED:
-            status = errno
-    close(fd)
-    if status != 0:
-        return status
-    madvise(map, <size_t>wanted_bytes, MADV_RANDOM)  # a binary search jumps
-    index.map = <uint8_t*>map
-    index.map_bytes = wanted_bytes
-    return 0
-
-
 cdef int index_reserve(Index* index, const char* path, int32_t entries) noexcept nogil:
     cdef int64_t wanted_bytes = <int64_t>(index.entries + entries) * index.entry_bytes
     cdef int fd, status
@@ -203,7 +182,8 @@ cdef void time_index_append(Index* index, int64_t timestamp_ms, int32_t relative
     cdef int64_t last_timestamp_ms = -1
     cdef int32_t last_relative = 0
     if index.entries > 0:
-        time_entry(index, index.entries - 1, &last_timestamp_ms, &last_relative)
+        last_timestamp_ms = get_i64(at - TIME_ENTRY_BYTES)
+        last_relative = get_i32(at - TIME_ENTRY_BYTES + 8)
     if index.entries >= index.entries_max or timestamp_ms <= last_timestamp_ms:
         return
     if relative < last_relative:
@@ -213,68 +193,75 @@ cdef void time_index_append(Index* index, int64_t timestamp_ms, int32_t relative
     index.entries += 1
 
 
-cdef void offset_entry(
-    const Index* index, int32_t at, int32_t* relative, int32_t* position
-) noexcept nogil:
-    cdef const uint8_t* entry = index.map + <int64_t>at * OFFSET_ENTRY_BYTES
-    relative[0] = get_i32(entry)
-    position[0] = get_i32(entry + 4)
+# --- Reading --------------------------------------------------------------------------------------
+
+cdef int reader_open(IndexReader* reader, const Index* index, const char* path) noexcept nogil:
+    reader.index = index
+    reader.fd = -1
+    if index.map == NULL and index.entries > 0:
+        reader.fd = files.open(path, O_RDONLY | O_CLOEXEC, 0)
+        if reader.fd < 0:
+            return errno
+    return 0
 
 
-cdef void time_entry(
-    const Index* index, int32_t at, int64_t* timestamp_ms, int32_t* relative
+cdef void reader_close(IndexReader* reader) noexcept nogil:
+    if reader.fd >= 0:
+        close(reader.fd)
+
+
+cdef int read_entry(IndexReader* reader, int32_t at) noexcept nogil:
+    # Into `reader.entry`.
+    cdef int32_t length = reader.index.entry_bytes
+    cdef int64_t position = <int64_t>at * length
+    cdef int32_t total = 0
+    cdef int64_t got
+    if reader.index.map != NULL:
+        memcpy(reader.entry, reader.index.map + position, <size_t>length)
+        return 0
+    while total < length:
+        got = files.pread(
+            reader.fd, reader.entry + total, <size_t>(length - total), position + total)
+        if got < 0 and errno == EINTR:
+            continue
+        if got <= 0:
+            return errno if got < 0 else EIO      # EIO: the file has been cut
+        total += <int32_t>got
+    return 0
+
+
+cdef int32_t look_up(
+    const Index* index, const char* path, int64_t target
 ) noexcept nogil:
-    cdef const uint8_t* entry = index.map + <int64_t>at * TIME_ENTRY_BYTES
-    timestamp_ms[0] = get_i64(entry)
-    relative[0] = get_i32(entry + 8)
+    # What the largest entry at or below the target says; 0 where there is none, or none is read.
+    cdef int32_t low = 0, high = index.entries, middle, found = 0
+    cdef int of_times = index.entry_bytes == TIME_ENTRY_BYTES
+    cdef int64_t key
+    cdef IndexReader reader
+    cdef int status = reader_open(&reader, index, path)
+    while status == 0 and low < high:     # low: how many entries are at or below the target
+        middle = low + (high - low) / 2
+        status = read_entry(&reader, middle)
+        key = get_i64(reader.entry) if of_times else get_i32(reader.entry)
+        if status == 0 and key <= target:
+            low = middle + 1
+            found = get_i32(reader.entry + (8 if of_times else 4))
+        else:
+            high = middle
+    reader_close(&reader)
+    return found if status == 0 else 0
 
 
 cdef int32_t offset_index_lookup(
-    Index* index, const char* path, int32_t relative
+    const Index* index, const char* path, int32_t relative
 ) noexcept nogil:
-    cdef int32_t low = 0, high = index.entries, middle
-    if map_readable(index, path) != 0 or high == 0:
-        return 0
-    while low < high:             # low: how many entries are at or below the target
-        middle = low + (high - low) / 2
-        if get_i32(index.map + <int64_t>middle * OFFSET_ENTRY_BYTES) <= relative:
-            low = middle + 1
-        else:
-            high = middle
-    if low == 0:
-        return 0
-    return get_i32(index.map + <int64_t>(low - 1) * OFFSET_ENTRY_BYTES + 4)
+    return look_up(index, path, relative)
 
 
 cdef int32_t time_index_lookup(
-    Index* index, const char* path, int64_t timestamp_ms
+    const Index* index, const char* path, int64_t timestamp_ms
 ) noexcept nogil:
-    cdef int32_t low = 0, high = index.entries, middle
-    if map_readable(index, path) != 0 or high == 0:
-        return 0
-    while low < high:
-        middle = low + (high - low) / 2
-        if get_i64(index.map + <int64_t>middle * TIME_ENTRY_BYTES) <= timestamp_ms:
-            low = middle + 1
-        else:
-            high = middle
-    if low == 0:
-        return 0
-    return get_i32(index.map + <int64_t>(low - 1) * TIME_ENTRY_BYTES + 8)
-
-
-cdef void offset_index_truncate(Index* index, int32_t relative) noexcept nogil:
-    while index.entries > 0 and index.map != NULL and get_i32(
-            index.map + <int64_t>(index.entries - 1) * OFFSET_ENTRY_BYTES) >= relative:
-        index.entries -= 1
-        memset(index.map + <int64_t>index.entries * OFFSET_ENTRY_BYTES, 0, OFFSET_ENTRY_BYTES)
-
-
-cdef void time_index_truncate(Index* index, int32_t relative) noexcept nogil:
-    while index.entries > 0 and index.map != NULL and get_i32(
-            index.map + <int64_t>(index.entries - 1) * TIME_ENTRY_BYTES + 8) >= relative:
-        index.entries -= 1
-        memset(index.map + <int64_t>index.entries * TIME_ENTRY_BYTES, 0, TIME_ENTRY_BYTES)
+    return look_up(index, path, timestamp_ms)
 
 
 cdef inline int32_t from_entry(const Index* index, int32_t checked) noexcept nogil:
@@ -282,39 +269,48 @@ cdef inline int32_t from_entry(const Index* index, int32_t checked) noexcept nog
 
 
 cdef int offset_index_check(
-    Index* index, const char* path, int64_t size_bytes, int32_t checked, int* fits
+    const Index* index, const char* path, int64_t size_bytes, int32_t checked, int* fits
 ) noexcept nogil:
     cdef int32_t at, relative, position, last_relative = -1, last_position = -1
-    cdef int status = map_readable(index, path)
-    fits[0] = 0
-    if index.torn or status != 0:
-        return status
+    cdef IndexReader reader
+    cdef int status = reader_open(&reader, index, path)
+    cdef int good = status == 0 and not index.torn
     for at in range(from_entry(index, checked), index.entries):
-        offset_entry(index, at, &relative, &position)
-        if relative <= last_relative or position <= last_position or position >= size_bytes:
-            return 0
+        if not good:
+            break
+        status = read_entry(&reader, at)
+        relative = get_i32(reader.entry)
+        position = get_i32(reader.entry + 4)
+        good = (status == 0 and relative > last_relative and position > last_position
+                and position < size_bytes)
         last_relative = relative
         last_position = position
-    fits[0] = 1
-    return 0
+    reader_close(&reader)
+    fits[0] = good
+    return status
 
 
 cdef int time_index_check(
-    Index* index, const char* path, int64_t relative_end, int32_t checked, int* fits
+    const Index* index, const char* path, int64_t relative_end, int32_t checked, int* fits,
+    int64_t* last_timestamp_ms, int32_t* last_relative
 ) noexcept nogil:
-    cdef int32_t at, relative, last_relative = -1
-    cdef int64_t timestamp_ms, last_timestamp_ms = -1
-    cdef int status = map_readable(index, path)
-    fits[0] = 0
-    if index.torn or status != 0:
-        return status
+    cdef int32_t at, relative
+    cdef int64_t timestamp_ms
+    cdef IndexReader reader
+    cdef int status = reader_open(&reader, index, path)
+    cdef int good = status == 0 and not index.torn
+    last_timestamp_ms[0] = -1
+    last_relative[0] = -1
     for at in range(from_entry(index, checked), index.entries):
-        time_entry(index, at, &timestamp_ms, &relative)
-        if timestamp_ms <= last_timestamp_ms or relative < last_relative or relative < 0:
-            return 0
-        if relative >= relative_end:
-            return 0
-        last_relative = relative
-        last_timestamp_ms = timestamp_ms
-    fits[0] = 1
-    return 0
+        if not good:
+            break
+        status = read_entry(&reader, at)
+        timestamp_ms = get_i64(reader.entry)
+        relative = get_i32(reader.entry + 8)
+        good = (status == 0 and timestamp_ms > last_timestamp_ms[0] and relative >= 0
+                and relative >= last_relative[0] and relative < relative_end)
+        last_timestamp_ms[0] = timestamp_ms
+        last_relative[0] = relative
+    reader_close(&reader)
+    fits[0] = good
+    return status

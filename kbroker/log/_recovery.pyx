@@ -17,7 +17,7 @@ from libc.stdlib cimport free, malloc
 
 from kbroker._atomics cimport kb_store_i64
 from kbroker.log._file_operations cimport files
-from kbroker.log._index cimport offset_index_check, time_entry, time_index_check
+from kbroker.log._index cimport offset_index_check, time_index_check
 from kbroker.log._producer_state cimport producers_commit, producers_note
 from kbroker.log._records cimport (
     AT_ATTRIBUTES, CONTROL_BIT, Header, crc32c)
@@ -154,11 +154,13 @@ cdef int check_offsets(Segment* segment, int* fits) noexcept nogil:
 cdef int check_times(Segment* segment, int64_t relative_end, int* fits) noexcept nogil:
     # The last entry of a sealed segment is its largest timestamp.
     cdef SegmentPart* part = part_of(segment)
-    cdef int32_t relative = 0
+    cdef int32_t relative
+    cdef int64_t timestamp_ms
     cdef int status = time_index_check(
-        &part.times, part.times_path, relative_end, ENTRIES_CHECKED, fits)
+        &part.times, part.times_path, relative_end, ENTRIES_CHECKED, fits,
+        &timestamp_ms, &relative)
     if status == 0 and fits[0] and part.times.entries:
-        time_entry(&part.times, part.times.entries - 1, &part.max_timestamp_ms, &relative)
+        part.max_timestamp_ms = timestamp_ms
         part.max_timestamp_offset = segment.base_offset + relative
     return status
 
