@@ -20,7 +20,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from kbroker._atomics cimport kb_load_i64, kb_store_i64
 from kbroker.log._partition cimport READ_WOULD_WAIT, FileSlice, Partition, Segment
 from kbroker.log._records cimport (
-    KAFKA_STORAGE_ERROR, NO_ERROR, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE)
+    CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE)
 from kbroker.log._segment cimport (
     Scan, part_of, scan_begin, scan_to_offset, segment_add_reference, segment_drop_reference,
     segment_scan_start)
@@ -120,6 +120,14 @@ cdef int next_segment(Partition* partition, Found* found, int64_t offset) noexce
     return found.segment != NULL
 
 
+cdef int16_t error_of(const Scan* scan) noexcept nogil:
+    # Of a scan that has ended at no batch. Damage is told: a client would try again for ever for a
+    # disk that does not answer.
+    if scan.status == EAGAIN:
+        return READ_WOULD_WAIT
+    return KAFKA_STORAGE_ERROR if scan.status != 0 else CORRUPT_MESSAGE
+
+
 cdef int16_t scan_for(
     Partition* partition, Found* found, int64_t offset, int may_wait
 ) noexcept nogil:
@@ -131,8 +139,9 @@ cdef int16_t scan_for(
             scan_begin(&scan, found.segment.fd, found.position, found.limit)
             scan.must_not_wait = not may_wait
             status = scan_to_offset(&scan, offset)
-            if status < 0:
-                return READ_WOULD_WAIT if scan.status == EAGAIN else KAFKA_STORAGE_ERROR
+            # A batch that goes on behind the segment's end ends it, as in Apache Kafka.
+            if status < 0 and not scan.torn:
+                return error_of(&scan)
             if status == 1:
                 found.exact = 1
                 found.position = scan.position
@@ -150,7 +159,7 @@ cdef int16_t measure(Found* found, int may_wait) noexcept nogil:
     scan_begin(&scan, found.segment.fd, found.position, found.limit)
     scan.must_not_wait = not may_wait
     if scan_to_offset(&scan, 0) != 1:
-        return READ_WOULD_WAIT if scan.status == EAGAIN else KAFKA_STORAGE_ERROR
+        return error_of(&scan)
     found.size_bytes = scan.header.size_bytes
     found.next_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
     return NO_ERROR

@@ -20,8 +20,8 @@ from kbroker.log._index cimport time_index_lookup
 from kbroker.log._partition cimport Partition, Segment
 from kbroker.log._read cimport visible_bytes
 from kbroker.log._records cimport (
-    CODEC_MASK, HEADER_BYTES, KAFKA_STORAGE_ERROR, LOG_APPEND_TIME_BIT, NO_ERROR, Rules, Walk,
-    records_walk, rules_none)
+    CODEC_MASK, CORRUPT_MESSAGE, HEADER_BYTES, KAFKA_STORAGE_ERROR, LOG_APPEND_TIME_BIT, NO_ERROR,
+    Rules, Walk, records_walk, rules_none)
 from kbroker.log._segment cimport (
     Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_next, scan_to_offset,
     segment_add_reference, segment_drop_reference, segment_scan_start)
@@ -66,7 +66,7 @@ cdef int16_t walk_batch(
         records, scan.header.size_bytes - HEADER_BYTES, scan.header.attributes & CODEC_MASK,
         scan.header.record_count, scan.header.base_timestamp_ms, rules, walk)
     free(records)
-    return KAFKA_STORAGE_ERROR if walk.error != NO_ERROR and not missing[0] else NO_ERROR
+    return CORRUPT_MESSAGE if walk.error != NO_ERROR and not missing[0] else NO_ERROR
 
 
 cdef int16_t look_into_batch(
@@ -145,7 +145,9 @@ cdef int16_t scan_segment(
                 return error
         scan_advance(&scan)
         found = scan_next(&scan)
-    return KAFKA_STORAGE_ERROR if found < 0 else NO_ERROR
+    if found == 0 or scan.torn:   # as a read takes it
+        return NO_ERROR
+    return KAFKA_STORAGE_ERROR if scan.status != 0 else CORRUPT_MESSAGE
 
 
 cdef inline void nothing(TimedOffset* out) noexcept nogil:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import struct
+import traceback
 from pathlib import Path
 
 import pytest
 
-from kbroker.errors import KafkaError
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.partition_log import PartitionLog
-from kbroker.testing.file_faults import Fault, FileFaults
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.unit.log.conftest import OpenLog
 from tests.unit.log.test_recovery import crash, stored
@@ -79,6 +81,46 @@ def test_a_read_error_at_the_start_changes_nothing(
     assert refused
 
 
+@pytest.mark.parametrize("how", ["cut short", "cannot be read"])
+def test_an_index_that_cannot_be_read_makes_reads_slower_and_ends_nothing(
+    open_log: OpenLog, how: str
+) -> None:
+    """A page of a map that cannot be had would end the process, so in a child."""
+    settings = {"segment_bytes": 20_000, "segment_index_bytes": 4_096, "index_interval_bytes": 100}
+    log = open_log(**settings)
+    for number in range(400):
+        log.append(build_batch([b"%d" % number]))
+    log.close()
+    log = open_log(clean=True, **settings)
+    first = (10, 20, 30)
+
+    def offsets_found() -> list[int]:
+        return [parse_batches(log.read(offset, 100))[0].base_offset for offset in first]
+
+    assert offsets_found() == list(first)  # it has looked
+    child = os.fork()
+    if child == 0:
+        try:
+            if how == "cut short":
+                for path in log.path.glob("*index"):
+                    os.truncate(path, 0)
+                same = offsets_found() == list(first)
+            else:
+                every = [
+                    Fault(("read",), each, times=FOREVER, error=errno.EIO)
+                    for each in ("0.index", "0.timeindex")
+                ]
+                with FileFaults(*every):
+                    same = offsets_found() == list(first)
+            log.offset_for_time(1)
+            os._exit(0 if same else 3)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 # --- Damage ---------------------------------------------------------------------------------------
 
 
@@ -86,6 +128,40 @@ def damage(path: Path, at: int, zeros: int) -> None:
     with path.open("r+b") as file:
         file.seek(at, os.SEEK_SET if at >= 0 else os.SEEK_END)
         file.write(bytes(zeros))
+
+
+@pytest.mark.parametrize(
+    ("at", "junk", "told"),
+    [
+        (0, bytes(61), ErrorCode.CORRUPT_MESSAGE),
+        (8, struct.pack(">i", -5), ErrorCode.CORRUPT_MESSAGE),
+        (8, struct.pack(">i", 1 << 28), 4),  # the offset of the next segment
+    ],
+)
+def test_a_consumer_is_told_of_damage_and_does_not_wait_for_a_disk(
+    open_log: OpenLog, at: int, junk: bytes, told: int
+) -> None:
+    """What Apache Kafka answers for the same bytes in a segment that is not the last."""
+    settings = {"segment_bytes": 280, "segment_index_bytes": 4_096}
+    log = open_log(**settings)
+    for number in range(12):
+        log.append(build_batch([b"%d" % number]))
+    log.close()
+    first, second, *_ = sorted(log.path.glob("*.log"))
+    assert int(second.stem) == 4
+    with first.open("r+b") as file:
+        file.seek(2 * (first.stat().st_size // 4) + at)
+        file.write(junk)
+    log = open_log(clean=True, **settings)
+    for offset in (2, 3):
+        if told is ErrorCode.CORRUPT_MESSAGE:
+            with pytest.raises(KafkaError) as raised:
+                log.read(offset)
+            assert raised.value.code is told
+        else:
+            assert parse_batches(log.read(offset))[0].base_offset == told
+    assert parse_batches(log.read(1, 10))[0].base_offset == 1
+    assert parse_batches(log.read(4))[0].base_offset == 4
 
 
 def test_after_a_clean_stop_a_damaged_segment_costs_nothing_behind_it(
