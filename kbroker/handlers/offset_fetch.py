@@ -8,7 +8,8 @@ objects; this file puts the groups and topics around them.
 Versions 1 to 10: an error above the topics from 2, leader epochs from 5, several groups from 8, a
 member and its epoch (for the newer protocol of groups) from 9, topic ids for names in 10. Without
 transactions no offset is unstable. A group of which all is wanted is looked up once, however often
-it is named (`repeats.py`). Any handler thread; does not import the schema library.
+it is named, and the metadata of a partition that is named again is told again within the same
+bounds (`repeats.py`). Any handler thread; does not import the schema library.
 """
 
 from __future__ import annotations
@@ -100,11 +101,14 @@ def handle(services: Services, request: Request) -> None:
     version = request.api_version
     repeats = Repeats(request)
     whole: dict[str, ToldGroup] = {}  # of those that ask for all that a group has committed
+    named: set[str] = set()
     told = []
     for asked in decode(request):
         group = whole.get(asked.group_id) if asked.topics is None else None
         if group is None:
-            group = _fetch(services, version, asked)
+            group, texts = _fetch(services, version, asked, repeats.left, asked.group_id in named)
+            repeats.allow(texts)
+            named.add(asked.group_id)
             if asked.topics is None:
                 whole[asked.group_id] = group
         elif not repeats.allow(sum(len(topic.partitions) for topic in group.topics)):
@@ -113,7 +117,10 @@ def handle(services: Services, request: Request) -> None:
     request.respond(encode(version, told))
 
 
-def _fetch(services: Services, version: int, asked: AskedGroup) -> ToldGroup:
+def _fetch(
+    services: Services, version: int, asked: AskedGroup, again_max: int, named_before: bool
+) -> tuple[ToldGroup, int]:
+    """The answer, and how many bytes of metadata it tells again."""
     image = services.controller.image
     names: list[tuple[str, bytes]] | None = None
     told: list[ToldTopic] = []
@@ -129,25 +136,27 @@ def _fetch(services: Services, version: int, asked: AskedGroup) -> ToldGroup:
             else:
                 found.append((key, topic.name, indexes))
         names = [(name, indexes) for _, name, indexes in found]
-    code, topics = services.offsets.fetch(
+    code, topics, texts = services.offsets.fetch(
         asked.group_id,
         names,
         flexible=is_flexible(ApiKey.OFFSET_FETCH, version),
         leader_epochs=version >= _SINCE_LEADER_EPOCH,
         topic_id_of=partial(_id_now, image),
+        texts_again_max=again_max,
+        named_before=named_before,
     )
     error = ErrorCode(code)
     if error:
-        return _refused(version, asked, error)
+        return _refused(version, asked, error), 0
     if names is not None:
         told += [ToldTopic(found[at][0], data) for at, (_, data) in enumerate(topics)]
-        return ToldGroup(asked.group_id, error, told)
+        return ToldGroup(asked.group_id, error, told), texts
     for name, data in topics:
         if version < _SINCE_TOPIC_ID:
             told.append(ToldTopic(name, data))
         elif (known := image.topic(name)) is not None:
             told.append(ToldTopic(known.topic_id, data))
-    return ToldGroup(asked.group_id, error, told)
+    return ToldGroup(asked.group_id, error, told), texts
 
 
 def _id_now(image: ClusterImage, name: str) -> bytes | None:

@@ -26,6 +26,10 @@ class Repeats:
         of_request = limits.REPEATED_ANSWER_TIMES_MAX * len(request.body)
         self._left = limits.REPEATED_ANSWER_BYTES_MAX + of_request
 
+    @property
+    def left(self) -> int:
+        return self._left
+
     def allow(self, size_bytes: int) -> bool:
         if size_bytes > self._left:
             return False

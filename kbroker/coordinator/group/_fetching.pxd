@@ -26,6 +26,9 @@ cdef struct FetchedTopic:
 cdef struct Fetched:
     FetchForm form
     int all_topics
+    int named_before              # in the same request: nothing of it is told for the first time
+    int64_t texts_again_max       # bytes of metadata that may be told again
+    int64_t texts                 # of these, how many were used
     int32_t count
     FetchedTopic* topics          # calloc'ed
 

@@ -4,9 +4,12 @@
 A topic's partitions are asked as the bytes of the request, and answered as bytes of the answer, so
 that a group of a thousand partitions makes no thousand objects. What has not been committed is
 offset -1 with no text and no error; so is what was committed for another topic of the same name.
+
+A partition takes four bytes to name and its metadata may be 4 KB. As often as it is named it is
+told, within a bound for what is told again; beyond it a partition has an error.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
@@ -30,6 +33,7 @@ from kbroker.protocol._cursor cimport (
 cdef enum:
     PARTITION_BYTES_MAX = 4 + 8 + 4 + 5 + 2 + 1
     COUNT_BYTES_MAX = 5
+    INVALID_REQUEST = 42
 
 
 cdef inline OffsetEntry* _entry(GroupTopic* topic, const uint8_t* index) noexcept nogil:
@@ -38,14 +42,12 @@ cdef inline OffsetEntry* _entry(GroupTopic* topic, const uint8_t* index) noexcep
     return entry_find_locked(topic, <int32_t>kb_get_u32(index))
 
 
-cdef inline int64_t _bound(const OffsetEntry* entry) noexcept nogil:
-    if entry == NULL:
-        return PARTITION_BYTES_MAX
-    return PARTITION_BYTES_MAX + entry_metadata(entry).length
+cdef inline int64_t _text_length(const OffsetEntry* entry) noexcept nogil:
+    return 0 if entry == NULL else entry_metadata(entry).length
 
 
 cdef uint8_t* _put(
-    uint8_t* at, const FetchForm* form, int32_t index, const OffsetEntry* entry,
+    uint8_t* at, const FetchForm* form, int32_t index, const OffsetEntry* entry, int16_t error,
 ) noexcept nogil:
     cdef Text metadata
     metadata.at = NULL
@@ -57,34 +59,90 @@ cdef uint8_t* _put(
     if form.leader_epochs:
         at = put_i32(at, entry.leader_epoch if entry != NULL else -1)
     at = put_string(at, form.flexible, metadata.at, metadata.length)
-    at = put_i16(at, 0)
+    at = put_i16(at, error)
     return put_no_tags(at, form.flexible)
 
 
-cdef int _fetch_topic(
-    Group* group, const FetchForm* form, FetchedTopic* fetched,
-) noexcept nogil:
+cdef GroupTopic* _topic(Group* group, const FetchedTopic* fetched) noexcept nogil:
     cdef GroupTopic* topic = NULL
-    cdef int64_t bound = COUNT_BYTES_MAX
-    cdef uint8_t* at
-    cdef int32_t i
     if group != NULL:
         topic = topic_find_locked(group, fetched.name.at, fetched.name.length)
     if topic != NULL and topic.has_id and fetched.has_id and (
         memcmp(topic.topic_id, fetched.topic_id, 16) != 0
     ):
-        topic = NULL              # of another topic, which had this name and was deleted
+        return NULL               # of another topic, which had this name and was deleted
+    return topic
+
+
+cdef int _fetch_topic(
+    Group* group, const FetchForm* form, FetchedTopic* fetched, int64_t* texts_left,
+) noexcept nogil:
+    cdef GroupTopic* topic = _topic(group, fetched)
+    cdef int64_t bound = COUNT_BYTES_MAX + <int64_t>PARTITION_BYTES_MAX * fetched.count
+    cdef int64_t told = 0
+    cdef int64_t length
+    cdef OffsetEntry* entry
+    cdef uint8_t* at
+    cdef int16_t error
+    cdef int32_t i
     for i in range(fetched.count):
-        bound += _bound(_entry(topic, fetched.indexes + 4 * i))
-    fetched.data = <uint8_t*>malloc(<size_t>bound)
+        told += _text_length(_entry(topic, fetched.indexes + 4 * i))
+    fetched.data = <uint8_t*>malloc(<size_t>(bound + min(told, texts_left[0])))
     if fetched.data == NULL:
         return -1
     at = put_count(fetched.data, form.flexible, fetched.count)
     for i in range(fetched.count):
-        at = _put(
-            at, form, <int32_t>kb_get_u32(fetched.indexes + 4 * i),
-            _entry(topic, fetched.indexes + 4 * i))
+        entry = _entry(topic, fetched.indexes + 4 * i)
+        length = _text_length(entry)
+        error = 0
+        if length > texts_left[0]:
+            entry = NULL
+            error = INVALID_REQUEST
+        else:
+            texts_left[0] -= length
+        at = _put(at, form, <int32_t>kb_get_u32(fetched.indexes + 4 * i), entry, error)
     fetched.length = at - fetched.data
+    return 0
+
+
+cdef int64_t _texts_asked(const Fetched* fetched, Group* group) noexcept nogil:
+    cdef GroupTopic* topic
+    cdef int64_t length = 0
+    cdef int32_t i, j
+    for i in range(fetched.count):
+        topic = _topic(group, &fetched.topics[i])
+        if topic == NULL:
+            continue
+        for j in range(fetched.topics[i].count):
+            length += _text_length(_entry(topic, fetched.topics[i].indexes + 4 * j))
+    return length
+
+
+cdef int64_t _texts_held(const Group* group) noexcept nogil:
+    cdef int64_t length = 0
+    cdef uint32_t place
+    cdef int32_t i
+    if group == NULL or group.topics == NULL:
+        return 0
+    for place in range(group.topic_mask + 1):
+        if group.topics[place] != NULL:
+            for i in range(group.topics[place].count):
+                length += _text_length(&group.topics[place].entries[i])
+    return length
+
+
+cdef int _fetch_named(Fetched* fetched, Group* group) noexcept nogil:
+    cdef int64_t asked = _texts_asked(fetched, group)
+    cdef int64_t once = 0
+    cdef int64_t left
+    cdef int32_t i
+    if asked > fetched.texts_again_max and not fetched.named_before:
+        once = _texts_held(group)  # all of it, at most: so much is no repetition
+    left = fetched.texts_again_max + once
+    for i in range(fetched.count):
+        if _fetch_topic(group, &fetched.form, &fetched.topics[i], &left) != 0:
+            return -1
+    fetched.texts = max(0, fetched.texts_again_max - left)
     return 0
 
 
@@ -95,14 +153,14 @@ cdef int _fetch_whole_topic(
     cdef uint8_t* at
     cdef int32_t i
     for i in range(topic.count):
-        bound += _bound(&topic.entries[i])
+        bound += PARTITION_BYTES_MAX + _text_length(&topic.entries[i])
     # The name behind it, since the topic may go when the lock is let go of.
     fetched.data = <uint8_t*>malloc(<size_t>(bound + topic.name_length))
     if fetched.data == NULL:
         return -1
     at = put_count(fetched.data, form.flexible, topic.count)
     for i in range(topic.count):
-        at = _put(at, form, topic.entries[i].partition, &topic.entries[i])
+        at = _put(at, form, topic.entries[i].partition, &topic.entries[i], 0)
     fetched.length = at - fetched.data
     fetched.name.at = at
     fetched.name.length = topic.name_length
@@ -115,12 +173,8 @@ cdef int _fetch_whole_topic(
 
 cdef int fetch_locked(Fetched* fetched, Group* group) noexcept nogil:
     cdef uint32_t place
-    cdef int32_t i
     if not fetched.all_topics:
-        for i in range(fetched.count):
-            if _fetch_topic(group, &fetched.form, &fetched.topics[i]) != 0:
-                return -1
-        return 0
+        return _fetch_named(fetched, group)
     if group == NULL or group.topics == NULL:
         return 0
     fetched.topics = <FetchedTopic*>calloc(<size_t>group.topic_count + 1, sizeof(FetchedTopic))

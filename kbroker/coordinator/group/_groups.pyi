@@ -150,13 +150,18 @@ class GroupTable:
         flexible: bool,
         leader_epochs: bool,
         topic_id_of: Callable[[str], bytes | None] | None = None,
-    ) -> tuple[int, list[tuple[str, bytes]]]:
-        """(error code, topics) for OffsetFetch, without an object for each partition.
+        texts_again_max: int = ...,
+        named_before: bool = False,
+    ) -> tuple[int, list[tuple[str, bytes]], int]:
+        """(error code, topics, texts) for OffsetFetch, without an object for each partition.
 
         `wanted`: topics with their partitions as big-endian int32s; None: all that the group has.
         `topic_id_of`: the id that a topic has now, None if it is not known. What was committed for
         another one of the same name is not there.
         A topic comes with its array of partitions as the answer carries it, count included.
+        `texts_again_max`: so many bytes of metadata are told beyond what the group holds, or at
+        all where it was `named_before` in the same request; the partitions behind have
+        INVALID_REQUEST. `texts`: how many of these were used.
         """
 
     def groups(self, partition: int) -> list[str]:

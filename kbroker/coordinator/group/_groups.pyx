@@ -12,7 +12,7 @@ GIL, lets go of it, takes one shard's lock, and makes objects of what it copied 
 of that. The lock's rank is "session". `wake` is called behind an append, with nothing held.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
 from kbroker._arena cimport Arena, arena_free, arena_take
@@ -20,7 +20,7 @@ from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
 from kbroker._log cimport PartitionLog
 from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._copies cimport Copies, Wanted, copies_free, copy_offsets
-from kbroker.coordinator.group._fetching cimport Fetched, fetch_locked, fetched_free
+from kbroker.coordinator.group._fetching cimport Fetched, FetchForm, fetch_locked, fetched_free
 from kbroker.coordinator.group._loading cimport NO_MEMORY, record_apply_locked
 from kbroker.coordinator.group._members cimport member_find_locked, member_free
 from kbroker.coordinator.group._offset_records cimport (
@@ -471,6 +471,7 @@ cdef class GroupTable:
 
     def fetch(
         self, str group_id not None, wanted, *, bint flexible, bint leader_epochs, topic_id_of=None,
+        int64_t texts_again_max=INT64_MAX, bint named_before=False,
     ):
         cdef Shard* shard = self._shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
@@ -480,9 +481,8 @@ cdef class GroupTable:
             for name, indexes in wanted]
         cdef Fetched fetched
         cdef int error = COORDINATOR_NOT_AVAILABLE
-        fetched.form.flexible = flexible
-        fetched.form.leader_epochs = leader_epochs
-        fetched_init(&fetched, asked)
+        fetched.form = FetchForm(flexible=flexible, leader_epochs=leader_epochs)
+        fetched_init(&fetched, asked, texts_again_max, named_before)
         try:
             if shard != NULL:
                 with nogil:
@@ -494,7 +494,7 @@ cdef class GroupTable:
                     shard_unlock(shard)
             if error == -1:
                 raise MemoryError
-            return error, fetched_topics(&fetched, asked, topic_id_of)
+            return error, fetched_topics(&fetched, asked, topic_id_of), fetched.texts
         finally:
             fetched_free(&fetched)
 

@@ -15,7 +15,8 @@ cdef bytes name_bytes(str text)
 cdef const uint8_t* topic_id_at(bytes topic_id) except? NULL
 cdef str str_of(const Text* text)
 cdef bytes encoded_key(bytes group, bytes topic, int32_t partition)
-cdef int fetched_init(Fetched* fetched, list asked) except -1
+cdef int fetched_init(
+    Fetched* fetched, list asked, int64_t texts_again_max, bint named_before) except -1
 cdef list fetched_topics(const Fetched* fetched, list asked, topic_id_of)
 cdef object committed_of(const Copy* copied)
 cdef Member* member_of(str member_id, str instance_id) except NULL

@@ -180,11 +180,16 @@ cdef object committed_of(const Copy* copied):
         copied.expire_ms, topic_id)
 
 
-cdef int fetched_init(Fetched* fetched, list asked) except -1:
+cdef int fetched_init(
+    Fetched* fetched, list asked, int64_t texts_again_max, bint named_before,
+) except -1:
     # `asked`: (name, its bytes, indexes as bytes, id or None), which must live as long; None: all.
     cdef int32_t i
     fetched.all_topics = asked is None
     fetched.count = 0
+    fetched.texts_again_max = texts_again_max
+    fetched.named_before = named_before
+    fetched.texts = 0
     fetched.topics = NULL
     if asked is None:
         return 0

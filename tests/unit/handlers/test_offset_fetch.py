@@ -20,10 +20,10 @@ class Offsets:
     def __init__(self) -> None:
         self.asked = 0
 
-    def fetch(self, group_id: str, wanted: object, **how: object) -> tuple[int, list[Any]]:
+    def fetch(self, group_id: str, wanted: object, **how: object) -> tuple[int, list[Any], int]:
         self.asked += 1
         one = struct.pack(">iqi", 0, 5, -1) + b"\x01\x00\x00\x00"
-        return 0, [("t", b"\xa1\x9c\x01" + one * OFFSETS)]
+        return 0, [("t", b"\xa1\x9c\x01" + one * OFFSETS)], 0
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import struct
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -362,10 +363,10 @@ def test_offsets_of_another_topic_of_the_same_name_are_not_there(
     wanted = [("orders", bytes(4))]
     for now, there in ((ORDERS, True), (OTHER_ORDERS, False), (None, True)):
         ids = {} if now is None else {"orders": now.bytes}
-        code, topics = fetch(wanted, topic_id_of=ids.get)
+        code, topics, _ = fetch(wanted, topic_id_of=ids.get)
         assert code == 0
         assert (b"\xff" * 8 in topics[0][1]) is not there
-        code, topics = fetch(None, topic_id_of=ids.get)
+        code, topics, _ = fetch(None, topic_id_of=ids.get)
         assert bool(topics) is there
     # One commit for the new topic, and the others of the old one are gone.
     assert node.table.commit("g", [offset("orders", 0, 1, OTHER_ORDERS)]) == 0
@@ -386,6 +387,28 @@ def test_offsets_without_an_id_of_a_topic_that_is_no_more_are_forgotten_at_the_l
         again.loader.start()
         again.await_load()
         eventually(again.has_one_offset, "only the other topic's")
+
+
+def test_metadata_is_told_again_within_bounds(start: Callable[..., Node]) -> None:
+    """What a group has may be asked for once in any case, and as much again as is allowed."""
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.table.commit("g", [offset("orders", index, 5) for index in range(4)]) == 0
+    fetch = partial(node.table.fetch, "g", flexible=False, leader_epochs=False)
+    refused = struct.pack(">qhh", -1, 0, ErrorCode.INVALID_REQUEST)
+    all_four = b"".join(index.to_bytes(4) for index in range(4))  # each with a text of four bytes
+    for wanted, again_max, before, told, used in (
+        ([("orders", all_four)], 0, False, 4, 0),
+        ([("orders", all_four)], 16, True, 4, 16),
+        ([("orders", all_four)], 9, True, 2, 8),
+        ([("orders", all_four * 100)], 40, False, 14, 40),
+        ([("orders", all_four), ("orders", all_four)], 4, False, 5, 4),
+    ):
+        code, topics, texts = fetch(wanted, texts_again_max=again_max, named_before=before)
+        answer = b"".join(data for _, data in topics)
+        asked = sum(len(indexes) // 4 for _, indexes in wanted)
+        assert (code, answer.count(b"note"), texts) == (0, told, used)
+        assert answer.count(refused) == asked - told
 
 
 def test_a_damaged_group_costs_one_group(
