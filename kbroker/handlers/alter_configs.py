@@ -12,14 +12,15 @@ Resources are topics, brokers (one by its id, all by the empty name), groups and
 client metrics. Loggers are no resources of AlterConfigs, which is older than they; the incremental
 API changes their levels here, at once, and stores nothing.
 
-Any handler thread, then the controller's; `Reply` sees to one answer. Holds no lock.
+Any handler thread, then the controller's; `Reply` sees to one answer. Holds no lock; does not
+import the schema library.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import loggers
@@ -36,7 +37,8 @@ from kbroker.metadata.controller.config_changes import ResourceChange
 from kbroker.metadata.controller.decisions import ConfigChange, TopicResult
 from kbroker.metadata.image import ConfigKind, ConfigResource
 from kbroker.metadata.topic_names import invalid_topic_name
-from kbroker.protocol import cold
+from kbroker.protocol.versions import is_flexible
+from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -70,22 +72,29 @@ class Resource(NamedTuple):
 
 def decode(request: Request) -> tuple[list[Resource], bool]:
     """The resources, and whether to check only."""
-    asked = cold.decode(request)
+    reader = Reader(request.body, flexible=_flexible(request))
     incremental = request.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS
-    resources = [
-        Resource(
-            resource.resource_type,
-            resource.resource_name,
-            tuple(
-                Operation(
-                    config.name, config.config_operation if incremental else SET, config.value
-                )
-                for config in resource.configs
-            ),
-        )
-        for resource in asked.resources
-    ]
-    return resources, asked.validate_only
+    resources = []
+    for _ in range(reader.array()):
+        resource_type, name = reader.int8(), reader.string()
+        operations = tuple([_operation(reader, incremental) for _ in range(reader.array())])
+        reader.tags()
+        resources.append(Resource(resource_type, name, operations))
+    validate_only = reader.boolean()
+    reader.tags()
+    return resources, validate_only
+
+
+def _operation(reader: Reader, incremental: bool) -> Operation:
+    key = reader.string()
+    kind = reader.int8() if incremental else SET
+    value = reader.nullable_string()
+    reader.tags()
+    return Operation(key, kind, value)
+
+
+def _flexible(request: Request) -> bool:
+    return is_flexible(ApiKey(request.api_key), request.api_version)
 
 
 def handle_alter(services: Services, request: Request) -> None:
@@ -152,10 +161,16 @@ def _told(error: KafkaError) -> Outcome:
 def _refused(resources: Sequence[Resource]) -> dict[int, KafkaError]:
     """What is wrong with the request, by the place of the resource that cannot be served."""
     times = Counter((resource.type, resource.name) for resource in resources)
+    several = {
+        each: KafkaError(ErrorCode.INVALID_REQUEST, f"'{each[1]}' is in the request {count} times")
+        for each, count in times.items()
+        if count > 1
+    }
     refused: dict[int, KafkaError] = {}
     for place, resource in enumerate(resources):
-        message = _mistake(resource, times[resource.type, resource.name])
-        if message is not None:
+        if several and (twice := several.get((resource.type, resource.name))) is not None:
+            refused[place] = twice
+        elif (message := _mistake(resource)) is not None:
             refused[place] = KafkaError(ErrorCode.INVALID_REQUEST, message)
         elif resource.type != BROKER and any(
             o.kind not in _OPERATIONS for o in resource.operations
@@ -165,9 +180,7 @@ def _refused(resources: Sequence[Resource]) -> dict[int, KafkaError]:
     return refused
 
 
-def _mistake(resource: Resource, times: int) -> str | None:
-    if times > 1:
-        return f"'{resource.name}' is in the request {times} times"
+def _mistake(resource: Resource) -> str | None:
     without = [o.key for o in resource.operations if o.value is None and o.kind != DELETE]
     if without:
         return f"no value is given for {', '.join(without)}"
@@ -243,19 +256,17 @@ def _encode(
     resources: Sequence[Resource],
     outcome: Sequence[Outcome],
 ) -> bytes:
-    key = ApiKey(request.api_key)
-    module: Any = cold.response_module(key, request.api_version)
-    responses = tuple(
-        module.AlterConfigsResourceResponse(
-            error_code=code,
-            error_message=told(message),
-            resource_type=resource.type,
-            resource_name=resource.name,
-        )
-        for resource, (code, message) in zip(resources, outcome, strict=True)
-    )
-    response_class = getattr(module, f"{key.label}Response")
-    return cold.encode(response_class(throttle_time=cold.NO_TIME, responses=responses))
+    out = Writer(flexible=_flexible(request))
+    out.int32(0)  # throttle time
+    out.array(len(resources))
+    for resource, (code, message) in zip(resources, outcome, strict=True):
+        out.int16(code)
+        out.string(told(message))
+        out.int8(resource.type)
+        out.string(resource.name)
+        out.tags()
+    out.tags()
+    return out.getvalue()
 
 
 def failure(request: Request, code: ErrorCode, message: str) -> bytes:

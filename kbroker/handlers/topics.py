@@ -19,10 +19,12 @@ from uuid import UUID
 
 from kbroker.config import TopicConfig, describe_topic
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import Reply, answer_in_time, timeout_ms_of
+from kbroker.handlers.reply import Reply, answer_in_time, timeout_ms_of, told
 from kbroker.metadata.controller.decisions import NewTopic, TopicResult
 from kbroker.metadata.image import ZERO_UUID
 from kbroker.protocol import cold
+from kbroker.protocol.versions import is_flexible
+from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -186,14 +188,13 @@ def handle_delete(services: Services, request: Request) -> None:
 
 
 def _delete(services: Services, request: Request, reply: Reply) -> None:
-    asked = cold.decode(request)
+    topics, timeout_ms = _decode_delete(request)
     if not services.config["delete.topic.enable"]:
         known = request.api_version >= _DELETE_SINCE_DISABLED_CODE
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
-    timeout_ms = timeout_ms_of(asked)
     if timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-    deletion = _plan(services, _topics_to_delete(request.api_version, asked))
+    deletion = _plan(services, topics)
 
     def finish(results: Sequence[TopicResult]) -> bytes:
         return _encode_deleted(request.api_version, deletion.answers(results))
@@ -205,10 +206,20 @@ def _delete(services: Services, request: Request, reply: Reply) -> None:
     services.controller.delete_topics(deletion.wanted, done)
 
 
-def _topics_to_delete(version: int, asked: Any) -> list[tuple[str | None, UUID | None]]:
-    if version >= _DELETE_SINCE_ID:
-        return [(topic.name, topic.topic_id) for topic in asked.topics]
-    return [(name, None) for name in asked.topic_names]
+def _decode_delete(request: Request) -> tuple[list[tuple[str | None, UUID | None]], int]:
+    """The topics, by name or id, and how many ms the client waits."""
+    version = request.api_version
+    reader = Reader(request.body, flexible=is_flexible(ApiKey.DELETE_TOPICS, version))
+    topics: list[tuple[str | None, UUID | None]] = []
+    for _ in range(reader.array()):
+        if version < _DELETE_SINCE_ID:
+            topics.append((reader.string(), None))
+        else:
+            topics.append((reader.nullable_string(), reader.uuid()))
+            reader.tags()
+    timeout_ms = reader.int32()
+    reader.tags()
+    return topics, timeout_ms
 
 
 def _each_once(topics: Sequence[tuple[str | None, UUID | None]]) -> Iterator[tuple[Any, Any]]:
@@ -248,24 +259,25 @@ def _plan(services: Services, topics: Sequence[tuple[str | None, UUID | None]]) 
 
 
 def _encode_deleted(version: int, results: Sequence[TopicResult]) -> bytes:
-    module = cold.response_module(ApiKey.DELETE_TOPICS, version)
-    topics = []
+    out = Writer(flexible=is_flexible(ApiKey.DELETE_TOPICS, version))
+    out.int32(0)  # throttle time
+    out.array(len(results))
     for result in results:
-        fields: dict[str, Any] = {"name": result.name, "error_code": result.error}
-        if version >= _DELETE_SINCE_MESSAGE:
-            fields["error_message"] = result.message
+        out.string(result.name)
         if version >= _DELETE_SINCE_ID:
-            fields["topic_id"] = _id_or_none(result.topic_id)
-        topics.append(module.DeletableTopicResult(**fields))
-    answer = module.DeleteTopicsResponse(throttle_time=cold.NO_TIME, responses=tuple(topics))
-    return cold.encode(answer)
+            out.uuid(result.topic_id)
+        out.int16(result.error)
+        if version >= _DELETE_SINCE_MESSAGE:
+            out.string(told(result.message))
+        out.tags()
+    out.tags()
+    return out.getvalue()
 
 
 def delete_failure(request: Request, code: ErrorCode, message: str) -> bytes:
-    version = request.api_version
-    topics = _topics_to_delete(version, cold.decode(request))
+    topics, _ = _decode_delete(request)
     results = [TopicResult(name, code, message or None, id or ZERO_UUID) for name, id in topics]
-    return _encode_deleted(version, results)
+    return _encode_deleted(request.api_version, results)
 
 
 def _id_or_none(topic_id: UUID) -> UUID | None:

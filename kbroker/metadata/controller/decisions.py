@@ -163,19 +163,22 @@ def first_partition_state(name: str, index: int, replicas: tuple[int, ...]) -> P
     return PartitionImage(name, index, replicas, replicas, replicas[0], 0, 0)
 
 
+# Answers and never raised: a request may name a hundred thousand topics that are not there.
+_NO_SUCH_ID: Final = KafkaError(
+    ErrorCode.UNKNOWN_TOPIC_ID, "This server has no topic with this id."
+)
+_NO_SUCH_NAME: Final = KafkaError(
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server has no topic with this name."
+)
+
+
 def plan_deletion(image: ClusterImage, topic: str | UUID) -> TopicImage | KafkaError:
     """The topic to delete, by name or by id, or why not."""
-    if isinstance(topic, UUID):
-        if topic == ZERO_UUID:
-            return KafkaError(ErrorCode.INVALID_REQUEST, "The topic id is zero.")
-        found = image.topic_by_id(topic)
-        missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server has no topic with this id.")
-    else:
-        found = image.topic(topic)
-        missing = KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server has no topic with this name."
-        )
-    return missing if found is None else found
+    if isinstance(topic, str):
+        return image.topic(topic) or _NO_SUCH_NAME
+    if topic == ZERO_UUID:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "The topic id is zero.")
+    return image.topic_by_id(topic) or _NO_SUCH_ID
 
 
 def plan_partitions(
