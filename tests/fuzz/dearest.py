@@ -1,0 +1,129 @@
+"""The dearest frames that have been found: one large thing, or a very small one, named very often.
+
+What the broker needs for them is made first: a group with a member and an offset whose metadata is
+as long as it may be. Each is a frame of a few KB that a client may send without any right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from kbroker.types import ApiKey
+from tests.fuzz.corpus import Ids
+from tests.fuzz.costs import BOMB, PACKED_ANEW, Candidate
+from tests.fuzz.mutate import Maker, framed
+from tests.parity.cases._groups import commit, describe, fetch_groups, leave, stable
+from tests.parity.requests import body_of, build, header, key_and_version
+from tests.parity.talk import Talk
+
+METADATA_CHARS: Final = 4_096  # offset.metadata.max.bytes
+TOPIC: Final = 2
+CORRELATION_ID: Final = 7
+
+
+def dearest(talk: Talk, topic: str, times: int = 2_000) -> Iterator[Candidate]:
+    """`talk` is to the broker that they are for."""
+    group = _group(talk, topic)
+    for name, request in (
+        *_described(group, topic, times),
+        *_offsets(talk, group, topic, times),
+        *_left(group, times),
+        *_altered(topic, times),
+        *_topics(times),
+    ):
+        yield Candidate(f"{name}, {times} times", _frame(request))
+
+
+def bombs(ids: Ids) -> Iterator[Candidate]:
+    """The dearest codec, below the bound of what it may unpack to."""
+    for name, frame in Maker(1, ids).batches():
+        if name.startswith(f"60 {BOMB} by gzip") and name.endswith((PACKED_ANEW, "target-plain")):
+            yield Candidate(f"Produce of {name}", frame)
+
+
+def _frame(request: Any) -> bytes:
+    key, version = key_and_version(request)
+    return framed(header(key, version, CORRELATION_ID) + body_of(request))
+
+
+def _group(talk: Talk, topic: str) -> str:
+    until = build(ApiKey.FIND_COORDINATOR, 2, key="g", key_type=0)
+    talk.until(lambda: talk.quietly(until).error_code.value == 0)
+    talk.settled("__consumer_offsets")
+    member = stable(talk)
+    noted = (topic, {0: (5, -1, "x" * METADATA_CHARS)})
+    asked = commit(talk, 8, member.group, noted, generation=member.generation, member=member.id)
+    answer = talk.quietly(asked)
+    assert answer.topics[0].partitions[0].error_code.value == 0, answer
+    return member.group
+
+
+def _described(group: str, topic: str, times: int) -> Iterator[tuple[str, Any]]:
+    for version in (0, 6):
+        yield f"DescribeGroups v{version}, a group", describe(version, *[group] * times)
+        yield f"DescribeGroups v{version}, no name", describe(version, *[""] * times)
+    resource = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": None}
+    asked = build(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource] * times)
+    yield "DescribeConfigs v4, a topic", asked
+
+
+def _offsets(talk: Talk, group: str, topic: str, times: int) -> Iterator[tuple[str, Any]]:
+    for version in (1, 8):
+        one = fetch_groups(talk, version, (group, [(topic, [0] * times)]))
+        yield f"OffsetFetch v{version}, a partition", one
+        several = fetch_groups(talk, version, (group, [(topic, [0])] * times))
+        yield f"OffsetFetch v{version}, a topic", several
+        none = fetch_groups(talk, version, (group, [("", [])] * times))
+        yield f"OffsetFetch v{version}, no topic", none
+    for what, topics in (("all of a group", None), ("a group", [(topic, [0])]), ("no topics", [])):
+        asked = fetch_groups(talk, 8, *[(group, topics)] * times)
+        yield f"OffsetFetch v8, {what}", asked
+
+
+def _left(group: str, times: int) -> Iterator[tuple[str, Any]]:
+    for version in (3, 5):
+        for instance in (None, ""):
+            asked = leave(version, group, *[("", instance)] * times)
+            yield f"LeaveGroup v{version}, instance {instance!r}", asked
+
+
+def _altered(topic: str, times: int) -> Iterator[tuple[str, Any]]:
+    for key, versions in (
+        (ApiKey.ALTER_CONFIGS, (0, 2)),
+        (ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1)),
+    ):
+        for version in versions:
+            for value in (None, ""):
+                configs = [_setting(key, "", value)] * times
+                asked = _alter(key, version, [_resource(topic, configs)])
+                yield f"{key.label} v{version}, key '' of value {value!r}", asked
+            asked = _alter(key, version, [_resource("", [])] * times)
+            yield f"{key.label} v{version}, resource ''", asked
+            distinct = [_setting(key, f"{number:x}", "") for number in range(times)]
+            asked = _alter(key, version, [_resource(topic, distinct)])
+            yield f"{key.label} v{version}, unknown keys", asked
+
+
+def _setting(key: ApiKey, name: str, value: str | None) -> Mapping[str, Any]:
+    operation = {"config_operation": 0} if key == ApiKey.INCREMENTAL_ALTER_CONFIGS else {}
+    return {"name": name, "value": value, **operation}
+
+
+def _resource(name: str, configs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return {"resource_type": TOPIC, "resource_name": name, "configs": configs}
+
+
+def _alter(key: ApiKey, version: int, resources: Sequence[Mapping[str, Any]]) -> Any:
+    return build(key, version, resources=resources, validate_only=True)
+
+
+def _topics(times: int) -> Iterator[tuple[str, Any]]:
+    for name in ("", "x"):
+        asked = build(ApiKey.DELETE_TOPICS, 1, topic_names=[name] * times, timeout=1_000)
+        yield f"DeleteTopics v1, {name!r}", asked
+    distinct = [f"{number:x}" for number in range(times)]
+    asked = build(ApiKey.DELETE_TOPICS, 1, topic_names=distinct, timeout=1_000)
+    yield "DeleteTopics v1, names of nothing", asked
+    nothing = [{"name": None, "topic_id": None}] * times
+    yield "DeleteTopics v6, no name", build(ApiKey.DELETE_TOPICS, 6, topics=nothing, timeout=1_000)

@@ -1,0 +1,78 @@
+"""The dearest frames that are known cost no more CPU than their length allows.
+
+`python -m tests.fuzz.costs` looks for others. What is measured is the CPU time of the broker's
+threads, the least of some rounds; how slow this machine is just now is measured by the same clock.
+"""
+
+from __future__ import annotations
+
+import statistics
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.testing.plain import PlainBroker as Broker
+from tests.fuzz.costs import CPU_MS_PER_KB_MAX, HEADING, Cost, Meter, cpu_ms_max
+from tests.fuzz.dearest import bombs, dearest
+from tests.fuzz.target import OVERRIDES, Admin, prepare
+from tests.parity.talk import Talk
+from tests.support.servers import assert_nothing_unexpected
+
+ROUNDS = 3
+# What `work` takes where the bounds were set: two virtual CPUs of 2026, otherwise idle.
+REFERENCE_MS = 20.0
+WORK = 100_000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(OVERRIDES) as broker:
+        yield broker
+        assert_nothing_unexpected(broker)
+
+
+def work() -> float:
+    """Of what an interpreter does in a request: calls, numbers, objects. In ms of CPU."""
+    began = time.thread_time()
+    unpack, data = struct.Struct(">h").unpack_from, bytes(2)
+    found = [(unpack(data, 0)[0], str(number)) for number in range(WORK)]
+    assert len(found) == WORK
+    return (time.thread_time() - began) * 1e3
+
+
+def cpu(cost: Cost) -> float:
+    return cost.cpu_ms
+
+
+def by_kib(cost: Cost) -> float:
+    return -cost.cpu_ms / cost.kib
+
+
+def slowness() -> float:
+    """How many times slower this machine is, its other load included."""
+    return max(1.0, statistics.median(work() for _ in range(9)) / REFERENCE_MS)
+
+
+@pytest.mark.timeout(300)
+def test_the_dearest_frames(broker: Broker) -> None:
+    host, _, port = broker.bootstrap.rpartition(":")
+    address = (host, int(port))
+    admin = Admin(address)
+    ids = prepare(admin)
+    admin.close()
+    talk = Talk(address, "costs")
+    topic = talk.topic("t")
+    before = slowness()
+    meter = Meter(address, broker.pid)
+    candidates = [*dearest(talk, topic), *bombs(ids)]
+    costs = [min((meter.cost(each) for _ in range(ROUNDS)), key=cpu) for each in candidates]
+    talk.close()
+    factor = max(before, slowness())
+    beyond = [cost.text() for cost in costs if cost.cpu_ms > factor * cpu_ms_max(cost)]
+    print(f"{factor:.2f} times {CPU_MS_PER_KB_MAX} ms/KB", HEADING, sep="\n")
+    print(*(cost.text() for cost in sorted(costs, key=by_kib)), sep="\n")
+    told = "\n".join([f"{factor:.2f} times {CPU_MS_PER_KB_MAX} ms/KB", HEADING, *beyond])
+    assert not beyond, told
+    assert not meter.failures
