@@ -83,6 +83,7 @@ GIL_SWITCH_INTERVAL_S: Final = 0.0005
 PYTHON_STEP_MS_MAX: Final = 1
 # How often the loop of a thread of ours is entered again after it raised; then the thread is dead.
 THREAD_LIVES_MAX: Final = 100
+THREAD_LIFE_LONG_MS: Final = 60_000  # a life as long as this, and they are counted anew
 THREAD_PAUSE_MS: Final = 10  # between two lives: a shortage of a moment must not use them all up
 # How long a stop waits for each thread before it says so and goes on.
 THREAD_JOIN_TIMEOUT_MS: Final = 10_000

@@ -2,9 +2,10 @@
 and the loop goes on.
 
 What a step raises a loop catches itself. This is the net below: an error in the loop's own code, or
-one that is no `Exception`. After a pause the loop is entered again, `THREAD_LIVES_MAX` times in
-all; then the thread is `dead`, a line says so, `given_up` answers whoever waits for it, /readyz and
-an alert rule show it (`server/health.py`).
+one that is no `Exception`. After a pause the loop is entered again, `THREAD_LIVES_MAX` times on
+end; then the thread is `dead`, a line says so, `given_up` answers whoever waits for it, /readyz and
+an alert rule show it (`server/health.py`). A life of a minute begins the count anew: an error a day
+is no reason to end.
 
 Level 0. `dead` and `failures` may be read by any thread.
 """
@@ -13,11 +14,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 from kbroker.failures import Failures
-from kbroker.limits import THREAD_LIVES_MAX, THREAD_PAUSE_MS
+from kbroker.limits import THREAD_LIFE_LONG_MS, THREAD_LIVES_MAX, THREAD_PAUSE_MS
 
 logger: Final = logging.getLogger("kbroker.failures")
 
@@ -30,7 +32,11 @@ class OwnThread(threading.Thread):
     """Start and join it as any thread."""
 
     def __init__(
-        self, name: str, loop: Callable[[], None], given_up: Callable[[], None] = nothing
+        self,
+        name: str,
+        loop: Callable[[], None],
+        given_up: Callable[[], None] = nothing,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """`loop` returns when the thread is to end; it may be called again after it has raised."""
         super().__init__(name=name, daemon=True)
@@ -39,16 +45,21 @@ class OwnThread(threading.Thread):
         self._pause = threading.Event()  # which nobody sets
         self._loop = loop
         self._given_up = given_up
+        self._monotonic_ns = monotonic_ns
 
     def run(self) -> None:
-        for _ in range(THREAD_LIVES_MAX):
+        lives = THREAD_LIVES_MAX
+        while lives > 0:
+            began_ns = self._monotonic_ns()
             try:
                 self._loop()
             except BaseException as error:
                 self.failures.note("its loop", error)
-                self._pause.wait(THREAD_PAUSE_MS / 1000)
             else:
                 return
+            lived_ms = (self._monotonic_ns() - began_ns) // 1_000_000
+            lives = THREAD_LIVES_MAX if lived_ms >= THREAD_LIFE_LONG_MS else lives - 1
+            self._pause.wait(THREAD_PAUSE_MS / 1000)
         self.dead = True
         logger.critical(
             "%s has ended, since its loop failed %d times: restart the broker and look at the"
@@ -56,5 +67,5 @@ class OwnThread(threading.Thread):
         )  # fmt: skip
         try:
             self._given_up()
-        except Exception as error:
+        except BaseException as error:
             self.failures.note("its end", error)

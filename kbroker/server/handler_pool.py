@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -99,7 +100,11 @@ class HandlerPool:
         return left[: max(0, count)] + self._new_workers(count - len(left))
 
     def _thread(self, index: int) -> OwnThread:
-        return OwnThread(f"kafka-request-handler-{index}", partial(self._serve, index))
+        return OwnThread(
+            f"kafka-request-handler-{index}",
+            partial(self._serve, index),
+            partial(self._lost, index),
+        )
 
     @property
     def threads(self) -> list[OwnThread]:
@@ -132,7 +137,7 @@ class HandlerPool:
     def _watch(self, tick: int) -> None:
         try:
             self._watch_deadline(tick)
-        except Exception as error:
+        except BaseException as error:
             # The handler must live, and nobody wait for a deadline that will not come.
             self.failures.note("setting the deadline of parked fetches", error)
             self._hot.expire(tick)
@@ -144,14 +149,47 @@ class HandlerPool:
                 continue
             if status == CLOSED:
                 return
-            for tick in ticks:
-                self._watch(tick)
-            self._dispatch_all(requests)
+            left = deque(requests)
             # A request that nobody keeps ends its connection: none is kept while serving.
             del requests
+            try:
+                for tick in ticks:
+                    self._watch(tick)
+                self._dispatch_all(left)
+            finally:
+                self._end_all(left)
 
-    def _dispatch_all(self, requests: Sequence[Request]) -> None:
-        for request in requests:
+    def _lost(self, worker: int) -> None:
+        """The thread is dead, and the others serve. The last one of all stays to end connections:
+        what needs no Python is still served, and nobody else waits for an answer for ever."""
+        while not self._can_go(worker):
+            try:
+                status, requests, ticks = self._hot.serve(worker)
+                if status == CLOSED:
+                    return
+                for tick in ticks:
+                    self._hot.expire(tick)
+                self._end_all(deque(requests))
+            except BaseException as error:
+                self.failures.note("what the last handler does when it is lost", error)
+
+    def _can_go(self, worker: int) -> bool:
+        """Whether others serve; then its worker is free for a new thread."""
+        with self._lock:
+            if worker in self._threads:
+                if len(self._threads) == 1:
+                    return False
+                self._hot.retire_worker(worker)
+                self._leaving[worker] = self._threads.pop(worker)
+            return True
+
+    def _end_all(self, requests: deque[Request]) -> None:
+        while requests:
+            requests.popleft().close_connection("no handler serves it")
+
+    def _dispatch_all(self, requests: deque[Request]) -> None:
+        while requests:
+            request = requests.popleft()
             try:
                 self._dispatch(request)
                 request.note_waiting()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -11,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from kbroker import own_thread
 from kbroker.clock import ManualClock, SystemClock
 from kbroker.config.admin_listeners import AdminListener
 from kbroker.errors import InvariantError
@@ -153,6 +155,29 @@ def test_a_background_task_that_raises_runs_again(error: type[BaseException]) ->
         with contextlib.suppress(SystemExit):  # as its thread does
             scheduler.run_due()
     assert len(runs) == 2
+
+
+def test_an_error_now_and_then_ends_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_thread, "THREAD_PAUSE_MS", 0)
+    lives: list[int] = []
+
+    def loop() -> None:
+        lives.append(1)
+        if len(lives) <= 3 * THREAD_LIVES_MAX:
+            raises()
+
+    minutes = itertools.count(step=60 * 10**9)  # every life is a long one
+    thread = OwnThread("kbroker-test", loop, monotonic_ns=lambda: next(minutes))
+    thread.start()
+    thread.join(JOIN_S)
+    assert (thread.dead, thread.failures.count) == (False, 3 * THREAD_LIVES_MAX)
+
+
+def test_whatever_the_end_of_a_thread_raises_is_counted() -> None:
+    thread = OwnThread("kbroker-test", raises, raises)
+    thread.start()
+    ended(thread)
+    assert thread.failures.count == THREAD_LIVES_MAX + 1
 
 
 def test_a_background_task_that_raises_is_counted() -> None:

@@ -141,7 +141,7 @@ class GroupLoader:
         self._jobs: deque[_Load | _Unload | _Forget] = deque()
         self._current: _Load | None = None
         self._piece = threading.Lock()
-        self._stopping = False
+        self._stopping = self._lost = False
         self.thread: Final = OwnThread(THREAD_NAME, self._run, self._given_up)
         self._round: _Round | None = None
 
@@ -163,10 +163,8 @@ class GroupLoader:
 
     def load(self, partition: int, log: PartitionLog) -> None:
         """Bring a partition up that the table has open."""
-        if self.thread.dead:
+        if not self._put(_Load(partition, log)):
             self._table.close(partition)
-        else:
-            self._put(_Load(partition, log))
 
     def unload(self, partitions: Sequence[int], count: int) -> None:
         """These of `count` partitions are lost. On return nothing is loaded into them any more."""
@@ -177,16 +175,22 @@ class GroupLoader:
                     job.cancelled = True
         with self._piece:
             pass  # the piece that was being given to the table is in
-        self._put(_Unload(lost, count))
+        job = _Unload(lost, count)
+        if not self._put(job):
+            self._unload(job)
 
     def forget_topic(self, topic: TopicImage) -> None:
-        """A topic was deleted: nobody's offsets of it are kept."""
+        """A topic was deleted: nobody's offsets of it are kept. Where the thread is lost the next
+        load does it, after a restart."""
         self._put(_Forget(topic.name, topic.topic_id.bytes))
 
-    def _put(self, job: _Load | _Unload | _Forget) -> None:
+    def _put(self, job: _Load | _Unload | _Forget) -> bool:
+        """False: the thread is lost, and nobody would come to it."""
         with self._changed:
-            self._jobs.append(job)
-            self._changed.notify_all()
+            if not self._lost:
+                self._jobs.append(job)
+                self._changed.notify_all()
+            return not self._lost
 
     # --- the loader's thread ----------------------------------------------------------------------
 
@@ -200,10 +204,16 @@ class GroupLoader:
     def _given_up(self) -> None:
         """Partitions that nobody will load have no coordinator here."""
         with self._changed:
-            jobs, self._jobs = (*self._jobs, self._current), deque()
+            self._lost = True
+            jobs, self._jobs = (self._current, *self._jobs), deque()
         for job in jobs:
-            if isinstance(job, _Load) and not job.cancelled:
-                self._table.close(job.partition)
+            try:
+                if isinstance(job, _Load) and not job.cancelled:
+                    self._table.close(job.partition)
+                elif isinstance(job, _Unload):
+                    self._unload(job)
+            except BaseException as error:
+                self.thread.failures.note("a job of the lost group loader", error)
 
     def _next(self) -> _Load | _Unload | _Forget | None:
         with self._changed:
@@ -224,8 +234,7 @@ class GroupLoader:
         if isinstance(job, _Load):
             self._load(job, groups)
         elif isinstance(job, _Unload):
-            partitions, count = job
-            groups.unload(lambda group_id: partition_for(group_id, count) in partitions)
+            self._unload(job)
         else:
             self._forget(job)
 
@@ -263,6 +272,11 @@ class GroupLoader:
         logger.debug("loaded %s: %d groups", name, len(images))
         self._forget_others(job.partition)
         self._tell_when_done(self._table.statistics(job.partition), began_ms)
+
+    def _unload(self, job: _Unload) -> None:
+        partitions, count = job
+        if self._groups is not None:
+            self._groups.unload(lambda group_id: partition_for(group_id, count) in partitions)
 
     def _tell_when_done(self, loaded: ShardStatistics, began_ms: int) -> None:
         """One line for partitions that were loaded one after the other."""

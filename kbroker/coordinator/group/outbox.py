@@ -50,5 +50,5 @@ class Outbox:
                 action = self._actions.popleft()
             try:
                 action()
-            except Exception as error:
+            except BaseException as error:  # whatever it is, others wait behind it
                 self._failures.note("an answer or a write of a group", error)

@@ -67,18 +67,23 @@ class Step:
     ) -> bool:
         group = self._group
         try:
-            if error is not None:
-                self.failed = True
-                group.start_over(error)
-                if self._tell is not None:
-                    group.outbox.add(self._tell)
-            group.show_if_changed()
-            if group.around.checked and (wrong := disagreement(group)):
-                raise InvariantError(wrong)
+            self._end(group, error)
         finally:
             group.lock.release()
-        group.outbox.run()
+            group.outbox.run()
         return error is None or isinstance(error, Exception)
+
+    def _end(self, group: Rebalance, error: BaseException | None) -> None:
+        if error is not None:
+            self.failed = True
+            try:
+                group.start_over(error)
+            finally:
+                if self._tell is not None:
+                    group.outbox.add(self._tell)
+        group.show_if_changed()
+        if group.around.checked and (wrong := disagreement(group)):
+            raise InvariantError(wrong)
 
 
 def disagreement(group: Rebalance) -> str | None:

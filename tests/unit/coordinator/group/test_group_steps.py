@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker.coordinator.group.messages import Leaver
+from kbroker.coordinator.group.messages import Leaver, SyncAnswer, SyncAsked
 from kbroker.coordinator.group.rebalance import Rebalance
 from kbroker.coordinator.group.roster import Roster
 from kbroker.coordinator.group.states import GroupState
 from kbroker.coordinator.group.step import disagreement
 from kbroker.errors import ErrorCode
-from tests.unit.coordinator.group.world import CHANGED, GROUP, World
+from tests.unit.coordinator.group.world import CHANGED, GROUP, Answer, World
 
 AGAIN = ErrorCode.COORDINATOR_NOT_AVAILABLE
 OF_THIS_TEST = MemoryError("of this test")
@@ -103,6 +103,41 @@ def test_a_timer_that_raises_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPat
         world.pass_ms(6_000)
     assert waiting.got.code is AGAIN
     assert world.heartbeat(leader) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+def test_an_action_of_the_outbox_that_raises_keeps_nobody_behind_it(
+    error: type[BaseException],
+) -> None:
+    world = World()
+    (leader,) = world.stable()
+
+    def raises_it() -> None:
+        raise error("of this test")
+
+    world.group.outbox.add(raises_it)
+    assert world.join(leader, CHANGED).got.code is ErrorCode.NONE
+    assert world.coordinator.failures.count == 1
+    assert world.sync(leader, given={leader: b"1"}).got.assignment == b"1"
+
+
+def test_who_asked_is_answered_when_starting_over_raises_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    (leader,) = world.stable()
+
+    def ends(*_: object) -> None:
+        raise SystemExit("of this test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Roster, "check", raises)
+        patch.setattr(Rebalance, "start_over", ends)
+        asked = SyncAsked(GROUP, leader, None, 1)
+        answer: Answer[SyncAnswer] = Answer()
+        with pytest.raises(SystemExit):
+            world.group.sync(asked, answer)
+    assert answer.got.code is AGAIN
 
 
 @pytest.mark.parametrize("member", ["leader", "follower"])

@@ -501,3 +501,15 @@ def test_nobody_waits_for_a_loader_that_is_lost(
     eventually(
         lambda: again.store.state_of("good") is ErrorCode.NOT_COORDINATOR, "its jobs are, too"
     )
+    # Nor does anything pile up for it, and what cannot wait for it is done.
+    again.lead(NODE + 1, *[NODE] * (COUNT - 1))
+    again.lead(*[NODE] * COUNT)
+    again.delete(new_topic_image("orders", ORDERS, [(NODE,)], {}))
+    assert not again.loader._jobs
+    assert [lost(in_partition(0)) for lost in again.groups.lost] == [True]
+    assert LOADING not in again.states()
+
+
+def in_partition(index: int) -> str:
+    """A group of that partition."""
+    return next(f"g{n}" for n in range(100) if partition_for(f"g{n}", COUNT) == index)

@@ -1,0 +1,85 @@
+"""Handlers that are dead: the others go on, and behind the last of all nobody waits for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kbroker import own_thread
+from kbroker.own_thread import OwnThread
+from kbroker.server.handler_pool import HandlerPool
+from tests.support.record_batches import build_batch
+from tests.unit.handlers.hot.wire import produce_one
+from tests.unit.net.harness import Rig, cold_frame, eventually
+
+
+@pytest.fixture(autouse=True)
+def one_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_thread, "THREAD_LIVES_MAX", 1)
+
+
+def raises(*_: object) -> None:
+    raise SystemExit("of this test")
+
+
+def lose_a_handler(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One comes back to Python with a request, and its loop raises; whose request it is is told."""
+    before = dead(rig)
+    with monkeypatch.context() as patch:
+        patch.setattr(HandlerPool, "_dispatch_all", raises)
+        client = rig.client()
+        client.send(cold_frame(b"x"))
+        assert client.ended()
+        eventually(lambda: len(dead(rig)) == len(before) + 1, "it is dead")
+
+
+def dead(rig: Rig) -> list[OwnThread]:
+    return [each for each in rig.pool.threads if each.dead]
+
+
+def test_the_others_serve_when_a_handler_is_lost_and_a_resize_brings_a_new_one(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig(handlers=2)
+    topic = rig.create("t")
+    lose_a_handler(rig, monkeypatch)
+    assert rig.pool.size == 1
+    for _ in range(5):
+        assert produce_one(rig.client(), topic, build_batch()).error == 0
+    eventually(lambda: not dead(rig)[0].is_alive(), "it has ended")
+    rig.pool.resize(2)
+    assert dead(rig) == []
+    client = rig.client()
+    client.send(cold_frame(b"x"))
+    assert client.receive_cold() == (1, b"x")
+
+
+def test_whose_requests_nobody_is_left_to_serve_are_told(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig(handlers=2)
+    topic = rig.create("t")
+    for _ in range(2):
+        lose_a_handler(rig, monkeypatch)
+    for frame in (cold_frame(b"x"), cold_frame(b"y")):
+        client = rig.client()
+        client.send(frame)
+        assert client.ended()
+    assert produce_one(rig.client(), topic, build_batch()).error == 0  # what needs no Python
+    rig.pool.resize(2)
+    eventually(lambda: not any(each.is_alive() for each in dead(rig)), "another has taken over")
+    client = rig.client()
+    client.send(cold_frame(b"x"))
+    assert client.receive_cold() == (1, b"x")
+
+
+def test_a_deadline_that_cannot_be_set_is_due_at_once_whatever_was_raised(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig()
+    expired: list[int] = []
+    monkeypatch.setattr(rig.pool, "_watch_deadline", raises)
+    monkeypatch.setattr(rig.pool, "_hot", type("Hot", (), {"expire": staticmethod(expired.append)}))
+    rig.pool._watch(7)
+    assert expired == [7]
