@@ -10,14 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from kbroker._net import Request
+from tests.system import process_facts
 from tests.unit.net.harness import Gate, Rig, cold_frame, eventually, framed, header
 
 REQUEST_BYTES_MAX = 1 << 20
-
-
-def resident_bytes() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_frame_in_one_read_is_answered_with_its_correlation_id(rig: Rig) -> None:
@@ -115,13 +111,13 @@ def test_a_client_id_longer_than_the_frame_closes(rig: Rig, client_length: int) 
 def test_announced_bytes_cost_no_memory(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(request_bytes_max=100 << 20)
     rig.client().send(cold_frame(b"warm"))
-    before = resident_bytes()
+    before = process_facts.resident_bytes(os.getpid())
     announced = struct.pack(">i", 100 << 20) + header(16, 0)
     clients = [rig.client() for _ in range(50)]
     for client in clients:
         client.send(announced)
     eventually(lambda: rig.total("received_bytes") >= 50 * len(announced), "received")
-    grown = resident_bytes() - before
+    grown = process_facts.resident_bytes(os.getpid()) - before
     assert grown < 16 << 20, f"{grown} bytes for 5 GB announced"
 
 
@@ -164,14 +160,14 @@ def test_a_cold_request_that_waits_holds_no_chunk(rig: Rig) -> None:
     filler, clients = rig.client(), [rig.client() for _ in range(200)]
     filler.send(cold_frame(bytes(60_000)))
     filler.receive_cold()
-    before = resident_bytes()
+    before = process_facts.resident_bytes(os.getpid())
     for number, client in enumerate(clients):
         client.send(cold_frame(b"waits"))
         eventually(lambda expected=number + 1: len(waiting) == expected)
         for _ in range(4):
             filler.send(cold_frame(bytes(60_000)))
             filler.receive_cold()
-    assert resident_bytes() - before < 20 << 20
+    assert process_facts.resident_bytes(os.getpid()) - before < 20 << 20
     for request in waiting:
         request.respond(b"")
     for client in clients:
