@@ -9,7 +9,8 @@ is removed, but given a name that nobody opens, and a line in the broker's log s
 
 Other bytes at the same place get `.2.cut`, and so on; what was kept by a start that failed behind
 it is not kept again. They go with the topic, or when a person removes them. Zeros, which is what a
-power cut leaves of a file that had grown, are not kept.
+power cut leaves of a file that had grown, are not kept, nor is a piece of a batch where crashes
+have left `TORN_KEPT_MAX` files before.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from kbroker.log.segment_files import INDEX_SUFFIXES, TEMPORARY_SUFFIX
 logger: Final = logging.getLogger("kbroker.log")
 
 CUT_SUFFIX: Final = ".cut"
+TORN_KEPT_MAX: Final = 8
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -34,13 +36,20 @@ _CHUNK_BYTES: Final = 1 << 20
 def keep_tail(path: Path, position: int, end: int, *, torn: bool) -> None:
     """Copies what stands from `position` on. OSError: it cannot be kept, so it must not be cut.
 
-    Only a piece of a batch, whose write did not finish (`torn`), is given up where no space is.
+    Only a piece of a batch, whose write did not finish (`torn`), is given up where no space is, or
+    where there are enough of them.
     """
     if _only_zeros(path, position, end):
         return
     name = path.with_name(f"{path.name}.{position}")
     target = _free_name(name)
     if any(_holds(kept, path, position, end) for kept in _names_before(name, target)):
+        return
+    if torn and len(list(path.parent.glob(f"*.log.*{CUT_SUFFIX}"))) >= TORN_KEPT_MAX:
+        logger.warning(
+            "%s: %d bytes of a batch that is cut off are dropped, since %d files with such are kept"
+            " beside it: look at them and remove them", path, end - position, TORN_KEPT_MAX,
+        )  # fmt: skip
         return
     temporary = target.with_name(target.name + TEMPORARY_SUFFIX)
     try:

@@ -13,6 +13,7 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.partition_log import PartitionLog
+from kbroker.log.set_aside import TORN_KEPT_MAX
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.unit.log.conftest import OpenLog
@@ -232,6 +233,21 @@ def test_two_cuts_at_one_place_are_both_kept(open_log: OpenLog) -> None:
             file.write(noise)
         log = open_log()
     assert {file.read_bytes() for file in path.glob("*.cut")} == {b"first" * 20, b"second" * 20}
+
+
+def test_crashes_do_not_pile_up_pieces_of_batches(
+    open_log: OpenLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = open_log()
+    log.append(build_batch())
+    for number in range(TORN_KEPT_MAX + 2):
+        path = crash(log)
+        with max(path.glob("*.log")).open("ab") as file:
+            file.write(build_batch([b"x" * 200], base_offset=1)[: 70 + number])
+        log = open_log()
+        assert log.log_end_offset == 1
+    assert len(list(path.glob("*.cut"))) == TORN_KEPT_MAX
+    assert caplog.text.count("look at them and remove them") == 2
 
 
 def test_starts_that_fail_behind_it_keep_a_tail_once(open_log: OpenLog) -> None:
