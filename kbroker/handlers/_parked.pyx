@@ -175,9 +175,19 @@ cdef void _unlink(ParkedWatch* watch) noexcept nogil:
 
 # --- deadlines and connections -------------------------------------------------------------------
 
+cdef inline uint64_t _bucket(uint64_t tick) noexcept nogil:
+    # Wide ticks, of long waits, are multiples of a power of two: each lap begins one further, or
+    # all of them would share a few buckets.
+    return (tick + tick // PARKED_BUCKETS) % PARKED_BUCKETS
+
+
+def bucket_of(uint64_t tick):
+    return _bucket(tick)
+
+
 cdef void _announce_locked(HotWorker* worker, ParkedTable* table, uint64_t tick) noexcept nogil:
     # The first of a tick is told to Python.
-    cdef uint64_t bucket = tick % PARKED_BUCKETS
+    cdef uint64_t bucket = _bucket(tick)
     if table.announced[bucket] != tick and worker.tick_count < TICKS_MAX:
         table.announced[bucket] = tick
         worker.ticks[worker.tick_count] = tick
@@ -188,7 +198,7 @@ cdef int _open(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
     # On the last list, the bucket of its tick, and open; 0: it may not wait (any more).
     cdef ParkedTable* table = parked.table
     cdef Channel* channel = parked.request.channel
-    cdef ParkedFetch** head = &table.buckets[parked.tick % PARKED_BUCKETS]
+    cdef ParkedFetch** head = &table.buckets[_bucket(parked.tick)]
     cdef int opened = 0
     lock_ranked(&table.lock, RANK_QUEUE)
     if not kb_load_int(&table.closing) and channel.left == 0 and channel.parked == NULL:
@@ -215,7 +225,7 @@ cdef void _unlist(ParkedFetch* parked) noexcept nogil:
         if parked.previous != NULL:
             parked.previous.next = parked.next
         else:
-            table.buckets[parked.tick % PARKED_BUCKETS] = parked.next
+            table.buckets[_bucket(parked.tick)] = parked.next
         if parked.next != NULL:
             parked.next.previous = parked.previous
         parked.listed = 0
@@ -426,7 +436,7 @@ cdef void _complete_bucket(
 cdef void parked_expire(HotWorker* worker, Snapshot* snapshot, uint64_t tick) noexcept nogil:
     """The deadline of a tick has come."""
     cdef ParkedTable* table = &worker.context.parked
-    cdef uint64_t bucket = tick % PARKED_BUCKETS
+    cdef uint64_t bucket = _bucket(tick)
     # Who is late and lists one more of this tick announces it once more.
     lock_ranked(&table.lock, RANK_QUEUE)
     if table.announced[bucket] == tick:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from uuid import UUID
 
@@ -11,6 +12,7 @@ import pytest
 from kbroker._live_objects import live_counts
 from kbroker.errors import ErrorCode
 from kbroker.handlers._hot import HotPath
+from kbroker.handlers._parked import bucket_of
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
 from tests.unit.handlers.hot.wire import (
@@ -458,3 +460,15 @@ def test_memory_of_what_waits_is_counted_and_given_back(rig: Rig) -> None:
     rig.expire_all()
     fetched_in(12, reader.receive())
     eventually(lambda: rig.hot.statistics()["parked_bytes"] == 0, "the rest is kept")
+
+
+@pytest.mark.parametrize("hours", [0.01, 0.1, 1, 24, 500])
+def test_deadlines_of_long_waits_are_spread_over_the_buckets(hours: float) -> None:
+    """Of 100,000 that end in the same quarter of an hour no bucket has many."""
+    wait_ms = int(hours * 3_600_000)
+    width = 1
+    while wait_ms >= width * 4 * 256:
+        width *= 2
+    ticks = {(10**9 + wait_ms + ms) // 4 // width * width for ms in range(0, 900_000, 9)}
+    buckets = Counter(bucket_of(tick) for tick in ticks)
+    assert max(buckets.values()) <= 1 + len(ticks) // 100
