@@ -52,7 +52,8 @@ class JsonFormatter(logging.Formatter):
             "message": shown(record.getMessage(), LOG_LINE_CHARS_MAX),
         }
         if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
+            lines = self.formatException(record.exc_info).split("\n")
+            entry["exception"] = "\n".join(shown(line, LOG_LINE_CHARS_MAX) for line in lines)
         return json.dumps(entry, ensure_ascii=False)
 
 

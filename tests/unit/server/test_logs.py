@@ -31,10 +31,12 @@ def test_text_has_kafkas_layout(capsys: pytest.CaptureFixture[str]) -> None:
 def test_json_is_one_object_a_line_with_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("json")
     try:
-        raise ValueError("broken")
+        raise ValueError("broken \x9b2J")
     except ValueError:
         logging.getLogger("kbroker.log").exception("cannot")
-    entry = json.loads(capsys.readouterr().err)
+    line = capsys.readouterr().err
+    assert line.rstrip("\n").isprintable()
+    entry = json.loads(line)
     assert entry["level"] == "ERROR"
     assert entry["logger"] == "kbroker.log"
     assert entry["message"] == "cannot"
