@@ -20,6 +20,7 @@ from typing import Any, Final
 LINE_BYTES_MAX: Final = 1 << 20
 ANSWER_BYTES_MAX: Final = 256 << 20
 ANSWER_TIMEOUT_S: Final = 60.0
+ACCEPT_PAUSE_S: Final = 0.1
 
 logger: Final = logging.getLogger("kbroker.testing")
 
@@ -48,11 +49,16 @@ def _short(path: Path) -> Iterator[str]:
 
 
 def _accept(listener: socket.socket, control: Control) -> None:
+    pause = threading.Event()  # which nobody sets
     while True:
-        connection, _ = listener.accept()
-        threading.Thread(
-            target=_serve_one, args=(connection, control), name="kbroker-testing", daemon=True
-        ).start()
+        try:
+            connection, _ = listener.accept()
+            threading.Thread(
+                target=_serve_one, args=(connection, control), name="kbroker-testing", daemon=True
+            ).start()
+        except (OSError, RuntimeError) as error:  # no file or no thread left, for now
+            logger.warning("an order of a test cannot be taken yet: %s", error)
+            pause.wait(ACCEPT_PAUSE_S)
 
 
 def _serve_one(connection: socket.socket, control: Control) -> None:

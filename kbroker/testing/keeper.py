@@ -65,6 +65,8 @@ def end() -> None:
         keeper, _keeper = _keeper, None
     if keeper is not None and _keeper_of == os.getpid() and keeper.stdin is not None:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            # In words: a fork of this process may hold the pipe open.
+            keeper.stdin.write(json.dumps({"end": True}) + "\n")
             keeper.stdin.close()
             keeper.wait(END_S)
 
@@ -112,6 +114,8 @@ def main(lines: Iterable[str] | IO[str]) -> None:
     known: dict[str, int | None] = {}  # by directory: a descriptor of the process, or none
     for line in lines:
         told = json.loads(line)
+        if told.get("end"):
+            break
         process = known.pop(told["directory"], None)
         if process is not None:
             os.close(process)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,24 @@ def test_a_directory_that_is_being_made_is_not_swept(
         os.close(owner)
     keeper.sweep("broker-test-", str(tmp_path))
     assert not mine.exists()
+
+
+def test_a_fork_that_holds_the_pipe_does_not_keep_the_end_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_keeper", None)  # one of this test's own
+    monkeypatch.setattr(keeper, "_keeper_of", 0)
+    mine = tmp_path / "broker-test-1"
+    mine.mkdir()
+    keeper.keep(mine, None)
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    try:
+        monkeypatch.setattr(keeper, "END_S", 10.0)
+        keeper.end()
+        assert not mine.exists()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
