@@ -8,12 +8,13 @@ objects that are rarer than requests. Requests themselves are counted by their P
 locked instruction (`Processor.live_requests`).
 
 A leak is a count that does not come back; what may stay, and for how long, is in
-server/live_objects.py.
+server/live_objects.py. What is not counted shows in the bytes that the allocator has given out.
 """
 
 from libc.stdint cimport int64_t
 
 from kbroker._atomics cimport kb_add_i64, kb_load_i64
+from kbroker._sync cimport kb_used_memory
 
 cdef enum:
     LINE_WORDS = 8                # of a cache line: kinds do not share one
@@ -44,3 +45,11 @@ cdef void live_add(int kind, int64_t change) noexcept nogil:
 def live_counts() -> dict[str, int]:
     """How many of each kind there are in this process."""
     return {name: kb_load_i64(&_counts[<int>kind * LINE_WORDS]) for name, kind in KINDS.items()}
+
+
+def used_memory() -> int:
+    """Bytes that the allocator has given out; Python's small objects are not among them."""
+    cdef int64_t used
+    with nogil:
+        used = kb_used_memory()
+    return used

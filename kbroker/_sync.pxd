@@ -10,6 +10,7 @@ cdef extern from "sync.h" nogil:
     void kb_futex_wake(int* word, int count)
     void kb_tune_malloc()
     void kb_give_back_memory()
+    int64_t kb_used_memory()
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:

@@ -362,6 +362,11 @@ _RESOURCES: Final = (
            "Bytes of the logs in a log directory.", "bytes", ("directory",)),
     _plain("gauge", "resident_memory", "process_resident_memory_bytes",
            "Resident memory.", "bytes"),
+    _plain("gauge", "used_memory", "kbroker_memory_used_bytes",
+           "What the allocator has given out; resident memory has what it keeps free, too, code, "
+           "and Python's small objects.", "bytes"),
+    _plain("gauge", "python_blocks", "kbroker_python_blocks",
+           "Python's small objects: blocks of up to 512 bytes.", "objects"),
     _plain("gauge", "memory_limit", "kbroker_memory_limit_bytes",
            "What the process may use: the cgroup's limit, else the machine's memory.", "bytes"),
     _plain("gauge", "memory_share", "kbroker_memory_limit_share",

@@ -45,4 +45,17 @@ static inline void kb_tune_malloc(void) {
  * threshold: for the end of a start. Some hundred microseconds, in which others wait to allocate. */
 static inline void kb_give_back_memory(void) { malloc_trim(0); }
 
+/* Bytes of the allocator's that are in use, in the heaps and by themselves; Python's small objects
+ * have pools of their own and are not among them. Walks what is free, under the allocator's locks:
+ * for a scrape. */
+static inline int64_t kb_used_memory(void) {
+#if __GLIBC_PREREQ(2, 33)
+    struct mallinfo2 found = mallinfo2();
+    return (int64_t)(found.uordblks + found.hblkhd);
+#else
+    struct mallinfo found = mallinfo();  /* modulo 4 GB */
+    return (int64_t)(unsigned)found.uordblks + (unsigned)found.hblkhd;
+#endif
+}
+
 #endif

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from kbroker import __version__
+from kbroker._live_objects import used_memory
 from kbroker.clock import let_go_of_gil
 from kbroker.log import _flush_times, _partition_figures
 from kbroker.metrics.catalogue import BY_KEY, QUANTILES
@@ -344,6 +345,8 @@ class Observer:
         limit = resources.memory_limit()
         return {
             "resident_memory": [((), found.resident_bytes)],
+            "used_memory": [((), used_memory())],
+            "python_blocks": [((), sys.getallocatedblocks())],
             "memory_limit": [((), limit)],
             "memory_share": [((), found.resident_bytes / limit)],
             "cpu_seconds": [((), found.cpu_s)],

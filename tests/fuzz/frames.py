@@ -9,7 +9,7 @@ exit status:
 
     the broker lives and answers; nothing hung; every answer is sound, none UNKNOWN_SERVER_ERROR
     the paths that are meant were reached: appends, record walk, unpacking, closes
-    resident memory grew by at most 40 MB since a tenth of the frames; no file descriptor is left
+    the memory in use grew by at most 20 MB since a tenth of the frames; no descriptor is left
     the neighbour had no error, and its p99 is at most twice that beside sound frames
     the log has no traceback and a bounded number of lines
 
@@ -133,12 +133,17 @@ class Workers:
             self.frames[index] = told
 
 
-def live_objects(metrics: str) -> dict[str, int]:
-    """By kind, as the broker's admin port shows them."""
-    with urllib.request.urlopen(f"{metrics}/metrics", timeout=60) as answer:
+def told(metrics: str) -> tuple[dict[str, int], report.Memory]:
+    """Live objects by kind, and the memory in use, as the broker's admin port shows them."""
+    names = "live_objects", "memory_used_bytes", "python_blocks"
+    query = "&".join(f"name={name}" for name in names)
+    with urllib.request.urlopen(f"{metrics}/metrics?{query}", timeout=60) as answer:
         text = answer.read().decode()
-    rows = re.findall(r'^kbroker_live_objects\{kind="(\w+)"\} (\d+)', text, re.MULTILINE)
-    return {kind: int(count) for kind, count in rows}
+    rows = re.findall(r"^kbroker_(\w+?)(?:\{kind=\"(\w+)\"\})? ([0-9.e+]+)$", text, re.MULTILINE)
+    found = {(name, kind): int(float(value)) for name, kind, value in rows}
+    objects = {kind: count for (name, kind), count in found.items() if name == names[0]}
+    used, blocks = found[names[1], ""], found[names[2], ""]
+    return objects, report.Memory(used, blocks, objects["session_partitions"])
 
 
 class Run:
@@ -158,7 +163,6 @@ class Run:
         self._tidied = 0.0
         self._told = 0.0
         self._counted = 0.0
-        self._sessions_most = 0
 
     def _jobs(self, blocks: int) -> list[Job]:
         return [
@@ -186,24 +190,27 @@ class Run:
         result.took_s = time.monotonic() - self._started
         result.resident_warm = result.resident_warm or process_facts.resident_bytes(self.pid)
         result.resident_after = self._settled_resident(result.resident_warm)
-        self._count_sessions(time.monotonic() + COUNT_S)
-        result.sessions_after = self._sessions_most
         neighbour.stop()
         result.neighbour = neighbour
         if self.own:
             tidy(self.admin, all_made=True)
         if self.metrics:
             result.objects = self._settled_objects()
+            result.memory_after = told(self.metrics)[1]
         result.files_after = self._settled_files(result.files_before)
         self.admin.close()
         return result
 
-    def _count_sessions(self, now: float) -> None:
-        """The most partitions that sessions held: what they give back the allocator may keep."""
+    def _warms(self, result: report.Result, now: float) -> None:
+        """The least of some samples: one may fall into the unpacking of a bomb."""
+        resident = process_facts.resident_bytes(self.pid)
+        result.resident_warm = min(result.resident_warm or resident, resident)
         if self.metrics and now - self._counted > COUNT_S:
             self._counted = now
-            held = live_objects(self.metrics)["session_partitions"]
-            self._sessions_most = max(self._sessions_most, held)
+            memory = told(self.metrics)[1]
+            least = result.memory_warm
+            if least is None or memory.kept < least.kept:
+                result.memory_warm = memory
 
     def _settled_resident(self, wanted: int) -> int:
         # What the last bomb unpacked to may just be on its way back.
@@ -217,7 +224,7 @@ class Run:
     def _settled_objects(self) -> dict[str, int]:
         # Members that nobody waits for any more are waited for by their group until then.
         until = time.monotonic() + OBJECTS_GO_S
-        while report.beyond(counts := live_objects(self.metrics)) and time.monotonic() < until:
+        while report.beyond(counts := told(self.metrics)[0]) and time.monotonic() < until:
             time.sleep(0.2)
         return counts
 
@@ -233,20 +240,17 @@ class Run:
         if self.own and now - self._tidied > TIDY_S:
             self._tidied = now
             tidy(self.admin)
-        self._count_sessions(now)
-        resident = process_facts.resident_bytes(self.pid)
         share = frames / self.frames
-        warms = 0.10 <= share < 0.15 or (share >= 0.15 and not result.resident_warm)
-        # The least of some samples: one may fall into the unpacking of a bomb.
-        if warms and not 0 < result.resident_warm <= resident:
-            result.resident_warm, result.sessions_warm = resident, self._sessions_most
+        if 0.10 <= share < 0.15 or (share >= 0.15 and not result.resident_warm):
+            self._warms(result, now)
         if now - self._told > PROGRESS_S:
             self._told = now
             speed = frames / max(now - self._started, 0.001)
-            print(
-                f"{frames:>12,} frames  {speed:>8,.0f}/s  resident {resident / 1e6:.1f} MB",
-                flush=True,
-            )
+            resident = process_facts.resident_bytes(self.pid)
+            line = f"{frames:>12,} frames  {speed:>8,.0f}/s  resident {resident / 1e6:.1f} MB"
+            if self.metrics:
+                line += f"  in use {told(self.metrics)[1].kept / 1e6:.1f} MB"
+            print(line, flush=True)
 
 
 def arguments() -> argparse.Namespace:

@@ -144,7 +144,8 @@ def test_only_a_fetch_of_no_isolation_level_may_fail() -> None:
 
 def test_percentiles_and_bars_of_the_report() -> None:
     result = report.Result(seed=1)
-    result.resident_warm, result.resident_after = 100 << 20, 141 << 20
+    result.memory_warm = report.Memory(100 << 20, 1_000, 0)
+    result.memory_after = report.Memory(121 << 20, 1_000, 0)
     result.files_before, result.files_after = 10, 14
     result.log = "one line\nTraceback (most recent call last)\n"
     result.check()
