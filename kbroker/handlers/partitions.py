@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import Reply, answer_in_time, timeout_ms_of
+from kbroker.handlers.reply import Reply, answer_in_time, timeout_ms_of, told
 from kbroker.metadata.controller.decisions import MorePartitions, TopicResult
 from kbroker.protocol import cold
 from kbroker.types import ApiKey
@@ -62,7 +62,7 @@ def _encode(version: int, results: Mapping[str | None, TopicResult]) -> bytes:
             name=name,
             error_code=result.error,
             # The bare name of a code says nothing that the code does not.
-            error_message=None if result.message == result.error.name else result.message,
+            error_message=None if result.message == result.error.name else told(result.message),
         )
         for name, result in results.items()
     )

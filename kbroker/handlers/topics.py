@@ -103,7 +103,7 @@ def _encode_created(version: int, config: BrokerConfig, results: Sequence[TopicR
         fields: dict[str, Any] = {
             "name": result.name,
             "error_code": result.error,
-            "error_message": result.message,
+            "error_message": told(result.message),
         }
         if version >= _CREATE_SINCE_CONFIGS:
             fields["num_partitions"] = result.partitions

@@ -147,6 +147,15 @@ def test_refusals(version: int, code: ErrorCode, topic: dict[str, Any]) -> None:
     assert set(broker.controller.image.topics) == {"old", "o_d"}
 
 
+@pytest.mark.parametrize("version", [2, 5])
+def test_a_refusal_that_would_quote_more_than_a_string_holds(version: int) -> None:
+    """And the topic beside it, which was made, has its answer."""
+    broker = FakeBroker()
+    long = {"name": "a", "configs": {"x" * 32_767: "1"}}
+    answer = broker.call(create(version, long, {"name": "b"}))
+    assert codes(answer) == [("a", ErrorCode.INVALID_CONFIG), ("b", 0)]
+
+
 @pytest.mark.parametrize("version", CREATE_VERSIONS)
 def test_a_name_given_twice_is_refused_once_and_the_others_are_made(version: int) -> None:
     broker = FakeBroker()
