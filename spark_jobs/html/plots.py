@@ -42,6 +42,7 @@ VALUE_MIN: Final = 1e-12  # nearer to 0 a logarithmic axis has nothing to show
 TIME_MS_MAX: Final = 253_370_764_800_000.0  # the year 9999
 
 ALONE_DAYS: Final = 1 / 96  # a quarter of an hour on either side of a single point
+MARGIN: Final = 0.015  # of a time axis, on either side
 # Of ticks a year, month, day, hour, minute, second apart: the tick, and what the corner says.
 TIMES: Final = ("%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S")
 CORNERS: Final = ("", "", "%Y", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d")
@@ -235,6 +236,9 @@ def _lines(plot: Plot, series: Sequence[Series], keys: Sequence[Key], notes: lis
             markersize=5.0 if len(x) == 1 else 2.4,
             markeredgewidth=0,
         )
+        if (alone := _alone(y)) and len(x) > MARKED_POINTS_MAX:  # no line leads to them
+            axes.plot([x[n] for n in alone], [y[n] for n in alone], color=colour, linestyle="",
+                      marker="o", markersize=2.4, markeredgewidth=0)  # fmt: skip
         if low:
             axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
     _scale(axes.xaxis, plot.log_x and not plot.x_is_time)  # time has no logarithm
@@ -246,10 +250,10 @@ def _lines(plot: Plot, series: Sequence[Series], keys: Sequence[Key], notes: lis
             locator, tz=UTC, formats=TIMES, zero_formats=TIMES, offset_formats=CORNERS
         ))  # fmt: skip
         axes.xaxis.get_offset_text().set_color(MUTED)
-        places = {x for each in series for x in each.x if isinstance(x, float) and math.isfinite(x)}
-        if len(places) == 1:  # of one moment Matplotlib would show the years around it
-            at = places.pop()
-            axes.set_xlim(at - ALONE_DAYS, at + ALONE_DAYS)
+        first, last = _ends(series)
+        # Of one moment Matplotlib would show the years around it.
+        around = ALONE_DAYS if first == last else (last - first) * MARGIN
+        axes.set_xlim(first - around, last + around)
     axes.set_xlabel(clean(plot.x, NAME_CHARS_MAX * 2))
     axes.set_ylabel(clean(plot.y, NAME_CHARS_MAX * 2))
     if not plot.log_y:
@@ -258,22 +262,35 @@ def _lines(plot: Plot, series: Sequence[Series], keys: Sequence[Key], notes: lis
     return figure
 
 
+def _alone(y: Sequence[float]) -> list[int]:
+    """Values between two gaps."""
+    there = [False, *(math.isfinite(value) for value in y), False]
+    return [n for n in range(len(y)) if there[n : n + 3] == [False, True, False]]
+
+
+def _ends(series: Sequence[Series]) -> tuple[float, float]:
+    """The first and the last moment that a line is about, if only to say that it has a gap."""
+    places = _finite(x for each in series for x in each.x if isinstance(x, float))
+    return min(places, default=0.0), max(places, default=0.0)
+
+
 def _thinned(
     series: Series,
 ) -> tuple[Sequence[Any], Sequence[float], Sequence[float], Sequence[float]]:
-    """At most POINTS_MAX points: of each part the least and the greatest, in their order."""
+    """At most POINTS_MAX points: of each part the least, the greatest and a gap, in their order."""
     total = len(series.y)
     if total <= POINTS_MAX:
         return series.x, series.y, series.low, series.high
-    part = math.ceil(total / (POINTS_MAX // 2))
+    part = math.ceil(total / (POINTS_MAX // 3))
     kept: list[int] = []
     for start in range(0, total, part):
-        places = [n for n in range(start, min(start + part, total)) if math.isfinite(series.y[n])]
-        if not places:
-            kept.append(start)
-            continue
-        ends = {min(places, key=lambda n: series.y[n]), max(places, key=lambda n: series.y[n])}
-        kept.extend(sorted(ends))
+        here = range(start, min(start + part, total))
+        places = [n for n in here if math.isfinite(series.y[n])]
+        chosen = {n for n in here if math.isnan(series.y[n])}
+        chosen = {min(chosen)} if chosen else set()
+        if places:
+            chosen |= {min(places, key=series.y.__getitem__), max(places, key=series.y.__getitem__)}
+        kept.extend(sorted(chosen))
 
     def take(values: Sequence[Any]) -> list[Any]:
         return [values[n] for n in kept] if values else []

@@ -116,6 +116,29 @@ def test_a_long_line_keeps_its_peaks() -> None:
     assert list(x) == sorted(x)
 
 
+def test_a_long_line_keeps_its_gaps() -> None:
+    y = [1.0] * 100_000
+    y[50_000:50_003] = [math.nan] * 3
+    _, thinned, _, _ = plots._thinned(Series("s", tuple(map(float, range(len(y)))), tuple(y)))
+    assert len(thinned) <= POINTS_MAX and sum(map(math.isnan, thinned)) == 1
+
+
+def test_silence_at_the_end_has_its_place_on_the_axis() -> None:
+    """A broker that died is a line that ends, not a plot that ends with it."""
+    begin, end = 1_763_802_000_000.0, 1_763_812_800_000.0  # 09:00 and 12:00
+    x = (begin, begin + 60_000, begin + 120_000, end)
+    plot = Plot("p", "line", "", "y", (Series("s", x, (1.0, 2.0, math.nan, math.nan)),),
+                x_is_time=True)  # fmt: skip
+    assert "12:00" in _texts(draw(plot, "p.").svg)
+
+
+def test_a_value_between_two_gaps_is_seen() -> None:
+    y = [1.0] * 200
+    without = draw(line(*y), "p.").svg
+    y[99], y[101] = math.nan, math.nan
+    assert draw(line(*y), "p.").svg.count("<use") == without.count("<use") + 1
+
+
 @pytest.mark.parametrize(
     ("reference", "drawn", "notes"),
     [

@@ -1,0 +1,46 @@
+"""A line breaks where nothing was measured, between values, before them and behind them."""
+
+from __future__ import annotations
+
+import math
+
+from spark_jobs.sections.timeline import series
+
+MINUTE_MS = 60_000.0
+
+
+def line(*minutes: int, step: float = 1, until: float = 10, **more: float) -> str:
+    """Values at these minutes: each minute's first letter, and a dot for each gap."""
+    found = series("s", ((n * MINUTE_MS, float(n)) for n in minutes), step * MINUTE_MS,
+                   (0.0, until * MINUTE_MS), **more)  # fmt: skip
+    assert found is not None
+    assert list(found.x) == sorted(found.x)
+    assert found.x[-1] <= until * MINUTE_MS
+    return "".join("." if math.isnan(y) else f"{y:.0f}" for y in found.y)
+
+
+def test_a_whole_line() -> None:
+    assert line(*range(10)) == "0123456789"
+
+
+def test_an_outage_is_a_gap() -> None:
+    assert line(0, 1, 2, 7, 8, 9) == "012.789"
+    assert line(0, 1, 3, 4, 5, 6, 7, 8, 9) == "01.3456789"
+
+
+def test_silence_at_either_end_is_seen() -> None:
+    assert line(4, 5, 6) == ".456.."
+
+
+def test_a_sample_that_comes_a_little_late_is_no_gap() -> None:
+    """Points of half a minute, samples of half a minute: one may fall into the next point."""
+    found = series("s", [(0.0, 1.0), (60_000.0, 2.0)], 30_000.0, (0.0, 90_000.0))
+    assert found is not None and found.y == (1.0, 2.0)
+
+
+def test_what_is_measured_seldom_has_seldom_gaps() -> None:
+    assert line(0, 3, 6, 9, every_ms=3 * MINUTE_MS) == "0369"
+
+
+def test_no_value_no_line() -> None:
+    assert series("s", [(0.0, None)], 1.0, (0.0, 1.0)) is None
