@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from spark_jobs.resume import Say, Work
-from spark_jobs.schema import PROGRESS, PROGRESS_TOPIC, PROGRESS_VERSION, TOPIC_CONFIGS
+from spark_jobs.schema import LIVE, PROGRESS, PROGRESS_TOPIC, PROGRESS_VERSION, TOPIC_CONFIGS
 from spark_jobs.source import Endpoint, Inspector, java_trouble
 
 if TYPE_CHECKING:
@@ -49,9 +49,12 @@ Record = dict[str, Any]
 
 
 class Noted(NamedTuple):
-    """Of a batch's commit: all its rows, and how many of them were late, or set aside."""
+    """Of a batch's commit: all its rows, and how many of them were late, or set aside.
 
-    rows: int
+    `rows` is None where they are not the records that were read but sums of them.
+    """
+
+    rows: int | None
     late: int
     aside: int
 
@@ -107,7 +110,9 @@ class Progress:
     def note(self, name: str, batch_id: int, commit: Commit) -> None:
         """What a batch had that Spark does not know: its rows, late ones and quarantined ones."""
         aside = sum(unit.rows for unit in commit.quarantine)
-        rows = sum(unit.rows for unit in commit.units) + aside
+        work = self._works.get(name)
+        sums = work is not None and work.table == LIVE.name
+        rows = None if sums else sum(unit.rows for unit in commit.units) + aside
         while len(self._notes) >= _NOTES_MAX:
             self._notes.pop(next(iter(self._notes)), None)
         self._notes[name, batch_id] = Noted(rows, commit.late, aside)
@@ -203,6 +208,8 @@ def figures(told: Any, noted: Noted | None) -> Record:
     found: Record = {name: int(durations[key]) for key, name in _TIMINGS.items()
                      if key in durations}  # fmt: skip
     rows = noted.rows if noted else None
+    if noted is not None and rows is None:
+        rows = int(told.numInputRows)  # of sums Spark alone knows how many records they are of
     if rows is None and first:
         rows = sum(until - first.get(partition, 0) for partition, until in ends.items())
     if rows is not None:

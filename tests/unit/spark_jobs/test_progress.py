@@ -22,7 +22,7 @@ def told(start: str | None) -> Any:
     source = SimpleNamespace(startOffset=start, endOffset=ENDS, latestOffset=ENDS)
     return SimpleNamespace(
         sources=[source], durationMs={"triggerExecution": 2000}, batchId=0,
-        inputRowsPerSecond=1.0, stateOperators=[],
+        inputRowsPerSecond=1.0, stateOperators=[], numInputRows=36,
     )  # fmt: skip
 
 
@@ -38,6 +38,17 @@ def test_without_a_commit_the_offsets_tell() -> None:
     assert figures(told('{"t": {"0": 1000}}'), None)["input_rows"] == 37
     first = figures(told(None), None)
     assert "input_rows" not in first and "processed_rows_per_s" not in first
+
+
+@pytest.mark.parametrize(("table", "rows"), [("metrics", 3), ("live", 36)])
+def test_sums_are_not_counted_as_records(table: str, rows: int) -> None:
+    """Table live has one row for each minute and partition, whatever their records are."""
+    progress = Progress(Any, Any, Any, print)  # type: ignore[arg-type]
+    progress._works = {"q": SimpleNamespace(table=table)}  # type: ignore[dict-item]
+    commit = SimpleNamespace(units=[SimpleNamespace(rows=3)], quarantine=(), late=0)
+    progress.note("q", 0, commit)  # type: ignore[arg-type]
+    found = figures(told(None), progress._notes["q", 0])
+    assert (found["input_rows"], found["processed_rows_per_s"]) == (rows, rows / 2)
 
 
 def test_a_record_that_cannot_be_written_costs_itself_and_a_line() -> None:
