@@ -69,17 +69,16 @@ def section(inputs: Inputs, blocks: list[Block]) -> Section:
 
 
 def compared(blocks: Sequence[Block]) -> list[Beside]:
-    """By kind of work: pairs of our block and Kafka's in the same round."""
+    """By kind of work and version of kbroker: pairs of our block and Kafka's in the same round."""
     found = []
     null = NullTests(blocks)
-    names = tuple(name for name in IDENTITY if name != "kbroker_version")
     firsts = [block for block in blocks if not block.again]
-    for many in grouped(firsts, (*names, "acks")).values():
+    for many in grouped(firsts, (*IDENTITY, "acks")).values():
         ours = [block for block in many if block["broker"] == OURS]
         theirs = [block for block in many if block["broker"] == THEIRS]
         beside = pairs(ours, theirs)
         if beside:
-            own = null.of(ours[0], (OURS, THEIRS), apart=("kbroker_version",))
+            own = null.of(ours[0], (OURS, THEIRS))
             found.append(Beside(beside, own))
     return found
 
@@ -99,6 +98,9 @@ def _words(lines: list[Line], blocks: int) -> tuple[str, ...]:
         said.append(f"{measure.name}, {_kinds(len(found))} of work: kbroker is {told}.")
     machines = sorted({brief(line[0]["machine"]) for line in lines})
     said.append(f"Measured on {'; '.join(machines)}.")
+    versions = {line[0]["kbroker_version"] for line in lines}
+    if len(versions) > 1:
+        said.append(f"{len(versions)} versions of kbroker, each in lines of its own.")
     if blocks > BLOCKS_MAX:
         said.append(f"Only the newest {BLOCKS_MAX:,} blocks of the span were looked at.")
     return tuple(said)
@@ -116,7 +118,7 @@ def _names(lines: list[Line]) -> list[str]:
     """Of each kind of work: study and cell, with what tells equal names apart."""
     plain = [_name(line[0]) for line in lines]
     apart = ("acks", "size_bytes", "in_flight", "connections", "batch_bytes", "linger_ms", "mode",
-             "knob", "knob_value", "measure", "machine")  # fmt: skip
+             "knob", "knob_value", "measure", "machine", "kbroker_version")  # fmt: skip
     names = []
     for line, name in zip(lines, plain, strict=True):
         same_name = [other[0] for other, its in zip(lines, plain, strict=True) if its == name]

@@ -43,7 +43,7 @@ from spark_jobs.sections.paired import (
 KEY: Final = "latency"
 TITLE: Final = "Latency"
 # What the first table goes by; the second has every difference that there is.
-BY: Final = ("broker", "measure", "acks", "size_bytes", "in_flight")
+BY: Final = ("broker", "kbroker_version", "measure", "acks", "size_bytes", "in_flight")
 NAMES: Final = {
     "size_bytes": "size, B", "in_flight": "in flight", "batch_bytes": "batch, B",
     "linger_ms": "linger, ms", "knob_value": "value", "kbroker_version": "version",
@@ -165,6 +165,7 @@ def _label(group: Group, apart: list[str]) -> str:
 
 
 _TOLD: Final = {
+    "kbroker_version": "{}",
     "measure": "{}",
     "acks": "acks {}",
     "size_bytes": "{} B",

@@ -262,6 +262,27 @@ def test_rounds_of_a_noisy_machine_are_left_out_where_enough_are_left(spark: Any
     landed.check_rows(found, section)
 
 
+def test_versions_of_the_broker_are_not_pooled(spark: Any) -> None:
+    """A week's report: the version of Monday is not the version of Friday."""
+    write = Writer()
+    for version, cpu in (("1", 0.1), ("2", 0.3)):
+        for round_ in range(6):
+            for broker, cpu_s in (("kbroker", cpu), ("kafka", 0.2)):
+                write.block(run_id=str(uuid.UUID(int=int(version))), kbroker_version=version,
+                            round=round_, broker=broker, broker_cpu_s=cpu_s)  # fmt: skip
+    found = landed.inputs(spark, results=write.rows)
+    measured = blocks.blocks(found.results)
+    section = brokers.section(found, measured)
+    ratios = section.tables[0]
+    cpu = ratios.columns.index("CPU us/request x")
+    told = {row[0].text.partition("kbroker_version ")[2]: row[cpu].value for row in ratios.rows}
+    assert told == {"1)": pytest.approx(0.5), "2)": pytest.approx(1.5)}
+    assert "2 versions of kbroker, each in lines of its own." in section.words
+    coarse = latency.section(found, measured).tables[0]
+    assert "version" in coarse.columns and len(coarse.rows) == 4
+    landed.check_rows(found, section)
+
+
 def test_a_rate_that_was_set_is_no_throughput(spark: Any) -> None:
     write = Writer()
     for round_ in range(6):
