@@ -13,7 +13,8 @@ writes nothing but the two files, each whole or not at all. It may run beside th
 maintenance and other reports.
 
 Exit codes: 0 made; 1 failed, or a section could not be made; 2 usage; 10 made, and there is an
-alarm: a disk that is full within 72 h, or records that never landed.
+alarm: a broker that fell silent, topics that are not read any more, no samples at all, a disk that
+is full within 72 h, or records that never landed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,14 +38,14 @@ if __package__ in (None, ""):  # run as a file by spark-submit
 
 from kbroker.errors import UsageError, UserError
 from spark_jobs import rollup, stream, tables
-from spark_jobs.errors import EXIT_ALARM, EXIT_FAILED, EXIT_USAGE
+from spark_jobs.errors import EXIT_ALARM, EXIT_FAILED, EXIT_USAGE, JobError
 from spark_jobs.html.page import render
 from spark_jobs.report_model import Report
 from spark_jobs.schema import QUARANTINE, TABLES
 from spark_jobs.sections import everything
 from spark_jobs.sections.cells import DAY_MS, days, span
 from spark_jobs.sections.history import since_ms
-from spark_jobs.sections.inputs import Gap, Inputs
+from spark_jobs.sections.inputs import STALE_MS, Gap, Inputs
 from spark_jobs.session import JAVA_OPTIONS, session
 
 if TYPE_CHECKING:
@@ -72,6 +74,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--since", type=moment_of, metavar="TIME",
         help="2026-11-22T08:00, or 36h, 7d ago (default: 24h; measurements 7d)")  # fmt: skip
     add("--until", type=moment_of, metavar="TIME", help="to when (default: now)")
+    add("--stale-after", type=_duration_ms, default=STALE_MS, metavar="TIME",
+        help="an alarm if nothing landed for so long before the end (default: 15m; more where"
+        " landing runs seldom: 5h, 2d)")  # fmt: skip
     add("--disk", choices=("ssd", "hdd"), default="ssd",
         help="which limit the alert on disks has (default: ssd)")  # fmt: skip
     add("--rollup-rows", type=_rows, default=rollup.ROWS_MAX, metavar="N",
@@ -81,6 +86,12 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="write nothing to the tables; the page says which roll-ups are behind")  # fmt: skip
     stream.add_source_options(parser, required=False)
     return parser.parse_args(argv)
+
+
+def _duration_ms(text: str) -> int:
+    if (match := _AGO.fullmatch(text)) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 15m, 5h or 2d")
+    return int(match[1]) * _AGO_MS[match[2]]
 
 
 def _rows(text: str) -> int:
@@ -152,7 +163,8 @@ def inputs_of(
     What a table consists of is settled here, so maintenance beside it changes nothing.
     """
     begin = {name: results if name == "results" else since for name in TABLES}
-    frames, landed = {}, {}
+    frames: dict[str, Any] = {}
+    landed = {}
     for name, first in begin.items():
         frames[name] = tables.read(spark, root, name, since=first, until=until)
         whole = tables.read(spark, root, name, since=first, until=until, repeats=True)
@@ -206,9 +218,7 @@ def make(
     """Land if asked, read, compute, write; the exit code."""
     since, until, results = span_of(options, now_ms)
     json_path = json_of(options)
-    if options.bootstrap_server:
-        say("landing what the topics hold")
-        _land(spark, options, say)
+    landing = _landed(spark, options, say)
     if not tables.names(spark, options.tables):
         if options.bootstrap_server:
             raise UserError("the topics hold nothing yet, so there is nothing to report",
@@ -219,7 +229,10 @@ def make(
                         " to land now")  # fmt: skip
     started = time.monotonic()
     fresh = freshened(spark, options.tables, until, options.rollup_rows, say)
-    inputs = inputs_of(spark, options.tables, since, until, results, fresh)
+    inputs = replace(
+        inputs_of(spark, options.tables, since, until, results, fresh),
+        stale_ms=options.stale_after, **landing,
+    )  # fmt: skip
     made = everything(inputs, say, disk=options.disk)
     report = Report(now_ms, options.tables, since, until, made.sections)
     write_whole(json_path, report.to_json())
@@ -231,6 +244,24 @@ def make(
         say(f"error: sections {', '.join(made.failed)} could not be made; the page says why")
         return EXIT_FAILED
     return EXIT_ALARM if report.alarms else 0
+
+
+def _landed(spark: SparkSession, options: Any, say: Say) -> dict[str, Any]:
+    """What Inputs shall know of it. What landed before is reported even if brokers are away.
+
+    JobError where nothing has landed yet, or somebody has to decide (records that are gone, another
+    job that lands, a wrong option).
+    """
+    if not options.bootstrap_server:
+        return {}
+    say("landing what the topics hold")
+    try:
+        _land(spark, options, say)
+    except JobError as error:
+        if error.exit_code != EXIT_FAILED or not tables.names(spark, options.tables):
+            raise
+        return {"landing_trouble": error.message}
+    return {"read_ms": time.time_ns() // 1_000_000}
 
 
 def _land(spark: SparkSession, options: Any, say: Say) -> None:

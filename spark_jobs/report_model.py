@@ -2,6 +2,7 @@
 
     Report -> Section -> Table -> Cell -> Rows
                       -> Plot  -> Series
+                      -> Finding
 
 A report is made first and drawn afterwards, so the HTML and the JSON cannot differ, a section is
 tested without a browser and the page without Spark. Every number of a table says by `Rows` how its
@@ -17,6 +18,7 @@ file is anybody's; an error names the place in it.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
 import json
 import math
@@ -26,12 +28,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-JSON_VERSION: Final = 1
+JSON_VERSION: Final = 2
 JSON_BYTES_MAX: Final = 64 << 20  # far above what tables of a page hold
+TIME_MS_MAX: Final = 253_402_300_799_000  # the end of 9999
 DEPTH_MAX: Final = 16  # of what is read: a report has 7 levels
 
 Verdict = Literal["", "good", "bad", "open"]
 PlotKind = Literal["line", "bars", "intervals"]
+# An alarm: the report exits with 10. A warning: a rule that fires at its end. Unknown: no data.
+Severity = Literal["alarm", "warning", "unknown"]
 
 _KEY: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _CELL_ID: Final = re.compile(r"([a-z][a-z0-9_-]*)\.t(\d{1,6})\.r(\d{1,6})\.c(\d{1,6})")
@@ -131,15 +136,31 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """What is wrong, since when (ms since 1970 UTC; None: not known), and where to look."""
+
+    what: str
+    since_ms: int | None = None
+    look: str = ""
+    severity: Severity = "alarm"
+
+    @property
+    def text(self) -> str:
+        """In one line, as cron mails it."""
+        since = "" if self.since_ms is None else f", since {moment(self.since_ms)} UTC"
+        return f"{self.what}{since}{f': {self.look}' if self.look else ''}"
+
+
+@dataclass(frozen=True)
 class Section:
-    """One chapter: words first, then plots and tables. An alarm makes the report exit with 10."""
+    """One chapter: words first, then plots and tables; what it finds wrong heads the page."""
 
     key: str
     title: str
     words: tuple[str, ...]
     tables: tuple[Table, ...] = ()
     plots: tuple[Plot, ...] = ()
-    alarms: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def __post_init__(self) -> None:
         if not _KEY.fullmatch(self.key):
@@ -163,8 +184,15 @@ class Report:
 
     @property
     def alarms(self) -> tuple[str, ...]:
-        """Of all sections, in their order."""
-        return tuple(alarm for section in self.sections for alarm in section.alarms)
+        """Of all sections, in their order, each in one line."""
+        return tuple(found.text for _, found in self.findings if found.severity == "alarm")
+
+    @property
+    def findings(self) -> tuple[tuple[str, Finding], ...]:
+        """Each with its section's key: alarms first, then in the order of the page."""
+        every = [(section.key, one) for section in self.sections for one in section.findings]
+        order = get_args(Severity)
+        return tuple(sorted(every, key=lambda found: order.index(found[1].severity)))
 
     def cells(self) -> Iterator[tuple[str, Cell]]:
         """Every cell with its address, in the order of the page."""
@@ -221,6 +249,14 @@ class Report:
             raise
         except ValueError as error:
             raise ReportError(f"report: {error}") from None
+
+
+def moment(ms: float | None) -> str:
+    """2026-11-22 01:45:03, in UTC; of nonsense the nearest that exists."""
+    if ms is None:
+        return "-"
+    at = datetime.datetime.fromtimestamp(min(max(ms, 0), TIME_MS_MAX) / 1000, tz=datetime.UTC)
+    return at.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def cell_id(section: str, table: int, row: int, column: int) -> str:

@@ -21,7 +21,7 @@ from markupsafe import Markup, escape
 
 from spark_jobs.html import theme, words
 from spark_jobs.html.plots import Drawing, Key, draw
-from spark_jobs.report_model import Cell, Plot, Report, Rows, Section, Table, cell_id
+from spark_jobs.report_model import Cell, Finding, Plot, Report, Rows, Section, Table, cell_id
 
 ROWS_MAX: Final = 400
 ONE_LINE_CHARS: Final = 34  # text of so few is not broken
@@ -80,26 +80,39 @@ class PlotView:
 
 
 @dataclass(frozen=True)
+class FindingView:
+    """What is wrong as the template needs it; `since` and `ago` are empty where it is not known."""
+
+    key: str
+    severity: str
+    what: str
+    since: str
+    ago: str
+    look: str
+
+
+@dataclass(frozen=True)
 class SectionView:
     """A section as the template needs it."""
 
     key: str
     title: str
     words: tuple[Markup, ...]
-    alarms: tuple[str, ...]
+    findings: tuple[FindingView, ...]
     plots: tuple[PlotView, ...]
     tables: tuple[TableView, ...]
 
 
 def render(report: Report, json_name: str = "report.json") -> str:
     """The whole document. `json_name` is the JSON's file, as the page's commands name it."""
-    sections = [_section(section, json_name) for section in report.sections]
+    sections = [_section(section, report, json_name) for section in report.sections]
     return _template().render(
         title=TITLE,
         light=Markup(theme.css(theme.LIGHT)),
         dark=Markup(theme.css(theme.DARK)),
         sections=sections,
-        alarms=[(section.key, alarm) for section in sections for alarm in section.alarms],
+        findings=[_finding(found, key, report) for key, found in report.findings],
+        alarms=len(report.alarms),
         root=words.clean(report.root),
         since=words.moment(report.since_ms),
         until=words.moment(report.until_ms),
@@ -118,12 +131,22 @@ def _template() -> Template:
     )
 
 
-def _section(section: Section, json_name: str) -> SectionView:
+def _finding(found: Finding, key: str, report: Report) -> FindingView:
+    since = found.since_ms
+    return FindingView(
+        key, found.severity, words.clean(found.what),
+        "" if since is None else words.moment(since),
+        "" if since is None else words.duration(report.until_ms - since),
+        words.clean(found.look),
+    )  # fmt: skip
+
+
+def _section(section: Section, report: Report, json_name: str) -> SectionView:
     return SectionView(
         key=section.key,
         title=words.clean(section.title),
         words=tuple(_prose(text) for text in section.words),
-        alarms=tuple(words.clean(alarm) for alarm in section.alarms),
+        findings=tuple(_finding(found, section.key, report) for found in section.findings),
         plots=tuple(_plot(plot, f"{section.key}.p{n}") for n, plot in enumerate(section.plots)),
         tables=tuple(
             _table(table, section.key, n, json_name) for n, table in enumerate(section.tables)

@@ -21,6 +21,7 @@ LIGHT: Final = {
     "open": "#80540a",
     "alarm": "#fdecea",
     "calm": "#e9f5ee",
+    "doubt": "#fbf3e0",
     "glow": "#fff3c4",
     "c0": "#1f6fb5",
     "c1": "#c2570c",
@@ -43,6 +44,7 @@ DARK: Final = {
     "open": "#e5b84c",
     "alarm": "#40191a",
     "calm": "#15301f",
+    "doubt": "#33290f",
     "glow": "#4a3f12",
     "c0": "#6cb2f2",
     "c1": "#f59e5b",
@@ -58,6 +60,7 @@ TEXT_ON: Final = (
     ("ink", "page"), ("ink", "card"), ("ink", "alarm"), ("ink", "calm"), ("ink", "glow"),
     ("muted", "page"), ("muted", "card"), ("link", "page"), ("link", "card"),
     ("good", "card"), ("bad", "card"), ("open", "card"), ("bad", "alarm"), ("good", "calm"),
+    ("ink", "doubt"), ("open", "doubt"),
 )  # fmt: skip
 LINES_ON: Final = tuple((f"c{n}", "card") for n in range(8))
 

@@ -6,6 +6,7 @@ section that says so in a line, and the caller learns which. The order is the pa
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -43,6 +44,7 @@ def everything(
         latency,
         overview,
         pipeline,
+        silence,
         studies,
         traffic,
     )
@@ -54,16 +56,21 @@ def everything(
             measured.extend(blocks.blocks(inputs.results))
         return make(inputs, measured)
 
+    @functools.cache
+    def listened() -> silence.Listened:
+        return silence.listen(inputs)
+
     makers: tuple[tuple[str, str, Callable[[], Section]], ...] = (
+        (silence.KEY, silence.TITLE, lambda: silence.section(inputs, listened())),
         (brokers.KEY, brokers.TITLE, lambda: of_blocks(brokers.section)),
         (latency.KEY, latency.TITLE, lambda: of_blocks(latency.section)),
         (studies.KEY, studies.TITLE, lambda: of_blocks(studies.section)),
         (figures.KEY, figures.TITLE, lambda: figures.section(inputs)),
-        (traffic.KEY, traffic.TITLE, lambda: traffic.section(inputs)),
+        (traffic.KEY, traffic.TITLE, lambda: traffic.section(inputs, listened())),
         (history.KEY, history.TITLE, lambda: history.section(inputs)),
         (hot.KEY, hot.TITLE, lambda: hot.section(inputs)),
-        (forecast.KEY, forecast.TITLE, lambda: forecast.section(inputs)),
-        (alerts.KEY, alerts.TITLE, lambda: alerts.section(inputs, disk)),
+        (forecast.KEY, forecast.TITLE, lambda: forecast.section(inputs, listened())),
+        (alerts.KEY, alerts.TITLE, lambda: alerts.section(inputs, listened(), disk)),
         (pipeline.KEY, pipeline.TITLE, lambda: pipeline.section(inputs)),
     )
     made, failed = [], []

@@ -6,7 +6,9 @@ not hold ends the stretch, and so does silence of STALE_MS (Prometheus forgets a
 minutes). A stretch as long as the rule's duration is an alert. Signals of request times are p99s of
 one-minute histograms, merged from the samples: the scrape's summary forgets over a minute too.
 
-All of it is one question to Spark; what comes back are the stretches.
+All of it is one question to Spark; what comes back are the stretches. Silence is measured until
+the topics were last read (silence.py), so a broker that died is down although nobody sampled it; a
+rule without samples says so instead of "never".
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kbroker.metrics.alerts import Disk
-from spark_jobs.report_model import Cell, Section, Table
+from spark_jobs.report_model import Cell, Finding, Section, Table
 from spark_jobs.sections import percentiles
 from spark_jobs.sections.alert_rules import NOT_IN_SAMPLES, Rule, documented, for_ms, rules
 from spark_jobs.sections.cells import (
@@ -35,8 +37,9 @@ from spark_jobs.sections.cells import (
     span,
     words,
 )
-from spark_jobs.sections.forecast import SHARE_USABLE
+from spark_jobs.sections.forecast import SHARE_USABLE, Place, file_systems
 from spark_jobs.sections.inputs import Inputs, collected
+from spark_jobs.sections.silence import Listened
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -87,6 +90,24 @@ _WHERE: Final[dict[str, str]] = {
     "forecast": "metric_name = 'LogDirectory' AND log_bytes IS NOT NULL",
     "silence": same({"metric_name": "Threads"}),
 }
+_LOOK: Final[dict[str, str]] = {
+    "under_replicated": "the logs of the brokers that follow, and Traffic and health",
+    "under_min_isr": "the logs of the brokers that follow: acks=all is refused",
+    "handler_idle": "Traffic and health: idle threads, request times, hot partitions",
+    "network_idle": "Traffic and health: idle threads, connections, bytes out",
+    "memory_share": "Traffic and health: resident memory",
+    "free_share": "When the disks are full",
+    "disk_rate": "Traffic and health: disks",
+    "produce_p99": "Traffic and health: produce requests",
+    "fetch_p99": "Traffic and health: requests",
+}
+# Of which samples a signal is: the metric's name, and the kind of request.
+_ASKED: Final[dict[str, tuple[str, str | None]]] = {
+    **{signal: (name, None) for signal, (name, *_) in _PLAIN.items()},
+    "produce_p99": ("RequestTime", "Produce"),
+    "fetch_p99": ("RequestTime", "FetchConsumer"),
+    "forecast": ("LogDirectory", None),
+}
 # Signals whose rows stand for all samples of so long; the others have a row for each sample.
 _BIN_MS: Final = {"produce_p99": MINUTE_MS, "fetch_p99": MINUTE_MS, "forecast": STALE_MS}
 _ENTITY: Final[dict[str, str]] = {
@@ -95,24 +116,25 @@ _ENTITY: Final[dict[str, str]] = {
 }
 
 
-def section(inputs: Inputs, disk: Disk = "ssd") -> Section:
+def section(inputs: Inputs, listened: Listened, disk: Disk = "ssd") -> Section:
     asked = rules(disk)
-    fired = collected(_fired(signals(inputs), asked).limit(SHOWN_MAX + 1))
+    fired = collected(_fired(signals(inputs, listened), asked).limit(SHOWN_MAX + 1))
     more, fired = len(fired) > SHOWN_MAX, fired[:SHOWN_MAX]
     return Section(
-        KEY, TITLE, _words(fired, more, asked),
-        (_fired_table(inputs, fired, asked), _rule_table(fired, asked, disk)),
+        KEY, TITLE, _words(fired, more, asked, listened),
+        (_fired_table(inputs, fired, asked), _rule_table(fired, asked, disk, listened)),
+        findings=_still_firing(fired, asked, listened),
     )  # fmt: skip
 
 
 # -- evaluation
 
 
-def signals(inputs: Inputs) -> DataFrame:
+def signals(inputs: Inputs, listened: Listened) -> DataFrame:
     """Every signal's rows: signal, broker_id, entity, at_ms, value, samples (how many it is of)."""
     metrics = inputs.metrics
     forecast = _forecast(inputs.of_a_day, inputs.since_ms)
-    parts = (_plain(metrics), _request_p99(metrics), forecast, _silence(metrics))
+    parts = (_plain(metrics), _request_p99(metrics), forecast, _silence(metrics, listened))
     return reduce(lambda one, other: one.unionByName(other), parts)
 
 
@@ -157,7 +179,8 @@ def _binned(size_ms: int) -> Column:
 def _forecast(metrics: DataFrame, since_ms: int) -> DataFrame:
     """Hours until a directory is full, every five minutes, from the day before.
 
-    The day before may begin before the span; what is judged are ticks with samples of the span.
+    Directories of one file system fill it together, as forecast.py has it. The day before may
+    begin before the span; what is judged are ticks with samples of the span.
     """
     newest = F.struct("event_time_ms", "source_offset")
     ticks = (
@@ -174,9 +197,12 @@ def _forecast(metrics: DataFrame, since_ms: int) -> DataFrame:
     then = ticks.withColumns(
         {"log_then": F.first("log").over(day), "ms_then": F.first("at_ms").over(day)}
     )
-    growth = f"try_divide((log - log_then) * {DAY_MS}, at_ms - ms_then)"
+    then = _on_file_systems(then, file_systems(metrics))
+    together = Window.partitionBy("broker_id", "file_system", "at_ms")
+    own = F.expr(f"try_divide((log - log_then) * {DAY_MS}, at_ms - ms_then)")
+    then = then.withColumn("growth", F.sum(own).over(together))
     hours = (
-        f"CASE WHEN {growth} > 0 THEN free / ({growth} / 24) * {SHARE_USABLE}D"
+        f"CASE WHEN growth > 0 THEN free / (growth / 24) * {SHARE_USABLE}D"
         " WHEN at_ms > ms_then THEN double('Infinity') END"
     )
     return then.select(
@@ -185,17 +211,42 @@ def _forecast(metrics: DataFrame, since_ms: int) -> DataFrame:
     ).where("value IS NOT NULL AND samples > 0")  # fmt: skip
 
 
-def _silence(metrics: DataFrame) -> DataFrame:
-    """Minutes to the broker's next sample, or to the newest sample of any broker."""
+def _on_file_systems(ticks: DataFrame, shared: dict[Place, str | None]) -> DataFrame:
+    """With `file_system`: the directory that stands for all of it, mostly the only one."""
+    if not shared:
+        return ticks.withColumn("file_system", F.col("directory"))
+    known = ticks.sparkSession.createDataFrame(
+        [(*place, first) for place, first in shared.items()],
+        "broker_id long, directory string, first string",
+    )
+    joined = ticks.join(F.broadcast(known), ["broker_id", "directory"], "left")
+    return joined.withColumn("file_system", F.coalesce("first", "directory"))
+
+
+def _silence(metrics: DataFrame, listened: Listened) -> DataFrame:
+    """Minutes to the broker's next sample, or to when the topics were last read.
+
+    A broker without any sample of the span is silent from its begin.
+    """
     own = Window.partitionBy("broker_id").orderBy("event_time_ms")
     ticks = metrics.where(_WHERE["silence"]).where("event_time_ms IS NOT NULL")
-    newest = F.max("event_time_ms").over(Window.partitionBy())
-    following = F.coalesce(F.lead("event_time_ms").over(own), newest)
-    return ticks.select(
-        F.lit("silence").alias("signal"), "broker_id", F.lit("").alias("entity"),
-        F.col("event_time_ms").alias("at_ms"),
-        ((following - F.col("event_time_ms")) / MINUTE_MS).alias("value"),
+    at = F.col("event_time_ms")
+    read = F.greatest(F.lit(listened.read_ms), at)
+    following = F.coalesce(F.lead(at).over(own), read)
+    heard = ticks.select(
+        "broker_id", at.alias("at_ms"), ((following - at) / MINUTE_MS).alias("value"),
         F.lit(1).cast("long").alias("samples"),
+    )  # fmt: skip
+    missed = [
+        (one.broker_id, listened.from_ms, (listened.read_ms - listened.from_ms) / MINUTE_MS, 0)
+        for one in listened.brokers
+        if one.newest_ms is None and listened.read_ms > listened.from_ms
+    ]
+    if missed:
+        heard = heard.union(metrics.sparkSession.createDataFrame(missed, heard.schema))
+    return heard.select(
+        F.lit("silence").alias("signal"), "broker_id", F.lit("").alias("entity"), "at_ms", "value",
+        "samples",
     )  # fmt: skip
 
 
@@ -249,20 +300,56 @@ def _ends() -> Column:
 # -- what is said
 
 
-def _words(fired: list[dict[str, Any]], more: bool, asked: tuple[Rule, ...]) -> tuple[str, ...]:
-    if not fired:
-        first = f"None of {len(asked)} rules would have fired."
-    else:
+def _words(
+    fired: list[dict[str, Any]], more: bool, asked: tuple[Rule, ...], listened: Listened
+) -> tuple[str, ...]:
+    known = sum(_has_samples(rule, listened) for rule in asked)
+    if fired:
         names = sorted({row["rule"] for row in fired})
         count = f"more than {SHOWN_MAX}" if more else str(len(fired))
         alerts = "alert" if len(fired) == 1 else "alerts"
         of = "1 rule" if len(names) == 1 else f"{len(names)} rules"
         first = f"{count} {alerts} of {of}: {', '.join(names)}."
-    return (
-        first,
+    elif not known:
+        first = f"No data: none of {len(asked)} rules has samples to judge by."
+    else:
+        first = f"None of {known} rules would have fired."
+    said = [first]
+    if known and (without := len(asked) - known):
+        said.append(f"No data for {without} rules of {len(asked)}.")
+    said.append(
         "The rules are those of `kbroker generate alert-rules`, put to the samples: the condition"
-        " held in every sample from the first to the last, for at least the rule's duration.",
+        " held in every sample from the first to the last, for at least the rule's duration."
     )
+    return tuple(said)
+
+
+def _has_samples(rule: Rule, listened: Listened) -> bool:
+    """Whether there is anything that the rule could have been held against."""
+    if rule.signal == "silence":
+        return bool(listened.brokers)
+    return listened.has(*_ASKED[rule.signal])
+
+
+def _still_firing(
+    fired: list[dict[str, Any]], asked: tuple[Rule, ...], listened: Listened
+) -> tuple[Finding, ...]:
+    """What held up to the end of what is known; silence and full disks are alarms elsewhere."""
+    by_name, own = {rule.name: rule for rule in asked}, documented()
+    last = {one.broker_id: one.last_ms for one in listened.brokers}
+    found = []
+    for row in fired:
+        ends = last.get(row["broker_id"], listened.read_ms)
+        if row["signal"] in ("silence", "forecast") or row["to_ms"] < ends - MINUTE_MS:
+            continue
+        worst = _shown(row["worst"], by_name[row["rule"]].unit)
+        of = f" {brief(row['entity'])}" if row["entity"] else ""
+        found.append(Finding(
+            f"{row['rule']} ({own[row['rule']].severity}): broker {brief(row['broker_id'])}{of},"
+            f" worst {worst}", row["from_ms"], _LOOK[row["signal"]],
+            "warning",
+        ))  # fmt: skip
+    return tuple(found)
 
 
 def _shown(value: float, unit: str) -> str:
@@ -300,7 +387,9 @@ def _fired_row(inputs: Inputs, row: dict[str, Any], rule: Rule, severity: str) -
     )  # fmt: skip
 
 
-def _rule_table(fired: list[dict[str, Any]], asked: tuple[Rule, ...], disk: Disk) -> Table:
+def _rule_table(
+    fired: list[dict[str, Any]], asked: tuple[Rule, ...], disk: Disk, listened: Listened
+) -> Table:
     rows = []
     by_name = {rule.name: rule for rule in asked}
     for name, alert in documented(disk).items():
@@ -313,7 +402,12 @@ def _rule_table(fired: list[dict[str, Any]], asked: tuple[Rule, ...], disk: Disk
         condition = f"{rule.signal} {rule.than} {_shown(rule.threshold, rule.unit)}"
         rows.append((
             words(name), words(condition), words(alert.for_),
-            words(f"{times} x" if times else "never", "bad" if times else "good"),
-            words(rule.note),
+            _times(times, _has_samples(rule, listened)), words(rule.note),
         ))  # fmt: skip
     return Table("All rules", ("rule", "condition", "for", "fired", "note"), tuple(rows))
+
+
+def _times(times: int, known: bool) -> Cell:
+    if times:
+        return words(f"{times} x", "bad")
+    return words("never", "good") if known else words("no data", "open")

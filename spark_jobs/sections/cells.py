@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from spark_jobs.report_model import Cell, Rows, Verdict
+from spark_jobs.report_model import moment as moment
 
 TEXT_CHARS_MAX: Final = 200  # of a value that a record brought
 HOUR_MS: Final = 3_600_000
@@ -76,19 +77,9 @@ def moments(column: str, since_ms: int, until_ms: int) -> str:
 # -- text
 
 
-def utc(ms: float | None) -> datetime.datetime:
-    """A moment; of nonsense the nearest that exists."""
-    highest = 253_402_300_799_000  # the end of 9999
-    return datetime.datetime.fromtimestamp(min(max(ms or 0, 0), highest) / 1000, tz=datetime.UTC)
-
-
 def day_of(ms: float) -> str:
-    return utc(ms).date().isoformat()
-
-
-def moment(ms: float | None) -> str:
-    """2026-11-22 01:45:03, in UTC."""
-    return "-" if ms is None else utc(ms).strftime("%Y-%m-%d %H:%M:%S")
+    """2026-11-22, in UTC."""
+    return moment(ms)[: len("2026-11-22")]
 
 
 def days(dates: Iterable[str]) -> str:

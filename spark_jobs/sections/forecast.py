@@ -7,19 +7,24 @@ than a day of samples it is scaled and called an estimate; with less than the al
 hour it is shown but raises no alarm, because one burst says nothing about a day. A directory that
 does not grow is never full.
 
+Directories of one file system share its free bytes, so it is their growth together that fills it.
+Samples do not name the file system: those of one broker whose file systems are equally large and,
+whenever both were sampled, equally free are taken for one.
+
 A forecast under FORECAST_HOURS_MIN is an alarm, and the report's exit code says so.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kbroker.metrics.alerts import FORECAST_HOURS_MIN
-from spark_jobs.report_model import Cell, Plot, Rows, Section, Series, Table, Verdict
+from spark_jobs.report_model import Cell, Finding, Plot, Rows, Section, Table, Verdict
+from spark_jobs.sections import timeline
 from spark_jobs.sections.cells import (
     DAY_MS,
     between,
@@ -34,6 +39,7 @@ from spark_jobs.sections.cells import (
     words,
 )
 from spark_jobs.sections.inputs import Inputs, collected
+from spark_jobs.sections.silence import Listened
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,13 +50,17 @@ METRIC: Final = {"metric_name": "LogDirectory"}
 SHARE_USABLE: Final = 0.8
 FULL_DAY: Final = 0.98  # of 24 hours: the first sample of a day is rarely its first second
 ALARM_AFTER_MS: Final = 30 * 60_000  # as the rule LogDirectoryFullSoon waits
+SAME_FREE_BYTES: Final = 64_000_000  # what may be written between two looks at one file system
 PLOT_DIRECTORIES_MAX: Final = 8
 PLOT_POINTS_MAX: Final = 240
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of one directory; `hours` is None where it does not grow or cannot be known."""
+    """Of one directory; `hours` is None where it does not grow or cannot be known.
+
+    `others` share its file system, `others_a_day` is what they grow by.
+    """
 
     broker_id: int | None
     directory: str | None
@@ -61,6 +71,8 @@ class Forecast:
     first_ms: int
     last_ms: int
     samples: int
+    others: tuple[str | None, ...] = ()
+    others_a_day: float = 0.0
 
     @property
     def estimate(self) -> bool:
@@ -76,9 +88,10 @@ class Forecast:
 
     @property
     def hours(self) -> float | None:
-        if self.growth_a_day <= 0 or self.free_bytes is None:
+        filling = self.growth_a_day + self.others_a_day
+        if filling <= 0 or self.free_bytes is None:
             return None
-        return max(0.0, self.free_bytes) / (self.growth_a_day / 24) * SHARE_USABLE
+        return max(0.0, self.free_bytes) / (filling / 24) * SHARE_USABLE
 
     @property
     def known(self) -> bool:
@@ -130,7 +143,7 @@ def forecasts(metrics: DataFrame) -> list[Forecast]:
             F.count(F.lit(1)).alias("samples"),
         )
     )
-    found = [_forecast(row) for row in rows]
+    found = _together([_forecast(row) for row in rows], file_systems(metrics))
     return sorted(found, key=lambda f: (f.hours is None, f.hours or 0.0, f.name))
 
 
@@ -148,7 +161,49 @@ def _forecast(row: dict[str, Any]) -> Forecast:
     )
 
 
-def section(inputs: Inputs) -> Section:
+Place = tuple[int | None, str | None]  # broker, directory
+
+
+def file_systems(metrics: DataFrame) -> dict[Place, str | None]:
+    """Of directories that share a file system: one that stands for all of them."""
+    looks = metrics.where(same(METRIC)).select(
+        "broker_id", "event_time_ms", "total_bytes", "directory",
+        F.col("free_bytes").cast("double").alias("free"),
+    )  # fmt: skip
+    other = looks.withColumnsRenamed({"directory": "other", "free": "other_free"})
+    pairs = collected(
+        looks.join(other, ["broker_id", "event_time_ms", "total_bytes"])
+        .where("directory < other")
+        .groupBy("broker_id", "directory", "other")
+        .agg(F.max(F.abs(F.col("free") - F.col("other_free"))).alias("apart"))
+        .where(F.col("apart") <= SAME_FREE_BYTES)
+        .orderBy("broker_id", "directory", "other")
+    )
+    first: dict[Place, str | None] = {}
+    for row in pairs:  # in order, so the first of them stands for all
+        one, two = ((row["broker_id"], row[name]) for name in ("directory", "other"))
+        first.setdefault(two, first.setdefault(one, one[1]))
+    return first
+
+
+def _together(found: list[Forecast], shared: dict[Place, str | None]) -> list[Forecast]:
+    """Each with what the others of its file system grow by."""
+    made = []
+    for one in found:
+        own = shared.get((one.broker_id, one.directory))
+        others = [
+            other for other in found
+            if other is not one and other.broker_id == one.broker_id and own is not None
+            and shared.get((other.broker_id, other.directory)) == own
+        ]  # fmt: skip
+        made.append(replace(
+            one, others=tuple(other.directory for other in others),
+            others_a_day=sum(other.growth_a_day for other in others),
+        ))  # fmt: skip
+    return made
+
+
+def section(inputs: Inputs, listened: Listened) -> Section:
     found = forecasts(inputs.of_a_day)
     if not found:
         return Section(KEY, TITLE, (
@@ -156,7 +211,8 @@ def section(inputs: Inputs) -> Section:
             " metrics.topic.enable=true.",
         ))  # fmt: skip
     return Section(
-        KEY, TITLE, _words(found), (_table(inputs, found),), _plots(inputs, found),
+        KEY, TITLE, _words(found), (_table(inputs, found),),
+        _plots(inputs, found, listened.from_ms),
         tuple(_alarm(one) for one in found if one.alarm),
     )  # fmt: skip
 
@@ -183,10 +239,10 @@ def _words(found: list[Forecast]) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _alarm(one: Forecast) -> str:
-    return (
-        f"{one.name} is full in {_hours(one.hours)} at the growth of the last"
-        f" {span(one.span_ms)}: add a disk, or keep less (retention.ms, retention.bytes)"
+def _alarm(one: Forecast) -> Finding:
+    return Finding(
+        f"{one.name} is full in {_hours(one.hours)} at the growth of the last {span(one.span_ms)}",
+        look="add a disk, or keep less (retention.ms, retention.bytes)",
     )
 
 
@@ -217,12 +273,14 @@ def _table(inputs: Inputs, found: list[Forecast]) -> Table:
             _share(one),
             figure(one.growth_a_day, behind, size(one.growth_a_day)),
             words(one.said), words(moment(one.last_ms)),
+            words(", ".join(map(brief, one.others)) or "-"),
         ))  # fmt: skip
     return Table(
         "By broker and log directory",
         ("broker", "directory", "full in, h", "free", "of the file system", "growth in 24 h",
-         "how sure", "newest sample, UTC"),
+         "how sure", "newest sample, UTC", "shares its file system with"),
         tuple(rows),
+        "Directories of one file system fill it together.",
     )  # fmt: skip
 
 
@@ -235,7 +293,7 @@ def _share(one: Forecast) -> Cell:
     return figure(share, newest, f"{share * 100:.1f} %")
 
 
-def _plots(inputs: Inputs, found: list[Forecast]) -> tuple[Plot, ...]:
+def _plots(inputs: Inputs, found: list[Forecast], from_ms: int) -> tuple[Plot, ...]:
     """The logs' bytes over the span, the soonest directories."""
     step = max(30_000, (inputs.until_ms - inputs.since_ms) // PLOT_POINTS_MAX)
     shown = found[:PLOT_DIRECTORIES_MAX]
@@ -255,12 +313,13 @@ def _plots(inputs: Inputs, found: list[Forecast]) -> tuple[Plot, ...]:
     series = []
     for one in shown:
         points = [
-            (float(row["at"]), row["bytes"] / scale)
+            (row["at"], row["bytes"] / scale)
             for row in rows
             if (row["broker_id"], row["directory"]) == (one.broker_id, one.directory)
         ]
-        if len(points) > 1:
-            series.append(Series(one.name, *map(tuple, zip(*points, strict=True))))
+        line = timeline.series(one.name, points, step, (from_ms, inputs.until_ms))
+        if line is not None and len(points) > 1:
+            series.append(line)
     if not series:
         return ()
     return (Plot("Bytes of the logs", "line", "time, UTC", unit, tuple(series), x_is_time=True),)

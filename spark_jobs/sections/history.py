@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from pyspark.sql import functions as F
 
-from spark_jobs.report_model import Cell, Plot, Rows, Section, Series, Table
-from spark_jobs.sections import percentiles
+from spark_jobs.report_model import Cell, Plot, Rows, Section, Table
+from spark_jobs.sections import percentiles, timeline
 from spark_jobs.sections.cells import (
     DAY_MS,
     both,
@@ -150,8 +150,9 @@ def _table(days: list[Day]) -> Table:
 
 
 def _plots(days: list[Day]) -> tuple[Plot, ...]:
-    """Lines need two days."""
+    """Lines need two days; a day without samples is a gap."""
     made = []
+    between = (_begin_ms(days[0]), _begin_ms(days[-1]))
     for title, column, unit in (
         ("Messages a day", "messages", "messages"),
         ("Produce p99 of the day", "p99", "ms"),
@@ -160,12 +161,16 @@ def _plots(days: list[Day]) -> tuple[Plot, ...]:
         for broker in dict.fromkeys(day["broker_id"] for day in days):
             own = [day for day in days if day["broker_id"] == broker and day[column] is not None]
             if len(own) > 1:
-                x = tuple(float(day["event_date"].toordinal() - _EPOCH) * DAY_MS for day in own)
-                y = tuple(float(day[column]) for day in own)
-                series.append(Series(f"broker {broker}", x, y))
+                points = [(_begin_ms(day), day[column]) for day in own]
+                line = timeline.series(f"broker {brief(broker)}", points, DAY_MS, between)
+                series += [line] if line is not None else []
         if series:
             made.append(Plot(title, "line", "day, UTC", unit, tuple(series), x_is_time=True))
     return tuple(made)
+
+
+def _begin_ms(day: Day) -> float:
+    return float(day["event_date"].toordinal() - _EPOCH) * DAY_MS
 
 
 def since_ms(until_ms: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.report_model import Rows
 from spark_jobs.rollup import Freshness
@@ -18,6 +18,8 @@ from spark_jobs.sections.cells import between, both, moments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+STALE_MS: Final = 15 * 60_000  # a job of every ten minutes may take five
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,10 @@ class Inputs:
     `results_since_ms`. `hourly` has the roll-ups of as many days as there are up to `until_ms`;
     `fresh` says which of them are behind. `day` has the samples of the 24 hours up to `until_ms`
     where the span is shorter: what is said of growth needs them.
+
+    `read_ms`: when the report itself read the topics to their ends, None if it did not;
+    `landing_trouble` says why it could not. Topics that were not read for `stale_ms` before the
+    span's end are an alarm.
     """
 
     spark: SparkSession
@@ -55,6 +61,9 @@ class Inputs:
     landed: dict[str, int] = field(default_factory=dict)
     day: DataFrame | None = None
     fresh: Freshness = field(default_factory=Freshness)
+    read_ms: int | None = None
+    landing_trouble: str = ""
+    stale_ms: int = STALE_MS
 
     @property
     def of_a_day(self) -> DataFrame:

@@ -7,7 +7,7 @@ are theirs, so it cannot say anything else than they do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from spark_jobs.report_model import Cell, Section, Table
 from spark_jobs.sections.cells import moment, span, words
@@ -18,33 +18,39 @@ TITLE: Final = "At a glance"
 
 
 class Headline(NamedTuple):
-    """A cell worth the first page: the first line of a section's table, and what it is called."""
+    """A figure worth the first page: of a column of a section's table the worst, and its name."""
 
     what: str
     section: str
     table: str
     column: str
     about: tuple[str, ...]  # columns that say what it is of
+    worst: Literal["least", "most"] = "most"
 
 
 HEADLINES: Final = (
-    Headline("messages taken a second", "traffic", "By broker", "messages/s", ("broker",)),
-    Headline("bytes taken a second", "traffic", "By broker", "in", ("broker",)),
-    Headline("handlers idle, least", "traffic", "By broker", "handlers idle, least", ("broker",)),
+    Headline("longest silence before the end", "silence", "Brokers", "silent", ("broker",)),
+    Headline("messages taken a second, most", "traffic", "By broker", "messages/s", ("broker",)),
+    Headline("bytes taken a second, most", "traffic", "By broker", "in", ("broker",)),
+    Headline("handlers idle, least", "traffic", "By broker", "handlers idle, least", ("broker",),
+             "least"),
     Headline("hottest partition's share", "hot", "The 10 hottest partitions", "share of all",
              ("topic", "partition")),
     Headline("first disk to be full, h", "forecast", "By broker and log directory", "full in, h",
-             ("broker", "directory")),
-    Headline("kbroker / Kafka, CPU", "brokers", "kbroker / Apache Kafka", "CPU us/request x",
+             ("broker", "directory"), "least"),
+    Headline("kbroker / Kafka, CPU, highest", "brokers", "kbroker / Apache Kafka",
+             "CPU us/request x", ("work",)),
+    Headline("kbroker / Kafka, p99, highest", "brokers", "kbroker / Apache Kafka", "p99 x",
              ("work",)),
-    Headline("kbroker / Kafka, p99", "brokers", "kbroker / Apache Kafka", "p99 x", ("work",)),
-    Headline("acks=-1 / acks=1, p99", "latency", "acks=-1 against acks=1", "p99 x", ("broker",)),
-    Headline("lag of the pipeline, records", "pipeline", "Queries", "lag at the end", ("query",)),
+    Headline("acks=-1 / acks=1, p99, highest", "latency", "acks=-1 against acks=1", "p99 x",
+             ("broker",)),
+    Headline("lag of the pipeline, records, most", "pipeline", "Queries", "lag at the end",
+             ("query",)),
 )  # fmt: skip
 
 
 def section(inputs: Inputs, sections: Sequence[Section]) -> Section:
-    alarms = [alarm for one in sections for alarm in one.alarms]
+    alarms = [one for part in sections for one in part.findings if one.severity == "alarm"]
     said = [
         f"Samples from {moment(inputs.since_ms)} to {moment(inputs.until_ms)} UTC"
         f" ({span(inputs.until_ms - inputs.since_ms)})"
@@ -64,14 +70,23 @@ def section(inputs: Inputs, sections: Sequence[Section]) -> Section:
 def _row(headline: Headline, sections: Sequence[Section]) -> tuple[Cell, ...] | None:
     for one in sections:
         for table in one.tables:
-            if (one.key, table.title) == (headline.section, headline.table) and table.rows:
-                first = table.rows[0]
-                cell = first[table.columns.index(headline.column)]
-                between = "-" if "partition" in headline.about else " "
-                of = between.join(
-                    f"broker {text}" if name == "broker" and text.isdecimal() else text
-                    for name in headline.about
-                    for text in (first[table.columns.index(name)].text,)
-                )
-                return words(headline.what), cell, words(of)
+            if (one.key, table.title) == (headline.section, headline.table):
+                return _worst(headline, table)
     return None
+
+
+def _worst(headline: Headline, table: Table) -> tuple[Cell, ...] | None:
+    """The line of the worst value; the first of those that are equal."""
+    column = table.columns.index(headline.column)
+    known = [(value, row) for row in table.rows if (value := row[column].value) is not None]
+    if not known:
+        return None
+    pick = max if headline.worst == "most" else min
+    _, row = pick(known, key=lambda one: one[0])
+    between = "-" if "partition" in headline.about else " "
+    of = between.join(
+        f"broker {text}" if name == "broker" and text.isdecimal() else text
+        for name in headline.about
+        for text in (row[table.columns.index(name)].text,)
+    )
+    return words(headline.what), row[column], words(of)

@@ -8,12 +8,15 @@ the reports whose span it was given up in: an alarm that never ends is not heard
 
 from __future__ import annotations
 
+import itertools
+import statistics
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
-from spark_jobs.report_model import Plot, Section, Series, Table, Verdict
+from spark_jobs.report_model import Finding, Plot, Section, Table, Verdict
 from spark_jobs.schema import TABLES
+from spark_jobs.sections import timeline
 from spark_jobs.sections.cells import (
     brief,
     figure,
@@ -208,10 +211,12 @@ def _gap_table(gaps: tuple[Gap, ...]) -> Table:
     return Table("Gaps", columns, made)
 
 
-def _alarm(gap: Gap) -> str:
-    return (
+def _alarm(gap: Gap) -> Finding:
+    return Finding(
         f"{brief(gap.topic)}-{gap.partition}: records {_offsets(gap)} never landed"
-        f" ({brief(gap.reason)}): run the streaming job more often than the topic's retention"
+        f" ({brief(gap.reason)})",
+        gap.given_up_ms,
+        "run the streaming job more often than the topic's retention",
     )
 
 
@@ -234,15 +239,22 @@ def _plots(inputs: Inputs) -> tuple[Plot, ...]:
         .orderBy("at")
     )
     made = []
+    between = (min((row["at"] for row in rows), default=0), inputs.until_ms)
     for column, title, unit in (("lag", "Lag", "records"), ("batch_ms", "Longest batch", "ms"),
                                 ("rows_per_s", "Rows landed", "rows/s")):  # fmt: skip
         series = []
         for query in dict.fromkeys(row["query"] for row in rows):
-            points = [(float(row["at"]), float(row[column])) for row in rows
-                      if row["query"] == query and row[column] is not None]  # fmt: skip
-            if points:
-                x, y = zip(*points, strict=True)
-                series.append(Series(brief(query), x, y))
-        if any(value for one in series for value in one.y):
+            mine = [row for row in rows if row["query"] == query]
+            points = [(row["at"], row[column]) for row in mine]
+            line = timeline.series(brief(query), points, step, between, every_ms=_every(mine, step))
+            if line is not None:
+                series.append(line)
+        if any(value for one in series for value in one.y if value == value):
             made.append(Plot(title, "line", "time, UTC", unit, tuple(series), x_is_time=True))
     return tuple(made)
+
+
+def _every(rows: list[dict[str, Any]], step: float) -> float:
+    """What a query leaves free: thrice what is usual between its reports, of cron or a service."""
+    between = [b["at"] - a["at"] for a, b in itertools.pairwise(rows)]
+    return 3 * max(statistics.median(between), step) if between else 3 * step

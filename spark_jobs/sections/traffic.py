@@ -3,19 +3,20 @@
 The span is cut into at most POINTS_MAX bins; one question to Spark gives every broker's sums, least
 and most by bin and kind of sample, another the percentiles of the request histograms. A rate is the
 sum of the growth over the sum of the samples' own intervals, so a bin with a missing sample does
-not look like a pause.
+not look like a pause; a bin without any is a gap in the line. Of what a broker has several, such as
+devices, each has bins of its own: intervals that run side by side do not add up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
 from spark_jobs.report_model import Cell, Plot, Section, Series, Table
-from spark_jobs.sections import percentiles
+from spark_jobs.sections import percentiles, timeline
 from spark_jobs.sections.cells import (
     STEPS,
     brief,
@@ -28,6 +29,7 @@ from spark_jobs.sections.cells import (
     words,
 )
 from spark_jobs.sections.inputs import Inputs, collected
+from spark_jobs.sections.silence import Listened
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,7 +53,7 @@ _MOST: Final = ("under_replicated", "request_queue_size", "connections", "reside
 Bin = dict[str, Any]
 
 
-def section(inputs: Inputs) -> Section:
+def section(inputs: Inputs, listened: Listened) -> Section:
     step = bin_ms(inputs)
     bins = collected(_bins(inputs.metrics, step))
     if not bins:
@@ -66,7 +68,7 @@ def section(inputs: Inputs) -> Section:
     return Section(
         KEY, TITLE, _words(bins, brokers, step),
         (_broker_table(inputs, bins, brokers), _request_table(inputs, requests)),
-        _plots(bins, latencies, drawn),
+        _plots(bins, latencies, drawn, Axis(step, listened.from_ms, inputs.until_ms)),
     )  # fmt: skip
 
 
@@ -74,6 +76,18 @@ def bin_ms(inputs: Inputs) -> int:
     """How long a bin is, in whole half minutes."""
     least = (inputs.until_ms - inputs.since_ms) / POINTS_MAX
     return max(1, -int(-least // BIN_MS_MIN)) * BIN_MS_MIN
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The time that plots are over, and how long one of their points is."""
+
+    step: int
+    from_ms: int
+    until_ms: int
+
+    def line(self, name: str, values: Iterable[tuple[float, float | None]]) -> Series | None:
+        return timeline.series(name, values, self.step, (self.from_ms, self.until_ms))
 
 
 def _at(step: int) -> Any:
@@ -87,7 +101,7 @@ def _bins(metrics: DataFrame, step: int) -> DataFrame:
     return (
         metrics.where(F.col("metric_name").isin(list(KINDS)))
         .where("event_time_ms IS NOT NULL")
-        .groupBy("broker_id", "metric_name", _at(step))
+        .groupBy("broker_id", "metric_name", "device", _at(step))
         .agg(*sums, *least, *most, F.count(F.lit(1)).alias("samples"))
         .orderBy("at")
     )
@@ -238,11 +252,13 @@ def _request_table(inputs: Inputs, requests: list[dict[str, Any]]) -> Table:
 # -- plots
 
 
-def _plots(bins: list[Bin], latencies: list[Bin], brokers: list[Any]) -> tuple[Plot, ...]:
+def _plots(
+    bins: list[Bin], latencies: list[Bin], brokers: list[Any], axis: Axis
+) -> tuple[Plot, ...]:
     def over_time(metric: str, value: Callable[[Bin], float | None], name: str) -> list[Series]:
         return [
-            made for broker in brokers
-            if (made := _series(bins, broker, metric, value, name)) is not None
+            made for broker in brokers for device in _devices(bins, broker, metric)
+            if (made := _series(bins, broker, metric, device, value, name, axis)) is not None
         ]  # fmt: skip
 
     def per_s(column: str) -> Callable[[Bin], float | None]:
@@ -261,11 +277,11 @@ def _plots(bins: list[Bin], latencies: list[Bin], brokers: list[Any]) -> tuple[P
             *over_time("Threads", share("network_idle"), "network"),
             *over_time("Threads", share("handler_idle"), "handlers"),
         ], 20.0),
-        _plot("Produce requests", "ms", _latency_series(latencies, brokers)),
+        _plot("Produce requests", "ms", _latency_series(latencies, brokers, axis)),
         _plot("Processor time", "cores", over_time("Process", per_s("cpu_s"), "")),
         _of_bytes("Resident memory", "", over_time(
             "Process", lambda row: row["resident_bytes"], "")),
-        _of_bytes("Disks", "/s", [
+        _of_bytes("Disks, each device", "/s", [
             *over_time("Disk", per_s("read_bytes"), "read"),
             *over_time("Disk", per_s("written_bytes"), "written"),
         ]),
@@ -284,31 +300,46 @@ def _plot(title: str, y: str, series: list[Series], reference: float | None = No
 
 def _of_bytes(title: str, per: str, series: list[Series]) -> Plot | None:
     """In the unit that the greatest value has: kB/s, MB/s."""
-    most = max((abs(value) for one in series for value in one.y), default=0.0)
+    values = [abs(value) for one in series for value in one.y if value == value]
+    most = max(values, default=0.0)
     scale, unit = next((step for step in STEPS if most >= step[0]), (1.0, ""))
     scaled = [replace(one, y=tuple(value / scale for value in one.y)) for one in series]
     return _plot(title, f"{unit}B{per}", scaled)
 
 
+def _devices(bins: list[Bin], broker: Any, metric: str) -> list[Any]:
+    """What a broker has several of in one kind of sample; their rates are never averaged."""
+    mine = (row["device"] for row in bins
+            if (row["broker_id"], row["metric_name"]) == (broker, metric))  # fmt: skip
+    return list(dict.fromkeys(mine))
+
+
 def _series(
-    bins: list[Bin], broker: Any, metric: str, value: Callable[[Bin], float | None], name: str
+    bins: list[Bin],
+    broker: Any,
+    metric: str,
+    device: Any,
+    value: Callable[[Bin], float | None],
+    name: str,
+    axis: Axis,
 ) -> Series | None:
-    mine = [row for row in bins if (row["broker_id"], row["metric_name"]) == (broker, metric)]
-    points = [(float(row["at"]), float(v)) for row in mine if (v := value(row)) is not None]
-    if not points:
-        return None
-    x, y = zip(*points, strict=True)
-    return Series(f"broker {brief(broker)} {name}".strip(), x, y)
+    place = (broker, metric, device)
+    mine = [row for row in bins if (row["broker_id"], row["metric_name"], row["device"]) == place]
+    of = f" {brief(device)}" if device is not None else ""
+    return axis.line(
+        f"broker {brief(broker)}{of} {name}".strip(), ((row["at"], value(row)) for row in mine)
+    )
 
 
-def _latency_series(latencies: list[Bin], brokers: list[Any]) -> list[Series]:
-    made = []
+def _latency_series(latencies: list[Bin], brokers: list[Any], axis: Axis) -> list[Series]:
+    found = []
     for broker in brokers:
         mine = [row for row in latencies if row["broker_id"] == broker]
         for name in ("p50", "p99"):
-            points = [(float(row["at"]), float(row[name])) for row in mine
-                      if row[name] is not None and row[name] != float("inf")]  # fmt: skip
-            if points:
-                x, y = zip(*points, strict=True)
-                made.append(Series(f"broker {brief(broker)} {name}", x, y))
-    return made
+            points = ((row["at"], _finite(row[name])) for row in mine)
+            found.append(axis.line(f"broker {brief(broker)} {name}", points))
+    return [one for one in found if one is not None]
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value == float("inf") else value

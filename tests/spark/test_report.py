@@ -12,9 +12,11 @@ import pytest
 
 from kbroker.errors import UserError
 from spark_jobs import report, rows
+from spark_jobs.errors import LostRange
 from spark_jobs.files import LocalFiles
 from spark_jobs.ledger import Ledger
 from spark_jobs.report_model import Report
+from spark_jobs.source import BrokerAway
 from spark_jobs.tables import table_uri
 from tests.spark import day_of_samples
 from tests.spark.day_of_samples import BEGIN_MS, ROUND_MS, messages_of
@@ -53,14 +55,45 @@ def test_the_report_of_a_table(spark: Any, root: str, tmp_path: Path) -> None:
     found = [(row[1].text, row[2].value) for row in hot.tables[0].rows]
     assert found == [(str(p), float(ROUNDS * messages_of(p))) for p in range(PARTITIONS)]
     assert rows.audit(spark, made, root) == []  # every number's rows are there
-    # A gap makes an alarm; a span without anything in it is a report too.
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_report_an_hour_after_the_broker_died(
+    spark: Any, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing lands, because nobody answers: the report is made all the same, and is an alarm."""
+
+    def away(*_: object) -> None:
+        raise BrokerAway("127.0.0.1:9092: nobody answers; is the broker running?")
+
+    monkeypatch.setattr(report, "_land", away)
     ledger = Ledger(LocalFiles(), table_uri(root, "metrics"))
     end = ledger.ends()["__kbroker_metrics"][1][0]
     ledger.accept_gap("__kbroker_metrics", "id", {0: (end, end + 9)}, {0: end + 9}, "retention")
-    early = options(root, tmp_path, "--since", "2020-01-01")
-    early.until = BEGIN_MS - 1
-    assert report.make(spark, early, UNTIL_MS, said.append) == report.EXIT_ALARM
-    assert any("alarm: __kbroker_metrics-0: records" in line for line in said)
+    later = options(root, tmp_path, "--bootstrap-server", "127.0.0.1:9092")
+    later.until = UNTIL_MS + 3_600_000
+    said: list[str] = []
+    assert report.make(spark, later, later.until, said.append) == report.EXIT_ALARM
+    page = (tmp_path / "page" / "report.html").read_text("utf-8")
+    first_page = page.partition("<main>")[0]
+    for what in ("The topics could not be read: 127.0.0.1:9092: nobody answers",
+                 "Nothing has landed for 1 h: what happened since is not known",
+                 "__kbroker_metrics-0: records"):  # fmt: skip
+        assert any(line.startswith(f"alarm: {what}") for line in said), said
+        assert what in first_page
+
+
+@pytest.mark.slow
+def test_somebody_has_to_decide_about_records_that_are_gone(
+    spark: Any, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise LostRange("gone")
+
+    monkeypatch.setattr(report, "_land", lost)
+    with pytest.raises(LostRange):
+        report.make(spark, options(root, tmp_path, "--bootstrap-server", "b:9092"), UNTIL_MS, print)
 
 
 @pytest.mark.parametrize(

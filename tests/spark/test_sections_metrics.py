@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.metrics.alerts import FORECAST_HOURS_MIN
-from spark_jobs.sections import alerts, forecast, hot
+from spark_jobs.sections import alerts, forecast, hot, silence
 from spark_jobs.sections.alert_rules import NOT_IN_SAMPLES, RULES, documented, for_ms, rules
 from tests.spark import landed
 from tests.spark.landed import HOUR_MS, NOON_MS, sample
@@ -75,6 +75,8 @@ def test_nothing_was_written(spark: Any) -> None:
 
 # -- the forecast
 
+LISTENED = silence.Listened(NOON_MS, 0)
+
 
 def directory(
     at_ms: int, log: int, free: int = 100 * GB, name: str = "/data", broker: int = 1
@@ -96,7 +98,7 @@ def over(hours: float, growth: int, **of: Any) -> list[dict[str, Any]]:
 def test_the_documents_formula(spark: Any) -> None:
     rows = over(24, 24 * GB) + over(24, -GB, name="/old") + over(24, GB, broker=2, free=90 * GB)
     found = landed.inputs(spark, metrics=rows)
-    section = forecast.section(found)
+    section = forecast.section(found, LISTENED)
     by_name = {(row[0].text, row[1].text): row for row in section.tables[0].rows}
     # 100 GB free, 1 GB an hour, 0.8 of it
     assert by_name["1", "/data"][2].value == pytest.approx(80)
@@ -104,7 +106,7 @@ def test_the_documents_formula(spark: Any) -> None:
     assert by_name["1", "/old"][2].value is None
     assert by_name["1", "/old"][6].text == "not growing"
     assert section.tables[0].rows[0][1].text == "/data"  # the soonest first
-    assert section.alarms == ()  # 80 h are more than 72
+    assert section.findings == ()  # 80 h are more than 72
     assert landed.check_rows(found, section) >= 3
 
 
@@ -112,30 +114,31 @@ def test_the_documents_formula(spark: Any) -> None:
     ("free", "alarm"), [(89 * GB, True), (91 * GB, False)], ids=["71.2 h", "72.8 h"]
 )
 def test_the_alarm_is_below_72_hours(spark: Any, free: int, alarm: bool) -> None:
-    section = forecast.section(landed.inputs(spark, metrics=over(24, 24 * GB, free=free)))
+    section = forecast.section(landed.inputs(spark, metrics=over(24, 24 * GB, free=free)), LISTENED)
     assert FORECAST_HOURS_MIN == 72
-    assert bool(section.alarms) is alarm
+    assert bool(section.findings) is alarm
     assert section.tables[0].rows[0][2].verdict == ("bad" if alarm else "good")
 
 
 def test_less_than_a_day_is_scaled_and_called_an_estimate(spark: Any) -> None:
-    section = forecast.section(landed.inputs(spark, metrics=over(6, 12 * GB)))
+    section = forecast.section(landed.inputs(spark, metrics=over(6, 12 * GB)), LISTENED)
     row = section.tables[0].rows[0]
     assert row[2].value == pytest.approx(100 / 2 * 0.8)  # 2 GB an hour
     assert row[6].text == "estimate from 6 h"
-    assert len(section.alarms) == 1 and "broker 1 /data is full in 40 h" in section.alarms[0]
+    assert len(section.findings) == 1
+    assert "broker 1 /data is full in 40 h" in section.findings[0].what
 
 
 def test_one_burst_is_no_alarm(spark: Any) -> None:
     burst = [directory(NOON_MS, 0), directory(NOON_MS + 60_000, 50 * GB)]
-    section = forecast.section(landed.inputs(spark, metrics=burst))
+    section = forecast.section(landed.inputs(spark, metrics=burst), LISTENED)
     assert section.tables[0].rows[0][2].verdict == "open"
-    assert section.alarms == ()
+    assert section.findings == ()
     assert any("too few samples" in word for word in section.words)
 
 
 def test_one_sample_says_so(spark: Any) -> None:
-    section = forecast.section(landed.inputs(spark, metrics=[directory(NOON_MS, 1)]))
+    section = forecast.section(landed.inputs(spark, metrics=[directory(NOON_MS, 1)]), LISTENED)
     (row,) = section.tables[0].rows
     assert (row[2].verdict, row[6].text) == ("open", "one sample only")
     assert section.words[0] == "Not known: one sample only."
@@ -145,9 +148,31 @@ def test_growth_is_of_a_day_in_a_report_of_an_hour(spark: Any) -> None:
     """The span has an hour; 24 GB came in the day before its end."""
     whole = landed.inputs(spark, metrics=over(24, 24 * GB))
     hour = landed.inputs(spark, metrics=over(1, GB), day=whole.metrics)
-    section, wanted = forecast.section(hour), forecast.section(whole)
+    section, wanted = forecast.section(hour, LISTENED), forecast.section(whole, LISTENED)
     assert section.tables == wanted.tables
     assert section.tables[0].rows[0][6].text == "from a day"
+
+
+def test_directories_of_one_file_system_fill_it_together(spark: Any) -> None:
+    """100 GB are free once: 1 GB an hour in each of two directories is 40 h, not twice 80."""
+    rows = over(24, 24 * GB, name="/a") + over(24, 24 * GB, name="/b")
+    rows += over(24, 24 * GB, name="/c", free=100 * GB + 65_000_000)  # another, as large
+    rows += over(24, 24 * GB, name="/a", broker=2)
+    found = landed.inputs(spark, metrics=rows)
+    section = forecast.section(found, LISTENED)
+    hours = {(row[0].text, row[1].text): (row[2].value, row[8].text)
+             for row in section.tables[0].rows}  # fmt: skip
+    assert hours == {
+        ("1", "/a"): (pytest.approx(40), "/b"), ("1", "/b"): (pytest.approx(40), "/a"),
+        ("1", "/c"): (pytest.approx(80, rel=0.01), "-"), ("2", "/a"): (pytest.approx(80), "-"),
+    }  # fmt: skip
+    assert len(section.findings) == 2
+    landed.check_rows(found, section)
+    told = alerts.signals(found, silence.listen(found)).where("signal = 'forecast'").collect()
+    last = {(row.broker_id, row.entity): row.value for row in told if row.at_ms == NOON_MS}
+    assert {place: round(value) for place, value in last.items()} == {
+        (1, "/a"): 40, (1, "/b"): 40, (1, "/c"): 80, (2, "/a"): 80,
+    }  # fmt: skip
 
 
 # -- alerts
@@ -235,7 +260,7 @@ def situations() -> list[dict[str, Any]]:
 def fired(spark: Any) -> dict[str, dict[int, list[Any]]]:
     """By rule and broker: the lines of the table."""
     found = landed.inputs(spark, metrics=situations())
-    section = alerts.section(found)
+    section = alerts.section(found, silence.listen(found))
     assert landed.check_rows(found, section) > 10
     by_rule: dict[str, dict[int, list[Any]]] = {name: {} for name in documented()}
     for row in section.tables[0].rows:
@@ -297,7 +322,7 @@ def test_full_soon_in_a_report_of_an_hour(spark: Any) -> None:
     hour = [directory(NOON_MS - n * 5 * 60_000, 50 * GB) for n in range(13)]
     day = landed.inputs(spark, metrics=[*hour, directory(NOON_MS - 24 * HOUR_MS, 20 * GB)])
     found = landed.inputs(spark, metrics=hour, day=day.metrics, since_ms=NOON_MS - HOUR_MS)
-    section = alerts.section(found)
+    section = alerts.section(found, silence.listen(found))
     assert [row[0].text for row in section.tables[0].rows] == ["LogDirectoryFullSoon"]
     last = section.tables[0].rows[0][7]
     assert last.value == pytest.approx(100 / 30 * 23 * 0.8, rel=0.01)  # at the hour's begin
@@ -306,12 +331,15 @@ def test_full_soon_in_a_report_of_an_hour(spark: Any) -> None:
 
 
 def test_a_broker_that_falls_silent_is_down(fired: Fired) -> None:
-    assert set(fired["KbrokerDown"]) == {SILENT}
+    """To when the topics were last read, which GROWING's samples tell: 59.5 minutes."""
+    assert set(fired["KbrokerDown"]) == {SILENT, LOW, MIDDLING}
     (row,) = fired["KbrokerDown"][SILENT]
-    assert (row[6].text, row[7].value) == ("18 min", 18)
+    assert (row[6].text, row[7].value) == ("47 min 30 s", 47.5)
 
 
-def test_no_samples_no_alerts(spark: Any) -> None:
-    section = alerts.section(landed.inputs(spark))
-    assert section.words[0] == f"None of {len(RULES)} rules would have fired."
+def test_no_samples_are_no_data(spark: Any) -> None:
+    found = landed.inputs(spark)
+    section = alerts.section(found, silence.listen(found))
+    assert section.words[0] == f"No data: none of {len(RULES)} rules has samples to judge by."
     assert len(section.tables[1].rows) == len(documented())
+    assert {row[3].text for row in section.tables[1].rows} == {"no data", "not evaluated"}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
 from spark_jobs.report_model import Report
 from spark_jobs.schema import METRICS, PROGRESS, RESULTS
-from spark_jobs.sections import everything, overview, pipeline, traffic
+from spark_jobs.sections import everything, overview, pipeline, silence, traffic
 from spark_jobs.sections.cells import between, literal, same
 from spark_jobs.sections.inputs import Gap
 from tests.spark import landed
@@ -88,7 +89,7 @@ def test_pipeline(spark: Any) -> None:
         ("not JSON", 3), ("unknown schema_version 9", 1),
     ]  # fmt: skip
     assert [row[3].text for row in gaps.rows] == ["15", "not known", "5"]
-    known, unknown = section.alarms
+    known, unknown = (one.what for one in section.findings)
     assert "t-3: records 10 to 24 never landed" in known
     assert "u-0: records from 1,000 on never landed" in unknown
     assert landed.check_rows(found, section) >= 6
@@ -107,8 +108,12 @@ def test_traffic(spark: Any) -> None:
         rows.append(sample("RequestTime", at, request="Produce", part="TotalTimeMs", count=10,
                            buckets=buckets))  # fmt: skip
     rows.append(sample("Sampling", NOON_MS, dropped=4))
+    for at in (NOON_MS, NOON_MS + 30_000):
+        rows += [{**sample("Disk", at, device=device, read_bytes=0, written_bytes=gb * 30 * 10**9),
+                  "interval_ms": 30_000} for device, gb in (("sda", 3), ("sdb", 1))]  # fmt: skip
+    rows.append(sample("BrokerTraffic", NOON_MS, 2, messages_in=15_000, bytes_in=0, bytes_out=0))
     found = landed.inputs(spark, metrics=rows)
-    section = traffic.section(found)
+    section = traffic.section(found, silence.listen(found))
     brokers, requests = section.tables
     named = dict(zip(brokers.columns, brokers.rows[0], strict=True))
     assert named["messages/s"].value == pytest.approx(10)
@@ -122,7 +127,18 @@ def test_traffic(spark: Any) -> None:
     assert (produce["requests"].value, produce["p50, ms"].value, produce["p99, ms"].value) == (
         80, 1, 50,
     )  # fmt: skip
-    assert "1,200 messages" in section.words[0] and "4 samples were given up" in section.words[1]
+    assert "16,200 messages" in section.words[0] and "4 samples were given up" in section.words[1]
+    disks = next(plot for plot in section.plots if plot.title == "Disks, each device")
+    assert disks.y == "GB/s"
+    assert {one.name: max(y for y in one.y if y == y) for one in disks.series} == {
+        "broker 1 sda read": 0, "broker 1 sdb read": 0,
+        "broker 1 sda written": 3, "broker 1 sdb written": 1,
+    }  # fmt: skip
+    assert all(math.isnan(one.y[-1]) for plot in section.plots for one in plot.series)
+    first_page = overview.section(found, [section])
+    figures = {row[0].text: (row[1].value, row[2].text) for row in first_page.tables[0].rows}
+    assert figures["messages taken a second, most"] == (pytest.approx(1000), "broker 2")
+    assert figures["handlers idle, least"] == (0.1, "broker 1")
     titles = {plot.title for plot in section.plots}
     assert {"Messages", "Bytes", "Idle threads", "Produce requests"} <= titles
     assert "Under-replicated partitions" not in titles  # nothing but zeroes, or no samples
@@ -136,11 +152,11 @@ def test_a_report_of_nothing_says_so_everywhere(spark: Any) -> None:
     made = everything(landed.inputs(spark))
     assert made.failed == ()
     report = Report(1, "tables", 0, 2, made.sections)
-    assert report.alarms == ()
+    assert [line.partition(":")[0] for line in report.alarms] == ["No data"]
     assert all(section.words for section in report.sections)
     assert [section.key for section in report.sections] == [
-        "overview", "brokers", "latency", "studies", "figures", "traffic", "history", "hot",
-        "forecast", "alerts", "pipeline",
+        "overview", "silence", "brokers", "latency", "studies", "figures", "traffic", "history",
+        "hot", "forecast", "alerts", "pipeline",
     ]  # fmt: skip
     assert Report.from_json(report.to_json()) == report
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from spark_jobs.report_model import Cell, Plot, Report, Rows, Section, Series, Table
+from spark_jobs.report_model import Cell, Finding, Plot, Report, Rows, Section, Series, Table
 
 HOSTILE = "<script>alert(1)</script> \u202etxt\u0000$x_{1$ \"'&<!--"
 MINUTE_MS = 60_000
@@ -63,7 +63,10 @@ def sample() -> Report:
             Plot("By topic", "bars", "", "MB/s", (Series("in", (*names, HOSTILE), (1, 2, 3, 4)),)),
             Plot("Nothing", "line", "", "MB/s", (Series("in", (), ()),)),
         ),
-        alarms=("broker 1, /data: full in 34 hours",),
+        findings=(
+            Finding("HighMemoryUsage: broker 1", START_MS, "resident memory", "warning"),
+            Finding("broker 1, /data: full in 34 hours", START_MS, "add a disk"),
+        ),
     )
     empty = Section("studies", "Studies", (), (Table("Verdicts", ("question", "answer"), ()),))
     return Report(

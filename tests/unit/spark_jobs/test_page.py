@@ -12,7 +12,7 @@ pytest.importorskip("jinja2", reason="missing: jinja2 (extra `spark`)")
 
 from spark_jobs.html import theme, words
 from spark_jobs.html.page import ROWS_MAX, render
-from spark_jobs.report_model import Cell, Report, Rows, Section, Table
+from spark_jobs.report_model import Cell, Finding, Report, Rows, Section, Table
 from tests.unit.spark_jobs.sample import HOSTILE, sample
 
 VOID = {"meta", "link"}
@@ -108,7 +108,7 @@ def test_what_a_record_holds_is_text_and_nothing_else() -> None:
             Section("s", HOSTILE, (HOSTILE, f"`{HOSTILE}`"),
                     (Table(HOSTILE, (HOSTILE,),
                            ((Cell(HOSTILE, 1.0, Rows(HOSTILE, HOSTILE, 2)),),), HOSTILE),),
-                    alarms=(HOSTILE,)),
+                    findings=(Finding(HOSTILE, 1, HOSTILE),)),
         ),
     )  # fmt: skip
     page = render(hostile, HOSTILE)
@@ -146,9 +146,11 @@ def test_an_empty_report_is_a_page() -> None:
 
 def test_alarms_come_first_and_lead_to_their_section() -> None:
     page = render(sample())
-    assert '<li><a href="#traffic">broker 1, /data: full in 34 hours</a></li>' in page
-    assert "No alarms" not in page
-    assert page.index("1 alarm") < page.index('<section id="latency">')
+    told = "".join(read(page).texts).partition("Latency")[0]
+    assert '<a href="#traffic">broker 1, /data: full in 34 hours</a>' in page
+    assert "1 alarm, 1 to look at" in told and "No alarms" not in page
+    assert "since 2026-11-21 01:40:00 UTC (2 h)" in told and "look at: add a disk" in told
+    assert told.index("full in 34 hours") < told.index("HighMemoryUsage")
 
 
 def test_every_colour_of_the_page_is_one_of_the_themes() -> None:

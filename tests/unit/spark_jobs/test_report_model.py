@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.report_model import (
     Cell,
+    Finding,
     Plot,
     Report,
     ReportError,
@@ -71,7 +72,16 @@ SECTION = st.builds(
         ),
         max_size=2,
     ).map(tuple),
-    alarms=st.lists(TEXT, max_size=2).map(tuple),
+    findings=st.lists(
+        st.builds(
+            Finding,
+            TEXT,
+            st.none() | st.integers(0, 2**53),
+            TEXT,
+            st.sampled_from(["alarm", "warning", "unknown"]),
+        ),
+        max_size=2,
+    ).map(tuple),
 )
 REPORT = st.builds(
     Report,
@@ -160,16 +170,21 @@ def test_what_cannot_be_is_refused() -> None:
         small(sections=(Section("a", "", ()), Section("a", "", ())))
 
 
-def test_alarms_of_all_sections() -> None:
-    sections = (Section("a", "", (), alarms=("1",)), Section("b", "", (), alarms=("2", "3")))
-    assert small(sections=sections).alarms == ("1", "2", "3")
+def test_what_is_wrong_is_of_all_sections_and_alarms_come_first() -> None:
+    warning, unknown = Finding("w", severity="warning"), Finding("u", severity="unknown")
+    alarm = Finding("silent", 1_764_072_000_000, "the broker")
+    sections = (Section("a", "", (), findings=(unknown, warning)),
+                Section("b", "", (), findings=(alarm,)))  # fmt: skip
+    report = small(sections=sections)
+    assert report.findings == (("b", alarm), ("a", warning), ("a", unknown))
+    assert report.alarms == ("silent, since 2025-11-25 12:00:00 UTC: the broker",)
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         (lambda raw: raw.pop("sections"), "report: sections is missing"),
-        (lambda raw: raw.update(report_version=2), "a report of version 2"),
+        (lambda raw: raw.update(report_version=1), "a report of version 1"),
         (lambda raw: raw.update(made_at_ms="3"), "report.made_at_ms: an integer"),
         (lambda raw: raw.update(made_at_ms=True), "report.made_at_ms: an integer"),
         (lambda raw: raw.update(sections={}), "report.sections: a list"),

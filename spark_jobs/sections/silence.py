@@ -1,0 +1,318 @@
+"""Who was heard, and until when: without this no other section knows whether it says anything.
+
+Silence has three causes and the samples alone cannot tell them apart, so what landed is asked too:
+
+    read      the last moment of which it is known that the topics were read: a batch that landed,
+              a word of the streaming job about itself, or this report's own landing
+    behind    the topics have not been read for STALE_MS before the report's end: whatever happened
+              since is not known, and that is what is said of all brokers together
+    silent    a broker has no sample for SILENT_MS before the topics were last read
+
+Brokers are those of the span and those that the hourly roll-ups had in the LOOKBACK_MS before: one
+that died a day ago is missed by today's report, too. A broker that was taken away is forgotten
+after as long.
+
+`listen` asks Spark, once for a report; all else here is plain Python over what came back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from kbroker.metrics import samples
+from spark_jobs.report_model import Cell, Finding, Section, Table
+from spark_jobs.sections.cells import DAY_MS, brief, figure, moment, same, span, words
+from spark_jobs.sections.inputs import Inputs, collected
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KEY: Final = "silence"
+TITLE: Final = "Who was heard"
+SILENT_MS: Final = 3 * 60_000  # as the rule KbrokerDown waits
+LOOKBACK_MS: Final = 7 * DAY_MS
+NAMED_MAX: Final = 8  # brokers in one line
+QUERIES_MAX: Final = 100
+# Of these kinds of request a rule asks, so it is known whether there were any.
+ASKED_REQUESTS: Final = ("Produce", "FetchConsumer")
+
+LOOK_AT_BROKER: Final = (
+    "the broker (/readyz, its log) and its sampling (metrics.topic.enable); the clocks, if both"
+    " are well"
+)
+LOOK_AT_LANDING: Final = (
+    "the streaming job (its service or cron's mail), then whether brokers run and sample"
+    " (metrics.topic.enable)"
+)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A broker: its newest sample of the span, or else the last hour before that had some."""
+
+    broker_id: int | None
+    newest_ms: int | None
+    before_ms: int | None = None
+    samples: int = 0
+    starts: int = 0
+
+    @property
+    def last_ms(self) -> int:
+        """When it was heard for the last time."""
+        return max(self.newest_ms or 0, self.before_ms or 0)
+
+    @property
+    def name(self) -> str:
+        return f"broker {brief(self.broker_id)}"
+
+
+@dataclass(frozen=True)
+class Listened:
+    """What `listen` found; `kinds`: metric names and kinds of request that there are samples of.
+
+    `from_ms`: since when there are samples, the span's begin if there were some before.
+    `read_ms`: until when the topics were read, 0 if never. `lag_records`: of the samples, when the
+    job spoke of them last. `ended`: the queries that ended with an error, when, and which.
+    """
+
+    until_ms: int
+    stale_ms: int
+    from_ms: int = 0
+    brokers: tuple[Heard, ...] = ()
+    kinds: frozenset[tuple[str, str | None]] = frozenset()
+    read_ms: int = 0
+    lag_records: int = 0
+    ended: tuple[tuple[str, int, str], ...] = ()
+    measured: bool = False
+    trouble: str = ""  # why this report could not read the topics itself
+
+    @property
+    def behind(self) -> bool:
+        return self.until_ms - self.read_ms > self.stale_ms
+
+    @property
+    def silent(self) -> tuple[Heard, ...]:
+        """Brokers that were not heard although the topics were read."""
+        return tuple(one for one in self.brokers if self.read_ms - one.last_ms > SILENT_MS)
+
+    def has(self, metric_name: str, request: str | None = None) -> bool:
+        return (metric_name, request) in self.kinds
+
+
+# -- asking
+
+
+def listen(inputs: Inputs) -> Listened:
+    heard = collected(_heard(inputs.metrics))
+    before = collected(_before(inputs))
+    first = min((row["first"] for row in heard), default=inputs.since_ms)
+    told = collected(_told(inputs.progress))
+    results = inputs.results.agg(F.unix_millis(F.max("landed_at")).alias("landed")).collect()[0]
+    landed = [row["landed"] for row in (*heard, *told)] + [results["landed"]]
+    spoken = [row["at"] for row in told]
+    read = [ms for ms in (*landed, *spoken, inputs.read_ms) if ms is not None]
+    lags = [row["lag"] or 0 for row in told if row["topic"] == samples.TOPIC]
+    return Listened(
+        inputs.until_ms, inputs.stale_ms, inputs.since_ms if before else first,
+        brokers=_brokers(heard, before),
+        kinds=frozenset((row["metric_name"], row["asked"]) for row in heard),
+        read_ms=min(max(read, default=0), inputs.until_ms),
+        lag_records=max(lags, default=0),
+        ended=tuple((row["query"], row["at"], row["error"]) for row in told if row["error"]),
+        measured=results["landed"] is not None,
+        trouble=inputs.landing_trouble,
+    )  # fmt: skip
+
+
+def _heard(metrics: DataFrame) -> DataFrame:
+    """Of every broker's every kind of sample: how many, and the newest."""
+    asked = F.when(F.col("request").isin(list(ASKED_REQUESTS)), F.col("request"))
+    known = [kind.metric_name for kind in samples.KINDS]
+    return (
+        metrics.where(F.col("metric_name").isin(known))
+        .groupBy("broker_id", "metric_name", asked.alias("asked"))
+        .agg(
+            F.unix_millis(F.min("event_time")).alias("first"),
+            F.unix_millis(F.max("event_time")).alias("newest"),
+            F.unix_millis(F.max("landed_at")).alias("landed"),
+            F.count(F.lit(1)).alias("samples"),
+            F.count_distinct("run_ms").alias("starts"),
+        )
+    )
+
+
+def _told(progress: DataFrame) -> DataFrame:
+    """Of every query: when it spoke last, what of, and the error if it ended with one."""
+    newest = F.struct("event_time_ms", "sequence")
+    return (
+        progress.where("event_time_ms IS NOT NULL AND query IS NOT NULL")
+        .groupBy("query", "topic")
+        .agg(
+            F.unix_millis(F.max("event_time")).alias("at"),
+            F.unix_millis(F.max("landed_at")).alias("landed"),
+            F.max_by(F.when(F.col("kind") == "end", F.col("error")), newest).alias("error"),
+            F.max_by("lag_records", F.when(F.col("lag_records").isNotNull(), newest)).alias("lag"),
+        )
+        .orderBy("query", "topic")
+        .limit(QUERIES_MAX)
+    )
+
+
+def _before(inputs: Inputs) -> DataFrame:
+    """The last hour of every broker that the roll-ups have before the span."""
+    hours = inputs.hourly
+    if hours is None:
+        return inputs.metrics.sparkSession.range(0).selectExpr("id AS broker_id", "id AS hour")
+    hour = F.unix_millis("hour")
+    first = inputs.until_ms - LOOKBACK_MS
+    return (
+        hours.where((hour >= first) & (hour < inputs.since_ms))
+        .groupBy("broker_id")
+        .agg(F.max(hour).alias("hour"))
+    )
+
+
+def _brokers(heard: list[dict[str, Any]], before: list[dict[str, Any]]) -> tuple[Heard, ...]:
+    found = []
+    hours = {row["broker_id"]: row["hour"] for row in before}
+    ids = {row["broker_id"] for row in heard} | set(hours)
+    for broker in sorted(ids, key=lambda one: (one is None, one)):
+        its = [row for row in heard if row["broker_id"] == broker]
+        found.append(Heard(
+            broker, max((row["newest"] for row in its), default=None), hours.get(broker),
+            sum(row["samples"] for row in its), max((row["starts"] for row in its), default=0),
+        ))  # fmt: skip
+    return tuple(found)
+
+
+# -- what is said
+
+
+def section(inputs: Inputs, listened: Listened) -> Section:
+    tables = (_table(inputs, listened),) if listened.brokers else ()
+    return Section(
+        KEY, TITLE, _words(listened), tables, findings=tuple(findings(listened))
+    )  # fmt: skip
+
+
+def findings(told: Listened) -> list[Finding]:
+    """What is wrong with the data themselves."""
+    found = []
+    if told.trouble:
+        found.append(Finding(
+            f"The topics could not be read: {told.trouble}", told.read_ms or None,
+            "the brokers; what follows is what had landed before",
+        ))  # fmt: skip
+    found += [
+        Finding(f"Landing of {brief(query)} ended: {brief(error)}", at_ms, "the streaming job")
+        for query, at_ms, error in told.ended
+    ]
+    if not told.brokers:
+        return [*found, _nothing(told)]
+    if told.behind:
+        found.append(Finding(
+            f"Nothing has landed for {_ago(told, told.read_ms)}: what happened since is not known",
+            told.read_ms, LOOK_AT_LANDING,
+        ))  # fmt: skip
+    return found + _of_brokers(told)
+
+
+def _nothing(told: Listened) -> Finding:
+    """Measurements alone need no samples; with neither, nobody is watching."""
+    return Finding(
+        "No data: there are no samples of any broker",
+        look="metrics.topic.enable=true on the brokers, and the streaming job that lands"
+        f" {samples.TOPIC}",
+        severity="unknown" if told.measured and not told.trouble else "alarm",
+    )
+
+
+def _of_brokers(told: Listened) -> list[Finding]:
+    silent = told.silent
+    if len(silent) == len(told.brokers) and silent:
+        last = max(one.last_ms for one in silent)
+        if told.lag_records:
+            return [Finding(
+                f"Landing is behind by {told.lag_records:,} records: the newest sample that landed"
+                f" is {_ago(told, last)} old", last, LOOK_AT_LANDING,
+            )]  # fmt: skip
+        if len(silent) > 1:
+            return [Finding(
+                f"No samples of any of {len(silent)} brokers ({_ids(silent)}) for"
+                f" {_ago(told, last)}", last, LOOK_AT_BROKER,
+            )]  # fmt: skip
+    shown = [
+        Finding(f"No samples of {one.name} for {_ago(told, one.last_ms)}", one.last_ms,
+                LOOK_AT_BROKER)
+        for one in silent[:NAMED_MAX]
+    ]  # fmt: skip
+    if rest := silent[NAMED_MAX:]:
+        last = max(one.last_ms for one in rest)
+        shown.append(Finding(f"No samples of {len(rest)} brokers more ({_ids(rest)})", last,
+                             LOOK_AT_BROKER))  # fmt: skip
+    return shown
+
+
+def _ago(told: Listened, ms: int) -> str:
+    return span(told.until_ms - ms)
+
+
+def _ids(brokers: tuple[Heard, ...]) -> str:
+    named = ", ".join(brief(one.broker_id) for one in brokers[:NAMED_MAX])
+    return named if len(brokers) <= NAMED_MAX else f"{named} ..."
+
+
+def _words(told: Listened) -> tuple[str, ...]:
+    if not told.brokers:
+        return ("No data: no sample of any broker, so nothing below says that all is well.",)
+    count, silent = len(told.brokers), len(told.silent)
+    brokers = f"{count} broker{'' if count == 1 else 's'}"
+    if told.behind:
+        first = f"No data since {moment(told.read_ms)} UTC: of {brokers} the last"
+        first += f" {_ago(told, told.read_ms)} are not known."
+    elif silent:
+        first = f"{silent} of {brokers} fell silent before the span's end."
+    else:
+        ends = "its" if count == 1 else "the"
+        first = f"{brokers}, each heard until {ends} span's end." if count > 1 else (
+            "1 broker, heard until the span's end."
+        )  # fmt: skip
+    said = [first, f"The topics were read until {moment(told.read_ms)} UTC."]
+    again = [f"{one.name} {one.starts - 1} times" for one in told.brokers if one.starts > 1]
+    if again:
+        said.append(
+            f"Started again in the span: {', '.join(again[:NAMED_MAX])}. Samples do not name their"
+            " broker's version: figures of the samples are of all versions that ran."
+        )
+    return tuple(said)
+
+
+def _table(inputs: Inputs, told: Listened) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for one in told.brokers:
+        behind = inputs.rows("metrics", one.samples, same({"broker_id": one.broker_id}), _KNOWN)
+        quiet_ms = told.until_ms - one.last_ms
+        bad = one in told.silent
+        rows.append((
+            words(one.broker_id), words(moment(one.last_ms)),
+            figure(quiet_ms / 1000, behind, span(quiet_ms),
+                   "bad" if bad else "open" if told.behind else "good"),
+            figure(one.samples, behind, verdict="" if one.samples else "bad"),
+            figure(one.starts, behind) if one.samples else words("-"),
+        ))  # fmt: skip
+    return Table(
+        "Brokers",
+        ("broker", "newest sample, UTC", "silent", "samples", "runs"),
+        tuple(rows),
+        "Silent: from the newest sample to the span's end. Marked: no sample for"
+        f" {span(SILENT_MS)} although the topics were read. A broker is missed for"
+        f" {span(LOOKBACK_MS)}; of one without a sample in the span the last hour is shown.",
+    )  # fmt: skip
+
+
+_KNOWN: Final = "metric_name IN (" + ", ".join(
+    f"'{kind.metric_name}'" for kind in samples.KINDS
+) + ")"  # fmt: skip
