@@ -34,6 +34,8 @@ HEADLINES: Final = (
     Headline("bytes taken a second, most", "traffic", "By broker", "in", ("broker",)),
     Headline("handlers idle, least", "traffic", "By broker", "handlers idle, least", ("broker",),
              "least"),
+    Headline("produce requests that failed, most", "inside",
+             "Failed requests, and what followers fetched", "of all produced", ("broker",)),
     Headline("hottest partition's share", "hot", "The 10 hottest partitions", "share of all",
              ("topic", "partition")),
     Headline("first disk to be full, h", "forecast", "By broker and log directory", "full in, h",

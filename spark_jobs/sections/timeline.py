@@ -1,21 +1,30 @@
-"""Values by time as a line that breaks where there were none.
+"""Values by time as lines that break where there were none, and the plots that they make.
 
 A line through an outage would draw it as traffic. So a series of a plot has NaN wherever two
 values lie further apart than what was measured so often leaves free, and it spans the whole of
 `from` to `until`, so that silence at the end is seen as well as silence between.
+
+A bin is a dictionary with `broker_id`, `metric_name`, `entity` (what a broker has several of in one
+kind of sample, such as devices; None otherwise), `at` and what was added up over it. Intervals of
+entities run side by side, so each has a line of its own and they are never averaged. Plain Python.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from kbroker.metrics.samples import SELDOM_S
-from spark_jobs.report_model import Series
+from spark_jobs.report_model import Plot, Series
+from spark_jobs.sections.cells import STEPS, brief
 
 # Samples of every SELDOM_S come a little late: half of that is no gap.
 SAMPLES_MS: Final = SELDOM_S * 1500
+
+Bin = dict[str, Any]
+Value = Callable[[Bin], float | None]
 
 
 def series(
@@ -45,3 +54,64 @@ def series(
         points += [(ends, math.nan), (until, math.nan)]
     x, y = zip(*points, strict=True)
     return Series(name, x, y)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The time that plots are over, and how long one of their points is."""
+
+    step: int
+    from_ms: int
+    until_ms: int
+
+    def line(self, name: str, values: Iterable[tuple[float, float | None]]) -> Series | None:
+        return series(name, values, self.step, (self.from_ms, self.until_ms))
+
+
+def over_time(
+    bins: Sequence[Bin], brokers: Sequence[Any], metric: str, value: Value, name: str, axis: Axis
+) -> list[Series]:
+    """A line for each broker's each entity that has any value."""
+    found = []
+    for broker in brokers:
+        mine = [row for row in bins if (row["broker_id"], row["metric_name"]) == (broker, metric)]
+        for entity in dict.fromkeys(row["entity"] for row in mine):
+            its = ((row["at"], value(row)) for row in mine if row["entity"] == entity)
+            of = "" if entity is None else brief(entity)
+            words = " ".join(filter(None, (f"broker {brief(broker)}", of, name)))
+            found.append(axis.line(words, its))
+    return [one for one in found if one is not None]
+
+
+def per_s(rows: Iterable[Bin], column: str) -> float | None:
+    """Growth over the samples' own intervals."""
+    known = list(rows)
+    time_s = sum(row["interval_ms"] or 0 for row in known) / 1000
+    return sum(row[column] or 0 for row in known) / time_s if time_s > 0 else None
+
+
+def rate(column: str) -> Value:
+    return lambda row: per_s([row], column)
+
+
+def finite(value: float | None) -> float | None:
+    """A percentile beyond the last bound has no place in a plot."""
+    return None if value is None or not math.isfinite(value) else value
+
+
+def plot(
+    title: str, y: str, lines: Sequence[Series], reference: float | None = None
+) -> Plot | None:
+    """None if there is nothing but zeroes to draw."""
+    if not any(value for one in lines for value in one.y if math.isfinite(value)):
+        return None
+    return Plot(title, "line", "time, UTC", y, tuple(lines), x_is_time=True, reference=reference)
+
+
+def of_bytes(title: str, per: str, lines: Sequence[Series]) -> Plot | None:
+    """In the unit that the greatest value has: kB/s, MB/s."""
+    values = [abs(value) for one in lines for value in one.y if math.isfinite(value)]
+    most = max(values, default=0.0)
+    scale, unit = next((step for step in STEPS if most >= step[0]), (1.0, ""))
+    scaled = [replace(one, y=tuple(value / scale for value in one.y)) for one in lines]
+    return plot(title, f"{unit}B{per}", scaled)

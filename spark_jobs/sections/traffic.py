@@ -9,16 +9,15 @@ devices, each has bins of its own: intervals that run side by side do not add up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
 from spark_jobs.report_model import Cell, Plot, Section, Series, Table
-from spark_jobs.sections import percentiles, timeline
+from spark_jobs.sections import percentiles
 from spark_jobs.sections.cells import (
-    STEPS,
     brief,
     figure,
     number,
@@ -30,9 +29,20 @@ from spark_jobs.sections.cells import (
 )
 from spark_jobs.sections.inputs import Inputs, collected
 from spark_jobs.sections.silence import Listened
+from spark_jobs.sections.timeline import (
+    Axis,
+    Bin,
+    Value,
+    finite,
+    of_bytes,
+    over_time,
+    per_s,
+    plot,
+    rate,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 KEY: Final = "traffic"
 TITLE: Final = "Traffic and health"
@@ -49,8 +59,6 @@ _SUMS: Final = ("messages_in", "bytes_in", "bytes_out", "failed_produce_requests
 _LEAST: Final = ("network_idle", "handler_idle")
 _MOST: Final = ("under_replicated", "request_queue_size", "connections", "resident_bytes",
                 "memory_limit_bytes")  # fmt: skip
-
-Bin = dict[str, Any]
 
 
 def section(inputs: Inputs, listened: Listened) -> Section:
@@ -78,19 +86,8 @@ def bin_ms(inputs: Inputs) -> int:
     return max(1, -int(-least // BIN_MS_MIN)) * BIN_MS_MIN
 
 
-@dataclass(frozen=True)
-class Axis:
-    """The time that plots are over, and how long one of their points is."""
-
-    step: int
-    from_ms: int
-    until_ms: int
-
-    def line(self, name: str, values: Iterable[tuple[float, float | None]]) -> Series | None:
-        return timeline.series(name, values, self.step, (self.from_ms, self.until_ms))
-
-
-def _at(step: int) -> Any:
+def binned(step: int) -> Column:
+    """The begin of the point that a sample belongs to, as `at`."""
     return (F.floor(F.col("event_time_ms") / step) * step).cast("long").alias("at")
 
 
@@ -101,7 +98,7 @@ def _bins(metrics: DataFrame, step: int) -> DataFrame:
     return (
         metrics.where(F.col("metric_name").isin(list(KINDS)))
         .where("event_time_ms IS NOT NULL")
-        .groupBy("broker_id", "metric_name", "device", _at(step))
+        .groupBy("broker_id", "metric_name", F.col("device").alias("entity"), binned(step))
         .agg(*sums, *least, *most, F.count(F.lit(1)).alias("samples"))
         .orderBy("at")
     )
@@ -121,8 +118,8 @@ def _requests(metrics: DataFrame) -> DataFrame:
 def _latencies(metrics: DataFrame, step: int) -> DataFrame:
     """p99 of Produce over time."""
     frame = _timed(metrics).where("part = 'TotalTimeMs' AND request = 'Produce'")
-    binned = frame.select("broker_id", _at(step), "buckets").where("at IS NOT NULL")
-    return percentiles.merged(binned, ("broker_id", "at"), (50.0, 99.0)).orderBy("at")
+    points = frame.select("broker_id", binned(step), "buckets").where("at IS NOT NULL")
+    return percentiles.merged(points, ("broker_id", "at"), (50.0, 99.0)).orderBy("at")
 
 
 def _words(bins: list[Bin], brokers: list[Any], step: int) -> tuple[str, ...]:
@@ -159,12 +156,7 @@ class _Column:
 
 
 def _rate(name: str) -> Callable[[list[Bin]], float | None]:
-    return lambda rows: _per_s(rows, name)
-
-
-def _per_s(rows: list[Bin], name: str) -> float | None:
-    time_s = sum(row["interval_ms"] or 0 for row in rows) / 1000
-    return sum(row[name] or 0 for row in rows) / time_s if time_s > 0 else None
+    return lambda rows: per_s(rows, name)
 
 
 def _worst(name: str, pick: Callable[..., float]) -> Callable[[list[Bin]], float | None]:
@@ -255,80 +247,33 @@ def _request_table(inputs: Inputs, requests: list[dict[str, Any]]) -> Table:
 def _plots(
     bins: list[Bin], latencies: list[Bin], brokers: list[Any], axis: Axis
 ) -> tuple[Plot, ...]:
-    def over_time(metric: str, value: Callable[[Bin], float | None], name: str) -> list[Series]:
-        return [
-            made for broker in brokers for device in _devices(bins, broker, metric)
-            if (made := _series(bins, broker, metric, device, value, name, axis)) is not None
-        ]  # fmt: skip
+    def lines(metric: str, value: Value, name: str = "") -> list[Series]:
+        return over_time(bins, brokers, metric, value, name, axis)
 
-    def per_s(column: str) -> Callable[[Bin], float | None]:
-        return lambda row: _per_s([row], column)
-
-    def share(column: str) -> Callable[[Bin], float | None]:
+    def share(column: str) -> Value:
         return lambda row: None if row[column] is None else row[column] * 100
 
     found = [
-        _plot("Messages", "messages/s", over_time("BrokerTraffic", per_s("messages_in"), "")),
-        _of_bytes("Bytes", "/s", [
-            *over_time("BrokerTraffic", per_s("bytes_in"), "in"),
-            *over_time("BrokerTraffic", per_s("bytes_out"), "out"),
+        plot("Messages", "messages/s", lines("BrokerTraffic", rate("messages_in"))),
+        of_bytes("Bytes", "/s", [
+            *lines("BrokerTraffic", rate("bytes_in"), "in"),
+            *lines("BrokerTraffic", rate("bytes_out"), "out"),
         ]),
-        _plot("Idle threads", "%", [
-            *over_time("Threads", share("network_idle"), "network"),
-            *over_time("Threads", share("handler_idle"), "handlers"),
+        plot("Idle threads", "%", [
+            *lines("Threads", share("network_idle"), "network"),
+            *lines("Threads", share("handler_idle"), "handlers"),
         ], 20.0),
-        _plot("Produce requests", "ms", _latency_series(latencies, brokers, axis)),
-        _plot("Processor time", "cores", over_time("Process", per_s("cpu_s"), "")),
-        _of_bytes("Resident memory", "", over_time(
-            "Process", lambda row: row["resident_bytes"], "")),
-        _of_bytes("Disks, each device", "/s", [
-            *over_time("Disk", per_s("read_bytes"), "read"),
-            *over_time("Disk", per_s("written_bytes"), "written"),
+        plot("Produce requests", "ms", _latency_series(latencies, brokers, axis)),
+        plot("Processor time", "cores", lines("Process", rate("cpu_s"))),
+        of_bytes("Resident memory", "", lines("Process", lambda row: row["resident_bytes"])),
+        of_bytes("Disks, each device", "/s", [
+            *lines("Disk", rate("read_bytes"), "read"),
+            *lines("Disk", rate("written_bytes"), "written"),
         ]),
-        _plot("Under-replicated partitions", "partitions", over_time(
-            "Replicas", lambda row: row["under_replicated"], "")),
+        plot("Under-replicated partitions", "partitions",
+             lines("Replicas", lambda row: row["under_replicated"])),
     ]  # fmt: skip
-    return tuple(plot for plot in found if plot is not None)
-
-
-def _plot(title: str, y: str, series: list[Series], reference: float | None = None) -> Plot | None:
-    """None if there is nothing but zeroes to draw."""
-    if not any(value for one in series for value in one.y if value == value):
-        return None
-    return Plot(title, "line", "time, UTC", y, tuple(series), x_is_time=True, reference=reference)
-
-
-def _of_bytes(title: str, per: str, series: list[Series]) -> Plot | None:
-    """In the unit that the greatest value has: kB/s, MB/s."""
-    values = [abs(value) for one in series for value in one.y if value == value]
-    most = max(values, default=0.0)
-    scale, unit = next((step for step in STEPS if most >= step[0]), (1.0, ""))
-    scaled = [replace(one, y=tuple(value / scale for value in one.y)) for one in series]
-    return _plot(title, f"{unit}B{per}", scaled)
-
-
-def _devices(bins: list[Bin], broker: Any, metric: str) -> list[Any]:
-    """What a broker has several of in one kind of sample; their rates are never averaged."""
-    mine = (row["device"] for row in bins
-            if (row["broker_id"], row["metric_name"]) == (broker, metric))  # fmt: skip
-    return list(dict.fromkeys(mine))
-
-
-def _series(
-    bins: list[Bin],
-    broker: Any,
-    metric: str,
-    device: Any,
-    value: Callable[[Bin], float | None],
-    name: str,
-    axis: Axis,
-) -> Series | None:
-    place = (broker, metric, device)
-    mine = [row for row in bins if (row["broker_id"], row["metric_name"], row["device"]) == place]
-    of = f" {brief(device)}" if device is not None else ""
-    return axis.line(
-        f"broker {brief(broker)}{of} {name}".strip(), ((row["at"], value(row)) for row in mine)
-    )
+    return tuple(one for one in found if one is not None)
 
 
 def _latency_series(latencies: list[Bin], brokers: list[Any], axis: Axis) -> list[Series]:
@@ -336,10 +281,6 @@ def _latency_series(latencies: list[Bin], brokers: list[Any], axis: Axis) -> lis
     for broker in brokers:
         mine = [row for row in latencies if row["broker_id"] == broker]
         for name in ("p50", "p99"):
-            points = ((row["at"], _finite(row[name])) for row in mine)
+            points = ((row["at"], finite(row[name])) for row in mine)
             found.append(axis.line(f"broker {brief(broker)} {name}", points))
     return [one for one in found if one is not None]
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value == float("inf") else value

@@ -96,7 +96,11 @@ def over(hours: float, growth: int, **of: Any) -> list[dict[str, Any]]:
 
 
 def test_the_documents_formula(spark: Any) -> None:
-    rows = over(24, 24 * GB) + over(24, -GB, name="/old") + over(24, GB, broker=2, free=90 * GB)
+    rows = (
+        over(24, 24 * GB)
+        + over(24, -GB, name="/old", free=150 * GB)
+        + over(24, GB, broker=2, free=90 * GB)
+    )
     found = landed.inputs(spark, metrics=rows)
     section = forecast.section(found, LISTENED)
     by_name = {(row[0].text, row[1].text): row for row in section.tables[0].rows}
