@@ -32,7 +32,7 @@ def everything(
     disk: Literal["ssd", "hdd"] = "ssd",
 ) -> Made:
     """All sections, the overview first. `say` hears each title before it is made."""
-    from spark_jobs.report_model import Section
+    from spark_jobs.report_model import Finding, Section
     from spark_jobs.sections import (
         alerts,
         blocks,
@@ -82,7 +82,8 @@ def everything(
             made.append(make())
         except Exception as error:
             failed.append(key)
-            made.append(Section(key, title, (f"This section could not be made: {_line(error)}",)))
+            what = f"{title} could not be made: {_line(error)}"
+            made.append(Section(key, title, (), findings=(Finding(what, severity="unknown"),)))
     first = overview.section(inputs, made)
     return Made((first, *made), tuple(failed))
 

@@ -90,17 +90,22 @@ _WHERE: Final[dict[str, str]] = {
     "forecast": "metric_name = 'LogDirectory' AND log_bytes IS NOT NULL",
     "silence": same({"metric_name": "Threads"}),
 }
-_LOOK: Final[dict[str, str]] = {
-    "under_replicated": "the logs of the brokers that follow, and Traffic and health",
-    "under_min_isr": "the logs of the brokers that follow: acks=all is refused",
-    "handler_idle": "Traffic and health: idle threads, request times, hot partitions",
-    "network_idle": "Traffic and health: idle threads, connections, bytes out",
-    "memory_share": "Traffic and health: resident memory",
-    "free_share": "When the disks are full",
-    "disk_rate": "Traffic and health: disks",
-    "produce_p99": "Traffic and health: produce requests",
-    "fetch_p99": "Traffic and health: requests",
-}
+# What a reader is told of a rule that holds, and where it shows; {} is the worst value.
+_TOLD: Final[dict[str, tuple[str, str]]] = {
+    "under_replicated": ("{} under-replicated partitions",
+                         "the brokers that follow: their logs, Who was heard"),
+    "under_min_isr": ("{} partitions refuse acks=all",
+                      "the brokers that follow: their logs, Who was heard"),
+    "handler_idle": ("request handlers were idle {} of the time",
+                     "Traffic and health: request times; Hot partitions"),
+    "network_idle": ("network threads were idle {} of the time",
+                     "Traffic and health: connections, bytes out"),
+    "memory_share": ("{} of the memory limit is used", "Traffic and health: resident memory"),
+    "free_share": ("{} of the file system is free", "When the disks are full"),
+    "disk_rate": ("a device moves {}", "Traffic and health: disks"),
+    "produce_p99": ("99 % of produce requests take up to {}", "Traffic and health: requests"),
+    "fetch_p99": ("99 % of fetch requests take up to {}", "Traffic and health: requests"),
+}  # fmt: skip
 # Of which samples a signal is: the metric's name, and the kind of request.
 _ASKED: Final[dict[str, tuple[str, str | None]]] = {
     **{signal: (name, None) for signal, (name, *_) in _PLAIN.items()},
@@ -334,22 +339,24 @@ def _has_samples(rule: Rule, listened: Listened) -> bool:
 def _still_firing(
     fired: list[dict[str, Any]], asked: tuple[Rule, ...], listened: Listened
 ) -> tuple[Finding, ...]:
-    """What held up to the end of what is known; silence and full disks are alarms elsewhere."""
-    by_name, own = {rule.name: rule for rule in asked}, documented()
+    """What held up to the end of what is known; silence and full disks are alarms elsewhere.
+
+    Of several rules about one thing the first in `fired`, which has held for the longest.
+    """
+    by_name = {rule.name: rule for rule in asked}
     last = {one.broker_id: one.last_ms for one in listened.brokers}
-    found = []
+    found: dict[tuple[Any, ...], Finding] = {}
     for row in fired:
         ends = last.get(row["broker_id"], listened.read_ms)
-        if row["signal"] in ("silence", "forecast") or row["to_ms"] < ends - MINUTE_MS:
+        if row["signal"] not in _TOLD or row["to_ms"] < ends - MINUTE_MS:
             continue
+        told, look = _TOLD[row["signal"]]
         worst = _shown(row["worst"], by_name[row["rule"]].unit)
-        of = f" {brief(row['entity'])}" if row["entity"] else ""
-        found.append(Finding(
-            f"{row['rule']} ({own[row['rule']].severity}): broker {brief(row['broker_id'])}{of},"
-            f" worst {worst}", row["from_ms"], _LOOK[row["signal"]],
-            "warning",
-        ))  # fmt: skip
-    return tuple(found)
+        of = f", {brief(row['entity'])}" if row["entity"] else ""
+        what = f"broker {brief(row['broker_id'])}{of}: {told.format(worst)} ({row['rule']})"
+        place = (row["signal"], row["broker_id"], row["entity"])
+        found.setdefault(place, Finding(what, row["from_ms"], look, "warning"))
+    return tuple(found.values())
 
 
 def _shown(value: float, unit: str) -> str:

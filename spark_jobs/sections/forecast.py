@@ -213,7 +213,7 @@ def section(inputs: Inputs, listened: Listened) -> Section:
     return Section(
         KEY, TITLE, _words(found), (_table(inputs, found),),
         _plots(inputs, found, listened.from_ms),
-        tuple(_alarm(one) for one in found if one.alarm),
+        tuple(_alarm(one) for one in found if one.alarm and not _told_before(one, found)),
     )  # fmt: skip
 
 
@@ -239,9 +239,20 @@ def _words(found: list[Forecast]) -> tuple[str, ...]:
     return tuple(said)
 
 
+def _told_before(one: Forecast, found: list[Forecast]) -> bool:
+    """Whether another directory of its file system has the same alarm already."""
+    before = found[: found.index(one)]
+    return any(
+        other.alarm and other.broker_id == one.broker_id and other.directory in one.others
+        for other in before
+    )
+
+
 def _alarm(one: Forecast) -> Finding:
+    beside = "".join(f", {brief(other)}" for other in one.others)
     return Finding(
-        f"{one.name} is full in {_hours(one.hours)} at the growth of the last {span(one.span_ms)}",
+        f"{one.name}{beside} is full in {_hours(one.hours)} at the growth of the last"
+        f" {span(one.span_ms)}",
         look="add a disk, or keep less (retention.ms, retention.bytes)",
     )
 

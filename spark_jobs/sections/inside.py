@@ -69,7 +69,12 @@ def _bins(metrics: DataFrame, step: int) -> DataFrame:
     return (
         metrics.where(F.col("metric_name").isin(list(COUNTED)))
         .where(TIMED)
-        .groupBy("broker_id", "metric_name", F.col("generation").alias("entity"), binned(step))
+        .groupBy(
+            "broker_id",
+            "metric_name",
+            F.concat(F.lit("generation "), "generation").alias("entity"),
+            binned(step),
+        )
         .agg(
             *(F.sum(F.col(name).cast("double")).alias(name) for name in SUMS),
             F.count(F.lit(1)).alias("samples"),
@@ -276,7 +281,7 @@ def _plots(
             *lines("BrokerTraffic", "failed_produce_requests", "produce"),
             *lines("BrokerTraffic", "failed_fetch_requests", "fetch"),
         ]),
-        plot("The interpreter's lock, p99: held by collections, waited for", "ms",
+        plot("Interpreter's lock, p99", "ms",
              [one for one in pauses if one is not None]),
         plot("Garbage collections by generation", "collections/s",
              lines("GarbageCollection", "collections")),

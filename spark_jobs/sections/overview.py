@@ -63,10 +63,16 @@ def section(inputs: Inputs, sections: Sequence[Section]) -> Section:
         ),
         f"{len(alarms)} alarm{'s' if len(alarms) != 1 else ''}." if alarms else "No alarm.",
     ]
-    said += [f"{one.title}: {one.words[0]}" for one in sections if one.words]
+    said += [f"{one.title}: {one.words[0]}" for one in sections if one.words and _says(one)]
+    if without := [one.title for one in sections if not _says(one)]:
+        said.append(f"Without data in this span: {', '.join(without)}.")
     rows = [row for headline in HEADLINES if (row := _row(headline, sections)) is not None]
     tables = [Table("Figures", ("what", "figure", "of"), tuple(rows))] if rows else []
     return Section(KEY, TITLE, tuple(said), tuple(tables))
+
+
+def _says(one: Section) -> bool:
+    return bool(one.tables or one.plots or one.findings)
 
 
 def _row(headline: Headline, sections: Sequence[Section]) -> tuple[Cell, ...] | None:

@@ -281,7 +281,10 @@ def _words(told: Listened) -> tuple[str, ...]:
             "1 broker, heard until the span's end."
         )  # fmt: skip
     said = [first, f"The topics were read until {moment(told.read_ms)} UTC."]
-    again = [f"{one.name} {one.starts - 1} times" for one in told.brokers if one.starts > 1]
+    again = [
+        f"{one.name} {'once' if one.starts == 2 else f'{one.starts - 1} times'}"
+        for one in told.brokers if one.starts > 1
+    ]  # fmt: skip
     if again:
         said.append(
             f"Started again in the span: {', '.join(again[:NAMED_MAX])}. Samples do not name their"

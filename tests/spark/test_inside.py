@@ -68,7 +68,7 @@ def test_generations_are_not_averaged(found: Any) -> None:
     plots = {plot.title: plot for plot in section.plots}
     collections = plots["Garbage collections by generation"]
     assert {one.name: one.y[0] for one in collections.series} == {
-        f"broker {broker} {generation}": pytest.approx(0.1)
+        f"broker {broker} generation {generation}": pytest.approx(0.1)
         for broker in (1, 2) for generation in (0, 2)
     }  # fmt: skip
     assert {"Failed requests", "Fetched from leaders", "Largest partitions"} <= set(plots)
