@@ -39,7 +39,8 @@ from spark_jobs.sections.cells import (
 )
 from spark_jobs.sections.forecast import SHARE_USABLE, Place, file_systems
 from spark_jobs.sections.inputs import Inputs, collected
-from spark_jobs.sections.silence import Listened
+from spark_jobs.sections.silence import SILENT_MS, Listened
+from spark_jobs.sections.timeline import SELDOM
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -123,7 +124,9 @@ _ENTITY: Final[dict[str, str]] = {
 
 def section(inputs: Inputs, listened: Listened, disk: Disk = "ssd") -> Section:
     asked = rules(disk)
-    fired = collected(_fired(signals(inputs, listened), asked).limit(SHOWN_MAX + 1))
+    fired = collected(
+        _fired(signals(inputs, listened), asked, listened.every_ms).limit(SHOWN_MAX + 1)
+    )
     more, fired = len(fired) > SHOWN_MAX, fired[:SHOWN_MAX]
     return Section(
         KEY, TITLE, _words(fired, more, asked, listened),
@@ -238,8 +241,12 @@ def _silence(metrics: DataFrame, listened: Listened) -> DataFrame:
     at = F.col("event_time_ms")
     read = F.greatest(F.lit(listened.read_ms), at)
     following = F.coalesce(F.lead(at).over(own), read)
+    # A broker that samples more seldom than the rule waits is not silent in between.
+    usual = [one.broker_id for one in listened.brokers if one.silent_after_ms > SILENT_MS]
+    short = F.col("broker_id").isin(usual) & (following - at <= 3 * listened.every_ms)
     heard = ticks.select(
-        "broker_id", at.alias("at_ms"), ((following - at) / MINUTE_MS).alias("value"),
+        "broker_id", at.alias("at_ms"),
+        F.when(short, 0.0).otherwise((following - at) / MINUTE_MS).alias("value"),
         F.lit(1).cast("long").alias("samples"),
     )  # fmt: skip
     missed = [
@@ -255,7 +262,7 @@ def _silence(metrics: DataFrame, listened: Listened) -> DataFrame:
     )  # fmt: skip
 
 
-def _fired(told: DataFrame, asked: tuple[Rule, ...]) -> DataFrame:
+def _fired(told: DataFrame, asked: tuple[Rule, ...], every_ms: int) -> DataFrame:
     """Stretches as long as their rule's duration: rule, broker_id, entity, from, to, worst."""
     own = documented()
     table = told.sparkSession.createDataFrame(
@@ -270,7 +277,7 @@ def _fired(told: DataFrame, asked: tuple[Rule, ...]) -> DataFrame:
     beside = told.join(F.broadcast(table), "signal").withColumn("holds", holds)
     broken = (
         F.lag("at_ms").over(series).isNull()
-        | (F.col("at_ms") - F.lag("at_ms").over(series) > STALE_MS)
+        | (F.col("at_ms") - F.lag("at_ms").over(series) > max(STALE_MS, 3 * SELDOM * every_ms))
         | (F.lag("holds").over(series) != F.col("holds"))
     )
     stretches = (

@@ -24,7 +24,6 @@ from pyspark.sql import functions as F
 
 from kbroker.metrics.alerts import FORECAST_HOURS_MIN
 from spark_jobs.report_model import Cell, Finding, Plot, Rows, Section, Table, Verdict
-from spark_jobs.sections import timeline
 from spark_jobs.sections.cells import (
     DAY_MS,
     between,
@@ -40,6 +39,8 @@ from spark_jobs.sections.cells import (
 )
 from spark_jobs.sections.inputs import Inputs, collected
 from spark_jobs.sections.silence import Listened
+from spark_jobs.sections.timeline import Axis
+from spark_jobs.sections.traffic import axis_of, binned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,7 +53,6 @@ FULL_DAY: Final = 0.98  # of 24 hours: the first sample of a day is rarely its f
 ALARM_AFTER_MS: Final = 30 * 60_000  # as the rule LogDirectoryFullSoon waits
 SAME_FREE_BYTES: Final = 64_000_000  # what may be written between two looks at one file system
 PLOT_DIRECTORIES_MAX: Final = 8
-PLOT_POINTS_MAX: Final = 240
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def section(inputs: Inputs, listened: Listened) -> Section:
         ))  # fmt: skip
     return Section(
         KEY, TITLE, _words(found), (_table(inputs, found),),
-        _plots(inputs, found, listened.from_ms),
+        _plots(inputs, found, axis_of(inputs, listened)),
         tuple(_alarm(one) for one in found if one.alarm and not _told_before(one, found)),
     )  # fmt: skip
 
@@ -253,7 +253,7 @@ def _alarm(one: Forecast) -> Finding:
     return Finding(
         f"{one.name}{beside} is full in {_hours(one.hours)} at the growth of the last"
         f" {span(one.span_ms)}",
-        look="add a disk, or keep less (retention.ms, retention.bytes)",
+        look=f"{TITLE}; add a disk, or keep less (retention.ms, retention.bytes)",
     )
 
 
@@ -304,9 +304,8 @@ def _share(one: Forecast) -> Cell:
     return figure(share, newest, f"{share * 100:.1f} %")
 
 
-def _plots(inputs: Inputs, found: list[Forecast], from_ms: int) -> tuple[Plot, ...]:
+def _plots(inputs: Inputs, found: list[Forecast], axis: Axis) -> tuple[Plot, ...]:
     """The logs' bytes over the span, the soonest directories."""
-    step = max(30_000, (inputs.until_ms - inputs.since_ms) // PLOT_POINTS_MAX)
     shown = found[:PLOT_DIRECTORIES_MAX]
     ids = [one.broker_id for one in shown if one.broker_id is not None]
     rows = collected(
@@ -314,7 +313,7 @@ def _plots(inputs: Inputs, found: list[Forecast], from_ms: int) -> tuple[Plot, .
         .where(F.col("broker_id").isin(ids))
         .groupBy(
             "broker_id", "directory",
-            (F.floor(F.col("event_time_ms") / step) * step).alias("at"),
+            binned(axis.step),
         )
         .agg(F.max("log_bytes").alias("bytes"))
         .where("bytes IS NOT NULL AND at IS NOT NULL")
@@ -328,7 +327,7 @@ def _plots(inputs: Inputs, found: list[Forecast], from_ms: int) -> tuple[Plot, .
             for row in rows
             if (row["broker_id"], row["directory"]) == (one.broker_id, one.directory)
         ]
-        line = timeline.series(one.name, points, step, (from_ms, inputs.until_ms))
+        line = axis.line(one.name, points)
         if line is not None and len(points) > 1:
             series.append(line)
     if not series:

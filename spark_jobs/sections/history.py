@@ -162,7 +162,9 @@ def _plots(days: list[Day]) -> tuple[Plot, ...]:
             own = [day for day in days if day["broker_id"] == broker and day[column] is not None]
             if len(own) > 1:
                 points = [(_begin_ms(day), day[column]) for day in own]
-                line = timeline.series(f"broker {brief(broker)}", points, DAY_MS, between)
+                line = timeline.series(
+                    f"broker {brief(broker)}", points, DAY_MS, between, every_ms=DAY_MS / 2
+                )
                 series += [line] if line is not None else []
         if series:
             made.append(Plot(title, "line", "day, UTC", unit, tuple(series), x_is_time=True))

@@ -18,7 +18,7 @@ from spark_jobs.sections.cells import brief, figure, moment, number, percent, sa
 from spark_jobs.sections.inputs import Inputs, collected
 from spark_jobs.sections.silence import Listened
 from spark_jobs.sections.timeline import Axis, finite, of_bytes, over_time, plot, rate
-from spark_jobs.sections.traffic import bin_ms, binned
+from spark_jobs.sections.traffic import axis_of, binned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,14 +42,14 @@ Line = dict[str, Any]
 
 
 def section(inputs: Inputs, listened: Listened) -> Section:
-    step = bin_ms(inputs)
+    axis = axis_of(inputs, listened)
+    step = axis.step
     bins = collected(_bins(inputs.metrics, step))
     by = ("broker_id", "metric_name", "generation")
     held = collected(percentiles.merged(_held(inputs.metrics), by, PERCENTS))
     largest = collected(_largest(inputs.metrics))
     if not (bins or held or largest):
         return Section(KEY, TITLE, ("No data: no samples of a broker in this span.",))
-    axis = Axis(step, listened.from_ms, inputs.until_ms)
     brokers = sorted({row["broker_id"] for row in bins}, key=lambda one: (one is None, one))
     tables = [_failed_table(inputs, bins, brokers)] if brokers else []
     held = sorted((row for row in held if row["total"] > 0), key=_order)

@@ -25,7 +25,7 @@ from spark_jobs.sections.cells import (
     words,
 )
 from spark_jobs.sections.inputs import Gap, Inputs, collected
-from spark_jobs.sections.traffic import bin_ms
+from spark_jobs.sections.silence import EVERY_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -216,7 +216,7 @@ def _alarm(gap: Gap) -> Finding:
         f"{brief(gap.topic)}-{gap.partition}: records {_offsets(gap)} never landed"
         f" ({brief(gap.reason)})",
         gap.given_up_ms,
-        "run the streaming job more often than the topic's retention",
+        "the streaming job: it has to run more often than the topic's retention",
     )
 
 
@@ -226,7 +226,7 @@ def _offsets(gap: Gap) -> str:
 
 
 def _plots(inputs: Inputs) -> tuple[Plot, ...]:
-    step = bin_ms(inputs)
+    step = timeline.axis(inputs.since_ms, inputs.since_ms, inputs.until_ms, EVERY_MS).step
     rows = collected(
         inputs.progress.where(BATCH)
         .where("event_time_ms IS NOT NULL")

@@ -6,7 +6,8 @@ Silence has three causes and the samples alone cannot tell them apart, so what l
               a word of the streaming job about itself, or this report's own landing
     behind    the topics have not been read for STALE_MS before the report's end: whatever happened
               since is not known, and that is what is said of all brokers together
-    silent    a broker has no sample for SILENT_MS before the topics were last read
+    silent    a broker has no sample for SILENT_MS before the topics were last read, or for three
+              of its own intervals (metrics.topic.interval.ms) where those are longer
 
 Brokers are those of the span and those that the hourly roll-ups had in the LOOKBACK_MS before: one
 that died a day ago is missed by today's report, too. A broker that was taken away is forgotten
@@ -34,8 +35,12 @@ KEY: Final = "silence"
 TITLE: Final = "Who was heard"
 SILENT_MS: Final = 3 * 60_000  # as the rule KbrokerDown waits
 LOOKBACK_MS: Final = 7 * DAY_MS
+EVERY_MS: Final = samples.OFTEN_S * 1000  # by default; each broker's own is told by its samples
+EVERY_MS_MAX: Final = 3_600_000  # as long as the setting may be
 NAMED_MAX: Final = 8  # brokers in one line
 QUERIES_MAX: Final = 100
+# Sampled in every round, whatever happens.
+OFTEN: Final = ("BrokerTraffic", "Threads", "Replicas")
 # Of these kinds of request a rule asks, so it is known whether there were any.
 ASKED_REQUESTS: Final = ("Produce", "FetchConsumer")
 
@@ -58,6 +63,11 @@ class Heard:
     before_ms: int | None = None
     samples: int = 0
     starts: int = 0
+    every_ms: int = EVERY_MS  # how often it samples
+
+    @property
+    def silent_after_ms(self) -> int:
+        return max(SILENT_MS, 3 * self.every_ms)
 
     @property
     def last_ms(self) -> int:
@@ -91,12 +101,20 @@ class Listened:
 
     @property
     def behind(self) -> bool:
-        return self.until_ms - self.read_ms > self.stale_ms
+        """Where samples come seldom, nothing may have been there to land."""
+        return self.until_ms - self.read_ms > max(self.stale_ms, 2 * self.every_ms)
+
+    @property
+    def every_ms(self) -> int:
+        """Of the broker that samples most seldom."""
+        return max((one.every_ms for one in self.brokers), default=EVERY_MS)
 
     @property
     def silent(self) -> tuple[Heard, ...]:
         """Brokers that were not heard although the topics were read."""
-        return tuple(one for one in self.brokers if self.read_ms - one.last_ms > SILENT_MS)
+        return tuple(
+            one for one in self.brokers if self.read_ms - one.last_ms > one.silent_after_ms
+        )
 
     def has(self, metric_name: str, request: str | None = None) -> bool:
         return (metric_name, request) in self.kinds
@@ -140,6 +158,7 @@ def _heard(metrics: DataFrame) -> DataFrame:
             F.unix_millis(F.max("landed_at")).alias("landed"),
             F.count(F.lit(1)).alias("samples"),
             F.count_distinct("run_ms").alias("starts"),
+            F.expr("percentile_approx(interval_ms, 0.5)").alias("every"),
         )
     )
 
@@ -181,9 +200,11 @@ def _brokers(heard: list[dict[str, Any]], before: list[dict[str, Any]]) -> tuple
     ids = {row["broker_id"] for row in heard} | set(hours)
     for broker in sorted(ids, key=lambda one: (one is None, one)):
         its = [row for row in heard if row["broker_id"] == broker]
+        often = [row["every"] for row in its if row["metric_name"] in OFTEN and row["every"]]
         found.append(Heard(
             broker, max((row["newest"] for row in its), default=None), hours.get(broker),
             sum(row["samples"] for row in its), max((row["starts"] for row in its), default=0),
+            min(max(*often, 1000), EVERY_MS_MAX) if often else EVERY_MS,
         ))  # fmt: skip
     return tuple(found)
 
@@ -311,7 +332,8 @@ def _table(inputs: Inputs, told: Listened) -> Table:
         ("broker", "newest sample, UTC", "silent", "samples", "runs"),
         tuple(rows),
         "Silent: from the newest sample to the span's end. Marked: no sample for"
-        f" {span(SILENT_MS)} although the topics were read. A broker is missed for"
+        f" {span(SILENT_MS)}, or three of the broker's intervals, although the topics were read. A"
+        " broker is missed for"
         f" {span(LOOKBACK_MS)}; of one without a sample in the span the last hour is shown.",
     )  # fmt: skip
 

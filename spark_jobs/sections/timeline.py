@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kbroker.metrics.samples import SELDOM_S
+from kbroker.metrics.samples import OFTEN_S, SELDOM_S
 from spark_jobs.report_model import Plot, Series
 from spark_jobs.sections.cells import STEPS, brief
 
-# Samples of every SELDOM_S come a little late: half of that is no gap.
-SAMPLES_MS: Final = SELDOM_S * 1500
+POINTS_MAX: Final = 240
+SELDOM: Final = SELDOM_S // OFTEN_S  # resources are sampled every second time
+LATE: Final = 1.5  # intervals: a sample that comes a little late leaves no gap
 
 Bin = dict[str, Any]
 Value = Callable[[Bin], float | None]
@@ -33,7 +34,7 @@ def series(
     step_ms: float,
     between: tuple[float, float],
     *,
-    every_ms: float = SAMPLES_MS,
+    every_ms: float,
 ) -> Series | None:
     """A line of (ms, value), each value of `step_ms` from there on; None where there is none.
 
@@ -58,14 +59,26 @@ def series(
 
 @dataclass(frozen=True)
 class Axis:
-    """The time that plots are over, and how long one of their points is."""
+    """The time that plots are over, how long one of their points is, how often samples come.
+
+    `every_ms` is of the samples that come most seldom.
+    """
 
     step: int
     from_ms: int
     until_ms: int
+    every_ms: int
 
     def line(self, name: str, values: Iterable[tuple[float, float | None]]) -> Series | None:
-        return series(name, values, self.step, (self.from_ms, self.until_ms))
+        between = (self.from_ms, self.until_ms)
+        return series(name, values, self.step, between, every_ms=LATE * self.every_ms)
+
+
+def axis(since_ms: int, from_ms: int, until_ms: int, every_ms: int) -> Axis:
+    """At most POINTS_MAX points, each of whole rounds of what brokers sample every second time."""
+    seldom = SELDOM * every_ms
+    least = (until_ms - since_ms) / POINTS_MAX
+    return Axis(max(1, -int(-least // seldom)) * seldom, from_ms, until_ms, seldom)
 
 
 def over_time(

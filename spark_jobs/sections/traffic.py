@@ -1,6 +1,6 @@
 """Traffic and health over time: what each broker moved, and how it fared meanwhile.
 
-The span is cut into at most POINTS_MAX bins; one question to Spark gives every broker's sums, least
+The span is cut into bins (timeline.axis); one question to Spark gives every broker's sums, least
 and most by bin and kind of sample, another the percentiles of the request histograms. A rate is the
 sum of the growth over the sum of the samples' own intervals, so a bin with a missing sample does
 not look like a pause; a bin without any is a gap in the line. Of what a broker has several, such as
@@ -33,6 +33,7 @@ from spark_jobs.sections.timeline import (
     Axis,
     Bin,
     Value,
+    axis,
     finite,
     of_bytes,
     over_time,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 
 KEY: Final = "traffic"
 TITLE: Final = "Traffic and health"
-POINTS_MAX: Final = 240
-BIN_MS_MIN: Final = 30_000  # so that the slow samples are in every bin
 BROKERS_MAX: Final = 8  # drawn; the table has all
 REQUESTS_MAX: Final = 40
 KINDS: Final = ("BrokerTraffic", "Threads", "Replicas", "Process", "Disk", "Sampling")
@@ -62,7 +61,8 @@ _MOST: Final = ("under_replicated", "request_queue_size", "connections", "reside
 
 
 def section(inputs: Inputs, listened: Listened) -> Section:
-    step = bin_ms(inputs)
+    points = axis_of(inputs, listened)
+    step = points.step
     bins = collected(_bins(inputs.metrics, step))
     if not bins:
         return Section(KEY, TITLE, (
@@ -76,14 +76,13 @@ def section(inputs: Inputs, listened: Listened) -> Section:
     return Section(
         KEY, TITLE, _words(bins, brokers, step),
         (_broker_table(inputs, bins, brokers), _request_table(inputs, requests)),
-        _plots(bins, latencies, drawn, Axis(step, listened.from_ms, inputs.until_ms)),
+        _plots(bins, latencies, drawn, points),
     )  # fmt: skip
 
 
-def bin_ms(inputs: Inputs) -> int:
-    """How long a bin is, in whole half minutes."""
-    least = (inputs.until_ms - inputs.since_ms) / POINTS_MAX
-    return max(1, -int(-least // BIN_MS_MIN)) * BIN_MS_MIN
+def axis_of(inputs: Inputs, listened: Listened) -> Axis:
+    """Of plots over the span."""
+    return axis(inputs.since_ms, listened.from_ms, inputs.until_ms, listened.every_ms)
 
 
 def binned(step: int) -> Column:

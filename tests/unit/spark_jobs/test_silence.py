@@ -45,6 +45,13 @@ def test_a_job_of_every_ten_minutes_is_no_finding() -> None:
     assert said(told(heard(1, 10.2), heard(2, 10.4), read=10)) == []
 
 
+def test_a_broker_that_samples_seldom_is_not_silent_in_between() -> None:
+    hourly = replace(heard(1, 100), every_ms=60 * MINUTE_MS)
+    assert said(told(hourly, heard(2, 0))) == []
+    assert said(told(replace(hourly, newest_ms=before_end(181)), heard(2, 0))) != []
+    assert said(told(hourly, read=100)) == []
+
+
 def test_the_only_broker_died() -> None:
     assert said(told(heard(1, 59))) == [
         ("No samples of broker 1 for 59 min", before_end(59), "alarm")
