@@ -31,6 +31,7 @@ UNITS: Final = (
     *("kbroker/handlers/_offset_commit.pyx", "kbroker/handlers/_metadata*.pyx"),
     *("kbroker/log/_records.pyx", "kbroker/log/_producer_state.pyx"),
     *("kbroker/coordinator/group/_members.pyx", "kbroker/coordinator/group/_offsets.pyx"),
+    *("kbroker/coordinator/group/_fetching.pyx", "kbroker/protocol/_wire.pyx"),
 )
 
 
