@@ -1,12 +1,12 @@
 """ThreadSanitizer over request queue, tables, appends and parking: `make test-tsan`.
 
 One broker runs from the sanitized copy, under everything at once: producers with trains of every
-codec, long polls, Metadata, topics that come and go, settings and records that change, hostile
-frames, connections that are reset, scrapes. Then comes the stress of tests/system/long_polls.py:
-fetches of many partitions beside runs above 1 MiB, syncs, DeleteRecords, deletions, settings that
-change, connections that go (`--long-polls SECONDS` is that alone). The load runs without the
-sanitizer, from the tree's own build. Every report that names our code fails; the broker must stop
-cleanly.
+codec, long polls, reads of what is not in memory, Metadata, topics that come and go, settings and
+records that change, hostile frames, connections that are reset, scrapes. Then comes the stress of
+tests/system/long_polls.py: fetches of many partitions beside runs above 1 MiB, syncs,
+DeleteRecords, deletions, settings that change, connections that go (`--long-polls SECONDS` is that
+alone). The load runs without the sanitizer, from the tree's own build. Every report that names our
+code fails; the broker must stop cleanly.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ def _load(broker: Broker, problems: list[str]) -> None:
         ("metadata", _Metadata(address)),
         ("churn", _Churn(address)),
         ("resets", _Resets(address)),
+        ("cold reads", _ColdReads(address, broker.data_dir)),
         ("scrapes", _Scrapes(str(broker.ready["admin"]))),
     ]
 
@@ -309,6 +310,31 @@ class _Resets:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 peer.sendall(fetch_frame(0, 0, 500, 1 << 30) + fetch_frame(1, 0, 0, 1))
             time.sleep(0.01)
+
+        return step
+
+
+class _ColdReads:
+    """From the start of each partition, once its pages have left the memory: read ahead."""
+
+    def __init__(self, address: tuple[str, int], data_dir: Path) -> None:
+        self._address = address
+        self._data_dir = data_dir
+
+    def __call__(self) -> Callable[[], object]:
+        talk = _Talk(self._address)
+
+        def step() -> None:
+            for path in self._data_dir.glob(f"{TOPIC}-*/*.log"):
+                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fdatasync(file)
+                    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+                finally:
+                    os.close(file)
+            for partition in range(PARTITIONS):
+                talk.socket.sendall(fetch_frame(partition, 0, 0, 1))
+                talk.receive()
 
         return step
 
