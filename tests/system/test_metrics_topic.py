@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from kbroker.metrics.samples import TOPIC, columns
+from kbroker.peer.client import Client as PeerClient
+from kbroker.peer.groups import Groups
 from kbroker.testing.plain import PlainBroker as Broker
+from kbroker.types import TopicPartition
 from tests.clients.adapters import CLIENTS, Admin, Client, Confluent, Record
 from tests.system.conftest import MakeBroker
 
@@ -30,6 +33,8 @@ def test_clients_read_what_was_written(make_broker: MakeBroker, client: type[Cli
     broker = make_broker({"metrics.topic.enable": True}).start()
     Admin(broker.bootstrap).create("orders", 2)
     Confluent(broker.bootstrap).produce("orders", [Record(b"x" * 100)] * 7, partition=1)
+    with PeerClient(broker.bootstrap) as peer:
+        Groups(peer).commit("shop", {TopicPartition("orders", 1): 3})
     broker.restart()  # the end of a run writes its last round
     found = read(client, broker)
     assert found
@@ -48,6 +53,10 @@ def test_clients_read_what_was_written(make_broker: MakeBroker, client: type[Cli
     sizes = [v for _, v in found if v["metric_name"] == "PartitionLog" and v["topic"] == "orders"]
     assert {(v["partition"], v["log_end_offset"]) for v in sizes} == {(0, 0), (1, 7)}
     assert {v["directory"] for v in sizes} == {str(broker.data_dir)}
+    lags = [v for _, v in found if v["metric_name"] == "GroupLag"]
+    assert [(v["consumer_group"], v["topic"], v["lag"]) for v in lags] == [("shop", "orders", 4)]
+    (muted,) = (v for _, v in found if v["metric_name"] == "MutedSockets")
+    assert (muted["listener"], muted["muted_waiting"]) == ("PLAINTEXT", 0)
 
 
 def test_without_it_there_is_no_topic(broker: Broker) -> None:
