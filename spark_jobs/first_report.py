@@ -47,7 +47,8 @@ KAFKA_ROUNDS: Final = PAIRS_MIN + 1  # one may be noisy: fewer than PAIRS_MIN gi
 LOAD_ROUNDS: Final = 3
 RECORDS: Final = 30_000
 RECORDS_PER_S: Final = 20_000
-SAMPLED_S: Final = 66.0  # two samples of what is sampled every 30 s, and one more
+SAMPLED_S: Final = 60.0
+SAMPLE_MS: Final = 1_000  # curves of a minute, not single dots
 SECONDS_MAX: Final = 3600.0
 START_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 15.0
@@ -158,6 +159,7 @@ def broker(run: Run, place: Path) -> Iterator[tuple[str, int]]:
     command = _kbroker(
         "start", "--port", 0, "--data-dir", place / "data", "--ready-file", ready,
         "--override", "metrics.topic.enable=true",
+        "--override", f"metrics.topic.interval.ms={SAMPLE_MS}",
     )  # fmt: skip
     run.say("a broker that writes its samples to a topic")
     with log.open("ab") as out, _started(command, out) as process:
@@ -262,7 +264,7 @@ def first_report(
             beside_kafka(run, address)
         left = seconds - (run.seconds - began)
         if left > 0:
-            run.say(f"{left:.0f} s more, for the broker's samples of every 15 and 30 s")
+            run.say(f"{left:.0f} s more, for the broker's samples of every second")
             threading.Event().wait(left)
         # Not the day that is the default: what there is would be one point of each plot.
         minutes = math.ceil(run.seconds / 60) + 1
@@ -287,8 +289,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="a running broker's")
     parser.add_argument("--directory", type=Path, default=DIRECTORY, help=f"default: {DIRECTORY}")
     parser.add_argument("--seconds", type=_seconds, default=SAMPLED_S, metavar="S",
-                        help="load and sample the broker for so long; less than 31: the load is"
-                        " small, and what is sampled every 30 s is missing"
+                        help="load and sample the broker for so long; less makes the load smaller"
                         f" (default: {SAMPLED_S:g})")  # fmt: skip
     parser.add_argument("--no-kafka", dest="kafka", action="store_false",
                         help="without Apache Kafka, which takes two minutes")  # fmt: skip

@@ -46,6 +46,7 @@ def everything(
         overview,
         pipeline,
         silence,
+        stages,
         studies,
         traffic,
     )
@@ -68,6 +69,7 @@ def everything(
         (studies.KEY, studies.TITLE, lambda: of_blocks(studies.section)),
         (figures.KEY, figures.TITLE, lambda: figures.section(inputs)),
         (traffic.KEY, traffic.TITLE, lambda: traffic.section(inputs, listened())),
+        (stages.KEY, stages.TITLE, lambda: stages.section(inputs, listened())),
         (inside.KEY, inside.TITLE, lambda: inside.section(inputs, listened())),
         (history.KEY, history.TITLE, lambda: history.section(inputs)),
         (hot.KEY, hot.TITLE, lambda: hot.section(inputs)),

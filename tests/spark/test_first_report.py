@@ -115,6 +115,13 @@ def test_it_is_of_the_load(made: Made) -> None:
         assert found[key].tables and found[key].tables[0].rows, key
 
 
+def test_traffic_is_a_curve(made: Made) -> None:
+    """Not the one dot that samples of every 15 s make of 16 s."""
+    (traffic,) = (section for section in made.report.sections if section.key == "traffic")
+    points = {plot.title: max(len(one.x) for one in plot.series) for plot in traffic.plots}
+    assert points["Messages"] > 5 and points["Resident memory"] > 5, points
+
+
 def test_the_page_opens_without_anything_from_outside(made: Made) -> None:
     page = Page(made.page)
     assert not page.tags & FETCHING
