@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 
 from kbroker.metrics import samples
 from spark_jobs.report_model import Cell, Finding, Section, Table
-from spark_jobs.sections.cells import DAY_MS, brief, figure, moment, same, span, words
+from spark_jobs.sections.cells import DAY_MS, HOUR_MS, brief, figure, moment, same, span, words
 from spark_jobs.sections.inputs import Inputs, collected
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class Listened:
 def listen(inputs: Inputs) -> Listened:
     heard = collected(_heard(inputs.metrics))
     before = collected(_before(inputs))
+    earlier = any(row["hour"] + HOUR_MS <= inputs.since_ms for row in before)
     first = min((row["first"] for row in heard), default=inputs.since_ms)
     told = collected(_told(inputs.progress))
     results = inputs.results.agg(F.unix_millis(F.max("landed_at")).alias("landed")).collect()[0]
@@ -134,7 +135,7 @@ def listen(inputs: Inputs) -> Listened:
     read = [ms for ms in (*landed, *spoken, inputs.read_ms) if ms is not None]
     lags = [row["lag"] or 0 for row in told if row["topic"] == samples.TOPIC]
     return Listened(
-        inputs.until_ms, inputs.stale_ms, inputs.since_ms if before else first,
+        inputs.until_ms, inputs.stale_ms, inputs.since_ms if earlier else first,
         brokers=_brokers(heard, before),
         kinds=frozenset((row["metric_name"], row["asked"]) for row in heard),
         read_ms=min(max(read, default=0), inputs.until_ms),
@@ -291,7 +292,7 @@ def _words(told: Listened) -> tuple[str, ...]:
         return ("No data: no sample of any broker, so nothing below says that all is well.",)
     count, silent = len(told.brokers), len(told.silent)
     brokers = f"{count} broker{'' if count == 1 else 's'}"
-    if told.behind:
+    if told.behind or told.trouble:
         first = f"No data since {moment(told.read_ms)} UTC: of {brokers} the last"
         first += f" {_ago(told, told.read_ms)} are not known."
     elif silent:
@@ -323,7 +324,7 @@ def _table(inputs: Inputs, told: Listened) -> Table:
         rows.append((
             words(one.broker_id), words(moment(one.last_ms)),
             figure(quiet_ms / 1000, behind, span(quiet_ms),
-                   "bad" if bad else "open" if told.behind else "good"),
+                   "bad" if bad else "open" if told.behind or told.trouble else "good"),
             figure(one.samples, behind, verdict="" if one.samples else "bad"),
             figure(one.starts, behind) if one.samples else words("-"),
         ))  # fmt: skip
