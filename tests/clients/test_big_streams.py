@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.client, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 BLOCK_BYTES = 1000
 SHARE_OF_DEFAULT = 8
-RECORDS_THAT_PACK = 10
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -43,5 +42,6 @@ def test_a_big_stream(
         assert record.offset == number
         received.update(record.value or b"")
     assert received.hexdigest() == sent.hexdigest()
-    # A client sends a batch of a few records as it is where packing would not make it smaller.
-    assert {b.codec for b in batches_of(topic) if b.record_count >= RECORDS_THAT_PACK} == {codec}
+    assert {b.codec for b in batches_of(topic) if b.record_count >= corpus.RECORDS_THAT_PACK} == {
+        codec
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support import servers
 pytestmark = [pytest.mark.client, pytest.mark.slow, pytest.mark.timeout(300)]
 
 Start = Callable[[Library], Agent]
+ATTEMPTS = itertools.count()  # the broker remembers what a rerun test did before
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +35,14 @@ def bootstrap(own_server: ServerProcess) -> str:
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
 def test_walk(library: Library, start: Start, own_server: ServerProcess) -> None:
+    attempt = next(ATTEMPTS)
     walk = Walk(
         library,
         start(library),
         own_server,
         Groups(own_server.bootstrap),
-        topic=f"walk-{library.name}",
-        group=f"walkers-{library.name}",
+        topic=f"walk-{library.name}-{attempt}",
+        group=f"walkers-{library.name}-{attempt}",
         written={number: [] for number in range(PARTITIONS)},
     )
     for step in WALK:

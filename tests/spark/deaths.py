@@ -97,8 +97,9 @@ class World:
         self.said: list[str] = []
         self.things = Topic(spark, place, "q-1")
         self.metrics = Topic(
-            spark, place, "q-2", METRICS, decoder("metrics", lambda: NOW_MS + 6 * DAY_MS)
-        )
+            spark, place, "q-2", schema=METRICS,
+            decode=decoder("metrics", lambda: NOW_MS + 6 * DAY_MS),
+        )  # fmt: skip
         for topic in (self.things, self.metrics):
             topic.begin_at({0: 0, 1: 0})
         self._landed: dict[str, list[tuple[str, str]]] = {}

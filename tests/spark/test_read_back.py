@@ -70,7 +70,7 @@ def test_the_types_of_the_rows_are_the_tables(spark: Any) -> None:
             f.name: f.dataType for f in declared if f.name in good.fieldNames()
         }
         assert set(declared.fieldNames()) - set(good.fieldNames()) == {
-            "landed_at", "late", "event_date",
+            "source_topic_id", "landed_at", "late", "event_date",
         }  # fmt: skip
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 LINE_BYTES_MAX = 4000
 BIG_BYTES_DEFAULT = 32_000_000
+# A client sends a batch of fewer as it is, where packing would not make it smaller.
+RECORDS_THAT_PACK = 10
 
 
 @functools.cache

@@ -46,7 +46,6 @@ def test_a_billing_that_hangs_is_left_out(kbroker_own_broker):
     broker.wait_for(group="billing", state="Stable", members=1)
     broker.clock.advance(minutes=5)
     broker.wait_for(group="billing", state="Empty")
-    hanging.close()
 
 
 def test_orders_outlive_the_broker(kbroker_own_broker):
