@@ -6,10 +6,13 @@ is answered in the v0 shape with UNSUPPORTED_VERSION and the range we do know, u
 client tries again on the same connection; and since v3 a client names its software, which must look
 like a name (it ends up in metrics), else INVALID_REQUEST.
 
-Features: none are listed. A feature's level is a promise about the cluster's own records, which are
-not Kafka's here, and every client reads an absent feature as level 0: Java producers use the older
-transaction protocol, consumers decide by the API keys. An unknown epoch (-1) says that there is
-nothing to compare.
+Features (KIP-584): the five of Apache Kafka 4.3 that a client asks about are listed, each with
+level 0 as the only one, which is Kafka's word for "not here": the classic group protocol alone, no
+share or streams groups, no eligible leader replicas, none of the newer transaction protocols.
+metadata.version and kraft.version are left out: their levels are about the records of a Raft
+quorum, and there is none. What stands at level 0 is never among the finalized, so none are, since
+epoch 0. As in Kafka only version 4 names features that begin at 0: older clients take such a range
+for an error (KAFKA-17492).
 
 Any handler thread; holds no lock; does not import the schema library.
 """
@@ -30,9 +33,22 @@ if TYPE_CHECKING:
 
 Listed = tuple[int, int, int]
 
+# (name, lowest, highest level)
+SUPPORTED_FEATURES: Final = (
+    ("eligible.leader.replicas.version", 0, 0),
+    ("group.version", 0, 0),
+    ("share.version", 0, 0),
+    ("streams.version", 0, 0),
+    ("transaction.version", 0, 0),
+)
+FINALIZED_FEATURES_EPOCH: Final = 0
+
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 _SINCE_THROTTLE_TIME: Final = 1
 _SINCE_SOFTWARE: Final = 3
+_SINCE_LEVEL_0: Final = 4  # of features
+_SUPPORTED_FEATURES_TAG: Final = 0
+_FINALIZED_FEATURES_EPOCH_TAG: Final = 1
 
 
 class ApiVersions:
@@ -77,5 +93,25 @@ def encode(version: int, code: ErrorCode, rows: Iterable[Listed]) -> bytes:
         out.tags()
     if version >= _SINCE_THROTTLE_TIME:
         out.int32(0)
-    out.tags()
+    if version >= _SINCE_SOFTWARE and code is ErrorCode.NONE:
+        out.tags(_features(version))
+    else:
+        out.tags()
     return out.getvalue()
+
+
+def _features(version: int) -> dict[int, bytes]:
+    """The tagged fields of them, by tag."""
+    epoch = Writer(flexible=True)
+    epoch.int64(FINALIZED_FEATURES_EPOCH)
+    fields = {_FINALIZED_FEATURES_EPOCH_TAG: epoch.getvalue()}
+    if version >= _SINCE_LEVEL_0:
+        supported = Writer(flexible=True)
+        supported.array(len(SUPPORTED_FEATURES))
+        for name, lowest, highest in SUPPORTED_FEATURES:
+            supported.string(name)
+            supported.int16(lowest)
+            supported.int16(highest)
+            supported.tags()
+        fields[_SUPPORTED_FEATURES_TAG] = supported.getvalue()
+    return fields

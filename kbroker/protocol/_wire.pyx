@@ -290,10 +290,18 @@ cdef class Writer:
     cpdef array(self, count):
         self._put_size(-1 if count is None else count)
 
-    def tags(self):
-        """The end of a structure without tagged fields."""
-        if self._flexible:
+    def tags(self, fields=NO_TAGS):
+        """The tagged fields that end a structure: content by tag, by default none."""
+        if not self._flexible:
+            return
+        if not fields:
             self._grow(1)[0] = 0
+            return
+        self._put_unsigned_varint(len(fields))
+        for tag, content in sorted(fields.items()):
+            self._put_unsigned_varint(tag)
+            self._put_unsigned_varint(len(content))
+            self.raw(content)
 
 
 def encode_unsigned_varint(int64_t value):

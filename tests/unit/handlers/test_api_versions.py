@@ -13,6 +13,13 @@ from kbroker.types import ApiKey
 from tests.unit.handlers.support import FakeBroker, answer_of, request_of, written
 
 VERSIONS = range(5)
+FEATURES = (
+    "eligible.leader.replicas.version",
+    "group.version",
+    "share.version",
+    "streams.version",
+    "transaction.version",
+)
 
 
 def ask(version: int, name: str = "apache-kafka-java", software: str = "4.3.0") -> object:
@@ -45,8 +52,22 @@ def test_the_list_is_part_of_the_coherent_set_of_one_release() -> None:
     listed = [f"{k.api_key}:{k.min_version}-{k.max_version}" for k in answer.api_keys]
     assert len(listed) == len(SERVED)
     assert set(listed) <= set(KAFKA.split())
-    assert answer.supported_features == answer.finalized_features == ()
-    assert answer.finalized_features_epoch == -1
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_features_are_at_level_0_and_none_is_finalized(version: int) -> None:
+    """As of an Apache Kafka 4.3.0 whose features are all at level 0."""
+    answer = FakeBroker().call(ask(version))
+    told = [(each.name, each.min_version, each.max_version) for each in answer.supported_features]
+    # A range that begins at 0 is an error to clients that ask in version 3.
+    assert told == ([] if version == 3 else [(name, 0, 0) for name in FEATURES])
+    assert answer.finalized_features == ()
+    assert answer.finalized_features_epoch == 0
+
+
+def test_an_error_tells_no_features() -> None:
+    answer = FakeBroker().call(ask(4, "a!"))
+    assert (answer.supported_features, answer.finalized_features_epoch) == ((), -1)
 
 
 def test_produce_is_listed_lower_than_it_is_served() -> None:
