@@ -1,14 +1,19 @@
-"""ListPartitionReassignments (46): the partitions that are on their way to other brokers.
+"""Reassignments of partitions to other brokers: asked for (45), and those under way (46).
 
-There are none as long as a cluster is one broker. Names are not looked at: what does not move is
-left out, as Apache Kafka does, whether it is there or not.
+AlterPartitionReassignments: in a cluster of one broker every partition has its one replica there,
+and there is nowhere else to go. So whoever asks for that place gets what it has, which is done at
+once and no change, as by Apache Kafka; any other place is refused for naming a broker that is not
+there.
+Nothing is ever under way: a cancellation (null replicas) finds none, and ListPartitionReassignments
+lists none. That one does not look at names: what does not move is left out, whether it is there or
+not.
 
-Any handler thread; holds no lock; does not import the schema library.
+Any handler thread; reads the image only, holds no lock; does not import the schema library.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.reply import told
@@ -16,6 +21,107 @@ from kbroker.protocol.wire import Reader, Writer
 
 if TYPE_CHECKING:
     from kbroker.handlers.services import Request, Services
+    from kbroker.metadata.image import ClusterImage
+
+_SINCE_REPLICATION_FACTOR: Final = 1  # may a partition get more or fewer replicas?
+
+# (partition, wanted replicas; None: cancel)
+Wanted = tuple[int, list[int] | None]
+# (partition, code, message)
+Outcome = tuple[int, ErrorCode, str | None]
+
+
+class Asked(NamedTuple):
+    replication_factor_may_change: bool
+    topics: list[tuple[str, list[Wanted]]]
+
+
+def decode_alter(request: Request) -> Asked:
+    reader = Reader(request.body, flexible=True)
+    reader.int32()  # how long the controller may take
+    may_change = reader.boolean() if request.api_version >= _SINCE_REPLICATION_FACTOR else True
+    topics = []
+    for _ in range(reader.array()):
+        name = reader.string()
+        wanted: list[Wanted] = []
+        for _ in range(reader.array()):
+            index = reader.int32()
+            count = reader.nullable_array()
+            replicas = None if count is None else [reader.int32() for _ in range(count)]
+            wanted.append((index, replicas))
+            reader.tags()
+        topics.append((name, wanted))
+        reader.tags()
+    reader.tags()
+    return Asked(may_change, topics)
+
+
+def handle_alter(services: Services, request: Request) -> None:
+    asked = decode_alter(request)
+    image = services.controller.image
+    results = [
+        (name, [_alter(image, name, index, replicas) for index, replicas in wanted])
+        for name, wanted in asked.topics
+    ]
+    request.respond(_encode_alter(request.api_version, asked, ErrorCode.NONE, None, results))
+
+
+def _alter(image: ClusterImage, name: str, index: int, replicas: list[int] | None) -> Outcome:
+    partition = image.partition(name, index)
+    if partition is None:
+        what = f"partition {name}-{index}" if name in image.topics else f"topic '{name}'"
+        return index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {what}"
+    if replicas is None:
+        code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        return index, code, "no reassignment of it is under way"
+    if problem := _problem(image, replicas):
+        return index, ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
+    if tuple(replicas) != partition.replicas:
+        problem = "this broker moves no partition between brokers yet"
+        return index, ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
+    return index, ErrorCode.NONE, None
+
+
+def _problem(image: ClusterImage, replicas: list[int]) -> str | None:
+    if not replicas:
+        return "the list of replicas is empty: name at least one broker"
+    if len(set(replicas)) != len(replicas):
+        return "a broker is named more than once"
+    for node_id in replicas:
+        if node_id not in image.brokers:
+            return f"there is no broker {node_id}"
+    return None
+
+
+def _encode_alter(
+    version: int,
+    asked: Asked,
+    code: ErrorCode,
+    message: str | None,
+    results: list[tuple[str, list[Outcome]]],
+) -> bytes:
+    out = Writer(flexible=True)
+    out.int32(0)  # throttle time
+    if version >= _SINCE_REPLICATION_FACTOR:
+        out.boolean(asked.replication_factor_may_change)
+    out.int16(code)
+    out.string(told(message))
+    out.array(len(results))
+    for name, outcomes in results:
+        out.string(name)
+        out.array(len(outcomes))
+        for index, each, words in outcomes:
+            out.int32(index)
+            out.int16(each)
+            out.string(told(words))
+            out.tags()
+        out.tags()
+    out.tags()
+    return out.getvalue()
+
+
+def alter_failure(request: Request, code: ErrorCode, message: str) -> bytes:
+    return _encode_alter(request.api_version, decode_alter(request), code, message or None, [])
 
 
 def decode_list(request: Request) -> list[tuple[str, list[int]]] | None:

@@ -2,9 +2,9 @@
 
 Each row joins the versions of `protocol/versions.py` to the function of one API family and to the
 function that makes that family's error answers. ApiVersions answers exactly these rows, so an API
-is advertised when, and only when, it is here. Produce, Fetch and Metadata are "hot": the compiled
-request path does them for whole runs, and passes on what it cannot decide. The cold half of
-Produce needs that path, so it is put in by the server with `with_hot`.
+is advertised when, and only when, it is here. Produce, Fetch, Metadata, OffsetCommit and Heartbeat
+are "hot": the compiled request path does them for whole runs, and passes on what it cannot decide.
+The cold half of Produce needs that path, so it is put in by the server with `with_hot`.
 
 `dispatch` runs on a request-handler thread, once per cold request, and never raises. A key or
 version that is not served has no error body in the protocol, so the connection is closed, except
@@ -159,6 +159,11 @@ APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.ALTER_CONFIGS, alter_configs.handle_alter, alter_configs.failure),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter_configs.handle_incremental, alter_configs.failure),
     Api(ApiKey.ELECT_LEADERS, elect_leaders.handle, elect_leaders.failure),
+    Api(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        reassignments.handle_alter,
+        reassignments.alter_failure,
+    ),
     Api(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         reassignments.handle_list,

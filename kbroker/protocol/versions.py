@@ -76,6 +76,7 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.DELETE_GROUPS: _served(0, 2),
         ApiKey.OFFSET_DELETE: _served(0, 0),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _served(0, 1),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: _served(0, 1),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: _served(0, 0),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: _served(0, 1),
         ApiKey.DESCRIBE_CLUSTER: _served(0, 2),
