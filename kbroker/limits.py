@@ -1,9 +1,10 @@
-"""Every bound that is not an operator's to choose, by name, with its unit and its reason.
+"""Every bound of Python's that is not an operator's to choose, by name, with unit and reason.
 
-Level 0: plain integers, imports nothing of ours. A bound an operator may choose is a configuration
-key instead (`config/definition.py`); a bound here closes a door that hostile or broken bytes would
-walk through, or keeps one turn of a loop short for the sake of everybody else. What happens at the
-bound is said beside it: block, throttle, reject or close.
+Level 0: plain integers, imports nothing of ours. What C keeps as well stands in `_limits.pxd`, held
+to this by a test; what only C keeps, in its own unit. A bound an operator may choose is a
+configuration key instead (`config/definition.py`); a bound here closes a door that hostile or
+broken bytes would walk through, or keeps one turn of a loop short for the sake of everybody else.
+What happens at the bound is said beside it: block, throttle, reject or close.
 """
 
 from __future__ import annotations
@@ -14,15 +15,10 @@ from typing import Final
 
 # The 32-bit size prefix of every request and response.
 FRAME_SIZE_BYTES: Final = 4
-# Key, version, correlation id: a frame below this cannot be answered at all. Close.
-REQUEST_HEADER_BYTES_MIN: Final = 8
 # An array may claim no more items than this, nor more than there are bytes left. Malformed: close.
 ARRAY_ITEMS_MAX: Final = 1_000_000
 # Unknown tagged fields are skipped, but a request is not a place to store data. Malformed: close.
 TAGGED_FIELDS_MAX: Final = 10_000
-# A varint of 32 bits has at most 5 bytes, one of 64 bits at most 10. Malformed: close.
-VARINT32_BYTES_MAX: Final = 5
-VARINT64_BYTES_MAX: Final = 10
 # A string of the protocol, in either encoding. A longer one: malformed, close; one that would have
 # to be told again and is too long for that: UNKNOWN_SERVER_ERROR, as Apache Kafka.
 TEXT_BYTES_MAX: Final = 2**15 - 1
@@ -37,8 +33,6 @@ RUN_BYTES_MAX: Final = 4 * 1024 * 1024
 # Complete produce frames of one connection handled as one record. At the bound the train leaves.
 TRAIN_FRAMES_MAX: Final = 32
 TRAIN_BYTES_MAX: Final = 256 * 1024
-# Buffers one writev takes on Linux (UIO_MAXIOV); a longer list is split.
-IOV_MAX: Final = 1024
 
 # --- Compressed records ---------------------------------------------------------------------------
 
@@ -71,12 +65,6 @@ LABEL_CHARS_MAX: Final = 249
 
 # --- Threads --------------------------------------------------------------------------------------
 
-# A handler with nothing to do looks up this often, for shutdown and for the idle meter.
-HANDLER_RECEIVE_WAIT_MS: Final = 300
-# The acceptor does the same.
-ACCEPTOR_POLL_MS: Final = 500
-# Connections handed to a Processor that it has not registered yet. Full: the acceptor blocks.
-PROCESSOR_NEW_CONNECTIONS_MAX: Final = 20
 # A waiter beside a busy Python thread waits this long for the GIL; the default of 5 ms is felt.
 GIL_SWITCH_INTERVAL_S: Final = 0.0005
 # No handler and no background step holds the GIL longer in one go; longer work is cut in steps.
@@ -98,8 +86,6 @@ DELAY_MS_MAX: Final = 2**31 - 1
 
 # --- Producers ------------------------------------------------------------------------------------
 
-# Batches remembered per producer and partition; a duplicate of an older one is out of sequence.
-PRODUCER_BATCHES_KEPT: Final = 5
 # Producers in one DescribeProducers answer, 37 MB; further partitions are answered with an error.
 DESCRIBED_PRODUCERS_MAX: Final = 1_000_000
 # What one request may have told again because it names something more than once: so much, and so

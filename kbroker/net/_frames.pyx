@@ -19,6 +19,7 @@ from libc.string cimport memcmp, memcpy
 
 from kbroker._atomics cimport kb_load_int
 from kbroker._figures cimport kb_count
+from kbroker._limits cimport TRAIN_BYTES_MAX, TRAIN_FRAMES_MAX
 from kbroker._live_objects cimport LIVE_CHUNKS, live_add
 from kbroker.net._request cimport (
     chunk_acquire,
@@ -39,8 +40,6 @@ cdef enum:
     SHARED_ROOM_MIN_BYTES = 16 << 10
     OWN_CHUNK_FIRST_BYTES = 1 << 20  # what an announced size may reserve before bytes come
     RECEIVE_BYTES_MAX = 256 << 10
-    TRAIN_FRAMES_MAX = 32
-    TRAIN_BYTES_MAX = 256 << 10
 
 
 cdef int64_t _frame_need(Channel* channel) noexcept nogil:

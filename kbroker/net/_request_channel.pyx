@@ -44,6 +44,7 @@ from kbroker._atomics cimport (
     kb_store_int,
 )
 from kbroker._figures cimport kb_count
+from kbroker._limits cimport RUN_BYTES_MAX, RUN_REQUESTS_MAX
 from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport (
     kb_futex_wait,
@@ -54,8 +55,6 @@ from kbroker.net._aside cimport aside_add, aside_next_file, aside_served, aside_
 from kbroker.net._types cimport Handler, Request, RequestChannel
 
 cdef enum:
-    RUN_REQUESTS_MAX = 64
-    RUN_BYTES_MAX = 4 << 20       # bounds how long one run holds up the others
     SHORT_RUNS = 64               # behind one that waited for the disk
     LONG_RUN_NS = 1000000         # its handler stands somewhere: another one takes
     WOKEN_TO_TAKE = 1             # a handler's futex word: woken with the role, or a slow file

@@ -191,3 +191,31 @@ def _names(listed: str) -> Iterator[str]:
     for item in listed.strip("() ").split(","):
         if item.strip():
             yield item.split()[0]
+
+
+_ENUM_MEMBER: Final = re.compile(r"([A-Z][A-Z0-9_]*) = ([-+*<() 0-9a-fA-Fx]+)$")
+
+
+def enum_members(path: Path) -> Iterator[tuple[str, int]]:
+    """Names and numbers of a unit's enums; those that are made of other names are left out."""
+    inside: int | None = None
+    for line in logical_lines(path.read_text(encoding="utf-8")):
+        if inside is not None and line.indent <= inside:
+            inside = None
+        if re.match(r"(cdef |ctypedef )?enum\b.*:$", line.text):
+            inside = line.indent
+        elif inside is not None and (member := _ENUM_MEMBER.match(line.text)):
+            yield member[1], _number(ast.parse(member[2], mode="eval").body)
+
+
+def _number(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_number(node.operand)
+    if isinstance(node, ast.BinOp):
+        left, right = _number(node.left), _number(node.right)
+        if isinstance(node.op, ast.LShift):
+            return left << right
+        return left * right if isinstance(node.op, ast.Mult) else left + right
+    raise ValueError(ast.unparse(node))

@@ -55,6 +55,8 @@ TOP_LEVEL: Final = {
     "kbroker.outside_text": "words",
     "kbroker.own_thread": "words",
     "kbroker._atomics": "c helpers",
+    "kbroker._error_codes": "c helpers",
+    "kbroker._limits": "c helpers",
     "kbroker._keyed_hash": "c helpers",
     "kbroker._name_hash": "c helpers",
     "kbroker._figures": "c helpers",

@@ -14,10 +14,10 @@ from kbroker.errors import (
     DataDirectoryError,
     ErrorCode,
     KafkaError,
-    MetadataStoreError,
     UsageError,
     UserError,
 )
+from tests.support.source_tree import enum_members, relative, source_files
 
 
 def test_every_code_has_kafkas_name_and_number() -> None:
@@ -31,6 +31,19 @@ def test_retriable_agrees_code_by_code() -> None:
     assert {int(code) for code in RETRIABLE} == {int(c) for c in KioErrorCode if c.retriable}
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER.retriable
     assert not ErrorCode.NONE.retriable
+
+
+def test_c_has_the_same_numbers_and_one_place_for_them() -> None:
+    of_c = {
+        (relative(path), name): value
+        for path in source_files("kbroker", suffixes=(".pyx", ".pxd"))
+        for name, value in enum_members(path)
+        if name in ErrorCode.__members__
+    }
+    assert of_c == {(file, name): ErrorCode[name] for file, name in of_c}
+    # The units of the request path and of the log still have their own.
+    elsewhere = {file for file, _ in of_c} - {"kbroker/_error_codes.pxd"}
+    assert all(file.startswith(("kbroker/handlers/", "kbroker/log/")) for file in elsewhere)
 
 
 @pytest.mark.parametrize("number", [-2, 134, 30_000])
@@ -55,10 +68,8 @@ def test_user_error_is_one_line_with_cause_and_fix() -> None:
 
 
 def test_exit_codes_and_identifiers_are_distinct() -> None:
-    kinds = [
-        UserError, UsageError, ConfigError, AddressInUse, DataDirectoryError, MetadataStoreError,
-    ]  # fmt: skip
-    assert [kind.exit_code for kind in kinds] == [1, 2, 3, 4, 5, 6]
+    kinds = [UserError, UsageError, ConfigError, AddressInUse, DataDirectoryError]
+    assert [kind.exit_code for kind in kinds] == [1, 2, 3, 4, 5]
     assert len({kind.ident for kind in kinds}) == len(kinds)
 
 

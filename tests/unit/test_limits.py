@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kbroker import limits
+from tests.support.source_tree import enum_members, relative, source_files
 
 
 def test_every_bound_is_a_positive_number() -> None:
@@ -18,3 +19,15 @@ def test_a_train_fits_into_a_run() -> None:
 
 def test_a_topics_directory_fits_a_file_name() -> None:
     assert limits.TOPIC_NAME_CHARS_MAX + len("-99999") <= 255
+
+
+def test_what_c_keeps_as_well_is_the_same() -> None:
+    """By name: no unit has a bound of limits.py with another value."""
+    of_c = {
+        (relative(path), name): value
+        for path in source_files("kbroker", suffixes=(".pyx", ".pxd"))
+        for name, value in enum_members(path)
+        if hasattr(limits, name)
+    }
+    assert len([name for file, name in of_c if file == "kbroker/_limits.pxd"]) == 5
+    assert of_c == {(file, name): getattr(limits, name) for file, name in of_c}

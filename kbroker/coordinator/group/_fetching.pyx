@@ -13,6 +13,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
+from kbroker._error_codes cimport INVALID_REQUEST
 from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._offsets cimport (
     entry_find_locked,
@@ -33,7 +34,6 @@ from kbroker.protocol._cursor cimport (
 cdef enum:
     PARTITION_BYTES_MAX = 4 + 8 + 4 + 5 + 2 + 1
     COUNT_BYTES_MAX = 5
-    INVALID_REQUEST = 42
 
 
 cdef inline OffsetEntry* _entry(GroupTopic* topic, const uint8_t* index) noexcept nogil:

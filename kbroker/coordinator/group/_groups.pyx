@@ -17,6 +17,8 @@ from libc.stdlib cimport calloc, free
 
 from kbroker._arena cimport Arena, arena_free, arena_take
 from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
+from kbroker._error_codes cimport (
+    COORDINATOR_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR)
 from kbroker._log cimport PartitionLog
 from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._copies cimport Copies, Wanted, copies_free, copy_offsets
@@ -51,7 +53,6 @@ from kbroker.coordinator.group._shards cimport (
     shard_unlock,
 )
 from kbroker.coordinator.group._structs cimport (
-    COORDINATOR_NOT_AVAILABLE,
     GROUP_DEAD,
     SHARD_ACTIVE,
     SHARD_LOADING,
@@ -106,9 +107,6 @@ __all__ = [
 ]
 
 cdef enum:
-    UNKNOWN_SERVER_ERROR = -1
-    MESSAGE_TOO_LARGE = 10
-    KAFKA_STORAGE_ERROR = 56
     COMMIT_BYTES_MAX = 64 << 20   # no log takes so large a batch
 
 NOT_OWNER = SHARD_NOT_OWNER

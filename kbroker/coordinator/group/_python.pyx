@@ -13,6 +13,7 @@ from libc.string cimport memcpy
 from collections import namedtuple
 
 from kbroker._arena cimport Arena, arena_take
+from kbroker._limits cimport TEXT_BYTES_MAX
 from kbroker.coordinator.group._copies cimport (
     Copy,
 )
@@ -70,9 +71,6 @@ CommittedOffset = namedtuple("CommittedOffset", (
     "topic_id"))
 ShardStatistics = namedtuple("ShardStatistics", ("groups", "offsets", "bytes"))
 LoadedRecord = namedtuple("LoadedRecord", ("offset", "timestamp_ms", "key", "value"))
-
-cdef enum:
-    TEXT_BYTES_MAX = 0x7fff       # of a string in a record's key
 
 
 cdef int java_hash(str text) except? -1:

@@ -20,6 +20,19 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
+from kbroker._error_codes cimport (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    COORDINATOR_NOT_AVAILABLE,
+    KAFKA_STORAGE_ERROR,
+    MESSAGE_TOO_LARGE,
+    NO_ERROR,
+    NOT_COORDINATOR,
+    NOT_ENOUGH_REPLICAS,
+    NOT_LEADER_OR_FOLLOWER,
+    RECORD_LIST_TOO_LARGE,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from kbroker._live_objects cimport LIVE_GROUPS, live_add
 from kbroker._lock_order cimport RANK_SESSION, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._name_hash cimport name_hash
@@ -33,10 +46,6 @@ from kbroker.coordinator.group._members cimport (
 from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._offsets cimport extra_bytes, topic_free
 from kbroker.coordinator.group._structs cimport (
-    COORDINATOR_LOAD_IN_PROGRESS,
-    COORDINATOR_NOT_AVAILABLE,
-    NO_ERROR,
-    NOT_COORDINATOR,
     SHARD_ACTIVE,
     SHARD_LOADING,
     SHARDS_MAX,
@@ -54,14 +63,6 @@ from kbroker.log._storage cimport log_of
 
 cdef enum:
     METADATA_BYTES_DEFAULT = 4096
-
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    NOT_LEADER_OR_FOLLOWER = 6
-    REQUEST_TIMED_OUT = 7
-    MESSAGE_TOO_LARGE = 10
-    RECORD_LIST_TOO_LARGE = 18
-    NOT_ENOUGH_REPLICAS = 19
-    KAFKA_STORAGE_ERROR = 56
 
 
 # --- shards --------------------------------------------------------------------------------------

@@ -19,11 +19,6 @@ cdef enum:
     GROUP_STABLE = 3
     GROUP_DEAD = 4
 
-    NO_ERROR = 0
-    COORDINATOR_LOAD_IN_PROGRESS = 14
-    COORDINATOR_NOT_AVAILABLE = 15
-    NOT_COORDINATOR = 16
-
 
 # What few offsets have: a text, or a time of their own to expire at.
 cdef struct OffsetExtra:

@@ -11,6 +11,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
 
 from kbroker._arena cimport Arena, arena_take
+from kbroker._error_codes cimport UNKNOWN_SERVER_ERROR
 from kbroker.coordinator.group._offset_records cimport (
     BatchWriter,
     OffsetKey,
@@ -36,9 +37,6 @@ from kbroker.coordinator.group._shards cimport (
 )
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, Shard
 from kbroker.log._partition cimport Batch
-
-cdef enum:
-    UNKNOWN_SERVER_ERROR = -1
 
 
 cdef int _is_there(

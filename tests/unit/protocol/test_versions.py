@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
@@ -15,6 +17,8 @@ from kbroker.protocol.versions import (
     response_header_version,
 )
 from kbroker.types import ApiKey
+from perf import wire
+from tests.support.source_tree import enum_members, relative, source_files
 
 # The ranges of Apache Kafka 4.3.0's own answer.
 _LISTED = (
@@ -62,6 +66,21 @@ def test_headers_of_every_version_that_kio_knows(key: int) -> None:
 
 def test_every_api_has_a_threshold() -> None:
     assert set(FLEXIBLE_SINCE) == set(ApiKey)
+
+
+def test_c_and_the_generator_have_the_same_thresholds() -> None:
+    """The units of the request path, each by its API's name; perf's second implementation."""
+    found = {
+        relative(path): value
+        for path in source_files("kbroker", suffixes=(".pyx", ".pxd"))
+        for name, value in enum_members(path)
+        if name == "FLEXIBLE_FROM"
+    }
+    hot = {"produce", "fetch", "metadata", "heartbeat", "offset_commit"}
+    named = {file: next(api for api in hot if f"_{api}" in f"_{Path(file).stem}") for file in found}
+    assert set(named.values()) == hot
+    assert found == {file: FLEXIBLE_SINCE[ApiKey[api.upper()]] for file, api in named.items()}
+    assert wire.FLEXIBLE_SINCE.items() <= FLEXIBLE_SINCE.items()
 
 
 def test_the_exceptions() -> None:
