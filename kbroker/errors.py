@@ -274,10 +274,3 @@ class DataDirectoryError(UserError):
 
     exit_code = 5
     ident = "KB1004"
-
-
-class MetadataStoreError(UserError):
-    """The external metadata store (ZooKeeper) cannot be reached."""
-
-    exit_code = 6
-    ident = "KB1005"

@@ -1,4 +1,4 @@
-"""The few value types every package shares: a partition's name and the API keys.
+"""The few value types every package shares: a partition's name, ids as text, the API keys.
 
 Level 0: imported by every package, imports none of them. All values are immutable and hashable, so
 they cross threads freely.
@@ -9,8 +9,25 @@ file only knows the numbers of the protocol (https://kafka.apache.org/protocol, 
 
 from __future__ import annotations
 
+import binascii
 from enum import IntEnum
 from typing import NamedTuple
+from uuid import UUID
+
+
+def uuid_text(value: UUID) -> str:
+    """The 22 characters by which Kafka's files and tools show an id: URL-safe base64, unpadded."""
+    text = binascii.b2a_base64(value.bytes, newline=False).decode("ascii")
+    return text.rstrip("=").replace("+", "-").replace("/", "_")
+
+
+def parse_uuid(text: str) -> UUID:
+    """The inverse of `uuid_text`; ValueError for anything that it would not have written."""
+    if len(text) == 22 and text.isascii():
+        value = UUID(bytes=binascii.a2b_base64(text.replace("-", "+").replace("_", "/") + "=="))
+        if uuid_text(value) == text:
+            return value
+    raise ValueError(f"{text!r} is not a 22-character id")
 
 
 class TopicPartition(NamedTuple):

@@ -13,6 +13,7 @@ import click
 from kbroker.cli.connect import bootstrap_option, connect, refuse
 from kbroker.cli.output import output_option, print_table, write_json
 from kbroker.errors import ErrorCode, UsageError
+from kbroker.types import TopicPartition, uuid_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from kbroker.peer.client import Client
     from kbroker.peer.config_messages import ConfigValue
     from kbroker.peer.messages import TopicMetadata, TopicResult
-    from kbroker.types import TopicPartition
 
 # Kafka's ConfigSource for a value that was set on the topic itself.
 _TOPIC_CONFIG: Final = 1
@@ -212,7 +212,7 @@ def _report_trimmed(results: Mapping[TopicPartition, DeleteRecordsResult], outpu
 def split_config(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise UsageError(f"'{text}' is no KEY=VALUE", "for example -c retention.ms=3600000")
+        raise UsageError(f"'{text}' is no KEY=VALUE", "for example -c max.message.bytes=2097152")
     return key.strip(), value.strip()
 
 
@@ -246,7 +246,7 @@ def _description(
 ) -> dict[str, Any]:
     return {
         "name": topic.name,
-        "topic_id": None if topic.topic_id is None else _topic_id_text(topic.topic_id.bytes),
+        "topic_id": None if topic.topic_id is None else uuid_text(topic.topic_id),
         "internal": topic.internal,
         "replication_factor": _replication_factor(topic),
         "configs": {
@@ -267,13 +267,6 @@ def _description(
             for partition in sorted(topic.partitions, key=lambda partition: partition.index)
         ],
     }
-
-
-def _topic_id_text(raw: bytes) -> str:
-    """As Kafka prints it: URL-safe base64 without padding."""
-    from base64 import urlsafe_b64encode
-
-    return urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def _print_description(description: dict[str, Any]) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group.coordinator import GroupCoordinator
     from kbroker.log._results import DirectoryUse
     from kbroker.metadata.image import ClusterImage
+    from kbroker.purgatory.timer import CallLater
     from kbroker.types import TopicPartition
 
 
@@ -168,12 +169,6 @@ class Controller(Protocol):
 class ProducerIds(Protocol):
     def generate(self, done: Callable[[int | KafkaError], None]) -> None:
         """Call `done` with a producer id that was never given out before, perhaps at once."""
-        ...
-
-
-class CallLater(Protocol):
-    def __call__(self, delay_ms: int, action: Callable[[], object]) -> Callable[[], object]:
-        """Run a short action on the timer's thread after a delay; returns how to cancel it."""
         ...
 
 

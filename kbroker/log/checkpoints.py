@@ -18,14 +18,13 @@ it should be is a `CheckpointError` with the reason; who opens decides whether t
 
 from __future__ import annotations
 
-import base64
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from kbroker.log import file_operations
-from kbroker.types import TopicPartition
+from kbroker.types import TopicPartition, parse_uuid, uuid_text
 
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_FILE: Final = "replication-offset-checkpoint"
@@ -43,19 +42,6 @@ class CheckpointError(ValueError):
 def replace_file(path: Path, text: str, *, sync: bool = True) -> None:
     """Puts `text` in the place of the file. Without `sync` a power cut may leave it empty."""
     file_operations.replace_file(path, text.encode(), sync=sync)
-
-
-def format_id(ident: uuid.UUID) -> str:
-    """A topic's id as Kafka writes it: URL-safe base64 without padding, 22 characters."""
-    return base64.urlsafe_b64encode(ident.bytes).decode("ascii").rstrip("=")
-
-
-def parse_id(text: str) -> uuid.UUID:
-    """The reverse of `format_id`."""
-    try:
-        return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
-    except ValueError as error:
-        raise CheckpointError(f"'{text}' is not a topic id") from error
 
 
 # --- Lines behind a version and a count -----------------------------------------------------------
@@ -137,9 +123,12 @@ def read_partition_metadata(path: Path) -> uuid.UUID | None:
     values = {name.strip(): value.strip() for name, _, value in cut}
     if values.get("version") != "0" or "topic_id" not in values:
         raise CheckpointError(f"{path}: no topic id of version 0")
-    return parse_id(values["topic_id"])
+    try:
+        return parse_uuid(values["topic_id"])
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
 
 
 def write_partition_metadata(path: Path, topic_id: uuid.UUID) -> None:
     """Once, when a log is created. Not synced: the metadata store knows the id as well."""
-    replace_file(path, f"version: 0\ntopic_id: {format_id(topic_id)}", sync=False)
+    replace_file(path, f"version: 0\ntopic_id: {uuid_text(topic_id)}", sync=False)

@@ -13,7 +13,6 @@ Mappings are read-only proxies, so that an image that was handed out cannot be a
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,8 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
+
+from kbroker.types import uuid_text
 
 NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
@@ -56,21 +57,6 @@ def new_uuid() -> UUID:
         candidate = UUID(bytes=os.urandom(16), version=4)
         if candidate not in (ZERO_UUID, _ONE_UUID) and uuid_text(candidate)[0] != "-":
             return candidate
-
-
-def uuid_text(value: UUID) -> str:
-    """The 22 characters by which Kafka's tools show an id: URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
-
-
-def parse_uuid(text: str) -> UUID:
-    """The inverse of `uuid_text`; ValueError for anything that it would not have written."""
-    if len(text) != 22:
-        raise ValueError(f"{text!r} is not a 22-character id")
-    value = UUID(bytes=base64.urlsafe_b64decode(text + "=="))
-    if uuid_text(value) != text:
-        raise ValueError(f"{text!r} is not a 22-character id")
-    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,15 @@ Lines that are not ours are not kept. Never decides what the cluster's id is.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kbroker.errors import DataDirectoryError
-from kbroker.metadata.image import new_uuid, uuid_text
+from kbroker.log import file_operations
+from kbroker.metadata.image import new_uuid
+from kbroker.types import uuid_text
 
 FILE_NAME: Final = "meta.properties"
 _VERSION: Final = "1"
@@ -92,18 +93,8 @@ def _write(path: Path, meta: MetaProperties) -> None:
         f"version={_VERSION}\ncluster.id={meta.cluster_id}\n"
         f"node.id={meta.node_id}\ndirectory.id={meta.directory_id}\n"
     )
-    beside = path.with_name(path.name + ".tmp")
     try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)  # the rename itself
-        finally:
-            os.close(directory)
+        file_operations.replace_file(path, text.encode(), sync=True)
     except OSError as error:
         raise DataDirectoryError(
             f"cannot write {path}: {error.strerror}",

@@ -269,7 +269,7 @@ cdef void channel_turn(Channel* channel) noexcept nogil:
     cdef Processor* processor = channel.processor
     cdef Request* request
     if channel.tx_head != NULL and channel.writable:
-        _flush(channel)
+        _send_queued(channel)
     if channel.closed:
         return
     if not _may_read(channel):
@@ -375,7 +375,7 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
     if request.api_key == READ_AHEAD:
         send_read_ahead_done(channel, request)
         if not channel.closed:
-            _flush(channel)
+            _send_queued(channel)
             _make_ready(channel)
         return
     if channel.closed:
@@ -401,7 +401,7 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
     while slots_head_ready(&channel.slots):
         slots_pop(&channel.slots, &slot)
         _queue_send(channel, <Request*>slot.response)
-    _flush(channel)
+    _send_queued(channel)
     if not channel.closed:
         _make_ready(channel)
 
@@ -429,7 +429,7 @@ cdef void _sent(Channel* channel, Request* request) noexcept nogil:
         _fire(channel, UNMUTE)
 
 
-cdef void _flush(Channel* channel) noexcept nogil:
+cdef void _send_queued(Channel* channel) noexcept nogil:
     # Sends what is queued until the socket is full or others should have their turn.
     cdef Request* request
     cdef int64_t budget_bytes = SEND_BYTES_PER_TURN
@@ -476,7 +476,7 @@ cdef void channel_on_writable(Channel* channel) noexcept nogil:
     if channel.writable:
         return
     channel.writable = 1
-    _flush(channel)
+    _send_queued(channel)
     if not channel.closed:
         _make_ready(channel)
 

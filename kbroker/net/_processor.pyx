@@ -55,7 +55,7 @@ from kbroker.net._request_times cimport request_times_free
 from kbroker.net._types cimport (
     NEW_CONNECTIONS_MAX,
     STOP_AT_ONCE,
-    STOP_FLUSH,
+    STOP_SEND,
     STOP_RETIRE,
     Channel,
     NetworkSettings,
@@ -145,7 +145,7 @@ cdef void _wake(Processor* processor) noexcept nogil:
 
 cdef void processor_stop(Processor* processor, int at_once) noexcept nogil:
     """Asks the thread to end and waits for it; call it without the GIL."""
-    kb_store_int(&processor.stopping, STOP_AT_ONCE if at_once else STOP_FLUSH)
+    kb_store_int(&processor.stopping, STOP_AT_ONCE if at_once else STOP_SEND)
     _wake(processor)
     if processor.started:
         pthread_join(processor.thread, NULL)

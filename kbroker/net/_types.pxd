@@ -210,7 +210,7 @@ cdef struct NetworkSettings:
 
 
 cdef enum:
-    STOP_FLUSH = 1                # answers leave, for at most a second; then everything is closed
+    STOP_SEND = 1                # answers leave, for at most a second; then everything is closed
     STOP_AT_ONCE = 2
     STOP_RETIRE = 3               # each connection is closed behind its last answer; the rest serve
 

@@ -11,22 +11,17 @@ Owner: the asyncio loop of its client; nothing here blocks, nothing is sent twic
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from kbroker import limits
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer import messages
+from kbroker.peer import frames, messages
 from kbroker.peer.address import Address
-from kbroker.protocol.versions import request_header_version, response_header_version
-from kbroker.protocol.wire import ProtocolError, Reader, encode_string
+from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey
-
-_REQUEST_HEADER: Final = struct.Struct(">ihhi")
-_CORRELATION_ID_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +32,7 @@ class NetworkClientOptions:
     connection_setup_timeout_ms: int = 10_000
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
-    # One fetch response: fetch.max.bytes is 50 MiB by default, and a first batch may exceed it.
-    response_bytes_max: int = 128 * 1024 * 1024
+    response_bytes_max: int = frames.RESPONSE_BYTES_MAX
     # Callers that wait for a place on one node; more are refused at once.
     waiting_max: int = 1_000
 
@@ -110,12 +104,9 @@ class Connection(asyncio.Protocol):
         if transport is None or self.closed:
             raise network_error(f"{self.address} is not connected")
         correlation_id = self._next_correlation_id
-        self._next_correlation_id = (correlation_id + 1) & _CORRELATION_ID_MAX
-        tail = encode_string(self._options.client_id, flexible=False)
-        if request_header_version(api_key, version) >= 2:
-            tail += b"\x00"
-        size = _REQUEST_HEADER.size - 4 + len(tail) + len(body)
-        head = _REQUEST_HEADER.pack(size, api_key, version, correlation_id)
+        self._next_correlation_id = (correlation_id + 1) & frames.CORRELATION_ID_MAX
+        client_id = self._options.client_id
+        frame = frames.request_frame(api_key, version, correlation_id, client_id, body)
         response: asyncio.Future[Reader] = self._loop.create_future()
         self._counters.requests_sent += 1
         if expects_response:
@@ -126,7 +117,7 @@ class Connection(asyncio.Protocol):
             self._arm_timer()
         else:
             response.set_result(Reader(b"", flexible=False))
-        transport.write(head + tail + body)
+        transport.write(frame)
         return response
 
     def close(self, error: KafkaError) -> None:
@@ -166,7 +157,7 @@ class Connection(asyncio.Protocol):
         while not self.closed and len(self._buffer) - position >= limits.FRAME_SIZE_BYTES:
             begin = position + limits.FRAME_SIZE_BYTES
             size = int.from_bytes(self._buffer[position:begin], "big", signed=True)
-            if size < 4 or size > self._options.response_bytes_max:
+            if size < frames.FRAME_BYTES_MIN or size > self._options.response_bytes_max:
                 self.close(network_error(f"{self.address} sent a frame of {size} bytes"))
                 return
             if size > len(self._buffer) - begin:
@@ -176,7 +167,7 @@ class Connection(asyncio.Protocol):
         del self._buffer[:position]
 
     def _on_frame(self, frame: bytes) -> None:
-        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        correlation_id = frames.correlation_id_of(frame)
         if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
             expected = self._in_flight[0].correlation_id if self._in_flight else "none"
             self.close(
@@ -187,12 +178,8 @@ class Connection(asyncio.Protocol):
             return
         request = self._in_flight.popleft()
         self._counters.responses_received += 1
-        flexible = request_header_version(request.api_key, request.version) >= 2
-        reader = Reader(frame, flexible=flexible)
-        reader.int32()
         try:
-            if response_header_version(request.api_key, request.version) >= 1:
-                reader.tags()
+            reader = frames.body_of(frame, request.api_key, request.version)
         except ProtocolError as error:
             self._in_flight.appendleft(request)
             self.close(network_error(f"{self.address} sent a malformed response: {error}"))

@@ -13,24 +13,20 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 from collections import deque
 from typing import Final, NamedTuple
 
 from kbroker import limits
 from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer import messages
+from kbroker.peer import frames, messages
 from kbroker.peer.address import Address
+from kbroker.peer.frames import RESPONSE_BYTES_MAX
 from kbroker.peer.versions import VERSIONS
-from kbroker.protocol.versions import request_header_version, response_header_version
-from kbroker.protocol.wire import ProtocolError, Reader, encode_string
+from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey
 
-# One fetch response: fetch.max.bytes is 50 MiB by default, and a first batch may exceed it.
-RESPONSE_BYTES_MAX: Final = 128 * 1024 * 1024
 SETUP_TIMEOUT_MS_MAX: Final = 10_000
-_REQUEST_HEADER: Final = struct.Struct(">ihhi")
 _SHORTEST_WAIT_S: Final = 0.001
 
 
@@ -52,7 +48,7 @@ class Link:
         self.closed = False
         self.versions: dict[int, tuple[int, int]] = {}
         self._socket = connected
-        self._client_id = encode_string(client_id, flexible=False)
+        self._client_id = client_id
         self._clock = clock
         self._due: deque[_Due] = deque()
         self._next_correlation_id = 0
@@ -84,15 +80,11 @@ class Link:
         expects_response: bool = True,
     ) -> None:
         correlation_id = self._next_correlation_id
-        self._next_correlation_id += 1
-        tail = self._client_id
-        if request_header_version(api_key, version) >= 2:
-            tail += b"\x00"
-        size = _REQUEST_HEADER.size - 4 + len(tail) + len(body)
-        head = _REQUEST_HEADER.pack(size, api_key, version, correlation_id)
+        self._next_correlation_id = (correlation_id + 1) & frames.CORRELATION_ID_MAX
+        frame = frames.request_frame(api_key, version, correlation_id, self._client_id, body)
         try:
             self._wait_at_most_until(deadline_ns)
-            self._socket.sendall(head + tail + body)
+            self._socket.sendall(frame)
         except TimeoutError:
             raise self._late(api_key) from None
         except OSError as error:
@@ -110,7 +102,7 @@ class Link:
         due = self._due.popleft()
         try:
             size = int.from_bytes(self._read(limits.FRAME_SIZE_BYTES, deadline_ns), "big")
-            if size < 4 or size > RESPONSE_BYTES_MAX:
+            if not frames.FRAME_BYTES_MIN <= size <= RESPONSE_BYTES_MAX:
                 raise self._broken(f"sent a frame of {size} bytes")
             frame = self._read(size, deadline_ns)
         except TimeoutError:
@@ -120,18 +112,15 @@ class Link:
         except BaseException:
             self.close()
             raise
-        reader = Reader(frame, flexible=request_header_version(due.api_key, due.version) >= 2)
-        correlation_id = reader.int32()
+        correlation_id = frames.correlation_id_of(frame)
         if correlation_id != due.correlation_id:
             raise self._broken(
                 f"answered correlation id {correlation_id}, expected {due.correlation_id}"
             )
         try:
-            if response_header_version(due.api_key, due.version) >= 1:
-                reader.tags()
+            return frames.body_of(frame, due.api_key, due.version)
         except ProtocolError as error:
             raise self._broken(f"sent a malformed response: {error}") from error
-        return reader
 
     def _read(self, size: int, deadline_ns: int) -> bytes:
         buffer = bytearray(size)

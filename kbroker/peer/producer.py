@@ -83,13 +83,13 @@ class Producer:
             size = len(record.key or b"") + len(record.value or b"") + _RECORD_OVERHEAD_BYTES
             size += sum(len(name) + len(value or b"") + 4 for name, value in record.headers)
             if partition in waiting and sizes[partition] + size > self._batch_bytes_max:
-                self._flush(waiting)
+                self._send_batches(waiting)
                 waiting.clear()
                 sizes.clear()
             waiting.setdefault(partition, []).append(record)
             sizes[partition] = sizes.get(partition, 0) + size
             sent += 1
-        self._flush(waiting)
+        self._send_batches(waiting)
         return sent
 
     def _choose(self, record: Record) -> int:
@@ -97,7 +97,7 @@ class Producer:
             return self._partition
         return self._partitioner.partition(record.key, len(self._partitions))
 
-    def _flush(self, waiting: dict[int, list[Record]]) -> None:
+    def _send_batches(self, waiting: dict[int, list[Record]]) -> None:
         if not waiting:
             return
         batches = {

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from kbroker.clock import NS_PER_MS, Clock
@@ -29,6 +31,9 @@ from kbroker.own_thread import OwnThread
 from kbroker.purgatory.time_wheel import TimeWheel, WheelEntry
 
 logger: Final = logging.getLogger("kbroker.purgatory")
+
+# `call_later(delay_ms, call)` of a timer, for who needs no more of it than that.
+CallLater = Callable[[int, Callable[[], object]], Callable[[], object]]
 
 _NEVER: Final = 2**63
 _AWAKE: Final = -1
@@ -45,6 +50,17 @@ class TimerTask(WheelEntry):
 
     def run(self) -> None:
         raise NotImplementedError
+
+
+class _Call(TimerTask):
+    __slots__ = ("_call",)
+
+    def __init__(self, delay_ms: int, call: Callable[[], object]) -> None:
+        super().__init__(delay_ms)
+        self._call = call
+
+    def run(self) -> None:
+        self._call()
 
 
 class Timer:
@@ -86,6 +102,12 @@ class Timer:
             if self.thread.dead:
                 raise InvariantError(f"{self.name} is dead: nothing can wait for a time")
             self.add_locked(task, tick)
+
+    def call_later(self, delay_ms: int, call: Callable[[], object]) -> Callable[[], object]:
+        """Have a short call made on the timer's thread; returns how to cancel it."""
+        task = _Call(max(1, delay_ms), call)
+        self.add(task)
+        return partial(self.cancel, task)
 
     def cancel(self, task: TimerTask) -> bool:
         """Take the task out; False when it is not waiting: never added, running, or run."""

@@ -52,7 +52,6 @@ from kbroker.replica.manager import ReplicaManager
 from kbroker.replica.metadata_publisher import MetadataPublisher
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
-from kbroker.server.call_later import CallLater
 from kbroker.server.closes import ClosedConnections
 from kbroker.server.directories import Directories
 from kbroker.server.dynamic_config import DynamicConfig
@@ -303,7 +302,7 @@ class Broker:
             controller=self._controller,
             replicas=self._replicas,
             producer_ids=ProducerIdManager(self._controller.allocate_producer_ids),
-            call_later=CallLater(self._timer),
+            call_later=self._timer.call_later,
             cluster_id=self._controller.image.cluster_id,
             node_id=self.config.node_id,
             advertised=self._advertised,

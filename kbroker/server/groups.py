@@ -16,7 +16,6 @@ from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.expiration import OffsetExpiration
 from kbroker.coordinator.group.loader import GroupLoader
 from kbroker.coordinator.group.store import OffsetsStore
-from kbroker.server.call_later import CallLater
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -53,7 +52,7 @@ class Groups:
         )
         self.store: Final = OffsetsStore(self.table, self.loader, log_of, settings.node_id)
         self.coordinator: Final = GroupCoordinator(
-            config, clock, CallLater(timer), self.store, self.table
+            config, clock, timer.call_later, self.store, self.table
         )
         self.loader.attach(self.coordinator)
         self.expiration: Final = OffsetExpiration(

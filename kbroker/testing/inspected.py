@@ -7,7 +7,7 @@ back into the very C functions that would have had it. Without a rule nothing is
 broker that people run has not a line of this. See docs/adr/0021-faults-beside-the-hot-path.md.
 
 `control` is the one way in: a request as a dictionary, an answer as another. It is called by the
-control channel's thread (control.py) or, for a broker in the test's own process, by the test.
+control connection's thread (control.py) or, for a broker in the test's own process, by the test.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from kbroker.metadata.controller.events import TopicsCallback
 from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import ProtocolError
 from kbroker.server.broker import Broker, Dispatch, ServeAdmin
-from kbroker.server.call_later import CallLater
 from kbroker.server.lifecycle import nothing
 from kbroker.server.sockets import HOT
 from kbroker.testing import failures
@@ -63,7 +62,6 @@ class InspectedBroker(Broker):
         self._faults = Faults()
         self._trace = Trace()
         self._tracing = False
-        self._later = CallLater(self._timer)
         self._dispatch_cold: Dispatch = _nobody
         self._heat_lock = threading.Lock()
 
@@ -87,7 +85,9 @@ class InspectedBroker(Broker):
         if fault is None:
             self._serve(request)
         elif fault.delay_ms > 0:
-            self._later(round(fault.delay_ms), lambda: self._fail_or_serve(request, fault))
+            self._timer.call_later(
+                round(fault.delay_ms), lambda: self._fail_or_serve(request, fault)
+            )
         else:
             self._fail_or_serve(request, fault)
 

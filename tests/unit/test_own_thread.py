@@ -26,7 +26,6 @@ from kbroker.purgatory.delayed_operation import DelayedOperation
 from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
 from kbroker.server.admin_port import AdminPort, Busy
-from kbroker.server.call_later import CallLater
 from kbroker.server.control_loop import ControlLoop, warm_schemas
 from kbroker.server.health import Health
 from kbroker.server.metrics_sampler import Sampler
@@ -101,7 +100,7 @@ def test_who_waits_for_the_timer_is_answered_when_it_is_lost(
     timer = Timer(SystemClock())
     purgatory = Purgatory("test", timer)
     told = threading.Event()
-    CallLater(timer)(1_000_000, told.set)
+    timer.call_later(1_000_000, told.set)
     before, after = Waiting(), Waiting()
     assert not purgatory.try_complete_else_watch(before, ["key"])
     monkeypatch.setattr(timer, "_sleep_until_due", raises)
@@ -112,13 +111,13 @@ def test_who_waits_for_the_timer_is_answered_when_it_is_lost(
     assert purgatory.try_complete_else_watch(after, ["key"])  # at once, with what there is
     assert after.answered
     with pytest.raises(InvariantError, match="kbroker-timer is dead"):
-        CallLater(timer)(1, told.set)
+        timer.call_later(1, told.set)
 
 
 def test_a_task_of_the_timer_that_raises_is_counted() -> None:
     clock = ManualClock()
     timer = Timer(clock)
-    CallLater(timer)(1, lambda: 1 // 0)
+    timer.call_later(1, lambda: 1 // 0)
     clock.advance(5)
     timer.advance()
     assert timer.thread.failures.count == 1

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker import limits
 from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.messages import NO_MEMBER_ID, JoinAnswer, SyncAnswer
-from kbroker.coordinator.group.sessions import Around, CallLater, Settings
+from kbroker.coordinator.group.sessions import Around, Settings
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
 from kbroker.failures import Failures
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from kbroker.coordinator.group.offsets_topic import Settings as Keys
     from kbroker.coordinator.group.seams import GroupStore, HotView
+    from kbroker.purgatory.timer import CallLater
 
 NONE: Final = ErrorCode.NONE
 _COMMIT_KNOWS_NO_GROUP: Final = 9

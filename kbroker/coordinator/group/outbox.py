@@ -2,7 +2,7 @@
 
 Answers and writes are collected while the lock is held and run afterwards by one thread at a time,
 so that two threads that decide one after the other cannot write or answer the other way round. A
-thread that finds another one running leaves its actions to it. An action may come back into the
+thread that finds another one running leaves its own to it. A call may come back into the
 group; what it adds is run after it.
 
 Bound: an answer for each request that waits with the group, and a write for each decision.
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 class Outbox:
     """See the module. `add` is called with the group's lock held, `run` without it."""
 
-    __slots__ = ("_actions", "_failures", "_lock", "_running")
+    __slots__ = ("_calls", "_failures", "_lock", "_running")
 
     def __init__(self, lock: threading.Lock, failures: Failures) -> None:
         self._lock = lock
         self._failures = failures
-        self._actions: deque[Callable[[], object]] = deque()
+        self._calls: deque[Callable[[], object]] = deque()
         self._running = False
 
-    def add(self, action: Callable[[], object]) -> None:
-        self._actions.append(action)
+    def add(self, call: Callable[[], object]) -> None:
+        self._calls.append(call)
 
     def run(self) -> None:
         """Returns when nothing is left, or at once where another thread is at it."""
-        if not self._actions:
+        if not self._calls:
             return
         with self._lock:
             if self._running:
@@ -44,11 +44,11 @@ class Outbox:
             self._running = True
         while True:
             with self._lock:
-                if not self._actions:
+                if not self._calls:
                     self._running = False
                     return
-                action = self._actions.popleft()
+                call = self._calls.popleft()
             try:
-                action()
+                call()
             except BaseException as error:  # whatever it is, others wait behind it
                 self._failures.note("an answer or a write of a group", error)

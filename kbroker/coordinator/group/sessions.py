@@ -13,19 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.coordinator.group.member import Member
     from kbroker.coordinator.group.seams import GroupStore, HotView
     from kbroker.failures import Failures
-
-
-class CallLater(Protocol):
-    def __call__(self, delay_ms: int, action: Callable[[], object]) -> Callable[[], object]:
-        """Run a short action on the timer's thread after a delay; returns how to cancel it."""
-        ...
+    from kbroker.purgatory.timer import CallLater
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +49,17 @@ class Around:
 class Deadline:
     """A timer of the group itself: at most one is set at a time."""
 
-    __slots__ = ("_action", "_call_later", "_cancel", "_token")
+    __slots__ = ("_call", "_call_later", "_cancel", "_token")
 
-    def __init__(self, call_later: CallLater, action: Callable[[int], object]) -> None:
+    def __init__(self, call_later: CallLater, call: Callable[[int], object]) -> None:
         self._call_later = call_later
-        self._action = action
+        self._call = call
         self._cancel: Callable[[], object] | None = None
         self._token = 0
 
     def set(self, delay_ms: int) -> None:
         self.clear()
-        self._cancel = self._call_later(delay_ms, partial(self._action, self._token))
+        self._cancel = self._call_later(delay_ms, partial(self._call, self._token))
 
     def clear(self) -> None:
         self._token += 1

@@ -84,7 +84,6 @@ from kbroker.metadata.image import (
     PartitionImage,
     delta_between,
     new_uuid,
-    uuid_text,
 )
 from kbroker.metadata.store.base import (
     MetadataStore,
@@ -97,6 +96,7 @@ from kbroker.metadata.store.base import (
     WatchKind,
 )
 from kbroker.own_thread import OwnThread
+from kbroker.types import uuid_text
 
 log = logging.getLogger("kbroker.controller")
 

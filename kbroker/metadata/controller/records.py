@@ -35,9 +35,8 @@ from kbroker.metadata.image import (
     ConfigKind,
     ConfigResource,
     PartitionImage,
-    parse_uuid,
-    uuid_text,
 )
+from kbroker.types import parse_uuid, uuid_text
 
 BROKER_IDS: Final = "/brokers/ids"
 USED_DIRECTORIES: Final = "/brokers/directories"

@@ -12,9 +12,6 @@ from kbroker.metadata.image import (
     ClusterImage,
     TopicImage,
     delta_between,
-    new_uuid,
-    parse_uuid,
-    uuid_text,
 )
 
 
@@ -76,20 +73,3 @@ def test_the_delta_between_two_images_names_the_work() -> None:
 def test_internal_topics_are_known_by_name() -> None:
     assert topic("__consumer_offsets").internal
     assert not topic("__consumer_offset").internal
-
-
-def test_ids_as_text_are_those_of_kafka() -> None:
-    # The text form of RFC 4648 section 5 without padding, checked by hand.
-    assert uuid_text(UUID(int=0)) == "A" * 22
-    assert uuid_text(UUID("ffffffff-ffff-ffff-ffff-ffffffffffff")) == "_" * 21 + "w"
-    for _ in range(300):
-        value = new_uuid()
-        text = uuid_text(value)
-        assert len(text) == 22 and text[0] != "-"
-        assert parse_uuid(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "A" * 21, "A" * 23, "A" * 21 + "B", "A" * 21 + "!", "é" * 22])
-def test_text_that_is_no_id_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        parse_uuid(text)

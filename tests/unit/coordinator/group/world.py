@@ -25,7 +25,6 @@ from kbroker.coordinator.group.seams import HotView, ShownGroup
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
 from kbroker.purgatory.timer import Timer
-from kbroker.server.call_later import CallLater
 
 GROUP = "g"
 RANGE: Protocols = (("range", b"topics"),)
@@ -133,7 +132,7 @@ class World:
         self.timer = Timer(self.clock)
         self.store = Store()
         self.view = View()
-        self.call_later = CallLater(self.timer)
+        self.call_later = self.timer.call_later
         self.coordinator = GroupCoordinator(
             lambda: self.config,
             self.clock,

@@ -13,7 +13,8 @@ from kbroker.errors import DataDirectoryError
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.decisions import first_partition_state
 from kbroker.metadata.controller.records import PartitionRecord, TombstoneRecord, TopicRecord
-from kbroker.metadata.image import BrokerImage, new_uuid, parse_uuid, uuid_text
+from kbroker.metadata.image import BrokerImage, new_uuid
+from kbroker.types import parse_uuid, uuid_text
 
 TOPIC_ID = parse_uuid("4L6g3nShT-eMCtK--X86sw")
 

@@ -1,1 +1,0 @@
-"""Compiled; for other units only. Its names for Python are in _groups.pyi."""

@@ -1,1 +1,0 @@
-"""Compiled; for other units only."""

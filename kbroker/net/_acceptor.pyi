@@ -1,1 +1,0 @@
-"""The acceptor threads, in C alone: nothing here is called from Python; see _net.pyi."""

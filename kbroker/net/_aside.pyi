@@ -1,1 +1,0 @@
-"""Answers to the socket, in C alone: no Python surface; see _net.pyi."""

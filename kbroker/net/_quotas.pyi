@@ -1,1 +1,0 @@
-"""ConnectionQuotas, in C alone: Python sets its overrides through _net.SocketServer."""

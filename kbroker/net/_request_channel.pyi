@@ -1,1 +1,0 @@
-"""The queue between Processors and handlers, in C alone: no Python surface; see _net.pyi."""

@@ -1,1 +1,0 @@
-"""What Metadata shows, in C alone: Python publishes through _topic_table.TopicTable.show."""
