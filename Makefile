@@ -35,7 +35,7 @@ help: ## this list
 run: build ## a broker on 127.0.0.1:9092 (PORT=) with its data under ./data (DATA=)
 	@$(PY) -m kbroker start --data-dir $(DATA) --port $(PORT) $(ARGS)
 
-build: $(VENV)/.run ## the virtual environment and the compiled modules, in place
+build: $(VENV)/.run $(VENV)/bin/kbroker ## the virtual environment and the compiled modules, in place; .venv/bin/kbroker
 	@mkdir -p build
 	@echo '$(BUILD_KIND)' | cmp -s - build/.kind && force= || force=--force; \
 	  $(PY) setup.py --quiet build_ext --inplace -j $(JOBS) $$force
@@ -95,6 +95,11 @@ $(VENV)/bin/python:
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(call install,setuptools wheel cython)
+
+# What an editable install leaves there, without asking pip to build: the command, from any folder.
+$(VENV)/bin/kbroker: Makefile | $(VENV)/bin/python
+	@printf '%s\n' '#!$(abspath $(VENV))/bin/python' 'import sys' 'sys.path.insert(0, "$(CURDIR)")' \
+	  'from kbroker.cli.main import main' 'sys.exit(main())' > $@ && chmod +x $@
 
 $(VENV)/.test: $(VENV)/.run
 	@$(call install,,test perf)

@@ -208,6 +208,6 @@ def clock_state() -> tuple[int, int] | None:
 
 def synchronized(state: int, status: int) -> Check:
     if state == _TIME_ERROR or status & _STA_UNSYNC:
-        fix = "run chronyd or systemd-timesyncd: timestamps, retention and TLS go by it"
+        fix = "run chronyd or systemd-timesyncd: timestamps and the expiry of offsets go by it"
         return Check(WARNING, "time", "nothing keeps the clock right", fix)
     return Check(OK, "time", "the clock is kept right")

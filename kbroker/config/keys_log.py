@@ -75,12 +75,12 @@ KEYS: Final = (
         "log.roll.jitter.ms", LONG, None,
         "Up to this much is taken off the age at which a segment is closed, so that not all"
         " partitions do so at once; unset: log.roll.jitter.hours.",
-        low=0, dynamic=CLUSTER_WIDE,
+        low=0, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.roll.jitter.hours", INT, 0,
         "The same in hours, for when log.roll.jitter.ms is unset.",
-        low=0,
+        low=0, supported=True,
     ),
     Key(
         "log.preallocate", BOOLEAN, False,
@@ -128,9 +128,9 @@ KEYS: Final = (
     ),
     Key(
         "log.cleanup.policy", LIST, ("delete",),
-        "What happens to old records: delete drops whole segments, compact keeps the last record"
-        " of each key.",
-        choices=("compact", "delete"), dynamic=CLUSTER_WIDE,
+        "delete or compact. So far neither removes anything: compact has records without a key"
+        " refused, and alone keeps records from being deleted by request.",
+        choices=("compact", "delete"), dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.flush.interval.messages", LONG, LONG_MAX,

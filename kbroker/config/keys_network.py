@@ -110,7 +110,7 @@ KEYS: Final = (
     ),
     Key(
         "background.threads", INT, 10,
-        "Threads for background work such as retention. kbroker has one background thread that"
+        "Threads for background work such as removing files. kbroker has one background thread that"
         " works in small steps, whatever stands here.",
         low=1, dynamic=CLUSTER_WIDE,
     ),
@@ -195,9 +195,9 @@ KEYS: Final = (
     ),
     Key(
         "channel.pipelining.enable", BOOLEAN, True,
-        "True: a connection's next requests are read and appended while earlier ones still wait"
-        " for replication, and answers leave in order. False: one request at a time, as Apache"
-        " Kafka does.",
+        "True: produces of a connection that have arrived behind one another are taken, appended"
+        " and answered together, in order, and further requests are read while such answers wait"
+        " for the socket. False: one request at a time, as Apache Kafka does.",
         supported=True, kafka="-",
     ),
     Key(

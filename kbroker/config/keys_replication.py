@@ -22,8 +22,9 @@ from kbroker.config.key import ConfigKey as Key
 REPLICATION_KEYS: Final = (
     Key(
         "min.insync.replicas", INT, 1,
-        "In-sync replicas without which a produce with acks=-1 is refused.",
-        low=1, dynamic=CLUSTER_WIDE, supported=True,
+        "In-sync replicas without which a produce with acks=-1 is refused; where a partition has"
+        " fewer replicas, all of them are enough.",
+        low=1, dynamic=CLUSTER_WIDE,
     ),
     Key(
         "num.replica.fetchers", INT, 1,

@@ -78,9 +78,9 @@ def _check_throttled_replicas(value: tuple[str, ...]) -> str | None:
 KEYS: Final = (
     Key(
         "cleanup.policy", LIST, ("delete",),
-        "What happens to old records: delete drops whole segments, compact keeps the last record"
-        " of each key.",
-        choices=("compact", "delete"),
+        "delete or compact. So far neither removes anything: compact has records without a key"
+        " refused, and alone keeps records from being deleted by request.",
+        choices=("compact", "delete"), supported=True,
     ),
     Key(
         "compression.type", STRING, "producer",
@@ -188,8 +188,9 @@ KEYS: Final = (
     ),
     Key(
         "min.insync.replicas", INT, 1,
-        "In-sync replicas without which a produce with acks=-1 is refused.",
-        low=1, supported=True,
+        "In-sync replicas without which a produce with acks=-1 is refused; where a partition has"
+        " fewer replicas, all of them are enough.",
+        low=1,
     ),
     Key(
         "preallocate", BOOLEAN, False,
@@ -229,7 +230,7 @@ KEYS: Final = (
     Key(
         "segment.jitter.ms", LONG, 0,
         "Up to this much is taken off the age at which a segment is closed.",
-        low=0,
+        low=0, supported=True,
     ),
     Key(
         "segment.ms", LONG, 604_800_000,

@@ -81,8 +81,8 @@ class BrokerClock:
     def advance(
         self, *, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0
     ) -> None:
-        """Let time pass in the broker: sessions, timers and retention see it; long polls do not,
-        nor do the timestamps that a topic with LogAppendTime gives."""
+        """Let time pass in the broker: sessions, timers, the expiry of offsets see it; long polls
+        do not, nor do the timestamps that a topic with LogAppendTime gives."""
         seconds += 60 * (minutes + 60 * hours)
         self._order({"op": "advance", "ms": 1000 * seconds + ms})
 
@@ -182,7 +182,7 @@ class Broker(PlainBroker, Inspected):
     def _tell(self, order: dict[str, Any]) -> Any:
         self._live()
         if self._order is None:
-            raise InvariantError("a broker that runs has a control channel")
+            raise InvariantError("a broker that runs has a control connection")
         return self._order(order)
 
     # --- faults -----------------------------------------------------------------------------------

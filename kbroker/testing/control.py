@@ -1,4 +1,4 @@
-"""The control channel between a test and its broker: a Unix socket, a line of JSON each way.
+"""The control connection between a test and its broker: a Unix socket, a line of JSON each way.
 
 The broker's side is one thread that serves one connection after the other; a line is an order with
 its arguments ("op" names it), the answer {"ok": ...} or {"error": "..."}. The test's side opens the

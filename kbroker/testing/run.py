@@ -1,4 +1,4 @@
-"""`python -m kbroker.testing.run CONTROL ...`: `kbroker start ...` with a control channel.
+"""`python -m kbroker.testing.run CONTROL ...`: `kbroker start ...` with a control connection.
 
 CONTROL is the path of the Unix socket; what follows are the arguments of `kbroker start`.
 """

@@ -253,7 +253,7 @@ def _alarm(one: Forecast) -> Finding:
     return Finding(
         f"{one.name}{beside} is full in {_hours(one.hours)} at the growth of the last"
         f" {span(one.span_ms)}",
-        look=f"{TITLE}; add a disk, or keep less (retention.ms, retention.bytes)",
+        look=f"{TITLE}; add a disk, or delete topics and records that nobody needs",
     )
 
 

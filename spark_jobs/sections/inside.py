@@ -203,7 +203,7 @@ def _failed_table(inputs: Inputs, bins: list[Line], brokers: list[Any]) -> Table
          "fetched from leaders", "a second"),
         tuple(made),
         "By partition: one request has several. Fetched from leaders: what this broker read as a"
-        " follower.",
+        " follower; 0 where there is one broker.",
     )  # fmt: skip
 
 

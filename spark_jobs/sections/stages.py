@@ -158,14 +158,14 @@ def _time_ms(stages: dict[str, Line]) -> float:
 
 
 def _words(muted: list[Line], groups: list[Line]) -> tuple[str, ...]:
-    said = ["Remote is waiting for something else: records for a long poll, followers, the"
-            " controller; it is no work of the broker's."]  # fmt: skip
+    said = ["Remote is waiting for something else: records for a long poll, the controller; it is"
+            " no work of the broker's."]  # fmt: skip
     waits = sum(row["total"] for row in muted)
     if waits:
         said.append(
             f"{number(waits)} times bytes waited in the socket of a connection that was muted:"
             " requests behind one that was not answered yet. No stage has that time; it grows with"
-            " requests in flight and with acks=-1, and shrinks with the pipelined channel."
+            " requests in flight, and is shorter with the pipelined channel."
         )
     late = [row for row in groups if row["last"]]
     if late:

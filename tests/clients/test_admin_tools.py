@@ -5,7 +5,9 @@ Topics and log directories are in test_java.py. What is changed for the broker i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -105,6 +107,22 @@ def test_kafka_configs_of_quotas_that_nobody_has(tool: Tool, kind: str) -> None:
     assert tool.run(CONFIGS, "--describe", "--entity-type", kind) == ""
 
 
+def test_kafka_features(tool: Tool, server: Server) -> None:
+    told = tool.run("FeatureCommand", "describe")
+    levels = {}
+    for line in told.splitlines():
+        if line.startswith("Feature: "):
+            cells = dict(cell.split(": ") for cell in line.split("\t"))
+            levels[cells["Feature"]] = (
+                cells["SupportedMaxVersion"],
+                cells["FinalizedVersionLevel"],
+            )
+    # The classic group protocol alone; Apache Kafka 4.3 has the next one as well.
+    assert levels["group.version"] == (("0", "0") if server.kbroker else ("1", "1"))
+    assert levels["transaction.version"] == (("0", "0") if server.kbroker else ("2", "2"))
+    assert ("metadata.version" in levels) is not server.kbroker
+
+
 def test_kafka_leader_election(tool: Tool, make_topic: Callable[..., str]) -> None:
     topic = make_topic(partitions=2)
     tool.run("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
@@ -114,6 +132,19 @@ def test_kafka_leader_election(tool: Tool, make_topic: Callable[..., str]) -> No
             "--partition", "1",
         )  # fmt: skip
         assert f"Valid replica already elected for partitions {topic}-1" in told
+
+
+def test_kafka_reassign_partitions_to_where_they_are(
+    tool: Tool, topic: str, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.json"
+    moves = [{"topic": topic, "partition": 0, "replicas": [1]}]
+    plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+    command = ("reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan))
+    told = tool.run(*command, "--execute")
+    assert f"Successfully started partition reassignment for {topic}-0" in told
+    told = tool.run(*command, "--verify")
+    assert f"Reassignment of partition {topic}-0 is completed." in told
 
 
 def test_kafka_reassign_partitions_lists(tool: Tool, topic: str) -> None:

@@ -1,9 +1,9 @@
 """Nothing stays: when its connections are gone, a broker is as it was before they came.
 
 Every broker that a test stops has said in its log what stayed, if anything did. The ones with a
-control channel are looked at while they live, too: behind each test, if its clients are gone, and
-before the end, when all connections are ended here. What waits for a time (a member that joins a
-group is waited for) has an hour of the broker's own clock to come to its end.
+control connection are looked at while they live, too: behind each test, if its clients are gone,
+and before the end, when all connections are ended here. What waits for a time (a member that joins
+a group is waited for) has an hour of the broker's own clock to come to its end.
 """
 
 from __future__ import annotations

@@ -87,6 +87,11 @@ def test_the_command_is_installed(python: Path, tmp_path: Path) -> None:
     assert VERSION in run(python, "-m", "kbroker", "version", cwd=tmp_path)
 
 
+def test_the_command_of_the_work_tree_works_from_any_folder(tmp_path: Path) -> None:
+    """`make build` leaves it in the environment that it builds for."""
+    assert VERSION in run(Path(sys.executable).with_name("kbroker"), "version", cwd=tmp_path)
+
+
 def test_the_sample_project_as_a_new_user_would(python: Path, tmp_path: Path) -> None:
     """Its fixtures come with the package; two workers have a broker each."""
     shutil.copytree(ROOT / "tests" / "sample_project", tmp_path / "sample")

@@ -21,6 +21,7 @@ from kbroker.config.definition import (
 )
 from kbroker.config.key import SAME, ConfigKey, InvalidValue, format_value, parse_value
 from kbroker.config.keys_topic import SYNONYMS
+from tests.support.source_tree import source_files
 
 VECTOR = Path(__file__).parents[2] / "vectors" / "kafka_4_3_0_config.tsv"
 UNSET = "\\N"
@@ -138,6 +139,42 @@ def test_support_of_a_topic_key_follows_its_broker_key() -> None:
     for topic_key, synonyms in SYNONYMS.items():
         expected = any(BROKER_KEYS[synonym.broker_key].supported for synonym in synonyms)
         assert TOPIC_KEYS[topic_key].supported == expected, topic_key
+
+
+# Keys without an effect whose names stand in the code, and what for.
+READ_WITHOUT_EFFECT = {
+    "log.retention.ms": "0 is refused at the start",
+    "replica.lag.time.max.ms": "compared with replica.fetch.wait.max.ms at the start",
+    "replica.fetch.wait.max.ms": "the same",
+    "transaction.state.log.replication.factor": "kbroker doctor looks at it",
+    "min.insync.replicas": "the log has it; with one replica of each partition one is enough",
+    "retention.ms": "topics of measurements are made with it, for Apache Kafka",
+    "max.compaction.lag.ms": "compared with min.compaction.lag.ms",
+    "min.compaction.lag.ms": "the same",
+    "remote.storage.enable": "true is refused with compaction",
+}
+# What consoles are told: DescribeConfigs shows it, nobody here reads it.
+ONLY_TOLD = {"inter.broker.protocol.version"}
+
+
+def test_what_is_supported_is_read_and_what_is_read_is_supported() -> None:
+    """By name, in the code outside of the tables: documents say "no effect yet" of the others."""
+    tables = ("keys_", "documents.py", "dynamic.py")
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in source_files("kbroker", suffixes=(".py", ".pyx"))
+        if not (path.parent.name == "config" and path.name.startswith(tables))
+    )
+    read = {name for name in {**BROKER_KEYS, **TOPIC_KEYS} if f'"{name}"' in code}
+    behind = {
+        synonym.broker_key
+        for topic_key, synonyms in SYNONYMS.items()
+        if topic_key in read
+        for synonym in synonyms
+    }
+    supported = {key.name for key in (*BROKER_KEYS.values(), *TOPIC_KEYS.values()) if key.supported}
+    assert supported - read - behind == ONLY_TOLD
+    assert read - supported == READ_WITHOUT_EFFECT.keys()
 
 
 def test_removed_keys_are_not_in_the_table() -> None:

@@ -1,4 +1,4 @@
-"""The control channel: who has something to say is heard, whatever came before."""
+"""The control connection: who has something to say is heard, whatever came before."""
 
 from __future__ import annotations
 

@@ -1,0 +1,84 @@
+"""What the documents say of the code, where a test can hold them to it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import PurePosixPath
+
+import pytest
+
+from kbroker.handlers.registry import REGISTRY
+from kbroker.server.sockets import HOT
+from tests.support.source_tree import ROOT
+
+# Names of files that a broker or a job writes, not of files in the tree.
+WRITTEN = {"meta.properties", "_ledger/00000000000000000012.json"}
+IGNORED = {"build", ".venv", "node_modules"}
+DOCUMENTS = sorted(
+    path
+    for path in ROOT.rglob("*.md")
+    if not IGNORED & set(path.relative_to(ROOT).parts) and ".pytest_cache" not in path.parts
+)
+FILE = re.compile(r"`([\w./*-]+\.(?:pyx|pxd|pyi|py|h|md|json|toml|properties|supp|c|j2))`")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.fixture(scope="module")
+def tracked() -> list[str]:
+    """Files of the tree, as git lists them; those that are about to be, too."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return listed.stdout.splitlines()
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_every_file_that_a_document_names_is_there(tracked: list[str]) -> None:
+    names = [PurePosixPath(name) for name in tracked]
+    missing = [
+        f"{path.relative_to(ROOT)}: {named}"
+        for path in DOCUMENTS
+        for named in sorted(set(FILE.findall(path.read_text(encoding="utf-8"))) - WRITTEN)
+        if not any(name.match(named.removeprefix("/")) for name in names)
+    ]
+    assert not missing, "\n".join(missing)
+
+
+def test_every_link_to_a_file_leads_somewhere() -> None:
+    broken = [
+        f"{path.relative_to(ROOT)}: {link}"
+        for path in DOCUMENTS
+        for link in LINK.findall(path.read_text(encoding="utf-8"))
+        if not (path.parent / link).exists()
+    ]
+    assert not broken, "\n".join(broken)
+
+
+def test_every_decision_is_in_the_list_under_its_title() -> None:
+    listed = text_of("docs/adr/README.md")
+    for path in sorted((ROOT / "docs" / "adr").glob("0*.md")):
+        number, title = re.match(r"# (\d+)\. (.+)\n", path.read_text(encoding="utf-8")).groups()
+        assert f"| [{number}]({path.name}) | {title} | 20" in listed, path.name
+
+
+def test_what_is_hot_is_told_with_its_versions() -> None:
+    told = text_of("docs/architecture.md").replace("\n", " ")
+    (listed,) = re.findall(r"Hot are ([^;]*); anything else is cold", told)
+    said = dict(re.findall(r"(\w+) (\d+-\d+)", listed))
+    hot = [api for api in REGISTRY.apis if api.hot]
+    assert said == {api.name: f"{api.min_version}-{api.max_version}" for api in hot}
+    assert {api.key for api in hot} == set(HOT)
+
+
+def test_ten_words_that_are_ours_are_in_use() -> None:
+    rows = re.findall(r"^\| ([a-z ]+) \| .* \| `([\w/.]+)` \|$", text_of("docs/glossary.md"), re.M)
+    assert len(rows) == 10
+    for word, file in rows:
+        assert word.split()[-1] in text_of(file), f"{word}: {file}"
