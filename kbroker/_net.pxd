@@ -20,7 +20,7 @@ cdef class SocketServer:
     cdef int _start_again(self, Processor* processor) noexcept nogil
 
 
-cdef class Request:
+cdef class WrappedRequest:
     cdef RequestNode* node
     cdef SocketServer server
     cdef readonly int api_key
@@ -33,4 +33,4 @@ cdef class Request:
     cdef Channel* _channel(self) except NULL
 
 
-cdef Request request_wrap(SocketServer server, RequestNode* node, object reason)
+cdef WrappedRequest request_wrap(SocketServer server, RequestNode* node, object reason)

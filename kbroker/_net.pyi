@@ -95,7 +95,7 @@ class SocketServer:
     def statistics(self) -> _SocketServerStatistics: ...
 
 @disjoint_base
-class Request:
+class WrappedRequest:
     # Only the core makes one: calling the class raises InvariantError.
     @property
     def api_key(self) -> int: ...

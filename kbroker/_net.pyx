@@ -6,7 +6,7 @@ queue, channels, sends. This face builds them, starts and stops them, reads thei
 a request that the hot path does not take ("cold") into a Python object with a body and `respond`.
 
 Threads: a SocketServer is built, started and stopped by the thread that starts the broker; a
-Request may be answered from any thread, exactly once. A Request that is dropped without an answer
+WrappedRequest may be answered from any thread, exactly once. One that is dropped without an answer
 closes its connection, so that no client waits for ever. Everything that may wait for a C lock or a
 C thread releases the GIL first. It never interprets a body.
 """
@@ -401,7 +401,7 @@ def _listening_socket(host, port, backlog, beside_ipv4):
     return listener
 
 
-cdef class Request:
+cdef class WrappedRequest:
     """One request for Python. `body` begins behind the request header."""
 
     def __init__(self):
@@ -482,7 +482,7 @@ cdef object _host(uint8_t* address, int is_ipv6):
     return _socket.inet_ntop(_socket.AF_INET, packed[12:])
 
 
-cdef int _finish(Request self, bytes body, int action) except -1:
+cdef int _finish(WrappedRequest self, bytes body, int action) except -1:
     # The node goes back to its Processor, whatever happens.
     cdef RequestNode* node = self.node
     cdef Py_ssize_t length = len(body)
@@ -517,15 +517,15 @@ cdef int _finish(Request self, bytes body, int action) except -1:
     return 0
 
 
-cdef int _close_header(Request request, str reason) except -1:
+cdef int _close_header(WrappedRequest request, str reason) except -1:
     request.node.cause = CAUSE_HEADER
     request.close_connection(reason)
     return 0
 
 
-cdef Request request_wrap(SocketServer server, RequestNode* node, object reason):
+cdef WrappedRequest request_wrap(SocketServer server, RequestNode* node, object reason):
     """The Python side of a cold request; a header that does not parse closes the connection."""
-    cdef Request request = Request.__new__(Request)
+    cdef WrappedRequest request = WrappedRequest.__new__(WrappedRequest)
     cdef Py_ssize_t position = 8
     cdef Py_ssize_t length = node.length_bytes
     cdef int16_t client_length

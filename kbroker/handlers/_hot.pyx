@@ -26,7 +26,7 @@ from kbroker._atomics cimport kb_add_int, kb_load_int, kb_store_int
 from kbroker._figures cimport kb_count
 from kbroker._keyed_hash cimport kb_random_key
 from kbroker._log cimport PartitionLog
-from kbroker._net cimport Request, SocketServer, request_wrap
+from kbroker._net cimport SocketServer, WrappedRequest, request_wrap
 from kbroker._sync cimport kb_now_ns, kb_wall_ms, pthread_self, pthread_setname_np
 from kbroker.coordinator.group._groups cimport GroupTable
 from kbroker.errors import InvariantError
@@ -406,7 +406,7 @@ cdef class HotPath:
                 snapshot_leave(worker.reader)
                 arena_reset(&worker.arena)
 
-    def pass_on(self, Request request not None):
+    def pass_on(self, WrappedRequest request not None):
         """Serves a request of a hot API that was taken out of the hot path (`set_cold`).
 
         What that leaves for Python, as `serve` has it: (cold requests, new deadline ticks).
@@ -422,7 +422,7 @@ cdef class HotPath:
                 _do_run(worker, node)
             return self._wrap_cold(worker), self._take_ticks(worker)
 
-    def produce_batches(self, Request request not None):
+    def produce_batches(self, WrappedRequest request not None):
         """The batches of a produce request for Python, those with a known partition.
 
         (ordinal, frame, what that frame may unpack to, topic id, position, size): the ordinal is
@@ -455,14 +455,14 @@ cdef class HotPath:
                 arena_reset(&worker.arena)
         return batches
 
-    def produce_batch(self, Request request not None, uint32_t position, uint32_t size):
+    def produce_batch(self, WrappedRequest request not None, uint32_t position, uint32_t size):
         """One of them: a copy, so that it outlives the request."""
         if position > request.node.total_bytes or size > request.node.total_bytes - position:
             raise InvariantError(f"the request has no {size} bytes at {position}")
         return (<char*>request.node.data + position)[:size]
 
     def produce_checked(
-        self, Request request not None, dict twins, dict stored, dict errors,
+        self, WrappedRequest request not None, dict twins, dict stored, dict errors,
     ):
         """Appends and answers a produce request that Python has looked into.
 

@@ -42,7 +42,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 SET: Final = 0
 DELETE: Final = 1
@@ -70,7 +70,7 @@ class Resource(NamedTuple):
     operations: tuple[Operation, ...]
 
 
-def decode(request: Request) -> tuple[list[Resource], bool]:
+def decode(request: ColdRequest) -> tuple[list[Resource], bool]:
     """The resources, and whether to check only."""
     reader = Reader(request.body, flexible=_flexible(request))
     incremental = request.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS
@@ -93,21 +93,21 @@ def _operation(reader: Reader, incremental: bool) -> Operation:
     return Operation(key, kind, value)
 
 
-def _flexible(request: Request) -> bool:
+def _flexible(request: ColdRequest) -> bool:
     return is_flexible(ApiKey(request.api_key), request.api_version)
 
 
-def handle_alter(services: Services, request: Request) -> None:
+def handle_alter(services: Services, request: ColdRequest) -> None:
     with Reply(request, failure) as reply:
         _alter(services, request, reply, replace=True)
 
 
-def handle_incremental(services: Services, request: Request) -> None:
+def handle_incremental(services: Services, request: ColdRequest) -> None:
     with Reply(request, failure) as reply:
         _alter(services, request, reply, replace=False)
 
 
-def _alter(services: Services, request: Request, reply: Reply, *, replace: bool) -> None:
+def _alter(services: Services, request: ColdRequest, reply: Reply, *, replace: bool) -> None:
     resources, validate_only = decode(request)
     outcome: dict[int, Outcome] = {
         place: _told(error) for place, error in _refused(resources).items()
@@ -252,7 +252,7 @@ def _topic_change(resource: Resource, *, replace: bool) -> ConfigChange:
 
 
 def _encode(
-    request: Request,
+    request: ColdRequest,
     resources: Sequence[Resource],
     outcome: Sequence[Outcome],
 ) -> bytes:
@@ -269,6 +269,6 @@ def _encode(
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     resources, _ = decode(request)
     return _encode(request, resources, [(code, message or None)] * len(resources))

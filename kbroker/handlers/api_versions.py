@@ -29,7 +29,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 Listed = tuple[int, int, int]
 
@@ -66,7 +66,7 @@ class ApiVersions:
             0, ErrorCode.UNSUPPORTED_VERSION, [(ApiKey.API_VERSIONS, own.min, own.max)]
         )
 
-    def handle(self, services: Services, request: Request) -> None:
+    def handle(self, services: Services, request: ColdRequest) -> None:
         version = request.api_version
         if version >= _SINCE_SOFTWARE:
             reader = Reader(request.body, flexible=True)
@@ -77,7 +77,7 @@ class ApiVersions:
                 return
         request.respond(self._bodies[version])
 
-    def failure(self, request: Request, code: ErrorCode, message: str) -> bytes:
+    def failure(self, request: ColdRequest, code: ErrorCode, message: str) -> bytes:
         return encode(request.api_version, code, [])
 
 

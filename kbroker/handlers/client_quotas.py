@@ -18,7 +18,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -37,7 +37,7 @@ class Component(NamedTuple):
     name: str | None
 
 
-def decode(request: Request) -> list[Component]:
+def decode(request: ColdRequest) -> list[Component]:
     flexible = is_flexible(ApiKey.DESCRIBE_CLIENT_QUOTAS, request.api_version)
     reader = Reader(request.body, flexible=flexible)
     components = []
@@ -49,7 +49,7 @@ def decode(request: Request) -> list[Component]:
     return components
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     _check(decode(request))
     request.respond(_encode(request.api_version, ErrorCode.NONE, "", found=True))
 
@@ -96,5 +96,5 @@ def _encode(version: int, code: ErrorCode, message: str | None, *, found: bool) 
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     return _encode(request.api_version, code, message or None, found=False)

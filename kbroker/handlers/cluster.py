@@ -20,7 +20,7 @@ from kbroker.protocol import cold
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
@@ -28,7 +28,7 @@ _SINCE_ENDPOINT_TYPE: Final = 1
 _SINCE_FENCED: Final = 2
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     asked = cold.decode(request)
     version = request.api_version
     if version >= _SINCE_ENDPOINT_TYPE and asked.endpoint_type != BROKERS:
@@ -63,7 +63,7 @@ def _answer(version: int, code: ErrorCode = ErrorCode.NONE, **fields: Any) -> An
     return module.DescribeClusterResponse(throttle_time=cold.NO_TIME, error_code=code, **fields)
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     answer = _answer(
         request.api_version, code, error_message=message or None, cluster_id="", brokers=()
     )

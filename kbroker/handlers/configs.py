@@ -39,7 +39,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -65,7 +65,7 @@ class Asked(NamedTuple):
     documentation: bool
 
 
-def decode(request: Request) -> Asked:
+def decode(request: ColdRequest) -> Asked:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.DESCRIBE_CONFIGS, version))
     resources = []
@@ -81,7 +81,7 @@ def decode(request: Request) -> Asked:
     return Asked(resources, synonyms, documentation)
 
 
-def handle_describe(services: Services, request: Request) -> None:
+def handle_describe(services: Services, request: ColdRequest) -> None:
     asked = decode(request)
     unknown = {resource.type for resource in asked.resources}.difference(_KINDS)
     if unknown:
@@ -143,7 +143,7 @@ _Settings = tuple[int, frozenset[tuple[str, str]] | str]
 class _Describer:
     """The resources of one request, read from one image and one configuration."""
 
-    def __init__(self, services: Services, request: Request, asked: Asked) -> None:
+    def __init__(self, services: Services, request: ColdRequest, asked: Asked) -> None:
         self._image = services.controller.image
         self._config = services.config
         self._node_id = services.node_id
@@ -254,7 +254,7 @@ def _describe_loggers() -> list[ConfigEntry]:
     ]
 
 
-def describe_failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def describe_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     resources = decode(request).resources
     out = _begin(request.api_version, len(resources))
     for resource in resources:

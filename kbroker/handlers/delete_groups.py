@@ -21,10 +21,10 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 
-def decode(request: Request) -> list[str]:
+def decode(request: ColdRequest) -> list[str]:
     reader = Reader(request.body, flexible=is_flexible(ApiKey.DELETE_GROUPS, request.api_version))
     names = [reader.string() for _ in range(reader.array())]
     reader.tags()
@@ -34,7 +34,7 @@ def decode(request: Request) -> list[str]:
 class _Results:
     """One error per group; the answer leaves with the last of them."""
 
-    def __init__(self, request: Request, reply: Reply, names: Sequence[str]) -> None:
+    def __init__(self, request: ColdRequest, reply: Reply, names: Sequence[str]) -> None:
         self._request = request
         self._reply = reply
         self._names = names
@@ -54,7 +54,7 @@ class _Results:
         self._reply.send(lambda: encode(self._request.api_version, self._names, self._codes))
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     # A group named twice is deleted once and has one result.
     names = list(dict.fromkeys(decode(request)))
     with Reply(request, failure) as reply:
@@ -77,6 +77,6 @@ def encode(version: int, names: Sequence[str], codes: Sequence[ErrorCode]) -> by
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     names = decode(request)
     return encode(request.api_version, names, [code] * len(names))

@@ -23,13 +23,13 @@ from kbroker.protocol import cold
 from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
     from kbroker.metadata.image import TopicImage
 
 NO_WATERMARK: Final = -1
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     wanted = _wanted(request)
     results: dict[TopicPartition, int | KafkaError] = {}
     allowed: dict[TopicPartition, int] = {}
@@ -53,7 +53,7 @@ def handle(services: Services, request: Request) -> None:
     request.respond(_encode(request.api_version, {name: results[name] for name in wanted}))
 
 
-def _wanted(request: Request) -> dict[TopicPartition, int]:
+def _wanted(request: ColdRequest) -> dict[TopicPartition, int]:
     """What is asked for each partition, in the order in which they are named first."""
     return {
         TopicPartition(topic.name, partition.partition_index): partition.offset
@@ -99,6 +99,6 @@ def _encode(version: int, results: Mapping[TopicPartition, int | KafkaError]) ->
     )
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     error = KafkaError(code, message)
     return _encode(request.api_version, dict.fromkeys(_wanted(request), error))

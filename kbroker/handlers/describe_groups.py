@@ -21,7 +21,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 _SINCE_THROTTLE: Final = 1
 _SINCE_OPERATIONS: Final = 3
@@ -32,7 +32,7 @@ _SINCE_MESSAGE: Final = 6
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
-def decode(request: Request) -> tuple[list[str], bool]:
+def decode(request: ColdRequest) -> tuple[list[str], bool]:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.DESCRIBE_GROUPS, version))
     groups = [reader.string() for _ in range(reader.array())]
@@ -41,7 +41,7 @@ def decode(request: Request) -> tuple[list[str], bool]:
     return groups, wanted
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     groups, wanted = decode(request)
     version = request.api_version
     out = _begin(version, len(groups))
@@ -119,7 +119,7 @@ def _encoded(
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     groups, _ = decode(request)
     version = request.api_version
     out = _begin(version, len(groups))

@@ -19,14 +19,14 @@ from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol.wire import Reader, Writer
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 _NO_PRODUCERS: Final = (0, b"")
 
 Asked = list[tuple[str, list[int]]]
 
 
-def decode(request: Request) -> Asked:
+def decode(request: ColdRequest) -> Asked:
     reader = Reader(request.body, flexible=True)
     asked = []
     for _ in range(reader.array()):
@@ -38,7 +38,7 @@ def decode(request: Request) -> Asked:
     return asked
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     asked = decode(request)
     out = Writer(flexible=True)
     out.int32(0)  # throttle time
@@ -114,7 +114,7 @@ def _write_partition(
     out.tags()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     asked = decode(request)
     out = Writer(flexible=True)
     out.int32(0)

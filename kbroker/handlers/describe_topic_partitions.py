@@ -32,7 +32,7 @@ from kbroker.protocol.wire import Writer, encode_array_length
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
     from kbroker.metadata.image import ClusterImage, PartitionImage, TopicImage
 
 SORTED_AT_ONCE: Final = 500
@@ -44,7 +44,7 @@ _NO_TAGS: Final = b"\x00"
 Cursor = tuple[str, int]
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     asked = cold.decode(request)
     limit = min(asked.response_partition_limit, services.config["max.request.partition.size.limit"])
     image = services.controller.image
@@ -171,7 +171,7 @@ def _encode(topics: list[bytes], following: Cursor | None) -> bytes:
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     asked: Any = cold.decode(request)
     return _encode(
         [

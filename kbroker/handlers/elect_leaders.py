@@ -20,7 +20,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
     from kbroker.metadata.image import ClusterImage, PartitionImage
 
 PREFERRED: Final = 0
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     timeout_ms: int
 
 
-def decode(request: Request) -> Asked:
+def decode(request: ColdRequest) -> Asked:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.ELECT_LEADERS, version))
     kind = reader.int8() if version >= _SINCE_KIND else PREFERRED
@@ -55,7 +55,7 @@ def decode(request: Request) -> Asked:
     return Asked(kind, topics, timeout_ms)
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     asked = decode(request)
     if asked.kind not in (PREFERRED, UNCLEAN):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no election of type {asked.kind}")
@@ -123,7 +123,7 @@ def _encode(version: int, code: ErrorCode, results: list[tuple[str, list[Outcome
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     """Every partition that was named gets the code, beside the request itself."""
     topics = decode(request).topics or []
     words = message if message and message != code.name else None

@@ -27,7 +27,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -64,7 +64,7 @@ class Asked(NamedTuple):
     keys: list[str]
 
 
-def decode(request: Request) -> Asked:
+def decode(request: ColdRequest) -> Asked:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.FIND_COORDINATOR, version))
     key_type = GROUP
@@ -79,7 +79,7 @@ def decode(request: Request) -> Asked:
     return Asked(key_type, keys)
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     asked = decode(request)
     version = request.api_version
     find_group = _Groups(services, request).find
@@ -93,7 +93,7 @@ def handle(services: Services, request: Request) -> None:
 class _Groups:
     """Coordinators of groups, as the brokers are seen over this connection."""
 
-    def __init__(self, services: Services, request: Request) -> None:
+    def __init__(self, services: Services, request: ColdRequest) -> None:
         self._services = services
         self._image = services.controller.image
         self._brokers = brokers_as_seen(services, request, self._image)
@@ -154,6 +154,6 @@ def _put_node(out: Writer, found: Found) -> None:
     out.int32(found.port)
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     keys = decode(request).keys
     return encode(request.api_version, keys, [Found(code, message)] * len(keys))

@@ -14,7 +14,7 @@ from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.errors import ErrorCode
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 _SINCE_THROTTLE: Final = 1
 _SINCE_INSTANCE: Final = 3
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
     generation: int
 
 
-def decode(request: Request) -> Asked:
+def decode(request: ColdRequest) -> Asked:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.HEARTBEAT, version))
     group_id = reader.string()
@@ -38,7 +38,7 @@ def decode(request: Request) -> Asked:
     return Asked(group_id, member_id, instance_id, generation)
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     code = services.groups.heartbeat(*decode(request))
     request.respond(encode(request.api_version, code))
 
@@ -52,5 +52,5 @@ def encode(version: int, code: ErrorCode) -> bytes:
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     return encode(request.api_version, code)

@@ -25,7 +25,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 NO_PRODUCER: Final = -1
 NO_EPOCH: Final = -1
@@ -40,7 +40,7 @@ class Asked(NamedTuple):
     producer_epoch: int
 
 
-def decode(request: Request) -> Asked:
+def decode(request: ColdRequest) -> Asked:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.INIT_PRODUCER_ID, version))
     transactional_id = reader.nullable_string()
@@ -52,7 +52,7 @@ def decode(request: Request) -> Asked:
     return Asked(transactional_id, timeout_ms, producer_id, epoch)
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     asked = decode(request)
     if (asked.producer_id == NO_PRODUCER) != (asked.producer_epoch == NO_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer id and an epoch come together")
@@ -81,5 +81,5 @@ def encode(version: int, code: ErrorCode, producer_id: int, epoch: int) -> bytes
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     return encode(request.api_version, code, NO_PRODUCER, NO_EPOCH)

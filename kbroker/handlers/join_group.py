@@ -21,7 +21,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 _SINCE_REBALANCE_TIMEOUT: Final = 1
 _SINCE_THROTTLE: Final = 2
@@ -32,7 +32,7 @@ _SINCE_REASON: Final = 8
 _SINCE_SKIP: Final = 9
 
 
-def decode(request: Request) -> JoinAsked:
+def decode(request: ColdRequest) -> JoinAsked:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.JOIN_GROUP, version))
     group_id = reader.string()
@@ -57,7 +57,7 @@ def decode(request: Request) -> JoinAsked:
     )  # fmt: skip
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     asked = decode(request)
     with JoinReply(request, failure) as reply:
         services.groups.join(asked, reply.answer)
@@ -98,6 +98,6 @@ def encode(version: int, answer: JoinAnswer) -> bytes:
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     member_id = "" if code is ErrorCode.UNKNOWN_SERVER_ERROR else decode(request).member_id
     return encode(request.api_version, JoinAnswer(code, member_id))

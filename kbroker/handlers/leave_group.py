@@ -19,14 +19,14 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 _SINCE_THROTTLE: Final = 1
 _SINCE_BATCH: Final = 3
 _SINCE_REASON: Final = 5
 
 
-def decode(request: Request) -> tuple[str, list[Leaver]]:
+def decode(request: ColdRequest) -> tuple[str, list[Leaver]]:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.LEAVE_GROUP, version))
     group_id = reader.string()
@@ -43,7 +43,7 @@ def decode(request: Request) -> tuple[str, list[Leaver]]:
     return group_id, leavers
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     group_id, leavers = decode(request)
     code, codes = services.groups.leave(group_id, leavers)
     if request.api_version < _SINCE_BATCH and codes:
@@ -67,5 +67,5 @@ def encode(version: int, code: ErrorCode, members: Sequence[tuple[Leaver, ErrorC
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     return encode(request.api_version, code, ())

@@ -17,7 +17,7 @@ from kbroker.handlers.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROU
 from kbroker.protocol.wire import Reader, Writer
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
     from kbroker.metadata.image import ClusterImage
 
 # In the order in which Apache Kafka lists them.
@@ -25,7 +25,7 @@ _KINDS: Final[tuple[int, ...]] = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, 
 _SINCE_KINDS: Final = 1
 
 
-def decode(request: Request) -> frozenset[int]:
+def decode(request: ColdRequest) -> frozenset[int]:
     """The kinds that are asked for."""
     reader = Reader(request.body, flexible=True)
     if request.api_version < _SINCE_KINDS:
@@ -36,7 +36,7 @@ def decode(request: Request) -> frozenset[int]:
     return kinds or frozenset(_KINDS)
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     kinds = decode(request)
     unknown = kinds.difference(_KINDS)
     if unknown:
@@ -68,5 +68,5 @@ def _encode(version: int, code: ErrorCode, resources: list[tuple[str, int]]) -> 
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     return _encode(request.api_version, code, [])

@@ -18,7 +18,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 _SINCE_THROTTLE: Final = 1
 _SINCE_STATES: Final = 4
@@ -26,7 +26,7 @@ _SINCE_TYPES: Final = 5
 CLASSIC: Final = "classic"
 
 
-def decode(request: Request) -> tuple[set[str], set[str]]:
+def decode(request: ColdRequest) -> tuple[set[str], set[str]]:
     """The states and types wanted, in lower case; none: all."""
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.LIST_GROUPS, version))
@@ -40,7 +40,7 @@ def decode(request: Request) -> tuple[set[str], set[str]]:
     return states, types
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     states, types = decode(request)
     found: Sequence[GroupListing] = ()
     if not types or CLASSIC in types:
@@ -70,5 +70,5 @@ def encode(version: int, code: ErrorCode, groups: Sequence[GroupListing]) -> byt
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     return encode(request.api_version, code, ())

@@ -25,7 +25,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import PartitionLog, Request, Services
+    from kbroker.handlers.services import ColdRequest, ReadableLog, Services
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -82,7 +82,7 @@ class Found(NamedTuple):
 _NOTHING: Final = Found(ErrorCode.NONE)
 
 
-def decode(request: Request) -> Asked:
+def decode(request: ColdRequest) -> Asked:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.LIST_OFFSETS, version))
     replica_id = reader.int32()
@@ -104,7 +104,7 @@ def decode(request: Request) -> Asked:
     return Asked(replica_id, isolation_level, topics)
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     asked = decode(request)
     if asked.isolation_level not in _ISOLATION_LEVELS:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -122,7 +122,7 @@ def handle(services: Services, request: Request) -> None:
 
 
 def _find(
-    services: Services, request: Request, asked: Asked, topic: str, partition: AskedPartition
+    services: Services, request: ColdRequest, asked: Asked, topic: str, partition: AskedPartition
 ) -> Found:
     timestamp = partition.timestamp
     if timestamp < 0 and request.api_version < _SINCE.get(timestamp, request.api_version + 1):
@@ -134,7 +134,7 @@ def _find(
         return Found(error.code)
 
 
-def _find_in_log(log: PartitionLog, timestamp: int, *, is_consumer: bool) -> Found:
+def _find_in_log(log: ReadableLog, timestamp: int, *, is_consumer: bool) -> Found:
     if timestamp == LATEST:
         # Without transactions the last stable offset is the high watermark.
         end = log.high_watermark if is_consumer else log.log_end_offset
@@ -177,7 +177,7 @@ def encode(version: int, answers: list[tuple[str, list[tuple[int, Found]]]]) -> 
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     topics = decode(request).topics
     answers = [(t.name, [(p.partition, Found(code)) for p in t.partitions]) for t in topics]
     return encode(request.api_version, answers)

@@ -22,7 +22,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
     from kbroker.log._results import DirectoryUse
 
 _SINCE_ERROR: Final = 3
@@ -33,7 +33,7 @@ _PARTITION: Final = struct.Struct(">iqq?")
 _PARTITION_TAGGED: Final = struct.Struct(">iqq?x")
 
 
-def decode(request: Request) -> frozenset[TopicPartition] | None:
+def decode(request: ColdRequest) -> frozenset[TopicPartition] | None:
     """The partitions that are asked for; None: all."""
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.DESCRIBE_LOG_DIRS, version))
@@ -47,7 +47,7 @@ def decode(request: Request) -> frozenset[TopicPartition] | None:
     return None if topics is None else frozenset(wanted)
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     wanted = decode(request)
     version = request.api_version
     directories = services.replicas.use_of_directories(wanted)
@@ -90,7 +90,7 @@ def _write_directory(out: Writer, version: int, directory: DirectoryUse) -> None
     out.tags()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     out = _begin(request.api_version, code, 0)
     out.tags()
     return out.getvalue()

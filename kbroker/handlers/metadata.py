@@ -40,7 +40,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
     from kbroker.metadata.image import ClusterImage
 
 _SINCE_CONTROLLER: Final = 1
@@ -69,7 +69,7 @@ class Asked(NamedTuple):
     topic_operations: bool
 
 
-def decode(request: Request) -> Asked:
+def decode(request: ColdRequest) -> Asked:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.METADATA, version))
     topics: list[AskedTopic] | None = None
@@ -88,7 +88,7 @@ def decode(request: Request) -> Asked:
     return Asked(topics, auto_creation, cluster_operations, topic_operations)
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     asked = decode(request)
     version = request.api_version
     image = services.controller.image
@@ -104,7 +104,7 @@ def handle(services: Services, request: Request) -> None:
     request.respond(encode(version, brokers, services.cluster_id, controller, topics, operations))
 
 
-def _some_broker(request: Request, brokers: BrokersSeen) -> int:
+def _some_broker(request: ColdRequest, brokers: BrokersSeen) -> int:
     """Any of them, the same for a connection, so that the requests of admin clients spread."""
     number = int(request.connection_id.rpartition("-")[2])
     return list(brokers)[number % len(brokers)]
@@ -199,7 +199,7 @@ def encode(
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     """The same error for every topic asked; v13 can say it once more above them."""
     version = request.api_version
     asked = decode(request).topics or []

@@ -24,7 +24,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
     from kbroker.metadata.image import TopicImage
 
 _RETENTION: Final = range(2, 5)
@@ -67,7 +67,7 @@ class Told(NamedTuple):
     partitions: list[tuple[int, ErrorCode]]
 
 
-def decode(request: Request) -> Asked:
+def decode(request: ColdRequest) -> Asked:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.OFFSET_COMMIT, version))
     group_id = reader.string()
@@ -92,7 +92,7 @@ def _decode_topic(reader: Reader, version: int) -> AskedTopic:
     return AskedTopic(key, partitions)
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     version = request.api_version
     asked = decode(request)
     missing, there = _sorted_out(services, version, asked.topics)
@@ -225,7 +225,7 @@ def encode(version: int, topics: list[Told]) -> bytes:
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     return encode(
         request.api_version,
         [

@@ -16,7 +16,7 @@ from kbroker.errors import ErrorCode
 from kbroker.protocol.wire import Reader, Writer
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 
 class Asked(NamedTuple):
@@ -28,7 +28,7 @@ class Asked(NamedTuple):
 Told = list[tuple[str, list[tuple[int, ErrorCode]]]]
 
 
-def decode(request: Request) -> Asked:
+def decode(request: ColdRequest) -> Asked:
     reader = Reader(request.body, flexible=False)
     group_id = reader.string()
     topics = []
@@ -38,7 +38,7 @@ def decode(request: Request) -> Asked:
     return Asked(group_id, topics)
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     group_id, topics = decode(request)
     code, read = services.groups.readers(group_id)
     if code:
@@ -93,5 +93,5 @@ def encode(code: ErrorCode, topics: Told) -> bytes:
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     return encode(code, [])

@@ -26,7 +26,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
     from kbroker.metadata.image import ClusterImage
 
 _SINCE_TOP_LEVEL_ERROR: Final = 2
@@ -62,7 +62,7 @@ class ToldGroup(NamedTuple):
     topics: list[ToldTopic]
 
 
-def decode(request: Request) -> list[AskedGroup]:
+def decode(request: ColdRequest) -> list[AskedGroup]:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.OFFSET_FETCH, version))
     if version >= _SINCE_GROUPS:
@@ -97,7 +97,7 @@ def _decode_topics(reader: Reader, version: int) -> list[AskedTopic] | None:
     return topics
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     version = request.api_version
     repeats = Repeats(request)
     whole: dict[str, ToldGroup] = {}  # of those that ask for all that a group has committed
@@ -224,6 +224,6 @@ def _put_topics(out: Writer, topics: list[ToldTopic]) -> None:
         out.tags()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     version = request.api_version
     return encode(version, [_refused(version, group, code) for group in decode(request)])

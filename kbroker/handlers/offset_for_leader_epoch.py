@@ -24,7 +24,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 _SINCE_REPLICA_ID: Final = 3
 UNKNOWN: Final = -1
@@ -50,7 +50,7 @@ class EpochEnd(NamedTuple):
     end_offset: int = UNKNOWN
 
 
-def decode(request: Request) -> list[AskedTopic]:
+def decode(request: ColdRequest) -> list[AskedTopic]:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.OFFSET_FOR_LEADER_EPOCH, version))
     if version >= _SINCE_REPLICA_ID:
@@ -68,7 +68,7 @@ def decode(request: Request) -> list[AskedTopic]:
     return topics
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     answers = [
         (topic.name, [_end(services, topic.name, partition) for partition in topic.partitions])
         for topic in decode(request)
@@ -103,7 +103,7 @@ def encode(version: int, answers: list[tuple[str, list[EpochEnd]]]) -> bytes:
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     answers = [
         (topic.name, [EpochEnd(asked.partition, code) for asked in topic.partitions])
         for topic in decode(request)

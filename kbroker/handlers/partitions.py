@@ -21,15 +21,15 @@ from kbroker.protocol import cold
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     with Reply(request, failure) as reply:
         _create(services, request, reply)
 
 
-def _create(services: Services, request: Request, reply: Reply) -> None:
+def _create(services: Services, request: ColdRequest, reply: Reply) -> None:
     asked = cold.decode(request)
     timeout_ms = timeout_ms_of(asked)
     if timeout_ms <= 0:
@@ -69,7 +69,7 @@ def _encode(version: int, results: Mapping[str | None, TopicResult]) -> bytes:
     return cold.encode(module.CreatePartitionsResponse(throttle_time=cold.NO_TIME, results=topics))
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     names = dict.fromkeys(topic.name for topic in cold.decode(request).topics)
     results = {name: TopicResult(name, code, message or None) for name in names}
     return _encode(request.api_version, results)

@@ -34,7 +34,7 @@ from kbroker.replica.manager import stored_packing
 
 if TYPE_CHECKING:
     from kbroker.handlers._hot import HotPath
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 
 Piece = bytes | memoryview
@@ -57,8 +57,8 @@ class ColdProduce:
         self._hot = hot
         self._budget = budget
 
-    def handle(self, services: Services, request: Request) -> None:
-        if not isinstance(request, _net.Request):
+    def handle(self, services: Services, request: ColdRequest) -> None:
+        if not isinstance(request, _net.WrappedRequest):
             raise InvariantError("a Produce for Python has its frame in the compiled core")
         batches = self._batches(services, request)
         opaque: set[int] = set()  # to C
@@ -75,7 +75,7 @@ class ColdProduce:
         # The topic changed twice meanwhile. Nothing is written; the client sends it again.
         request.close_connection("the topic's compression changes")
 
-    def _batches(self, services: Services, request: _net.Request) -> list[_Batch]:
+    def _batches(self, services: Services, request: _net.WrappedRequest) -> list[_Batch]:
         topics: dict[bytes, tuple[Packing | None, int]] = {}
         batches = []
         for ordinal, frame, bytes_max, topic_id, position, size in self._hot.produce_batches(
@@ -86,7 +86,7 @@ class ColdProduce:
             batches.append(_Batch(ordinal, bytes_max, frame, position, size, *topics[topic_id]))
         return batches
 
-    def _copy(self, request: _net.Request, batch: _Batch) -> bytes:
+    def _copy(self, request: _net.WrappedRequest, batch: _Batch) -> bytes:
         return self._hot.produce_batch(request, batch.position, batch.size)
 
 

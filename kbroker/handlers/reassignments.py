@@ -20,7 +20,7 @@ from kbroker.handlers.reply import told
 from kbroker.protocol.wire import Reader, Writer
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
     from kbroker.metadata.image import ClusterImage
 
 _SINCE_REPLICATION_FACTOR: Final = 1  # may a partition get more or fewer replicas?
@@ -36,7 +36,7 @@ class Asked(NamedTuple):
     topics: list[tuple[str, list[Wanted]]]
 
 
-def decode_alter(request: Request) -> Asked:
+def decode_alter(request: ColdRequest) -> Asked:
     reader = Reader(request.body, flexible=True)
     reader.int32()  # how long the controller may take
     may_change = reader.boolean() if request.api_version >= _SINCE_REPLICATION_FACTOR else True
@@ -56,7 +56,7 @@ def decode_alter(request: Request) -> Asked:
     return Asked(may_change, topics)
 
 
-def handle_alter(services: Services, request: Request) -> None:
+def handle_alter(services: Services, request: ColdRequest) -> None:
     asked = decode_alter(request)
     image = services.controller.image
     results = [
@@ -120,11 +120,11 @@ def _encode_alter(
     return out.getvalue()
 
 
-def alter_failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def alter_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     return _encode_alter(request.api_version, decode_alter(request), code, message or None, [])
 
 
-def decode_list(request: Request) -> list[tuple[str, list[int]]] | None:
+def decode_list(request: ColdRequest) -> list[tuple[str, list[int]]] | None:
     """The partitions that are asked for; None: all."""
     reader = Reader(request.body, flexible=True)
     reader.int32()  # how long the controller may take
@@ -138,7 +138,7 @@ def decode_list(request: Request) -> list[tuple[str, list[int]]] | None:
     return None if count is None else asked
 
 
-def handle_list(services: Services, request: Request) -> None:
+def handle_list(services: Services, request: ColdRequest) -> None:
     decode_list(request)
     request.respond(_encode_list(ErrorCode.NONE, None))
 
@@ -153,5 +153,5 @@ def _encode_list(code: ErrorCode, message: str | None) -> bytes:
     return out.getvalue()
 
 
-def list_failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def list_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     return _encode_list(code, message or None)

@@ -55,9 +55,9 @@ from kbroker.protocol.versions import SERVED
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
-Handle = Callable[["Services", "Request"], None]
+Handle = Callable[["Services", "ColdRequest"], None]
 
 
 class Api(NamedTuple):
@@ -112,7 +112,7 @@ class Registry:
     def get(self, api_key: int) -> Api | None:
         return self._by_key.get(api_key)
 
-    def dispatch(self, services: Services, request: Request) -> None:
+    def dispatch(self, services: Services, request: ColdRequest) -> None:
         """Handle one cold request; whatever happens is an answer or a closed connection."""
         api = self._by_key.get(request.api_key)
         try:
@@ -184,6 +184,6 @@ APIS: Final[tuple[Api, ...]] = (
 REGISTRY: Final = Registry(APIS)
 
 
-def dispatch(services: Services, request: Request) -> None:
+def dispatch(services: Services, request: ColdRequest) -> None:
     """`Registry.dispatch` of the registry that is built in."""
     REGISTRY.dispatch(services, request)

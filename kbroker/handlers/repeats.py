@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker import limits
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request
+    from kbroker.handlers.services import ColdRequest
 
 NAMED_TOO_OFTEN: Final = "it is named too often in one request: once is enough"
 
@@ -22,7 +22,7 @@ class Repeats:
 
     __slots__ = ("_left",)
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ColdRequest) -> None:
         of_request = limits.REPEATED_ANSWER_TIMES_MAX * len(request.body)
         self._left = limits.REPEATED_ANSWER_BYTES_MAX + of_request
 

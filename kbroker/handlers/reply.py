@@ -27,7 +27,7 @@ from kbroker.types import ApiKey
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 logger: Final = logging.getLogger("kbroker.request")
 # What a client can provoke as often as it likes is told once a second for each cause.
@@ -36,7 +36,7 @@ lines: Final = LogLines(logger)
 failures: Final = Failures("requests")
 
 # Makes the answer that says this code everywhere the request could have had an answer.
-Failure = Callable[["Request", ErrorCode, str], bytes]
+Failure = Callable[["ColdRequest", ErrorCode, str], bytes]
 
 
 # A message may quote a name as long as a request, and a text of 32,767 bytes is all there is.
@@ -58,7 +58,7 @@ class Reply:
 
     __slots__ = ("_answered", "_failure", "request")
 
-    def __init__(self, request: Request, failure: Failure) -> None:
+    def __init__(self, request: ColdRequest, failure: Failure) -> None:
         self.request = request
         self._failure = failure
         self._answered = False
@@ -123,7 +123,7 @@ def timeout_ms_of(asked: Any) -> int:
     return round(timeout.total_seconds() * 1000)
 
 
-def answer_exception(request: Request, failure: Failure | None, error: Exception) -> None:
+def answer_exception(request: ColdRequest, failure: Failure | None, error: Exception) -> None:
     """The end of a request whose handling raised: an error body or a closed connection."""
     name = api_name(request)
     if isinstance(error, ProtocolError):
@@ -154,7 +154,7 @@ def answer_exception(request: Request, failure: Failure | None, error: Exception
         close(request, f"{name} failed and its error could not be sent: {type(second).__name__}")
 
 
-def close(request: Request, reason: str, cause: str = "unanswerable") -> None:
+def close(request: ColdRequest, reason: str, cause: str = "unanswerable") -> None:
     """Close the connection of a request that has no answer; never raises."""
     lines.write(logging.INFO, cause, "closing %s: %s", request.connection_id, reason)
     try:
@@ -163,7 +163,7 @@ def close(request: Request, reason: str, cause: str = "unanswerable") -> None:
         logger.error("closing %s failed: %r", request.connection_id, error)
 
 
-def api_name(request: Request) -> str:
+def api_name(request: ColdRequest) -> str:
     """The API and version, as a log line names them."""
     key = ApiKey.for_key(request.api_key)
     label = f"API key {request.api_key}" if key is None else key.label

@@ -40,7 +40,7 @@ NO_LEADER_EPOCH: Final = -1
 BrokersSeen = Mapping[int, tuple[str, int, str | None]]
 
 
-class Request(Protocol):
+class ColdRequest(Protocol):
     """A cold request, as the compiled core hands it up."""
 
     @property
@@ -97,7 +97,7 @@ class LeaderEpochs(Protocol):
         ...
 
 
-class PartitionLog(Protocol):
+class ReadableLog(Protocol):
     """What ListOffsets, OffsetForLeaderEpoch and DescribeProducers ask of a partition's log."""
 
     @property
@@ -128,7 +128,7 @@ class PartitionLog(Protocol):
 
 
 class Replicas(Protocol):
-    def partition(self, topic: str, index: int) -> PartitionLog | None: ...
+    def partition(self, topic: str, index: int) -> ReadableLog | None: ...
 
     def use_of_directories(self, wanted: Set[TopicPartition] | None) -> Sequence[DirectoryUse]:
         """The data directories with the logs in them, all or those wanted."""
@@ -185,7 +185,7 @@ class Services:
     cluster_id: str
     node_id: int
     # This node's host and port as the peer of this connection should be told them.
-    advertised: Callable[[Request], tuple[str, int]]
+    advertised: Callable[[ColdRequest], tuple[str, int]]
     groups: GroupCoordinator
     metadata_cache: MetadataCache = field(default_factory=MetadataCache)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
@@ -193,7 +193,7 @@ class Services:
     offsets_topic: OffsetsTopicCreation = field(default_factory=OffsetsTopicCreation)
 
 
-def leader_log(services: Services, topic: str, index: int, leader_epoch: int) -> PartitionLog:
+def leader_log(services: Services, topic: str, index: int, leader_epoch: int) -> ReadableLog:
     """The log, if this broker leads the partition in the epoch that the client believes in.
 
     A client that does not say what it believes sends -1.
@@ -215,7 +215,7 @@ def leader_log(services: Services, topic: str, index: int, leader_epoch: int) ->
     return log
 
 
-def brokers_as_seen(services: Services, request: Request, image: ClusterImage) -> BrokersSeen:
+def brokers_as_seen(services: Services, request: ColdRequest, image: ClusterImage) -> BrokersSeen:
     """Every live broker, in the order of the ids.
 
     The node that was connected to is shown under the address that this connection used unless

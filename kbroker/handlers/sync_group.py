@@ -19,14 +19,14 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 _SINCE_THROTTLE: Final = 1
 _SINCE_INSTANCE: Final = 3
 _SINCE_PROTOCOL: Final = 5
 
 
-def decode(request: Request) -> SyncAsked:
+def decode(request: ColdRequest) -> SyncAsked:
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.SYNC_GROUP, version))
     group_id = reader.string()
@@ -46,7 +46,7 @@ def decode(request: Request) -> SyncAsked:
     )
 
 
-def handle(services: Services, request: Request) -> None:
+def handle(services: Services, request: ColdRequest) -> None:
     asked = decode(request)
     with SyncReply(request, failure) as reply:
         if request.api_version >= _SINCE_PROTOCOL and None in (asked.protocol_type, asked.protocol):
@@ -77,5 +77,5 @@ def encode(version: int, answer: SyncAnswer) -> bytes:
     return out.getvalue()
 
 
-def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     return encode(request.api_version, SyncAnswer(code))

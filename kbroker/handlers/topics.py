@@ -29,7 +29,7 @@ from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.handlers.services import Request, Services
+    from kbroker.handlers.services import ColdRequest, Services
 
 _CREATE_SINCE_CONFIGS: Final = 5
 _CREATE_SINCE_ID: Final = 7
@@ -44,12 +44,12 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 # --- CreateTopics -----------------------------------------------------------------------------
 
 
-def handle_create(services: Services, request: Request) -> None:
+def handle_create(services: Services, request: ColdRequest) -> None:
     with Reply(request, create_failure) as reply:
         _create(services, request, reply)
 
 
-def _create(services: Services, request: Request, reply: Reply) -> None:
+def _create(services: Services, request: ColdRequest, reply: Reply) -> None:
     asked = cold.decode(request)
     timeout_ms = timeout_ms_of(asked)
     if timeout_ms <= 0:
@@ -142,7 +142,7 @@ def _created_configs(
     return known
 
 
-def create_failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def create_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     names = dict.fromkeys(topic.name for topic in cold.decode(request).topics)
     module = cold.response_module(ApiKey.CREATE_TOPICS, request.api_version)
     empty: Mapping[str, Any] = {}
@@ -182,12 +182,12 @@ class _Deletion:
         return [entry if isinstance(entry, TopicResult) else results[entry] for entry in self.order]
 
 
-def handle_delete(services: Services, request: Request) -> None:
+def handle_delete(services: Services, request: ColdRequest) -> None:
     with Reply(request, delete_failure) as reply:
         _delete(services, request, reply)
 
 
-def _delete(services: Services, request: Request, reply: Reply) -> None:
+def _delete(services: Services, request: ColdRequest, reply: Reply) -> None:
     topics, timeout_ms = _decode_delete(request)
     if not services.config["delete.topic.enable"]:
         known = request.api_version >= _DELETE_SINCE_DISABLED_CODE
@@ -206,7 +206,7 @@ def _delete(services: Services, request: Request, reply: Reply) -> None:
     services.controller.delete_topics(deletion.wanted, done)
 
 
-def _decode_delete(request: Request) -> tuple[list[tuple[str | None, UUID | None]], int]:
+def _decode_delete(request: ColdRequest) -> tuple[list[tuple[str | None, UUID | None]], int]:
     """The topics, by name or id, and how many ms the client waits."""
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.DELETE_TOPICS, version))
@@ -274,7 +274,7 @@ def _encode_deleted(version: int, results: Sequence[TopicResult]) -> bytes:
     return out.getvalue()
 
 
-def delete_failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def delete_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     topics, _ = _decode_delete(request)
     results = [TopicResult(name, code, message or None, id or ZERO_UUID) for name, id in topics]
     return _encode_deleted(request.api_version, results)

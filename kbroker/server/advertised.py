@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kbroker.config.listeners import ListenerSet
-    from kbroker.handlers.services import Request
+    from kbroker.handlers.services import ColdRequest
 
 _WILDCARDS = ("", "0.0.0.0", "::")
 
@@ -24,7 +24,7 @@ class Advertised:
     def __init__(self, listeners: ListenerSet) -> None:
         self._listeners = listeners
 
-    def __call__(self, request: Request) -> tuple[str, int]:
+    def __call__(self, request: ColdRequest) -> tuple[str, int]:
         endpoint = self._listeners.advertised_for(request.listener)
         if endpoint is not None:
             return endpoint.host, endpoint.port

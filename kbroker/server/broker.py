@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kbroker import limits
-from kbroker._net import Request
+from kbroker._net import WrappedRequest
 from kbroker.clock import Clock, SystemClock
 from kbroker.config.admin_listeners import ADMIN_LISTENERS
 from kbroker.config.key import ConfigSource
@@ -92,7 +92,7 @@ logger: Final = logging.getLogger("kbroker.server")
 
 T = TypeVar("T")
 # Imports the HTTP side and returns it: handed down, since server does not know admin.
-Dispatch = Callable[[Request], None]
+Dispatch = Callable[[WrappedRequest], None]
 ServeAdmin = Callable[["Broker", "Sequence[socket.socket]", Run], HttpServer]
 
 OBSERVER_DELAY_MS: Final = 500
@@ -221,12 +221,12 @@ class Broker:
 
     def _open_store(self) -> None:
         self._store = EmbeddedStore.open(self._data_dir)
-        for what, follower in (
+        for what, reaction in (
             ("the network", self._network_follows),
             ("the request handlers", self._handlers_follow),
             ("the logs", self._logs_follow),
         ):
-            self._dynamic.add(what, follower)
+            self._dynamic.add(what, reaction)
         try:
             self._dynamic.load(self._store)
         except BaseException:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("kbroker.config")
 
 # Called with the configuration before and after; may raise.
-Follower = Callable[["BrokerConfig", "BrokerConfig"], None]
+Reaction = Callable[["BrokerConfig", "BrokerConfig"], None]
 
 
 class DynamicConfig:
@@ -44,11 +44,11 @@ class DynamicConfig:
         self._own = ConfigResource(ConfigKind.BROKER, str(started.node_id))
         self._every = ConfigResource(ConfigKind.BROKER, "")
         self._held: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
-        self._followers: list[tuple[str, Follower]] = []
+        self._reactions: list[tuple[str, Reaction]] = []
 
-    def add(self, what: str, follower: Follower) -> None:
-        """`follower` does something about changes from now on; `what` names it in the log."""
-        self._followers.append((what, follower))
+    def add(self, what: str, reaction: Reaction) -> None:
+        """`reaction` does something about changes from now on; `what` names it in the log."""
+        self._reactions.append((what, reaction))
 
     def load(self, store: MetadataStore) -> None:
         """What the store holds for this broker and for every one."""
@@ -68,9 +68,9 @@ class DynamicConfig:
         for error in errors:
             logger.warning("a setting made at run time is left out: %s", error.message)
         self._tell_changes(before)
-        for what, follower in self._followers:
+        for what, reaction in self._reactions:
             try:
-                follower(before, self.config)
+                reaction(before, self.config)
             except Exception:
                 logger.exception("%s cannot follow the new configuration", what)
 

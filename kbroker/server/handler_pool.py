@@ -24,7 +24,7 @@ from kbroker.handlers._hot import CLOSED, IDLE
 from kbroker.own_thread import OwnThread
 
 if TYPE_CHECKING:
-    from kbroker._net import Request
+    from kbroker._net import WrappedRequest
     from kbroker.clock import Clock
     from kbroker.handlers._hot import HotPath
 
@@ -41,7 +41,7 @@ class HandlerPool:
         self,
         hot: HotPath,
         size: int,
-        dispatch: Callable[[Request], None],
+        dispatch: Callable[[WrappedRequest], None],
         watch_deadline: Callable[[int], None],
         clock: Clock,
         failures: Failures | None = None,
@@ -183,11 +183,11 @@ class HandlerPool:
                 self._leaving[worker] = self._threads.pop(worker)
             return True
 
-    def _end_all(self, requests: deque[Request]) -> None:
+    def _end_all(self, requests: deque[WrappedRequest]) -> None:
         while requests:
             requests.popleft().close_connection("no handler serves it")
 
-    def _dispatch_all(self, requests: deque[Request]) -> None:
+    def _dispatch_all(self, requests: deque[WrappedRequest]) -> None:
         while requests:
             request = requests.popleft()
             try:

@@ -10,14 +10,14 @@ import datetime
 from typing import Any
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.services import Request
+from kbroker.handlers.services import ColdRequest
 from kbroker.protocol import cold
 from kbroker.protocol.wire import ProtocolError
 
 NO_OFFSET = -1
 
 
-def produce_failure(request: Request, code: ErrorCode, message: str) -> bytes | None:
+def produce_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes | None:
     """None: with acks=0 there is no answer."""
     asked = cold.decode(request)
     if asked.acks == 0:
@@ -49,7 +49,7 @@ def produce_failure(request: Request, code: ErrorCode, message: str) -> bytes | 
     )
 
 
-def fetch_failure(request: Request, code: ErrorCode, message: str) -> bytes:
+def fetch_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     """A fetch that names nothing goes on in its session, so it is sent back to name everything."""
     asked = cold.decode(request)
     module = cold.response_module(request.api_key, request.api_version)
@@ -96,7 +96,7 @@ def _filled(message_class: Any, **values: Any) -> Any:
     return message_class(**{name: value for name, value in values.items() if name in fields})
 
 
-def names_something(request: Request) -> bool:
+def names_something(request: ColdRequest) -> bool:
     """Whether a Fetch names partitions; one that goes on in its session does not."""
     try:
         return bool(cold.decode(request).topics)

@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
-from kbroker._net import Request
+from kbroker._net import WrappedRequest
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, InvariantError
 from kbroker.handlers.registry import REGISTRY
@@ -71,7 +71,7 @@ class InspectedBroker(Broker):
         self._dispatch_cold = dispatch
         return self._inspect
 
-    def _inspect(self, request: Request) -> None:
+    def _inspect(self, request: WrappedRequest) -> None:
         # What the hot path has passed on itself was inspected when it came.
         if request.client_id == INSPECTOR_CLIENT_ID or self._came_back(request):
             self._serve(request)
@@ -91,7 +91,7 @@ class InspectedBroker(Broker):
         else:
             self._fail_or_serve(request, fault)
 
-    def _goes_on(self, request: Request) -> bool:
+    def _goes_on(self, request: WrappedRequest) -> bool:
         """Whether it is a Fetch that could not tell of an error, for want of partitions."""
         return (
             request.api_key == ApiKey.FETCH
@@ -100,7 +100,7 @@ class InspectedBroker(Broker):
             and not failures.names_something(request)
         )
 
-    def _fail_or_serve(self, request: Request, fault: Fault) -> None:
+    def _fail_or_serve(self, request: WrappedRequest, fault: Fault) -> None:
         if fault.drop:
             request.close_connection("a test wants it so")
         elif fault.error is not None:
@@ -108,7 +108,7 @@ class InspectedBroker(Broker):
         else:
             self._serve(request)
 
-    def _fail(self, request: Request, error: ErrorCode) -> None:
+    def _fail(self, request: WrappedRequest, error: ErrorCode) -> None:
         api = REGISTRY.get(request.api_key)
         failure = _FAILURES.get(request.api_key) or (api.failure if api is not None else None)
         if failure is None or not _is_served(request):
@@ -124,7 +124,7 @@ class InspectedBroker(Broker):
         else:
             request.respond(body)
 
-    def _serve(self, request: Request) -> None:
+    def _serve(self, request: WrappedRequest) -> None:
         if request.reason != "cold" or request.api_key not in HOT or not _is_served(request):
             self._dispatch_cold(request)
             return
@@ -136,7 +136,7 @@ class InspectedBroker(Broker):
             each.note_waiting()
 
     @staticmethod
-    def _came_back(request: Request) -> bool:
+    def _came_back(request: WrappedRequest) -> bool:
         return request.reason != "cold"
 
     def _cool_and_heat(self) -> None:
@@ -233,7 +233,7 @@ def _end_connection(descriptor: int, ports: set[int]) -> bool:
     return True
 
 
-def _is_served(request: Request) -> bool:
+def _is_served(request: WrappedRequest) -> bool:
     key = ApiKey.for_key(request.api_key)
     return key is not None and key in SERVED and request.api_version in SERVED[key]
 
@@ -246,5 +246,5 @@ def _told(fault: Fault | None) -> str:
     return f"error {fault.error.name}" if fault.error is not None else "delay"
 
 
-def _nobody(request: Request) -> None:
+def _nobody(request: WrappedRequest) -> None:
     raise RuntimeError("the broker has not started")

@@ -183,6 +183,16 @@ def test_cython_units_set_their_language_level_on_line_1() -> None:
     assert not without, "\n".join(without)
 
 
+def test_every_stub_declares_something() -> None:
+    """A unit without a Python face needs none."""
+    bare = [
+        relative(path)
+        for path in source_files("kbroker", "perf", suffixes=(".pyi",))
+        if not ast.parse(path.read_text("utf-8")).body[1:] and path.parent.name != "handlers"
+    ]
+    assert not bare, "\n".join(bare)
+
+
 @pytest.mark.parametrize("ban", BANS, ids=[ban.pattern for ban in BANS])
 def test_banned(ban: Ban) -> None:
     broken = [

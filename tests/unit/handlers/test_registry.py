@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.handlers.registry import APIS, REGISTRY, Api, Registry
 from kbroker.handlers.reply import Reply
-from kbroker.handlers.services import Request, Services
+from kbroker.handlers.services import ColdRequest, Services
 from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
@@ -20,10 +20,10 @@ from tests.unit.handlers.support import FakeBroker, FakeRequest, answer_of
 
 
 def registry_with(error: Exception, *, with_failure: bool = True) -> Registry:
-    def handle(services: Services, request: Request) -> None:
+    def handle(services: Services, request: ColdRequest) -> None:
         raise error
 
-    def failure(request: Request, code: ErrorCode, message: str) -> bytes:
+    def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
         return f"{int(code)} {message}".encode()
 
     return Registry([Api(ApiKey.METADATA, handle, failure if with_failure else None)])
@@ -67,7 +67,7 @@ def test_produce_is_never_answered_by_the_cold_path(version: int) -> None:
 
 
 def test_a_cold_half_for_a_hot_api() -> None:
-    def handle(services: Services, request: Request) -> None:
+    def handle(services: Services, request: ColdRequest) -> None:
         request.respond(b"cold")
 
     registry = REGISTRY.with_hot(ApiKey.FETCH, handle, None)
@@ -122,7 +122,7 @@ def test_an_error_body_that_cannot_be_made_closes_the_connection() -> None:
 
 
 def test_an_exception_after_the_answer_does_not_answer_twice() -> None:
-    def handle(services: Services, request: Request) -> None:
+    def handle(services: Services, request: ColdRequest) -> None:
         request.respond(b"first")
         raise RuntimeError("too late")
 
@@ -133,7 +133,7 @@ def test_an_exception_after_the_answer_does_not_answer_twice() -> None:
 # --- Reply ------------------------------------------------------------------------------------
 
 
-def fail_body(request: Request, code: ErrorCode, message: str) -> bytes:
+def fail_body(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     return f"{int(code)} {message}".encode()
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from kbroker._net import Request, SocketServer
+from kbroker._net import SocketServer, WrappedRequest
 from kbroker.clock import SystemClock
 from kbroker.handlers._hot import HotPath
 from kbroker.log.loader import open_partition_log
@@ -160,9 +160,9 @@ class Topic:
 class Gate:
     """A dispatch that keeps requests until the test lets them go."""
 
-    held: list[Request] = field(default_factory=list)
+    held: list[WrappedRequest] = field(default_factory=list)
 
-    def __call__(self, request: Request) -> None:
+    def __call__(self, request: WrappedRequest) -> None:
         self.held.append(request)
 
     def wait_for(self, count: int) -> None:
@@ -176,7 +176,7 @@ class Gate:
         return len(held)
 
 
-def echo(request: Request) -> None:
+def echo(request: WrappedRequest) -> None:
     request.respond(request.body)
 
 
@@ -188,7 +188,7 @@ class Rig:
         directory: Path,
         *,
         handlers: int = 1,
-        dispatch: Callable[[Request], None] = echo,
+        dispatch: Callable[[WrappedRequest], None] = echo,
         hot: dict[str, Any] | None = None,
         overrides: dict[str, int] | None = None,
         hosts: Sequence[str] = ("127.0.0.1",),

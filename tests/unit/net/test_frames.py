@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker._net import Request
+from kbroker._net import WrappedRequest
 from tests.system import process_facts
 from tests.unit.net.harness import Gate, Rig, cold_frame, eventually, framed, header
 
@@ -155,7 +155,7 @@ def test_bytes_behind_a_frame_in_service_survive_the_move(make_rig: Callable[...
 
 def test_a_cold_request_that_waits_holds_no_chunk(rig: Rig) -> None:
     """Its frame stands in a receive chunk that others fill up."""
-    waiting: list[Request] = []
+    waiting: list[WrappedRequest] = []
     rig.dispatch = lambda r: r.respond(b"") if len(r.body) > 100 else waiting.append(r)
     filler, clients = rig.client(), [rig.client() for _ in range(200)]
     filler.send(cold_frame(bytes(60_000)))

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kbroker._net import Request
+from kbroker._net import WrappedRequest
 from kbroker.clock import SystemClock
 from kbroker.server.handler_pool import HandlerPool
 from tests.support.record_batches import build_batch
@@ -132,7 +132,7 @@ def test_the_handler_meter_of_a_pool_falls_too(make_rig: Callable[..., Rig]) -> 
 def test_time_in_python_is_not_idle(make_rig: Callable[..., Rig]) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
-    def dispatch(request: Request) -> None:
+    def dispatch(request: WrappedRequest) -> None:
         inside.set()
         assert go_on.wait(DEADLINE_S)
         request.respond(b"")

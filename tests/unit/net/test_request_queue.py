@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker._net import Request
+from kbroker._net import WrappedRequest
 from tests.support.record_batches import build_batch
 from tests.unit.handlers.hot.wire import produce_frame, produced_in
 from tests.unit.net.harness import DEADLINE_S, Rig, cold_frame, eventually
@@ -21,7 +21,7 @@ class Blocked:
         self.go_on = threading.Event()
         self.order: list[bytes] = []
 
-    def __call__(self, request: Request) -> None:
+    def __call__(self, request: WrappedRequest) -> None:
         self.inside.set()
         assert self.go_on.wait(DEADLINE_S)
         self.order.append(request.body)
@@ -55,10 +55,10 @@ def test_everything_is_answered_though_the_queue_is_full(
 
 
 def test_answers_leave_while_the_queue_is_full(make_rig: Callable[..., Rig]) -> None:
-    held: list[Request] = []
+    held: list[WrappedRequest] = []
     blocked = Blocked()
 
-    def dispatch(request: Request) -> None:
+    def dispatch(request: WrappedRequest) -> None:
         if request.body == b"answer me later":
             held.append(request)
         else:
@@ -152,7 +152,7 @@ def test_a_slow_cold_request_does_not_hold_the_others_up(make_rig: Callable[...,
 def test_a_request_that_raises_whatever_it_is_ends_its_own_connection(
     make_rig: Callable[..., Rig],
 ) -> None:
-    def dispatch(request: Request) -> None:
+    def dispatch(request: WrappedRequest) -> None:
         if request.body == b"kills":
             raise SystemExit("of this test")
         request.respond(request.body)

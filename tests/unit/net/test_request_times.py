@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker._net import Request
+from kbroker._net import WrappedRequest
 from kbroker.net._request_figures import PARTS, ApiTimes, PartTimes, RequestFigures
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
@@ -76,7 +76,7 @@ def test_the_parts_add_up(rig: Rig) -> None:
 
 
 def test_a_handlers_work_is_local(make_rig: Callable[..., Rig]) -> None:
-    def dispatch(request: Request) -> None:
+    def dispatch(request: WrappedRequest) -> None:
         wait_ms(HELD_MS)
         request.respond(b"")
 
@@ -91,7 +91,7 @@ def test_a_handlers_work_is_local(make_rig: Callable[..., Rig]) -> None:
 
 
 def test_what_a_handler_leaves_unanswered_is_remote(make_rig: Callable[..., Rig]) -> None:
-    held: list[Request] = []
+    held: list[WrappedRequest] = []
     rig = make_rig(dispatch=held.append)
     figures = figures_of(rig)
     client = rig.client()
@@ -151,7 +151,7 @@ def test_requests_without_an_answer_count(rig: Rig) -> None:
 def test_quantiles_are_near_and_fade(make_rig: Callable[..., Rig]) -> None:
     slow_ms = [HELD_MS]
 
-    def dispatch(request: Request) -> None:
+    def dispatch(request: WrappedRequest) -> None:
         slow_ms.append(wait_ms(slow_ms[0]))
         request.respond(b"")
 
@@ -187,7 +187,7 @@ def test_quantiles_are_near_and_fade(make_rig: Callable[..., Rig]) -> None:
 def test_times_of_a_closed_connection_count_as_far_as_they_came(
     make_rig: Callable[..., Rig],
 ) -> None:
-    held: list[Request] = []
+    held: list[WrappedRequest] = []
     rig = make_rig(dispatch=held.append)
     figures = figures_of(rig)
     client = rig.client()

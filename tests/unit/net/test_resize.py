@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker._net import Request
+from kbroker._net import WrappedRequest
 from tests.unit.net.harness import Client, Gate, Rig, cold_frame, eventually
 
 IN_FLIGHT = 20
@@ -167,7 +167,7 @@ class Load:
         for thread in self.threads:
             thread.start()
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: WrappedRequest) -> None:
         body = request.body
         with self.lock:
             self.answered.add(body)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker._net import Request
+from kbroker._net import WrappedRequest
 from tests.support.record_batches import build_batch
 from tests.unit.handlers.hot.wire import Ask, fetch_frame, produce_frame, produce_one, produced_in
 from tests.unit.net.harness import DEADLINE_S, Client, Rig, Topic, cold_frame, eventually
@@ -44,7 +44,7 @@ def assert_served(client: Client, topic: Topic, times: int = 20) -> None:
 def test_a_handler_that_is_in_python_with_a_cold_request(
     make_rig: Callable[..., Rig], stopped: Stopped
 ) -> None:
-    def dispatch(request: Request) -> None:
+    def dispatch(request: WrappedRequest) -> None:
         stopped()
         request.respond(request.body)
 
@@ -63,7 +63,7 @@ def test_a_handler_that_is_in_python_with_a_produce_to_unpack(
 ) -> None:
     """The request was hot: it was planned in a run, with the role held, and then passed on."""
 
-    def dispatch(request: Request) -> None:
+    def dispatch(request: WrappedRequest) -> None:
         stopped()
         rig.hot.produce_checked(request, {}, {}, {0: 87})
 
@@ -94,9 +94,9 @@ def test_a_handler_that_is_in_python_with_a_deadline(
 
 def test_a_run_of_everything_at_once(make_rig: Callable[..., Rig], stopped: Stopped) -> None:
     """Both handlers stand in Python; what came meanwhile is served as soon as one is back."""
-    held: list[Request] = []
+    held: list[WrappedRequest] = []
 
-    def dispatch(request: Request) -> None:
+    def dispatch(request: WrappedRequest) -> None:
         held.append(request)
         stopped()
         request.respond(request.body)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker._net import Request
+from kbroker._net import WrappedRequest
 from kbroker.errors import InvariantError
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
@@ -225,7 +225,7 @@ def test_an_api_that_was_made_cold_comes_to_python_frame_by_frame_and_may_be_pas
     client = rig.client()
     came: list[tuple[int, int]] = []
 
-    def pass_on(request: Request) -> None:
+    def pass_on(request: WrappedRequest) -> None:
         came.append((request.correlation_id, request.frames))
         assert rig.hot.pass_on(request) == ([], [])
         assert request.answered and request.frames == 0
@@ -248,7 +248,7 @@ def test_a_long_poll_that_was_passed_on_waits_for_its_record(rig: Rig) -> None:
     topic = rig.create("t")
     reader, writer = rig.client(), rig.client()
 
-    def pass_on(request: Request) -> None:
+    def pass_on(request: WrappedRequest) -> None:
         cold, ticks = rig.hot.pass_on(request)
         assert cold == []
         rig.ticks.extend(ticks)

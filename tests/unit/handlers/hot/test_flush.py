@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker._net import Request
+from kbroker._net import WrappedRequest
 from kbroker.errors import ErrorCode
 from kbroker.log import _flush_times
 from tests.support.record_batches import build_batch, parse_batches
@@ -100,7 +100,7 @@ def test_handlers_share_what_waits_for_the_disk(
     """Twelve produces are queued while both handlers are in Python: shared, 6 + 3 + 2 + 1."""
     in_python, go_on = Gate(), threading.Event()
 
-    def dispatch(request: Request) -> None:
+    def dispatch(request: WrappedRequest) -> None:
         in_python(request)
         assert go_on.wait(DEADLINE_S)
 
