@@ -128,7 +128,7 @@ KEYS: Final = (
     ),
     Key(
         "log.cleanup.policy", LIST, ("delete",),
-        "delete or compact. So far neither removes anything: compact has records without a key"
+        "Compact or delete. So far neither removes anything: compact has records without a key"
         " refused, and alone keeps records from being deleted by request.",
         choices=("compact", "delete"), dynamic=CLUSTER_WIDE, supported=True,
     ),

@@ -78,7 +78,7 @@ def _check_throttled_replicas(value: tuple[str, ...]) -> str | None:
 KEYS: Final = (
     Key(
         "cleanup.policy", LIST, ("delete",),
-        "delete or compact. So far neither removes anything: compact has records without a key"
+        "Compact or delete. So far neither removes anything: compact has records without a key"
         " refused, and alone keeps records from being deleted by request.",
         choices=("compact", "delete"), supported=True,
     ),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.reply import told
 from kbroker.protocol.wire import Reader, Writer
 
@@ -32,13 +32,14 @@ Outcome = tuple[int, ErrorCode, str | None]
 
 
 class Asked(NamedTuple):
+    timeout_ms: int
     replication_factor_may_change: bool
     topics: list[tuple[str, list[Wanted]]]
 
 
 def decode_alter(request: ColdRequest) -> Asked:
     reader = Reader(request.body, flexible=True)
-    reader.int32()  # how long the controller may take
+    timeout_ms = reader.int32()  # how long the controller may take
     may_change = reader.boolean() if request.api_version >= _SINCE_REPLICATION_FACTOR else True
     topics = []
     for _ in range(reader.array()):
@@ -53,17 +54,20 @@ def decode_alter(request: ColdRequest) -> Asked:
         topics.append((name, wanted))
         reader.tags()
     reader.tags()
-    return Asked(may_change, topics)
+    return Asked(timeout_ms, may_change, topics)
 
 
 def handle_alter(services: Services, request: ColdRequest) -> None:
     asked = decode_alter(request)
+    if asked.timeout_ms <= 0:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     image = services.controller.image
     results = [
         (name, [_alter(image, name, index, replicas) for index, replicas in wanted])
         for name, wanted in asked.topics
     ]
-    request.respond(_encode_alter(request.api_version, asked, ErrorCode.NONE, None, results))
+    message = None if results else ""  # as Apache Kafka has it
+    request.respond(_encode_alter(request.api_version, asked, ErrorCode.NONE, message, results))
 
 
 def _alter(image: ClusterImage, name: str, index: int, replicas: list[int] | None) -> Outcome:
@@ -72,8 +76,7 @@ def _alter(image: ClusterImage, name: str, index: int, replicas: list[int] | Non
         what = f"partition {name}-{index}" if name in image.topics else f"topic '{name}'"
         return index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {what}"
     if replicas is None:
-        code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-        return index, code, "no reassignment of it is under way"
+        return index, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
     if problem := _problem(image, replicas):
         return index, ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
     if tuple(replicas) != partition.replicas:
@@ -121,7 +124,13 @@ def _encode_alter(
 
 
 def alter_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    return _encode_alter(request.api_version, decode_alter(request), code, message or None, [])
+    """Every partition that was named gets the code, beside the request itself."""
+    asked = decode_alter(request)
+    words = message if message and message != code.name else None
+    results = [
+        (name, [(index, code, words) for index, _ in wanted]) for name, wanted in asked.topics
+    ]
+    return _encode_alter(request.api_version, asked, code, words, results)
 
 
 def decode_list(request: ColdRequest) -> list[tuple[str, list[int]]] | None:

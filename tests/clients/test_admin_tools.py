@@ -6,6 +6,7 @@ Topics and log directories are in test_java.py. What is changed for the broker i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,15 +109,11 @@ def test_kafka_configs_of_quotas_that_nobody_has(tool: Tool, kind: str) -> None:
 
 
 def test_kafka_features(tool: Tool, server: Server) -> None:
-    told = tool.run("FeatureCommand", "describe")
     levels = {}
-    for line in told.splitlines():
-        if line.startswith("Feature: "):
-            cells = dict(cell.split(": ") for cell in line.split("\t"))
-            levels[cells["Feature"]] = (
-                cells["SupportedMaxVersion"],
-                cells["FinalizedVersionLevel"],
-            )
+    for line in tool.run("FeatureCommand", "describe").splitlines():
+        cells = dict(re.findall(r"(\w+): (\S+)", line))
+        if "Feature" in cells:
+            levels[cells["Feature"]] = cells["SupportedMaxVersion"], cells["FinalizedVersionLevel"]
     # The classic group protocol alone; Apache Kafka 4.3 has the next one as well.
     assert levels["group.version"] == (("0", "0") if server.kbroker else ("1", "1"))
     assert levels["transaction.version"] == (("0", "0") if server.kbroker else ("2", "2"))
