@@ -12,7 +12,7 @@ C thread releases the GIL first. It never interprets a body.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 import errno as _errno
@@ -62,9 +62,7 @@ from kbroker.net._types cimport (
     MutedWaits,
     Processor,
 )
-
-cdef extern from "bytes.h" nogil:
-    void kb_put_u32(uint8_t* at, uint32_t value)
+from kbroker.protocol._cursor cimport Cursor, RequestHeader, kb_put_u32, take_header
 
 cdef enum:
     API_PRODUCE = 0
@@ -486,15 +484,11 @@ cdef int _finish(WrappedRequest self, bytes body, int action) except -1:
     # The node goes back to its Processor, whatever happens.
     cdef RequestNode* node = self.node
     cdef Py_ssize_t length = len(body)
-    cdef int flexible_from
     cdef uint32_t header = 4
     cdef uint8_t* head
     self.node = NULL
     if action == ACTION_SEND:
-        flexible_from = -1
-        if 0 <= node.api_key < 128 and node.api_key != API_VERSIONS:
-            flexible_from = self.server.channel.flexible_from[node.api_key]
-        if flexible_from >= 0 and node.api_version >= flexible_from:
+        if node.api_key != API_VERSIONS and _is_flexible(self.server, node):
             header = 5            # an empty buffer of tagged fields
         head = NULL
         if length < 0x7ffffff0:
@@ -517,18 +511,11 @@ cdef int _finish(WrappedRequest self, bytes body, int action) except -1:
     return 0
 
 
-cdef int _close_header(WrappedRequest request, str reason) except -1:
-    request.node.cause = CAUSE_HEADER
-    request.close_connection(reason)
-    return 0
-
-
 cdef WrappedRequest request_wrap(SocketServer server, RequestNode* node, object reason):
     """The Python side of a cold request; a header that does not parse closes the connection."""
     cdef WrappedRequest request = WrappedRequest.__new__(WrappedRequest)
-    cdef Py_ssize_t position = 8
-    cdef Py_ssize_t length = node.length_bytes
-    cdef int16_t client_length
+    cdef Cursor cursor
+    cdef RequestHeader header
     request.node = node
     request.server = server
     request.reason = reason
@@ -536,25 +523,24 @@ cdef WrappedRequest request_wrap(SocketServer server, RequestNode* node, object 
     request.api_version = node.api_version
     request.correlation_id = node.correlation_id
     request.received_ns = node.received_ns
-    if length < 10:
-        _close_header(request, "request header too short")
+    take_header(&cursor, &header, node.data, node.length_bytes, _is_flexible(server, node))
+    if cursor.failed:
+        node.cause = CAUSE_HEADER
+        request.close_connection("a request header that does not parse")
         return None
-    client_length = <int16_t>((<unsigned>node.data[8] << 8) | node.data[9])
-    position = 10
-    if client_length > length - position:
-        _close_header(request, "client id longer than the request")
-        return None
-    if client_length >= 0:
-        request.client_id = node.data[position:position + client_length].decode("utf-8", "replace")
-        position += client_length
-    position = _skip_tags(server, node, position)
-    if position < 0:
-        _close_header(request, "tagged fields of the header do not parse")
-        return None
-    request.body = PyBytes_FromStringAndSize(<char*>node.data + position, length - position)
+    if header.client_id != NULL:
+        request.client_id = header.client_id[:header.client_id_length].decode("utf-8", "replace")
+    request.body = PyBytes_FromStringAndSize(<char*>cursor.at, <Py_ssize_t>cursor.left)
     if not _returns_to_c(server, node, reason):
         request_let_go(node)
     return request
+
+
+cdef int _is_flexible(SocketServer server, RequestNode* node) noexcept:
+    cdef int flexible_from = -1
+    if 0 <= node.api_key < 128:
+        flexible_from = server.channel.flexible_from[node.api_key]
+    return 0 <= flexible_from <= node.api_version
 
 
 cdef int _returns_to_c(SocketServer server, RequestNode* node, object reason) except -1:
@@ -562,39 +548,3 @@ cdef int _returns_to_c(SocketServer server, RequestNode* node, object reason) ex
     if reason == "cold":
         return 0 <= node.api_key < 128 and server.channel.flows_back[node.api_key]
     return node.api_key == API_PRODUCE
-
-
-cdef Py_ssize_t _skip_tags(SocketServer server, RequestNode* node, Py_ssize_t position) noexcept:
-    # Past the header's tagged fields, if this version has them; -1: they do not parse.
-    cdef int flexible_from = -1
-    cdef long long count
-    cdef long long size
-    if 0 <= node.api_key < 128:
-        flexible_from = server.channel.flexible_from[node.api_key]
-    if flexible_from < 0 or node.api_version < flexible_from:
-        return position
-    count = _varint(node, &position)
-    if count < 0 or count > node.length_bytes:
-        return -1
-    while count > 0:
-        count -= 1
-        if _varint(node, &position) < 0:
-            return -1
-        size = _varint(node, &position)
-        if size < 0 or size > <long long>node.length_bytes - position:
-            return -1
-        position += <Py_ssize_t>size
-    return position
-
-
-cdef long long _varint(RequestNode* node, Py_ssize_t* position) noexcept:
-    # An unsigned varint of at most five bytes; -1: cut off or too long.
-    cdef long long value = 0
-    cdef int shift = 0
-    while shift < 35 and position[0] < node.length_bytes:
-        value |= <long long>(node.data[position[0]] & 0x7f) << shift
-        position[0] += 1
-        if node.data[position[0] - 1] < 0x80:
-            return value
-        shift += 7
-    return -1

@@ -2,7 +2,7 @@
 """A worker of the hot path, and where its answers gather until the run is done.
 
 Answers of one run to one Processor are one push and at most one eventfd write. Requests that need
-Python gather in the worker's cold list, with their reason in `action` until they are answered.
+Python gather in the worker's cold list, each with its reason.
 A worker belongs to one thread; nothing here takes a lock of its own.
 """
 
@@ -76,7 +76,7 @@ cdef void worker_give_up_role(HotWorker* worker) noexcept nogil:
 
 
 cdef void cold_push(HotWorker* worker, Request* request, int reason) noexcept nogil:
-    request.action = reason
+    request.cold_reason = reason
     request.next = NULL
     if worker.cold_tail == NULL:
         worker.cold_head = request

@@ -13,12 +13,14 @@ from kbroker.handlers._fetch cimport FetchPlan, FetchTarget
 from kbroker.net._types cimport Request
 from kbroker.protocol._cursor cimport (
     Cursor,
+    RequestHeader,
     skip_tags,
     take,
     take_count,
-    take_i8,
+    take_header,
     take_i32,
     take_i64,
+    take_i8,
     take_string,
     take_uvarint,
 )
@@ -151,16 +153,12 @@ cdef int fetch_parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     """Fills the plan from its request; -1: the frame does not parse."""
     cdef Request* request = plan.request
     cdef Cursor cursor
+    cdef RequestHeader header
     cdef int64_t length
     cdef int isolation_level
     plan.version = request.api_version
     plan.flexible = plan.version >= FLEXIBLE_FROM
-    cursor.at = request.data
-    cursor.left = request.length_bytes
-    cursor.failed = 0
-    take(&cursor, 8)
-    take_string(&cursor, 0, &length)
-    skip_tags(&cursor, plan.flexible)
+    take_header(&cursor, &header, request.data, request.length_bytes, plan.flexible)
     plan.replica_id = -1
     if plan.version < REPLICA_STATE_FROM:
         plan.replica_id = take_i32(&cursor)

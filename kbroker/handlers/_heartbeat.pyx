@@ -45,14 +45,13 @@ from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_SEND, Request
 from kbroker.protocol._cursor cimport (
     Cursor,
+    RequestHeader,
     kb_put_u32,
     put_i16,
     put_i32,
     put_no_tags,
     skip_tags,
-    take,
-    take_i32,
-    take_string,
+    take_header,
 )
 
 cdef enum:
@@ -120,16 +119,10 @@ cdef void _heartbeat(HotWorker* worker, Request* request, int64_t now_ms) noexce
     cdef int version = request.api_version
     cdef AskingMember asking
     cdef Cursor cursor
-    cdef int32_t correlation_id
-    cdef int64_t length
+    cdef RequestHeader header
     cdef int error = UNDECIDED
-    cursor.at = request.data
-    cursor.left = request.length_bytes
-    cursor.failed = 0
-    take(&cursor, 4)
-    correlation_id = take_i32(&cursor)
-    take_string(&cursor, 0, &length)            # client id
-    skip_tags(&cursor, version >= FLEXIBLE_FROM)
+    take_header(
+        &cursor, &header, request.data, request.length_bytes, version >= FLEXIBLE_FROM)
     take_asking_member(
         &cursor, &asking, version >= FLEXIBLE_FROM, version >= INSTANCE_FROM)
     skip_tags(&cursor, version >= FLEXIBLE_FROM)
@@ -138,7 +131,7 @@ cdef void _heartbeat(HotWorker* worker, Request* request, int64_t now_ms) noexce
     if error == UNDECIDED:
         cold_push(worker, request, REASON_GROUP)
     elif error != SET_ASIDE:
-        _answer(worker, request, correlation_id, error)
+        _answer(worker, request, header.correlation_id, error)
 
 
 cdef void heartbeat_run(HotWorker* worker, Request* first) noexcept nogil:

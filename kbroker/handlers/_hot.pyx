@@ -218,7 +218,7 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
             return status
         if status == TAKE_COLD:
             kb_count(&worker.handler.cold_requests, 1)
-            run.action = REASON_COLD
+            run.cold_reason = REASON_COLD
             worker.cold_head = run
             worker.cold_tail = run
             return status
@@ -354,7 +354,7 @@ cdef class HotPath:
         while node != NULL:
             following = node.next
             node.next = NULL
-            request = request_wrap(self.server, node, _REASONS.get(node.action))
+            request = request_wrap(self.server, node, _REASONS.get(node.cold_reason))
             if request is not None:
                 wrapped.append(request)
             node = following

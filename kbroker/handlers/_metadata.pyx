@@ -36,10 +36,12 @@ from kbroker.handlers._metadata_answer cimport metadata_answer, metadata_answer_
 from kbroker.net._types cimport Request
 from kbroker.protocol._cursor cimport (
     Cursor,
+    RequestHeader,
     skip_tags,
     take,
-    take_i8,
+    take_header,
     take_i32,
+    take_i8,
     take_string,
     take_uvarint,
 )
@@ -103,18 +105,14 @@ cdef int _parse(MetadataPlan* plan, AskedTopics* asked, int* may_create) noexcep
     # -1: for Python, which closes the connection or knows better.
     cdef Request* request = plan.request
     cdef Cursor cursor
+    cdef RequestHeader header
     cdef uint8_t* topic_id
     cdef uint8_t* name
     cdef int64_t count
     cdef int64_t length
     cdef int32_t _number
-    cursor.at = request.data
-    cursor.left = request.length_bytes
-    cursor.failed = 0
-    take(&cursor, 4)
-    plan.correlation_id = take_i32(&cursor)
-    take_string(&cursor, 0, &length)            # client id
-    skip_tags(&cursor, plan.flexible)
+    take_header(&cursor, &header, request.data, request.length_bytes, plan.flexible)
+    plan.correlation_id = header.correlation_id
     if plan.flexible:
         count = <int64_t>take_uvarint(&cursor) - 1
     else:

@@ -75,6 +75,7 @@ from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_SEND, Request
 from kbroker.protocol._cursor cimport (
     Cursor,
+    RequestHeader,
     kb_put_u32,
     put_count,
     put_i16,
@@ -85,6 +86,7 @@ from kbroker.protocol._cursor cimport (
     skip_tags,
     take,
     take_count,
+    take_header,
     take_i32,
     take_i64,
     take_string,
@@ -199,16 +201,11 @@ cdef int _parse(HotWorker* worker, Snapshot* snapshot, CommitPlan* plan) noexcep
     cdef int flexible = version >= FLEXIBLE_FROM
     cdef int64_t metadata_max = kb_load_i64(&worker.context.groups.metadata_bytes_max)
     cdef Cursor cursor
-    cdef int64_t length
+    cdef RequestHeader header
     cdef int32_t count
     cdef int32_t number
-    cursor.at = plan.request.data
-    cursor.left = plan.request.length_bytes
-    cursor.failed = 0
-    take(&cursor, 4)
-    plan.correlation_id = take_i32(&cursor)
-    take_string(&cursor, 0, &length)            # client id
-    skip_tags(&cursor, flexible)
+    take_header(&cursor, &header, plan.request.data, plan.request.length_bytes, flexible)
+    plan.correlation_id = header.correlation_id
     take_asking_member(&cursor, &plan.asking, flexible, version >= INSTANCE_FROM)
     plan.retention_ms = take_i64(&cursor) if version <= RETENTION_TO else -1
     count = take_count(&cursor, flexible, TOPIC_BYTES_MIN)

@@ -72,10 +72,12 @@ from kbroker.net._types cimport (
 )
 from kbroker.protocol._cursor cimport (
     Cursor,
+    RequestHeader,
     skip_tags,
     take,
     take_bytes,
     take_count,
+    take_header,
     take_i16,
     take_i32,
     take_string,
@@ -166,19 +168,13 @@ cdef void _parse_frame(
     cdef Cursor cursor
     cdef int version = plan.request.api_version
     cdef int flexible = version >= FLEXIBLE_FROM
-    cdef int64_t client_length
+    cdef RequestHeader header
     cdef int64_t transactional_length
-    cdef uint8_t* client
     cdef int32_t count
     cdef int32_t number
-    cursor.at = data
-    cursor.left = length
-    cursor.failed = 0
+    take_header(&cursor, &header, data, length, flexible)
+    frame.correlation_id = header.correlation_id
     frame.unpacked_left = unpacked_bytes_max(length)
-    take(&cursor, 4)
-    frame.correlation_id = take_i32(&cursor)
-    client = take_string(&cursor, 0, &client_length)
-    skip_tags(&cursor, flexible)
     frame.transactional = take_string(&cursor, flexible, &transactional_length) != NULL
     frame.acks = take_i16(&cursor)
     take_i32(&cursor)             # timeout_ms: one replica never waits
@@ -190,7 +186,9 @@ cdef void _parse_frame(
         frame.malformed = 1
         return
     frame.topic_count = count     # from here on there are as many
-    frame.admin = client != NULL and client_length == 14 and memcmp(client, ADMIN_CLIENT, 14) == 0
+    frame.admin = (
+        header.client_id != NULL and header.client_id_length == 14
+        and memcmp(header.client_id, ADMIN_CLIENT, 14) == 0)
     for number in range(frame.topic_count):
         _parse_topic(worker, snapshot, plan, frame, &frame.topics[number], &cursor)
         if cursor.failed:

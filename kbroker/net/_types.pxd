@@ -68,6 +68,7 @@ cdef struct Request:
     uint64_t request_id           # increases by one with each request of a connection
     int8_t cached                 # it went through REQUEST_LOCAL_PROCESSED
     int8_t compact                # allocated up to inline_parts: a cold one, which may wait long
+    int8_t cold_reason            # why Python has it: REASON_* of the hot path
     int32_t frames                # more than 1: a train of Produce frames
     int16_t api_key
     int16_t api_version
@@ -87,7 +88,7 @@ cdef struct Request:
     int64_t completed_ns          # its answer is there
     int64_t picked_ns             # its Processor has the answer
     # The answer.
-    int action
+    int action                    # ACTION_*: what its Processor does with it
     int cause                     # CAUSE_*, with ACTION_CLOSE
     int part_count
     int part_next                 # the Processor's place in the parts

@@ -136,6 +136,29 @@ cdef inline void skip_tags(Cursor* cursor, int flexible) noexcept nogil:
         take(cursor, size)
 
 
+cdef struct RequestHeader:
+    int16_t api_key
+    int16_t api_version
+    int32_t correlation_id
+    uint8_t* client_id            # NULL: null
+    int64_t client_id_length
+
+
+cdef inline void take_header(
+    Cursor* cursor, RequestHeader* header, uint8_t* frame, size_t length, int flexible,
+) noexcept nogil:
+    # A cursor at the body of a frame, behind header v1 or, where the version is flexible, v2. The
+    # client's id has the older encoding in both.
+    cursor.at = frame
+    cursor.left = length
+    cursor.failed = 0
+    header.api_key = take_i16(cursor)
+    header.api_version = take_i16(cursor)
+    header.correlation_id = take_i32(cursor)
+    header.client_id = take_string(cursor, 0, &header.client_id_length)
+    skip_tags(cursor, flexible)
+
+
 # --- writing -------------------------------------------------------------------------------------
 
 cdef inline uint8_t* put_i8(uint8_t* at, int8_t value) noexcept nogil:
