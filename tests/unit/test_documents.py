@@ -82,3 +82,19 @@ def test_ten_words_that_are_ours_are_in_use() -> None:
     assert len(rows) == 10
     for word, file in rows:
         assert word.split()[-1] in text_of(file), f"{word}: {file}"
+
+
+# Pages of prose with tables of what was measured; those that a command writes have their own line.
+MEASURED = re.compile(r"\d(?:\.\d+)? ?(?:us|ms|s|MB|GB|MB/s) \|")
+
+
+def test_a_table_of_figures_is_led_by_its_date() -> None:
+    """Or its section is: figures age, and a reader must know from when."""
+    undated = []
+    for name in ("groups", "reports", "tuning", "operations", "hostile"):
+        page = text_of(f"docs/{name}.md").split("<!-- measured")[0]
+        for section in re.split(r"^## ", page, flags=re.M):
+            tables = [line for line in section.splitlines() if MEASURED.search(line)]
+            if len(tables) > 2 and not re.search(r"20\d\d-\d\d-\d\d", section):
+                undated.append(f"{name}: {section.splitlines()[0]}")
+    assert not undated, "\n".join(undated)
