@@ -96,7 +96,10 @@ def lost(topic: str, topic_id: str, ends: Mapping[int, int], state: TopicState) 
     behind = {partition: offsets[1] for partition, offsets in state.offsets.items()}
     known = topic_id and state.topic_id
     if (known and topic_id != state.topic_id) or not ends.keys() <= first.keys():
-        why = f"the topic was re-created (id {topic_id or '?'} is now {state.topic_id or '?'})"
+        why = (
+            "the topic was re-created, or these brokers are another cluster's, which needs tables"
+            f" of its own (id {topic_id or '?'} is now {state.topic_id or '?'})"
+        )
         # What the old one held beyond the table is not known: the range has no end of its own.
         return Loss({p: (end, end) for p, end in ends.items()}, first, why)
     short = {p: end for p, end in ends.items() if end > behind[p]}

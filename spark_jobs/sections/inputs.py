@@ -43,7 +43,7 @@ class Inputs:
     `fresh` says which of them are behind. `day` has the samples of the 24 hours up to `until_ms`
     where the span is shorter: what is said of growth needs them.
 
-    `read_ms`: when the report itself read the topics to their ends, None if it did not;
+    `read_ms`: until when the report itself read the topics, None if it did not;
     `landing_trouble` says why it could not. Topics that were not read for `stale_ms` before the
     span's end are an alarm.
     """

@@ -2,16 +2,18 @@
 
 Silence has three causes and the samples alone cannot tell them apart, so what landed is asked too:
 
-    read      the last moment of which it is known that the topics were read: a batch that landed,
-              a word of the streaming job about itself, or this report's own landing
-    behind    the topics have not been read for STALE_MS before the report's end: whatever happened
-              since is not known, and that is what is said of all brokers together
+    read      the last moment up to which it is known that the samples' topic was read: the begin
+              of a batch that landed or that the streaming job told of, or of this report's own
+              landing. What is told of other topics counts only where the job says nothing of this
+    behind    nothing has landed for STALE_MS before the report's end, or no samples for twice as
+              long: whatever happened since is not known, which is said of all brokers together
     silent    a broker has no sample for SILENT_MS before the topics were last read, or for three
               of its own intervals (metrics.topic.interval.ms) where those are longer
 
 Brokers are those of the span and those that the hourly roll-ups had in the LOOKBACK_MS before: one
 that died a day ago is missed by today's report, too. A broker that was taken away is forgotten
-after as long.
+after as long. Samples know a broker by its id alone: where two runs of one id lie side by side,
+either two brokers have it, of which one may die unseen, or a clock was set back.
 
 `listen` asks Spark, once for a report; all else here is plain Python over what came back.
 """
@@ -21,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kbroker.metrics import samples
@@ -56,7 +59,7 @@ LOOK_AT_LANDING: Final = (
 
 @dataclass(frozen=True)
 class Heard:
-    """A broker: its newest sample of the span, or else the last hour before that had some."""
+    """A broker: its newest sample of the span, or else the end of the last hour that had some."""
 
     broker_id: int | None
     newest_ms: int | None
@@ -64,6 +67,7 @@ class Heard:
     samples: int = 0
     starts: int = 0
     every_ms: int = EVERY_MS  # how often it samples
+    twice: bool = False  # samples of two of its runs lie side by side
 
     @property
     def silent_after_ms(self) -> int:
@@ -84,8 +88,9 @@ class Listened:
     """What `listen` found; `kinds`: metric names and kinds of request that there are samples of.
 
     `from_ms`: since when there are samples, the span's begin if there were some before.
-    `read_ms`: until when the topics were read, 0 if never. `lag_records`: of the samples, when the
-    job spoke of them last. `ended`: the queries that ended with an error, when, and which.
+    `read_ms`: until when the samples' topic was read, 0 if never; `landed_ms`: when anything
+    landed last. `lag_records`: of the samples, when the job spoke of them last. `ended`: the
+    queries that ended with an error, when, and which.
     """
 
     until_ms: int
@@ -94,6 +99,7 @@ class Listened:
     brokers: tuple[Heard, ...] = ()
     kinds: frozenset[tuple[str, str | None]] = frozenset()
     read_ms: int = 0
+    landed_ms: int = 0
     lag_records: int = 0
     ended: tuple[tuple[str, int, str], ...] = ()
     measured: bool = False
@@ -101,8 +107,18 @@ class Listened:
 
     @property
     def behind(self) -> bool:
-        """Where samples come seldom, nothing may have been there to land."""
-        return self.until_ms - self.read_ms > max(self.stale_ms, 2 * self.every_ms)
+        """Where samples come seldom, nothing may have been there to land.
+
+        A job that lands once tells of that by its next run, hence twice as long for samples alone.
+        """
+        allowed_ms = max(self.stale_ms, 2 * self.every_ms)
+        return self.stopped or self.until_ms - self.read_ms > 2 * allowed_ms
+
+    @property
+    def stopped(self) -> bool:
+        """Nothing lands any more, of any topic."""
+        alive_ms = max(self.read_ms, self.landed_ms)
+        return self.until_ms - alive_ms > max(self.stale_ms, 2 * self.every_ms)
 
     @property
     def every_ms(self) -> int:
@@ -126,52 +142,96 @@ class Listened:
 def listen(inputs: Inputs) -> Listened:
     heard = collected(_heard(inputs.metrics))
     before = collected(_before(inputs))
+    brokers = _brokers(heard, before, inputs.since_ms)
     earlier = any(row["hour"] + HOUR_MS <= inputs.since_ms for row in before)
     first = min((row["first"] for row in heard), default=inputs.since_ms)
     told = collected(_told(inputs.progress))
     results = inputs.results.agg(F.unix_millis(F.max("landed_at")).alias("landed")).collect()[0]
-    landed = [row["landed"] for row in (*heard, *told)] + [results["landed"]]
-    spoken = [row["at"] for row in told]
-    read = [ms for ms in (*landed, *spoken, inputs.read_ms) if ms is not None]
-    lags = [row["lag"] or 0 for row in told if row["topic"] == samples.TOPIC]
+    landed = [row["landed"] for row in (*heard, *told)] + [results["landed"], inputs.read_ms]
+    of_samples = [row for row in told if row["topic"] == samples.TOPIC]
+    newest = max(of_samples, key=lambda row: row["at"], default=None)
+    read = [row["landed"] for row in heard] + [inputs.read_ms]
+    read += landed if newest is None else []
+    read += [row["read"] for row in of_samples or told]
+    known_ms = max((one.before_ms or 0 for one in brokers), default=0)
     return Listened(
-        inputs.until_ms, inputs.stale_ms, inputs.since_ms if earlier else first,
-        brokers=_brokers(heard, before),
+        inputs.until_ms, inputs.stale_ms, inputs.since_ms if earlier else first, brokers,
         kinds=frozenset((row["metric_name"], row["asked"]) for row in heard),
-        read_ms=min(max(read, default=0), inputs.until_ms),
-        lag_records=max(lags, default=0),
-        ended=tuple((row["query"], row["at"], row["error"]) for row in told if row["error"]),
+        read_ms=_latest(read, inputs.until_ms, known_ms),
+        landed_ms=_latest(landed, inputs.until_ms, known_ms),
+        lag_records=(newest or {}).get("lag") or 0,
+        ended=_ended(told),
         measured=results["landed"] is not None,
         trouble=inputs.landing_trouble,
     )  # fmt: skip
 
 
+def _latest(moments: list[int | None], until_ms: int, else_ms: int) -> int:
+    return min(max((ms for ms in moments if ms is not None), default=else_ms), until_ms)
+
+
+def _ended(told: list[dict[str, Any]]) -> tuple[tuple[str, int, str], ...]:
+    """With an error; one whose topic another query has landed since is over."""
+    alive: dict[str | None, int] = {}
+    for row in told:
+        alive[row["topic"]] = max(alive.get(row["topic"], 0), row["alive"] or 0)
+    return tuple(
+        (row["query"], row["at"], row["error"])
+        for row in told if row["error"] and alive[row["topic"]] <= row["at"]
+    )  # fmt: skip
+
+
 def _heard(metrics: DataFrame) -> DataFrame:
-    """Of every broker's every kind of sample: how many, and the newest."""
+    """Of every broker's every kind of sample: how many, and the newest; first of each run."""
     asked = F.when(F.col("request").isin(list(ASKED_REQUESTS)), F.col("request"))
     known = [kind.metric_name for kind in samples.KINDS]
-    return (
+    by = ("broker_id", "metric_name", "asked")
+    runs = (
         metrics.where(F.col("metric_name").isin(known))
-        .groupBy("broker_id", "metric_name", asked.alias("asked"))
+        .groupBy("broker_id", "metric_name", asked.alias("asked"), "run_ms")
         .agg(
             F.unix_millis(F.min("event_time")).alias("first"),
             F.unix_millis(F.max("event_time")).alias("newest"),
             F.unix_millis(F.max("landed_at")).alias("landed"),
             F.count(F.lit(1)).alias("samples"),
-            F.count_distinct("run_ms").alias("starts"),
             F.expr("percentile_approx(interval_ms, 0.5)").alias("every"),
+        )
+    )
+    own = Window.partitionBy(*by).orderBy("first", "newest")
+    before = F.max("newest").over(own.rowsBetween(Window.unboundedPreceding, -1))
+    return (
+        runs.withColumn("beside", F.coalesce(F.col("first") < before, F.lit(False)))
+        .groupBy(*by)
+        .agg(
+            *(F.min("first").alias("first"), F.max("newest").alias("newest")),
+            F.max("landed").alias("landed"),
+            F.max_by("every", "samples").alias("every"),
+            F.max_by("every", "newest").alias("every_now"),
+            F.sum("samples").alias("samples"),
+            F.count("run_ms").alias("starts"),
+            F.max("beside").alias("beside"),
         )
     )
 
 
 def _told(progress: DataFrame) -> DataFrame:
-    """Of every query: when it spoke last, what of, and the error if it ended with one."""
+    """Of every query: when it spoke last, to when it has read, and the error if it ended with one.
+
+    A batch has what was in the topic when it began; a query that has just begun has read nothing.
+    """
     newest = F.struct("event_time_ms", "sequence")
+    at = F.unix_millis("event_time")
+    began = at - F.greatest(F.coalesce("batch_ms", F.lit(0)), F.lit(0))  # no sum of nonsense
+    read = F.when(F.col("kind") == "batch", began).when(
+        (F.col("kind") == "end") & F.col("error").isNull(), at
+    )
     return (
         progress.where("event_time_ms IS NOT NULL AND query IS NOT NULL")
         .groupBy("query", "topic")
         .agg(
-            F.unix_millis(F.max("event_time")).alias("at"),
+            F.max(at).alias("at"),
+            F.max(F.when(F.col("kind") != "end", at)).alias("alive"),
+            F.max(read).alias("read"),
             F.unix_millis(F.max("landed_at")).alias("landed"),
             F.max_by(F.when(F.col("kind") == "end", F.col("error")), newest).alias("error"),
             F.max_by("lag_records", F.when(F.col("lag_records").isNotNull(), newest)).alias("lag"),
@@ -182,30 +242,41 @@ def _told(progress: DataFrame) -> DataFrame:
 
 
 def _before(inputs: Inputs) -> DataFrame:
-    """The last hour of every broker that the roll-ups have before the span."""
+    """The last hour of every broker that the roll-ups have before the span, and how often then."""
     hours = inputs.hourly
     if hours is None:
-        return inputs.metrics.sparkSession.range(0).selectExpr("id AS broker_id", "id AS hour")
+        empty = inputs.metrics.sparkSession.range(0)
+        return empty.selectExpr("id AS broker_id", "id AS hour", "id AS every")
     hour = F.unix_millis("hour")
     first = inputs.until_ms - LOOKBACK_MS
+    often = F.when(F.col("metric_name").isin(list(OFTEN)), hour)
+    every = F.try_divide(F.col("covered_ms"), F.col("samples")).cast("long")
     return (
         hours.where((hour >= first) & (hour < inputs.since_ms))
         .groupBy("broker_id")
-        .agg(F.max(hour).alias("hour"))
+        .agg(F.max(hour).alias("hour"), F.max_by(every, often).alias("every"))
     )
 
 
-def _brokers(heard: list[dict[str, Any]], before: list[dict[str, Any]]) -> tuple[Heard, ...]:
+def _brokers(
+    heard: list[dict[str, Any]], before: list[dict[str, Any]], since_ms: int
+) -> tuple[Heard, ...]:
     found = []
-    hours = {row["broker_id"]: row["hour"] for row in before}
+    hours = {row["broker_id"]: row for row in before}
     ids = {row["broker_id"] for row in heard} | set(hours)
     for broker in sorted(ids, key=lambda one: (one is None, one)):
         its = [row for row in heard if row["broker_id"] == broker]
-        often = [row["every"] for row in its if row["metric_name"] in OFTEN and row["every"]]
+        hour = hours.get(broker)
+        often = [row[name] for row in its if row["metric_name"] in OFTEN
+                 for name in ("every", "every_now") if row[name]]  # fmt: skip
+        if not often and hour is not None and hour["every"]:
+            often = [hour["every"]]
         found.append(Heard(
-            broker, max((row["newest"] for row in its), default=None), hours.get(broker),
+            broker, max((row["newest"] for row in its), default=None),
+            None if hour is None else min(hour["hour"] + HOUR_MS, since_ms),
             sum(row["samples"] for row in its), max((row["starts"] for row in its), default=0),
             min(max(*often, 1000), EVERY_MS_MAX) if often else EVERY_MS,
+            any(row["beside"] for row in its),
         ))  # fmt: skip
     return tuple(found)
 
@@ -235,11 +306,12 @@ def findings(told: Listened) -> list[Finding]:
     if not told.brokers:
         return [*found, _nothing(told)]
     if told.behind:
+        what = "Nothing has landed" if told.stopped else "No samples have landed"
         found.append(Finding(
-            f"Nothing has landed for {_ago(told, told.read_ms)}: what happened since is not known",
+            f"{what} for {_ago(told, told.read_ms)}: what happened since is not known",
             told.read_ms, LOOK_AT_LANDING,
         ))  # fmt: skip
-    return found + _of_brokers(told)
+    return found + _of_brokers(told) + _of_ids(told)
 
 
 def _nothing(told: Listened) -> Finding:
@@ -278,6 +350,18 @@ def _of_brokers(told: Listened) -> list[Finding]:
     return shown
 
 
+def _of_ids(told: Listened) -> list[Finding]:
+    twice = tuple(one for one in told.brokers if one.twice)
+    if not twice:
+        return []
+    id_ = f"id {_ids(twice)}" if len(twice) == 1 else f"ids {_ids(twice)}"
+    return [Finding(
+        f"Samples of two runs of broker {id_} lie side by side: two brokers are taken for one, of"
+        " which either may die unseen, or a clock was set back",
+        look="node.id of the brokers; tables of their own for each cluster", severity="warning",
+    )]  # fmt: skip
+
+
 def _ago(told: Listened, ms: int) -> str:
     return span(told.until_ms - ms)
 
@@ -305,7 +389,7 @@ def _words(told: Listened) -> tuple[str, ...]:
     said = [first, f"The topics were read until {moment(told.read_ms)} UTC."]
     again = [
         f"{one.name} {'once' if one.starts == 2 else f'{one.starts - 1} times'}"
-        for one in told.brokers if one.starts > 1
+        for one in told.brokers if one.starts > 1 and not one.twice
     ]  # fmt: skip
     if again:
         said.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,22 @@ def test_the_report_an_hour_after_the_broker_died(
                  "__kbroker_metrics-0: records"):  # fmt: skip
         assert any(line.startswith(f"alarm: {what}") for line in said), said
         assert what in first_page
+
+
+def test_what_comes_while_it_lands_is_not_said_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a broker would be silent whose samples of these minutes were not asked for."""
+    begun: list[int] = []
+
+    def takes_time(*_: object) -> None:
+        begun.append(time.time_ns() // 1_000_000)
+        while time.time_ns() // 1_000_000 == begun[0]:
+            pass
+
+    monkeypatch.setattr(report, "_land", takes_time)
+    given = options("tables", tmp_path, "--bootstrap-server", "127.0.0.1:9092")
+    assert report._landed(None, given, print)["read_ms"] <= begun[0]  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

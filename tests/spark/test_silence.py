@@ -36,6 +36,11 @@ def batches(until_ms: int, **last: Any) -> list[Row]:
     return rows
 
 
+def told(number: int, query: str, topic: str, at: int, kind: str = "batch", **more: Any) -> Row:
+    return {"kind": kind, "run_id": RUN, "sequence": number, "query": query, "topic": topic,
+            "event_time_ms": at, **more}  # fmt: skip
+
+
 AN_HOUR_AGO = NOON_MS - HOUR_MS
 SITUATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "the only broker died": (
@@ -55,9 +60,10 @@ SITUATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
                  "progress": batches(NOON_MS)},
         "No samples of any of 2 brokers (1, 2) for 1 h",
     ),
-    "the landing of one topic failed": (
+    "the landing of one topic failed, which ended the job": (
         lambda: {"metrics": threads(1, NOON_MS),
-                 "progress": batches(NOON_MS, kind="end", error="no space")},
+                 "progress": [*batches(NOON_MS, kind="end", error="no space"),
+                              told(999, "live-v1", METRICS.topic, NOON_MS - 1, "end")]},
         "Landing of metrics-v1 ended: no space",
     ),
 }  # fmt: skip
@@ -73,18 +79,88 @@ def test_each_silence_is_an_alarm(spark: Any, name: str) -> None:
     landed.check_rows(found, section)
 
 
+def every(ms: int, run_ms: int, since_ms: int, broker: int = 1) -> list[Row]:
+    """Samples of a run of a broker until noon."""
+    return [{**sample("Threads", at, broker), "interval_ms": ms, "run_ms": run_ms}
+            for at in range(since_ms, NOON_MS, ms)]  # fmt: skip
+
+
+TEN_AGO = NOON_MS - 10 * MINUTE_MS
+HEALTHY: dict[str, Callable[[], dict[str, Any]]] = {
+    # It reads what was there when it began; that other topics are read meanwhile says nothing.
+    "a batch of eleven minutes": lambda: {
+        "metrics": threads(1, TEN_AGO),
+        "progress": [
+            told(0, "metrics-v1", METRICS.topic, NOON_MS, batch_ms=11 * MINUTE_MS),
+            told(1, "metrics-v1", METRICS.topic, NOON_MS, "start"),
+            told(2, "results-v1", "kbroker.perf.results", NOON_MS),
+        ],
+    },
+    "sampled every half hour since it was started again": lambda: {
+        "metrics": every(15_000, 1, SINCE_MS, 2)[:200]
+        + every(1_800_000, 2, SINCE_MS + HOUR_MS, 2),
+        "progress": batches(NOON_MS),
+    },
+    "live windows that nobody wants any more": lambda: {
+        "metrics": threads(1, NOON_MS),
+        "progress": [told(0, "live-v1", METRICS.topic, TEN_AGO, "end", error="no space"),
+                     told(1, "metrics-v1", METRICS.topic, NOON_MS)],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_what_is_well_is_no_alarm(spark: Any, name: str) -> None:
+    found = landed.inputs(spark, since_ms=SINCE_MS, until_ms=NOON_MS, **HEALTHY[name]())
+    assert silence.findings(silence.listen(found)) == []
+
+
+def test_runs_of_one_broker_that_lie_side_by_side(spark: Any) -> None:
+    rows = every(15_000, 1, TEN_AGO) + every(15_000, 2, TEN_AGO + 5_000)
+    rows += every(60_000, 1, SINCE_MS, 2)[:60] + every(60_000, 2, AN_HOUR_AGO, 2)
+    found = landed.inputs(spark, metrics=rows, since_ms=SINCE_MS, until_ms=NOON_MS)
+    section = silence.section(found, silence.listen(found))
+    assert [one.what[:36] for one in section.findings] == ["Samples of two runs of broker id 1 l"]
+    assert "Started again in the span: broker 2 once." in section.words[-1]
+
+
+def rolled_up(spark: Any, broker: int, at_ms: int, **fields: Any) -> Any:
+    """An hour of a broker that the roll-ups have."""
+    hour = landed.utc(at_ms)
+    row = {"hour": hour, "event_date": hour.date(), "broker_id": broker, **fields}
+    return spark.createDataFrame(
+        [tuple(row.get(name) for name in HOURLY.column_names)], HOURLY.row_type()
+    )
+
+
+def test_nothing_was_read_in_the_whole_span(spark: Any) -> None:
+    """Not since 1970; and of a broker that nobody asked for it is not known whether it was down."""
+    hourly = rolled_up(spark, 7, NOON_MS - 30 * HOUR_MS)
+    found = landed.inputs(spark, since_ms=SINCE_MS, until_ms=NOON_MS, hourly=hourly)
+    listened = silence.listen(found)
+    (finding,) = silence.findings(listened)
+    assert finding.what == "Nothing has landed for 1 d 5 h: what happened since is not known"
+    section = alerts.section(found, listened)
+    rules = {line[0].text: line[3].text for line in section.tables[1].rows}
+    assert rules["KbrokerDown"] == "no data"
+
+
+def test_a_broker_of_every_hour_in_a_report_of_less(spark: Any) -> None:
+    hourly = rolled_up(spark, 7, NOON_MS - HOUR_MS, metric_name="Threads", samples=1,
+                       covered_ms=HOUR_MS)  # fmt: skip
+    found = landed.inputs(spark, since_ms=NOON_MS - HOUR_MS // 4, until_ms=NOON_MS,
+                          hourly=hourly, read_ms=NOON_MS)  # fmt: skip
+    assert silence.findings(silence.listen(found)) == []
+
+
 def test_a_broker_of_the_days_before_is_missed(spark: Any) -> None:
-    hour = landed.utc(NOON_MS - 30 * HOUR_MS)
-    place = HOURLY.column_names.index("broker_id")
-    row = [None] * len(HOURLY.column_names)
-    row[0], row[1], row[place] = hour, hour.date(), 7  # type: ignore[call-overload]
-    hourly = spark.createDataFrame([tuple(row)], HOURLY.row_type())
+    hourly = rolled_up(spark, 7, NOON_MS - 30 * HOUR_MS)
     found = landed.inputs(spark, metrics=threads(1, NOON_MS), since_ms=SINCE_MS, until_ms=NOON_MS,
                           hourly=hourly)  # fmt: skip
-    told = silence.listen(found)
-    assert [one.broker_id for one in told.brokers] == [1, 7]
-    assert told.silent == (Heard(7, None, NOON_MS - 30 * HOUR_MS),)
-    section = alerts.section(found, told)
+    heard = silence.listen(found)
+    assert [one.broker_id for one in heard.brokers] == [1, 7]
+    assert heard.silent == (Heard(7, None, NOON_MS - 29 * HOUR_MS),)  # no sample since then
+    section = alerts.section(found, heard)
     (row_,) = section.tables[0].rows
     assert [cell.text for cell in row_[:3]] == ["KbrokerDown", "critical", "7"]
     rules = {line[0].text: line[3].text for line in section.tables[1].rows}

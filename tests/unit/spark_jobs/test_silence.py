@@ -90,6 +90,22 @@ def test_the_landing_job_died() -> None:
     ]  # fmt: skip
 
 
+def test_other_topics_land_and_samples_do_not() -> None:
+    """A job that lands once tells of that by its next run, so twice the time is allowed."""
+    assert said(told(heard(1, 29.1), read=29, landed_ms=UNTIL_MS)) == []
+    assert said(told(heard(1, 31.1), read=31, landed_ms=UNTIL_MS)) == [
+        ("No samples have landed for 31 min: what happened since is not known", before_end(31),
+         "alarm")
+    ]  # fmt: skip
+
+
+def test_two_brokers_of_one_id() -> None:
+    """One of them may die unseen."""
+    ((what, since_ms, severity),) = said(told(replace(heard(1, 0.1), twice=True), heard(2, 0)))
+    assert what.startswith("Samples of two runs of broker id 1 lie side by side: two brokers are")
+    assert (since_ms, severity) == (None, "warning")
+
+
 def test_a_job_that_is_hours_behind_is_no_silence_of_brokers() -> None:
     (line,) = said(told(heard(1, 120), heard(2, 120), lag_records=4000))
     assert line[0].startswith("Landing is behind by 4,000 records: the newest sample")
