@@ -23,9 +23,9 @@ WORDS: Final = frozenset({
     "distinct", "from", "case", "when", "then", "else", "end", "as", "bigint", "double", "string",
 })  # fmt: skip
 FUNCTIONS: Final = frozenset({
-    "abs", "cast", "coalesce", "date_trunc", "double", "element_at", "floor", "greatest", "hour",
-    "isnan", "least", "length", "lower", "round", "size", "timestamp_millis", "to_date",
-    "unix_millis", "upper",
+    "abs", "cast", "coalesce", "concat_ws", "date_trunc", "double", "element_at", "floor",
+    "greatest", "hour", "isnan", "least", "length", "lower", "round", "size", "timestamp_millis",
+    "to_date", "unix_millis", "upper",
 })  # fmt: skip
 # Words after which a parenthesis opens a group and calls nothing.
 _BEFORE_A_GROUP: Final = frozenset({"and", "or", "not", "in", "when", "then", "else", "between"})

@@ -2,7 +2,7 @@
 
 A rule's PromQL reads a scrape; here the same question is put to the topic's records. Its name and
 its duration are alerts.py's own (read from there, so they cannot differ); the threshold is stated
-here and a test reads it out of the PromQL. Rules about what samples do not tell (leaders, groups,
+here and a test reads it out of the PromQL. Rules about what samples do not tell (leaders, members,
 the controller) stand in NOT_IN_SAMPLES with the reason: a test holds that every rule is in one of
 the two.
 
@@ -58,9 +58,12 @@ RULES: Final = (
     Rule("KbrokerDown", "silence", ">", 3, "min", "no samples, where Prometheus has no scrape"),
     Rule("KbrokerUnderReplicatedPartitions", "under_replicated", ">", 0, ""),
     Rule("KbrokerUnderMinIsr", "under_min_isr", ">", 0, ""),
+    Rule("KbrokerConsumerLagGrows", "group_lag", ">", 1000, "",
+         "least of 15 min in which it grew; a group that is not behind has no samples"),
     Rule("KbrokerRequestHandlersBusy", "handler_idle", "<", 0.4, "share"),
     Rule("KbrokerDiskSpaceLow", "free_share", "<", 0.15, "share"),
 )  # fmt: skip
+LAG_GROWS_MS: Final = 15 * 60_000  # over so long, as that rule looks
 
 NOT_IN_SAMPLES: Final[dict[str, str]] = {
     "KbrokerActiveControllers": "a cluster's figure; a broker's samples tell its own",
@@ -69,8 +72,7 @@ NOT_IN_SAMPLES: Final[dict[str, str]] = {
     "KbrokerUncleanElections": "counted by the controller alone",
     "KbrokerThreadDead": "samples do not name threads, and the one that takes them may be lost",
     "KbrokerStepFailures": "samples do not count what raised",
-    "KbrokerConsumerLagGrows": "samples do not name groups",
-    "KbrokerGroupWithoutMembers": "samples do not name groups",
+    "KbrokerGroupWithoutMembers": "samples do not count members",
 }
 
 _FOR: Final = re.compile(r"(\d+)([smh])")

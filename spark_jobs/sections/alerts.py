@@ -22,9 +22,15 @@ from pyspark.sql import functions as F
 from kbroker.metrics.alerts import Disk
 from spark_jobs.report_model import Cell, Finding, Section, Table
 from spark_jobs.sections import percentiles
-from spark_jobs.sections.alert_rules import NOT_IN_SAMPLES, Rule, documented, for_ms, rules
+from spark_jobs.sections.alert_rules import (
+    LAG_GROWS_MS,
+    NOT_IN_SAMPLES,
+    Rule,
+    documented,
+    for_ms,
+    rules,
+)
 from spark_jobs.sections.cells import (
-    DAY_MS,
     both,
     brief,
     figure,
@@ -37,7 +43,7 @@ from spark_jobs.sections.cells import (
     span,
     words,
 )
-from spark_jobs.sections.forecast import SHARE_USABLE, Place, file_systems
+from spark_jobs.sections.forecast import TICK_MS, ticks
 from spark_jobs.sections.inputs import Inputs, collected
 from spark_jobs.sections.silence import SILENT_MS, Listened
 from spark_jobs.sections.timeline import SELDOM
@@ -90,7 +96,9 @@ _WHERE: Final[dict[str, str]] = {
     + ") AND size(buckets) > 0",
     "forecast": "metric_name = 'LogDirectory' AND log_bytes IS NOT NULL",
     "silence": same({"metric_name": "Threads"}),
+    "group_lag": "metric_name = 'GroupLag' AND lag IS NOT NULL",
 }
+GROUP: Final = "concat_ws(' in ', consumer_group, topic)"
 # What a reader is told of a rule that holds, and where it shows; {} is the worst value.
 _TOLD: Final[dict[str, tuple[str, str]]] = {
     "under_replicated": ("{} under-replicated partitions",
@@ -106,6 +114,8 @@ _TOLD: Final[dict[str, tuple[str, str]]] = {
     "disk_rate": ("a device moves {}", "Traffic and health: disks"),
     "produce_p99": ("99 % of produce requests take up to {}", "Traffic and health: requests"),
     "fetch_p99": ("99 % of fetch requests take up to {}", "Traffic and health: requests"),
+    "group_lag": ("more than {} records behind, and the distance grows",
+                  "its consumers; Where the time goes: groups"),
 }  # fmt: skip
 # Of which samples a signal is: the metric's name, and the kind of request.
 _ASKED: Final[dict[str, tuple[str, str | None]]] = {
@@ -113,12 +123,14 @@ _ASKED: Final[dict[str, tuple[str, str | None]]] = {
     "produce_p99": ("RequestTime", "Produce"),
     "fetch_p99": ("RequestTime", "FetchConsumer"),
     "forecast": ("LogDirectory", None),
+    "group_lag": ("Sampling", None),  # taken as often; of groups that are not behind there is none
 }
 # Signals whose rows stand for all samples of so long; the others have a row for each sample.
-_BIN_MS: Final = {"produce_p99": MINUTE_MS, "fetch_p99": MINUTE_MS, "forecast": STALE_MS}
+_BIN_MS: Final = {"produce_p99": MINUTE_MS, "fetch_p99": MINUTE_MS, "forecast": TICK_MS}
 _ENTITY: Final[dict[str, str]] = {
     **{signal: column for signal, (_, column, _, _) in _PLAIN.items() if column},
     "forecast": "directory",
+    "group_lag": GROUP,
 }
 
 
@@ -127,12 +139,17 @@ def section(inputs: Inputs, listened: Listened, disk: Disk = "ssd") -> Section:
     fired = collected(
         _fired(signals(inputs, listened), asked, listened.every_ms).limit(SHOWN_MAX + 1)
     )
-    more, fired = len(fired) > SHOWN_MAX, fired[:SHOWN_MAX]
+    more, fired = len(fired) > SHOWN_MAX, sorted(fired[:SHOWN_MAX], key=_begin)
     return Section(
         KEY, TITLE, _words(fired, more, asked, listened),
         (_fired_table(inputs, fired, asked), _rule_table(fired, asked, disk, listened)),
         findings=_still_firing(fired, asked, listened),
     )  # fmt: skip
+
+
+def _begin(row: dict[str, Any]) -> tuple[Any, ...]:
+    broker = row["broker_id"]
+    return row["from_ms"], row["rule"], broker is not None, broker or 0, row["entity"] or ""
 
 
 # -- evaluation
@@ -142,7 +159,8 @@ def signals(inputs: Inputs, listened: Listened) -> DataFrame:
     """Every signal's rows: signal, broker_id, entity, at_ms, value, samples (how many it is of)."""
     metrics = inputs.metrics
     forecast = _forecast(inputs.of_a_day, inputs.since_ms)
-    parts = (_plain(metrics), _request_p99(metrics), forecast, _silence(metrics, listened))
+    parts = (_plain(metrics), _request_p99(metrics), forecast, _group_lag(metrics),
+             _silence(metrics, listened))  # fmt: skip
     return reduce(lambda one, other: one.unionByName(other), parts)
 
 
@@ -180,55 +198,34 @@ def _request_p99(metrics: DataFrame) -> DataFrame:
     )
 
 
+def _group_lag(metrics: DataFrame) -> DataFrame:
+    """The least lag of the 15 minutes before, where it grew over them; otherwise 0."""
+    own = Window.partitionBy("broker_id", "consumer_group", "topic").orderBy("event_time_ms")
+    before = own.rangeBetween(-LAG_GROWS_MS, 0)
+    grew = F.col("lag") > F.first("lag").over(before)
+    least = F.min("lag").over(before).cast("double")
+    ticks_ = metrics.where(_WHERE["group_lag"]).where("event_time_ms IS NOT NULL")
+    return ticks_.select(
+        F.lit("group_lag").alias("signal"), "broker_id", F.expr(GROUP).alias("entity"),
+        F.col("event_time_ms").alias("at_ms"), F.when(grew, least).otherwise(0.0).alias("value"),
+        F.lit(1).cast("long").alias("samples"),
+    )  # fmt: skip
+
+
 def _binned(size_ms: int) -> Column:
     return (F.floor(F.col("event_time_ms") / size_ms) * size_ms).cast("long")
 
 
 def _forecast(metrics: DataFrame, since_ms: int) -> DataFrame:
-    """Hours until a directory is full, every five minutes, from the day before.
-
-    Directories of one file system fill it together, as forecast.py has it. The day before may
-    begin before the span; what is judged are ticks with samples of the span.
-    """
-    newest = F.struct("event_time_ms", "source_offset")
-    ticks = (
-        metrics.where(_WHERE["forecast"])
-        .where("event_time_ms IS NOT NULL")
-        .groupBy("broker_id", "directory", _binned(STALE_MS).alias("at_ms"))
-        .agg(
-            F.max_by(F.col("log_bytes").cast("double"), newest).alias("log"),
-            F.max_by(F.col("free_bytes").cast("double"), newest).alias("free"),
-            F.count(F.when(F.col("event_time_ms") >= since_ms, 1)).alias("samples"),
+    """The day before may begin before the span; what is judged are ticks with samples of it."""
+    return (
+        ticks(metrics, since_ms)
+        .select(
+            F.lit("forecast").alias("signal"), "broker_id", F.col("directory").alias("entity"),
+            "at_ms", F.col("hours").alias("value"), "samples",
         )
-    )
-    day = Window.partitionBy("broker_id", "directory").orderBy("at_ms").rangeBetween(-DAY_MS, 0)
-    then = ticks.withColumns(
-        {"log_then": F.first("log").over(day), "ms_then": F.first("at_ms").over(day)}
-    )
-    then = _on_file_systems(then, file_systems(metrics))
-    together = Window.partitionBy("broker_id", "file_system", "at_ms")
-    own = F.expr(f"try_divide((log - log_then) * {DAY_MS}, at_ms - ms_then)")
-    then = then.withColumn("growth", F.sum(own).over(together))
-    hours = (
-        f"CASE WHEN growth > 0 THEN free / (growth / 24) * {SHARE_USABLE}D"
-        " WHEN at_ms > ms_then THEN double('Infinity') END"
-    )
-    return then.select(
-        F.lit("forecast").alias("signal"), "broker_id", F.col("directory").alias("entity"),
-        "at_ms", F.expr(hours).alias("value"), "samples",
-    ).where("value IS NOT NULL AND samples > 0")  # fmt: skip
-
-
-def _on_file_systems(ticks: DataFrame, shared: dict[Place, str | None]) -> DataFrame:
-    """With `file_system`: the directory that stands for all of it, mostly the only one."""
-    if not shared:
-        return ticks.withColumn("file_system", F.col("directory"))
-    known = ticks.sparkSession.createDataFrame(
-        [(*place, first) for place, first in shared.items()],
-        "broker_id long, directory string, first string",
-    )
-    joined = ticks.join(F.broadcast(known), ["broker_id", "directory"], "left")
-    return joined.withColumn("file_system", F.coalesce("first", "directory"))
+        .where("samples > 0")
+    )  # fmt: skip
 
 
 def _silence(metrics: DataFrame, listened: Listened) -> DataFrame:
@@ -263,7 +260,10 @@ def _silence(metrics: DataFrame, listened: Listened) -> DataFrame:
 
 
 def _fired(told: DataFrame, asked: tuple[Rule, ...], every_ms: int) -> DataFrame:
-    """Stretches as long as their rule's duration: rule, broker_id, entity, from, to, worst."""
+    """Stretches as long as their rule's duration: rule, broker_id, entity, from, to, worst.
+
+    Those that ended last come first: of very many, those that still hold are not left out.
+    """
     own = documented()
     table = told.sparkSession.createDataFrame(
         [(r.name, r.signal, r.than == "<", float(r.threshold), for_ms(own[r.name].for_))
@@ -273,8 +273,10 @@ def _fired(told: DataFrame, asked: tuple[Rule, ...], every_ms: int) -> DataFrame
     holds = F.when(F.col("below"), F.col("value") < F.col("threshold")).otherwise(
         F.col("value") > F.col("threshold")
     )
-    series = Window.partitionBy("rule", "broker_id", "entity").orderBy("at_ms")
+    whole = Window.partitionBy("rule", "broker_id", "entity")
+    series = whole.orderBy("at_ms")
     beside = told.join(F.broadcast(table), "signal").withColumn("holds", holds)
+    beside = beside.withColumn("newest_ms", F.max("at_ms").over(whole))
     broken = (
         F.lag("at_ms").over(series).isNull()
         | (F.col("at_ms") - F.lag("at_ms").over(series) > max(STALE_MS, 3 * SELDOM * every_ms))
@@ -288,6 +290,7 @@ def _fired(told: DataFrame, asked: tuple[Rule, ...], every_ms: int) -> DataFrame
         .agg(
             F.min("at_ms").alias("from_ms"),
             F.max("at_ms").alias("last_ms"),
+            F.max("newest_ms").alias("newest_ms"),
             F.min("value").alias("lowest"),
             F.max("value").alias("highest"),
             F.sum("samples").alias("samples"),
@@ -296,7 +299,7 @@ def _fired(told: DataFrame, asked: tuple[Rule, ...], every_ms: int) -> DataFrame
         .where("to_ms - from_ms >= for_ms")
         .withColumn("worst", F.when(F.col("below"), F.col("lowest")).otherwise(F.col("highest")))
     )  # fmt: skip
-    return stretches.orderBy("from_ms", "rule", "broker_id", "entity")
+    return stretches.orderBy(F.desc("to_ms"), "rule", "broker_id", "entity")
 
 
 def _ends() -> Column:
@@ -338,8 +341,9 @@ def _words(
 
 def _has_samples(rule: Rule, listened: Listened) -> bool:
     """Whether there is anything that the rule could have been held against."""
-    if rule.signal == "silence":
-        return bool(listened.brokers)
+    if rule.signal == "silence":  # of one that was heard before the span, only if it was read
+        heard = any(one.newest_ms is not None for one in listened.brokers)
+        return heard or (bool(listened.brokers) and listened.read_ms > listened.from_ms)
     return listened.has(*_ASKED[rule.signal])
 
 
@@ -352,10 +356,13 @@ def _still_firing(
     """
     by_name = {rule.name: rule for rule in asked}
     last = {one.broker_id: one.last_ms for one in listened.brokers}
+    seldom_ms = max(MINUTE_MS, 2 * SELDOM * listened.every_ms)  # one of these may be late
     found: dict[tuple[Any, ...], Finding] = {}
     for row in fired:
         ends = last.get(row["broker_id"], listened.read_ms)
-        if row["signal"] not in _TOLD or row["to_ms"] < ends - MINUTE_MS:
+        if row["signal"] not in _TOLD or row["last_ms"] < row["newest_ms"]:
+            continue
+        if row["to_ms"] < ends - seldom_ms:
             continue
         told, look = _TOLD[row["signal"]]
         worst = _shown(row["worst"], by_name[row["rule"]].unit)

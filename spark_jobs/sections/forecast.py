@@ -9,9 +9,11 @@ does not grow is never full.
 
 Directories of one file system share its free bytes, so it is their growth together that fills it.
 Samples do not name the file system: those of one broker whose file systems are equally large and,
-whenever both were sampled, equally free are taken for one.
+whenever both were sampled, equally free are taken for one. A directory that is missing from its
+broker's newest samples is gone: it fills nothing, and nobody is alarmed about it.
 
-A forecast under FORECAST_HOURS_MIN is an alarm, and the report's exit code says so.
+A forecast under FORECAST_HOURS_MIN is an alarm, and the report's exit code says so. Since when, the
+forecasts of earlier moments tell (`ticks`), which the alert rule is put to as well.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ SHARE_USABLE: Final = 0.8
 FULL_DAY: Final = 0.98  # of 24 hours: the first sample of a day is rarely its first second
 ALARM_AFTER_MS: Final = 30 * 60_000  # as the rule LogDirectoryFullSoon waits
 SAME_FREE_BYTES: Final = 64_000_000  # what may be written between two looks at one file system
+TICK_MS: Final = 5 * 60_000
 PLOT_DIRECTORIES_MAX: Final = 8
 
 
@@ -73,6 +76,7 @@ class Forecast:
     samples: int
     others: tuple[str | None, ...] = ()
     others_a_day: float = 0.0
+    gone: bool = False
 
     @property
     def estimate(self) -> bool:
@@ -89,14 +93,14 @@ class Forecast:
     @property
     def hours(self) -> float | None:
         filling = self.growth_a_day + self.others_a_day
-        if filling <= 0 or self.free_bytes is None:
+        if filling <= 0 or self.free_bytes is None or self.gone:
             return None
         return max(0.0, self.free_bytes) / (filling / 24) * SHARE_USABLE
 
     @property
     def known(self) -> bool:
         """Whether growth and free space are."""
-        return self.span_ms > 0 and self.free_bytes is not None
+        return self.span_ms > 0 and self.free_bytes is not None and not self.gone
 
     @property
     def soon(self) -> bool:
@@ -109,10 +113,12 @@ class Forecast:
 
     @property
     def name(self) -> str:
-        return f"broker {self.broker_id} {brief(self.directory)}"
+        return f"broker {brief(self.broker_id)} {brief(self.directory)}"
 
     @property
     def said(self) -> str:
+        if self.gone:
+            return "gone: its broker's newest samples lack it"
         if self.span_ms <= 0:
             return "one sample only"
         if self.free_bytes is None:
@@ -140,14 +146,20 @@ def forecasts(metrics: DataFrame) -> list[Forecast]:
             F.min_by(F.col("log_bytes").cast("double"), at).alias("log_first"),
             F.min("event_time_ms").alias("first_ms"),
             F.max("event_time_ms").alias("last_ms"),
+            F.expr("percentile_approx(interval_ms, 0.5)").alias("every_ms"),
             F.count(F.lit(1)).alias("samples"),
         )
     )
-    found = _together([_forecast(row) for row in rows], file_systems(metrics))
+    newest: dict[int | None, int] = {}
+    for row in rows:
+        newest[row["broker_id"]] = max(newest.get(row["broker_id"], 0), row["last_ms"])
+    each = [_forecast(row, newest[row["broker_id"]]) for row in rows]
+    found = _together(each, file_systems(metrics))
     return sorted(found, key=lambda f: (f.hours is None, f.hours or 0.0, f.name))
 
 
-def _forecast(row: dict[str, Any]) -> Forecast:
+def _forecast(row: dict[str, Any], newest_ms: int) -> Forecast:
+    """`newest_ms`: when its broker told of any directory; a round that was cut may lack one."""
     return Forecast(
         broker_id=row["broker_id"],
         directory=row["directory"],
@@ -158,6 +170,7 @@ def _forecast(row: dict[str, Any]) -> Forecast:
         first_ms=row["first_ms"],
         last_ms=row["last_ms"],
         samples=row["samples"],
+        gone=newest_ms - row["last_ms"] > 2 * (row["every_ms"] or 0),
     )
 
 
@@ -194,13 +207,81 @@ def _together(found: list[Forecast], shared: dict[Place, str | None]) -> list[Fo
         others = [
             other for other in found
             if other is not one and other.broker_id == one.broker_id and own is not None
-            and shared.get((other.broker_id, other.directory)) == own
+            and not other.gone and shared.get((other.broker_id, other.directory)) == own
         ]  # fmt: skip
         made.append(replace(
             one, others=tuple(other.directory for other in others),
             others_a_day=sum(other.growth_a_day for other in others),
         ))  # fmt: skip
     return made
+
+
+# -- at earlier moments
+
+
+def ticks(metrics: DataFrame, since_ms: int) -> DataFrame:
+    """Of every directory, every TICK_MS: hours until it is full, from the day before.
+
+    `hours` is infinite where it does not grow; `samples` are those from `since_ms` on.
+    """
+    newest = F.struct("event_time_ms", "source_offset")
+    tick = (F.floor(F.col("event_time_ms") / TICK_MS) * TICK_MS).cast("long")
+    found = (
+        metrics.where(same(METRIC))
+        .where("log_bytes IS NOT NULL AND event_time_ms IS NOT NULL")
+        .groupBy("broker_id", "directory", tick.alias("at_ms"))
+        .agg(
+            F.max_by(F.col("log_bytes").cast("double"), newest).alias("log"),
+            F.max_by(F.col("free_bytes").cast("double"), newest).alias("free"),
+            F.count(F.when(F.col("event_time_ms") >= since_ms, 1)).alias("samples"),
+        )
+    )
+    day = Window.partitionBy("broker_id", "directory").orderBy("at_ms").rangeBetween(-DAY_MS, 0)
+    then = found.withColumns(
+        {"log_then": F.first("log").over(day), "ms_then": F.first("at_ms").over(day)}
+    )
+    then = _on_file_systems(then, file_systems(metrics))
+    together = Window.partitionBy("broker_id", "file_system", "at_ms")
+    own = F.expr(f"try_divide((log - log_then) * {DAY_MS}, at_ms - ms_then)")
+    hours = (
+        f"CASE WHEN growth > 0 THEN free / (growth / 24) * {SHARE_USABLE}D"
+        " WHEN at_ms > ms_then THEN double('Infinity') END"
+    )
+    return (
+        then.withColumn("growth", F.sum(own).over(together))
+        .withColumn("hours", F.expr(hours))
+        .select("broker_id", "directory", "at_ms", "hours", "samples")
+        .where("hours IS NOT NULL")
+    )
+
+
+def _on_file_systems(found: DataFrame, shared: dict[Place, str | None]) -> DataFrame:
+    """With `file_system`: the directory that stands for all of it, mostly the only one."""
+    if not shared:
+        return found.withColumn("file_system", F.col("directory"))
+    known = found.sparkSession.createDataFrame(
+        [(*place, first) for place, first in shared.items()],
+        "broker_id long, directory string, first string",
+    )
+    joined = found.join(F.broadcast(known), ["broker_id", "directory"], "left")
+    return joined.withColumn("file_system", F.coalesce("first", "directory"))
+
+
+def _since(metrics: DataFrame) -> dict[Place, int]:
+    """When the forecast went below the threshold for the last time and stayed there."""
+    own = Window.partitionBy("broker_id", "directory")
+    well = F.max(F.when(F.col("hours") >= FORECAST_HOURS_MIN, F.col("at_ms"))).over(own)
+    rows = collected(
+        ticks(metrics, 0)
+        .withColumn("well", F.coalesce(well, F.lit(0)))
+        .where("at_ms > well")
+        .groupBy("broker_id", "directory")
+        .agg(F.min("at_ms").alias("at_ms"))
+    )
+    return {(row["broker_id"], row["directory"]): row["at_ms"] for row in rows}
+
+
+# -- what is said
 
 
 def section(inputs: Inputs, listened: Listened) -> Section:
@@ -210,10 +291,12 @@ def section(inputs: Inputs, listened: Listened) -> Section:
             "No samples of log directories in this span: a broker tells them every 30 s with"
             " metrics.topic.enable=true.",
         ))  # fmt: skip
+    alarms = [one for one in found if one.alarm and not _told_before(one, found)]
+    since = _since(inputs.of_a_day) if alarms else {}
     return Section(
         KEY, TITLE, _words(found), (_table(inputs, found),),
         _plots(inputs, found, axis_of(inputs, listened)),
-        tuple(_alarm(one) for one in found if one.alarm and not _told_before(one, found)),
+        tuple(_alarm(one, since, inputs.until_ms) for one in alarms),
     )  # fmt: skip
 
 
@@ -248,11 +331,14 @@ def _told_before(one: Forecast, found: list[Forecast]) -> bool:
     )
 
 
-def _alarm(one: Forecast) -> Finding:
+def _alarm(one: Forecast, since: dict[Place, int], until_ms: int) -> Finding:
     beside = "".join(f", {brief(other)}" for other in one.others)
+    old = until_ms - one.last_ms > ALARM_AFTER_MS
+    when = f", as of {moment(one.last_ms)} UTC" if old else ""
     return Finding(
         f"{one.name}{beside} is full in {_hours(one.hours)} at the growth of the last"
-        f" {span(one.span_ms)}",
+        f" {span(one.span_ms)}{when}",
+        since.get((one.broker_id, one.directory)),
         look=f"{TITLE}; add a disk, or delete topics and records that nobody needs",
     )
 

@@ -129,8 +129,32 @@ def test_less_than_a_day_is_scaled_and_called_an_estimate(spark: Any) -> None:
     row = section.tables[0].rows[0]
     assert row[2].value == pytest.approx(100 / 2 * 0.8)  # 2 GB an hour
     assert row[6].text == "estimate from 6 h"
-    assert len(section.findings) == 1
-    assert "broker 1 /data is full in 40 h" in section.findings[0].what
+    (alarm,) = section.findings
+    assert "broker 1 /data is full in 40 h" in alarm.what
+    assert alarm.what.endswith(", as of 2025-11-25 12:00:00 UTC")  # a day before the report's end
+    assert alarm.since_ms == NOON_MS - 5.5 * HOUR_MS  # when growth was known
+
+
+def test_since_when_a_disk_is_filling(spark: Any) -> None:
+    """It grew slowly, then fast; and hours ago as fast for a while."""
+    gb = (50, 50.1, 53, 53, 53, 53, 53, 53.1, 53.2, 70, 80)  # at each hour, 100 free
+    rows = [directory(NOON_MS - (10 - n) * HOUR_MS, int(used * GB), free=100 * GB)
+            for n, used in enumerate(gb)]  # fmt: skip
+    found = landed.inputs(spark, metrics=rows, until_ms=NOON_MS + HOUR_MS // 4)
+    (alarm,) = forecast.section(found, LISTENED).findings
+    assert alarm.since_ms == NOON_MS - HOUR_MS and "as of" not in alarm.what
+
+
+def test_a_directory_that_is_gone_fills_nothing(spark: Any) -> None:
+    filling = over(24, 24 * GB, free=10 * GB, name="/lost")
+    rows = filling[:-2] + over(24, GB, name="/data")
+    section = forecast.section(landed.inputs(spark, metrics=rows), LISTENED)
+    lines = {row[1].text: row for row in section.tables[0].rows}
+    assert section.findings == ()
+    assert (lines["/lost"][2].value, lines["/lost"][2].verdict) == (None, "open")
+    assert lines["/lost"][6].text == "gone: its broker's newest samples lack it"
+    assert lines["/data"][8].text == "-"
+    assert section.words[0].startswith("The first to be full is broker 1 /data")
 
 
 def test_one_burst_is_no_alarm(spark: Any) -> None:
@@ -221,9 +245,8 @@ def request(broker: int, kind: str, part: str, le: float, count: int = 100) -> A
 
 
 # Each a broker of its own, so that one evaluation answers for all.
-HELD, SHORT, BROKEN, APART, LOW, MIDDLING, SLOW, RARE, WAITING, FETCHING, FULL, GROWING, SILENT = (
-    range(1, 14)
-)
+(HELD, SHORT, BROKEN, APART, LOW, MIDDLING, SLOW, RARE, WAITING, FETCHING, FULL, GROWING, SILENT,
+ LAGGING) = range(1, 15)  # fmt: skip
 
 
 def resources(at: int) -> list[dict[str, Any]]:
@@ -237,6 +260,18 @@ def resources(at: int) -> list[dict[str, Any]]:
         sample("LogDirectory", at, FULL, directory="/d", free_bytes=GB, total_bytes=100 * GB,
                log_bytes=GB),
     ]  # fmt: skip
+
+
+def group(name: str, *lags: int) -> list[dict[str, Any]]:
+    """Lags of a group every half minute."""
+    return [sample("GroupLag", NOON_MS + n * 30_000, LAGGING, consumer_group=name, topic="orders",
+                   lag=lag) for n, lag in enumerate(lags)]  # fmt: skip
+
+
+def groups() -> list[dict[str, Any]]:
+    """One falls back, one is far behind and catches up, one stays as far behind as it is."""
+    return [*group("falls back", *range(2_000, 8_000, 100)), *group("same", *[5_000] * 60),
+            *group("catches up", *range(60_000, 0, -1_000))]  # fmt: skip
 
 
 def situations() -> list[dict[str, Any]]:
@@ -258,6 +293,7 @@ def situations() -> list[dict[str, Any]]:
     rows += every_15_s(10, request(FETCHING, "FetchConsumer", "ResponseSendTimeMs", 130.0))
     for at in range(NOON_MS, NOON_MS + 11 * 60_000, 30_000):
         rows += resources(at)
+    rows += groups()
     return rows + [directory(NOON_MS + n * 30_000, GB + n * GB, broker=GROWING) for n in range(120)]
 
 
@@ -316,6 +352,13 @@ def test_resources(fired: Fired) -> None:
     assert fired["KbrokerDiskSpaceLow"][FULL][0][3].text == "/d"
 
 
+def test_a_group_that_falls_back(fired: Fired) -> None:
+    """From its second sample on; the least of the 15 minutes before its last one is 4,900."""
+    (row,) = fired["KbrokerConsumerLagGrows"][LAGGING]
+    assert (row[3].text, row[6].text) == ("falls back in orders", "29 min")
+    assert row[7].value == 4_900
+
+
 def test_full_soon(fired: Fired) -> None:
     assert set(fired["LogDirectoryFullSoon"]) == {GROWING}  # the other does not grow
     (row,) = fired["LogDirectoryFullSoon"][GROWING]
@@ -340,6 +383,27 @@ def test_a_broker_that_falls_silent_is_down(fired: Fired) -> None:
     assert set(fired["KbrokerDown"]) == {SILENT, LOW, MIDDLING}
     (row,) = fired["KbrokerDown"][SILENT]
     assert (row[6].text, row[7].value) == ("47 min 30 s", 47.5)
+
+
+def test_what_holds_to_the_end_is_said_whatever_was_before(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is sampled half as often as threads; three times before something else fired."""
+    monkeypatch.setattr(alerts, "SHOWN_MAX", 2)
+    step = 5 * 60_000
+    rows = [
+        sample("Replicas", NOON_MS + n * step, under_replicated=under, under_min_isr=0)
+        for n, under in enumerate((1, 1, 0, 1, 1, 0, 1, 1, 0, 0, 0, 0))
+    ]
+    rows += [sample("Process", NOON_MS + n * step, resident_bytes=8 * GB,
+                    memory_limit_bytes=10 * GB) for n in range(0, 11, 2)]  # fmt: skip
+    for row in rows:
+        row["interval_ms"] = step
+    found = landed.inputs(spark, metrics=rows)
+    section = alerts.section(found, silence.listen(found))
+    (holds,) = section.findings
+    assert holds.what == "broker 1: 80 % of the memory limit is used (HighMemoryUsage)"
+    assert section.words[0].startswith("more than 2 alerts")
 
 
 def test_no_samples_are_no_data(spark: Any) -> None:
