@@ -33,6 +33,8 @@ TOPIC_CONFIGS: Final = {
 # By default; metrics.topic.interval.ms is the first, and the second is twice that.
 OFTEN_S: Final = 15
 SELDOM_S: Final = 30
+# An unchanged log is told again after this many slow rounds: by default ten minutes.
+UNCHANGED_ROUNDS_MAX: Final = 20
 
 FieldType = Literal["long", "double", "string", "boolean", "buckets"]
 Entity = Literal["broker", "partition"]
@@ -111,7 +113,8 @@ REQUEST_TIME: Final = Kind(
 )  # fmt: skip
 LOG_FLUSH: Final = Kind(
     "LogFlush", OFTEN_S, "broker",
-    "How long logs took to get to the disk, per log. Left out where none was flushed.",
+    "How long logs took to get to the disk, per log. Left out where none was flushed; the flushes "
+    "of a stop come behind the last sample and are not told.",
     (
         Field("count", "long", "Requests, or flushes.", growth=True),
         Field("buckets", "buckets", "By duration, in ms.", growth=True),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kbroker.clock import Clock
 from kbroker.metrics.catalogue import BY_KEY
@@ -30,12 +30,10 @@ from kbroker.metrics.samples import (
     SAMPLING,
     SCHEMA_VERSION,
     SELDOM_S,
+    UNCHANGED_ROUNDS_MAX,
     Field,
     Kind,
 )
-
-# An unchanged log is told again after this many slow rounds: by default ten minutes.
-UNCHANGED_ROUNDS_MAX: Final = 20
 
 Buckets = Sequence[tuple[float, int]]
 

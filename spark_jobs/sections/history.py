@@ -68,7 +68,9 @@ def section(inputs: Inputs) -> Section:
         if late
         else "No sample came late."
     )
-    return Section(KEY, TITLE, (f"{said}.", came, *behind), (_table(days),), _plots(days))
+    return Section(
+        KEY, TITLE, (f"{said}.", came, *behind), (_table(days),), _plots(days, inputs.until_ms)
+    )
 
 
 def _count(number: int, noun: str) -> str:
@@ -149,10 +151,11 @@ def _table(days: list[Day]) -> Table:
     )  # fmt: skip
 
 
-def _plots(days: list[Day]) -> tuple[Plot, ...]:
-    """Lines need two days; a day without samples is a gap."""
+def _plots(days: list[Day], until_ms: int) -> tuple[Plot, ...]:
+    """Lines need two days; a day without samples is a gap, to the report's end."""
     made = []
-    between = (_begin_ms(days[0]), _begin_ms(days[-1]))
+    last = float((until_ms - 1) // DAY_MS * DAY_MS)
+    between = (_begin_ms(days[0]), max(last, _begin_ms(days[-1])))
     for title, column, unit in (
         ("Messages a day", "messages", "messages"),
         ("Produce p99 of the day", "p99", "ms"),

@@ -3,21 +3,24 @@
 Counts and bytes are growth and add up; pauses and waits are histograms, merged before a percentile
 is taken. The generations of the collector run beside each other, so each has lines of its own. A
 partition's size is the one that was sampled last: a partition that does not change is sampled every
-tenth minute, so a short span may lack it.
+tenth minute, so a short span may lack it; one that was not sampled for longer, while its broker
+sampled others, is not there any more.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from kbroker.metrics.samples import UNCHANGED_ROUNDS_MAX
 from spark_jobs.report_model import Cell, Plot, Section, Series, Table, Verdict
 from spark_jobs.sections import percentiles
 from spark_jobs.sections.cells import brief, figure, moment, number, percent, same, size, words
 from spark_jobs.sections.inputs import Inputs, collected
 from spark_jobs.sections.silence import Listened
-from spark_jobs.sections.timeline import Axis, finite, of_bytes, over_time, plot, rate
+from spark_jobs.sections.timeline import SELDOM, Axis, finite, of_bytes, over_time, plot, rate
 from spark_jobs.sections.traffic import axis_of, binned
 
 if TYPE_CHECKING:
@@ -47,7 +50,8 @@ def section(inputs: Inputs, listened: Listened) -> Section:
     bins = collected(_bins(inputs.metrics, step))
     by = ("broker_id", "metric_name", "generation")
     held = collected(percentiles.merged(_held(inputs.metrics), by, PERCENTS))
-    largest = collected(_largest(inputs.metrics))
+    whole_ms = 2 * UNCHANGED_ROUNDS_MAX * SELDOM * listened.every_ms  # rounds may come late
+    largest = collected(_largest(inputs.metrics, whole_ms))
     if not (bins or held or largest):
         return Section(KEY, TITLE, ("No data: no samples of a broker in this span.",))
     brokers = sorted({row["broker_id"] for row in bins}, key=lambda one: (one is None, one))
@@ -98,8 +102,11 @@ def _held_over_time(metrics: DataFrame, step: int) -> DataFrame:
     return percentiles.merged(frame, by, (99.0,)).orderBy("at")
 
 
-def _largest(metrics: DataFrame) -> DataFrame:
-    """Partitions by the size that was sampled last, and all that there are."""
+def _largest(metrics: DataFrame, whole_ms: int) -> DataFrame:
+    """Partitions by the size that was sampled last, and all that there are.
+
+    Each is sampled at least once in `whole_ms`.
+    """
     newest = F.struct("event_time_ms", "source_offset")
     each = (
         metrics.where(LOG)
@@ -115,8 +122,10 @@ def _largest(metrics: DataFrame) -> DataFrame:
         )
     )
     everything = F.expr("sum(size) OVER ()")
+    newest_of_broker = F.max("at").over(Window.partitionBy("broker_id"))
+    there = each.withColumn("newest", newest_of_broker).where(f"at >= newest - {whole_ms}")
     return (
-        each.withColumns({"all": everything, "count": F.expr("count(*) OVER ()")})
+        there.withColumns({"all": everything, "count": F.expr("count(*) OVER ()")})
         .orderBy(F.desc("size"), "topic", "partition", "broker_id", "directory")
         .limit(LARGEST)
     )
@@ -139,9 +148,13 @@ def _words(bins: list[Line], held: list[Line], largest: list[Line]) -> tuple[str
             f"{number(failed)} of {number(asked)} partitions that were produced to or fetched were"
             f" answered with an error ({percent(_share(failed, asked))})."
         )
-    else:
+    elif asked:
         first = f"None of {number(asked)} partitions that were produced to or fetched failed."
-    said = [first if asked or failed else "Nothing was produced or fetched."]
+    elif any(row["metric_name"] == "BrokerTraffic" for row in bins):
+        first = "Nothing was produced or fetched."
+    else:
+        first = "No data of requests."
+    said = [first]
     for metric, what in _HOLD.items():
         worst = [row["p99"] for row in held if row["metric_name"] == metric]
         if worst:
@@ -190,8 +203,14 @@ def _failed_table(inputs: Inputs, bins: list[Line], brokers: list[Any]) -> Table
                 _sum(traffic, f"{kind}_requests"),
             )
             share = _share(failed, asked)
+            if not traffic:
+                cells += [words("-"), words("-")]
+                continue
             cells += [figure(failed, rows), figure(share, rows, percent(share), _of(failed, share))]
         followed, replicas = of["Replicas"], behind["Replicas"]
+        if not followed:
+            made.append((*cells, words("-"), words("-")))
+            continue
         fetched = _sum(followed, "replica_fetcher_bytes")
         per_s = _share(fetched * 1000, _sum(followed, "interval_ms"))
         speed = "-" if per_s is None else f"{size(per_s)}/s"
@@ -256,7 +275,8 @@ def _largest_table(inputs: Inputs, largest: list[Line]) -> Table:
         ("topic", "partition", "broker", "directory", "size", "share of all", "grew in the span",
          "offsets", "as of, UTC"),
         tuple(made),
-        "A partition that does not change is sampled every tenth minute.",
+        "A partition that does not change is sampled every tenth minute; those that are gone are"
+        " left out.",
     )  # fmt: skip
 
 

@@ -10,9 +10,11 @@ Histograms are growth and are merged before a percentile is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from spark_jobs.report_model import Cell, Plot, Section, Series, Table
@@ -20,7 +22,7 @@ from spark_jobs.sections import percentiles
 from spark_jobs.sections.cells import brief, figure, moment, number, percent, same, words
 from spark_jobs.sections.inputs import Inputs, collected
 from spark_jobs.sections.silence import Listened
-from spark_jobs.sections.timeline import Axis, finite, plot
+from spark_jobs.sections.timeline import SELDOM, Axis, finite, plot
 from spark_jobs.sections.traffic import axis_of, binned
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ STAGES: Final = {
 DRAWN: Final = ("Produce", "FetchConsumer")
 REQUESTS_MAX: Final = 40
 GROUPS_MAX: Final = 40
+ROWS_MAX: Final = 100  # brokers, listeners
 LINES_MAX: Final = 8
 PERCENTS: Final = (50.0, 99.0)
 TIMED: Final = "metric_name = 'RequestTime' AND size(buckets) > 0"
@@ -52,7 +55,7 @@ def section(inputs: Inputs, listened: Listened) -> Section:
     axis = axis_of(inputs, listened)
     step = axis.step
     requests = _by_request(collected(_stages(inputs.metrics)))
-    flushes = collected(_merged(inputs.metrics.where(FLUSHED), ("broker_id",)))
+    flushes = collected(_flushes(inputs.metrics))
     muted = collected(_muted(inputs.metrics))
     groups = collected(_groups(inputs.metrics))
     if not (requests or flushes or muted or groups):
@@ -63,21 +66,16 @@ def section(inputs: Inputs, listened: Listened) -> Section:
     tables += [_group_table(inputs, groups)] if groups else []
     over_time = collected(_stages_over_time(inputs.metrics, step)) if requests else []
     return Section(
-        KEY, TITLE, _words(muted, groups), tuple(tables),
+        KEY, TITLE, _words(requests, muted, groups, listened), tuple(tables),
         (
             *_stage_plots(over_time, requests, axis),
             *_socket_plots(collected(_muted_over_time(inputs.metrics, step)), axis),
-            *_group_plots(collected(_groups_over_time(inputs.metrics, step)), groups, axis),
+            *_group_plots(inputs, groups, axis),
         ),
     )  # fmt: skip
 
 
 # -- asking
-
-
-def _merged(frame: DataFrame, by: Sequence[str]) -> DataFrame:
-    found = percentiles.merged(frame, by, PERCENTS)
-    return found.where("total > 0").orderBy(F.desc("total")).limit(REQUESTS_MAX * len(STAGES))
 
 
 def _stages(metrics: DataFrame) -> DataFrame:
@@ -90,8 +88,11 @@ def _stages(metrics: DataFrame) -> DataFrame:
     timed = metrics.where(TIMED).where(F.col("part").isin(list(STAGES)))
     sums = timed.groupBy(*by).agg(F.sum(time_ms).alias("time_ms"))
     alike = [F.col(f"a.{name}").eqNullSafe(F.col(f"b.{name}")) for name in by]
-    joined = _merged(timed, by).alias("a").join(sums.alias("b"), alike)
-    return joined.select("a.*", "b.time_ms")
+    found = percentiles.merged(timed, by, PERCENTS).where("total > 0")
+    joined = found.alias("a").join(sums.alias("b"), alike).select("a.*", "b.time_ms")
+    whole = F.sum("time_ms").over(Window.partitionBy("broker_id", "request"))
+    longest = (F.desc("whole"), "broker_id", "request")  # so that no request lacks a stage
+    return joined.withColumn("whole", whole).orderBy(*longest).limit(REQUESTS_MAX * len(STAGES))
 
 
 def _stages_over_time(metrics: DataFrame, step: int) -> DataFrame:
@@ -99,6 +100,11 @@ def _stages_over_time(metrics: DataFrame, step: int) -> DataFrame:
     drawn = timed.where(F.col("request").isin(list(DRAWN))).where("event_time_ms IS NOT NULL")
     points = drawn.select("broker_id", "request", "part", binned(step), "buckets")
     return percentiles.merged(points, ("broker_id", "request", "part", "at"), (99.0,))
+
+
+def _flushes(metrics: DataFrame) -> DataFrame:
+    found = percentiles.merged(metrics.where(FLUSHED), ("broker_id",), PERCENTS)
+    return found.where("total > 0").orderBy(F.desc("total")).limit(ROWS_MAX)
 
 
 def _muted(metrics: DataFrame) -> DataFrame:
@@ -110,7 +116,8 @@ def _muted(metrics: DataFrame) -> DataFrame:
     alike = [F.col(f"a.{name}").eqNullSafe(F.col(f"b.{name}")) for name in by]
     waits = percentiles.merged(muted, by, PERCENTS)
     joined = most.alias("a").join(waits.alias("b"), alike)
-    return joined.select("a.*", "b.total", "b.p50", "b.p99").orderBy(F.desc("b.p99"))
+    found = joined.select("a.*", "b.total", "b.p50", "b.p99")
+    return found.orderBy(F.desc("p99"), "broker_id", "listener").limit(ROWS_MAX)
 
 
 def _muted_over_time(metrics: DataFrame, step: int) -> DataFrame:
@@ -131,15 +138,17 @@ def _groups(metrics: DataFrame) -> DataFrame:
             F.max("event_time_ms").alias("last_ms"),
             F.count(F.lit(1)).alias("samples"),
         )
+        .withColumn("all", F.expr("count(*) OVER ()"))
         .orderBy(F.desc("last"), F.desc("most"))
         .limit(GROUPS_MAX)
     )
 
 
-def _groups_over_time(metrics: DataFrame, step: int) -> DataFrame:
+def _groups_over_time(metrics: DataFrame, step: int, names: list[str]) -> DataFrame:
     timed = metrics.where(BEHIND).where("event_time_ms IS NOT NULL")
     by = ("broker_id", "consumer_group", "topic")
-    return timed.groupBy(*by, binned(step)).agg(F.max("lag").alias("lag"))
+    drawn = timed.where(F.coalesce("consumer_group", F.lit("")).isin(names))
+    return drawn.groupBy(*by, binned(step)).agg(F.max("lag").alias("lag"))
 
 
 def _by_request(rows: Iterable[Line]) -> list[dict[str, Line]]:
@@ -157,9 +166,14 @@ def _time_ms(stages: dict[str, Line]) -> float:
 # -- words and tables
 
 
-def _words(muted: list[Line], groups: list[Line]) -> tuple[str, ...]:
-    said = ["Remote is waiting for something else: records for a long poll, the controller; it is"
-            " no work of the broker's."]  # fmt: skip
+def _words(
+    requests: list[dict[str, Line]], muted: list[Line], groups: list[Line], listened: Listened
+) -> tuple[str, ...]:
+    said = [_longest(requests)] if requests else []
+    said.append(
+        "Remote is waiting for something else: records for a long poll, the controller; it is no"
+        " work of the broker's."
+    )
     waits = sum(row["total"] for row in muted)
     if waits:
         said.append(
@@ -167,10 +181,41 @@ def _words(muted: list[Line], groups: list[Line]) -> tuple[str, ...]:
             " requests behind one that was not answered yet. No stage has that time; it grows with"
             " requests in flight, and is shorter with the pipelined channel."
         )
-    late = [row for row in groups if row["last"]]
-    if late:
-        said.append(f"Behind when they were sampled last: {len(late)} of {len(groups)} groups.")
+    if late := [row for row in groups if _to_the_end(row, listened)]:
+        many = "at least " if len(late) == GROUPS_MAX else ""
+        said.append(
+            f"Behind to the end: {many}{len(late)} of {groups[0]['all']:,} groups by topic; most"
+            f" {brief(late[0]['consumer_group'])} in {brief(late[0]['topic'])}, by"
+            f" {number(late[0]['last'])} records."
+        )
     return tuple(said)
+
+
+def _longest(requests: list[dict[str, Line]]) -> str:
+    """Of Produce, if there was any: a consumer's fetch mostly waits, by its own wish."""
+    known = (one for name in DRAWN for one in requests if _request(one) == name)
+    stages = next(known, requests[0])
+    whole = _time_ms(stages) or math.nan
+    shares = {name: (stages[part]["time_ms"] or 0.0) / whole for part, name in STAGES.items()
+              if part in stages}  # fmt: skip
+    most = sorted(shares.items(), key=lambda one: -one[1])[:3]
+    broker = brief(next(iter(stages.values()))["broker_id"])
+    told = ", ".join(f"{name} {percent(share)}" for name, share in most)
+    return f"{brief(_request(stages))} on broker {broker}: {told} of its time."
+
+
+def _request(stages: dict[str, Line]) -> str | None:
+    found: str | None = next(iter(stages.values()))["request"]
+    return found
+
+
+def _to_the_end(group: Line, listened: Listened) -> bool:
+    """A group that is behind is sampled in each slow round, so one that was not has caught up."""
+    if not group["last"]:
+        return False
+    heard = {one.broker_id: one.last_ms for one in listened.brokers}
+    end_ms: int = heard.get(group["broker_id"]) or group["last_ms"]
+    return bool(group["last_ms"] >= end_ms - 2 * SELDOM * listened.every_ms)
 
 
 def _request_cells(stages: dict[str, Line]) -> tuple[Cell, Cell]:
@@ -227,7 +272,8 @@ def _flush_table(inputs: Inputs, flushes: list[Line]) -> Table:
         made.append((words(row["broker_id"]), *cells))
     return Table(
         "Flushes", ("broker", "flushes", "p50, ms", "p99, ms"), tuple(made),
-        "Bringing a log to the disk, per log: full segments in the background, all at a stop.",
+        "Bringing a log to the disk, per log: full segments, in the background. What a stop flushes"
+        " comes behind the last sample.",
     )  # fmt: skip
 
 
@@ -266,8 +312,8 @@ def _group_table(inputs: Inputs, groups: list[Line]) -> Table:
         "Groups that were behind",
         ("group", "topic", "coordinator", "lag, last", "at", "lag, most", "most at"),
         tuple(made),
-        "In records, all partitions of the topic together; a group that is not behind has no"
-        f" samples. {GROUPS_MAX} groups at most, UTC.",
+        "In records, all partitions of the topic together; a group that is not behind, or was"
+        f" deleted, has no samples. {GROUPS_MAX} at most, UTC.",
     )
 
 
@@ -300,8 +346,12 @@ def _socket_plots(rows: list[Line], axis: Axis) -> tuple[Plot, ...]:
     return _plots("Muted connections with bytes waiting", "connections", lines)
 
 
-def _group_plots(rows: list[Line], groups: list[Line], axis: Axis) -> tuple[Plot, ...]:
+def _group_plots(inputs: Inputs, groups: list[Line], axis: Axis) -> tuple[Plot, ...]:
     worst = sorted(groups, key=lambda row: row["most"], reverse=True)[:LINES_MAX]
+    if not worst:
+        return ()
+    names = [one["consumer_group"] or "" for one in worst]  # of a thousand groups these
+    rows = collected(_groups_over_time(inputs.metrics, axis.step, names))
     lines = [
         _line(axis, f"{brief(one['consumer_group'])} in {brief(one['topic'])}", rows, "lag",
               {name: one[name] for name in ("broker_id", "consumer_group", "topic")})

@@ -74,6 +74,25 @@ def test_generations_are_not_averaged(found: Any) -> None:
     assert {"Failed requests", "Fetched from leaders", "Largest partitions"} <= set(plots)
 
 
+def test_what_is_gone_and_what_nobody_sampled(spark: Any) -> None:
+    """A topic was deleted half an hour ago; of a third broker nothing is known of its requests."""
+    log = {"partition": 0, "directory": "/d", "log_start_offset": 0, "log_end_offset": 1}
+    rows = [
+        sample("PartitionLog", NOON_MS, topic="deleted", size_bytes=10**9, **log),
+        sample("PartitionLog", NOON_MS + 1_800_000, topic="orders", size_bytes=10**6, **log),
+        sample("GilWait", NOON_MS, 3, waits_s=[{"le": 0.001, "count": 1}]),
+        sample("GarbageCollection", NOON_MS, 3, generation="0", collections=1),
+    ]
+    inputs = landed.inputs(spark, metrics=rows)
+    section = inside.section(inputs, Listened(inputs.until_ms, 0, NOON_MS))
+    failed, _, largest = section.tables
+    assert section.words[0] == "No data of requests."
+    assert [[cell.text for cell in row] for row in failed.rows] == [["3", *"------"]]
+    assert [row[0].text for row in largest.rows] == ["orders"]
+    assert [row[5].text for row in largest.rows] == ["100 %"]
+    landed.check_rows(inputs, section)
+
+
 def test_nothing_was_sampled(spark: Any) -> None:
     section = inside.section(landed.inputs(spark), Listened(NOON_MS, 0))
     assert section.words == ("No data: no samples of a broker in this span.",)

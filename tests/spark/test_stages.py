@@ -8,7 +8,7 @@ import pytest
 
 from spark_jobs.report_model import Section
 from spark_jobs.sections import stages
-from spark_jobs.sections.silence import Listened
+from spark_jobs.sections.silence import Heard, Listened
 from tests.spark import landed
 from tests.spark.landed import NOON_MS, Row, sample
 
@@ -47,12 +47,13 @@ def found(spark: Any) -> tuple[Any, Section]:
         timed("LocalTimeMs", request="Metadata", le1=1),
         sample("LogFlush", NOON_MS, count=4, buckets=buckets(le4=3, le32=1)),
         muted(0, 7, le1=98), muted(1, 3, le64=2),
-        lag(0, 5), lag(1, 90), lag(2, 0), lag(2, 20, "slow"),
+        lag(0, 5), lag(1, 90), lag(2, 0), lag(2, 20, "slow"), lag(0, 30, "deleted"),
     ]  # fmt: skip
     inputs = landed.inputs(
         spark, metrics=rows, since_ms=NOON_MS - MINUTE_MS, until_ms=NOON_MS + 3 * MINUTE_MS
     )
-    listened = Listened(inputs.until_ms, MINUTE_MS, NOON_MS)
+    heard = (Heard(1, NOON_MS + 2 * MINUTE_MS + 15_000),)
+    listened = Listened(inputs.until_ms, MINUTE_MS, NOON_MS, heard)
     return inputs, stages.section(inputs, listened)
 
 
@@ -69,6 +70,22 @@ def test_where_a_requests_time_is(found: tuple[Any, Section]) -> None:
     ]
     assert lines(found[1], "p99 of each stage, ms")[0] == ["1", "Produce", "8", "1", "0", "1", "1"]
 
+    words = found[1].words[0]
+    assert words == "Produce on broker 1: request queue 52 %, local 20 %, send 20 % of its time."
+
+
+def test_the_slowest_kinds_are_shown_with_all_their_stages(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the most frequent ones."""
+    monkeypatch.setattr(stages, "REQUESTS_MAX", 1)
+    rows = [timed(part, request=request, **counts)
+            for request, counts in (("Metadata", {"le1": 900}), ("JoinGroup", {"le30000": 2}))
+            for part in stages.STAGES]  # fmt: skip
+    inputs = landed.inputs(spark, metrics=rows)
+    section = stages.section(inputs, Listened(inputs.until_ms, MINUTE_MS))
+    assert lines(section, "Share of a request's time") == [["1", "JoinGroup", *["20 %"] * 5]]
+
 
 def test_flushes_muted_sockets_and_groups(found: tuple[Any, Section]) -> None:
     _, section = found
@@ -76,10 +93,13 @@ def test_flushes_muted_sockets_and_groups(found: tuple[Any, Section]) -> None:
     assert lines(section, "Muted sockets") == [["1", "PLAIN", "100", "1", "64", "7"]]
     groups = lines(section, "Groups that were behind")
     assert [row[:2] + row[3:4] + row[5:6] for row in groups] == [
-        ["slow", "orders", "20", "20"], ["shop", "orders", "0", "90"],
+        ["deleted", "orders", "30", "30"], ["slow", "orders", "20", "20"],
+        ["shop", "orders", "0", "90"],
     ]  # fmt: skip
-    assert "100 times bytes waited in the socket" in section.words[1]
-    assert section.words[2].endswith(": 1 of 2 groups.")
+    assert "100 times bytes waited in the socket" in section.words[2]
+    assert section.words[3] == (  # one that is behind is sampled in each round
+        "Behind to the end: 1 of 3 groups by topic; most slow in orders, by 20 records."
+    )
     titles = [plot.title for plot in section.plots]
     assert titles == ["Produce by stage, p99, broker 1", "Muted connections with bytes waiting",
                       "Lag of groups"]  # fmt: skip
