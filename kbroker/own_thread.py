@@ -19,7 +19,12 @@ from collections.abc import Callable
 from typing import Final
 
 from kbroker.failures import Failures
-from kbroker.limits import THREAD_LIFE_LONG_MS, THREAD_LIVES_MAX, THREAD_PAUSE_MS
+from kbroker.limits import (
+    THREAD_JOIN_TIMEOUT_MS,
+    THREAD_LIFE_LONG_MS,
+    THREAD_LIVES_MAX,
+    THREAD_PAUSE_MS,
+)
 
 logger: Final = logging.getLogger("kbroker.failures")
 
@@ -46,6 +51,15 @@ class OwnThread(threading.Thread):
         self._loop = loop
         self._given_up = given_up
         self._monotonic_ns = monotonic_ns
+
+    def await_end(self) -> bool:
+        """Behind a request to end: False, and a line, if it takes too long; the stop goes on."""
+        if self.ident is None or self is threading.current_thread():
+            return True
+        self.join(THREAD_JOIN_TIMEOUT_MS / 1000)
+        if self.is_alive():
+            logger.error("%s did not end in %d ms", self.name, THREAD_JOIN_TIMEOUT_MS)
+        return not self.is_alive()
 
     def run(self) -> None:
         lives = THREAD_LIVES_MAX

@@ -26,7 +26,7 @@ from typing import Final
 
 from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import InvariantError
-from kbroker.limits import DELAY_MS_MAX, THREAD_JOIN_TIMEOUT_MS
+from kbroker.limits import DELAY_MS_MAX
 from kbroker.own_thread import OwnThread
 from kbroker.purgatory.time_wheel import TimeWheel, WheelEntry
 
@@ -88,12 +88,7 @@ class Timer:
         with self.lock:
             self._stopping = True
             self._changed.notify_all()
-        thread = self.thread
-        if thread.ident is None or thread is threading.current_thread():
-            return
-        thread.join(THREAD_JOIN_TIMEOUT_MS / 1000)
-        if thread.is_alive():
-            logger.error("%s did not end in %d ms", self.name, THREAD_JOIN_TIMEOUT_MS)
+        self.thread.await_end()
 
     def add(self, task: TimerTask) -> None:
         """Have `task.run()` called when its delay is over; a delay below one tick counts as one."""

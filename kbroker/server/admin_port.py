@@ -115,9 +115,7 @@ class AdminPort:
         with self._jobs_changed:
             self._jobs_changed.notify()
         os.eventfd_write(self._wake, 1)
-        thread.join(THREAD_JOIN_TIMEOUT_MS / 1000)
-        if thread.is_alive():
-            logger.error("%s did not end in %d ms", THREAD_NAME, THREAD_JOIN_TIMEOUT_MS)
+        if not thread.await_end():
             return
         for each in self._sockets:
             each.close()

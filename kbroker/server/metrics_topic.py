@@ -27,7 +27,6 @@ from kbroker.errors import KafkaError, UserError
 from kbroker.limits import (
     METRICS_SAMPLES_WAITING_MAX,
     METRICS_WRITE_TIMEOUT_MS,
-    THREAD_JOIN_TIMEOUT_MS,
 )
 from kbroker.metrics.samples import OFTEN_S, SELDOM_S, TOPIC, TOPIC_CONFIGS
 from kbroker.own_thread import OwnThread
@@ -78,9 +77,7 @@ class MetricsTopic:
         with self._changed:
             self._ending = True
             self._changed.notify()
-        self.thread.join(THREAD_JOIN_TIMEOUT_MS / 1000)
-        if self.thread.is_alive():
-            logger.error("%s did not end in %d ms", THREAD_NAME, THREAD_JOIN_TIMEOUT_MS)
+        self.thread.await_end()
 
     def _work(self) -> None:
         rounds = 0

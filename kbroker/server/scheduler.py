@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from kbroker.clock import NS_PER_MS, Clock, let_go_of_gil
-from kbroker.limits import PYTHON_STEP_MS_MAX, THREAD_JOIN_TIMEOUT_MS
+from kbroker.limits import PYTHON_STEP_MS_MAX
 from kbroker.own_thread import OwnThread
 
 logger: Final = logging.getLogger("kbroker.scheduler")
@@ -99,12 +99,7 @@ class Scheduler:
         with self._lock:
             self._stopping = True
             self._changed.notify_all()
-        thread = self.thread
-        if thread.ident is None or thread is threading.current_thread():
-            return
-        thread.join(THREAD_JOIN_TIMEOUT_MS / 1000)
-        if thread.is_alive():
-            logger.error("%s did not end in %d ms", self.name, THREAD_JOIN_TIMEOUT_MS)
+        self.thread.await_end()
 
     def schedule(
         self, name: str, work: Work, period_ms: int | None, delay_ms: int | None = None

@@ -321,3 +321,22 @@ def test_a_request_that_raises_is_counted() -> None:
     before = reply.failures.count
     reply.answer_exception(FakeRequest(0, 0, b""), None, ValueError("of this test"))
     assert reply.failures.count == before + 1
+
+
+def test_who_waits_for_the_end_is_told_if_it_does_not_come(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(own_thread, "THREAD_JOIN_TIMEOUT_MS", 1)
+    may_end = threading.Event()
+
+    def loop() -> None:
+        may_end.wait()
+
+    thread = OwnThread("kbroker-slow", loop)
+    assert thread.await_end()  # it was never started
+    thread.start()
+    assert not thread.await_end()
+    assert "kbroker-slow did not end in 1 ms" in caplog.text
+    may_end.set()
+    thread.join()
+    assert thread.await_end()
