@@ -66,6 +66,7 @@ from kbroker.handlers._parked_state cimport (
 from kbroker.log._partition cimport (
     Partition,
     partition_acquire,
+    partition_in_older_segment_locked,
     partition_lock,
     partition_readable_bytes_locked,
     partition_release,
@@ -119,14 +120,19 @@ cdef void _count_locked(ParkedWatch* watch) noexcept nogil:
     # What there is to be read here, and whether there is something to be told of it.
     cdef Partition* partition = watch.partition
     cdef ParkedFetch* parked = watch.parked
-    cdef int64_t here = partition_readable_bytes_locked(
-        partition, watch.fetch_offset, watch.max_bytes, parked.read_committed)
+    cdef int64_t here
     if (
         not (partition.online and partition.is_leader)         # deleted, broken or led elsewhere
         or watch.fetch_offset < partition.log_start_offset     # its records were deleted
         or watch.fetch_offset > partition.log_end_offset
+        # Who is so far behind is answered at once, as by Apache Kafka: where it reads would have
+        # to be looked up in a file at every append.
+        or partition_in_older_segment_locked(partition, watch.fetch_offset)
     ):
         kb_store_int(&parked.must_answer, 1)
+        return
+    here = partition_readable_bytes_locked(
+        partition, watch.fetch_offset, watch.max_bytes, parked.read_committed)
     if here < 0:
         here = 0
     if here != watch.counted:

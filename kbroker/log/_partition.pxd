@@ -156,6 +156,8 @@ cdef int64_t partition_readable_bytes(
     Partition* partition, int64_t offset, int64_t max_bytes, int read_committed) noexcept nogil
 cdef int64_t partition_readable_bytes_locked(
     Partition* partition, int64_t offset, int64_t max_bytes, int read_committed) noexcept nogil
+# Whether the high watermark is in a later segment than the offset, with the lock held.
+cdef int partition_in_older_segment_locked(Partition* partition, int64_t offset) noexcept nogil
 
 cdef void slice_release(FileSlice* slice) noexcept nogil
 cdef void segment_acquire(Segment* segment) noexcept nogil

@@ -208,3 +208,7 @@ cdef int64_t partition_readable_bytes_locked(
     Partition* partition, int64_t offset, int64_t max_bytes, int read_committed
 ) noexcept nogil:
     return readable_bytes_locked(partition, offset, max_bytes, read_committed)
+
+
+cdef int partition_in_older_segment_locked(Partition* partition, int64_t offset) noexcept nogil:
+    return offset < log_of(partition).high_watermark_base

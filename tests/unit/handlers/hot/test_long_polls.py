@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -104,6 +105,27 @@ def test_more_bytes_than_an_answer_may_hold_are_not_waited_for(rig: Rig) -> None
     answer = fetch(
         rig.client(), 12, [Ask(topic)], max_wait_ms=LONG_MS, min_bytes=1 << 30, max_bytes=50
     )
+    assert answer.only.records is not None and len(answer.only.records) == len(BATCH)
+
+
+def test_who_reads_an_older_segment_is_not_kept_waiting(rig: Rig) -> None:
+    # Each append would have to look up in a file what is there for him, for each who waits so.
+    topic = rig.create("t")
+    for _ in range(3):
+        topic.logs[0].append(BATCH)
+    topic.logs[0].roll()
+    topic.logs[0].append(BATCH)
+    wanted: dict[str, Any] = {"max_wait_ms": LONG_MS, "min_bytes": 1 << 20}
+    answer = fetch(rig.client(), 12, [Ask(topic, offset=1)], **wanted)
+    assert answer.only.records is not None and len(answer.only.records) == 2 * len(BATCH)
+    reader = rig.client()
+    reader.send(fetch_frame(12, [Ask(topic, offset=3)], **wanted))
+    rig.wait_parked(1)
+    topic.logs[0].roll()  # and nobody tells it
+    rig.hot.wake(topic.logs[0])
+    assert rig.hot.statistics()["parked_now"] == 1
+    produce_one(rig.client(), topic, BATCH)
+    answer = fetched_in(12, reader.receive())
     assert answer.only.records is not None and len(answer.only.records) == len(BATCH)
 
 
