@@ -20,7 +20,7 @@ Fairness: after STEP_BYTES of requests the role of taker is given up. Protocol: 
 8, topic ids from 10). Threads: the worker's own. Locks: a shard's, below it the partition's.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker._arena cimport arena_take
 from kbroker._atomics cimport kb_load_i64, kb_load_int
@@ -226,6 +226,11 @@ cdef int _parse(HotWorker* worker, Snapshot* snapshot, CommitPlan* plan) noexcep
     return -1 if cursor.failed or plan.partition_count == 0 else 0
 
 
+cdef inline int64_t _end_ms(int64_t now_ms, int64_t retention_ms) noexcept nogil:
+    # A retention may be as long as a number can say: then it has no end.
+    return INT64_MAX if retention_ms > INT64_MAX - now_ms else now_ms + retention_ms
+
+
 cdef int _build(HotWorker* worker, CommitPlan* plan, int64_t now_ms) noexcept nogil:
     # The batch of the request's records; -1: no memory, or too much of it is asked for.
     cdef BatchWriter writer
@@ -243,7 +248,7 @@ cdef int _build(HotWorker* worker, CommitPlan* plan, int64_t now_ms) noexcept no
             place.value.expire_ms = NO_EXPIRY
             if plan.retention_ms != -1:
                 # The record of such an offset has no room for the epoch.
-                place.value.expire_ms = now_ms + plan.retention_ms
+                place.value.expire_ms = _end_ms(now_ms, plan.retention_ms)
                 place.value.leader_epoch = -1
             bound += offset_record_bound(&place.key, &place.value)
     if bound > BATCH_BYTES_MAX:

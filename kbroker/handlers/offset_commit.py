@@ -33,6 +33,7 @@ _SINCE_LEADER_EPOCH: Final = 6
 _SINCE_INSTANCE: Final = 7
 _SINCE_TOPIC_ID: Final = 10
 _NO_RETENTION: Final = -1
+_NO_END_MS: Final = 2**63 - 1  # a retention may be as long as a number can say
 _NO_LEADER_EPOCH: Final = -1
 
 # A topic as a request names it: a name, or from version 10 on its id.
@@ -142,7 +143,9 @@ def _commit(
         make=any(_chars(p.metadata) <= longest for _, (_, parts) in topics for p in parts),
     )
     now_ms = services.clock.wall_ms()
-    expire_ms = -1 if asked.retention_ms == _NO_RETENTION else now_ms + asked.retention_ms
+    expire_ms = -1
+    if asked.retention_ms != _NO_RETENTION:
+        expire_ms = min(now_ms + asked.retention_ms, _NO_END_MS)
     told: list[Told] = []
     offsets: list[CommittedOffset] = []
     for topic, (key, partitions) in topics:

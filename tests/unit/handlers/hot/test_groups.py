@@ -219,6 +219,19 @@ def test_a_retention_is_kept_with_the_offset(beside: Beside) -> None:
         assert offset.leader_epoch == -1
 
 
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_retention_as_long_as_can_be_said_has_no_end(beside: Beside, shown: bool) -> None:
+    if shown:
+        beside.show()
+    asked = written(beside.commit(3, SHAPES["one"], retention_time=timedelta(hours=12345)))
+    longest = asked.replace(struct.pack(">q", 12345 * 3_600_000), struct.pack(">q", 2**63 - 1))
+    beside.client.send(framed(header(COMMIT, 3, 7) + longest))
+    assert beside.client.receive()[-2:] == bytes(2)  # the one partition has no error
+    assert beside.in_python == ([] if shown else ["group"])
+    (offset,) = beside.table.offsets(GROUP)
+    assert offset.expire_ms == 2**63 - 1
+
+
 @pytest.mark.parametrize("version", [7, 9, 10])
 @pytest.mark.parametrize("state", list(GroupState))
 def test_which_states_take_a_member_s_commit(beside: Beside, version: int, state: int) -> None:
