@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -149,6 +150,14 @@ def test_what_is_refused(
     with pytest.raises(KafkaError) as raised:
         started().check(resource, settings)
     assert raised.value.code == code
+
+
+def test_a_pattern_is_looked_at_and_not_compiled() -> None:
+    # Python takes five seconds to compile this one.
+    pattern = "client_id=(?i)" + "[\x01-\uffff]" * 1_000
+    began = time.process_time()
+    started().check(ConfigResource(ConfigKind.CLIENT_METRICS, "m"), {"match": pattern})
+    assert time.process_time() - began < 1
 
 
 def test_steps_of_a_pool_are_measured_from_what_holds_now() -> None:
