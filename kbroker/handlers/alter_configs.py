@@ -160,15 +160,15 @@ def _told(error: KafkaError) -> Outcome:
 
 def _refused(resources: Sequence[Resource]) -> dict[int, KafkaError]:
     """What is wrong with the request, by the place of the resource that cannot be served."""
-    times = Counter((resource.type, resource.name) for resource in resources)
+    named = [_named(resource) for resource in resources]
     several = {
         each: KafkaError(ErrorCode.INVALID_REQUEST, f"'{each[1]}' is in the request {count} times")
-        for each, count in times.items()
+        for each, count in Counter(named).items()
         if count > 1
     }
     refused: dict[int, KafkaError] = {}
     for place, resource in enumerate(resources):
-        if several and (twice := several.get((resource.type, resource.name))) is not None:
+        if several and (twice := several.get(named[place])) is not None:
             refused[place] = twice
         elif (message := _mistake(resource)) is not None:
             refused[place] = KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -178,6 +178,14 @@ def _refused(resources: Sequence[Resource]) -> dict[int, KafkaError]:
             # As Apache Kafka does: the client is broken, and nothing of its request is done.
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     return refused
+
+
+def _named(resource: Resource) -> tuple[int, str]:
+    """A broker is the same one however its number is written: 1, +1, 001."""
+    name = resource.name
+    if name and resource.type in (BROKER, BROKER_LOGGER):
+        name = name.lstrip("+-").lstrip("0") or "0"
+    return resource.type, name
 
 
 def _mistake(resource: Resource) -> str | None:

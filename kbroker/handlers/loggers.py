@@ -37,7 +37,7 @@ def levels() -> list[tuple[str, str]]:
 
 def check(name: str, level: str | None) -> None:
     """Whether a logger may be given a level, or lose its own (None); KafkaError if not."""
-    if name not in _loggers():
+    if _logger(name) is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no logger {name}")
     if level is None and name == ROOT:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the root logger cannot be without a level")
@@ -49,8 +49,17 @@ def check(name: str, level: str | None) -> None:
 
 def change(name: str, level: str | None) -> None:
     """Give a logger a level, or take its own away; after `check`."""
-    logger = _loggers()[name]
-    logger.setLevel(logging.NOTSET if level is None else _NUMBERS[level])
+    logger = _logger(name)
+    if logger is not None:
+        logger.setLevel(logging.NOTSET if level is None else _NUMBERS[level])
+
+
+def _logger(name: str) -> logging.Logger | None:
+    """The logger of this name, if it is there; a client may ask for thousands."""
+    if name == ROOT:
+        return logging.getLogger()
+    known = logging.Logger.manager.loggerDict.get(name)
+    return known if isinstance(known, logging.Logger) and name.split(".")[0] == _OWN else None
 
 
 def _loggers() -> dict[str, logging.Logger]:

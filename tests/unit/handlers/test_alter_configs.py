@@ -196,6 +196,14 @@ def test_a_resource_named_twice_is_refused_each_time(key: ApiKey, version: int) 
     assert (overrides(broker), overrides(broker, "good")) == ({}, {"retention.ms": "5"})
 
 
+@pytest.mark.parametrize("key", [ALTER, INCREMENTAL])
+def test_a_broker_is_the_same_however_its_number_is_written(key: ApiKey) -> None:
+    # Each look at a broker's settings takes a thousand times what it takes to add a zero.
+    entity = ask(key, 1, (BROKER, "1", []), (BROKER, "+001", []), (BROKER, "", []))
+    refused = ErrorCode.INVALID_REQUEST
+    assert codes(FakeBroker(), entity) == [refused, refused, 0]
+
+
 @pytest.mark.parametrize("version", range(2))
 @pytest.mark.parametrize("kind", [-1, 4, 100])
 def test_an_operation_that_does_not_exist_fails_the_whole_request(version: int, kind: int) -> None:
