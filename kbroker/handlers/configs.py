@@ -30,7 +30,7 @@ from kbroker.config import (
 )
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import loggers
-from kbroker.handlers.repeats import NAMED_TOO_OFTEN, Repeats
+from kbroker.handlers.repeats import Repeats
 from kbroker.handlers.reply import told
 from kbroker.metadata.image import ConfigKind
 from kbroker.metadata.topic_names import invalid_topic_name
@@ -50,6 +50,7 @@ _KINDS: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 _SINCE_TYPE_AND_HELP: Final = 3
 _SOURCE_LOGGER: Final = 6
+_TOLD_TOO_OFTEN: Final = "the same is told too often: once is enough, or ask for fewer at a time"
 _TYPE_UNKNOWN: Final = 0
 
 
@@ -159,14 +160,16 @@ class _Describer:
         settings, describe = self._source(resource)
         place = (settings, resource.keys)
         known = self._encoded.get(place)
+        # What need not exist has any number of names, a broker as many as there are zeros.
+        again = known is not None and resource.type != TOPIC
         if known is None:
             entries = self._entries.get(settings)
             if entries is None:
                 entries = self._entries[settings] = _Entries(describe())
             known = self._encoded[place] = self._encode(entries.chosen(resource.keys))
         name = (resource.type, resource.name)
-        if name in self._named and not self._repeats.allow(len(known)):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, NAMED_TOO_OFTEN)
+        if (again or name in self._named) and not self._repeats.allow(len(known)):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, _TOLD_TOO_OFTEN)
         self._named.add(name)
         return known
 

@@ -221,6 +221,20 @@ def test_a_resource_that_is_named_again_is_told_again_within_bounds() -> None:
     assert "too often" in results[-1].error_message
 
 
+@pytest.mark.parametrize("kind", [BROKER, LOGGER, 16, 32])
+def test_other_names_of_the_same_are_told_within_bounds(kind: int) -> None:
+    # A group need not exist to be described, and a broker's number has any number of zeros.
+    numbers = [f"{number:04}" for number in range(2_000)]
+    names = ["0" * zeros + "1" for zeros in range(200)] if kind in (BROKER, LOGGER) else numbers
+    asked = ask(4, *((kind, name, None) for name in names), synonyms=True, documentation=True)
+    request = FakeBroker().ask(asked)
+    assert request.answer is not None
+    assert len(request.answer) < 3 * BYTES_AGAIN_MAX
+    results = answer_of(request).results
+    assert [bool(r.configs) for r in results[:2]] == [True, True]
+    assert {r.error_code.value for r in results} <= {0, ErrorCode.INVALID_REQUEST}
+
+
 def test_a_broker_is_looked_at_once_however_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
