@@ -207,6 +207,11 @@ class DataDirectory:
         write_offsets(self.path / file, current)
         self._written[file] = current
 
+    def update_checkpoint(self, file: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """The same for some logs; what was written of the others stands."""
+        if any(self._written[file].get(name) != offset for name, offset in offsets.items()):
+            self.write_checkpoint(file, {**self._written[file], **offsets})
+
     def has_line(self, file: str, name: TopicPartition) -> bool:
         """Whether the file on the disk has a line for this partition."""
         return name in self._written[file]

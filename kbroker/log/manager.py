@@ -484,16 +484,18 @@ class LogManager:
         """Puts the starts of these logs where a later start of the broker finds them.
 
         On return they survive a kill and a power cut. OSError if a file cannot be written. Any
-        thread.
+        thread. Looks at no other log: a client asks for one as often as it likes.
         """
+        names = [log.name for log in logs]
+        for directory in {id(it.directory): it.directory for it in self._held(names)}.values():
+            with directory.checkpoint_locks[LOG_START_FILE]:
+                here = [it.log for it in self._held(names) if it.directory is directory]
+                starts = {log.name: start for log in here if (start := log.log_start_offset) > 0}
+                directory.update_checkpoint(LOG_START_FILE, starts)
+
+    def _held(self, names: Iterable[TopicPartition]) -> list[_Held]:
         with self._lock:
-            directories = {
-                id(held.directory): held.directory
-                for held in (self._logs.get(log.name) for log in logs)
-                if held is not None
-            }
-        for directory in directories.values():
-            self._write_checkpoint(LOG_START_FILE, directory)
+            return [it for name in names if (it := self._logs.get(name)) is not None]
 
     def _write_checkpoint(self, file: str, directory: DataDirectory) -> None:
         with directory.checkpoint_locks[file]:

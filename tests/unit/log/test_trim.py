@@ -243,6 +243,19 @@ def test_a_start_that_was_checkpointed_survives_the_process(tmp_path: Path) -> N
     assert broker.starts() == {TopicPartition("a", 1): 13}
 
 
+def test_only_the_starts_that_are_asked_for_are_looked_at(tmp_path: Path) -> None:
+    broker = OneDirectory(tmp_path)
+    logs = [broker.open(index) for index in range(3)]
+    for index, log in enumerate(logs):
+        fill(log, 20)
+        log.delete_records(10 + index)
+    for index, log in enumerate(logs):
+        broker.manager.checkpoint_log_starts([log])
+        told = {TopicPartition("a", each): 10 + each for each in range(index + 1)}
+        assert broker.starts() == told
+    broker.manager.stop()
+
+
 def test_segments_go_in_the_background_and_a_minute_later_for_good(tmp_path: Path) -> None:
     broker = OneDirectory(tmp_path)
     log = broker.open()
