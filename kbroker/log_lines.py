@@ -14,13 +14,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from kbroker.limits import LOG_CAUSES_MAX, LOG_LINE_PERIOD_MS
 from kbroker.outside_text import shown
 
 _OTHERS: Final = "others"
+_NAMES_MAX: Final = 20
+
+
+def first_few(names: Sequence[str]) -> str:
+    """For one line: the first stand for all."""
+    return ", ".join(names[:_NAMES_MAX]) + (", ..." if len(names) > _NAMES_MAX else "")
 
 
 class _Told(NamedTuple):

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log_lines import first_few
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.decisions import check_config_bytes
 from kbroker.metadata.controller.nodes import MetadataNodes
@@ -122,7 +123,6 @@ class ConfigChanges:
         if planned and not validate_only:
             nodes.set_resource_configs(planned)
             self._propagation.configure(planned)
-            for resource in planned:
-                what = f"{resource.kind.name.lower()} {resource.name or '(every one)'}"
-                log.info("settings of %s have changed", what)
+            what = [f"{r.kind.name.lower()} {r.name or '(every one)'}" for r in planned]
+            log.info("settings of %d have changed: %s", len(what), first_few(what))
         return results

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from kbroker.errors import KafkaError
+from kbroker.log_lines import first_few
 from kbroker.metadata.controller.decisions import (
     ConfigValidator,
     Defaults,
@@ -39,8 +40,6 @@ from kbroker.metadata.image import TopicImage
 from kbroker.metadata.store.base import StoreError
 
 log = logging.getLogger("kbroker.controller")
-
-LOGGED_NAMES_MAX: Final = 20
 
 # What becomes of one topic, or why nothing does.
 Plan = TopicImage | KafkaError
@@ -176,9 +175,7 @@ def _planned(plans: Iterable[Plan]) -> list[TopicImage]:
 
 
 def _names(topics: Sequence[TopicImage]) -> str:
-    """For one line of the log: the first few stand for all."""
-    names = [topic.name for topic in topics[:LOGGED_NAMES_MAX]]
-    return ", ".join(names) + (", ..." if len(topics) > LOGGED_NAMES_MAX else "")
+    return first_few([topic.name for topic in topics])
 
 
 def _result(name: str, plan: Plan, failures: dict[str, KafkaError]) -> TopicResult:

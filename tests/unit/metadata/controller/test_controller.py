@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,7 +15,14 @@ from kbroker.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaE
 from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import ConfigChange, NewTopic, TopicResult, records
 from kbroker.metadata.controller import controller as controller_module
-from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta
+from kbroker.metadata.controller.config_changes import ResourceChange
+from kbroker.metadata.image import (
+    BrokerImage,
+    ClusterImage,
+    ConfigKind,
+    ConfigResource,
+    ImageDelta,
+)
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.harness import WAIT_S, OneBroker, codes, wait
@@ -489,3 +498,35 @@ def test_a_store_that_is_away_at_start_is_one_line(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(DataDirectoryError, match=r"cannot be used.*/topics/deleted"):
         broker.start()
+
+
+# --- settings of what is no topic -----------------------------------------------------------------
+
+
+class AnySettings:
+    """Rules that allow everything."""
+
+    def check(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
+        pass
+
+    def edit_list(
+        self, resource: ConfigResource, own: Mapping[str, str], key: str, parts: str, add: bool
+    ) -> str:
+        return parts
+
+
+def test_settings_of_many_that_change_are_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = OneBroker(tmp_path)
+    controller = broker.start(rules=AnySettings())
+    changes = [
+        ResourceChange(ConfigResource(ConfigKind.GROUP, f"group-{number}"), {"key": "1"})
+        for number in range(500)
+    ]
+    with caplog.at_level(logging.INFO, "kbroker.controller"):
+        results = wait(lambda done: controller.alter_resource_configs(changes, False, done))
+    assert results == [None] * 500
+    (line,) = [r.getMessage() for r in caplog.records if "settings" in r.getMessage()]
+    assert "500" in line and "group group-0, " in line and len(line) < 500
+    broker.stop()
