@@ -10,16 +10,18 @@ offset given.
 The start moves at once and is on file before the answer, so it is not lost with this process;
 segments below it go in the background (`log/_trim.pyx`). The client's time-out has nothing to end:
 nothing is waited for. Any handler thread; writes a small file, under the data directory's lock.
+Does not import the schema library.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kbroker.config import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.protocol import cold
+from kbroker.protocol.versions import is_flexible
+from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
@@ -50,16 +52,27 @@ def handle(services: Services, request: ColdRequest) -> None:
             allowed[name] = offset
     if allowed:
         results.update(services.replicas.delete_records(allowed))
-    request.respond(_encode(request.api_version, {name: results[name] for name in wanted}))
+    request.respond(_encode(request, {name: results[name] for name in wanted}))
+
+
+def _flexible(request: ColdRequest) -> bool:
+    return is_flexible(ApiKey.DELETE_RECORDS, request.api_version)
 
 
 def _wanted(request: ColdRequest) -> dict[TopicPartition, int]:
     """What is asked for each partition, in the order in which they are named first."""
-    return {
-        TopicPartition(topic.name, partition.partition_index): partition.offset
-        for topic in cold.decode(request).topics
-        for partition in topic.partitions
-    }
+    reader = Reader(request.body, flexible=_flexible(request))
+    wanted: dict[TopicPartition, int] = {}
+    for _ in range(reader.array()):
+        topic = reader.string()
+        for _ in range(reader.array()):
+            name = TopicPartition(topic, reader.int32())
+            wanted[name] = reader.int64()
+            reader.tags()
+        reader.tags()
+    reader.int32()  # the time-out
+    reader.tags()
+    return wanted
 
 
 def _refusal(services: Services, topic: TopicImage | None) -> KafkaError | None:
@@ -74,31 +87,31 @@ def _refusal(services: Services, topic: TopicImage | None) -> KafkaError | None:
     return None
 
 
-def _encode(version: int, results: Mapping[TopicPartition, int | KafkaError]) -> bytes:
-    module = cold.response_module(ApiKey.DELETE_RECORDS, version)
-    topics: dict[str, list[Any]] = {}
-    for name, result in results.items():
-        code, low_watermark = ErrorCode.NONE, NO_WATERMARK
-        if isinstance(result, KafkaError):
-            code = result.code
-        else:
-            low_watermark = result
-        topics.setdefault(name.topic, []).append(
-            module.DeleteRecordsPartitionResult(
-                partition_index=name.partition, low_watermark=low_watermark, error_code=code
-            )
-        )
-    return cold.encode(
-        module.DeleteRecordsResponse(
-            throttle_time=cold.NO_TIME,
-            topics=tuple(
-                module.DeleteRecordsTopicResult(name=topic, partitions=tuple(partitions))
-                for topic, partitions in topics.items()
-            ),
-        )
-    )
+def _encode(request: ColdRequest, results: Mapping[TopicPartition, int | KafkaError]) -> bytes:
+    topics: dict[str, list[tuple[int, int | KafkaError]]] = {}
+    for (topic, index), result in results.items():
+        topics.setdefault(topic, []).append((index, result))
+    out = Writer(flexible=_flexible(request))
+    out.int32(0)  # throttle time
+    out.array(len(topics))
+    for topic, partitions in topics.items():
+        out.string(topic)
+        out.array(len(partitions))
+        for index, result in partitions:
+            code, low_watermark = ErrorCode.NONE, NO_WATERMARK
+            if isinstance(result, KafkaError):
+                code = result.code
+            else:
+                low_watermark = result
+            out.int32(index)
+            out.int64(low_watermark)
+            out.int16(code)
+            out.tags()
+        out.tags()
+    out.tags()
+    return out.getvalue()
 
 
 def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     error = KafkaError(code, message)
-    return _encode(request.api_version, dict.fromkeys(_wanted(request), error))
+    return _encode(request, dict.fromkeys(_wanted(request), error))

@@ -5,19 +5,21 @@ and fetching meanwhile; whoever sees a new partition in Metadata finds its log o
 its own error, one that was named twice is refused once. A time-out that is over already is answered
 as such and nothing is done; one that ends while the controller works stops only the waiting.
 
-Any handler thread, then the controller's or the timer's; `Reply` sees to one answer. Holds no lock.
+Any handler thread, then the controller's or the timer's; `Reply` sees to one answer. Holds no lock;
+does not import the schema library.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import Reply, answer_in_time, timeout_ms_of, told
+from kbroker.handlers.reply import Reply, answer_in_time, told
 from kbroker.metadata.controller.decisions import MorePartitions, TopicResult
-from kbroker.protocol import cold
+from kbroker.protocol.versions import is_flexible
+from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -29,47 +31,72 @@ def handle(services: Services, request: ColdRequest) -> None:
         _create(services, request, reply)
 
 
+class _Asked(NamedTuple):
+    topics: list[MorePartitions]
+    timeout_ms: int
+    validate_only: bool
+
+
+def _decode(request: ColdRequest) -> _Asked:
+    reader = Reader(request.body, flexible=_flexible(request))
+    topics = [_topic(reader) for _ in range(reader.array())]
+    asked = _Asked(topics, reader.int32(), reader.boolean())
+    reader.tags()
+    return asked
+
+
+def _topic(reader: Reader) -> MorePartitions:
+    name, count = reader.string(), reader.int32()
+    new = reader.nullable_array()
+    assignments = None if new is None else [_brokers(reader) for _ in range(new)]
+    reader.tags()
+    return MorePartitions(name, count, assignments)
+
+
+def _brokers(reader: Reader) -> tuple[int, ...]:
+    brokers = tuple([reader.int32() for _ in range(reader.array())])
+    reader.tags()
+    return brokers
+
+
+def _flexible(request: ColdRequest) -> bool:
+    return is_flexible(ApiKey.CREATE_PARTITIONS, request.api_version)
+
+
 def _create(services: Services, request: ColdRequest, reply: Reply) -> None:
-    asked = cold.decode(request)
-    timeout_ms = timeout_ms_of(asked)
-    if timeout_ms <= 0:
+    asked = _decode(request)
+    if asked.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-    wanted = [_wanted(topic) for topic in asked.topics]
 
     def finish(results: Sequence[TopicResult]) -> bytes:
         # Of a topic that was named twice both results are the same refusal.
         by_name = {result.name: result for result in results}
-        return _encode(request.api_version, by_name)
+        return _encode(request, by_name)
 
-    if not wanted:
+    if not asked.topics:
         reply.send(partial(finish, ()))
         return
-    done = answer_in_time(services, reply, timeout_ms, finish)
-    services.controller.create_partitions(wanted, asked.validate_only, done)
+    done = answer_in_time(services, reply, asked.timeout_ms, finish)
+    services.controller.create_partitions(asked.topics, asked.validate_only, done)
 
 
-def _wanted(topic: Any) -> MorePartitions:
-    assignments = topic.assignments
-    if assignments is not None:
-        assignments = [assignment.broker_ids for assignment in assignments]
-    return MorePartitions(topic.name, topic.count, assignments)
-
-
-def _encode(version: int, results: Mapping[str | None, TopicResult]) -> bytes:
-    module = cold.response_module(ApiKey.CREATE_PARTITIONS, version)
-    topics = tuple(
-        module.CreatePartitionsTopicResult(
-            name=name,
-            error_code=result.error,
-            # The bare name of a code says nothing that the code does not.
-            error_message=None if result.message == result.error.name else told(result.message),
-        )
-        for name, result in results.items()
-    )
-    return cold.encode(module.CreatePartitionsResponse(throttle_time=cold.NO_TIME, results=topics))
+def _encode(request: ColdRequest, results: Mapping[str | None, TopicResult]) -> bytes:
+    out = Writer(flexible=_flexible(request))
+    out.int32(0)  # throttle time
+    out.array(len(results))
+    for name, result in results.items():
+        out.string(name)
+        out.int16(result.error)
+        # The bare name of a code says nothing that the code does not.
+        out.string(None if result.message == result.error.name else told(result.message))
+        out.tags()
+    out.tags()
+    return out.getvalue()
 
 
 def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    names = dict.fromkeys(topic.name for topic in cold.decode(request).topics)
-    results = {name: TopicResult(name, code, message or None) for name in names}
-    return _encode(request.api_version, results)
+    names = dict.fromkeys(topic.topic for topic in _decode(request).topics)
+    results: dict[str | None, TopicResult] = {
+        name: TopicResult(name, code, message or None) for name in names
+    }
+    return _encode(request, results)

@@ -25,8 +25,6 @@ from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from kbroker.handlers.services import ColdRequest, Services
 
 logger: Final = logging.getLogger("kbroker.request")
@@ -115,12 +113,6 @@ def answer_in_time(
         reply.send(partial(finish, results))
 
     return done
-
-
-def timeout_ms_of(asked: Any) -> int:
-    """How long the client waits for an answer to this message of kio's."""
-    timeout: timedelta = asked.timeout
-    return round(timeout.total_seconds() * 1000)
 
 
 def answer_exception(request: ColdRequest, failure: Failure | None, error: Exception) -> None:

@@ -6,7 +6,8 @@ thread once the topics can be used, or are gone. A timer answers REQUEST_TIMED_O
 longer than the client waits; the work itself goes on. Every topic has its own error, and the answer
 keeps the order of the request, a topic that was named twice at its first place.
 
-Any handler thread, then the controller's or the timer's; `Reply` sees to one answer. Holds no lock.
+Any handler thread, then the controller's or the timer's; `Reply` sees to one answer. Holds no lock;
+does not import the schema library.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-from kbroker.config import TopicConfig, describe_topic
+from kbroker.config import ConfigEntry, TopicConfig, describe_topic
+from kbroker.config.describe import describe_topic_key
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import Reply, answer_in_time, timeout_ms_of, told
+from kbroker.handlers.reply import Reply, answer_in_time, told
 from kbroker.metadata.controller.decisions import NewTopic, TopicResult
 from kbroker.metadata.image import ZERO_UUID
-from kbroker.protocol import cold
 from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
+from kbroker.protocol.wire import Reader, Writer, encode_array_length
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -49,30 +50,62 @@ def handle_create(services: Services, request: ColdRequest) -> None:
         _create(services, request, reply)
 
 
+class _Asked(NamedTuple):
+    topics: list[NewTopic]
+    timeout_ms: int
+    validate_only: bool
+
+
+def _decode_create(request: ColdRequest) -> _Asked:
+    reader = Reader(request.body, flexible=is_flexible(ApiKey.CREATE_TOPICS, request.api_version))
+    topics = [_new_topic(reader) for _ in range(reader.array())]
+    asked = _Asked(topics, reader.int32(), reader.boolean())
+    reader.tags()
+    return asked
+
+
+def _new_topic(reader: Reader) -> NewTopic:
+    name, partitions, factor = reader.string(), reader.int32(), reader.int16()
+    assignments = [_assignment(reader) for _ in range(reader.array())]
+    configs: dict[str, str | None] = {}
+    for _ in range(reader.array()):
+        key = reader.string()
+        configs[key] = reader.nullable_string()
+        reader.tags()
+    reader.tags()
+    return NewTopic(name, partitions, factor, assignments or None, configs)
+
+
+def _assignment(reader: Reader) -> tuple[int, tuple[int, ...]]:
+    index = reader.int32()
+    brokers = tuple([reader.int32() for _ in range(reader.array())])
+    reader.tags()
+    return index, brokers
+
+
 def _create(services: Services, request: ColdRequest, reply: Reply) -> None:
-    asked = cold.decode(request)
-    timeout_ms = timeout_ms_of(asked)
-    if timeout_ms <= 0:
+    asked = _decode_create(request)
+    if asked.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     refused = _refused(asked.topics)
-    specs = [_new_topic(topic) for topic in asked.topics if topic.name not in refused]
+    specs = [topic for topic in asked.topics if topic.name not in refused]
     names = list(dict.fromkeys(topic.name for topic in asked.topics))
     config = services.config
 
     def finish(results: Sequence[TopicResult]) -> bytes:
         by_name = refused | {result.name: result for result in results}
-        return _encode_created(request.api_version, config, [by_name[name] for name in names])
+        return _encode_created(request.api_version, [by_name[name] for name in names], config)
 
     if not specs:
         reply.send(partial(finish, ()))
         return
-    done = answer_in_time(services, reply, timeout_ms, finish)
+    done = answer_in_time(services, reply, asked.timeout_ms, finish)
     services.controller.create_topics(specs, asked.validate_only, done)
 
 
-def _refused(topics: Sequence[Any]) -> dict[str, TopicResult]:
+def _refused(topics: Sequence[NewTopic]) -> dict[str | None, TopicResult]:
     """The topics that are not even put to the controller."""
-    refused = {}
+    refused: dict[str | None, TopicResult] = {}
     for name, times in Counter(topic.name for topic in topics).items():
         if times > 1:
             message = f"Topic '{name}' is in the request {times} times"
@@ -84,79 +117,69 @@ def _refused(topics: Sequence[Any]) -> dict[str, TopicResult]:
     return refused
 
 
-def _new_topic(topic: Any) -> NewTopic:
-    assignments = [(a.partition_index, a.broker_ids) for a in topic.assignments]
-    return NewTopic(
-        topic.name,
-        topic.num_partitions,
-        topic.replication_factor,
-        assignments or None,
-        {config.name: config.value for config in topic.configs},
-    )
-
-
-def _encode_created(version: int, config: BrokerConfig, results: Sequence[TopicResult]) -> bytes:
-    module = cold.response_module(ApiKey.CREATE_TOPICS, version)
-    described: dict[frozenset[tuple[str, str]], tuple[Any, ...]] = {}
-    topics = []
+def _encode_created(
+    version: int, results: Sequence[TopicResult], config: BrokerConfig | None = None
+) -> bytes:
+    """`config`: what topics that were made have beside their own settings."""
+    described = None if config is None else _Described(version, config)
+    out = Writer(flexible=is_flexible(ApiKey.CREATE_TOPICS, version))
+    out.int32(0)  # throttle time
+    out.array(len(results))
     for result in results:
-        fields: dict[str, Any] = {
-            "name": result.name,
-            "error_code": result.error,
-            "error_message": told(result.message),
-        }
-        if version >= _CREATE_SINCE_CONFIGS:
-            fields["num_partitions"] = result.partitions
-            fields["replication_factor"] = result.replication_factor
-            fields["configs"] = _created_configs(module, config, result, described)
+        out.string(result.name)
         if version >= _CREATE_SINCE_ID:
-            fields["topic_id"] = _id_or_none(result.topic_id)
-        topics.append(module.CreatableTopicResult(**fields))
-    answer = module.CreateTopicsResponse(throttle_time=cold.NO_TIME, topics=tuple(topics))
-    return cold.encode(answer)
+            out.uuid(result.topic_id)
+        out.int16(result.error)
+        out.string(told(result.message))
+        if version >= _CREATE_SINCE_CONFIGS:
+            out.int32(result.partitions)
+            out.int16(result.replication_factor)
+            if described is None or result.error is not ErrorCode.NONE:
+                out.array(0)
+            else:
+                out.raw(described.keys_of(result.configs))
+        out.tags()
+    out.tags()
+    return out.getvalue()
 
 
-def _created_configs(
-    module: Any,
-    config: BrokerConfig,
-    result: TopicResult,
-    described: dict[frozenset[tuple[str, str]], tuple[Any, ...]],
-) -> tuple[Any, ...]:
-    """Every key of a new topic; topics with the same overrides share one description."""
-    if result.error is not ErrorCode.NONE:
-        return ()
-    key = frozenset(result.configs.items())
-    known = described.get(key)
-    if known is None:
-        known = described[key] = tuple(
-            module.CreatableTopicConfigs(
-                name=entry.name,
-                # An own value is told as it was written: " 77 ", not 77.
-                value=result.configs.get(entry.name, entry.value),
-                read_only=entry.read_only,
-                config_source=entry.source,
-                is_sensitive=entry.sensitive,
-            )
-            for entry in describe_topic(TopicConfig(config, result.configs))
-        )
-    return known
+class _Described:
+    """Every key of new topics, as their answer has them; what no topic has set is encoded once."""
+
+    def __init__(self, version: int, config: BrokerConfig) -> None:
+        self._flexible = is_flexible(ApiKey.CREATE_TOPICS, version)
+        self._config = config
+        self._shared: dict[str, bytes] = {}
+
+    def keys_of(self, own: Mapping[str, str]) -> bytes:
+        if not self._shared:
+            entries = describe_topic(TopicConfig(self._config, {}))
+            self._shared = {entry.name: self._encode(entry) for entry in entries}
+        keys = self._shared
+        if own:
+            config = TopicConfig(self._config, own)
+            # An own value is told as it was written: " 77 ", not 77.
+            keys = keys | {
+                name: self._encode(describe_topic_key(config, name)._replace(value=text))
+                for name, text in own.items()
+            }
+        return encode_array_length(len(keys), flexible=self._flexible) + b"".join(keys.values())
+
+    def _encode(self, entry: ConfigEntry) -> bytes:
+        out = Writer(flexible=self._flexible)
+        out.string(entry.name)
+        out.string(entry.value)
+        out.boolean(entry.read_only)
+        out.int8(entry.source)
+        out.boolean(entry.sensitive)
+        out.tags()
+        return out.getvalue()
 
 
 def create_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    names = dict.fromkeys(topic.name for topic in cold.decode(request).topics)
-    module = cold.response_module(ApiKey.CREATE_TOPICS, request.api_version)
-    empty: Mapping[str, Any] = {}
-    if request.api_version >= _CREATE_SINCE_CONFIGS:
-        empty = {"configs": ()}
-    if request.api_version >= _CREATE_SINCE_ID:
-        empty = {**empty, "topic_id": None}
-    topics = tuple(
-        module.CreatableTopicResult(
-            name=name, error_code=code, error_message=message or None, **empty
-        )
-        for name in names
-    )
-    return cold.encode(module.CreateTopicsResponse(throttle_time=cold.NO_TIME, topics=topics))
+    names = dict.fromkeys(topic.name for topic in _decode_create(request).topics)
+    results = [TopicResult(name, code, message or None) for name in names]
+    return _encode_created(request.api_version, results)
 
 
 # --- DeleteTopics -----------------------------------------------------------------------------
@@ -278,8 +301,3 @@ def delete_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes
     topics, _ = _decode_delete(request)
     results = [TopicResult(name, code, message or None, id or ZERO_UUID) for name, id in topics]
     return _encode_deleted(request.api_version, results)
-
-
-def _id_or_none(topic_id: UUID) -> UUID | None:
-    """kio writes the zero id, which means "none", for None."""
-    return None if topic_id == ZERO_UUID else topic_id
