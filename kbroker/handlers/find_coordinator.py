@@ -19,7 +19,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kbroker.coordinator.group.offsets_topic import home_of
+from kbroker.coordinator.group._groups import partition_for
+from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode
 from kbroker.handlers.services import brokers_as_seen
 from kbroker.protocol.versions import is_flexible
@@ -95,19 +96,24 @@ class _Groups:
 
     def __init__(self, services: Services, request: ColdRequest) -> None:
         self._services = services
-        self._image = services.controller.image
-        self._brokers = brokers_as_seen(services, request, self._image)
+        self._brokers = brokers_as_seen(services, request, services.controller.image)
+        topic = services.controller.image.topic(OFFSETS_TOPIC)
+        self._homes = () if topic is None else topic.partitions
+        self._found: dict[int, Found] = {}  # by leader
 
     def find(self, group_id: str) -> Found:
-        home = home_of(self._image, group_id)
-        if home is None:
+        if not self._homes:
             self._services.offsets_topic.ensure(self._services.controller, self._services.config)
             return _NOT_AVAILABLE
-        known = self._brokers.get(home.leader)
-        if known is None:
-            return _NOT_AVAILABLE
-        host, port, _ = known
-        return Found(node_id=home.leader, host=host, port=port)
+        leader = self._homes[partition_for(group_id, len(self._homes))].leader
+        found = self._found.get(leader)
+        if found is None:
+            found = _NOT_AVAILABLE
+            if leader in self._brokers:
+                host, port, _ = self._brokers[leader]
+                found = Found(node_id=leader, host=host, port=port)
+            self._found[leader] = found
+        return found
 
 
 def _refuse(key_type: int, key: str, version: int) -> Found:
@@ -131,12 +137,13 @@ def encode(version: int, keys: list[str], answers: Sequence[Found]) -> bytes:
         out.int32(0)  # throttle time
     if version >= _SINCE_BATCH:
         out.array(len(keys))
+        # A key takes a byte to name; what is said of it is mostly the same.
+        said: dict[Found, bytes] = {}
         for key, found in zip(keys, answers, strict=True):
+            if found not in said:
+                said[found] = _encode_found(found)
             out.string(key)
-            _put_node(out, found)
-            out.int16(found.code)
-            out.string(found.message)
-            out.tags()
+            out.raw(said[found])
     else:
         (found,) = answers
         out.int16(found.code)
@@ -144,6 +151,15 @@ def encode(version: int, keys: list[str], answers: Sequence[Found]) -> bytes:
             # The one text that Apache Kafka has for "no error" in these versions.
             out.string(found.message or found.code.name)
         _put_node(out, found)
+    out.tags()
+    return out.getvalue()
+
+
+def _encode_found(found: Found) -> bytes:
+    out = Writer(flexible=True)
+    _put_node(out, found)
+    out.int16(found.code)
+    out.string(found.message)
     out.tags()
     return out.getvalue()
 

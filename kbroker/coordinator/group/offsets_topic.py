@@ -21,7 +21,6 @@ from kbroker.metadata.controller.decisions import NewTopic
 
 if TYPE_CHECKING:
     from kbroker.metadata.controller.decisions import TopicResult
-    from kbroker.metadata.image import ClusterImage, PartitionImage
 
 logger: Final = logging.getLogger("kbroker.groups")
 
@@ -43,28 +42,6 @@ class Settings(Protocol):
     def __getitem__(self, name: str, /) -> Any: ...
 
 
-def java_hash(text: str) -> int:
-    """The 32-bit hash of a string that Java's `String.hashCode` defines, signed.
-
-    Over UTF-16 units, so that a name outside the basic plane lands where Kafka's tools look for it.
-    """
-    value = 0
-    if text.isascii():
-        for unit in text.encode():
-            value = (31 * value + unit) & 0xFFFF_FFFF
-    else:
-        raw = text.encode("utf-16-le", "surrogatepass")
-        for at in range(0, len(raw), 2):
-            value = (31 * value + raw[at] + (raw[at + 1] << 8)) & 0xFFFF_FFFF
-    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
-
-
-def partition_for(group_id: str, partitions: int) -> int:
-    """The partition of the offsets topic that this group has."""
-    value = java_hash(group_id)
-    return (0 if value == -0x8000_0000 else abs(value)) % partitions
-
-
 def new_topic(config: Settings) -> NewTopic:
     """The topic as its first client gets it."""
     return NewTopic(
@@ -77,14 +54,6 @@ def new_topic(config: Settings) -> NewTopic:
             "segment.bytes": str(config["offsets.topic.segment.bytes"]),
         },
     )
-
-
-def home_of(image: ClusterImage, group_id: str) -> PartitionImage | None:
-    """The group's partition; None while the topic does not exist."""
-    topic = image.topic(OFFSETS_TOPIC)
-    if topic is None or not topic.partitions:
-        return None
-    return topic.partitions[partition_for(group_id, len(topic.partitions))]
 
 
 class OffsetsTopicCreation:

@@ -25,8 +25,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kbroker.coordinator.group._groups import partition_for
 from kbroker.coordinator.group.group_records import encode_group, group_key
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC, partition_for
+from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:

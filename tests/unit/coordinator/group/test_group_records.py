@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbroker.coordinator.group._groups import partition_for
 from kbroker.coordinator.group.group_records import (
     RecordError,
     batch_of,
@@ -16,7 +17,6 @@ from kbroker.coordinator.group.group_records import (
     offset_key,
 )
 from kbroker.coordinator.group.images import GroupImage, MemberImage
-from kbroker.coordinator.group.offsets_topic import java_hash, partition_for
 from kbroker.protocol.record_batch import decode_batches
 
 # Read with `xxd` from the log of a group with one static member of librdkafka, then without.
@@ -110,20 +110,6 @@ def test_a_batch_keeps_the_order() -> None:
         (b"k2", None, 1234),
     ]
     assert (batch.producer_id, batch.base_sequence) == (-1, 0)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("", 0),
-        ("hello", 99162322),
-        ("polygenelubricants", -(2**31)),
-        ("gr\u00fcppe", -1233264812),
-        ("\U0001f600", 1772899),
-    ],
-)
-def test_the_hash_is_javas(text: str, value: int) -> None:
-    assert java_hash(text) == value
 
 
 def test_the_partition_of_a_group() -> None:

@@ -18,10 +18,11 @@ from kbroker.coordinator.group._groups import (
     NOT_OWNER,
     CommittedOffset,
     GroupTable,
+    partition_for,
 )
 from kbroker.coordinator.group.images import GroupImage, MemberImage
 from kbroker.coordinator.group.loader import GroupLoader
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC, partition_for
+from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.errors import ErrorCode
 from kbroker.log.manager import LogManager
