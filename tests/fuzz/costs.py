@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import random
 import secrets
 import socket
@@ -27,7 +28,7 @@ from typing import Final, NamedTuple
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.types import ApiKey
 from tests.fuzz.corpus import Ids, Template, templates
-from tests.fuzz.excess import filled, repeated
+from tests.fuzz.excess import distinct, filled, repeated
 from tests.fuzz.mutate import BLOCK, LAST, Maker, framed
 from tests.fuzz.talk import MAY_WAIT, SENTINEL, SENTINEL_ID
 from tests.fuzz.target import OVERRIDES, Admin, prepare
@@ -120,13 +121,15 @@ def _of_template(name: str, template: Template) -> Iterator[Callable[[], Candida
     yield partial(Candidate, f"{name}, sound", framed(template.whole))
     for at, array in enumerate(template.arrays):
         for count in _COUNTS:
-            for unit in (1, 4, 8):
-                what = f"{name}, array {at}: {count} of {unit} zeros"
-                yield partial(_made, what, filled, template, array, count, unit)
+            for unit, byte in itertools.product((1, 4, 8), (0, 1)):
+                what = f"{name}, array {at}: {count} of {unit} bytes {byte}"
+                yield partial(_made, what, filled, template, array, count, unit, byte)
         if array.count:
             for times in _TIMES:
                 what = f"{name}, array {at}: {times} times the same"
                 yield partial(_made, what, repeated, template, array, times)
+                what = f"{name}, array {at}: {times} of other names"
+                yield partial(_made, what, distinct, template, array, times)
 
 
 def _made(name: str, make: Callable[..., bytes], *of: object) -> Candidate:

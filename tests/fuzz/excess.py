@@ -8,11 +8,12 @@ What stands behind the bound of a parser, or costs more than it should, is reach
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from tests.fuzz.batches import Take
 from tests.fuzz.corpus import Template
-from tests.fuzz.schema import Array, unsigned_varint
+from tests.fuzz.schema import Array, Spot, unsigned_varint
 
 # Items, and how often of 16: parsers have bounds at 100,000 and 1,000,000.
 COUNTS: Final = (*(300,) * 5, *(3_000,) * 5, *(20_000,) * 3, 100_000, 100_001, 1_000_001)
@@ -20,6 +21,13 @@ UNITS: Final = (1, 2, 3, 4, 4, 7, 8)  # bytes an item: what an item of zeros tak
 REPEATS: Final = (2, 3, 30, 300, 1_000, 4_000)
 EXCESS_BYTES_MAX: Final = 1 << 20
 REPEAT_BYTES_MAX: Final = 256 << 10
+
+
+LENGTHS: Final[dict[str, Callable[[int], bytes]]] = {
+    "varint": lambda size: unsigned_varint(size + 1),
+    "length16": lambda size: struct.pack(">h", size),
+    "length32": lambda size: struct.pack(">i", size),
+}
 
 
 def counted(flexible: bool, count: int) -> bytes:
@@ -39,6 +47,35 @@ def repeated(template: Template, array: Array, times: int) -> bytes:
     times = max(1, min(times, REPEAT_BYTES_MAX // max(1, len(items))))
     count = counted(template.flexible, array.count * times)
     return whole[: array.begin] + count + items * times + whole[array.end :]
+
+
+def distinct(template: Template, array: Array, times: int) -> bytes:
+    """The items of an array again and again, each time under other, short names and numbers."""
+    whole = template.whole
+    spots = [s for s in template.spots if array.items <= s.begin and s.end <= array.end]
+    items, number = bytearray(), 0
+    while number < times and len(items) < REPEAT_BYTES_MAX:
+        items += _renamed(template, array, spots, number)
+        number += 1
+    count = counted(template.flexible, array.count * number)
+    return whole[: array.begin] + count + items + whole[array.end :]
+
+
+def _renamed(template: Template, array: Array, spots: list[Spot], number: int) -> bytes:
+    out, at = bytearray(), array.items
+    name = b"%x" % number
+    for spot, following in zip(spots, [*spots[1:], None], strict=True):
+        out += template.whole[at : spot.begin]
+        at = spot.end
+        if spot.kind == "4":
+            out += struct.pack(">i", number)
+        elif spot.kind == "text":
+            out += name
+        elif following is not None and (following.kind, following.begin) == ("text", spot.end):
+            out += LENGTHS[spot.kind](len(name))
+        else:
+            out += template.whole[spot.begin : spot.end]
+    return bytes(out + template.whole[at : array.end])
 
 
 def excessive(template: Template, take: Take) -> bytes:
