@@ -17,6 +17,7 @@ cdef enum LiveKind:
     LIVE_PARTITIONS = 10
     LIVE_SEGMENTS = 11            # open files of logs
     LIVE_PRODUCERS = 12           # with state, of all partitions
-    LIVE_KINDS = 13
+    LIVE_LOGS = 13
+    LIVE_KINDS = 14
 
 cdef void live_add(int kind, int64_t change) noexcept nogil

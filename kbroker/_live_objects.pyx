@@ -35,6 +35,7 @@ KINDS = {
     "partitions": LIVE_PARTITIONS,
     "segments": LIVE_SEGMENTS,
     "producers": LIVE_PRODUCERS,
+    "logs": LIVE_LOGS,
 }
 
 

@@ -1,14 +1,14 @@
 # cython: language_level=3
-"""For units that hold requests: the partition behind a PartitionLog.
+"""For units that hold requests, and the replica: the C log behind a PartitionLog.
 
-Take a reference with partition_acquire() before the object may go.
+Take a reference with log_acquire() before the object may go.
 """
 
-from kbroker.log._partition cimport Partition
+from kbroker.log._storage cimport Log
 
 
 cdef class PartitionLog:
-    cdef Partition* partition
+    cdef Log* storage
     cdef readonly str directory
     cdef readonly str topic
     cdef readonly int index

@@ -19,8 +19,8 @@ from kbroker.purgatory.delayed_operation import DelayedOperation
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
-    from kbroker.handlers._hot import HotPath
     from kbroker.purgatory.purgatory import Purgatory
+    from kbroker.requests._hot import HotPath
 
 
 class ParkedFetchesDue(DelayedOperation):

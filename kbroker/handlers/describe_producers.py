@@ -93,11 +93,11 @@ class _Budget:
 def _producers(services: Services, topic: str, index: int, budget: _Budget) -> tuple[int, bytes]:
     if services.controller.image.partition(topic, index) is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    log = services.replicas.partition(topic, index)
-    if log is None:
+    replica = services.replicas.partition(topic, index)
+    if replica is None:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     budget.take(0)
-    found = log.encode_producers()
+    found = replica.encode_producers()
     budget.take(found[0])
     return found
 

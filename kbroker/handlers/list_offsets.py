@@ -19,13 +19,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.services import leader_log
+from kbroker.handlers.services import led_replica
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, ReadableLog, Services
+    from kbroker.handlers.services import ColdRequest, LedReplica, Services
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -128,27 +128,27 @@ def _find(
     if timestamp < 0 and request.api_version < _SINCE.get(timestamp, request.api_version + 1):
         return Found(ErrorCode.UNSUPPORTED_VERSION)
     try:
-        log = leader_log(services, topic, partition.partition, partition.leader_epoch)
-        return _find_in_log(log, timestamp, is_consumer=asked.replica_id == CONSUMER)
+        replica = led_replica(services, topic, partition.partition, partition.leader_epoch)
+        return _find_on(replica, timestamp, is_consumer=asked.replica_id == CONSUMER)
     except KafkaError as error:
         return Found(error.code)
 
 
-def _find_in_log(log: ReadableLog, timestamp: int, *, is_consumer: bool) -> Found:
+def _find_on(replica: LedReplica, timestamp: int, *, is_consumer: bool) -> Found:
     if timestamp == LATEST:
         # Without transactions the last stable offset is the high watermark.
-        end = log.high_watermark if is_consumer else log.log_end_offset
-        return Found(ErrorCode.NONE, end, UNKNOWN, log.leader_epoch)
+        end = replica.high_watermark if is_consumer else replica.log_end_offset
+        return Found(ErrorCode.NONE, end, UNKNOWN, replica.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        start = log.log_start_offset
-        return Found(ErrorCode.NONE, start, UNKNOWN, log.epochs.epoch_at(start))
+        start = replica.log_start_offset
+        return Found(ErrorCode.NONE, start, UNKNOWN, replica.epochs.epoch_at(start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NOTHING
     if timestamp == MAX_TIMESTAMP:
         # Of records without a time, which have none, the first is named.
-        record = log.offset_of_max_timestamp() or log.offset_for_time(UNKNOWN)
+        record = replica.offset_of_max_timestamp() or replica.offset_for_time(UNKNOWN)
     else:
-        record = log.offset_for_time(timestamp)
+        record = replica.offset_for_time(timestamp)
     if record is None:
         return _NOTHING
     offset, record_timestamp, leader_epoch = record

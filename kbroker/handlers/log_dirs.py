@@ -1,10 +1,10 @@
 """DescribeLogDirs (35): how large every partition is, and the volume that holds it.
 
 One result for each data directory, with the partitions that are in it: all of them, or those of the
-request that are here (others are left out without an error). The lag is how far a replica's log is
-behind the high watermark; there are no future logs, since partitions are not moved between
-directories, and no cordoned directories. A directory that cannot be asked has an error of its own
-and no partitions.
+request that are here (others are left out without an error). The lag is what a log still lacks of
+its partition, 0 in Kafka too for any but a future log; there are none, since partitions are not
+moved between directories, and no cordoned directories. A directory that cannot be asked has an
+error of its own and no partitions.
 
 Any handler thread. Sizes are read a few hundred logs at a time without the GIL, and a partition
 costs one packed piece of the answer, so ten thousand keep nobody waiting. Does not import the
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _SINCE_ERROR: Final = 3
 _SINCE_VOLUME: Final = 4
 _SINCE_CORDONED: Final = 5
+NO_LAG: Final = 0
 # Index, bytes, lag, whether it is a future log; with and without tagged fields behind it.
 _PARTITION: Final = struct.Struct(">iqq?")
 _PARTITION_TAGGED: Final = struct.Struct(">iqq?x")
@@ -72,8 +73,8 @@ def _write_directory(out: Writer, version: int, directory: DirectoryUse) -> None
         _PARTITION_TAGGED if is_flexible(ApiKey.DESCRIBE_LOG_DIRS, version) else _PARTITION
     ).pack
     topics: dict[str, list[bytes]] = {}
-    for (topic, index), size_bytes, lag in directory.logs:
-        topics.setdefault(topic, []).append(pack(index, size_bytes, lag, False))
+    for (topic, index), size_bytes in directory.logs:
+        topics.setdefault(topic, []).append(pack(index, size_bytes, NO_LAG, False))
     out.int16(ErrorCode.KAFKA_STORAGE_ERROR if directory.failed else ErrorCode.NONE)
     out.string(directory.path)
     out.array(len(topics))

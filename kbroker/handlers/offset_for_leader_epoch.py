@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.services import leader_log
+from kbroker.handlers.services import led_replica
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
@@ -78,10 +78,10 @@ def handle(services: Services, request: ColdRequest) -> None:
 
 def _end(services: Services, topic: str, asked: AskedPartition) -> EpochEnd:
     try:
-        log = leader_log(services, topic, asked.partition, asked.current_leader_epoch)
+        replica = led_replica(services, topic, asked.partition, asked.current_leader_epoch)
     except KafkaError as error:
         return EpochEnd(asked.partition, error.code)
-    epoch, end_offset = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)
+    epoch, end_offset = replica.epochs.end_offset_for(asked.leader_epoch, replica.log_end_offset)
     return EpochEnd(asked.partition, ErrorCode.NONE, epoch, end_offset)
 
 

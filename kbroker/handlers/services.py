@@ -97,8 +97,8 @@ class LeaderEpochs(Protocol):
         ...
 
 
-class ReadableLog(Protocol):
-    """What ListOffsets, OffsetForLeaderEpoch and DescribeProducers ask of a partition's log."""
+class LedReplica(Protocol):
+    """What ListOffsets, OffsetForLeaderEpoch and DescribeProducers ask of a replica that leads."""
 
     @property
     def epochs(self) -> LeaderEpochs: ...
@@ -128,7 +128,7 @@ class ReadableLog(Protocol):
 
 
 class Replicas(Protocol):
-    def partition(self, topic: str, index: int) -> ReadableLog | None: ...
+    def partition(self, topic: str, index: int) -> LedReplica | None: ...
 
     def use_of_directories(self, wanted: Set[TopicPartition] | None) -> Sequence[DirectoryUse]:
         """The data directories with the logs in them, all or those wanted."""
@@ -193,8 +193,8 @@ class Services:
     offsets_topic: OffsetsTopicCreation = field(default_factory=OffsetsTopicCreation)
 
 
-def leader_log(services: Services, topic: str, index: int, leader_epoch: int) -> ReadableLog:
-    """The log, if this broker leads the partition in the epoch that the client believes in.
+def led_replica(services: Services, topic: str, index: int, leader_epoch: int) -> LedReplica:
+    """The replica, if this broker leads the partition in the epoch that the client believes in.
 
     A client that does not say what it believes sends -1.
     """
@@ -208,11 +208,11 @@ def leader_log(services: Services, topic: str, index: int, leader_epoch: int) ->
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
     if image.leader != services.node_id:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    log = services.replicas.partition(topic, index)
-    if log is None:
+    replica = services.replicas.partition(topic, index)
+    if replica is None:
         # The image says that we lead it, but its log could not be opened or has failed since.
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-    return log
+    return replica
 
 
 def brokers_as_seen(services: Services, request: ColdRequest, image: ClusterImage) -> BrokersSeen:

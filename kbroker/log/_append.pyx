@@ -1,17 +1,17 @@
 # cython: language_level=3
-"""Group append: the validated batches of one run for one partition in one write.
+"""Group append: the validated batches of one run for one log in one write.
 
-Under the partition's lock, without the GIL, on a handler's thread. A group is cut into writes at a
+Under the log's lock, without the GIL, on a handler's thread. A group is cut into writes at a
 roll and where the kernel's list of buffers ends; each write is one unit:
-1. admit  leadership, minimum in-sync replicas, producer state; what fails is left out, alone
+1. admit  size and producer state; what fails is left out, alone
 2. place  base offset and leader epoch into the frames (both outside the CRC), producers noted
           tentatively, so that a duplicate further on in the same group is seen
 3. write  one pwritev at the segment's end; the lock is free meanwhile, for those who only look
-4. publish  sizes, indexes, the ring of recent batches, log end, high watermark; or, where enough
-   is unflushed, that a flush is due, which moves the high watermark (`_flush.pyx`)
+4. publish  sizes, indexes, the ring of recent batches, log end; and, where enough is unflushed,
+   that a flush is due (`_flush.pyx`)
 A write that comes up short or fails is cut off the file again, its producers are forgotten, and
 its batches and all behind them get KAFKA_STORAGE_ERROR; the batches of earlier writes of the
-group stand. If even the cutting fails the partition goes offline: nobody knows what its file holds.
+group stand. If even the cutting fails the log goes offline: nobody knows what its file holds.
 """
 
 from libc.errno cimport EINTR, errno
@@ -20,16 +20,15 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_
 from kbroker._atomics cimport kb_add_i64, kb_store_i64, kb_store_int
 from kbroker.log._cursor cimport kb_put_u32, kb_put_u64
 from kbroker.log._file_operations cimport files, iovec
-from kbroker.log._partition cimport Batch, Partition, Segment
 from kbroker.log._producer_state cimport (
     ProducerBatch, producers_check, producers_commit, producers_note, producers_roll_back)
 from kbroker.log._records cimport (
-    AT_BASE_OFFSET, AT_LEADER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR, NOT_ENOUGH_REPLICAS,
-    NOT_LEADER_OR_FOLLOWER, RECORD_LIST_TOO_LARGE, Header)
+    AT_BASE_OFFSET, AT_LEADER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR, RECORD_LIST_TOO_LARGE, Header)
 from kbroker.log._segment cimport (
     SegmentPart, part_of, segment_index_full, segment_note_batch, segment_reserve)
 from kbroker.log._storage cimport (
-    Log, active_of, begin_writing_locked, end_writing_locked, log_of, log_roll, recent_add)
+    active_of, begin_writing_locked, end_writing_locked, log_roll, recent_add)
+from kbroker.log._types cimport Batch, Segment
 
 cdef enum:
     BATCHES_PER_WRITE = 128       # a run holds 64 requests
@@ -42,36 +41,33 @@ cdef struct Write:
     int32_t count
     int64_t size_bytes
     int64_t next_offset
+    int32_t leader_epoch
 
 
-cdef inline void refuse(Batch* batch, int16_t error, const char* message) noexcept nogil:
+cdef void refuse_batch(Batch* batch, int16_t error, const char* message) noexcept nogil:
     batch.error = error
     batch.error_message = message
     batch.log_start_offset = -1
     batch.append_time_ms = -1
 
 
-cdef int admit(Partition* partition, Batch* batch, int64_t now_ms) noexcept nogil:
+cdef int admit(Log* log, Batch* batch, int64_t now_ms) noexcept nogil:
     # 1: to be written. 0: refused or a duplicate, and answered.
-    cdef Log* log = log_of(partition)
     cdef ProducerBatch* duplicate = NULL
     cdef int16_t error
     if batch.error != NO_ERROR:
         return 0
-    if batch.acks == -1 and partition.in_sync_count < partition.min_in_sync:
-        refuse(batch, NOT_ENOUGH_REPLICAS, "fewer replicas in sync than min.insync.replicas")
-        batch.log_start_offset = partition.log_start_offset
-        return 0
     if batch.length_bytes > log.settings.segment_bytes:
-        refuse(batch, RECORD_LIST_TOO_LARGE, "the batch is larger than segment.bytes")
+        refuse_batch(batch, RECORD_LIST_TOO_LARGE, "the batch is larger than segment.bytes")
         return 0
-    batch.log_start_offset = partition.log_start_offset
+    batch.log_start_offset = log.log_start_offset
     if batch.producer_id < 0:
         return 1
     error = producers_check(&log.producers, batch, &duplicate)
     if error != NO_ERROR:
-        refuse(batch, error, "the producer's epoch or sequence is not the one that comes next")
-        batch.log_start_offset = partition.log_start_offset
+        refuse_batch(
+            batch, error, "the producer's epoch or sequence is not the one that comes next")
+        batch.log_start_offset = log.log_start_offset
         return 0
     if duplicate == NULL:
         return 1
@@ -107,16 +103,15 @@ cdef int roll_is_due(
             or segment_index_full(segment))
 
 
-cdef int place(Partition* partition, Write* write, Batch* batch) noexcept nogil:
-    cdef Log* log = log_of(partition)
+cdef int place(Log* log, Write* write, Batch* batch) noexcept nogil:
     batch.base_offset = write.next_offset
     batch.last_offset = batch.base_offset + batch.record_count - 1
     kb_put_u64(batch.data + AT_BASE_OFFSET, <uint64_t>batch.base_offset)
-    kb_put_u32(batch.data + AT_LEADER_EPOCH, <uint32_t>partition.leader_epoch)
+    kb_put_u32(batch.data + AT_LEADER_EPOCH, <uint32_t>write.leader_epoch)
     if batch.producer_id >= 0 and producers_note(
             &log.producers, batch.producer_id, batch.producer_epoch, batch.base_sequence,
             batch.record_count - 1, batch.base_offset, batch.max_timestamp_ms) != 0:
-        refuse(batch, KAFKA_STORAGE_ERROR, "no memory to remember the producer")
+        refuse_batch(batch, KAFKA_STORAGE_ERROR, "no memory to remember the producer")
         batch.base_offset = -1
         batch.last_offset = -1
         return 0
@@ -149,8 +144,7 @@ cdef int write_out(Segment* segment, Write* write) noexcept nogil:
     return 1
 
 
-cdef void publish(Partition* partition, Segment* segment, Write* write) noexcept nogil:
-    cdef Log* log = log_of(partition)
+cdef void publish(Log* log, Segment* segment, Write* write) noexcept nogil:
     cdef int64_t position = segment.size_bytes
     cdef int64_t records = 0
     cdef Header header
@@ -167,17 +161,12 @@ cdef void publish(Partition* partition, Segment* segment, Write* write) noexcept
         position += batch.length_bytes
         records += batch.record_count
     kb_store_i64(&segment.size_bytes, position)
-    kb_store_i64(&partition.log_end_offset, write.next_offset)
+    kb_store_i64(&log.log_end_offset, write.next_offset)
     if write.next_offset - log.recovery_point >= log.settings.flush_messages:
-        kb_store_int(&partition.flush_due, 1)
-    if partition.in_sync_count <= 1 and not partition.flush_due:
-        log.high_watermark_base = segment.base_offset
-        log.high_watermark_position = position
-        kb_store_i64(&partition.high_watermark, write.next_offset)
-        kb_store_i64(&partition.last_stable_offset, write.next_offset)
-    kb_add_i64(&partition.appended_bytes, write.size_bytes)
-    kb_add_i64(&partition.appended_records, records)
-    kb_add_i64(&partition.appended_batches, write.count)
+        kb_store_int(&log.flush_due, 1)
+    kb_add_i64(&log.appended_bytes, write.size_bytes)
+    kb_add_i64(&log.appended_records, records)
+    kb_add_i64(&log.appended_batches, write.count)
     log.writes += 1
 
 
@@ -185,77 +174,76 @@ cdef void refuse_unwritten(Batch* batch, int64_t log_end_offset) noexcept nogil:
     # Those of the failed write, and duplicates that were answered with an offset of it.
     while batch != NULL:
         if batch.error == NO_ERROR and batch.base_offset >= log_end_offset:
-            refuse(batch, KAFKA_STORAGE_ERROR, "the log cannot be written")
+            refuse_batch(batch, KAFKA_STORAGE_ERROR, "the log cannot be written")
             batch.base_offset = -1
             batch.last_offset = -1
         batch = batch.next
 
 
-cdef int flush_write(Partition* partition, Write* write) noexcept nogil:
+cdef int flush_write(Log* log, Write* write) noexcept nogil:
     # Writes what has been placed. 0, or -1: it failed, and its batches are answered.
-    cdef Log* log = log_of(partition)
     cdef Segment* segment = active_of(log)
     cdef int status
     if write.count == 0:
         return 0
-    begin_writing_locked(partition)
+    begin_writing_locked(log)
     status = segment_reserve(segment, write.count)
     if status == 0:
         status = write_out(segment, write)
-    end_writing_locked(partition, write.size_bytes)
+    end_writing_locked(log, write.size_bytes)
     if status == 0:
-        publish(partition, segment, write)
+        publish(log, segment, write)
         producers_commit(&log.producers)
     else:
         producers_roll_back(&log.producers)
         log.failed_writes += 1
         if status < 0:
-            partition.online = 0
-        refuse_unwritten(write.first, partition.log_end_offset)
+            log.online = 0
+        refuse_unwritten(write.first, log.log_end_offset)
     write.count = 0
     write.size_bytes = 0
-    write.next_offset = partition.log_end_offset
+    write.next_offset = log.log_end_offset
     return 0 if status == 0 else -1
 
 
-cdef void refuse_rest(Batch* batch, int16_t error, const char* message) noexcept nogil:
+cdef void refuse_batches(Batch* first, int16_t error, const char* message) noexcept nogil:
+    cdef Batch* batch = first
     while batch != NULL:
         if batch.error == NO_ERROR:
-            refuse(batch, error, message)
+            refuse_batch(batch, error, message)
         batch = batch.next
 
 
-cdef void append_group_locked(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil:
-    cdef Log* log = log_of(partition)
+cdef void log_append_locked(
+    Log* log, Batch* first, int32_t leader_epoch, int64_t now_ms
+) noexcept nogil:
     cdef Write write              # 1 KB of pointers; write_out has 2 KB of buffers
     cdef Batch* batch = first
     cdef int status
-    if not partition.online:
-        refuse_rest(first, KAFKA_STORAGE_ERROR, "the log is offline")
-        return
-    if not partition.is_leader:
-        refuse_rest(first, NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
+    if not log.online:
+        refuse_batches(first, KAFKA_STORAGE_ERROR, "the log is offline")
         return
     write.first = first
+    write.leader_epoch = leader_epoch
     write.count = 0
     write.size_bytes = 0
-    write.next_offset = partition.log_end_offset
+    write.next_offset = log.log_end_offset
     while batch != NULL:
-        if admit(partition, batch, now_ms):
+        if admit(log, batch, now_ms):
             status = 0
             if write.count == BATCHES_PER_WRITE:
-                status = flush_write(partition, &write)
+                status = flush_write(log, &write)
             if status == 0 and roll_is_due(
                     log, active_of(log), batch, write.size_bytes, write.next_offset, now_ms):
-                status = flush_write(partition, &write)
+                status = flush_write(log, &write)
                 if status == 0:
-                    status = log_roll(log, partition.log_end_offset, now_ms)
+                    status = log_roll(log, log.log_end_offset, now_ms)
             if status != 0:
                 break
-            place(partition, &write, batch)
+            place(log, &write, batch)
         batch = batch.next
     # A failed write leaves `batch` at the first that was not placed: it and the rest go with it.
     if batch == NULL:
-        status = flush_write(partition, &write)
+        status = flush_write(log, &write)
     else:
-        refuse_rest(batch, KAFKA_STORAGE_ERROR, "the log cannot be written")
+        refuse_batches(batch, KAFKA_STORAGE_ERROR, "the log cannot be written")

@@ -12,10 +12,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
 from kbroker._log cimport PartitionLog
-from kbroker.log._partition cimport Partition
 from kbroker.log._producer_state cimport Producer
 from kbroker.log._storage cimport (
-    Log, lock_partition, lock_to_look, log_of, log_size_bytes, unlock_partition)
+    Log, lock_log, lock_to_look, log_size_bytes, unlock_log)
 
 from kbroker.errors import ErrorCode, KafkaError
 
@@ -57,7 +56,7 @@ cdef int64_t put_producers(Log* log, uint8_t* at, int64_t room) noexcept nogil:
 
 def encode_producers(PartitionLog log not None) -> tuple:
     """(how many, their bytes in an answer), the one heard of least recently first."""
-    cdef Partition* partition = log.partition
+    cdef Log* storage = log.storage
     cdef uint8_t* entries = NULL
     cdef int64_t room = 0, count = PRODUCERS_SPARE
     cdef int online = 1
@@ -68,10 +67,10 @@ def encode_producers(PartitionLog log not None) -> tuple:
             entries = <uint8_t*>malloc(<size_t>(room * PRODUCER_BYTES))
             if entries == NULL:
                 break
-            lock_partition(partition)
-            online = partition.online
-            count = put_producers(log_of(partition), entries, room)
-            unlock_partition(partition)
+            lock_log(storage)
+            online = storage.online
+            count = put_producers(storage, entries, room)
+            unlock_log(storage)
     if entries == NULL:
         raise MemoryError
     try:
@@ -84,24 +83,21 @@ def encode_producers(PartitionLog log not None) -> tuple:
 
 
 def sizes(list logs not None) -> list:
-    """(bytes, how far the log's end is behind the high watermark) of each log."""
+    """The bytes of each log."""
     cdef Py_ssize_t count = len(logs), at
-    cdef Partition** partitions = <Partition**>calloc(<size_t>count + 1, sizeof(Partition*))
-    cdef int64_t* numbers = <int64_t*>calloc(2 * <size_t>count + 1, sizeof(int64_t))
-    cdef Partition* partition
+    cdef Log** found = <Log**>calloc(<size_t>count + 1, sizeof(Log*))
+    cdef int64_t* size_bytes = <int64_t*>calloc(<size_t>count + 1, sizeof(int64_t))
     try:
-        if partitions == NULL or numbers == NULL:
+        if found == NULL or size_bytes == NULL:
             raise MemoryError
         for at in range(count):
-            partitions[at] = (<PartitionLog?>logs[at]).partition  # the list keeps it alive
+            found[at] = (<PartitionLog?>logs[at]).storage  # the list keeps it alive
         with nogil:
             for at in range(count):
-                partition = partitions[at]
-                lock_to_look(partition)
-                numbers[2 * at] = log_size_bytes(log_of(partition))
-                numbers[2 * at + 1] = partition.high_watermark - partition.log_end_offset
-                unlock_partition(partition)
-        return [(numbers[2 * at], max(0, numbers[2 * at + 1])) for at in range(count)]
+                lock_to_look(found[at])
+                size_bytes[at] = log_size_bytes(found[at])
+                unlock_log(found[at])
+        return [size_bytes[at] for at in range(count)]
     finally:
-        free(partitions)
-        free(numbers)
+        free(found)
+        free(size_bytes)

@@ -1,5 +1,5 @@
 # cython: language_level=3
-from kbroker.log._partition cimport Partition
+from kbroker.log._storage cimport Log
 
 
 cdef enum FlushDepth:
@@ -9,5 +9,5 @@ cdef enum FlushDepth:
     FLUSH_SYNCED_VOLUME = 3       # as whole; the volume was synced after the last append
 
 # Brings the log to the disk. Takes the lock, but not while the disk works. 0 or an errno; after a
-# write that failed the partition is offline.
-cdef int partition_flush(Partition* partition, FlushDepth depth) noexcept nogil
+# write that failed the log is offline.
+cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil

@@ -2,10 +2,10 @@
 """A log on its way to the disk: after so many records or a time, at a roll, at a clean stop.
 
 What `flush.messages` asks for is decided by the append, under the lock: once so many records are
-behind the recovery point the partition's `flush_due` stands. Whoever appended calls in here before
-it answers, with no lock held, and until then the high watermark stays, so that nobody reads what
-a power cut may take back. Several threads may flush one log; each covers what was written before
-it began, and a later recovery point never goes back.
+behind the recovery point the log's `flush_due` stands. Whoever appended calls in here before it
+answers, with no lock held, and until then the high watermark stays, so that nobody reads what a
+power cut may take back (`replica/_partition`). Several threads may flush one log; each covers what
+was written before it began, and a later recovery point never goes back.
 
 The recovery point says where a later start begins to read, and such a start reads the segment that
 holds it from its beginning and makes its indexes anew. So the indexes of the active segment are
@@ -13,7 +13,7 @@ brought to the disk only at a clean stop; a full segment's, before the recovery 
 behind (`settled_offset`).
 
 A sync that fails is told once: the kernel drops the pages and says yes the next time. So nobody
-knows what the file holds, and the partition goes offline, as after a write that cannot be undone.
+knows what the file holds, and the log goes offline, as after a write that cannot be undone.
 """
 
 from libc.errno cimport EINTR, EIO, ENOMEM, ENOSPC, errno
@@ -24,12 +24,11 @@ from kbroker._atomics cimport kb_store_i64, kb_store_int
 from kbroker._sync cimport kb_now_ns
 from kbroker.log._file_operations cimport files
 from kbroker.log._flush_times cimport flush_note
-from kbroker.log._partition cimport Partition, Segment
-from kbroker.log._read cimport set_high_watermark_locked
 from kbroker.log._segment cimport (
     segment_add_reference, segment_drop_reference, segment_sync, segment_sync_records,
     segment_was_synced)
-from kbroker.log._storage cimport Log, active_of, lock_partition, log_of, unlock_partition
+from kbroker.log._storage cimport Log, active_of, lock_log, unlock_log
+from kbroker.log._types cimport Segment
 
 cdef extern from "<fcntl.h>" nogil:
     int O_CLOEXEC
@@ -113,8 +112,7 @@ cdef int work(const char* directory, FlushDepth depth, Flushing* it) noexcept no
     return status
 
 
-cdef void finish_locked(Partition* partition, FlushDepth depth, Flushing* it) noexcept nogil:
-    cdef Log* log = log_of(partition)
+cdef void finish_locked(Log* log, FlushDepth depth, Flushing* it) noexcept nogil:
     cdef int64_t settled = it.active_base if depth <= FLUSH_RECORDS else it.end
     if it.end > log.recovery_point:
         kb_store_i64(&log.recovery_point, it.end)
@@ -124,22 +122,14 @@ cdef void finish_locked(Partition* partition, FlushDepth depth, Flushing* it) no
         log.named_base_offset = it.active_base
     if it.active != NULL or it.rolled_count:
         kb_store_i64(&log.flushed_ns, kb_now_ns())
-    if not partition.flush_due or not partition.online:
-        return
-    # The high watermark stood still until now. What was appended meanwhile waits for its own flush,
-    # unless that is less than a flush is made for.
-    if partition.log_end_offset - log.recovery_point < log.settings.flush_messages:
-        kb_store_int(&partition.flush_due, 0)
-    if partition.in_sync_count > 1:
-        return
-    if not partition.flush_due:
-        set_high_watermark_locked(partition, partition.log_end_offset)
-    elif it.end > partition.high_watermark:
-        set_high_watermark_locked(partition, it.end)
+    # What was appended meanwhile waits for its own flush, unless that is less than a flush is made
+    # for.
+    if (log.flush_due and log.online
+            and log.log_end_offset - log.recovery_point < log.settings.flush_messages):
+        kb_store_int(&log.flush_due, 0)
 
 
-cdef int partition_flush(Partition* partition, FlushDepth depth) noexcept nogil:
-    cdef Log* log = log_of(partition)
+cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil:
     cdef Flushing it
     cdef int64_t began_ns
     cdef int status
@@ -149,20 +139,20 @@ cdef int partition_flush(Partition* partition, FlushDepth depth) noexcept nogil:
     it.active_base = -1
     it.end = -1
     it.names = 0
-    lock_partition(partition)
-    status = begin_locked(log, partition.log_end_offset, depth, &it)
-    unlock_partition(partition)
+    lock_log(log)
+    status = begin_locked(log, log.log_end_offset, depth, &it)
+    unlock_log(log)
     if status == 0 and it.rolled != NULL:
         began_ns = kb_now_ns()
         status = work(log.directory, depth, &it)
         if it.active != NULL or it.rolled_count:
             flush_note(kb_now_ns() - began_ns)
-        lock_partition(partition)
+        lock_log(log)
         if status == 0:
-            finish_locked(partition, depth, &it)
+            finish_locked(log, depth, &it)
         elif status == EIO or status == ENOSPC:     # what the kernel calls a lost write
-            partition.online = 0
+            log.online = 0
             log.failed_flushes += 1
-        unlock_partition(partition)
+        unlock_log(log)
     free(it.rolled)
     return status

@@ -36,6 +36,15 @@ cdef int index_reserve(Index* index, const char* path, int32_t entries) noexcept
 # Unmaps, cuts the file to what is used; the index can be read afterwards, not written.
 cdef int index_trim(Index* index, const char* path) noexcept nogil
 
+# Where in an entry of offsets the position stands, and in one of times the relative offset.
+cdef enum:
+    AT_POSITION = 4
+    AT_RELATIVE_OFFSET = 8
+
+# Keeps the entries whose number there is below `limit`; the index can be read afterwards, not
+# written.
+cdef int index_cut(Index* index, const char* path, int32_t at, int64_t limit) noexcept nogil
+
 cdef void index_close(Index* index) noexcept nogil
 
 # `index_reserve` has been asked, for both of these.

@@ -141,20 +141,24 @@ cdef int index_reserve(Index* index, const char* path, int32_t entries) noexcept
     return status
 
 
-cdef int index_trim(Index* index, const char* path) noexcept nogil:
+cdef int cut_file(const char* path, int64_t size_bytes) noexcept nogil:
+    cdef int fd = files.open(path, O_RDWR | O_CLOEXEC, 0)
     cdef int status = 0
+    if fd < 0:
+        return errno
+    if files.ftruncate(fd, size_bytes) < 0:
+        status = errno
+    close(fd)
+    return status
+
+
+cdef int index_trim(Index* index, const char* path) noexcept nogil:
     cdef int32_t entries = index.entries
     if index.entries_max == 0:
         return 0
     index_close(index)
     index.entries = entries
-    cdef int fd = files.open(path, O_RDWR | O_CLOEXEC, 0)
-    if fd < 0:
-        return errno
-    if files.ftruncate(fd, <int64_t>entries * index.entry_bytes) < 0:
-        status = errno
-    close(fd)
-    return status
+    return cut_file(path, <int64_t>entries * index.entry_bytes)
 
 
 cdef void index_close(Index* index) noexcept nogil:
@@ -262,6 +266,25 @@ cdef int32_t time_index_lookup(
     const Index* index, const char* path, int64_t timestamp_ms
 ) noexcept nogil:
     return look_up(index, path, timestamp_ms)
+
+
+cdef int index_cut(Index* index, const char* path, int32_t at, int64_t limit) noexcept nogil:
+    cdef int32_t low = 0, high = index.entries, middle
+    cdef IndexReader reader
+    cdef int status = reader_open(&reader, index, path)
+    while status == 0 and low < high:     # low: how many entries stay
+        middle = low + (high - low) / 2
+        status = read_entry(&reader, middle)
+        if status == 0 and get_i32(reader.entry + at) < limit:
+            low = middle + 1
+        else:
+            high = middle
+    reader_close(&reader)
+    if status != 0 or low == index.entries and index.entries_max == 0:
+        return status
+    index_close(index)
+    index.entries = low
+    return cut_file(path, <int64_t>low * index.entry_bytes)
 
 
 cdef inline int32_t from_entry(const Index* index, int32_t checked) noexcept nogil:

@@ -10,11 +10,11 @@ from libc.stdint cimport int64_t
 
 from kbroker._log cimport PartitionLog
 from kbroker._sync cimport kb_wall_ms
-from kbroker.log._partition cimport Segment
+from kbroker.log._types cimport Segment
 from kbroker.log._recovery cimport Recovered, check_segment, truncate_segment
 from kbroker.log._segment cimport segment_activate, segment_drop_reference, segment_open
 from kbroker.log._storage cimport (
-    Log, active_of, log_add_segment, log_drop_segments_after, log_of)
+    Log, active_of, log_add_segment, log_drop_segments_after)
 
 import os
 
@@ -33,7 +33,7 @@ def load_segment(PartitionLog log not None, int64_t base_offset, *, bint recover
     an index is missing or does not fit, and otherwise a look at the end is enough. OSError if
     the disk does not answer: what it holds is not known then.
     """
-    cdef Log* storage = log_of(log.partition)
+    cdef Log* storage = log.storage
     cdef Segment* segment
     cdef Recovered found
     cdef int status = 0
@@ -60,8 +60,8 @@ def load_segment(PartitionLog log not None, int64_t base_offset, *, bint recover
 
 def unload_last_segment(PartitionLog log not None) -> None:
     """Lets go of the segment loaded last, so that it can be loaded in another way."""
-    cdef Log* storage = log_of(log.partition)
-    if log.partition.online or storage.segment_count == 0:
+    cdef Log* storage = log.storage
+    if storage.online or storage.segment_count == 0:
         raise InvariantError(f"{log.directory}: no segment to unload")
     with nogil:
         log_drop_segments_after(storage, storage.segment_count - 1)
@@ -69,9 +69,9 @@ def unload_last_segment(PartitionLog log not None) -> None:
 
 def cut_last_segment(PartitionLog log not None, int64_t size_bytes) -> None:
     """Cuts the file of the segment loaded last where its last sound batch ends."""
-    cdef Log* storage = log_of(log.partition)
+    cdef Log* storage = log.storage
     cdef int status
-    if log.partition.online or storage.segment_count == 0:
+    if storage.online or storage.segment_count == 0:
         raise InvariantError(f"{log.directory}: no segment to cut")
     with nogil:
         status = truncate_segment(active_of(storage), size_bytes)
@@ -81,9 +81,9 @@ def cut_last_segment(PartitionLog log not None, int64_t size_bytes) -> None:
 
 def activate_last_segment(PartitionLog log not None) -> None:
     """The segment loaded last is the one that is appended to."""
-    cdef Log* storage = log_of(log.partition)
+    cdef Log* storage = log.storage
     cdef int status
-    if log.partition.online or storage.segment_count == 0:
+    if storage.online or storage.segment_count == 0:
         raise InvariantError(f"{log.directory}: no segment to append to")
     with nogil:
         status = segment_activate(active_of(storage), storage.settings.index_bytes)

@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 
-from kbroker.log._partition cimport Batch
+from kbroker.log._types cimport Batch
 
 cdef enum:
     PRODUCER_BATCHES_KEPT = 5

@@ -17,7 +17,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove, memset
 
 from kbroker._live_objects cimport LIVE_PRODUCERS, live_add
-from kbroker.log._partition cimport Batch
+from kbroker.log._types cimport Batch
 from kbroker.log._records cimport INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
 
 cdef enum:

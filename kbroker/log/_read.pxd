@@ -1,25 +1,44 @@
 # cython: language_level=3
-"""Finding bytes by offset."""
+"""Finding bytes by offset, up to a bound."""
 
 from libc.stdint cimport int16_t, int64_t
 
-from kbroker.log._partition cimport FileSlice, Partition, Segment
 from kbroker.log._storage cimport Log
+from kbroker.log._types cimport Bound, FileSlice, Segment
 
 
-# As partition_read and partition_readable_bytes say. They take the lock themselves.
-cdef int16_t read_slice(
-    Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
+cdef struct Found:
+    Segment* segment              # one reference, or NULL: nothing to read
+    int64_t position              # of the batch, or where to begin to scan for it
+    int64_t size_bytes            # of the batch; 0 if not known
+    int64_t limit                 # read no further: the bound, or the segment's end
+    int exact                     # `position` is the batch's own
+    int behind_tail               # it was not appended of late
+    int64_t next_offset           # the one behind that batch; -1 if not known
+
+
+# Where `offset` is to be looked for, of what lies below the bound; with the lock held. 0 or an
+# error: 1 out of range, 56 offline.
+cdef int16_t log_find_locked(
+    Log* log, int64_t offset, const Bound* bound, Found* found) noexcept nogil
+
+# What was found as a slice from the start of the batch that holds `offset`, at most max_bytes long
+# (cut anywhere, as Kafka does), except that with `whole_first` a first batch larger than that is
+# given whole, and without it a first batch that would be cut gives an empty slice. Takes the lock,
+# and over the found segment. 0 or an error: 2 damage, 56 storage; without `may_wait` also
+# READ_WOULD_WAIT, where finding it needs the disk.
+cdef int16_t log_slice(
+    Log* log, Found* found, int64_t offset, const Bound* bound, int64_t max_bytes, int whole_first,
     int may_wait, FileSlice* out) noexcept nogil
-cdef int64_t readable_bytes(
-    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed) noexcept nogil
 
-# The same with the lock held.
-cdef int64_t readable_bytes_locked(
-    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed) noexcept nogil
+# Bytes between `offset`'s batch and the bound, capped at max_bytes, without touching the file for
+# a tail reader; with the lock held.
+cdef int64_t log_readable_bytes_locked(
+    Log* log, int64_t offset, const Bound* bound, int64_t max_bytes) noexcept nogil
 
-# Of one segment, how much lies below the high watermark; with the lock held.
-cdef int64_t visible_bytes(const Log* log, Segment* segment) noexcept nogil
+# Of one segment, how much lies below a bound.
+cdef int64_t bytes_below(Segment* segment, const Bound* bound) noexcept nogil
 
-# The high watermark (and the last stable offset with it) moves to `offset`; with the lock held.
-cdef int16_t set_high_watermark_locked(Partition* partition, int64_t offset) noexcept nogil
+# The bound at an offset: where the batch that holds it begins, or the log ends; never before the
+# start. With the lock held; 0 or 56.
+cdef int16_t log_bound_locked(Log* log, int64_t offset, Bound* out) noexcept nogil

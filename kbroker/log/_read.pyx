@@ -10,62 +10,49 @@ A fetch in a run must not wait for the disk: what it would have to scan and is n
 READ_WOULD_WAIT, and comes again from where waiting is allowed. A slice behind the recent tail says
 whether it is cold.
 
-A read never passes the high watermark. Its byte position is remembered as it moves, so that the
-bound costs no look into the file either.
+A read never passes its bound: the high watermark of a consumer, the log's end of a follower. A
+bound has its place in the files with it, so that it costs no look into them either.
 """
 
 from libc.errno cimport EAGAIN
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kbroker._atomics cimport kb_load_i64, kb_store_i64
-from kbroker.log._partition cimport READ_WOULD_WAIT, FileSlice, Partition, Segment
+from kbroker._atomics cimport kb_load_i64
 from kbroker.log._records cimport (
-    CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE)
+    CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE)
 from kbroker.log._segment cimport (
     Scan, part_of, scan_begin, scan_to_offset, segment_add_reference, segment_drop_reference,
     segment_scan_start)
-from kbroker.log._warmth cimport look_whether_cold
 from kbroker.log._storage cimport (
-    HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look,
-    log_find_segment, log_of, recent_find, unlock_partition)
+    HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look, log_end_locked,
+    log_find_segment, recent_find, unlock_log)
+from kbroker.log._types cimport READ_WOULD_WAIT, Bound, FileSlice, Segment
+from kbroker.log._warmth cimport look_whether_cold
 
 
-cdef struct Found:
-    Segment* segment              # one reference, or NULL: nothing to read
-    int64_t position              # of the batch, or where to begin to scan for it
-    int64_t size_bytes            # of the batch; 0 if not known
-    int64_t limit                 # read no further: the high watermark or the segment's end
-    int32_t at                    # the segment's place in the list
-    int exact                     # `position` is the batch's own
-    int behind_tail               # it was not appended of late
-    int64_t next_offset           # the one behind that batch; -1 if not known
-
-
-cdef int64_t visible_bytes(const Log* log, Segment* segment) noexcept nogil:
-    if segment.base_offset < log.high_watermark_base:
+cdef int64_t bytes_below(Segment* segment, const Bound* bound) noexcept nogil:
+    if segment.base_offset < bound.segment_base:
         return kb_load_i64(&segment.size_bytes)
-    if segment.base_offset > log.high_watermark_base:
+    if segment.base_offset > bound.segment_base:
         return 0
-    return log.high_watermark_position
+    return bound.position
 
 
 cdef void look_up_locked(
-    Partition* partition, int64_t offset, int32_t at, Found* found
+    Log* log, int64_t offset, int32_t at, const Bound* bound, Found* found
 ) noexcept nogil:
     # Where `offset`'s batch is, or the first one behind it, in the segment at place `at`.
-    cdef Log* log = log_of(partition)
     cdef Segment* segment = log.segments[at]
     cdef RecentBatch* recent = NULL
     cdef HandedOut* handed_out
     found.segment = segment
-    found.at = at
-    found.limit = visible_bytes(log, segment)
+    found.limit = bytes_below(segment, bound)
     found.exact = 1
     found.size_bytes = 0
     found.next_offset = -1
     found.behind_tail = 0
     if at == log.segment_count - 1:
-        recent = recent_find(log, offset, partition.log_end_offset)
+        recent = recent_find(log, offset, log.log_end_offset)
     if recent != NULL:
         found.position = recent.position
         found.size_bytes = recent.size_bytes
@@ -83,40 +70,34 @@ cdef void look_up_locked(
     found.position = segment_scan_start(segment, offset)
 
 
-cdef int16_t begin_read_locked(
-    Partition* partition, int64_t offset, int read_committed, Found* found
+cdef int16_t log_find_locked(
+    Log* log, int64_t offset, const Bound* bound, Found* found
 ) noexcept nogil:
-    cdef Log* log = log_of(partition)
-    cdef int64_t end = partition.high_watermark
     found.segment = NULL
-    if read_committed and partition.last_stable_offset < end:
-        end = partition.last_stable_offset
-    if not partition.online:
+    if not log.online:
         return KAFKA_STORAGE_ERROR
-    if not partition.is_leader:
-        return NOT_LEADER_OR_FOLLOWER
-    if offset < partition.log_start_offset or offset > partition.log_end_offset:
+    if offset < log.log_start_offset or offset > log.log_end_offset:
         return OFFSET_OUT_OF_RANGE
-    if offset >= end:
-        return NO_ERROR
-    look_up_locked(partition, offset, log_find_segment(log, offset), found)
-    segment_add_reference(found.segment)
+    if offset < bound.offset:
+        look_up_locked(log, offset, log_find_segment(log, offset), bound, found)
+        segment_add_reference(found.segment)
     return NO_ERROR
 
 
-cdef int next_segment(Partition* partition, Found* found, int64_t offset) noexcept nogil:
+cdef int next_segment(
+    Log* log, Found* found, int64_t offset, const Bound* bound
+) noexcept nogil:
     # Nothing at or behind `offset` in this segment: on to the next one. 1 if there is one.
-    cdef Log* log = log_of(partition)
     cdef int64_t base_offset = found.segment.base_offset
     cdef int32_t at
     segment_drop_reference(found.segment)
     found.segment = NULL
-    lock_to_look(partition)
+    lock_to_look(log)
     at = log_find_segment(log, base_offset) + 1
-    if partition.online and at < log.segment_count:
-        look_up_locked(partition, offset, at, found)
+    if log.online and at < log.segment_count:
+        look_up_locked(log, offset, at, bound, found)
         segment_add_reference(found.segment)
-    unlock_partition(partition)
+    unlock_log(log)
     return found.segment != NULL
 
 
@@ -129,7 +110,7 @@ cdef int16_t error_of(const Scan* scan) noexcept nogil:
 
 
 cdef int16_t scan_for(
-    Partition* partition, Found* found, int64_t offset, int may_wait
+    Log* log, Found* found, int64_t offset, const Bound* bound, int may_wait
 ) noexcept nogil:
     # Makes `found` exact. Without the lock. The batch may be in a later segment, or not there.
     cdef Scan scan
@@ -148,7 +129,7 @@ cdef int16_t scan_for(
                 found.size_bytes = scan.header.size_bytes
                 found.next_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
                 return NO_ERROR
-        if not next_segment(partition, found, offset):
+        if not next_segment(log, found, offset, bound):
             return NO_ERROR
     return NO_ERROR
 
@@ -197,98 +178,61 @@ cdef void note_place(Log* log, Found* found, int64_t offset, const FileSlice* ou
         handed_out_note(log, offset, out.segment.base_offset, out.position, found.size_bytes)
 
 
-cdef int16_t read_slice(
-    Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
+cdef int16_t log_slice(
+    Log* log, Found* found, int64_t offset, const Bound* bound, int64_t max_bytes, int whole_first,
     int may_wait, FileSlice* out
 ) noexcept nogil:
-    cdef Log* log = log_of(partition)
-    cdef Found found
-    cdef int16_t error
-    cdef int scanned, known
-    out.segment = NULL
-    out.fd = -1
-    out.position = 0
-    out.length = 0
-    out.cold = 0
-    lock_to_look(partition)
-    error = begin_read_locked(partition, offset, read_committed, &found)
-    scanned = found.segment != NULL and not found.exact
-    known = found.segment != NULL and found.size_bytes > 0
-    if found.segment != NULL and not scanned:
-        log.fast_reads += 1
-    unlock_partition(partition)
-    if error != NO_ERROR or found.segment == NULL:
-        return error
-    error = scan_for(partition, &found, offset, may_wait)
+    cdef int known = found.size_bytes > 0
+    cdef int16_t error = scan_for(log, found, offset, bound, may_wait)
     if error != NO_ERROR:
         segment_drop_reference(found.segment)
         return error
     if found.segment == NULL:
         return NO_ERROR
-    error = cut(&found, max_bytes, whole_first, may_wait, out)
+    error = cut(found, max_bytes, whole_first, may_wait, out)
     if found.behind_tail and out.segment != NULL:
-        look_whether_cold(partition, out, found.limit)
+        look_whether_cold(log, out, found.limit)
     if not known and found.size_bytes > 0 and out.segment != NULL:
-        lock_to_look(partition)
-        note_place(log, &found, offset, out)
+        lock_to_look(log)
+        note_place(log, found, offset, out)
         log.file_scans += 1
-        unlock_partition(partition)
+        unlock_log(log)
     return error
 
 
-cdef int64_t readable_bytes_locked(
-    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed
+cdef int64_t log_readable_bytes_locked(
+    Log* log, int64_t offset, const Bound* bound, int64_t max_bytes
 ) noexcept nogil:
-    cdef Log* log = log_of(partition)
     cdef Found found
     cdef int64_t total = 0
     cdef int32_t at
-    if begin_read_locked(partition, offset, read_committed, &found) == NO_ERROR \
-            and found.segment != NULL:
-        segment_drop_reference(found.segment)
-        total = found.limit - found.position
-        at = found.at + 1
-        while at < log.segment_count and total < max_bytes:
-            total += visible_bytes(log, log.segments[at])
-            at += 1
-    if total < 0:
-        total = 0
-    return total if total < max_bytes else max_bytes
+    if log_find_locked(log, offset, bound, &found) != NO_ERROR or found.segment == NULL:
+        return 0
+    total = found.limit - found.position
+    at = log_find_segment(log, found.segment.base_offset) + 1
+    segment_drop_reference(found.segment)
+    while at < log.segment_count and total < max_bytes:
+        total += bytes_below(log.segments[at], bound)
+        at += 1
+    return min(max(total, <int64_t>0), max_bytes)
 
 
-cdef int64_t readable_bytes(
-    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed
-) noexcept nogil:
-    cdef int64_t total
-    lock_to_look(partition)
-    total = readable_bytes_locked(partition, offset, max_bytes, read_committed)
-    unlock_partition(partition)
-    return total
-
-
-cdef int16_t set_high_watermark_locked(Partition* partition, int64_t offset) noexcept nogil:
-    cdef Log* log = log_of(partition)
+cdef int16_t log_bound_locked(Log* log, int64_t offset, Bound* out) noexcept nogil:
+    cdef Bound end = log_end_locked(log)
     cdef Found found
     cdef Scan scan
-    cdef int32_t at
-    if offset > partition.log_end_offset:
-        offset = partition.log_end_offset
-    if offset < partition.log_start_offset:
-        offset = partition.log_start_offset
-    if offset == partition.log_end_offset:
-        at = log.segment_count - 1
-        log.high_watermark_position = log.segments[at].size_bytes
-    else:
-        at = log_find_segment(log, offset)
-        look_up_locked(partition, offset, at, &found)
-        if not found.exact:
-            scan_begin(
-                &scan, found.segment.fd, found.position, kb_load_i64(&found.segment.size_bytes))
-            if scan_to_offset(&scan, offset) < 0:
-                return KAFKA_STORAGE_ERROR
-            found.position = scan.position
-        log.high_watermark_position = found.position
-    log.high_watermark_base = log.segments[at].base_offset
-    kb_store_i64(&partition.high_watermark, offset)
-    kb_store_i64(&partition.last_stable_offset, offset)
+    if offset >= log.log_end_offset:
+        out[0] = end
+        return NO_ERROR
+    if offset < log.log_start_offset:
+        offset = log.log_start_offset
+    look_up_locked(log, offset, log_find_segment(log, offset), &end, &found)
+    if not found.exact:
+        scan_begin(&scan, found.segment.fd, found.position, found.limit)
+        if scan_to_offset(&scan, offset) < 0:
+            return KAFKA_STORAGE_ERROR
+        found.position = scan.position
+    out.offset = offset
+    out.segment_base = found.segment.base_offset
+    out.position = found.position
     return NO_ERROR

@@ -4,7 +4,7 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker._arena cimport Arena
-from kbroker.log._partition cimport Batch
+from kbroker.log._types cimport Batch
 
 # Kafka's names and numbers for the codes that validation gives.
 cdef enum:

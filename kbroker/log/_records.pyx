@@ -17,7 +17,7 @@ from libc.stdint cimport (
 
 from kbroker.log._cursor cimport get_i16, get_i32, get_i64, kb_get_u32, kb_put_u16, kb_put_u32, \
     kb_put_u64
-from kbroker.log._partition cimport NEEDS_PYTHON, VALIDATED, Batch
+from kbroker.log._types cimport NEEDS_PYTHON, VALIDATED, Batch
 
 cdef extern from "crc32c.h" nogil:
     uint32_t kb_crc32c(uint32_t crc, const uint8_t* data, size_t length)

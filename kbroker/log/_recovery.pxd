@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int32_t, int64_t
 
-from kbroker.log._partition cimport Segment
+from kbroker.log._types cimport Segment
 from kbroker.log._producer_state cimport ProducerTable
 
 

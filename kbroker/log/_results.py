@@ -50,13 +50,13 @@ class ProducerEntry(NamedTuple):
 
 
 class DirectoryUse(NamedTuple):
-    """A data directory: the logs in it with bytes and lag, the bytes of its volume; -1: unknown.
+    """A data directory: the logs in it with their bytes, the bytes of its volume; -1: unknown.
 
     `failed`: the directory cannot be asked, and nothing is known of what it holds.
     """
 
     path: str
     failed: bool
-    logs: list[tuple[TopicPartition, int, int]]
+    logs: list[tuple[TopicPartition, int]]
     total_bytes: int
     usable_bytes: int

@@ -4,7 +4,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker.log._index cimport Index
-from kbroker.log._partition cimport Segment
+from kbroker.log._types cimport FileSlice, Segment
 from kbroker.log._records cimport Header
 
 
@@ -55,6 +55,7 @@ cdef Segment* segment_open(
 cdef int segment_activate(Segment* segment, int64_t index_bytes) noexcept nogil
 cdef void segment_add_reference(Segment* segment) noexcept nogil
 cdef void segment_drop_reference(Segment* segment) noexcept nogil
+cdef void slice_release(FileSlice* slice) noexcept nogil
 
 # The batch with `header` stands at `position`: timestamps, and index entries when they are due.
 # segment_reserve has been asked for as many.
@@ -73,6 +74,11 @@ cdef int segment_sync(Segment* segment) noexcept nogil
 # The data alone.
 cdef int segment_sync_records(Segment* segment) noexcept nogil
 cdef int segment_was_synced(Segment* segment) noexcept nogil
+
+# Drops the index entries of what stands behind a position, where the log ends at `end_offset` then;
+# nothing is appended any more. 0 or an errno.
+cdef int segment_cut_indexes(
+    Segment* segment, int64_t position, int64_t end_offset) noexcept nogil
 
 # Where to begin a scan for an offset.
 cdef int64_t segment_scan_start(Segment* segment, int64_t offset) noexcept nogil

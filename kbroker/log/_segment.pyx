@@ -20,9 +20,9 @@ from kbroker._atomics cimport kb_add_int
 from kbroker._live_objects cimport LIVE_SEGMENTS, live_add
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport (
-    OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, index_close, index_open_readable, index_open_writable,
-    index_reserve, index_trim, offset_index_append, offset_index_lookup,
-    time_index_append)
+    AT_POSITION, AT_RELATIVE_OFFSET, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, index_close, index_cut,
+    index_open_readable, index_open_writable, index_reserve, index_trim, offset_index_append,
+    offset_index_lookup, time_index_append)
 from kbroker.log._records cimport HEADER_BYTES, header_plausible, header_read
 
 cdef extern from "<fcntl.h>" nogil:
@@ -153,6 +153,14 @@ cdef void segment_drop_reference(Segment* segment) noexcept nogil:
     free(segment)
 
 
+cdef void slice_release(FileSlice* slice) noexcept nogil:
+    if slice.segment != NULL:
+        segment_drop_reference(slice.segment)
+    slice.segment = NULL
+    slice.fd = -1
+    slice.length = 0
+
+
 cdef int segment_seal(Segment* segment) noexcept nogil:
     cdef SegmentPart* part = part_of(segment)
     cdef int status = 0, trim_status
@@ -224,6 +232,15 @@ cdef int segment_was_synced(Segment* segment) noexcept nogil:
         if errno != EINTR:
             return errno
     return 0
+
+
+cdef int segment_cut_indexes(
+    Segment* segment, int64_t position, int64_t end_offset
+) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    cdef int status = index_cut(&part.offsets, part.offsets_path, AT_POSITION, position)
+    return status or index_cut(
+        &part.times, part.times_path, AT_RELATIVE_OFFSET, end_offset - segment.base_offset)
 
 
 # --- Appending ------------------------------------------------------------------------------------

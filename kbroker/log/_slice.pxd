@@ -1,7 +1,7 @@
 # cython: language_level=3
 """A slice of a segment as a Python object."""
 
-from kbroker.log._partition cimport FileSlice
+from kbroker.log._types cimport FileSlice
 
 
 cdef class Slice:

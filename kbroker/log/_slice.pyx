@@ -10,7 +10,7 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 
 from kbroker.log._file_operations cimport files
-from kbroker.log._partition cimport slice_release
+from kbroker.log._segment cimport slice_release
 
 
 cdef class Slice:

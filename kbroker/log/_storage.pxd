@@ -1,13 +1,21 @@
 # cython: language_level=3
-"""What stands behind `Partition.log`: the segments, where recent batches lie, the settings."""
+"""The log of one partition: its segments, where recent batches lie, the settings.
 
-from libc.stdint cimport int32_t, int64_t
+A log knows bytes and offsets; who leads and what may be read is the replica's
+(`kbroker/replica/_partition`). It lives while somebody holds a reference.
+
+Locks: `Log.lock` is the third in the order table, session, partition, queue; the replica's fields
+are under it too. `_locked` functions want it held; all others take it themselves and never hold it
+on return. While an append writes its bytes the lock is free: who only looks goes on, who changes
+the log waits for the write.
+"""
+
+from libc.stdint cimport int8_t, int32_t, int64_t
 
 from kbroker._lock_order cimport RANK_PARTITION, lock_ranked, unlock_ranked
-from kbroker._sync cimport pthread_mutex_t
-from kbroker.log._partition cimport Partition, Segment
+from kbroker._sync cimport pthread_cond_t, pthread_mutex_t
 from kbroker.log._producer_state cimport ProducerTable
-from kbroker.log._records cimport Header
+from kbroker.log._types cimport Bound, Segment
 
 cdef extern from "debug.h" nogil:
     int kb_mutex_init(pthread_mutex_t* mutex)
@@ -47,6 +55,7 @@ cdef struct Settings:
     int64_t index_interval_bytes
     int64_t index_bytes
     int64_t flush_messages        # unflushed records that make a flush due; INT64_MAX: never
+    int32_t min_in_sync           # replicas, for acks=-1: the replica asks
 
 
 cdef enum:
@@ -70,14 +79,23 @@ cdef struct EpochStart:
 
 
 cdef struct Log:
+    int refs                      # atomic
+    pthread_mutex_t lock
+    int64_t writing_since_ns      # atomic: bytes go to the file, without the lock; 0: none do
+    int64_t slow_until_ns         # atomic: till then its writes count as slow
+    int writing_waiters           # who wants to change the log when the bytes are there
+    pthread_cond_t written
+    int8_t online                 # 0: closed, deleted or its directory failed
+    # Written under the lock, after the bytes; each may be read without it.
+    int64_t log_start_offset
+    int64_t log_end_offset
+    int flush_due                 # atomic: what was appended waits for log_flush()
     char* directory
     Settings settings
     TopicRules rules
     Segment** segments            # by base offset; the last one is active
     int32_t segment_count
     int32_t segment_max
-    int64_t high_watermark_base   # base offset of the segment that the high watermark lies in
-    int64_t high_watermark_position
     int64_t recovery_point        # everything below is on the disk, not only in the page cache
     int64_t settled_offset        # the same with indexes; may lie behind it in the active segment
     int64_t named_base_offset     # of the newest file whose name is on the disk; -1: none
@@ -92,6 +110,10 @@ cdef struct Log:
     ProducerTable producers
     EpochStart* epochs            # oldest first; see _epochs.pyx
     int32_t epoch_count
+    # Counters, atomic.
+    int64_t appended_bytes
+    int64_t appended_records
+    int64_t appended_batches
     # Counters, under the lock.
     int64_t rolls
     int64_t writes
@@ -102,32 +124,36 @@ cdef struct Log:
     int64_t fast_reads            # those that did not
 
 
-cdef inline Log* log_of(Partition* partition) noexcept nogil:
-    return <Log*>partition.log
-
 cdef inline Segment* active_of(Log* log) noexcept nogil:
     return log.segments[log.segment_count - 1]
 
 # To change the log, or to see it whole: behind a write that is under way.
-cdef inline void lock_partition(Partition* partition) noexcept nogil:
-    lock_ranked(&partition.lock, RANK_PARTITION)
-    if partition.writing_since_ns != 0:
-        wait_written_locked(partition)
+cdef inline void lock_log(Log* log) noexcept nogil:
+    lock_ranked(&log.lock, RANK_PARTITION)
+    if log.writing_since_ns != 0:
+        wait_written_locked(log)
 
 # To look: also while bytes are written, which are not part of the log yet.
-cdef inline void lock_to_look(Partition* partition) noexcept nogil:
-    lock_ranked(&partition.lock, RANK_PARTITION)
+cdef inline void lock_to_look(Log* log) noexcept nogil:
+    lock_ranked(&log.lock, RANK_PARTITION)
 
-cdef inline void unlock_partition(Partition* partition) noexcept nogil:
-    unlock_ranked(&partition.lock, RANK_PARTITION)
+cdef inline void unlock_log(Log* log) noexcept nogil:
+    unlock_ranked(&log.lock, RANK_PARTITION)
 
 # Around the writing of an append's bytes, of which so many go out: others may look meanwhile.
-cdef void begin_writing_locked(Partition* partition) noexcept nogil
-cdef void end_writing_locked(Partition* partition, int64_t size_bytes) noexcept nogil
-cdef void wait_written_locked(Partition* partition) noexcept nogil
+cdef void begin_writing_locked(Log* log) noexcept nogil
+cdef void end_writing_locked(Log* log, int64_t size_bytes) noexcept nogil
+cdef void wait_written_locked(Log* log) noexcept nogil
 
+# Whether an append is likely to stand: one has been writing for long, or wrote slowly of late.
+cdef int log_is_slow(Log* log) noexcept nogil
+# The same of writes that somebody else marks so: since when, till when (both atomic; 0: not).
+cdef int writing_is_slow(int64_t* writing_since_ns, int64_t* slow_until_ns) noexcept nogil
+
+# Offline, without a segment. One reference; NULL: no memory.
 cdef Log* log_new(const char* directory) noexcept nogil
-cdef void log_free(Log* log) noexcept nogil
+cdef void log_acquire(Log* log) noexcept nogil
+cdef void log_release(Log* log) noexcept nogil
 
 # Adds a segment at the end and takes over its reference. 0 or ENOMEM.
 cdef int log_add_segment(Log* log, Segment* segment) noexcept nogil
@@ -136,6 +162,9 @@ cdef void log_drop_segments_after(Log* log, int32_t keep) noexcept nogil
 # Index of the segment that holds an offset, or -1 where it lies below all.
 cdef int32_t log_find_segment(const Log* log, int64_t offset) noexcept nogil
 cdef int64_t log_size_bytes(const Log* log) noexcept nogil
+
+# Where the log ends, in its files too.
+cdef Bound log_end_locked(const Log* log) noexcept nogil
 
 # Ends the active segment and begins one at `base_offset`. 0 or an errno, and nothing has changed.
 cdef int log_roll(Log* log, int64_t base_offset, int64_t now_ms) noexcept nogil

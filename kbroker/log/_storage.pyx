@@ -3,11 +3,11 @@
 
 Readers at the tail find their batch in a ring of the last 256 appended (offset, position, size),
 readers that go on where a slice ended find it among the places handed out; both cost no look into
-a file. Everything here is under the partition's lock. No GIL.
+a file. Everything here is under the log's lock. No GIL.
 
 An append lets go of the lock while its bytes are written, as that may take long: nothing that a
 reader finds has changed yet, so those who only look go on (`lock_to_look`), and those who change
-the log, or want to see what is tentative, wait until it is written (`lock_partition`).
+the log, or want to see what is tentative, wait until it is written (`lock_log`).
 
 A roll creates files, which takes about 0.1 ms; the next segment begins at the offset that the next
 batch will have. Nothing is synced here: the flush in the background does it, and the recovery
@@ -19,16 +19,20 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport strdup
 
-from kbroker._atomics cimport kb_store_i64
-from kbroker._sync cimport kb_now_ns, pthread_cond_broadcast, pthread_cond_wait
-from kbroker.log._partition cimport Segment
+from kbroker._atomics cimport kb_add_int, kb_load_i64, kb_store_i64
+from kbroker._live_objects cimport LIVE_LOGS, live_add
+from kbroker._sync cimport (
+    kb_now_ns, pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_wait,
+    pthread_mutex_destroy)
 from kbroker.log._producer_state cimport producers_clear
 from kbroker.log._segment cimport segment_create, segment_drop_reference, segment_seal
+from kbroker.log._types cimport Segment
 
 cdef enum:
     SLOW_WRITE_NS = 2000000       # and a nanosecond for each byte: the page cache is faster
     SLOW_FOR_TIMES = 8            # as long as the slow write took, the next ones count as slow
     SLOW_FOR_NS_MAX = 10000000000
+    STANDS_NS = 500000            # a write that lasts so long is waited for by one handler alone
 
 
 cdef Log* log_new(const char* directory) noexcept nogil:
@@ -36,18 +40,29 @@ cdef Log* log_new(const char* directory) noexcept nogil:
     if log == NULL:
         return NULL
     log.directory = strdup(directory)
-    if log.directory == NULL:
+    if log.directory == NULL or kb_mutex_init(&log.lock) != 0:
+        free(log.directory)
         free(log)
         return NULL
+    live_add(LIVE_LOGS, 1)
+    pthread_cond_init(&log.written, NULL)
+    log.refs = 1
     log.named_base_offset = -1
     handed_out_clear(log)
     return log
 
 
-cdef void log_free(Log* log) noexcept nogil:
-    if log == NULL:
+cdef void log_acquire(Log* log) noexcept nogil:
+    kb_add_int(&log.refs, 1)
+
+
+cdef void log_release(Log* log) noexcept nogil:
+    if log == NULL or kb_add_int(&log.refs, -1) > 0:
         return
     log_drop_segments_after(log, 0)
+    pthread_cond_destroy(&log.written)
+    pthread_mutex_destroy(&log.lock)
+    live_add(LIVE_LOGS, -1)
     producers_clear(&log.producers)
     free(log.segments)
     free(log.recent)
@@ -59,31 +74,45 @@ cdef void log_free(Log* log) noexcept nogil:
 
 # --- The lock -------------------------------------------------------------------------------------
 
-cdef void begin_writing_locked(Partition* partition) noexcept nogil:
-    kb_store_i64(&partition.writing_since_ns, kb_now_ns())
-    unlock_ranked(&partition.lock, RANK_PARTITION)
+cdef void begin_writing_locked(Log* log) noexcept nogil:
+    kb_store_i64(&log.writing_since_ns, kb_now_ns())
+    unlock_ranked(&log.lock, RANK_PARTITION)
 
 
-cdef void end_writing_locked(Partition* partition, int64_t size_bytes) noexcept nogil:
+cdef void end_writing_locked(Log* log, int64_t size_bytes) noexcept nogil:
     cdef int64_t now_ns = kb_now_ns()
-    cdef int64_t took_ns = now_ns - partition.writing_since_ns
-    lock_ranked(&partition.lock, RANK_PARTITION)
-    kb_store_i64(&partition.writing_since_ns, 0)
+    cdef int64_t took_ns = now_ns - log.writing_since_ns
+    lock_ranked(&log.lock, RANK_PARTITION)
+    kb_store_i64(&log.writing_since_ns, 0)
     if took_ns > SLOW_WRITE_NS + size_bytes:
         kb_store_i64(
-            &partition.slow_until_ns,
+            &log.slow_until_ns,
             now_ns + min(SLOW_FOR_TIMES * took_ns, <int64_t>SLOW_FOR_NS_MAX))
-    elif partition.slow_until_ns != 0 and partition.slow_until_ns < now_ns:
-        kb_store_i64(&partition.slow_until_ns, 0)
-    if partition.writing_waiters:
-        pthread_cond_broadcast(&partition.written)
+    elif log.slow_until_ns != 0 and log.slow_until_ns < now_ns:
+        kb_store_i64(&log.slow_until_ns, 0)
+    if log.writing_waiters:
+        pthread_cond_broadcast(&log.written)
 
 
-cdef void wait_written_locked(Partition* partition) noexcept nogil:
-    partition.writing_waiters += 1
-    while partition.writing_since_ns != 0:
-        pthread_cond_wait(&partition.written, &partition.lock)
-    partition.writing_waiters -= 1
+cdef void wait_written_locked(Log* log) noexcept nogil:
+    log.writing_waiters += 1
+    while log.writing_since_ns != 0:
+        pthread_cond_wait(&log.written, &log.lock)
+    log.writing_waiters -= 1
+
+
+cdef int log_is_slow(Log* log) noexcept nogil:
+    return writing_is_slow(&log.writing_since_ns, &log.slow_until_ns)
+
+
+cdef int writing_is_slow(int64_t* writing_since_ns, int64_t* slow_until_ns) noexcept nogil:
+    cdef int64_t since_ns = kb_load_i64(writing_since_ns)
+    cdef int64_t until_ns = kb_load_i64(slow_until_ns)
+    cdef int64_t now_ns
+    if since_ns == 0 and until_ns == 0:
+        return 0
+    now_ns = kb_now_ns()
+    return now_ns < until_ns or (since_ns != 0 and now_ns - since_ns > STANDS_NS)
 
 
 # --- Segments -------------------------------------------------------------------------------------
@@ -136,6 +165,14 @@ cdef int64_t log_size_bytes(const Log* log) noexcept nogil:
     for at in range(log.segment_count):
         total += log.segments[at].size_bytes
     return total
+
+
+cdef Bound log_end_locked(const Log* log) noexcept nogil:
+    cdef Bound end
+    end.offset = log.log_end_offset
+    end.segment_base = log.segments[log.segment_count - 1].base_offset
+    end.position = log.segments[log.segment_count - 1].size_bytes
+    return end
 
 
 cdef int log_roll(Log* log, int64_t base_offset, int64_t now_ms) noexcept nogil:

@@ -3,7 +3,8 @@
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 
-from kbroker.log._partition cimport Partition
+from kbroker.log._storage cimport Log
+from kbroker.log._types cimport Bound
 
 
 cdef struct TimedOffset:
@@ -13,11 +14,12 @@ cdef struct TimedOffset:
     int8_t needs_python           # the codec of the batch at `offset` has no library here
 
 
-# The first record at or behind `from_offset` and below the high watermark whose timestamp is not
+# The first record at or behind `from_offset` and below the bound whose timestamp is not
 # below the wanted one. 0 or a Kafka error code. Takes the lock.
-cdef int16_t find_by_time(
-    Partition* partition, int64_t timestamp_ms, int64_t from_offset, TimedOffset* out
+cdef int16_t log_find_by_time(
+    Log* log, const Bound* bound, int64_t timestamp_ms, int64_t from_offset, TimedOffset* out
 ) noexcept nogil
 
-# The first record with the largest timestamp of the log.
-cdef int16_t find_max_timestamp(Partition* partition, TimedOffset* out) noexcept nogil
+# The first record with the largest timestamp of the log, if it lies below the bound.
+cdef int16_t log_find_max_timestamp(
+    Log* log, const Bound* bound, TimedOffset* out) noexcept nogil

@@ -7,7 +7,7 @@ it. So a segment whose largest is below the wanted one is passed over; in the fi
 nothing before the index entry at or below the wanted timestamp can match; from there batches are
 taken by their header's largest timestamp, and in the first that reaches it the records are walked.
 
-For ListOffsets, from Python. The partition's lock is held to pick a segment, not while its file is
+For ListOffsets, from Python. The log's lock is held to pick a segment, not while its file is
 read. No GIL.
 """
 
@@ -17,16 +17,15 @@ from libc.stdlib cimport free, malloc
 
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport time_index_lookup
-from kbroker.log._partition cimport Partition, Segment
-from kbroker.log._read cimport visible_bytes
+from kbroker.log._read cimport bytes_below
 from kbroker.log._records cimport (
     CODEC_MASK, CORRUPT_MESSAGE, HEADER_BYTES, KAFKA_STORAGE_ERROR, LOG_APPEND_TIME_BIT, NO_ERROR,
     Rules, Walk, records_walk, rules_none)
 from kbroker.log._segment cimport (
     Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_next, scan_to_offset,
     segment_add_reference, segment_drop_reference, segment_scan_start)
-from kbroker.log._storage cimport (
-    Log, lock_to_look, log_find_segment, log_of, unlock_partition)
+from kbroker.log._storage cimport Log, lock_to_look, log_find_segment, unlock_log
+from kbroker.log._types cimport Bound, Segment
 
 
 cdef struct Candidate:
@@ -101,17 +100,16 @@ cdef int16_t look_into_batch(
 # --- By time --------------------------------------------------------------------------------------
 
 cdef void next_candidate(
-    Partition* partition, int64_t timestamp_ms, int64_t from_offset, int64_t after_base,
+    Log* log, const Bound* bound, int64_t timestamp_ms, int64_t from_offset, int64_t after_base,
     Candidate* out
 ) noexcept nogil:
     # The first segment behind `after_base` that may hold a match, and where in it to begin.
-    cdef Log* log = log_of(partition)
     cdef SegmentPart* part
     cdef int64_t start_offset
     cdef int32_t at = 0
     out.segment = NULL
-    lock_to_look(partition)
-    if partition.online:
+    lock_to_look(log)
+    if log.online:
         at = log_find_segment(log, from_offset)
         at = 0 if at < 0 else at
         while at < log.segment_count and (
@@ -126,8 +124,8 @@ cdef void next_candidate(
                 &part.times, part.times_path, timestamp_ms)
             out.position = segment_scan_start(
                 out.segment, start_offset if start_offset > from_offset else from_offset)
-            out.limit = visible_bytes(log, out.segment)
-    unlock_partition(partition)
+            out.limit = bytes_below(out.segment, bound)
+    unlock_log(log)
 
 
 cdef int16_t scan_segment(
@@ -157,21 +155,21 @@ cdef inline void nothing(TimedOffset* out) noexcept nogil:
     out.needs_python = 0
 
 
-cdef int16_t find_by_time(
-    Partition* partition, int64_t timestamp_ms, int64_t from_offset, TimedOffset* out
+cdef int16_t log_find_by_time(
+    Log* log, const Bound* bound, int64_t timestamp_ms, int64_t from_offset, TimedOffset* out
 ) noexcept nogil:
     cdef Candidate candidate
     cdef int64_t after_base = -1
     cdef int16_t error = NO_ERROR
     nothing(out)
-    lock_to_look(partition)
-    if not partition.online:
+    lock_to_look(log)
+    if not log.online:
         error = KAFKA_STORAGE_ERROR
-    if from_offset < partition.log_start_offset:
-        from_offset = partition.log_start_offset
-    unlock_partition(partition)
+    if from_offset < log.log_start_offset:
+        from_offset = log.log_start_offset
+    unlock_log(log)
     while error == NO_ERROR and out.offset < 0:
-        next_candidate(partition, timestamp_ms, from_offset, after_base, &candidate)
+        next_candidate(log, bound, timestamp_ms, from_offset, after_base, &candidate)
         if candidate.segment == NULL:
             break
         after_base = candidate.segment.base_offset
@@ -182,8 +180,9 @@ cdef int16_t find_by_time(
 
 # --- The largest ----------------------------------------------------------------------------------
 
-cdef int16_t find_max_timestamp(Partition* partition, TimedOffset* out) noexcept nogil:
-    cdef Log* log = log_of(partition)
+cdef int16_t log_find_max_timestamp(
+    Log* log, const Bound* bound, TimedOffset* out
+) noexcept nogil:
     cdef Candidate best
     cdef Scan scan
     cdef Rules rules
@@ -194,8 +193,8 @@ cdef int16_t find_max_timestamp(Partition* partition, TimedOffset* out) noexcept
     cdef int16_t error = NO_ERROR
     nothing(out)
     best.segment = NULL
-    lock_to_look(partition)
-    if not partition.online:
+    lock_to_look(log)
+    if not log.online:
         error = KAFKA_STORAGE_ERROR
     for at in range(log.segment_count):
         if part_of(log.segments[at]).max_timestamp_ms > timestamp_ms:
@@ -205,12 +204,12 @@ cdef int16_t find_max_timestamp(Partition* partition, TimedOffset* out) noexcept
     if best.segment != NULL:
         segment_add_reference(best.segment)
         best.position = segment_scan_start(best.segment, batch_end)
-        best.limit = visible_bytes(log, best.segment)
-    unlock_partition(partition)
+        best.limit = bytes_below(best.segment, bound)
+    unlock_log(log)
     if best.segment == NULL:
         return error
     scan_begin(&scan, best.segment.fd, best.position, best.limit)
-    if scan_to_offset(&scan, batch_end) == 1:             # else it lies beyond the high watermark
+    if scan_to_offset(&scan, batch_end) == 1:             # else it lies beyond the bound
         rules_none(&rules)
         rules.gaps = 1
         out.timestamp_ms = scan.header.max_timestamp_ms

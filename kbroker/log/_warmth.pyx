@@ -6,15 +6,14 @@ stretch of LOOK_BYTES, and the answer counts for a second, so that one who reads
 about once in four megabytes. It is a hint: what was there may be gone when it is sent, and then
 somebody waits for a page.
 
-The stretches are the log's, under the partition's lock; the kernel is asked without it.
+The stretches are the log's, under the log's lock; the kernel is asked without it.
 """
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
 
 from kbroker._sync cimport kb_now_ns
-from kbroker.log._storage cimport (
-    WARM_STRETCHES, Log, WarmStretch, lock_to_look, log_of, unlock_partition)
+from kbroker.log._storage cimport WARM_STRETCHES, Log, WarmStretch, lock_to_look, unlock_log
 
 cdef extern from "page_cache.h" nogil:
     int kb_in_page_cache(int fd, int64_t position, int64_t length)
@@ -24,14 +23,11 @@ cdef enum:
     WARM_NS = 1000000000
 
 
-cdef int _is_known_warm(
-    Partition* partition, const FileSlice* slice, int64_t now_ns,
-) noexcept nogil:
-    cdef Log* log = log_of(partition)
+cdef int _is_known_warm(Log* log, const FileSlice* slice, int64_t now_ns) noexcept nogil:
     cdef WarmStretch* stretch
     cdef int known = 0
     cdef int at
-    lock_to_look(partition)
+    lock_to_look(log)
     if log.warm != NULL:
         for at in range(WARM_STRETCHES):
             stretch = &log.warm[at]
@@ -39,16 +35,15 @@ cdef int _is_known_warm(
                       and stretch.start <= slice.position
                       and slice.position + slice.length <= stretch.end
                       and now_ns < stretch.until_ns)
-    unlock_partition(partition)
+    unlock_log(log)
     return known
 
 
 cdef void _note_warm(
-    Partition* partition, const FileSlice* slice, int64_t end, int64_t now_ns,
+    Log* log, const FileSlice* slice, int64_t end, int64_t now_ns
 ) noexcept nogil:
-    cdef Log* log = log_of(partition)
     cdef WarmStretch* stretch
-    lock_to_look(partition)
+    lock_to_look(log)
     if log.warm == NULL:
         log.warm = <WarmStretch*>calloc(WARM_STRETCHES, sizeof(WarmStretch))
     if log.warm != NULL:
@@ -58,17 +53,15 @@ cdef void _note_warm(
         stretch.end = end
         stretch.until_ns = now_ns + WARM_NS
         log.warm_next = (log.warm_next + 1) % WARM_STRETCHES
-    unlock_partition(partition)
+    unlock_log(log)
 
 
-cdef void look_whether_cold(
-    Partition* partition, FileSlice* slice, int64_t limit,
-) noexcept nogil:
+cdef void look_whether_cold(Log* log, FileSlice* slice, int64_t limit) noexcept nogil:
     cdef int64_t now_ns = kb_now_ns()
     cdef int64_t end = min(limit, slice.position + max(slice.length, <int64_t>LOOK_BYTES))
-    if _is_known_warm(partition, slice, now_ns):
+    if _is_known_warm(log, slice, now_ns):
         return
     if kb_in_page_cache(slice.fd, slice.position, end - slice.position):
-        _note_warm(partition, slice, end, now_ns)
+        _note_warm(log, slice, end, now_ns)
     else:
         slice.cold = not kb_in_page_cache(slice.fd, slice.position, slice.length)

@@ -28,18 +28,18 @@ def use_of_nothing(path: Path) -> DirectoryUse:
 
 
 def use_of(path: Path, logs: list[PartitionLog]) -> DirectoryUse:
-    """The logs with their bytes and lags, and the volume that they are on."""
+    """The logs with their bytes, and the volume that they are on."""
     try:
         volume = os.statvfs(path)
     except OSError as error:
         logger.error("%s cannot be asked for its size: %s", path, error)
         return use_of_nothing(path)
-    sized: list[tuple[TopicPartition, int, int]] = []
+    sized: list[tuple[TopicPartition, int]] = []
     for first in range(0, len(logs), LOGS_SIZED_AT_ONCE):
         some = logs[first : first + LOGS_SIZED_AT_ONCE]
         sized += [
-            (log.name, size_bytes, lag)
-            for log, (size_bytes, lag) in zip(some, _describe.sizes(some), strict=True)
+            (log.name, size_bytes)
+            for log, size_bytes in zip(some, _describe.sizes(some), strict=True)
         ]
     return DirectoryUse(
         os.path.abspath(path),

@@ -73,6 +73,7 @@ def open_partition_log(
     _check_topic_id(directory, topic_id)
     log = PartitionLog(str(directory), topic, index, topic_id)
     log.configure(**settings)
+    log.checkpointed_high_watermark = checkpointed.high_watermark
     try:
         if _load(log, directory, checkpointed):
             return log
@@ -107,18 +108,13 @@ def _load(log: PartitionLog, directory: Path, checkpointed: Checkpointed) -> boo
     if last.next_offset < checkpointed.log_start_offset:
         return False
     first_offset = files[0].base_offset
-    _restore_producers(log, directory, first_offset, last.next_offset)
+    log.restore_producers(last.next_offset)
     log_start_offset = max(first_offset, checkpointed.log_start_offset)
     recovery_point = last.next_offset
     if not checkpointed.clean:
         recovery_point = min(max(checkpointed.recovery_point, log_start_offset), recovery_point)
     _restore_epochs(log, last.next_offset, None if checkpointed.clean else recovery_point)
     log.begin(log_start_offset, last.next_offset, recovery_point)
-    try:
-        log.set_high_watermark(checkpointed.high_watermark)
-    except KafkaError:
-        # It lies in bytes that cannot be read: it begins at the start, as that of a new log.
-        logger.warning("%s: no batch is where the high watermark was", log.name)
     return True
 
 
@@ -220,10 +216,3 @@ def _tell(loading: _Loading, loaded: LoadedSegment, so: str) -> None:
         "%s: %s is good up to byte %d of %d: %s; %s", loading.log.name,
         loading.path(loaded.base_offset), loaded.valid_bytes, loaded.file_bytes, loaded.reason, so,
     )  # fmt: skip
-
-
-def _restore_producers(log: PartitionLog, directory: Path, start: int, end: int) -> None:
-    offset, entries = producer_snapshots.load_newest(directory, end)
-    for entry in entries:
-        log.restore_producer(entry)
-    log.replay_producers(max(offset, start))

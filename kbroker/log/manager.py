@@ -95,6 +95,8 @@ class LogManager:
         # Logs that could not be read after a crash, or not closed: no mark may vouch for them.
         self._unread: set[TopicPartition] = set()
         self._unsynced: set[DataDirectory] = set()
+        # Where the replica of a log is; the replica manager says how to ask it.
+        self.high_watermark_of: Callable[[PartitionLog], int] = _as_checkpointed
 
     # --- Start and stop ---------------------------------------------------------------------------
 
@@ -179,7 +181,7 @@ class LogManager:
             clean = close_logs(directory.path, list(logs.values()), self.recovery_threads)
             try:
                 for file in CHECKPOINT_FILES:
-                    _write_lines(file, directory, directory.kept(file), logs.values())
+                    self._write_lines(file, directory, directory.kept(file), logs.values())
                 directory.close(clean=clean and not self._has_unread(directory))
             except OSError as error:
                 logger.error("%s was not closed cleanly: %s", directory.path, error)
@@ -337,7 +339,7 @@ class LogManager:
         with self._lock:
             held = self._forget_locked(log)
             if held is not None:
-                lines = {file: _line(file, log) for file in CHECKPOINT_FILES}
+                lines = {file: self._line(file, log) for file in CHECKPOINT_FILES}
                 held.directory.keep(log.name, lines)
         try:
             log.close()
@@ -506,7 +508,27 @@ class LogManager:
         with self._lock:
             lines = directory.kept(file)
             logs = [it.log for it in self._logs.values() if it.directory is directory]
-        _write_lines(file, directory, lines, logs)
+        self._write_lines(file, directory, lines, logs)
+
+    def _write_lines(
+        self,
+        file: str,
+        directory: DataDirectory,
+        kept: Mapping[TopicPartition, int],
+        logs: Iterable[PartitionLog],
+    ) -> None:
+        lines = {**kept, **{log.name: self._line(file, log) for log in logs}}
+        if file == LOG_START_FILE:
+            lines = {name: offset for name, offset in lines.items() if offset > 0}
+        directory.write_checkpoint(file, lines)
+
+    def _line(self, file: str, log: PartitionLog) -> int:
+        """What a checkpoint says of a log that is open. A start of 0 needs no line."""
+        if file == RECOVERY_POINT_FILE:
+            return log.settled_recovery_point
+        if file == HIGH_WATERMARK_FILE:
+            return self.high_watermark_of(log)
+        return log.log_start_offset
 
     def _expire_producers(self, held: Sequence[_Held]) -> Iterator[None]:
         if self._clock.monotonic_ms() < self._expire_at_ms:
@@ -553,20 +575,6 @@ class LogManager:
         }
 
 
-def _line(file: str, log: PartitionLog) -> int:
-    """What a checkpoint says of a log that is open. A start of 0 needs no line."""
-    if file == RECOVERY_POINT_FILE:
-        return log.settled_recovery_point
-    return log.high_watermark if file == HIGH_WATERMARK_FILE else log.log_start_offset
-
-
-def _write_lines(
-    file: str,
-    directory: DataDirectory,
-    kept: Mapping[TopicPartition, int],
-    logs: Iterable[PartitionLog],
-) -> None:
-    lines = {**kept, **{log.name: _line(file, log) for log in logs}}
-    if file == LOG_START_FILE:
-        lines = {name: offset for name, offset in lines.items() if offset > 0}
-    directory.write_checkpoint(file, lines)
+def _as_checkpointed(log: PartitionLog) -> int:
+    """Of a log whose replica nobody has asked for yet."""
+    return log.checkpointed_high_watermark

@@ -2,11 +2,11 @@
 
 `kbroker._log.PartitionLog` is the log itself: segments, indexes, producers, offsets. This adds what
 Python keeps in files: leader epochs, producer snapshots, the topic's id; and what becomes of the
-files when records or a topic are deleted. Made by the loader; the replica layer holds it, while the
-request path uses the `Partition*` inside. `delete_records` from any thread, `trim` and the flushes
-from the scheduler's, the rest from one thread at a time.
+files when records or a topic are deleted. Made by the loader; its replica (`replica/_replica`)
+holds it. `trim` and the flushes come from the scheduler's thread, the rest from one thread at a
+time.
 
-Lock: the partition's own, taken by the methods below it. Nothing here is called by a request.
+Lock: the log's own, taken by the methods below it. Nothing here is called by a request.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from typing import Any, Final
 
 from kbroker import _log
 from kbroker.config.key import LONG_MAX
-from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log import _describe, file_operations, producer_snapshots
-from kbroker.log._trim import drop_below_start, move_start, segments_below_start
+from kbroker.log._trim import drop_below_start, segments_below_start
+from kbroker.log._truncate import begin_again, cut_end, place_of, segments_from
 from kbroker.log.checkpoints import LEADER_EPOCH_FILE
 from kbroker.log.leader_epochs import LeaderEpochs
-from kbroker.log.segment_files import DELETED_FILE_SUFFIX
-from kbroker.log.validator import batch_offsets, unpack_and_walk
+from kbroker.log.segment_files import DELETED_FILE_SUFFIX, TEMPORARY_SUFFIX
 from kbroker.types import TopicPartition
 
 DELETED_SUFFIX: Final = "-delete"
@@ -43,19 +42,13 @@ class PartitionLog(_log.PartitionLog):
         self.path = Path(directory)
         self.name = TopicPartition(topic, index)
         self.epochs = LeaderEpochs(self.path / LEADER_EPOCH_FILE, self.set_epochs)
+        # What the last checkpoint said, for the replica to begin with.
+        self.checkpointed_high_watermark = 0
         self._snapshot_offset = -1
         self._trimmed_to = 0
         # Segments out of the log: whose files have their names yet, and files that had them.
         self._dropped: list[int] = []
         self._renamed: list[Path] = []
-
-    def set_leadership(
-        self, leader_id: int, is_leader: bool, leader_epoch: int, in_sync_count: int
-    ) -> None:
-        """Who leads. A leader's epoch begins at the log's end, on the disk before it is used."""
-        if is_leader:
-            self.epochs.assign(leader_epoch, self.log_end_offset)
-        super().set_leadership(leader_id, is_leader, leader_epoch, in_sync_count)
 
     def configure(
         self,
@@ -77,49 +70,6 @@ class PartitionLog(_log.PartitionLog):
             segment_jitter_ms = random.randrange(segment_jitter_ms)
         super().configure(segment_jitter_ms=segment_jitter_ms, **settings)
 
-    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record not older, below the watermark."""
-        found = self.find_by_time(timestamp_ms)
-        while found is not None and found[3]:
-            batch = self._batch_at(found[0])
-            if batch is None:
-                found = self.find_by_time(timestamp_ms)  # the start has moved on
-                continue
-            walk = unpack_and_walk(
-                batch, wanted_timestamp_ms=timestamp_ms, from_offset=self.log_start_offset
-            )
-            base_offset, last_offset, leader_epoch = batch_offsets(batch)
-            if walk.found_delta >= 0:
-                return base_offset + walk.found_delta, walk.found_timestamp_ms, leader_epoch
-            found = self.find_by_time(timestamp_ms, last_offset + 1)
-        return found[:3] if found is not None else None
-
-    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
-        """The same for the first record with the largest timestamp; None if there are none."""
-        found = self.find_max_timestamp()
-        if found is None or not found[3]:
-            return found[:3] if found is not None else None
-        batch = self._batch_at(found[0])
-        if batch is None:
-            return None
-        walk = unpack_and_walk(batch)
-        base_offset, _, leader_epoch = batch_offsets(batch)
-        return base_offset + walk.max_timestamp_delta, walk.max_timestamp_ms, leader_epoch
-
-    def _batch_at(self, base_offset: int) -> bytes | None:
-        """The whole batch that begins there; None if all its records have been deleted."""
-        try:
-            batch = self.read(max(base_offset, self.log_start_offset), 1)
-        except KafkaError as error:
-            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                return None
-            raise
-        return batch if batch and batch_offsets(batch)[0] == base_offset else None
-
-    def delete_records(self, offset: int) -> int:
-        """Moves the log's start forward, -1 to the high watermark; answers where it is then."""
-        return move_start(self, offset)
-
     def trim(self) -> list[Path]:
         """Takes segments below the log's start out of it; their renamed files, to be removed later.
 
@@ -134,19 +84,82 @@ class PartitionLog(_log.PartitionLog):
             self.write_snapshot(sync=True)
             self._dropped += drop_below_start(self)
         while self._dropped:
-            base_offset = self._dropped[0]
-            # The .log first: without it the next start takes the indexes for left over.
-            for suffix in SEGMENT_SUFFIXES:
-                path = self.path / f"{base_offset:020d}.{suffix}"
-                target = path.with_name(path.name + DELETED_FILE_SUFFIX)
-                try:
-                    file_operations.rename(path, target)
-                except FileNotFoundError:
-                    continue  # no such index, or the whole topic is gone
-                self._renamed.append(target)
+            self._give_up_names(self._dropped[0])
             del self._dropped[0]
         renamed, self._renamed = self._renamed, []
         return renamed
+
+    def truncate_to(self, offset: int) -> None:
+        """Cuts the log so that it ends at an offset, or where the batch begins that holds it.
+
+        What a replica does whose leader has another history; nobody else appends meanwhile. Files
+        that go are among those that the next `trim` answers. OSError: it went half way, and the
+        log is offline.
+        """
+        if offset >= self.log_end_offset:
+            return
+        if not self._begins_before(offset):
+            self.begin_again(offset)
+            return
+        base_offset, position = place_of(self, offset)
+        try:
+            # From the end on: what a crash leaves is the beginning of the log.
+            for behind in reversed(segments_from(self, base_offset + 1)):
+                self._give_up_names(behind)
+            if not cut_end(self, offset, replaced=False):
+                self._replace_by_head(base_offset, position)
+                cut_end(self, offset, replaced=True)
+        except OSError:
+            super().close()
+            raise
+        self._forget_behind(self.log_end_offset)
+
+    def begin_again(self, offset: int) -> None:
+        """Lets go of everything; the log goes on empty at an offset. OSError as `truncate_to`."""
+        try:
+            for base_offset in reversed(segments_from(self, 0)):
+                self._give_up_names(base_offset)
+            begin_again(self, offset)
+        except OSError:
+            super().close()
+            raise
+        self._trimmed_to = offset
+        self._forget_behind(offset)
+
+    def _begins_before(self, offset: int) -> bool:
+        bases = segments_from(self, 0)
+        return bool(bases) and bases[0] <= offset
+
+    def _replace_by_head(self, base_offset: int, position: int) -> None:
+        """Puts a copy of what stays in the file's place, for those who read on in the old one."""
+        path = self.path / f"{base_offset:020d}.log"
+        copy = path.with_name(path.name + TEMPORARY_SUFFIX)
+        file_operations.copy_part(path, 0, position, copy)
+        file_operations.rename(copy, path)
+
+    def _forget_behind(self, end_offset: int) -> None:
+        self.epochs.truncate_from_end(end_offset)
+        self._snapshot_offset = -1
+        self.restore_producers(end_offset)
+
+    def restore_producers(self, end_offset: int) -> None:
+        """From the newest snapshot at or below the log's end, and the batches behind it."""
+        offset, entries = producer_snapshots.load_newest(self.path, end_offset)
+        for entry in entries:
+            self.restore_producer(entry)
+        self.replay_producers(max(offset, segments_from(self, 0)[0]))
+
+    def _give_up_names(self, base_offset: int) -> None:
+        """Files of a segment that has left the log, or is about to, to be removed later."""
+        # The .log first: without it the next start takes the indexes for left over.
+        for suffix in SEGMENT_SUFFIXES:
+            path = self.path / f"{base_offset:020d}.{suffix}"
+            target = path.with_name(path.name + DELETED_FILE_SUFFIX)
+            try:
+                file_operations.rename(path, target)
+            except FileNotFoundError:
+                continue  # no such index, or the whole topic is gone
+            self._renamed.append(target)
 
     def encode_producers(self) -> tuple[int, bytes]:
         """How many producers the log knows, and they as DescribeProducers v0 carries them."""

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._sync cimport pthread_mutex_t
-from kbroker.log._partition cimport Partition
+from kbroker.replica._partition cimport Partition
 
 
 cdef struct TopicEntry:

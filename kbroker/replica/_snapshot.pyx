@@ -27,7 +27,7 @@ from kbroker._atomics cimport (
 from kbroker._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._name_hash cimport name_hash
 from kbroker._sync cimport pthread_mutex_destroy
-from kbroker.log._partition cimport Partition, partition_release
+from kbroker.replica._partition cimport Partition, partition_release
 
 cdef enum:
     CAPACITY_MIN = 64

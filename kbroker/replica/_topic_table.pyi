@@ -5,7 +5,7 @@ from typing import Protocol, Self, type_check_only
 
 from typing_extensions import disjoint_base
 
-from kbroker._log import PartitionLog
+from kbroker.replica._replica import Replica
 
 @disjoint_base
 class TopicTable:
@@ -13,7 +13,7 @@ class TopicTable:
     # added: (name, topic id of 16 bytes, internal, logs by partition index); removed: topic ids
     def publish(
         self,
-        added: list[tuple[str, bytes, bool, list[PartitionLog | None]]],
+        added: list[tuple[str, bytes, bool, list[Replica | None]]],
         removed: list[bytes],
     ) -> None: ...
     # rows: new or changed topics in the order of their names; removed: names;

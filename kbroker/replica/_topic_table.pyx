@@ -14,8 +14,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from kbroker._log cimport PartitionLog
-from kbroker.log._partition cimport partition_acquire
 from kbroker.replica._metadata_view cimport (
     MetadataView,
     ShownBroker,
@@ -29,6 +27,8 @@ from kbroker.replica._metadata_view cimport (
     view_new,
     view_place_by_name,
 )
+from kbroker.replica._partition cimport partition_acquire
+from kbroker.replica._replica cimport Replica
 from kbroker.replica._snapshot cimport (
     SnapshotRegistry,
     TopicEntry,
@@ -56,7 +56,7 @@ cdef class TopicTable:
     def publish(self, list added, list removed):
         """Adds topics and removes others in one step.
 
-        `added`: (name, topic id of 16 bytes, internal, list of PartitionLog or None by index);
+        `added`: (name, topic id of 16 bytes, internal, list of Replica or None by index);
         one that is there already, by id, is replaced. `removed`: topic ids. When this returns, no
         hot call sees a removed topic.
         """
@@ -75,8 +75,8 @@ cdef class TopicTable:
                 _check_topic_id(topic_id)
                 ids[i] = <const uint8_t*>topic_id
             for i in range(added_count):
-                name, topic_id, internal, logs = added[i]
-                entries[i] = _entry(name, topic_id, internal, logs)
+                name, topic_id, internal, replicas = added[i]
+                entries[i] = _entry(name, topic_id, internal, replicas)
             with nogil:
                 status = registry_publish(self.registry, entries, added_count, ids, removed_count)
             if status != 0:
@@ -290,20 +290,20 @@ cdef int _check_topic_id(bytes topic_id) except -1:
     return 0
 
 
-cdef TopicEntry* _entry(str name, bytes topic_id, bint internal, list logs) except NULL:
+cdef TopicEntry* _entry(str name, bytes topic_id, bint internal, list replicas) except NULL:
     cdef bytes encoded = name.encode()
     cdef TopicEntry* entry
-    cdef PartitionLog log
+    cdef Replica replica
     cdef int i
     _check_topic_id(topic_id)
     entry = topic_entry_new(
-        <const uint8_t*>encoded, <int>len(encoded), <const uint8_t*>topic_id, <int>len(logs),
+        <const uint8_t*>encoded, <int>len(encoded), <const uint8_t*>topic_id, <int>len(replicas),
         internal)
     if entry == NULL:
         raise MemoryError
-    for i in range(<int>len(logs)):
-        if logs[i] is not None:
-            log = logs[i]
-            partition_acquire(log.partition)
-            entry.partitions[i] = log.partition
+    for i in range(<int>len(replicas)):
+        if replicas[i] is not None:
+            replica = replicas[i]
+            partition_acquire(replica.partition)
+            entry.partitions[i] = replica.partition
     return entry

@@ -23,10 +23,10 @@ from kbroker.compression import PACKINGS, Codec, Packing
 from kbroker.config.keys_topic import SYNONYMS
 from kbroker.config.topic import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.replica._replica import Replica
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker import _log
     from kbroker.config import BrokerConfig
     from kbroker.log._results import DirectoryUse
     from kbroker.log.manager import LogManager
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
     from kbroker.replica._topic_table import TopicTable
 
-    # One topic of the C snapshot: name, id, internal, the logs that are here by partition.
-    Row = tuple[str, bytes, bool, list[_log.PartitionLog | None]]
+    # One topic of the C snapshot: name, id, internal, the replicas that are here by partition.
+    Row = tuple[str, bytes, bool, list[Replica | None]]
 
 logger: Final = logging.getLogger("kbroker.replica")
 
@@ -105,7 +105,7 @@ class ReplicaManager:
         node_id: int,
         logs: LogManager,
         table: TopicTable,
-        wake: Callable[[PartitionLog], None],
+        wake: Callable[[Replica], None],
     ) -> None:
         """`wake` answers the fetches that are parked on a partition."""
         self._config = config
@@ -113,12 +113,13 @@ class ReplicaManager:
         self._logs = logs
         self._table = table
         self._wake = wake
-        self._partitions: Mapping[TopicPartition, PartitionLog] = {}
+        self._partitions: Mapping[TopicPartition, Replica] = {}
+        logs.high_watermark_of = self._high_watermark_of
         self._topic_ids: dict[str, UUID] = {}
         self._offline: set[TopicPartition] = set()
 
-    def partition(self, topic: str, index: int) -> PartitionLog | None:
-        """The log of a partition that this broker holds; from any thread."""
+    def partition(self, topic: str, index: int) -> Replica | None:
+        """The replica of a partition that this broker holds; from any thread."""
         return self._partitions.get(TopicPartition(topic, index))
 
     def use_of_directories(self, wanted: Set[TopicPartition] | None) -> list[DirectoryUse]:
@@ -135,27 +136,34 @@ class ReplicaManager:
         watermark; with followers the answer would wait here until theirs have moved as well.
         """
         results: dict[TopicPartition, int | KafkaError] = {}
-        moved: list[PartitionLog] = []
+        moved: list[Replica] = []
         for name, offset in wanted.items():
-            log = self._partitions.get(name)
+            replica = self._partitions.get(name)
             try:
-                if log is None:
+                if replica is None:
                     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-                results[name] = log.delete_records(offset)
-                moved.append(log)
+                results[name] = replica.delete_records(offset)
+                moved.append(replica)
             except KafkaError as error:
                 results[name] = error
         try:
-            self._logs.checkpoint_log_starts(moved)
+            self._logs.checkpoint_log_starts([replica.log for replica in moved])
         except OSError as error:
             logger.error("the starts of logs cannot be written: %s", error)
-            for log in moved:
-                results[log.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-        for log in moved:
-            self._wake(log)
+            for replica in moved:
+                results[replica.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        for replica in moved:
+            self._wake(replica)
         return results
 
-    def logs(self) -> Mapping[TopicPartition, PartitionLog]:
+    def _high_watermark_of(self, log: PartitionLog) -> int:
+        """For the checkpoint; from any thread."""
+        replica = self._partitions.get(log.name)
+        if replica is None or replica.log is not log:
+            return log.checkpointed_high_watermark
+        return replica.high_watermark
+
+    def replicas(self) -> Mapping[TopicPartition, Replica]:
         """All partitions here as of now; the mapping is never changed. From any thread."""
         return self._partitions
 
@@ -196,15 +204,15 @@ class ReplicaManager:
     def _open(self, topics: list[TopicImage], from_store: bool) -> None:
         partitions = dict(self._partitions)
         rows: list[Row] = []
-        fresh: list[PartitionLog] = []
+        fresh: list[Replica] = []
         try:
             for topic in topics:
                 rows.append(self._open_topic(topic, from_store, partitions, fresh))
             self._logs.make_names_last()
             self._table.publish(rows, [])
         except BaseException:
-            for log in fresh:
-                self._logs.close(log)
+            for replica in fresh:
+                self._logs.close(replica.log)
             if from_store:
                 self._offline |= {
                     name
@@ -220,36 +228,36 @@ class ReplicaManager:
         self,
         topic: TopicImage,
         from_store: bool,
-        partitions: dict[TopicPartition, PartitionLog],
-        fresh: list[PartitionLog],
+        partitions: dict[TopicPartition, Replica],
+        fresh: list[Replica],
     ) -> Row:
         settings = log_settings(TopicConfig(self._config, topic.configs), topic.replication_factor)
-        logs: list[_log.PartitionLog | None] = []
+        replicas: list[Replica | None] = []
         for partition in topic.partitions:
             if self._node_id not in partition.replicas:
-                logs.append(None)
+                replicas.append(None)
                 continue
             name = TopicPartition(topic.name, partition.index)
-            log = partitions.get(name)
-            if log is None or log.topic_id != topic.topic_id:
-                log = self._open_log(name, topic.topic_id, settings, from_store)
-                if log is None:
-                    logs.append(None)
+            replica = partitions.get(name)
+            if replica is None or replica.topic_id != topic.topic_id:
+                replica = self._open_replica(name, topic.topic_id, settings, from_store)
+                if replica is None:
+                    replicas.append(None)
                     continue
-                fresh.append(log)
-                partitions[name] = log
-            log.set_leadership(
+                fresh.append(replica)
+                partitions[name] = replica
+            replica.set_leadership(
                 partition.leader,
                 partition.leader == self._node_id,
                 partition.leader_epoch,
                 len(partition.isr),
             )
-            logs.append(log)
-        return topic.name, topic.topic_id.bytes, topic.internal, logs
+            replicas.append(replica)
+        return topic.name, topic.topic_id.bytes, topic.internal, replicas
 
-    def _open_log(
+    def _open_replica(
         self, name: TopicPartition, topic_id: UUID, settings: dict[str, Any], from_store: bool
-    ) -> PartitionLog | None:
+    ) -> Replica | None:
         """None: it is offline, and stays so while others of its topic come and go."""
         if name in self._offline and not from_store:
             return None
@@ -262,34 +270,42 @@ class ReplicaManager:
             self._offline.add(name)
             return None
         self._offline.discard(name)
-        return log
+        replica = Replica(log)
+        try:
+            replica.set_high_watermark(log.checkpointed_high_watermark)
+        except KafkaError:
+            # It lies in bytes that cannot be read: it begins at the start, as that of a new log.
+            logger.warning("%s: no batch is where the high watermark was", name)
+        return replica
 
     def _remove(self, topics: list[TopicImage]) -> None:
         """Out of everybody's sight, then closed. A log whose files stay is a line here; whoever
         looks for what is left of the topic finds them by its id."""
         names = {topic.name for topic in topics}
-        removed = {name: log for name, log in self._partitions.items() if name.topic in names}
+        removed = {
+            name: replica for name, replica in self._partitions.items() if name.topic in names
+        }
         self._table.publish([], [topic.topic_id.bytes for topic in topics])
         self._partitions = {
-            name: log for name, log in self._partitions.items() if name not in removed
+            name: replica for name, replica in self._partitions.items() if name not in removed
         }
         for topic in topics:
             del self._topic_ids[topic.name]
-        for log in removed.values():
+        for replica in removed.values():
             try:
-                self._logs.delete(log)
+                self._logs.delete(replica.log)
             except KafkaError as error:
                 logger.error("%s", error.message)
-            self._wake(log)
+            self._wake(replica)
 
     def _configure(self, topic: TopicImage) -> None:
         settings = log_settings(TopicConfig(self._config, topic.configs), topic.replication_factor)
         for partition in topic.partitions:
-            log = self.partition(topic.name, partition.index)
-            if log is not None:
-                log.configure(**settings)
+            replica = self.partition(topic.name, partition.index)
+            if replica is not None:
+                replica.log.configure(**settings)
 
     def statistics(self) -> dict[str, int]:
         """Figures for metrics: partitions held, led, without enough in-sync replicas."""
-        logs = list(self._partitions.values())
+        logs = [replica.log for replica in self._partitions.values()]
         return {"partitions": len(logs), "bytes": sum(log.size_bytes for log in logs)}

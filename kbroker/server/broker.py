@@ -35,7 +35,6 @@ from kbroker.config.listeners import format_address
 from kbroker.config.topic import edit_topic_list, validate_topic_overrides
 from kbroker.errors import InvariantError, UserError
 from kbroker.failures import Failures
-from kbroker.handlers._hot import HotPath
 from kbroker.handlers.delayed_fetch import FetchDeadlines
 from kbroker.handlers.produce import ColdProduce
 from kbroker.handlers.registry import REGISTRY
@@ -50,6 +49,7 @@ from kbroker.purgatory.timer import Timer
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager
 from kbroker.replica.metadata_publisher import MetadataPublisher
+from kbroker.requests._hot import HotPath
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
 from kbroker.server.closes import ClosedConnections
@@ -79,10 +79,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from kbroker.config import BrokerConfig
-    from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.metrics.model import Figures
     from kbroker.own_thread import OwnThread
+    from kbroker.replica._replica import Replica
     from kbroker.server.control_loop import ControlLoop
     from kbroker.server.metrics_sampler import RequestTimes
     from kbroker.server.metrics_topic import MetricsTopic
@@ -448,7 +448,7 @@ class Broker:
                     Parts(
                         server=self._server,
                         hot=self._hot,
-                        logs=self._replicas.logs,
+                        replicas=self._replicas.replicas,
                         scheduler=self._scheduler,
                         readiness=self.readiness,
                         log_dirs=tuple(str(Path(path)) for path in self.config.log_dirs),
@@ -521,9 +521,9 @@ class Broker:
         """What was measured just now; parts that are not up yet are left out."""
         return self._observe().figures(every_partition=every_partition)
 
-    def partition_logs(self) -> Iterable[PartitionLog]:
-        """The logs of all partitions here."""
-        return self._replicas.logs().values()
+    def partitions(self) -> Iterable[Replica]:
+        """The replicas of all partitions here."""
+        return self._replicas.replicas().values()
 
     def request_times(self) -> Iterable[RequestTimes]:
         """Durations by kind and part of request, since the start."""

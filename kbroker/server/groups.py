@@ -20,9 +20,9 @@ from kbroker.coordinator.group.store import OffsetsStore
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
-    from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.purgatory.timer import Timer
+    from kbroker.replica._replica import Replica
     from kbroker.server.scheduler import Scheduler
 
 EXPIRY_TASK: Final = "offset-expiry"
@@ -36,9 +36,9 @@ class Groups:
         config: Callable[[], BrokerConfig],
         clock: Clock,
         timer: Timer,
-        log_of: Callable[[str, int], PartitionLog | None],
+        replica_of: Callable[[str, int], Replica | None],
     ) -> None:
-        """`config` gives the settings as they are now, `log_of` the log of a partition here."""
+        """`config` gives the settings as they are now, `replica_of` a partition's replica here."""
         settings = config()
         self._config = config
         self._image: ClusterImage | None = None
@@ -50,7 +50,7 @@ class Groups:
             buffer_bytes=settings["offsets.load.buffer.size"],
             topic_id_of=self._topic_id,
         )
-        self.store: Final = OffsetsStore(self.table, self.loader, log_of, settings.node_id)
+        self.store: Final = OffsetsStore(self.table, self.loader, replica_of, settings.node_id)
         self.coordinator: Final = GroupCoordinator(
             config, clock, timer.call_later, self.store, self.table
         )

@@ -47,7 +47,7 @@ class RequestTimes(NamedTuple):
 
 
 class Log(Protocol):
-    """What a partition's log says of itself."""
+    """Whose log it is, and where."""
 
     @property
     def topic(self) -> str: ...
@@ -55,6 +55,13 @@ class Log(Protocol):
     def index(self) -> int: ...
     @property
     def directory(self) -> str: ...
+
+
+class Replica(Protocol):
+    """What a partition's replica says of itself."""
+
+    @property
+    def log(self) -> Log: ...
     def statistics(self) -> Mapping[str, int]: ...
 
 
@@ -62,7 +69,7 @@ class Source(Protocol):
     """Where figures come from; any thread may ask."""
 
     def figures(self) -> Figures: ...
-    def partition_logs(self) -> Iterable[Log]: ...
+    def partitions(self) -> Iterable[Replica]: ...
     def request_times(self) -> Iterable[RequestTimes]: ...
     def flush_times(self) -> Buckets: ...
 
@@ -130,8 +137,8 @@ class Sampler:
 
     def _partition_messages(self) -> Iterator[tuple[Kind, str, dict[str, Any]]]:
         name = PARTITION_MESSAGES.metric_name
-        for log in self._source.partition_logs():
-            found = log.statistics()
+        for replica in self._source.partitions():
+            log, found = replica.log, replica.statistics()
             where = (name, log.topic, str(log.index))
             count = self._growth((*where, "records"), found["appended_records"])
             size = self._growth((*where, "bytes"), found["appended_bytes"])
@@ -143,8 +150,8 @@ class Sampler:
         everything = self._slow_rounds % UNCHANGED_ROUNDS_MAX == 1
         before, now = self._logs_seen, {}
         names = ("size_bytes", "log_start_offset", "log_end_offset", "high_watermark")
-        for log in self._source.partition_logs():
-            found = log.statistics()
+        for replica in self._source.partitions():
+            log, found = replica.log, replica.statistics()
             values = tuple(found[name] for name in names)
             now[log.topic, log.index] = values
             if everything or before.get((log.topic, log.index)) != values:

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Final, cast
 from kbroker import __version__
 from kbroker._live_objects import used_memory
 from kbroker.clock import let_go_of_gil
-from kbroker.log import _flush_times, _partition_figures
+from kbroker.log import _flush_times
 from kbroker.metrics.catalogue import BY_KEY, QUANTILES
 from kbroker.metrics.model import Figures, LabelValues, Sample, Summary
 from kbroker.metrics.rates import Rates, keep_over
 from kbroker.net._request_figures import PARTS, RequestFigures
+from kbroker.replica import _partition_figures
 from kbroker.server import observe_groups, observe_traffic, resources
 from kbroker.server.garbage import GENERATIONS, GarbageWatch
 from kbroker.server.live_objects import live_objects
@@ -34,10 +35,10 @@ from kbroker.types import ApiKey, TopicPartition
 if TYPE_CHECKING:
     from kbroker._net import SocketServer
     from kbroker.clock import Clock
-    from kbroker.handlers._hot import HotPath
-    from kbroker.log._partition_figures import PartitionFigures
-    from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.controller import Controller
+    from kbroker.replica._partition_figures import PartitionFigures
+    from kbroker.replica._replica import Replica
+    from kbroker.requests._hot import HotPath
     from kbroker.server.groups import Groups
     from kbroker.server.health import Health
     from kbroker.server.metrics_sampler import RequestTimes
@@ -59,7 +60,7 @@ class Parts:
 
     server: SocketServer
     hot: HotPath
-    logs: Callable[[], Mapping[TopicPartition, PartitionLog]]
+    replicas: Callable[[], Mapping[TopicPartition, Replica]]
     scheduler: Scheduler
     readiness: Readiness
     log_dirs: tuple[str, ...]
@@ -155,10 +156,10 @@ class Observer:
 
     def _partitions(self) -> Iterator[list[tuple[TopicPartition, PartitionFigures]]]:
         """Names and figures of all partitions here, as many at once as one call reads."""
-        held = list(self._parts.logs().items())
+        held = list(self._parts.replicas().items())
         for start in range(0, len(held), _partition_figures.BATCH):
             some = held[start : start + _partition_figures.BATCH]
-            found = _partition_figures.read([log for _, log in some])
+            found = _partition_figures.read([replica for _, replica in some])
             yield [(name, figures) for (name, _), figures in zip(some, found, strict=True)]
 
     # --- figures ----------------------------------------------------------------------------------
@@ -210,7 +211,7 @@ class Observer:
         yield self._with_rates(counted)
         yield self._hot_path()
         yield self._controller()
-        yield from observe_groups.samples(self._parts.groups, self._parts.logs())
+        yield from observe_groups.samples(self._parts.groups, self._parts.replicas())
         yield self._disks()
         yield self._process()
         yield self._runtime()
@@ -281,10 +282,10 @@ class Observer:
 
     def _log_dirs(self, rows: Iterable[tuple[TopicPartition, PartitionFigures]]) -> Samples:
         used = dict.fromkeys(self._parts.log_dirs, 0)
-        logs = self._parts.logs()
+        replicas = self._parts.replicas()
         for name, figures in rows:
-            log = logs.get(name)
-            place = None if log is None else log.directory.rpartition("/")[0]
+            replica = replicas.get(name)
+            place = None if replica is None else replica.log.directory.rpartition("/")[0]
             if place in used:
                 used[place] += figures.size_bytes
         spaces = {path: resources.space_of(path) for path in used}

@@ -20,7 +20,7 @@ from kbroker.outside_text import label
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.log.partition_log import PartitionLog
+    from kbroker.replica._replica import Replica
     from kbroker.server.groups import Groups
 
 GROUP_SERIES_MAX: Final = 20_000
@@ -34,7 +34,7 @@ _STATES: Final = {
 
 
 def samples(
-    groups: Groups, logs: Mapping[TopicPartition, PartitionLog]
+    groups: Groups, replicas: Mapping[TopicPartition, Replica]
 ) -> Iterator[dict[str, list[Sample]]]:
     """Pieces of the figures; those of offsets come whole, with the last piece."""
     counts = groups.coordinator.counts()
@@ -53,8 +53,8 @@ def samples(
     for group_id in sorted(named):
         sums: dict[str, list[int]] = {}
         for each in table.offsets(group_id):
-            log = logs.get(TopicPartition(each.topic, each.partition))
-            lag = None if log is None else max(0, log.high_watermark - each.offset)
+            replica = replicas.get(TopicPartition(each.topic, each.partition))
+            lag = None if replica is None else max(0, replica.high_watermark - each.offset)
             found.add(group_id, each.topic, str(each.partition), each.offset, lag)
             total = sums.setdefault(each.topic, [0, 0])
             total[0] += each.offset

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from kbroker.errors import ErrorCode
-from kbroker.log._partition_figures import PartitionFigures
 from kbroker.metrics.catalogue import QUANTILES
 from kbroker.metrics.model import Histogram, LabelValues, Sample, Summary
+from kbroker.replica._partition_figures import PartitionFigures
 from kbroker.server.garbage import histogram_of_us
 from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
     from kbroker._net import SocketServer
-    from kbroker.handlers._hot import HotPath, _HandlerStatistics
     from kbroker.net._request_figures import ApiTimes
+    from kbroker.requests._hot import HotPath, _HandlerStatistics
 
 Totals: TypeAlias = dict[str, list[tuple[LabelValues, int]]]
 Samples: TypeAlias = dict[str, list[Sample]]

@@ -17,7 +17,7 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.log._tools import CodecMissing, walk_records
-from kbroker.log.loader import open_partition_log
+from tests.support.led_log import open_led_log
 from tests.support.record_batches import (
     CODECS,
     Record,
@@ -72,7 +72,7 @@ def altered(rng: random.Random, data: bytes) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 def test_altered_records(tmp_path: Path, codec: str) -> None:
     rng = random.Random(f"{SEED}-records-{codec}")
-    log = open_partition_log(tmp_path / "words-0", "words", 0, uuid.UUID(int=1), {})
+    log = open_led_log(tmp_path / "words-0", "words", 0, uuid.UUID(int=1), {})
     log.set_leadership(1, True, 0, 1)
     taken = 0
     for number in range(ROUNDS):
@@ -107,7 +107,7 @@ def test_altered_records(tmp_path: Path, codec: str) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_altered_batches(tmp_path: Path, codec: str) -> None:
     rng = random.Random(f"{SEED}-batches-{codec}")
-    log = open_partition_log(tmp_path / "words-0", "words", 0, uuid.UUID(int=1), {})
+    log = open_led_log(tmp_path / "words-0", "words", 0, uuid.UUID(int=1), {})
     log.set_leadership(1, True, 0, 1)
     for _ in range(ROUNDS):
         batch = altered(rng, a_batch(rng, codec))
@@ -140,7 +140,7 @@ def test_a_log_file_of_anything_opens(tmp_path: Path, damage: str) -> None:
     rng = random.Random(f"{SEED}-{damage}")
     for number in range(60):
         path = tmp_path / f"words-{number}"
-        log = open_partition_log(path, "words", number, uuid.UUID(int=1), {"segment_bytes": 400})
+        log = open_led_log(path, "words", number, uuid.UUID(int=1), {"segment_bytes": 400})
         log.set_leadership(1, True, 0, 1)
         for _ in range(8):
             log.append(a_batch(rng, "none"))
@@ -156,7 +156,7 @@ def test_a_log_file_of_anything_opens(tmp_path: Path, damage: str) -> None:
             else:
                 data = data[: rng.randint(0, len(data))]
             file.write_bytes(data)
-        log = open_partition_log(path, "words", number, uuid.UUID(int=1), {"segment_bytes": 400})
+        log = open_led_log(path, "words", number, uuid.UUID(int=1), {"segment_bytes": 400})
         log.set_leadership(1, True, 1, 1)
         base = log.append(build_batch([b"next"])).base_offset
         offset = log.log_start_offset

@@ -34,8 +34,7 @@ from kbroker.coordinator.group.roster import Roster
 from kbroker.coordinator.group.states import GroupState
 from kbroker.coordinator.group.step import disagreement
 from kbroker.errors import ErrorCode
-from kbroker.log.manager import LogManager
-from kbroker.log.partition_log import PartitionLog
+from tests.support.led_log import LedLog, LedLogManager
 from tests.unit.coordinator.group.world import GROUP, Answer, World
 
 CLIENTS_MAX = 7
@@ -105,9 +104,9 @@ def raising_actions(faults: Faults) -> Iterator[None]:
 
 
 @cache
-def some_log() -> PartitionLog:
+def some_log() -> LedLog:
     """What a shard needs in order to be ours; nothing is written to it."""
-    logs = LogManager([Path(tempfile.mkdtemp(prefix="group-model"))])
+    logs = LedLogManager([Path(tempfile.mkdtemp(prefix="group-model"))])
     logs.start()
     return logs.open(OFFSETS_TOPIC, 0, uuid.UUID(int=1), {})
 

@@ -26,9 +26,10 @@ TIMEOUT_S: Final = 240
 UNITS: Final = (
     *("kbroker/_net.pyx", "kbroker/net/_frames.pyx", "kbroker/net/_request.pyx"),
     *("kbroker/net/_channel.pyx", "kbroker/net/_send.pyx", "kbroker/replica/_fetch_session.pyx"),
-    *("kbroker/handlers/_fetch*.pyx", "kbroker/handlers/_produce*.pyx"),
-    *("kbroker/handlers/_parked.pyx", "kbroker/handlers/_heartbeat.pyx"),
-    *("kbroker/handlers/_offset_commit.pyx", "kbroker/handlers/_metadata*.pyx"),
+    *("kbroker/requests/_fetch*.pyx", "kbroker/requests/_produce*.pyx"),
+    *("kbroker/requests/_parked.pyx", "kbroker/requests/_long_polls.pyx"),
+    *("kbroker/requests/_heartbeat.pyx", "kbroker/replica/_partition.pyx"),
+    *("kbroker/requests/_offset_commit.pyx", "kbroker/requests/_metadata*.pyx"),
     *("kbroker/log/_records.pyx", "kbroker/log/_producer_state.pyx"),
     *("kbroker/coordinator/group/_members.pyx", "kbroker/coordinator/group/_offsets.pyx"),
     *("kbroker/coordinator/group/_fetching.pyx", "kbroker/protocol/_wire.pyx"),

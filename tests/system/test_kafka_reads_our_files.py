@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kbroker.log.loader import open_partition_log
 from tests.support import jars, requirements
+from tests.support.led_log import open_led_log
 from tests.support.record_batches import CODECS, Record, build_batch
 from tests.system.conftest import MakeBroker
 from tests.unit.net.harness import eventually
@@ -44,7 +44,7 @@ def dump(*arguments: str) -> str:
 def log_files(tmp_path: Path) -> Path:
     settings = {"segment_bytes": 15_000, "index_interval_bytes": 500}
     path = tmp_path / "words-0"
-    log = open_partition_log(path, "words", 0, uuid.UUID(int=1), settings)
+    log = open_led_log(path, "words", 0, uuid.UUID(int=1), settings)
     log.set_leadership(1, True, 3, 1)
     for number in range(BATCHES):
         records = [

@@ -1,15 +1,15 @@
 # cython: language_level=3
 from libc.stdint cimport int64_t
 
-from kbroker._log cimport PartitionLog
 from kbroker.coordinator.group._structs cimport GroupShards, Shard
+from kbroker.replica._replica cimport Replica
 
 
 cdef class GroupTable:
     cdef GroupShards* shards
-    cdef dict logs                # partition: PartitionLog, for `wake`
+    cdef dict replicas            # partition: Replica, for `wake`
     cdef dict open_transactions   # (partition, producer id): records without a marker yet
-    cdef public object wake       # called with the log behind an append, when nothing is locked
+    cdef public object wake       # called with the replica behind an append, when nothing is locked
     cdef Shard* _shard(self, int partition) except NULL
     cdef Shard* _shard_of(self, str group_id)
     cdef int _append(self, Shard* shard, list pairs, list topic_ids) except? -2
@@ -18,4 +18,4 @@ cdef class GroupTable:
     cdef int _index_of(self, str group_id) except? -1
     cdef list _copied(
         self, int partition, str group_id=*, bytes topic=*, tuple expired=*)
-    cdef _change(self, int partition, int state, PartitionLog log)
+    cdef _change(self, int partition, int state, Replica replica)

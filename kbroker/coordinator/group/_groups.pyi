@@ -10,8 +10,8 @@ from typing import Final, NamedTuple, Self
 
 from typing_extensions import disjoint_base
 
-from kbroker._log import PartitionLog
 from kbroker.coordinator.group.seams import ShownGroup
+from kbroker.replica._replica import Replica
 
 # What a shard (a partition of __consumer_offsets) is.
 NOT_OWNER: Final = 0
@@ -57,8 +57,8 @@ class GroupTable:
     """One per broker. It knows no partition until `set_partition_count`."""
 
     def __new__(cls) -> Self: ...
-    # Called with the log behind an append from Python, when nothing is locked: `HotPath.wake`.
-    wake: Callable[[PartitionLog], None] | None
+    # Called with the replica behind an append from Python, when nothing is locked: `HotPath.wake`.
+    wake: Callable[[Replica], None] | None
     @property
     def partition_count(self) -> int: ...
     def set_partition_count(self, count: int) -> None:
@@ -70,7 +70,7 @@ class GroupTable:
     def set_bounds(self, *, metadata_bytes_max: int) -> None:
         """`offset.metadata.max.bytes`; a longer text of a commit is refused (12)."""
     # --- Shards: by whoever follows the leadership of __consumer_offsets -----------------------
-    def open(self, partition: int, log: PartitionLog) -> None:
+    def open(self, partition: int, replica: Replica) -> None:
         """This broker leads the partition: LOADING, empty, its log held."""
 
     def activate(self, partition: int) -> None:

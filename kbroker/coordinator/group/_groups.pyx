@@ -19,7 +19,6 @@ from kbroker._arena cimport Arena, arena_free, arena_take
 from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
 from kbroker._error_codes cimport (
     COORDINATOR_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR)
-from kbroker._log cimport PartitionLog
 from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._copies cimport Copies, Wanted, copies_free, copy_offsets
 from kbroker.coordinator.group._fetching cimport Fetched, FetchForm, fetch_locked, fetched_free
@@ -34,6 +33,29 @@ from kbroker.coordinator.group._offset_records cimport (
     batch_end,
     batch_put_record,
     record_bound,
+)
+from kbroker.coordinator.group._python cimport (
+    committed_of,
+    encoded_key,
+    fetched_init,
+    fetched_topics,
+    java_hash,
+    load_batch,
+    member_of,
+    name_bytes,
+    shown_group,
+    str_of,
+    text_of,
+    texts_of,
+    topic_id_at,
+)
+from kbroker.coordinator.group._python import (
+    CommittedOffset,
+    LoadedRecord,
+    ShardStatistics,
+    offset_key,
+    offset_value,
+    partition_for,
 )
 from kbroker.coordinator.group._shards cimport (
     batch_prepare,
@@ -67,31 +89,10 @@ from kbroker.coordinator.group._tombstones cimport (
     group_delete_locked,
     offsets_remove_locked,
 )
-from kbroker.log._partition cimport Batch, Partition, partition_acquire, partition_release
 from kbroker.log._records cimport HEADER_BYTES
-from kbroker.coordinator.group._python cimport (
-    committed_of,
-    encoded_key,
-    fetched_init,
-    fetched_topics,
-    java_hash,
-    load_batch,
-    member_of,
-    name_bytes,
-    shown_group,
-    str_of,
-    text_of,
-    texts_of,
-    topic_id_at,
-)
-from kbroker.coordinator.group._python import (
-    CommittedOffset,
-    LoadedRecord,
-    ShardStatistics,
-    offset_key,
-    offset_value,
-    partition_for,
-)
+from kbroker.log._types cimport Batch
+from kbroker.replica._partition cimport Partition, partition_acquire, partition_release
+from kbroker.replica._replica cimport Replica
 
 __all__ = [
     "ACTIVE",
@@ -121,7 +122,7 @@ cdef class GroupTable:
         self.shards = group_shards_new()
         if self.shards == NULL:
             raise MemoryError
-        self.logs = {}
+        self.replicas = {}
         self.open_transactions = {}
 
     def __dealloc__(self):
@@ -157,8 +158,8 @@ cdef class GroupTable:
 
     # --- Shards -----------------------------------------------------------------------------------
 
-    def open(self, int partition, PartitionLog log not None):
-        self._change(partition, SHARD_LOADING, log)
+    def open(self, int partition, Replica replica not None):
+        self._change(partition, SHARD_LOADING, replica)
 
     def activate(self, int partition):
         cdef Shard* shard = self._shard(partition)
@@ -171,14 +172,14 @@ cdef class GroupTable:
     def close(self, int partition):
         self._change(partition, SHARD_NOT_OWNER, None)
 
-    cdef _change(self, int partition, int state, PartitionLog log):
+    cdef _change(self, int partition, int state, Replica replica):
         cdef Shard* shard = self._shard(partition)
         cdef Partition* mine = NULL
         cdef Partition* theirs
-        if log is not None:
-            mine = log.partition
+        if replica is not None:
+            mine = replica.partition
             partition_acquire(mine)
-            self.logs[partition] = log
+            self.replicas[partition] = replica
         with nogil:
             shard_lock(shard)
             shard.state = state
@@ -188,8 +189,8 @@ cdef class GroupTable:
             shard_unlock(shard)
             if theirs != NULL:
                 partition_release(theirs)
-        if log is None:
-            self.logs.pop(partition, None)
+        if replica is None:
+            self.replicas.pop(partition, None)
         for key in [key for key in self.open_transactions if key[0] == partition]:
             self.open_transactions.pop(key, None)
 
@@ -358,16 +359,16 @@ cdef class GroupTable:
     cdef int _written(self, Shard* shard, int error) except? -2:
         # With nothing held: to the disk, where the topic asks for it, and whoever reads the log is
         # told of what is new there. The error of the whole.
-        cdef PartitionLog log
-        if error != 0 or (found := self.logs.get(shard.index)) is None:
+        cdef Replica replica
+        if error != 0 or (found := self.replicas.get(shard.index)) is None:
             return error
-        log = found
+        replica = found
         try:
-            log.flush_if_due()
+            replica.flush_if_due()
         except OSError:
             return coordinator_error(KAFKA_STORAGE_ERROR)
         if self.wake is not None:
-            self.wake(log)
+            self.wake(replica)
         return 0
 
     cdef int64_t _shift_ms(self) noexcept nogil:

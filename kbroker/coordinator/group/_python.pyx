@@ -61,8 +61,8 @@ from kbroker.log._records cimport (
     header_read,
 )
 
-from kbroker.coordinator.group.seams import ShownGroup
 from kbroker.compression import Codec, CompressionError, decompress, unpacked_bytes_max
+from kbroker.coordinator.group.seams import ShownGroup
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.outside_text import untellable
 

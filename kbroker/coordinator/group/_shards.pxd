@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._structs cimport Group, GroupShards, Member, Shard
-from kbroker.log._partition cimport Batch
+from kbroker.log._types cimport Batch
 
 cdef GroupShards* group_shards_new() noexcept nogil
 # When no thread uses it any more.

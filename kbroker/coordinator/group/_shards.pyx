@@ -57,9 +57,9 @@ from kbroker.coordinator.group._structs cimport (
     Shard,
 )
 from kbroker.coordinator.group._table cimport table_put, table_remove, table_room
-from kbroker.log._partition cimport (
-    Batch, Partition, partition_append, partition_release, writing_is_slow)
-from kbroker.log._storage cimport log_of
+from kbroker.log._storage cimport writing_is_slow
+from kbroker.log._types cimport Batch
+from kbroker.replica._partition cimport Partition, partition_append, partition_release
 
 cdef enum:
     METADATA_BYTES_DEFAULT = 4096
@@ -331,7 +331,7 @@ cdef void batch_prepare(
 
 cdef int64_t shard_batch_bytes_max_locked(Shard* shard) noexcept nogil:
     """What the log takes at most, as its settings are now."""
-    return kb_load_i64(&log_of(shard.partition).rules.max_message_bytes)
+    return kb_load_i64(&shard.partition.log.rules.max_message_bytes)
 
 
 cdef void shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcept nogil:
@@ -349,7 +349,7 @@ cdef void shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexce
         batch = batch.next
     kb_store_i64(&shard.writing_since_ns, kb_now_ns())
     partition_append(partition, first, now_ms)
-    kb_store_i64(&shard.slow_until_ns, kb_load_i64(&partition.slow_until_ns))
+    kb_store_i64(&shard.slow_until_ns, kb_load_i64(&partition.log.slow_until_ns))
     kb_store_i64(&shard.writing_since_ns, 0)
     batch = first
     while batch != NULL:

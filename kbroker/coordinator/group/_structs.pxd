@@ -4,7 +4,7 @@
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker._sync cimport pthread_mutex_t
-from kbroker.log._partition cimport Partition
+from kbroker.replica._partition cimport Partition
 
 cdef enum:
     SHARDS_MAX = 65536            # partitions of __consumer_offsets

@@ -36,7 +36,7 @@ from kbroker.coordinator.group._shards cimport (
     shard_batch_bytes_max_locked,
 )
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, Shard
-from kbroker.log._partition cimport Batch
+from kbroker.log._types cimport Batch
 
 
 cdef int _is_there(

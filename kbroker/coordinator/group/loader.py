@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.coordinator.group._groups import CommittedOffset, LoadedRecord, ShardStatistics
     from kbroker.coordinator.group.images import GroupImage
-    from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.image import TopicImage
+    from kbroker.replica._replica import Replica
 
 logger: Final = logging.getLogger("kbroker.groups")
 # What a log may say of each of its groups.
@@ -95,7 +95,7 @@ class Groups(Protocol):
 @dataclass
 class _Load:
     partition: int
-    log: PartitionLog
+    replica: Replica
     cancelled: bool = False
 
 
@@ -162,9 +162,9 @@ class GroupLoader:
 
     # --- the controller's thread ------------------------------------------------------------------
 
-    def load(self, partition: int, log: PartitionLog) -> None:
+    def load(self, partition: int, replica: Replica) -> None:
         """Bring a partition up that the table has open."""
-        if not self._put(_Load(partition, log)):
+        if not self._put(_Load(partition, replica)):
             self._table.close(partition)
 
     def unload(self, partitions: Sequence[int], count: int) -> None:
@@ -304,9 +304,9 @@ class GroupLoader:
     def _read(self, job: _Load) -> dict[str, bytes] | None:
         """Values of the groups' records, the last of each; None if the partition is lost."""
         values: dict[str, bytes] = {}
-        offset, end = job.log.log_start_offset, job.log.log_end_offset
+        offset, end = job.replica.log_start_offset, job.replica.log_end_offset
         while offset < end:
-            data = job.log.read(offset, self._buffer_bytes)
+            data = job.replica.read(offset, self._buffer_bytes)
             if not data:
                 break
             with self._piece:

@@ -32,8 +32,8 @@ from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kbroker.coordinator.group.images import GroupImage
-    from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
+    from kbroker.replica._replica import Replica
 
 logger: Final = logging.getLogger("kbroker.groups")
 
@@ -45,7 +45,7 @@ class Table(Protocol):
 
     def set_partition_count(self, count: int) -> None: ...
 
-    def open(self, partition: int, log: PartitionLog) -> None: ...
+    def open(self, partition: int, replica: Replica) -> None: ...
 
     def activate(self, partition: int) -> None: ...
 
@@ -61,7 +61,7 @@ class Table(Protocol):
 class Loader(Protocol):
     """Who brings partitions up and forgets topics, on a thread of its own; see loader.py."""
 
-    def load(self, partition: int, log: PartitionLog) -> None: ...
+    def load(self, partition: int, replica: Replica) -> None: ...
 
     def unload(self, partitions: Sequence[int], count: int) -> None: ...
 
@@ -75,15 +75,15 @@ class OffsetsStore:
         self,
         table: Table,
         loader: Loader,
-        log_of: Callable[[str, int], PartitionLog | None],
+        replica_of: Callable[[str, int], Replica | None],
         node_id: int,
     ) -> None:
-        """`log_of` gives the log of a partition that is here."""
+        """`replica_of` gives the replica of a partition that is here."""
         self._table = table
         self._loader = loader
-        self._log_of = log_of
+        self._replica_of = replica_of
         self._node_id = node_id
-        self._led: dict[int, PartitionLog] = {}
+        self._led: dict[int, Replica] = {}
         self._writers: tuple[_Writer, ...] = ()
 
     # --- leadership: the controller's thread ------------------------------------------------------
@@ -105,26 +105,26 @@ class OffsetsStore:
             self._lose(list(self._led))  # every group may have another place now
             self._set_count(len(topic.partitions))
         lost: list[int] = []
-        gained: list[tuple[int, PartitionLog]] = []
+        gained: list[tuple[int, Replica]] = []
         for partition in topic.partitions:
-            log = None
+            replica = None
             if partition.leader == self._node_id:
-                log = self._log_of(topic.name, partition.index)
+                replica = self._replica_of(topic.name, partition.index)
             known = self._led.get(partition.index)
-            if known is log:
+            if known is replica:
                 continue
             if known is not None:
                 lost.append(partition.index)
-            if log is not None:
-                gained.append((partition.index, log))
+            if replica is not None:
+                gained.append((partition.index, replica))
         self._lose(lost)
-        for index, log in gained:
-            self._led[index] = log
-            self._table.open(index, log)
-            if log.log_end_offset == log.log_start_offset:
+        for index, replica in gained:
+            self._led[index] = replica
+            self._table.open(index, replica)
+            if replica.log_end_offset == replica.log_start_offset:
                 self._table.activate(index)
             else:
-                self._loader.load(index, log)
+                self._loader.load(index, replica)
 
     def _lose(self, partitions: Sequence[int]) -> None:
         if not partitions:

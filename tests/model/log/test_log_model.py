@@ -23,9 +23,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from kbroker.log.loader import Checkpointed, open_partition_log
-from kbroker.log.partition_log import PartitionLog
+from kbroker.log.loader import Checkpointed
 from tests.model.log.producer_model import ProducerModel
+from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import CODECS, Record, build_batch, parse_batches
 
 TOPIC_ID = uuid.UUID(int=1)
@@ -54,7 +54,7 @@ class LogMachine(RuleBasedStateMachine):
         self.next_sequence = 0
         self.epoch = 0
         self.settings: dict[str, int] = {}
-        self.log: PartitionLog
+        self.log: LedLog
 
     @initialize(
         segment_bytes=st.sampled_from([400, 1_500, 1 << 20]),
@@ -66,7 +66,7 @@ class LogMachine(RuleBasedStateMachine):
         self.open(Checkpointed())
 
     def open(self, checkpointed: Checkpointed) -> None:
-        self.log = open_partition_log(self.path, "words", 0, TOPIC_ID, self.settings, checkpointed)
+        self.log = open_led_log(self.path, "words", 0, TOPIC_ID, self.settings, checkpointed)
         self.epoch += 1
         self.log.set_leadership(1, True, self.epoch, 1)
 
@@ -198,6 +198,26 @@ class LogMachine(RuleBasedStateMachine):
                 if kept.sequence >= 0:
                     self.producers.note(PRODUCER_ID, 0, kept.sequence, len(kept.times), kept.base)
             self.next_sequence = gone.sequence
+
+    @rule(data=st.data(), lends=st.booleans())
+    def truncate(self, data: st.DataObject, lends: bool) -> None:
+        offset = data.draw(st.integers(0, self.end + 1))
+        lent = None
+        if lends and self.end:
+            lent = self.log.borrow(data.draw(st.integers(0, self.end - 1)), whole_first=True)
+            promised = lent.read()
+        self.log.truncate_to(offset)
+        lost = [kept for kept in self.kept if kept.last >= offset]
+        for _ in lost:
+            self.lose_last()
+        self.producers.only_last_batches()
+        if lent is not None:
+            assert lent.read() == promised
+            lent.release()
+        assert all(start < self.end for _, start in self.log.epochs.entries) or not lost
+        # Whoever leads next begins an epoch.
+        self.epoch += 1
+        self.log.set_leadership(1, True, self.epoch, 1)
 
     # --- Always -----------------------------------------------------------------------------------
 

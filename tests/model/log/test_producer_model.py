@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode
-from kbroker.log.loader import open_partition_log
 from tests.model.log.producer_model import SEQUENCES, ProducerModel
+from tests.support.led_log import open_led_log
 from tests.support.record_batches import build_batch
 
 LARGEST = SEQUENCES - 1
@@ -28,7 +28,7 @@ def test_every_answer_is_the_models(
 ) -> None:
     model = ProducerModel()
     with tempfile.TemporaryDirectory() as scratch:
-        log = open_partition_log(Path(scratch) / "words-0", "words", 0, uuid.UUID(int=1), {})
+        log = open_led_log(Path(scratch) / "words-0", "words", 0, uuid.UUID(int=1), {})
         log.set_leadership(1, True, 0, 1)
         end = 0
         for group in groups:

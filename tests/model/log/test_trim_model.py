@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log._slice import Slice
-from kbroker.log.loader import Checkpointed, open_partition_log
-from kbroker.log.partition_log import PartitionLog
+from kbroker.log.loader import Checkpointed
+from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import Record, build_batch, parse_batches
 
 TOPIC_ID = uuid.UUID(int=1)
@@ -36,7 +36,7 @@ class TrimMachine(RuleBasedStateMachine):
         self.sequence = 0
         self.start = 0
         self.lent: list[tuple[Slice, bytes]] = []
-        self.log: PartitionLog
+        self.log: LedLog
 
     @initialize(segment_bytes=st.sampled_from([150, 600, 1 << 20]))
     def begin(self, segment_bytes: int) -> None:
@@ -44,7 +44,7 @@ class TrimMachine(RuleBasedStateMachine):
         self.open(Checkpointed())
 
     def open(self, checkpointed: Checkpointed) -> None:
-        self.log = open_partition_log(
+        self.log = open_led_log(
             self.path, "words", 0, TOPIC_ID, {"segment_bytes": self.segment_bytes}, checkpointed
         )
         self.log.set_leadership(1, True, 0, 1)

@@ -21,10 +21,10 @@ from kbroker.coordinator.group._groups import (
     partition_for,
 )
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.loader import Checkpointed, open_partition_log
-from kbroker.log.partition_log import PartitionLog
+from kbroker.log.loader import Checkpointed
 from kbroker.protocol._crc32c import crc32c
 from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
+from tests.support.led_log import LedLog, open_led_log
 from tests.support.same_hash import times_dearer
 
 TOPIC_ID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
@@ -40,8 +40,8 @@ def committed(
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[PartitionLog]:
-    log = open_partition_log(
+def log(tmp_path: Path) -> Iterator[LedLog]:
+    log = open_led_log(
         tmp_path / "__consumer_offsets-0", "__consumer_offsets", 0, TOPIC_ID, {"compacted": True},
         Checkpointed(False, 0, 0),
     )  # fmt: skip
@@ -51,11 +51,11 @@ def log(tmp_path: Path) -> Iterator[PartitionLog]:
 
 
 @pytest.fixture
-def table(log: PartitionLog) -> GroupTable:
+def table(log: LedLog) -> GroupTable:
     return opened(log)
 
 
-def opened(log: PartitionLog) -> GroupTable:
+def opened(log: LedLog) -> GroupTable:
     table = GroupTable()
     table.set_partition_count(1)
     table.open(0, log)
@@ -63,7 +63,7 @@ def opened(log: PartitionLog) -> GroupTable:
     return table
 
 
-def reloaded(log: PartitionLog) -> GroupTable:
+def reloaded(log: LedLog) -> GroupTable:
     table = GroupTable()
     table.set_partition_count(1)
     table.open(0, log)
@@ -93,9 +93,7 @@ def test_a_group_whose_hash_has_no_absolute_value_is_in_partition_0() -> None:
     assert partition_for("polygenelubricants", 50) == 0  # hashes to the smallest number
 
 
-def test_what_was_committed_is_known_and_is_in_the_log(
-    table: GroupTable, log: PartitionLog
-) -> None:
+def test_what_was_committed_is_known_and_is_in_the_log(table: GroupTable, log: LedLog) -> None:
     wanted = [committed(0, 5), committed(3, 7, "text"), committed(1, 9, topic="other")]
     assert table.commit("g", wanted) == 0
     assert table.offsets("g") == sorted(wanted)
@@ -123,7 +121,7 @@ def test_records_have_the_bytes_of_apache_kafka() -> None:
     )
 
 
-def test_removing_leaves_tombstones(table: GroupTable, log: PartitionLog) -> None:
+def test_removing_leaves_tombstones(table: GroupTable, log: LedLog) -> None:
     table.commit("g", [committed(partition, 5) for partition in range(4)])
     assert table.remove_offsets("g", [("orders", 1), ("orders", 9), ("nothing", 0)]) == 0
     assert [offset.partition for offset in table.offsets("g")] == [0, 2, 3]
@@ -148,7 +146,7 @@ def test_only_old_offsets_are_removed_when_asked(table: GroupTable) -> None:
     assert [offset.partition for offset in table.offsets("g")] == [1]
 
 
-def test_a_deleted_group_is_forgotten(table: GroupTable, log: PartitionLog) -> None:
+def test_a_deleted_group_is_forgotten(table: GroupTable, log: LedLog) -> None:
     table.show_members("g", state=0, generation=0, members=[])
     table.commit("g", [committed(0, 5)])
     assert table.delete_group("g", [(b"\0\2group", None)]) == 0
@@ -157,7 +155,7 @@ def test_a_deleted_group_is_forgotten(table: GroupTable, log: PartitionLog) -> N
     assert reloaded(log).statistics(0) == (0, 0, 0)
 
 
-def test_many_offsets_go_in_several_batches(table: GroupTable, log: PartitionLog) -> None:
+def test_many_offsets_go_in_several_batches(table: GroupTable, log: LedLog) -> None:
     for topic in range(20):
         name = f"topic-{topic}"
         table.commit("g", [committed(partition, 5, topic=name) for partition in range(50)])
@@ -179,7 +177,7 @@ def test_a_commit_that_would_be_gigabytes_is_refused(table: GroupTable) -> None:
     assert table.offsets(group) == []
 
 
-def test_states_of_a_shard(log: PartitionLog) -> None:
+def test_states_of_a_shard(log: LedLog) -> None:
     table = GroupTable()
     assert table.state_of("g") == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert table.commit("g", [committed(0, 1)]) == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -199,7 +197,7 @@ def test_states_of_a_shard(log: PartitionLog) -> None:
         table.open(1, log)
 
 
-def test_a_log_that_refuses_changes_nothing(table: GroupTable, log: PartitionLog) -> None:
+def test_a_log_that_refuses_changes_nothing(table: GroupTable, log: LedLog) -> None:
     log.set_leadership(2, False, 1, 1)
     assert table.commit("g", [committed(0, 1)]) == ErrorCode.NOT_COORDINATOR
     log.set_leadership(1, True, 2, 1)
@@ -221,8 +219,8 @@ def test_members_keep_the_time_at_which_they_were_heard(table: GroupTable) -> No
     assert table.statistics(0).groups == 0
 
 
-def test_appends_wake_who_waits(table: GroupTable, log: PartitionLog) -> None:
-    woken: list[PartitionLog] = []
+def test_appends_wake_who_waits(table: GroupTable, log: LedLog) -> None:
+    woken: list[LedLog] = []
     table.wake = woken.append
     table.commit("g", [committed(0, 1)])
     table.append(0, [(b"\0\2g", b"\0\3")])
@@ -317,7 +315,7 @@ def test_offsets_of_a_topic(table: GroupTable) -> None:
 
 
 def test_a_thousand_random_steps_leave_what_a_dictionary_has(
-    table: GroupTable, log: PartitionLog
+    table: GroupTable, log: LedLog
 ) -> None:
     """Against a plain model, and then once more out of the log."""
     seed = random.randrange(2**32)

@@ -151,7 +151,7 @@ def test_directories_with_sizes(version: int) -> None:
     broker = FakeBroker()
     t0, t1, u0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
     broker.replicas.directories = [
-        DirectoryUse("/a", False, [(t0, 5_000_000_000, 0), (u0, 7, 2), (t1, 0, 0)], 100, 60),
+        DirectoryUse("/a", False, [(t0, 5_000_000_000), (u0, 7), (t1, 0)], 100, 60),
         DirectoryUse("/b", True, [], -1, -1),
     ]
     answer = broker.call(directories(version, None))
@@ -159,7 +159,7 @@ def test_directories_with_sizes(version: int) -> None:
     assert (first.error_code.value, first.log_dir) == (0, "/a")
     assert contents(first) == {
         "t": [(0, 5_000_000_000, 0, False), (1, 0, 0, False)],
-        "u": [(0, 7, 2, False)],
+        "u": [(0, 7, 0, False)],
     }
     assert (second.error_code.value, contents(second)) == (ErrorCode.KAFKA_STORAGE_ERROR, {})
     if version >= 3:

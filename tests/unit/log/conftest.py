@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from kbroker.log.loader import Checkpointed, open_partition_log
-from kbroker.log.partition_log import PartitionLog
+from kbroker.log.loader import Checkpointed
+from tests.support.led_log import LedLog, open_led_log
 
 TOPIC_ID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
-OpenLog = Callable[..., PartitionLog]
+OpenLog = Callable[..., LedLog]
 
 
 @pytest.fixture
 def open_log(tmp_path: Path) -> Iterator[OpenLog]:
     """Opens the log of one partition and leads it; called again, opens what is there now."""
-    opened: list[PartitionLog] = []
+    opened: list[LedLog] = []
 
     def open_it(
         *,
@@ -29,8 +29,8 @@ def open_log(tmp_path: Path) -> Iterator[OpenLog]:
         leader_epoch: int = 0,
         lead: bool = True,
         **settings: Any,
-    ) -> PartitionLog:
-        log = open_partition_log(
+    ) -> LedLog:
+        log = open_led_log(
             tmp_path / "words-0", "words", 0, TOPIC_ID, settings,
             Checkpointed(clean, recovery_point, high_watermark),
         )  # fmt: skip
@@ -45,5 +45,5 @@ def open_log(tmp_path: Path) -> Iterator[OpenLog]:
 
 
 @pytest.fixture
-def log(open_log: OpenLog) -> PartitionLog:
+def log(open_log: OpenLog) -> LedLog:
     return open_log()

@@ -10,6 +10,7 @@ next step follows. A crash is a copy of the directory at that moment.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import uuid
@@ -20,8 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from kbroker.errors import DataDirectoryError, KafkaError
-from kbroker.log.manager import LogManager
-from kbroker.log.partition_log import PartitionLog
+from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch, parse_batches
 
 TOPICS: Final = {"words": uuid.UUID(int=1), "gone": uuid.UUID(int=2)}
@@ -59,7 +59,7 @@ class Life:
 # --- Steps ----------------------------------------------------------------------------------------
 
 
-def append(life: Life, log: PartitionLog, count: int) -> None:
+def append(life: Life, log: LedLog, count: int) -> None:
     witness = life.witnesses[log.topic]
     for _ in range(count):
         value = b"record %06d" % life.number
@@ -73,7 +73,7 @@ def append(life: Life, log: PartitionLog, count: int) -> None:
         witness.stored[result.base_offset] = value
 
 
-def delete_records(life: Life, manager: LogManager, log: PartitionLog, offset: int) -> None:
+def delete_records(life: Life, manager: LedLogManager, log: LedLog, offset: int) -> None:
     witness = life.witnesses[log.topic]
     witness.asked_start = max(witness.asked_start, offset)
     with suppress(*EXPECTED):
@@ -82,13 +82,13 @@ def delete_records(life: Life, manager: LogManager, log: PartitionLog, offset: i
         witness.start = max(witness.start, offset)
 
 
-def background(manager: LogManager) -> None:
+def background(manager: LedLogManager) -> None:
     for work in (manager.checkpoint, manager.checkpoint_recovery_points, manager.remove_deleted):
         for _ in work():
             pass
 
 
-def populate(life: Life, manager: LogManager, logs: dict[str, PartitionLog]) -> None:
+def populate(life: Life, manager: LedLogManager, logs: dict[str, LedLog]) -> None:
     for log in logs.values():
         append(life, log, 12)
     for log in logs.values():
@@ -98,7 +98,7 @@ def populate(life: Life, manager: LogManager, logs: dict[str, PartitionLog]) -> 
         append(life, log, 3)
 
 
-def go_on(life: Life, manager: LogManager, logs: dict[str, PartitionLog]) -> None:
+def go_on(life: Life, manager: LedLogManager, logs: dict[str, LedLog]) -> None:
     for log in logs.values():
         append(life, log, 4)
     if "words" in logs:
@@ -120,15 +120,15 @@ def go_on(life: Life, manager: LogManager, logs: dict[str, PartitionLog]) -> Non
 # --- A process ------------------------------------------------------------------------------------
 
 
-Work = Callable[[Life, LogManager, dict[str, PartitionLog]], None]
+Work = Callable[[Life, LedLogManager, dict[str, LedLog]], None]
 
 
-def start(life: Life) -> tuple[LogManager, dict[str, PartitionLog]]:
+def start(life: Life) -> tuple[LedLogManager, dict[str, LedLog]]:
     """A manager that has started, and the logs that could be opened."""
-    manager = LogManager([life.directory])
+    manager = LedLogManager([life.directory])
     manager.start()
     life.epoch += 1
-    logs: dict[str, PartitionLog] = {}
+    logs: dict[str, LedLog] = {}
     for topic, topic_id in TOPICS.items():
         with suppress(*EXPECTED):
             if life.witnesses[topic].deleted:
@@ -160,7 +160,7 @@ def live(life: Life, work: Work, *, crash: bool) -> None:
 # --- What must be there ---------------------------------------------------------------------------
 
 
-def records_of(log: PartitionLog) -> list[tuple[int, bytes]]:
+def records_of(log: LedLog) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     offset = log.log_start_offset
     while data := log.read(offset):
@@ -173,6 +173,7 @@ def records_of(log: PartitionLog) -> list[tuple[int, bytes]]:
 
 def verify(life: Life, *, refused_may_be_there: bool = False) -> None:
     """Starts on a sound disk and compares with what was said."""
+    gc.collect()  # a manager and its replicas know each other
     descriptors = len(os.listdir("/proc/self/fd"))
     manager, logs = start(life)
     for topic, witness in life.witnesses.items():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.partition_log import PartitionLog
+from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.unit.log.conftest import OpenLog
 
@@ -33,7 +33,7 @@ def test_offsets_follow_each_other_and_carry_the_epoch(open_log: OpenLog) -> Non
     assert log.statistics()["writes"] == 1
 
 
-def test_one_bad_batch_is_left_out_alone(log: PartitionLog) -> None:
+def test_one_bad_batch_is_left_out_alone(log: LedLog) -> None:
     corrupt = bytearray(build_batch([b"a"]))
     corrupt[-1] ^= 1
     results = log.append_group([build_batch([b"a"]), bytes(corrupt), build_batch([b"c"])])
@@ -42,7 +42,7 @@ def test_one_bad_batch_is_left_out_alone(log: PartitionLog) -> None:
     assert [b.records[0].value for b in parse_batches(log.read(0))] == [b"a", b"c"]
 
 
-def test_only_a_leader_that_is_online_appends(log: PartitionLog) -> None:
+def test_only_a_leader_that_is_online_appends(log: LedLog) -> None:
     log.set_leadership(2, False, 1, 1)
     with pytest.raises(KafkaError) as caught:
         log.append(build_batch())
@@ -82,7 +82,7 @@ def test_with_followers_the_high_watermark_waits(open_log: OpenLog) -> None:
     assert log.high_watermark == 20
 
 
-def pieces(log: PartitionLog) -> Iterator[bytes]:
+def pieces(log: LedLog) -> Iterator[bytes]:
     offset = 0
     while data := log.read(offset):
         yield data
@@ -105,7 +105,7 @@ def test_a_segment_takes_no_more_than_its_size(open_log: OpenLog) -> None:
     assert [b.base_offset for b in parse_batches(b"".join(pieces(log)))] == list(range(10))
 
 
-def test_a_group_larger_than_one_write(log: PartitionLog) -> None:
+def test_a_group_larger_than_one_write(log: LedLog) -> None:
     results = log.append_group([build_batch([b"x"])] * 1_000)
     assert [r.base_offset for r in results] == list(range(1_000))
     assert 1 < log.statistics()["writes"] <= 8
@@ -126,7 +126,7 @@ def test_a_full_index_rolls(open_log: OpenLog) -> None:
     assert [b.base_offset for b in parse_batches(b"".join(pieces(log)))] == list(range(20))
 
 
-def test_roll_by_hand(log: PartitionLog) -> None:
+def test_roll_by_hand(log: LedLog) -> None:
     log.roll()
     assert bases(log.path) == [0]
     log.append(build_batch([b"a"] * 4))
@@ -139,7 +139,7 @@ def test_roll_by_hand(log: PartitionLog) -> None:
 # --- Idempotent producers -------------------------------------------------------------------------
 
 
-def test_a_duplicate_gets_the_first_ones_offset(log: PartitionLog) -> None:
+def test_a_duplicate_gets_the_first_ones_offset(log: LedLog) -> None:
     for sequence in range(0, 18, 3):
         log.append(idempotent(sequence, 3))
     end = log.log_end_offset
@@ -154,12 +154,12 @@ def test_a_duplicate_gets_the_first_ones_offset(log: PartitionLog) -> None:
     assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_duplicate_in_the_same_group(log: PartitionLog) -> None:
+def test_a_duplicate_in_the_same_group(log: LedLog) -> None:
     results = log.append_group([idempotent(0), idempotent(1), idempotent(1), idempotent(2)])
     assert [(r.error, r.base_offset) for r in results] == [(0, 0), (0, 1), (0, 1), (0, 2)]
 
 
-def test_sequences_and_epochs(log: PartitionLog) -> None:
+def test_sequences_and_epochs(log: LedLog) -> None:
     def code_of(batch: bytes) -> int:
         return log.append_group([batch])[0].error
 
@@ -175,7 +175,7 @@ def test_sequences_and_epochs(log: PartitionLog) -> None:
     assert code_of(idempotent(7, producer_id=10)) == 0
 
 
-def test_sequences_wrap(log: PartitionLog) -> None:
+def test_sequences_wrap(log: LedLog) -> None:
     largest = 2**31 - 1
     log.append(idempotent(largest - 1, 4))  # ends at 1
     assert log.append(idempotent(largest - 1, 4)).base_offset == 0
@@ -184,7 +184,7 @@ def test_sequences_wrap(log: PartitionLog) -> None:
     assert log.append(idempotent(0, producer_id=10)).base_offset == 6
 
 
-def test_a_producer_that_expired_may_begin_anywhere(log: PartitionLog) -> None:
+def test_a_producer_that_expired_may_begin_anywhere(log: LedLog) -> None:
     log.append(idempotent(0))
     log.append(build_batch([Record(timestamp_ms=5_000)], producer_id=10, producer_epoch=0,
                            base_sequence=0))  # fmt: skip

@@ -11,8 +11,8 @@ import pytest
 
 from kbroker.log.closing import SYNC_VOLUME_LOGS_MIN, close_logs
 from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
-from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
+from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch
 
 TOPIC = uuid.UUID(int=1)
@@ -32,14 +32,14 @@ class Synced:
 
 
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[LogManager]:
-    made = LogManager([tmp_path / "data"], recovery_threads=3)
+def manager(tmp_path: Path) -> Iterator[LedLogManager]:
+    made = LedLogManager([tmp_path / "data"], recovery_threads=3)
     made.start()
     yield made
     made.stop()
 
 
-def written(manager: LogManager, count: int, *, producer_id: int = -1) -> list[PartitionLog]:
+def written(manager: LedLogManager, count: int, *, producer_id: int = -1) -> list[LedLog]:
     logs = [manager.open("t", index, TOPIC, {}) for index in range(count)]
     for log in logs:
         log.set_leadership(1, True, 0, 1)
@@ -55,7 +55,7 @@ def written(manager: LogManager, count: int, *, producer_id: int = -1) -> list[P
     return logs
 
 
-def test_many_logs_are_one_sync(manager: LogManager, tmp_path: Path) -> None:
+def test_many_logs_are_one_sync(manager: LedLogManager, tmp_path: Path) -> None:
     logs = written(manager, SYNC_VOLUME_LOGS_MIN, producer_id=7)
     sync = Synced()
     assert close_logs(tmp_path / "data", logs, 3, sync=sync)
@@ -65,7 +65,7 @@ def test_many_logs_are_one_sync(manager: LogManager, tmp_path: Path) -> None:
     assert all((log.path / f"{1:020d}.snapshot").exists() for log in logs)
 
 
-def test_a_few_logs_are_synced_by_themselves(manager: LogManager, tmp_path: Path) -> None:
+def test_a_few_logs_are_synced_by_themselves(manager: LedLogManager, tmp_path: Path) -> None:
     logs = written(manager, SYNC_VOLUME_LOGS_MIN - 1)
     sync = Synced()
     assert close_logs(tmp_path / "data", logs, 2, sync=sync)
@@ -73,7 +73,7 @@ def test_a_few_logs_are_synced_by_themselves(manager: LogManager, tmp_path: Path
     assert all(log.recovery_point == 1 for log in logs)
 
 
-def test_logs_with_nothing_new_need_no_sync(manager: LogManager, tmp_path: Path) -> None:
+def test_logs_with_nothing_new_need_no_sync(manager: LedLogManager, tmp_path: Path) -> None:
     logs = written(manager, SYNC_VOLUME_LOGS_MIN)
     for log in logs:
         log.flush(whole=True)
@@ -84,7 +84,7 @@ def test_logs_with_nothing_new_need_no_sync(manager: LogManager, tmp_path: Path)
 
 
 def test_a_volume_that_cannot_be_synced_costs_only_time(
-    manager: LogManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    manager: LedLogManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     logs = written(manager, SYNC_VOLUME_LOGS_MIN)
     assert close_logs(tmp_path / "data", logs, 2, sync=Synced(errno.ENOSYS))
@@ -93,13 +93,13 @@ def test_a_volume_that_cannot_be_synced_costs_only_time(
 
 
 def test_a_write_that_had_failed_leaves_no_mark(
-    manager: LogManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    manager: LedLogManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = written(manager, SYNC_VOLUME_LOGS_MIN)
     whole = PartitionLog.flush
 
     def flush(log: PartitionLog, *, volume_synced: bool = False, **how: bool) -> int:
-        if volume_synced and log is logs[3]:
+        if volume_synced and log is logs[3].log:
             raise OSError(errno.EIO, "the device said no")
         return whole(log, volume_synced=volume_synced, **how)
 
@@ -109,11 +109,11 @@ def test_a_write_that_had_failed_leaves_no_mark(
 
 
 def test_the_real_call_and_a_start_after_it(tmp_path: Path) -> None:
-    manager = LogManager([tmp_path / "data"], recovery_threads=3)
+    manager = LedLogManager([tmp_path / "data"], recovery_threads=3)
     manager.start()
     written(manager, SYNC_VOLUME_LOGS_MIN)
     manager.stop()
-    again = LogManager([tmp_path / "data"])
+    again = LedLogManager([tmp_path / "data"])
     again.start()
     assert again.clean
     assert again.open("t", 5, TOPIC, {}).log_end_offset == 1

@@ -17,9 +17,9 @@ from kbroker.errors import DataDirectoryError, KafkaError
 from kbroker.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
 from kbroker.log.checkpoints import read_offsets as read
 from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
-from kbroker.log.partition_log import PartitionLog
 from kbroker.testing.file_faults import Fault, FileFaults
 from kbroker.types import TopicPartition
+from tests.support.led_log import LedLog
 from tests.support.record_batches import build_batch
 from tests.unit.log.test_manager import OTHER, TOPIC, Managers, lead, managers, names, run
 
@@ -28,7 +28,7 @@ __all__ = ["managers"]
 CHECKPOINTS = (HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE)
 
 
-def with_deleted_records(managers: Managers, *indexes: int) -> list[PartitionLog]:
+def with_deleted_records(managers: Managers, *indexes: int) -> list[LedLog]:
     """Logs of five records, of which the first three are deleted, and that on file."""
     manager = managers.start()
     logs = [lead(manager.open("words", index, TOPIC, {})) for index in indexes]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.partition_log import PartitionLog
 from kbroker.log.set_aside import TORN_KEPT_MAX
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
+from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.unit.log.conftest import OpenLog
 from tests.unit.log.test_recovery import crash, stored
@@ -26,7 +26,7 @@ def content(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def filled(open_log: OpenLog, count: int = 20) -> PartitionLog:
+def filled(open_log: OpenLog, count: int = 20) -> LedLog:
     log = open_log(**SMALL)
     for number in range(count):
         log.append(build_batch([b"%d" % number]))

@@ -12,8 +12,7 @@ from kbroker.clock import ManualClock
 from kbroker.config.key import LONG_MAX
 from kbroker.log import _flush_times
 from kbroker.log.checkpoints import RECOVERY_POINT_FILE
-from kbroker.log.manager import LogManager
-from kbroker.log.partition_log import PartitionLog
+from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch
 from tests.unit.log.conftest import OpenLog
 
@@ -148,10 +147,10 @@ class Managed:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.clock = ManualClock()
-        self.manager = LogManager([path], clock=self.clock, segment_delete_delay_ms=HOUR_MS)
+        self.manager = LedLogManager([path], clock=self.clock, segment_delete_delay_ms=HOUR_MS)
         self.manager.start()
 
-    def open(self, index: int = 0, **settings: int) -> PartitionLog:
+    def open(self, index: int = 0, **settings: int) -> LedLog:
         log = self.manager.open("a", index, TOPIC, settings)
         log.set_leadership(1, True, 0, 1)
         self.clock.advance(max(0, log.flushed_ms - self.clock.monotonic_ms()))

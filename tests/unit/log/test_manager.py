@@ -18,9 +18,9 @@ from kbroker.clock import ManualClock
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
 from kbroker.log.checkpoints import read_offsets
 from kbroker.log.data_directory import partition_of
-from kbroker.log.manager import PRODUCER_EXPIRATION_CHECK_MS, LogManager
-from kbroker.log.partition_log import PartitionLog
+from kbroker.log.manager import PRODUCER_EXPIRATION_CHECK_MS
 from kbroker.types import TopicPartition
+from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch, parse_batches
 
 TOPIC = uuid.UUID(int=1)
@@ -31,11 +31,11 @@ class Managers:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.clock = ManualClock()
-        self.started: list[LogManager] = []
+        self.started: list[LedLogManager] = []
 
-    def start(self, *names: str, **settings: Any) -> LogManager:
+    def start(self, *names: str, **settings: Any) -> LedLogManager:
         paths = [self.root / name for name in names or ("data",)]
-        manager = LogManager(paths, clock=self.clock, **settings)
+        manager = LedLogManager(paths, clock=self.clock, **settings)
         manager.start()
         self.started.append(manager)
         return manager
@@ -49,7 +49,7 @@ def managers(tmp_path: Path) -> Iterator[Managers]:
         manager.stop()
 
 
-def lead(log: PartitionLog, epoch: int = 0) -> PartitionLog:
+def lead(log: LedLog, epoch: int = 0) -> LedLog:
     log.set_leadership(1, True, epoch, 1)
     return log
 
@@ -58,7 +58,7 @@ def names(path: Path) -> set[str]:
     return {entry.name for entry in path.iterdir()}
 
 
-def run(manager: LogManager) -> None:
+def run(manager: LedLogManager) -> None:
     for work in (manager.checkpoint, manager.checkpoint_recovery_points, manager.remove_deleted):
         for _ in work():
             pass

@@ -8,12 +8,12 @@ import random
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.partition_log import PartitionLog
+from tests.support.led_log import LedLog
 from tests.support.record_batches import build_batch, parse_batches
 from tests.unit.log.conftest import OpenLog
 
 
-def filled(log: PartitionLog, batches: int = 60, seed: int = 1) -> list[tuple[int, int, int]]:
+def filled(log: LedLog, batches: int = 60, seed: int = 1) -> list[tuple[int, int, int]]:
     """(base offset, last offset, size) of what was appended."""
     rng = random.Random(seed)
     out = []
@@ -44,7 +44,7 @@ def test_every_offset_gives_its_whole_batch(
             assert len(log.read(offset, size, whole_first=False)) == size
 
 
-def test_a_slice_is_cut_anywhere_behind_its_first_batch(log: PartitionLog) -> None:
+def test_a_slice_is_cut_anywhere_behind_its_first_batch(log: LedLog) -> None:
     batches = filled(log)
     everything = log.read(0, 1 << 30)
     assert len(everything) == sum(size for _, _, size in batches)
@@ -53,7 +53,7 @@ def test_a_slice_is_cut_anywhere_behind_its_first_batch(log: PartitionLog) -> No
         assert log.read(0, first + extra, whole_first=False) == everything[: first + extra]
 
 
-def test_offsets_that_are_not_there(log: PartitionLog) -> None:
+def test_offsets_that_are_not_there(log: LedLog) -> None:
     filled(log, 3)
     end = log.log_end_offset
     assert log.read(end) == b""
@@ -63,14 +63,14 @@ def test_offsets_that_are_not_there(log: PartitionLog) -> None:
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_no_bytes_wanted(log: PartitionLog) -> None:
+def test_no_bytes_wanted(log: LedLog) -> None:
     filled(log, 3)
     assert log.read(0, 0, whole_first=False) == b""
     assert log.read(0, -5, whole_first=False) == b""
     assert log.read(0, 0) != b""
 
 
-def test_only_the_leader_answers(log: PartitionLog) -> None:
+def test_only_the_leader_answers(log: LedLog) -> None:
     filled(log, 1)
     log.set_leadership(2, False, 1, 1)
     with pytest.raises(KafkaError) as caught:
@@ -90,7 +90,7 @@ def test_a_reader_of_all_segments_sees_every_batch_once(open_log: OpenLog) -> No
         assert seen == batches
 
 
-def test_tail_readers_look_into_no_file(log: PartitionLog) -> None:
+def test_tail_readers_look_into_no_file(log: LedLog) -> None:
     filled(log, 300)
     before = log.statistics()["file_scans"]
     for _ in range(50):
@@ -141,7 +141,7 @@ def test_readable_bytes(open_log: OpenLog) -> None:
     assert log.readable_bytes(log.log_end_offset + 9) == 0
 
 
-def test_a_slice_outlives_its_file(log: PartitionLog) -> None:
+def test_a_slice_outlives_its_file(log: LedLog) -> None:
     filled(log, 5)
     everything = log.read(0)
     piece = log.borrow(0)
@@ -154,7 +154,7 @@ def test_a_slice_outlives_its_file(log: PartitionLog) -> None:
     assert len(os.listdir("/proc/self/fd")) == open_before - 1
 
 
-def test_a_closed_log_answers_with_a_code(log: PartitionLog) -> None:
+def test_a_closed_log_answers_with_a_code(log: LedLog) -> None:
     filled(log, 2)
     log.close()
     for ask in (lambda: log.read(0), lambda: log.find_by_time(0), log.find_max_timestamp):

@@ -11,7 +11,7 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.checkpoints import CheckpointError
-from kbroker.log.partition_log import PartitionLog
+from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.unit.log.conftest import OpenLog
 
@@ -23,7 +23,7 @@ def idempotent(sequence: int, value: bytes = b"v") -> bytes:
     )  # fmt: skip
 
 
-def crash(log: PartitionLog) -> Path:
+def crash(log: LedLog) -> Path:
     """What a killed process leaves: a copy of the directory while the log is open."""
     left = log.path.with_name("left")
     shutil.rmtree(left, ignore_errors=True)
@@ -38,7 +38,7 @@ def active_file(path: Path) -> Path:
     return max(path.glob("*.log"))
 
 
-def stored(log: PartitionLog) -> list[int]:
+def stored(log: LedLog) -> list[int]:
     out: list[int] = []
     offset = log.log_start_offset
     while data := log.read(offset):

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kbroker.log import partition_log
-from kbroker.log.partition_log import PartitionLog
+from kbroker.replica import offset_lookup
+from tests.support.led_log import LedLog
 from tests.support.record_batches import CODECS, Record, build_batch, parse_batches
 from tests.unit.log.conftest import OpenLog
 
 
-def filled(log: PartitionLog, seed: int, *, codecs: list[str]) -> list[int]:
+def filled(log: LedLog, seed: int, *, codecs: list[str]) -> list[int]:
     """Timestamps by offset; they wander about and repeat."""
     rng = random.Random(seed)
     times: list[int] = []
@@ -44,12 +44,12 @@ def test_the_first_record_that_is_not_older(
     assert log.offset_of_max_timestamp() == (times.index(largest), largest, 3)
 
 
-def test_an_empty_log(log: PartitionLog) -> None:
+def test_an_empty_log(log: LedLog) -> None:
     assert log.offset_for_time(0) is None
     assert log.offset_of_max_timestamp() is None
 
 
-def test_nothing_beyond_the_high_watermark(log: PartitionLog) -> None:
+def test_nothing_beyond_the_high_watermark(log: LedLog) -> None:
     log.set_leadership(1, True, 0, 2)
     log.append(build_batch([Record(timestamp_ms=5)]))
     log.append(build_batch([Record(timestamp_ms=9)]))
@@ -68,13 +68,15 @@ def test_log_append_time_is_one_time_for_a_batch(open_log: OpenLog) -> None:
     assert log.offset_of_max_timestamp() == (2, 2_000, 0)
 
 
-def test_where_a_codec_has_no_library(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_codec_has_no_library(log: LedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     times = [7, 3, 9, 5]
     log.append(build_batch([Record(timestamp_ms=t) for t in times], codec="zstd"))
     log.append(build_batch([Record(timestamp_ms=11)], codec="zstd"))
 
-    class Blind(partition_log.PartitionLog):
+    class Blind:
         """As the compiled search answers without the library: the batch, and "look yourself"."""
+
+        log_start_offset = 0
 
         def __init__(self) -> None:
             self.answers = [(0, -1, -1, True), (4, -1, -1, True), None]
@@ -83,19 +85,14 @@ def test_where_a_codec_has_no_library(log: PartitionLog, monkeypatch: pytest.Mon
         find_max_timestamp = find_by_time
         read = lambda self, offset, size: log.read(offset, size)  # noqa: E731
 
-    def blind() -> Blind:
-        return Blind.__new__(Blind, str(log.path), "words", 0, log.topic_id)
-
     for wanted, expected in ((8, (2, 9, 0)), (10, (4, 11, 0)), (12, None)):
-        searcher = blind()
-        Blind.__init__(searcher)
-        assert searcher.offset_for_time(wanted) == expected
-    searcher = blind()
-    Blind.__init__(searcher)
-    assert searcher.offset_of_max_timestamp() == (2, 9, 0)
+        searcher: Any = Blind()
+        assert offset_lookup.offset_for_time(searcher, wanted) == expected
+    searcher = Blind()
+    assert offset_lookup.offset_of_max_timestamp(searcher) == (2, 9, 0)
 
 
-def test_a_start_inside_a_batch_of_such_a_codec(log: PartitionLog) -> None:
+def test_a_start_inside_a_batch_of_such_a_codec(log: LedLog) -> None:
     for times in ([7, 3, 9, 5], [8, 2]):
         log.append(build_batch([Record(timestamp_ms=t) for t in times], codec="zstd"))
     compiled = log.find_by_time
@@ -108,29 +105,25 @@ def test_a_start_inside_a_batch_of_such_a_codec(log: PartitionLog) -> None:
         find_by_time = staticmethod(look_yourself)
         find_max_timestamp = staticmethod(lambda: (0, -1, -1, True))
         read = log.read
-        _batch_at = partition_log.PartitionLog._batch_at
 
         @property
         def log_start_offset(self) -> int:
             return log.log_start_offset
 
-        offset_for_time = partition_log.PartitionLog.offset_for_time
-        offset_of_max_timestamp = partition_log.PartitionLog.offset_of_max_timestamp
-
     blind: Any = Blind()
     for start, by_time, largest in ((1, (2, 9, 0), (2, 9, 0)), (3, (4, 8, 0), (2, 9, 0))):
         log.delete_records(start)
-        assert blind.offset_for_time(6) == by_time
-        assert blind.offset_of_max_timestamp() == largest
+        assert offset_lookup.offset_for_time(blind, 6) == by_time
+        assert offset_lookup.offset_of_max_timestamp(blind) == largest
     log.delete_records(5)
-    assert blind.offset_for_time(1) == (5, 2, 0)
-    assert blind.offset_for_time(3) is None
-    assert blind.offset_of_max_timestamp() is None
+    assert offset_lookup.offset_for_time(blind, 1) == (5, 2, 0)
+    assert offset_lookup.offset_for_time(blind, 3) is None
+    assert offset_lookup.offset_of_max_timestamp(blind) is None
     log.delete_records(-1)
-    assert blind.offset_of_max_timestamp() is None
+    assert offset_lookup.offset_of_max_timestamp(blind) is None
 
 
-def test_the_search_reads_what_it_finds(log: PartitionLog) -> None:
+def test_the_search_reads_what_it_finds(log: LedLog) -> None:
     filled(log, 8, codecs=["lz4"])
     found = log.offset_for_time(300)
     assert found is not None

@@ -11,10 +11,10 @@ import pytest
 from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.checkpoints import LOG_START_FILE, read_offsets
-from kbroker.log.loader import Checkpointed, open_partition_log
-from kbroker.log.manager import LogManager
-from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog
+from kbroker.log.loader import Checkpointed
+from kbroker.log.partition_log import FILE_DELETE_DELAY_MS
 from kbroker.types import TopicPartition
+from tests.support.led_log import LedLog, LedLogManager, open_led_log
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.unit.log.conftest import TOPIC_ID, OpenLog
 
@@ -22,7 +22,7 @@ TOPIC = uuid.UUID(int=1)
 SEGMENT = {"segment_bytes": 200}
 
 
-def fill(log: PartitionLog, batches: int, records: int = 1) -> None:
+def fill(log: LedLog, batches: int, records: int = 1) -> None:
     for _ in range(batches):
         log.append(build_batch([Record(b"x" * 20)] * records))
 
@@ -31,12 +31,12 @@ def files(path: Path, suffix: str) -> list[int]:
     return sorted(int(entry.name[:20]) for entry in path.iterdir() if entry.name.endswith(suffix))
 
 
-def first_offset(log: PartitionLog, offset: int) -> int:
+def first_offset(log: LedLog, offset: int) -> int:
     return parse_batches(log.read(offset))[0].base_offset
 
 
 @pytest.mark.parametrize("offset", [11, 12, -2, -(2**63), 2**63 - 1])
-def test_offsets_out_of_range(log: PartitionLog, offset: int) -> None:
+def test_offsets_out_of_range(log: LedLog, offset: int) -> None:
     fill(log, 10)
     with pytest.raises(KafkaError) as caught:
         log.delete_records(offset)
@@ -44,7 +44,7 @@ def test_offsets_out_of_range(log: PartitionLog, offset: int) -> None:
     assert log.log_start_offset == 0
 
 
-def test_the_start_moves_forward_at_once_and_never_back(log: PartitionLog) -> None:
+def test_the_start_moves_forward_at_once_and_never_back(log: LedLog) -> None:
     fill(log, 10)
     for asked, start in ((0, 0), (4, 4), (2, 4), (4, 4), (-1, 10), (3, 10)):
         assert log.delete_records(asked) == start == log.log_start_offset
@@ -57,7 +57,7 @@ def test_the_start_moves_forward_at_once_and_never_back(log: PartitionLog) -> No
     assert first_offset(log, 10) == 10
 
 
-def test_a_start_inside_a_batch(log: PartitionLog) -> None:
+def test_a_start_inside_a_batch(log: LedLog) -> None:
     fill(log, 3, records=5)
     assert log.delete_records(7) == 7
     assert first_offset(log, 7) == 5  # whole; the client skips what lies before
@@ -75,7 +75,7 @@ def test_the_high_watermark_is_the_bound_not_the_logs_end(open_log: OpenLog) -> 
         log.delete_records(3)
 
 
-def test_who_does_not_lead_or_cannot_read_says_so(log: PartitionLog) -> None:
+def test_who_does_not_lead_or_cannot_read_says_so(log: LedLog) -> None:
     fill(log, 2)
     log.set_leadership(2, False, 1, 1)
     with pytest.raises(KafkaError) as caught:
@@ -133,7 +133,7 @@ def test_what_was_lent_can_still_be_read(open_log: OpenLog) -> None:
     lent.release()
 
 
-def test_times_are_searched_from_the_start_on(log: PartitionLog) -> None:
+def test_times_are_searched_from_the_start_on(log: LedLog) -> None:
     for number in range(10):
         log.append(build_batch([Record(b"x", timestamp_ms=1_000 + number)]))
     log.delete_records(6)
@@ -174,8 +174,8 @@ def test_leader_epochs_below_the_start_are_forgotten(open_log: OpenLog) -> None:
 def test_opening_again_begins_where_the_checkpoint_says(
     tmp_path: Path, clean: bool, trimmed: bool
 ) -> None:
-    def open_it(checkpointed: Checkpointed) -> PartitionLog:
-        log = open_partition_log(tmp_path / "a-0", "a", 0, TOPIC_ID, SEGMENT, checkpointed)
+    def open_it(checkpointed: Checkpointed) -> LedLog:
+        log = open_led_log(tmp_path / "a-0", "a", 0, TOPIC_ID, SEGMENT, checkpointed)
         log.set_leadership(1, True, 0, 1)
         return log
 
@@ -203,12 +203,12 @@ class OneDirectory:
         self.clock = ManualClock()
         self.manager = self.start()
 
-    def start(self) -> LogManager:
-        self.manager = LogManager([self.path], clock=self.clock)
+    def start(self) -> LedLogManager:
+        self.manager = LedLogManager([self.path], clock=self.clock)
         self.manager.start()
         return self.manager
 
-    def open(self, index: int = 0, topic_id: uuid.UUID = TOPIC) -> PartitionLog:
+    def open(self, index: int = 0, topic_id: uuid.UUID = TOPIC) -> LedLog:
         log = self.manager.open("a", index, topic_id, SEGMENT)
         log.set_leadership(1, True, 0, 1)
         return log
@@ -345,7 +345,7 @@ def test_a_round_that_is_under_way_forgets_no_start(tmp_path: Path) -> None:
 
 
 def test_new_logs_go_where_there_are_fewest(tmp_path: Path) -> None:
-    manager = LogManager([tmp_path / name for name in "xyz"], clock=ManualClock())
+    manager = LedLogManager([tmp_path / name for name in "xyz"], clock=ManualClock())
     manager.start()
     for index in range(7):
         manager.open("a", index, TOPIC, {})

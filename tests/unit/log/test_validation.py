@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.partition_log import PartitionLog
+from tests.support.led_log import LedLog
 from tests.support.record_batches import (
     CODECS,
     Record,
@@ -24,7 +24,7 @@ from tests.unit.log.conftest import OpenLog
 NOW_MS = 1_700_000_000_000
 
 
-def refusal(log: PartitionLog, batch: bytes, **how: Any) -> ErrorCode:
+def refusal(log: LedLog, batch: bytes, **how: Any) -> ErrorCode:
     end = log.log_end_offset
     with pytest.raises(KafkaError) as caught:
         log.append(batch, now_ms=NOW_MS, **how)
@@ -42,7 +42,7 @@ def with_header(batch: bytes, at: int, layout: str, value: int, *, sealed: bool 
 # --- The batch ------------------------------------------------------------------------------------
 
 
-def test_a_wrong_crc_is_corrupt(log: PartitionLog) -> None:
+def test_a_wrong_crc_is_corrupt(log: LedLog) -> None:
     batch = build_batch()
     assert refusal(log, with_header(batch, 17, ">I", 1, sealed=False)) is ErrorCode.CORRUPT_MESSAGE
     for at in (21, 30, 60, len(batch) - 1):
@@ -51,7 +51,7 @@ def test_a_wrong_crc_is_corrupt(log: PartitionLog) -> None:
         assert refusal(log, bytes(altered)) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_fields_outside_the_crc_may_be_anything_but_a_base_offset(log: PartitionLog) -> None:
+def test_fields_outside_the_crc_may_be_anything_but_a_base_offset(log: LedLog) -> None:
     assert refusal(log, build_batch(base_offset=1)) is ErrorCode.INVALID_RECORD
     log.append(build_batch(leader_epoch=77))
     assert parse_batches(log.read(0))[0].leader_epoch == 0
@@ -79,11 +79,11 @@ def test_fields_outside_the_crc_may_be_anything_but_a_base_offset(log: Partition
         pytest.param(build_batch(producer_id=-2, producer_epoch=0, base_sequence=0), id="bad id"),
     ],
 )
-def test_batches_that_are_not_valid(log: PartitionLog, batch: bytes) -> None:
+def test_batches_that_are_not_valid(log: LedLog, batch: bytes) -> None:
     assert refusal(log, batch) is ErrorCode.INVALID_RECORD
 
 
-def test_a_length_that_no_batch_has_is_corrupt(log: PartitionLog) -> None:
+def test_a_length_that_no_batch_has_is_corrupt(log: LedLog) -> None:
     for length in (-1, 0, 48, -(2**31)):
         assert refusal(log, with_header(build_batch(), 8, ">i", length)) is (
             ErrorCode.CORRUPT_MESSAGE
@@ -91,7 +91,7 @@ def test_a_length_that_no_batch_has_is_corrupt(log: PartitionLog) -> None:
     assert refusal(log, with_header(build_batch(), 8, ">i", 2**31 - 1)) is ErrorCode.INVALID_RECORD
 
 
-def test_a_transaction_that_nobody_began(log: PartitionLog) -> None:
+def test_a_transaction_that_nobody_began(log: LedLog) -> None:
     batch = build_batch(producer_id=5, producer_epoch=0, base_sequence=0, attributes=0x10)
     assert refusal(log, batch) is ErrorCode.INVALID_TXN_STATE
 
@@ -107,7 +107,7 @@ def test_size_bounds(open_log: OpenLog) -> None:
     assert refusal(log, batch) is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-def test_compression_types(log: PartitionLog) -> None:
+def test_compression_types(log: LedLog) -> None:
     zstd = build_batch(codec="zstd")
     assert refusal(log, zstd, api_version=6) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     log.append(zstd, api_version=7)
@@ -129,7 +129,7 @@ EVERY_SHAPE = [
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_of_every_shape_are_stored_as_sent(log: PartitionLog, codec: str) -> None:
+def test_records_of_every_shape_are_stored_as_sent(log: LedLog, codec: str) -> None:
     batch = build_batch(EVERY_SHAPE, codec=codec)
     result = log.append(batch)
     assert (result.base_offset, result.last_offset, result.append_time_ms) == (0, 5, -1)
@@ -174,7 +174,7 @@ BROKEN_RECORDS = {
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("name", BROKEN_RECORDS)
-def test_broken_records(log: PartitionLog, codec: str, name: str) -> None:
+def test_broken_records(log: LedLog, codec: str, name: str) -> None:
     payload = compress(codec, BROKEN_RECORDS[name])
     batch = build_batch([b"v"], codec=codec, payload=payload)
     assert refusal(log, batch) is ErrorCode.INVALID_RECORD
@@ -182,7 +182,7 @@ def test_broken_records(log: PartitionLog, codec: str, name: str) -> None:
     log.append(good)
 
 
-def test_the_record_at_fault_is_named(log: PartitionLog) -> None:
+def test_the_record_at_fault_is_named(log: LedLog) -> None:
     records = [build_record(Record(b"v"), i, 1_000) for i in range(5)]
     records[3] = build_record(Record(b"v"), 4, 1_000)
     batch = build_batch([b"v"] * 5, payload=b"".join(records))
@@ -200,13 +200,13 @@ def test_a_compacted_topic_wants_keys(open_log: OpenLog, codec: str) -> None:
     log.append(build_batch([Record(key=b"k"), Record(key=b"")], codec=codec))
 
 
-def test_what_does_not_unpack(log: PartitionLog) -> None:
+def test_what_does_not_unpack(log: LedLog) -> None:
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         batch = build_batch([b"v"], codec=codec, payload=b"these are no packed records")
         assert refusal(log, batch) is ErrorCode.INVALID_RECORD
 
 
-def test_a_small_batch_that_claims_gigabytes(log: PartitionLog) -> None:
+def test_a_small_batch_that_claims_gigabytes(log: LedLog) -> None:
     zeros = Record(value=bytes(70_000_000))
     batch = build_batch([zeros], codec="zstd")
     assert len(batch) < 20_000
@@ -240,12 +240,12 @@ def test_log_append_time(open_log: OpenLog, codec: str) -> None:
     assert (stored.base_timestamp_ms, stored.max_timestamp_ms) == (5, NOW_MS)
 
 
-def test_a_largest_timestamp_that_is_none_of_the_records(log: PartitionLog) -> None:
+def test_a_largest_timestamp_that_is_none_of_the_records(log: LedLog) -> None:
     log.append(build_batch([Record(timestamp_ms=5), Record(timestamp_ms=9)], max_timestamp_ms=7))
     assert parse_batches(log.read(0))[0].max_timestamp_ms == 9
 
 
-def test_a_client_does_not_choose_the_timestamps_type(log: PartitionLog) -> None:
+def test_a_client_does_not_choose_the_timestamps_type(log: LedLog) -> None:
     log.append(build_batch([Record(timestamp_ms=5)], attributes=0x08))
     assert parse_batches(log.read(0))[0].attributes == 0
 
@@ -258,7 +258,7 @@ def test_recompression_is_left_to_python(open_log: OpenLog) -> None:
     log.append(build_batch(codec="gzip"))
 
 
-def test_prechecked_speaks_of_compressed_records_only(log: PartitionLog) -> None:
+def test_prechecked_speaks_of_compressed_records_only(log: LedLog) -> None:
     lie = build_batch([b"v"], codec="zstd", payload=b"checked elsewhere")
     log.append(lie, prechecked=True)
     plain = build_batch([b"v"], payload=b"not checked elsewhere")

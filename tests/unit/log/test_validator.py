@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode
-from kbroker.log.partition_log import PartitionLog
+from tests.support.led_log import LedLog
 from tests.support.record_batches import CODECS, Record, build_batch, compress
 from tests.support.verdict import check_batch
 from tests.unit.log.test_validation import BROKEN_RECORDS
@@ -18,7 +18,7 @@ from tests.unit.log.test_validation import BROKEN_RECORDS
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("name", BROKEN_RECORDS)
-def test_the_same_verdict_as_in_c(log: PartitionLog, codec: str, name: str) -> None:
+def test_the_same_verdict_as_in_c(log: LedLog, codec: str, name: str) -> None:
     batch = build_batch([b"v"], codec=codec, payload=compress(codec, BROKEN_RECORDS[name]))
     assert check_batch(batch) == log.append_group([batch])[0].error == ErrorCode.INVALID_RECORD
 
@@ -39,11 +39,11 @@ def test_batches_that_are_none() -> None:
 WITHOUT_LIBRARIES = """
 import sys, uuid
 from pathlib import Path
-from kbroker.log.loader import open_partition_log
+from tests.support.led_log import open_led_log
 from tests.support.verdict import check_batch
 from tests.support.record_batches import CODECS, Record, build_batch
 
-log = open_partition_log(Path(sys.argv[1]) / "words-0", "words", 0, uuid.UUID(int=1), {})
+log = open_led_log(Path(sys.argv[1]) / "words-0", "words", 0, uuid.UUID(int=1), {})
 log.set_leadership(1, True, 0, 1)
 left = []
 for number, codec in enumerate(CODECS):

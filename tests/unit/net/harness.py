@@ -28,13 +28,12 @@ from typing import Any, Final, TypeVar
 
 from kbroker._net import SocketServer, WrappedRequest
 from kbroker.clock import SystemClock
-from kbroker.handlers._hot import HotPath
-from kbroker.log.loader import open_partition_log
-from kbroker.log.partition_log import PartitionLog
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.replica._topic_table import TopicTable
+from kbroker.requests._hot import HotPath
 from kbroker.server.handler_pool import HandlerPool
 from kbroker.types import ApiKey
+from tests.support.led_log import LedLog, open_led_log
 
 T = TypeVar("T")
 
@@ -153,7 +152,7 @@ class Client:
 class Topic:
     name: str
     topic_id: uuid.UUID
-    logs: list[PartitionLog]
+    logs: list[LedLog]
 
 
 @dataclass
@@ -225,9 +224,7 @@ class Rig:
         topic_id = uuid.uuid4()
         logs = []
         for index in range(partitions):
-            log = open_partition_log(
-                self.directory / f"{name}-{index}", name, index, topic_id, settings
-            )
+            log = open_led_log(self.directory / f"{name}-{index}", name, index, topic_id, settings)
             log.set_leadership(NODE_ID, True, 0, 1)
             logs.append(log)
         topic = self.topics[name] = Topic(name, topic_id, logs)

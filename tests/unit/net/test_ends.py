@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.handlers.hot.wire import produce_frame
 from tests.unit.net.harness import (
     COLD_KEY,
     Gate,
@@ -19,6 +18,7 @@ from tests.unit.net.harness import (
     framed,
     header,
 )
+from tests.unit.requests.wire import produce_frame
 
 
 def gone(rig: Rig) -> None:

@@ -17,8 +17,8 @@ from kbroker._net import WrappedRequest
 from kbroker.clock import SystemClock
 from kbroker.server.handler_pool import HandlerPool
 from tests.support.record_batches import build_batch
-from tests.unit.handlers.hot.wire import Ask, fetch_frame, produce_frame
 from tests.unit.net.harness import DEADLINE_S, Client, Rig, cold_frame, eventually
+from tests.unit.requests.wire import Ask, fetch_frame, produce_frame
 
 WINDOW_NS = 700_000_000
 REST = 0.8

@@ -10,8 +10,8 @@ from kbroker import own_thread
 from kbroker.own_thread import OwnThread
 from kbroker.server.handler_pool import HandlerPool
 from tests.support.record_batches import build_batch
-from tests.unit.handlers.hot.wire import produce_one
 from tests.unit.net.harness import Rig, cold_frame, eventually
+from tests.unit.requests.wire import produce_one
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ import pytest
 
 from kbroker._net import WrappedRequest
 from tests.support.record_batches import build_batch
-from tests.unit.handlers.hot.wire import Ask, fetch_frame, produce_frame, produce_one, produced_in
 from tests.unit.net.harness import DEADLINE_S, Client, Rig, Topic, cold_frame, eventually
+from tests.unit.requests.wire import Ask, fetch_frame, produce_frame, produce_one, produced_in
 
 
 class Stopped:

@@ -24,10 +24,10 @@ from kbroker.config import BrokerConfig
 from kbroker.config.topic import TopicConfig
 from kbroker.errors import KafkaError, UserError
 from kbroker.log.manager import LogManager
-from kbroker.log.partition_log import PartitionLog
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, TopicImage, new_uuid
 from kbroker.replica import manager
+from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager, log_settings
 from kbroker.testing.file_faults import Fault, FileFaults, Seen
@@ -163,7 +163,7 @@ def seed(tmp_path_factory: pytest.TempPathFactory) -> World:
     world = World(tmp_path_factory.mktemp("seed") / "data", topics, 3)
     world.logs.start()
     world.replicas.apply(world.image, ImageDelta(created=topics))
-    for log in world.replicas.logs().values():
+    for log in world.replicas.replicas().values():
         for number in range(RECORDS):
             log.append(build_batch([b"%d" % number]))
     assert world.replicas.delete_records({CUT: 3}) == {CUT: 3}
@@ -177,7 +177,7 @@ def fresh(seed: World, path: Path) -> World:
     shutil.copytree(seed.path, path / "data")
     world = seed.at(path / "data")
     world.start()
-    for name, log in world.replicas.logs().items():
+    for name, log in world.replicas.replicas().items():
         if name.topic == "kept":
             log.append(build_batch([b"%d" % RECORDS]))
     return world
@@ -196,7 +196,7 @@ def check(world: World) -> None:
     """A start on a disk that works, and a stop; the other end is looked at before."""
     world.start()
     try:
-        logs = world.replicas.logs()
+        logs = world.replicas.replicas()
         assert {name.topic for name in logs} == world.topics.keys()
         for name, log in logs.items():
             if name.topic == "new":
@@ -216,7 +216,7 @@ def check(world: World) -> None:
         world.logs.stop()
 
 
-def stored(log: PartitionLog) -> list[tuple[int, bytes | None]]:
+def stored(log: Replica) -> list[tuple[int, bytes | None]]:
     """Every batch of one record, with its value."""
     found: list[tuple[int, bytes | None]] = []
     offset = log.log_start_offset

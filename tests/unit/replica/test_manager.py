@@ -16,9 +16,9 @@ from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.checkpoints import LOG_START_FILE, read_offsets
 from kbroker.log.manager import LogManager
-from kbroker.log.partition_log import PartitionLog
 from kbroker.metadata.controller.decisions import first_partition_state, new_topic_image
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, TopicImage, new_uuid
+from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
@@ -49,7 +49,7 @@ class Held:
         self.logs.stop()
         self._start()
 
-    def _wake(self, log: PartitionLog) -> None:
+    def _wake(self, log: Replica) -> None:
         self.woken.append(log.name)
 
     def create(self, name: str, partitions: int) -> TopicImage:
@@ -81,7 +81,7 @@ class Held:
         self.image = image
         return grown
 
-    def log(self, name: str, index: int) -> PartitionLog:
+    def log(self, name: str, index: int) -> Replica:
         log = self.replicas.partition(name, index)
         assert log is not None
         return log
@@ -235,7 +235,7 @@ def test_logs_that_cannot_be_closed_are_opened_at_the_next_try(held: Held, tmp_p
     grown = ImageDelta(changed=(led,))
     assert after.replicas.apply(image, grown) == [TopicPartition("a", n) for n in range(3)]
     assert after.replicas.apply(image, stored) == []
-    assert [after.replicas.logs()[TopicPartition("a", n)].log_end_offset for n in range(3)] == [
+    assert [after.replicas.replicas()[TopicPartition("a", n)].log_end_offset for n in range(3)] == [
         1
     ] * 3
     after.logs.stop()
@@ -246,7 +246,7 @@ def test_no_mark_covers_a_log_that_could_not_be_closed(held: Held) -> None:
     log = held.log("a", 0)
     log.append(build_batch())
     with FileFaults(Fault(("sync",), error=errno.EIO)):
-        held.logs.close(log)
+        held.logs.close(log.log)
     held.restart()
     assert not held.logs.clean
 

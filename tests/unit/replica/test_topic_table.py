@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode
-from kbroker.log.loader import open_partition_log
 from kbroker.replica._topic_table import TopicTable
+from tests.support.led_log import open_led_log
 from tests.support.record_batches import build_batch
 from tests.support.same_hash import names_of_many_hashes, names_of_one_hash, times_dearer
-from tests.unit.handlers.hot.wire import (
+from tests.unit.net.harness import Rig, Topic
+from tests.unit.requests.wire import (
     Ask,
     fetch,
     fetch_frame,
@@ -22,7 +23,6 @@ from tests.unit.handlers.hot.wire import (
     produce_frame,
     produced_in,
 )
-from tests.unit.net.harness import Rig, Topic
 
 
 def test_a_topic_is_found_by_name_and_by_id_until_it_is_removed(rig: Rig) -> None:
@@ -51,7 +51,7 @@ def test_more_partitions_take_the_place_of_the_topic(rig: Rig) -> None:
     client = rig.client()
     topic = rig.create("t", partitions=1)
     topic.logs[0].append(build_batch())
-    log = open_partition_log(rig.directory / "t-2", "t", 2, topic.topic_id, {})
+    log = open_led_log(rig.directory / "t-2", "t", 2, topic.topic_id, {})
     log.set_leadership(1, True, 0, 1)
     topic.logs.append(log)
     # Partition 1 is another broker's.

@@ -18,8 +18,8 @@ import pytest
 from kbroker.config import BrokerConfig
 from kbroker.errors import DataDirectoryError
 from kbroker.log.checkpoints import PARTITION_METADATA_FILE, write_partition_metadata
-from kbroker.log.partition_log import PartitionLog
 from kbroker.metadata.controller import NewTopic
+from kbroker.replica._replica import Replica
 from kbroker.server.broker import Broker
 from tests.support.record_batches import build_batch
 from tests.unit.server.test_failed_start import EXPECTED, ask, ends, fill, make, tree
@@ -54,7 +54,7 @@ def held_in(directory: Path) -> set[str]:
     return {each.name for each in directory.iterdir() if each.name in EXPECTED}
 
 
-def log_of(broker: Broker, topic: str, index: int) -> PartitionLog:
+def log_of(broker: Broker, topic: str, index: int) -> Replica:
     log = broker._replicas.partition(topic, index)
     assert log is not None
     return log
@@ -111,7 +111,7 @@ def test_what_is_lost_for_good_is_forgotten_with_its_topics(data: Path) -> None:
         controller = broker._controller
         assert controller is not None
         ask(lambda done: controller.create_topics([NewTopic("after", 9, 1)], False, done))
-        assert len(broker._replicas.logs()) == 13
+        assert len(broker._replicas.replicas()) == 13
     assert any(each.name.startswith("after-") for each in (data / "two").iterdir())
 
 

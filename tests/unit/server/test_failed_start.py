@@ -25,8 +25,8 @@ import pytest
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import DataDirectoryError
-from kbroker.log.partition_log import PartitionLog
 from kbroker.metadata.controller import NewTopic
+from kbroker.replica._replica import Replica
 from kbroker.server.broker import Broker
 from kbroker.server.lifecycle import Lifecycle, Step
 from tests.support.record_batches import build_batch
@@ -78,7 +78,7 @@ def ask(request: Callable[[Callable[[Any], None]], None]) -> Any:
     return answers[0]
 
 
-def log_of(broker: Broker, topic: str, index: int) -> PartitionLog:
+def log_of(broker: Broker, topic: str, index: int) -> Replica:
     log = broker._replicas.partition(topic, index)
     assert log is not None
     return log
@@ -145,7 +145,7 @@ def rows(database: Path) -> dict[str, object]:
 def ends(broker: Broker) -> dict[str, tuple[int, int]]:
     return {
         str(name): (log.log_start_offset, log.log_end_offset)
-        for name, log in broker._replicas.logs().items()
+        for name, log in broker._replicas.replicas().items()
     }
 
 

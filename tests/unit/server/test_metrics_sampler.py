@@ -23,6 +23,10 @@ class Log(NamedTuple):
     size: int = 0
 
     @property
+    def log(self) -> Log:
+        return self
+
+    @property
     def directory(self) -> str:
         return f"/data/{self.topic}-{self.index}"
 
@@ -47,7 +51,7 @@ class FakeSource:
     def figures(self) -> Figures:
         return Figures(0, self.measured)
 
-    def partition_logs(self) -> list[Log]:
+    def partitions(self) -> list[Log]:
         return self.logs
 
     def request_times(self) -> list[RequestTimes]:

@@ -12,11 +12,11 @@ import pytest
 
 from kbroker.clock import Clock, ManualClock, SystemClock
 from kbroker.config import BrokerConfig
-from kbroker.log import _partition_figures
 from kbroker.metrics.catalogue import BY_KEY
 from kbroker.metrics.families import families
 from kbroker.metrics.model import Figures, Meter, Summary
 from kbroker.purgatory.timer import Timer
+from kbroker.replica import _partition_figures
 from kbroker.server.groups import Groups
 from kbroker.server.health import Health
 from kbroker.server.observe import TICK_MS, Observer, Parts
@@ -24,9 +24,9 @@ from kbroker.server.readiness import RUNNING, Readiness
 from kbroker.server.scheduler import Scheduler
 from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch
-from tests.unit.handlers.hot.wire import Ask, fetch_frame, produce_frame
 from tests.unit.net.harness import NODE_ID, Rig, Topic, eventually, running
 from tests.unit.net.test_idle_meters import blasting
+from tests.unit.requests.wire import Ask, fetch_frame, produce_frame
 
 WINDOW_NS = 700_000_000
 SCRAPE_CPU_S_MAX = 0.05
@@ -66,7 +66,7 @@ class Watched:
             Parts(
                 server=rig.server,
                 hot=rig.hot,
-                logs=self._logs,
+                replicas=self._logs,
                 scheduler=Scheduler(clock),
                 readiness=readiness,
                 log_dirs=(str(rig.directory),),

@@ -25,10 +25,9 @@ from kbroker.coordinator.group.loader import GroupLoader
 from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.errors import ErrorCode
-from kbroker.log.manager import LogManager
-from kbroker.log.partition_log import PartitionLog
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
+from tests.support.led_log import LedLog, LedLogManager
 from tests.unit.net.harness import eventually
 
 COUNT = 4
@@ -84,7 +83,7 @@ class Node:
         buffer_bytes: int = 1 << 20,
         topics: dict[str, uuid.UUID] | None = None,
     ) -> None:
-        self.logs = LogManager([path])
+        self.logs = LedLogManager([path])
         self.logs.start()
         self.table = GroupTable()
         self.groups = Groups()
@@ -96,7 +95,7 @@ class Node:
             topic_id_of=None if topics is None else ids.get,
         )
         self.loader.attach(self.groups)
-        self.open: dict[int, PartitionLog] = {}
+        self.open: dict[int, LedLog] = {}
         self.store = OffsetsStore(
             self.table, self.loader, lambda _, index: self.open.get(index), NODE
         )
@@ -453,7 +452,7 @@ def test_a_log_that_cannot_be_read_leaves_its_partition_unowned(
     def read(*_: object) -> bytes:
         raise error
 
-    monkeypatch.setattr(PartitionLog, "read", read)
+    monkeypatch.setattr(LedLog, "read", read)
     assert again.table.shard_state(partition) == LOADING
     again.loader.start()
     eventually(lambda: again.states() == states, "the partition is given up")

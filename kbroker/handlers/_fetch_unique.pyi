@@ -1,1 +1,0 @@
-"""What a fetch names twice, in C alone: no Python surface; see _hot.pyi."""

@@ -1,1 +1,0 @@
-"""Heartbeat in C alone: no Python surface; see _hot.pyi."""

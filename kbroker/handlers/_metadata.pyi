@@ -1,1 +1,0 @@
-"""Metadata for the hot path, in C alone; reached through _hot.HotPath."""

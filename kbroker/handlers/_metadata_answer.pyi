@@ -1,1 +1,0 @@
-"""Metadata answers, in C alone; reached through _hot.HotPath."""

@@ -1,1 +1,0 @@
-"""OffsetCommit in C alone: no Python surface; see _hot.pyi."""

@@ -1,1 +1,0 @@
-"""Produce of a run, in C alone: no Python surface; see _hot.pyi."""

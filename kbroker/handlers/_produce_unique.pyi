@@ -1,1 +1,0 @@
-"""What a produce names twice, in C alone: no Python surface; see _hot.pyi."""

@@ -1,1 +1,0 @@
-"""Reading ahead for Processors, in C alone: no Python surface."""

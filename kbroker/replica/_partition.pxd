@@ -1,0 +1,106 @@
+# cython: language_level=3
+"""The replica of one partition as the request path sees it: who leads, and what may be read.
+
+Storage is the log's (`kbroker/log/_storage`): bytes, offsets, segments. Here stands what
+replication decides: the leader and its epoch, how many replicas are in sync, the high watermark and
+the last stable offset, and who waits for them. One function moves the high watermark forward.
+
+Nothing here knows a socket or a Python object. A `Partition` lives while somebody holds a
+reference, and holds one to its log. Its fields are under the log's lock, the third in the order
+table, session, partition, queue: `_locked` functions want it held; all others take it themselves
+and never hold it on return. Every function is `noexcept nogil` and answers with a Kafka error code,
+never with errno.
+"""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
+
+from kbroker.log._flush cimport FlushDepth
+from kbroker.log._storage cimport Log, lock_to_look, unlock_log
+from kbroker.log._types cimport Batch, Bound, FileSlice
+
+
+cdef struct Partition:
+    int refs                      # atomic
+    Log* log                      # one reference
+    int32_t partition_index
+    uint8_t topic_id[16]
+    # Leadership, written under the lock by the replica layer.
+    int32_t leader_id             # this broker's id when it leads
+    int8_t is_leader
+    int32_t leader_epoch
+    int32_t in_sync_count
+    # What may be read; the offsets are atomic.
+    Bound high_watermark
+    Bound last_stable
+    # Owned by the request path: fetches that wait for this partition.
+    void* watchers                # under the lock
+    int has_watchers              # atomic; set before the last look, read after an append
+    # Counters, atomic.
+    int64_t refused_produces      # batches answered with an error
+    int64_t rejected_bytes        # of those that were too large
+    int64_t fetches               # reads for fetch requests
+    int64_t refused_fetches
+    int64_t fetched_bytes
+
+
+# To look at leadership and offsets, and for the list of watchers.
+cdef inline void partition_lock(Partition* partition) noexcept nogil:
+    lock_to_look(partition.log)
+
+cdef inline void partition_unlock(Partition* partition) noexcept nogil:
+    unlock_log(partition.log)
+
+# Led by nobody; nothing may be read beyond the log's start. One reference; NULL: no memory.
+cdef Partition* partition_new(
+    Log* log, int32_t partition_index, const uint8_t* topic_id) noexcept nogil
+cdef void partition_acquire(Partition* partition) noexcept nogil
+cdef void partition_release(Partition* partition) noexcept nogil
+
+# Who leads, in which epoch, and how many replicas are in sync with it.
+cdef void partition_set_leadership(
+    Partition* partition, int32_t leader_id, int is_leader, int32_t leader_epoch,
+    int32_t in_sync_count) noexcept nogil
+
+# The high watermark as a checkpoint has it, or a partition with followers: to the start of the
+# batch that holds an offset, not beyond the log's end. 0 or a Kafka error code.
+cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) noexcept nogil
+
+# Moves the high watermark to where every replica in sync is; nothing, if it is there.
+cdef void partition_advance_locked(Partition* partition) noexcept nogil
+
+# The log was cut: nothing beyond its end may be read.
+cdef void partition_follow_cut(Partition* partition) noexcept nogil
+
+# As leader: log_append_locked for the batches that may be appended; the high watermark moves along
+# if it may. If the log's `flush_due` stands behind it, nothing is answered before
+# partition_flush().
+cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil
+
+# log_flush(), and the high watermark follows. 0 or an errno.
+cdef int partition_flush(Partition* partition, FlushDepth depth) noexcept nogil
+
+# Where `offset` lies, as log_slice says; never beyond the high watermark (or the last stable offset
+# with read_committed). Error 1 out of range, 6 not leader, and those of log_slice.
+cdef int16_t partition_read(
+    Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
+    int may_wait, FileSlice* out) noexcept nogil
+
+# Bytes that such a read could find: what a waiting fetch asks after each append.
+cdef int64_t partition_readable_bytes_locked(
+    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed) noexcept nogil
+
+# Whether the high watermark is in a later segment than the offset.
+cdef int partition_in_older_segment_locked(Partition* partition, int64_t offset) noexcept nogil
+
+# A consistent (start, end, high watermark, last stable) read; any pointer may be NULL.
+cdef void partition_offsets(
+    Partition* partition, int64_t* log_start, int64_t* log_end, int64_t* high_watermark,
+    int64_t* last_stable) noexcept nogil
+
+# (epoch, end offset) as the leader knows them, -1 and -1 if it does not; an error code.
+cdef int16_t partition_epoch_end(
+    Partition* partition, int32_t asked, int32_t* epoch, int64_t* end_offset) noexcept nogil
+
+# Moves the log's start to an offset, -1 to the high watermark; `start` is where it is then.
+cdef int16_t partition_delete_records(
+    Partition* partition, int64_t offset, int64_t* start) noexcept nogil

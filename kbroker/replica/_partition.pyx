@@ -1,0 +1,250 @@
+# cython: language_level=3
+"""The replica of one partition: leadership, in-sync replicas, high watermark, who may read what.
+
+`_partition.pxd` is the contract with those who hold requests. What is appended and read goes to the
+log below; here it is decided whether it may be, and how far. The high watermark moves in one place,
+`partition_advance_locked`, which whatever could move it calls: an append, a flush, a change of
+leadership. With one replica in sync that is the log's end, or, while a flush is due, the recovery
+point: nobody reads what a power cut may take back.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from kbroker._atomics cimport kb_add_int, kb_store_i64
+from kbroker._live_objects cimport LIVE_PARTITIONS, live_add
+from kbroker.log._append cimport log_append_locked, refuse_batch, refuse_batches
+from kbroker.log._epochs cimport epoch_end_locked
+from kbroker.log._flush cimport log_flush
+from kbroker.log._read cimport (
+    Found, log_bound_locked, log_find_locked, log_readable_bytes_locked, log_slice)
+from kbroker.log._records cimport (
+    KAFKA_STORAGE_ERROR, NO_ERROR, NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE)
+from kbroker.log._storage cimport Log, lock_log, log_acquire, log_release
+from kbroker.log._trim cimport log_move_start_locked
+
+
+cdef Partition* partition_new(
+    Log* log, int32_t partition_index, const uint8_t* topic_id
+) noexcept nogil:
+    cdef Partition* partition = <Partition*>calloc(1, sizeof(Partition))
+    if partition == NULL:
+        return NULL
+    live_add(LIVE_PARTITIONS, 1)
+    log_acquire(log)
+    partition.refs = 1
+    partition.log = log
+    partition.partition_index = partition_index
+    memcpy(partition.topic_id, topic_id, 16)
+    partition.leader_id = -1
+    partition.leader_epoch = -1
+    lock_to_look(log)
+    if log.segment_count:
+        partition.high_watermark.offset = log.log_start_offset
+        partition.high_watermark.segment_base = log.segments[0].base_offset
+        partition.last_stable = partition.high_watermark
+    unlock_log(log)
+    return partition
+
+
+cdef void partition_acquire(Partition* partition) noexcept nogil:
+    kb_add_int(&partition.refs, 1)
+
+
+cdef void partition_release(Partition* partition) noexcept nogil:
+    if kb_add_int(&partition.refs, -1) > 0:
+        return
+    log_release(partition.log)
+    live_add(LIVE_PARTITIONS, -1)
+    free(partition)
+
+
+# --- Leadership and the high watermark ------------------------------------------------------------
+
+cdef void partition_set_leadership(
+    Partition* partition, int32_t leader_id, int is_leader, int32_t leader_epoch,
+    int32_t in_sync_count
+) noexcept nogil:
+    lock_log(partition.log)
+    partition.leader_id = leader_id
+    partition.is_leader = is_leader
+    partition.leader_epoch = leader_epoch
+    partition.in_sync_count = in_sync_count
+    partition_advance_locked(partition)
+    unlock_log(partition.log)
+
+
+cdef int16_t _move_high_watermark_locked(Partition* partition, int64_t offset) noexcept nogil:
+    cdef Bound bound
+    cdef int16_t error = log_bound_locked(partition.log, offset, &bound)
+    if error != NO_ERROR:
+        return error
+    partition.high_watermark.segment_base = bound.segment_base
+    partition.high_watermark.position = bound.position
+    kb_store_i64(&partition.high_watermark.offset, bound.offset)
+    partition.last_stable.segment_base = bound.segment_base
+    partition.last_stable.position = bound.position
+    kb_store_i64(&partition.last_stable.offset, bound.offset)
+    return NO_ERROR
+
+
+cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) noexcept nogil:
+    cdef int16_t error = NO_ERROR
+    lock_log(partition.log)
+    if partition.log.online:
+        error = _move_high_watermark_locked(partition, offset)
+    unlock_log(partition.log)
+    return error
+
+
+cdef void partition_advance_locked(Partition* partition) noexcept nogil:
+    cdef Log* log = partition.log
+    cdef int64_t reached = log.recovery_point if log.flush_due else log.log_end_offset
+    if not log.online or not partition.is_leader or partition.in_sync_count > 1:
+        return
+    if reached > partition.high_watermark.offset:
+        _move_high_watermark_locked(partition, reached)
+
+
+cdef void partition_follow_cut(Partition* partition) noexcept nogil:
+    cdef Log* log = partition.log
+    cdef int64_t offset
+    lock_log(log)
+    offset = max(
+        log.log_start_offset, min(partition.high_watermark.offset, log.log_end_offset))
+    if log.online and offset != partition.high_watermark.offset:
+        _move_high_watermark_locked(partition, offset)
+    unlock_log(log)
+
+
+cdef void partition_offsets(
+    Partition* partition, int64_t* log_start, int64_t* log_end, int64_t* high_watermark,
+    int64_t* last_stable
+) noexcept nogil:
+    lock_to_look(partition.log)
+    if log_start != NULL:
+        log_start[0] = partition.log.log_start_offset
+    if log_end != NULL:
+        log_end[0] = partition.log.log_end_offset
+    if high_watermark != NULL:
+        high_watermark[0] = partition.high_watermark.offset
+    if last_stable != NULL:
+        last_stable[0] = partition.last_stable.offset
+    unlock_log(partition.log)
+
+
+cdef int16_t _leads_locked(Partition* partition) noexcept nogil:
+    if not partition.log.online:
+        return KAFKA_STORAGE_ERROR
+    return NO_ERROR if partition.is_leader else NOT_LEADER_OR_FOLLOWER
+
+
+cdef int16_t partition_epoch_end(
+    Partition* partition, int32_t asked, int32_t* epoch, int64_t* end_offset
+) noexcept nogil:
+    cdef int16_t error
+    epoch[0] = -1
+    end_offset[0] = -1
+    lock_to_look(partition.log)
+    error = _leads_locked(partition)
+    if error == NO_ERROR:
+        epoch_end_locked(partition.log, asked, epoch, end_offset)
+    unlock_log(partition.log)
+    return error
+
+
+# --- Produce, fetch, delete -----------------------------------------------------------------------
+
+cdef void _refuse_too_few_in_sync(Partition* partition, Batch* first) noexcept nogil:
+    cdef Batch* batch = first
+    while batch != NULL:
+        if batch.acks == -1 and batch.error == NO_ERROR:
+            refuse_batch(
+                batch, NOT_ENOUGH_REPLICAS, "fewer replicas in sync than min.insync.replicas")
+            batch.log_start_offset = partition.log.log_start_offset
+        batch = batch.next
+
+
+cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil:
+    cdef Log* log = partition.log
+    lock_log(log)
+    if log.online and not partition.is_leader:
+        refuse_batches(
+            first, NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
+    elif log.online and partition.in_sync_count < log.settings.min_in_sync:
+        _refuse_too_few_in_sync(partition, first)
+    log_append_locked(log, first, partition.leader_epoch, now_ms)
+    partition_advance_locked(partition)
+    unlock_log(log)
+
+
+cdef int partition_flush(Partition* partition, FlushDepth depth) noexcept nogil:
+    cdef int status = log_flush(partition.log, depth)
+    lock_log(partition.log)
+    partition_advance_locked(partition)
+    unlock_log(partition.log)
+    return status
+
+
+cdef Bound _readable_to(Partition* partition, int read_committed) noexcept nogil:
+    return partition.last_stable if read_committed else partition.high_watermark
+
+
+cdef int16_t partition_read(
+    Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
+    int may_wait, FileSlice* out
+) noexcept nogil:
+    cdef Log* log = partition.log
+    cdef Bound bound
+    cdef Found found
+    cdef int16_t error
+    out.segment = NULL
+    out.fd = -1
+    out.position = 0
+    out.length = 0
+    out.cold = 0
+    found.segment = NULL
+    lock_to_look(log)
+    error = _leads_locked(partition)
+    if error == NO_ERROR:
+        bound = _readable_to(partition, read_committed)
+        error = log_find_locked(log, offset, &bound, &found)
+        if found.segment != NULL and found.exact:
+            log.fast_reads += 1
+    unlock_log(log)
+    if error != NO_ERROR or found.segment == NULL:
+        return error
+    return log_slice(log, &found, offset, &bound, max_bytes, whole_first, may_wait, out)
+
+
+cdef int64_t partition_readable_bytes_locked(
+    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed
+) noexcept nogil:
+    cdef Bound bound = _readable_to(partition, read_committed)
+    if _leads_locked(partition) != NO_ERROR:
+        return 0
+    return log_readable_bytes_locked(partition.log, offset, &bound, max_bytes)
+
+
+cdef int partition_in_older_segment_locked(Partition* partition, int64_t offset) noexcept nogil:
+    return offset < partition.high_watermark.segment_base
+
+
+cdef int16_t partition_delete_records(
+    Partition* partition, int64_t offset, int64_t* start
+) noexcept nogil:
+    cdef int16_t error
+    lock_log(partition.log)
+    error = _leads_locked(partition)
+    if error == NO_ERROR:
+        if offset == -1:
+            offset = partition.high_watermark.offset
+        if offset < 0 or offset > partition.high_watermark.offset:
+            error = OFFSET_OUT_OF_RANGE
+        else:
+            log_move_start_locked(partition.log, offset)
+            start[0] = partition.log.log_start_offset
+    unlock_log(partition.log)
+    return error

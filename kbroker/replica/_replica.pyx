@@ -1,0 +1,301 @@
+# cython: language_level=3
+"""A partition's replica as Python sees it: who leads, what may be read, and the log behind it.
+
+The request path holds the `Partition*` inside. The replica manager sets who leads; coordinators,
+ListOffsets and tests append and read through here as a produce or a fetch would. Every method gives
+up the GIL before it waits for the log's lock or the disk, and none calls back. Expected trouble is
+a KafkaError; a failing disk is an OSError.
+"""
+
+import os
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from kbroker._atomics cimport kb_load_i64, kb_load_int
+from kbroker._log cimport PartitionLog
+from kbroker._sync cimport kb_wall_ms
+from kbroker.log._flush cimport FLUSH_RECORDS
+from kbroker.log._slice cimport Slice
+from kbroker.log._time_search cimport TimedOffset, log_find_by_time, log_find_max_timestamp
+from kbroker.log._types cimport NEEDS_PYTHON, Batch, Bound
+from kbroker.log._validate cimport log_validate
+from kbroker.replica._partition cimport (
+    partition_append, partition_delete_records, partition_flush, partition_follow_cut,
+    partition_lock, partition_new, partition_read, partition_readable_bytes_locked,
+    partition_release, partition_set_high_watermark, partition_set_leadership, partition_unlock)
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log._results import AppendResult
+from kbroker.replica import offset_lookup
+
+cdef enum:
+    LATEST_PRODUCE_VERSION = 13
+
+
+cdef str text_of(const char* message):
+    return message.decode("ascii") if message != NULL else ""
+
+
+cdef object _timed(int16_t error, const TimedOffset* found):
+    if error:
+        raise KafkaError(ErrorCode(error), "the log cannot be searched")
+    if found.offset < 0:
+        return None
+    return found.offset, found.timestamp_ms, found.leader_epoch, bool(found.needs_python)
+
+
+cdef class Replica:
+    """This broker's replica of one partition. See the module for who calls what when."""
+
+    def __cinit__(self, PartitionLog log not None):
+        cdef bytes ident = log.topic_id.bytes
+        self.log = log
+        self.partition = partition_new(
+            log.storage, log.index, <const uint8_t*>PyBytes_AS_STRING(ident))
+        if self.partition == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        if self.partition != NULL:
+            partition_release(self.partition)
+
+    # --- Leadership -------------------------------------------------------------------------------
+
+    def set_leadership(
+        self, int32_t leader_id, bint is_leader, int32_t leader_epoch, int32_t in_sync_count
+    ) -> None:
+        """Who leads, in which epoch, and how many replicas are in sync with it.
+
+        A leader's epoch begins at the log's end, on the disk before it is used. OSError if it
+        cannot be written.
+        """
+        if is_leader:
+            self.log.epochs.assign(leader_epoch, self.log_end_offset)
+        with nogil:
+            partition_set_leadership(
+                self.partition, leader_id, is_leader, leader_epoch, in_sync_count)
+
+    def set_high_watermark(self, int64_t offset) -> None:
+        """Moves the high watermark to a batch's start; beyond the log's end it stops there."""
+        cdef int16_t error
+        with nogil:
+            error = partition_set_high_watermark(self.partition, offset)
+        if error:
+            raise KafkaError(ErrorCode(error), "the log cannot be read")
+
+    def truncate_to(self, int64_t offset) -> None:
+        """Cuts the log as `PartitionLog.truncate_to`; the high watermark is not beyond its end."""
+        self.log.truncate_to(offset)
+        with nogil:
+            partition_follow_cut(self.partition)
+
+    # --- Appending and reading --------------------------------------------------------------------
+
+    def append(
+        self, batch: bytes, *, int acks = 1, int64_t now_ms = -1, bint prechecked = False,
+        int api_version = LATEST_PRODUCE_VERSION,
+    ) -> AppendResult:
+        """Appends one record batch as a produce would, or raises what the produce would answer."""
+        result = self.append_group(
+            [batch], acks=acks, now_ms=now_ms, prechecked=prechecked, api_version=api_version)[0]
+        if result.error:
+            raise KafkaError(ErrorCode(result.error), result.error_message)
+        return result
+
+    def append_group(
+        self, batches: list, *, int acks = 1, int64_t now_ms = -1, bint prechecked = False,
+        int api_version = LATEST_PRODUCE_VERSION,
+    ) -> list:
+        """Appends several batches as the group of one run. The bytes are copied first."""
+        cdef Py_ssize_t count = len(batches), at
+        cdef int64_t total = sum(len(batch) for batch in batches)
+        cdef Batch* group = <Batch*>calloc(<size_t>count + 1, sizeof(Batch))
+        cdef uint8_t* frame = <uint8_t*>calloc(<size_t>total + 1, 1)
+        cdef uint8_t* place = frame
+        cdef bytes source
+        cdef int verdict = 0, status = 0
+        try:
+            if group == NULL or frame == NULL:
+                raise MemoryError
+            for at in range(count):
+                source = batches[at]
+                memcpy(place, PyBytes_AS_STRING(source), <size_t>len(source))
+                group[at].data = place
+                group[at].length_bytes = <uint32_t>len(source)
+                group[at].acks = acks
+                group[at].api_version = api_version
+                group[at].prechecked = prechecked
+                group[at].next = &group[at + 1] if at + 1 < count else NULL
+                place += len(source)
+            with nogil:
+                if now_ms < 0:
+                    now_ms = kb_wall_ms()
+                for at in range(count):
+                    verdict |= log_validate(self.partition.log, &group[at], now_ms)
+                if verdict == 0 and count:
+                    partition_append(self.partition, group, now_ms)
+                    if kb_load_int(&self.partition.log.flush_due):
+                        status = partition_flush(self.partition, FLUSH_RECORDS)
+            if status:
+                raise OSError(status, os.strerror(status), self.log.directory)
+            if verdict == NEEDS_PYTHON:
+                raise NotImplementedError("the records are packed with a codec without a library")
+            return [
+                AppendResult(
+                    group[at].error, group[at].base_offset, group[at].last_offset,
+                    group[at].append_time_ms, group[at].log_start_offset, group[at].error_record,
+                    text_of(group[at].error_message))
+                for at in range(count)
+            ]
+        finally:
+            free(group)
+            free(frame)
+
+    def read(
+        self, int64_t offset, int64_t max_bytes = 1 << 20, *, bint whole_first = True,
+        bint read_committed = False,
+    ) -> bytes:
+        """The bytes that a fetch would get."""
+        slice = self.borrow(
+            offset, max_bytes, whole_first=whole_first, read_committed=read_committed)
+        try:
+            return slice.read()
+        finally:
+            slice.release()
+
+    def borrow(
+        self, int64_t offset, int64_t max_bytes = 1 << 20, *, bint whole_first = True,
+        bint read_committed = False,
+    ) -> Slice:
+        """Where a fetch would read, as a slice that keeps its file open."""
+        cdef Slice slice = Slice()
+        cdef int16_t error
+        with nogil:
+            error = partition_read(
+                self.partition, offset, max_bytes, whole_first, read_committed, 1, &slice.piece)
+        if error:
+            raise KafkaError(ErrorCode(error), f"offset {offset}")
+        return slice
+
+    def find_by_time(self, int64_t timestamp_ms, int64_t from_offset = 0) -> tuple:
+        """(offset, timestamp, leader epoch, whether Python has to look into that batch) or None.
+
+        The first record at or behind `from_offset`, below the high watermark, not older.
+        """
+        cdef TimedOffset found
+        cdef Bound bound
+        cdef int16_t error
+        with nogil:
+            partition_lock(self.partition)
+            bound = self.partition.high_watermark
+            partition_unlock(self.partition)
+            error = log_find_by_time(
+                self.partition.log, &bound, timestamp_ms, from_offset, &found)
+        return _timed(error, &found)
+
+    def find_max_timestamp(self) -> tuple:
+        """The same for the first record with the largest timestamp."""
+        cdef TimedOffset found
+        cdef Bound bound
+        cdef int16_t error
+        with nogil:
+            partition_lock(self.partition)
+            bound = self.partition.high_watermark
+            partition_unlock(self.partition)
+            error = log_find_max_timestamp(self.partition.log, &bound, &found)
+        return _timed(error, &found)
+
+    def readable_bytes(self, int64_t offset, int64_t max_bytes = 1 << 20) -> int:
+        """What a waiting fetch asks after each append."""
+        cdef int64_t found
+        with nogil:
+            partition_lock(self.partition)
+            found = partition_readable_bytes_locked(self.partition, offset, max_bytes, 0)
+            partition_unlock(self.partition)
+        return found
+
+    def offset_for_time(self, int64_t timestamp_ms) -> tuple:
+        """(offset, timestamp, leader epoch) of the first record not older, below the watermark."""
+        return offset_lookup.offset_for_time(self, timestamp_ms)
+
+    def offset_of_max_timestamp(self) -> tuple:
+        """The same for the first record with the largest timestamp; None if there are none."""
+        return offset_lookup.offset_of_max_timestamp(self)
+
+    def delete_records(self, int64_t offset) -> int:
+        """Moves the log's start to an offset, -1 to the high watermark; where it is then.
+
+        It never moves back: an offset below it changes nothing. KafkaError beyond the high
+        watermark, and where the partition is not led or the log not readable here.
+        """
+        cdef int64_t start = -1
+        cdef int16_t error
+        with nogil:
+            error = partition_delete_records(self.partition, offset, &start)
+        if error:
+            raise KafkaError(ErrorCode(error))
+        return start
+
+    def flush_if_due(self) -> None:
+        """What `flush.messages` asks for behind an append; nothing may be answered before.
+
+        The high watermark follows. OSError: a write is lost, and the log offline.
+        """
+        cdef int status
+        if not kb_load_int(&self.partition.log.flush_due):
+            return
+        with nogil:
+            status = partition_flush(self.partition, FLUSH_RECORDS)
+        if status:
+            raise OSError(status, os.strerror(status), self.log.directory)
+
+    def statistics(self) -> dict:
+        """The counters and sizes of its log, with the high watermark."""
+        return {**self.log.statistics(), "high_watermark": self.high_watermark}
+
+    # --- Numbers ----------------------------------------------------------------------------------
+
+    @property
+    def name(self):
+        """Topic and partition."""
+        return self.log.name
+
+    @property
+    def topic_id(self):
+        return self.log.topic_id
+
+    @property
+    def epochs(self):
+        """The leader epochs of its log."""
+        return self.log.epochs
+
+    def encode_producers(self) -> tuple:
+        """How many producers the log knows, and they as DescribeProducers v0 carries them."""
+        return self.log.encode_producers()
+
+    @property
+    def log_start_offset(self) -> int:
+        return kb_load_i64(&self.partition.log.log_start_offset)
+
+    @property
+    def log_end_offset(self) -> int:
+        return kb_load_i64(&self.partition.log.log_end_offset)
+
+    @property
+    def high_watermark(self) -> int:
+        return kb_load_i64(&self.partition.high_watermark.offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        return kb_load_i64(&self.partition.last_stable.offset)
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.partition.leader_epoch
+
+    @property
+    def online(self) -> bool:
+        return bool(self.partition.log.online)

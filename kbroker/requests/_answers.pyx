@@ -1,0 +1,85 @@
+# cython: language_level=3
+"""A worker of the hot path, and where its answers gather until the run is done.
+
+Answers of one run to one Processor are one push and at most one eventfd write. Requests that need
+Python gather in the worker's cold list, each with its reason.
+A worker belongs to one thread; nothing here takes a lock of its own.
+"""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+
+from kbroker._arena cimport arena_free
+from kbroker._atomics cimport kb_load_int
+from kbroker._sync cimport kb_now_ns
+from kbroker.net._processor cimport processor_push
+from kbroker.net._request_channel cimport request_channel_yield
+from kbroker.net._types cimport Request
+from kbroker.replica._snapshot cimport reader_new
+from kbroker.requests._context cimport PROCESSORS_SEEN_MAX, HotContext, HotWorker
+
+
+cdef HotWorker* worker_new(HotContext* context, int index) noexcept nogil:
+    cdef HotWorker* worker = <HotWorker*>calloc(1, sizeof(HotWorker))
+    if worker == NULL:
+        return NULL
+    worker.context = context
+    worker.handler.index = index
+    worker.reader = reader_new(context.registry)
+    if worker.reader == NULL:
+        free(worker)
+        return NULL
+    return worker
+
+
+cdef void worker_free(HotWorker* worker) noexcept nogil:
+    if worker != NULL:
+        arena_free(&worker.arena)
+        free(worker)
+
+
+cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil:
+    """The request's action and parts are set; it leaves with the next flush."""
+    cdef int index = request.processor.index % PROCESSORS_SEEN_MAX
+    request.next = NULL
+    if worker.answers_tail[index] == NULL:
+        worker.answers_head[index] = request
+    else:
+        worker.answers_tail[index].next = request
+    worker.answers_tail[index] = request
+
+
+cdef void worker_flush(HotWorker* worker) noexcept nogil:
+    cdef int count = kb_load_int(&worker.context.channel.processor_count)
+    cdef int64_t now_ns = 0
+    cdef Request* request
+    cdef int index
+    for index in range(count):
+        request = worker.answers_head[index]
+        if request != NULL:
+            if now_ns == 0:
+                now_ns = kb_now_ns()
+            while request != NULL:
+                request.completed_ns = now_ns
+                request = request.next
+            processor_push(worker.context.channel.processors[index],
+                           worker.answers_head[index], worker.answers_tail[index])
+            worker.answers_head[index] = NULL
+            worker.answers_tail[index] = NULL
+
+
+cdef void worker_give_up_role(HotWorker* worker) noexcept nogil:
+    """Before slow work: another handler may take what is queued meanwhile."""
+    if worker.has_role:
+        worker.has_role = 0
+        request_channel_yield(worker.context.channel, &worker.handler)
+
+
+cdef void cold_push(HotWorker* worker, Request* request, int reason) noexcept nogil:
+    request.cold_reason = reason
+    request.next = NULL
+    if worker.cold_tail == NULL:
+        worker.cold_head = request
+    else:
+        worker.cold_tail.next = request
+    worker.cold_tail = request

@@ -1,0 +1,158 @@
+# cython: language_level=3
+"""The struct sheet of the hot path: what all handlers share, and what each has for itself."""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from kbroker._arena cimport Arena
+from kbroker._sync cimport pthread_mutex_t
+from kbroker.coordinator.group._structs cimport GroupShards
+from kbroker.log._types cimport Batch
+from kbroker.net._types cimport Handler, Request, RequestChannel
+from kbroker.replica._fetch_session cimport SessionCache
+from kbroker.replica._metadata_view cimport MetadataView
+from kbroker.replica._partition cimport Partition
+from kbroker.replica._snapshot cimport SnapshotReader, SnapshotRegistry
+
+
+cdef enum:
+    PROCESSORS_SEEN_MAX = 64
+    TICKS_MAX = 64                # new deadlines of one call; a full list goes back to Python
+    TICK_MS = 4                   # a long poll ends at most this much late
+    PARKED_BUCKETS = 2048
+    LISTENERS_MAX = 16            # of a SocketServer
+    GIL_WAIT_BUCKETS = 24         # powers of two of microseconds: up to 4 s
+    ERROR_CODES = 160             # Kafka's from -1 on, with room for new ones
+
+
+# Why a hot request goes to Python.
+cdef enum HotReason:
+    REASON_NONE = 0
+    REASON_COLD = 1               # not a hot API or version
+    REASON_DECOMPRESS = 2         # a codec that C cannot open here
+    REASON_RECOMPRESS = 3         # the topic wants another codec
+    REASON_INTERNAL_TOPIC = 4
+    REASON_METADATA = 5           # a topic to create, an error; see _metadata
+    REASON_GROUP = 6              # of a group, and not plainly right; see _offset_commit
+
+
+cdef struct ParkedWatch:
+    ParkedWatch* previous         # in the partition's list, under its lock
+    ParkedWatch* next
+    ParkedFetch* parked
+    Partition* partition          # one reference
+    int64_t fetch_offset
+    int64_t counted               # bytes of it in the fetch's `readable`, under the same lock
+    int32_t max_bytes
+    int linked                    # under the partition's lock
+
+
+cdef struct ParkedFetch:
+    int refs                      # atomic: the deadline list's one, and each visitor's
+    int state                     # atomic: ParkedState, moved by parked_fire() alone
+    Request* request
+    ParkedTable* table
+    int64_t min_bytes
+    uint64_t readable             # atomic: bytes to be read, the sum over the watches
+    int must_answer               # atomic: of an error there is something to be told
+    int read_committed
+    uint64_t tick                 # of its deadline
+    ParkedFetch* previous         # in the bucket of its tick, under the table's lock
+    ParkedFetch* next
+    ParkedFetch* next_left        # its connection has gone; under the table's lock
+    int listed
+    int left
+    int count
+    int64_t size_bytes            # with the frame that its request keeps
+    ParkedWatch* watches          # in the same allocation
+
+
+cdef struct ParkedTable:
+    pthread_mutex_t lock          # "queue" in the lock order
+    ParkedFetch* buckets[PARKED_BUCKETS]
+    uint64_t announced[PARKED_BUCKETS]  # the tick last told to Python, per bucket
+    void* left                    # ParkedFetch; written under the lock, looked at without
+    int64_t count                 # parked now
+    int64_t parked_total
+    int64_t expired_total
+    int64_t left_total            # their connections went first
+    int closing                   # atomic: nothing is parked any more
+    int64_t bytes                 # atomic: of fetches in memory, with their frames
+
+
+# What clients of one listener are told about this node; host NULL: the address they used.
+cdef struct OwnAddress:
+    uint8_t* host
+    int32_t host_length
+    int32_t port
+
+
+cdef struct OwnNode:
+    int32_t node_id
+    int creates_topics            # auto.create.topics.enable
+    int listener_count            # 0 until it is known: Python answers Metadata
+    int32_t host_bytes_max
+    OwnAddress addresses[LISTENERS_MAX]
+
+
+cdef struct HotContext:
+    RequestChannel* channel
+    SnapshotRegistry* registry
+    MetadataView** shown          # of the topic table; what is there is atomic, and may be NULL
+    OwnNode own                   # set before the handlers start
+    SessionCache* sessions
+    uint64_t hash_seed            # secret: whoever names partitions does not choose their places
+    GroupShards* groups           # NULL: Python answers everything of groups
+    ParkedTable parked
+    int32_t fetch_bytes_max       # fetch.max.bytes of the broker
+    int32_t inline_range_bytes    # ranges up to this are read into the answer
+
+
+# A partition whose batches of this run are answered when they are on the disk.
+cdef struct AwaitedFlush:
+    AwaitedFlush* next
+    Partition* partition          # one reference
+    Batch* batches                # of the run, in their order
+
+
+cdef struct HotWorker:
+    HotContext* context
+    Handler handler
+    SnapshotReader* reader
+    Arena arena
+    int has_role                  # it may have been relieved of it
+    int aside                     # it serves what was set aside, and may stand at a slow file
+    int leaving                   # atomic: its thread is to come back, for good
+    int named                     # the kernel knows the thread by kernel_name
+    char kernel_name[16]
+    Request* answers_head[PROCESSORS_SEEN_MAX]
+    Request* answers_tail[PROCESSORS_SEEN_MAX]
+    Request* cold_head            # of the last call: for Python
+    Request* cold_tail
+    Partition** touched           # partitions with watchers that this run appended to
+    int touched_count
+    AwaitedFlush* flushes         # of this run, and below the produces that wait for them
+    void* unflushed               # ProducePlan
+    uint64_t ticks[TICKS_MAX]
+    int tick_count
+    # Figures, written by the worker's thread, read by anyone.
+    int64_t produce_requests
+    int64_t produce_partitions    # named by these requests
+    int64_t produce_batches
+    int64_t produce_records
+    int64_t produce_bytes
+    int64_t produce_errors
+    int64_t rejected_bytes        # of batches that were too large
+    int64_t produce_codes[ERROR_CODES]  # answers by partition; the place is the code + 1
+    int64_t fetch_requests
+    int64_t fetch_partitions      # read for these requests
+    int64_t fetch_bytes
+    int64_t fetch_errors
+    int64_t fetch_codes[ERROR_CODES]    # answers and their partitions
+    int64_t parked_fetches
+    int64_t metadata_requests     # those that Python did not answer
+    int64_t metadata_bytes
+    int64_t heartbeat_requests    # those that Python did not answer
+    int64_t commit_requests
+    int64_t commit_offsets
+    int64_t gil_waits[GIL_WAIT_BUCKETS]
+    int64_t gil_wait_ns

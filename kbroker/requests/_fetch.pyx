@@ -1,0 +1,451 @@
+# cython: language_level=3
+"""Fetch without the GIL: find the session, read, answer or park.
+
+One read before waiting and one at completion: a fetch that found enough bytes, an error, or may not
+wait is answered at once; any other is parked on its partitions and comes back through
+`fetch_resume`, which reads the request again from the copy it kept and answers with what there is.
+
+Sessions (KIP-227) are C: a full fetch with epoch 0 makes one when it is answered, an incremental
+one changes and serves its partitions under the session's lock, which is never held while parked.
+Followers come with replication: a follower's fetch is answered with 9 until then.
+
+A run never waits for the disk: a fetch that would, to find its place or for a short range, is set
+aside and comes again in a run that may (`net/_aside`).
+
+Ranges up to `inline_range_bytes` are read into the answer (one send); longer ones go by sendfile
+with their segment held. Protocol: FetchRequest and FetchResponse 4-18.
+Locks: session, then what partition_read takes.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+
+from kbroker._arena cimport ArenaMark, arena_back_to, arena_mark, arena_take
+from kbroker._atomics cimport kb_add_i64
+from kbroker._figures cimport kb_count
+from kbroker._lock_order cimport RANK_SESSION, lock_ranked, unlock_ranked
+from kbroker.log._types cimport READ_WOULD_WAIT, FileSlice
+from kbroker.net._request_channel cimport request_channel_set_aside
+from kbroker.net._types cimport ACTION_CLOSE, Request
+from kbroker.replica._fetch_session cimport (
+    SessionPartition,
+    session_close,
+    session_bytes,
+    session_create,
+    session_find,
+    session_follow_locked,
+    session_forget_locked,
+    session_next_epoch,
+    session_partition_locked,
+    session_release,
+)
+from kbroker.replica._partition cimport (
+    Partition,
+    partition_epoch_end,
+    partition_offsets,
+    partition_read,
+)
+from kbroker.replica._snapshot cimport (
+    Snapshot,
+    TopicEntry,
+    snapshot_by_id,
+    snapshot_by_name,
+)
+from kbroker.requests._answers cimport worker_answer
+from kbroker.requests._context cimport HotWorker
+from kbroker.requests._fetch_answer cimport fetch_answer, fetch_drop_slices
+from kbroker.requests._fetch_plan cimport FetchPlan, FetchTarget
+from kbroker.requests._fetch_request cimport fetch_parse
+from kbroker.requests._fetch_unique cimport fetch_unique
+from kbroker.requests._parked cimport PARK_READ_AGAIN, park_fetch
+
+cdef enum:
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    REPLICA_NOT_AVAILABLE = 9
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNKNOWN_TOPIC_ID = 100
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+
+    TOPIC_IDS_FROM = 13
+    FINAL_EPOCH = -1
+    INITIAL_EPOCH = 0
+
+    FETCH_TAKEN_UP = 1            # its session's step is done; it may yet be parked
+    FETCH_LAST = 2                # it waited: answered with what there is
+
+
+# --- session -------------------------------------------------------------------------------------
+
+cdef void _find_session(HotWorker* worker, FetchPlan* plan, int resumed) noexcept nogil:
+    # Sets plan.session (locked) for an incremental fetch, or plan.error.
+    if plan.session_epoch == FINAL_EPOCH or plan.session_epoch == INITIAL_EPOCH:
+        if plan.session_id != 0 and not resumed:
+            session_close(worker.context.sessions, plan.session_id)
+        return
+    plan.incremental = 1
+    plan.session = session_find(worker.context.sessions, plan.session_id)
+    if plan.session == NULL:
+        plan.error = FETCH_SESSION_ID_NOT_FOUND
+        return
+    lock_ranked(&plan.session.lock, RANK_SESSION)
+    if plan.session.epoch != plan.session_epoch and not resumed:
+        plan.error = INVALID_FETCH_SESSION_EPOCH
+    elif plan.session.by_id != (plan.version >= TOPIC_IDS_FROM):
+        plan.error = FETCH_SESSION_TOPIC_ID_ERROR
+    elif not resumed:             # else its epoch moved on when it came
+        plan.session.epoch = session_next_epoch(plan.session.epoch)
+        if _change_session_locked(plan) != 0:
+            plan.error = FETCH_SESSION_ID_NOT_FOUND  # it ends: the client fetches in full
+    plan.answer_session_id = 0 if plan.error else plan.session_id
+
+
+cdef int _follow_locked(FetchPlan* plan, FetchTarget* target) noexcept nogil:
+    # Into the plan's session, or what is asked of it anew; -1: the session is full.
+    cdef int full = 0
+    cdef SessionPartition* entry = session_follow_locked(
+        plan.session, target.topic_id, target.name, target.name_length, target.index, &full)
+    if entry != NULL:
+        entry.fetch_offset = target.fetch_offset
+        entry.max_bytes = <int32_t>target.max_bytes
+        entry.leader_epoch = target.leader_epoch
+        entry.fetched_epoch = target.fetched_epoch
+        target.entry = entry
+    return -1 if full else 0
+
+
+cdef int _change_session_locked(FetchPlan* plan) noexcept nogil:
+    cdef SessionPartition* entry
+    cdef FetchTarget* target
+    cdef int32_t i
+    for i in range(plan.count):
+        if _follow_locked(plan, &plan.targets[i]) != 0:
+            return -1
+        plan.targets[i].entry = NULL  # the same request may forget it; see _targets_of_session
+    for i in range(plan.forgotten_count):
+        target = &plan.forgotten[i]
+        entry = session_partition_locked(
+            plan.session, target.topic_id, target.name, target.name_length, target.index)
+        if entry != NULL:
+            session_forget_locked(plan.session, entry)
+    return 0
+
+
+cdef int _targets_of_session_locked(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # An incremental fetch reads everything its session follows; -1: no memory.
+    cdef SessionPartition* entry = plan.session.first
+    cdef FetchTarget* target
+    plan.targets = <FetchTarget*>arena_take(
+        &worker.arena, sizeof(FetchTarget) * (plan.session.count + 1))
+    if plan.targets == NULL:
+        return -1
+    plan.count = 0
+    while entry != NULL:
+        target = &plan.targets[plan.count]
+        target.entry = entry
+        target.topic_id = entry.topic_id if plan.session.by_id else NULL
+        target.name = entry.name
+        target.name_length = entry.name_length
+        target.index = entry.index
+        target.leader_epoch = entry.leader_epoch
+        target.fetched_epoch = entry.fetched_epoch
+        target.fetch_offset = entry.fetch_offset
+        target.max_bytes = entry.max_bytes
+        plan.count += 1
+        entry = entry.next
+    return 0
+
+
+cdef void _new_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # A full fetch with epoch 0 gets a session, if there is room for one.
+    cdef int64_t names_bytes = 0
+    cdef int32_t i
+    for i in range(plan.count):
+        names_bytes += plan.targets[i].name_length
+    plan.session = session_create(
+        worker.context.sessions, plan.version >= TOPIC_IDS_FROM,
+        session_bytes(<uint32_t>plan.count, names_bytes))
+    if plan.session == NULL:
+        return
+    lock_ranked(&plan.session.lock, RANK_SESSION)
+    plan.answer_session_id = plan.session.session_id
+    for i in range(plan.count):
+        if _follow_locked(plan, &plan.targets[i]) != 0:
+            _do_without_session(worker, plan)
+            return
+
+
+cdef void _do_without_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # Others have taken the room meanwhile.
+    cdef int32_t i
+    for i in range(plan.count):
+        plan.targets[i].entry = NULL
+    plan.answer_session_id = 0
+    _end_session(worker, plan, plan.session.session_id)
+
+
+cdef void _end_session(HotWorker* worker, FetchPlan* plan, int32_t session_id) noexcept nogil:
+    _leave_session(worker, plan)
+    session_close(worker.context.sessions, session_id)
+
+
+cdef void _leave_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    if plan.session != NULL:
+        unlock_ranked(&plan.session.lock, RANK_SESSION)
+        session_release(worker.context.sessions, plan.session)
+        plan.session = NULL
+
+
+# --- read ----------------------------------------------------------------------------------------
+
+cdef void _look_up(Snapshot* snapshot, FetchPlan* plan) noexcept nogil:
+    cdef TopicEntry* entry = NULL
+    cdef FetchTarget* target
+    cdef FetchTarget* before
+    cdef int32_t i
+    for i in range(plan.count):
+        target = &plan.targets[i]
+        before = &plan.targets[i - 1]
+        if i == 0 or target.name != before.name or target.topic_id != before.topic_id:
+            if target.topic_id != NULL:
+                entry = snapshot_by_id(snapshot, target.topic_id)
+            else:
+                entry = snapshot_by_name(snapshot, target.name, target.name_length)
+        if entry == NULL:
+            target.error = UNKNOWN_TOPIC_ID if target.topic_id != NULL \
+                else UNKNOWN_TOPIC_OR_PARTITION
+        elif target.index < 0 or target.index >= entry.partition_count:
+            target.error = UNKNOWN_TOPIC_OR_PARTITION
+        target.not_there = target.error != NONE
+        plan.not_there_count += target.not_there
+        if not target.not_there:
+            target.partition = entry.partitions[target.index]
+            if target.partition == NULL:
+                target.error = NOT_LEADER_OR_FOLLOWER
+
+
+cdef int16_t _check_epoch(Partition* partition, FetchTarget* target) noexcept nogil:
+    if target.leader_epoch < 0 or target.leader_epoch == partition.leader_epoch:
+        return NONE
+    if target.leader_epoch < partition.leader_epoch:
+        return FENCED_LEADER_EPOCH
+    return UNKNOWN_LEADER_EPOCH
+
+
+cdef int16_t _check_divergence(FetchTarget* target) noexcept nogil:
+    # Whether the client's last epoch went as far here as it did there (KIP-595).
+    cdef int16_t error = partition_epoch_end(
+        target.partition, target.fetched_epoch, &target.diverging_epoch, &target.diverging_end)
+    if error != NONE:
+        return error
+    if target.diverging_epoch < 0:
+        return OFFSET_OUT_OF_RANGE
+    target.diverges = (target.diverging_epoch < target.fetched_epoch
+                       or target.diverging_end < target.fetch_offset)
+    return NONE
+
+
+cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexcept nogil:
+    cdef int64_t most = target.max_bytes
+    target.high_watermark = -1
+    target.last_stable = -1
+    target.log_start = -1
+    if plan.replica_id >= 0:
+        target.error = REPLICA_NOT_AVAILABLE
+    if target.error == NONE:
+        target.error = _check_epoch(target.partition, target)
+    if target.error == NONE and target.fetched_epoch >= 0:
+        target.error = _check_divergence(target)
+        plan.any_error |= target.diverges
+    if target.error == NONE and not target.diverges:
+        if most > left:
+            most = left
+        if most < 0:
+            most = 0
+        target.error = partition_read(
+            target.partition, target.fetch_offset, most, plan.read_bytes == 0,
+            plan.read_committed, plan.may_wait, &target.slice)
+        if target.error == READ_WOULD_WAIT:
+            plan.slow = target.partition
+            return
+    if target.partition != NULL:
+        kb_add_i64(&target.partition.fetches, 1)
+        if target.error != NONE:
+            kb_add_i64(&target.partition.refused_fetches, 1)
+    if target.error != NONE:
+        # What is not there keeps nobody from waiting for what is, as in Apache Kafka.
+        plan.any_error |= not target.not_there
+        target.high_watermark = -1
+        target.last_stable = -1
+        target.log_start = -1
+        return
+    # After the read: the high watermark that is told never lies behind the records that are given.
+    partition_offsets(target.partition, &target.log_start, NULL,
+                      &target.high_watermark, &target.last_stable)
+    plan.read_bytes += target.slice.length
+
+
+cdef void _read_all(FetchPlan* plan) noexcept nogil:
+    # In order; the first data may exceed the bounds by one whole batch, then they hold.
+    cdef int32_t i
+    plan.read_bytes = 0
+    plan.any_error = 0
+    for i in range(plan.count):
+        _read_target(plan, &plan.targets[i], plan.max_bytes - plan.read_bytes)
+        if plan.slow != NULL:
+            return
+
+
+# --- the run -------------------------------------------------------------------------------------
+
+cdef int _is_due(FetchPlan* plan) noexcept nogil:
+    return (
+        plan.error != NONE
+        or plan.any_error
+        or plan.read_bytes >= plan.min_bytes
+        or plan.max_wait_ms <= 0
+        or plan.count == plan.not_there_count  # nothing at all, too
+    )
+
+
+cdef void _move_back(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # What is not there stands behind what was read, as in Kafka's answers.
+    cdef FetchTarget* moved = <FetchTarget*>arena_take(
+        &worker.arena, sizeof(FetchTarget) * <size_t>plan.count)
+    cdef int32_t read = 0
+    cdef int32_t not_there = plan.count - plan.not_there_count
+    cdef int32_t i
+    if moved == NULL:
+        return
+    for i in range(plan.count):
+        if plan.targets[i].not_there:
+            moved[not_there] = plan.targets[i]
+            not_there += 1
+        else:
+            moved[read] = plan.targets[i]
+            read += 1
+    plan.targets = moved
+
+
+cdef int _choose_targets(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # What the request names, or what its session follows; -1: no memory.
+    if plan.incremental:
+        return _targets_of_session_locked(worker, plan)
+    return fetch_unique(worker, plan)
+
+
+cdef void _close_frame(HotWorker* worker, Request* request) noexcept nogil:
+    request.action = ACTION_CLOSE
+    worker_answer(worker, request)
+
+
+cdef void _note_small_cold(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # What would be read into the answer, here and now.
+    cdef FileSlice* slice
+    cdef int32_t i
+    for i in range(plan.count):
+        slice = &plan.targets[i].slice
+        if 0 < slice.length <= worker.context.inline_range_bytes and slice.cold:
+            plan.slow = plan.targets[i].partition
+            return
+
+
+cdef int _is_set_aside(
+    HotWorker* worker, Snapshot* snapshot, FetchPlan* plan, int resumed,
+) noexcept nogil:
+    # A run does not wait for the disk. What the session knows of this fetch, it knows already.
+    cdef Request* request = plan.request
+    if plan.slow == NULL and not worker.aside:
+        _note_small_cold(worker, plan)
+    if plan.slow == NULL:
+        return 0
+    fetch_drop_slices(plan)
+    _leave_session(worker, plan)
+    request.taken_up = FETCH_LAST if resumed == FETCH_LAST else FETCH_TAKEN_UP
+    if not request_channel_set_aside(worker.context.channel, request, plan.slow):
+        worker.aside = 1          # no room: this handler waits
+        _fetch(worker, snapshot, request, request.taken_up)
+        worker.aside = 0
+    return 1
+
+
+cdef void _fetch(
+    HotWorker* worker, Snapshot* snapshot, Request* request, int resumed,
+) noexcept nogil:
+    # One append or deadline may complete many, and each may have taken 50 MB: nothing that a fetch
+    # takes outlives it.
+    cdef ArenaMark mark = arena_mark(&worker.arena)
+    _serve(worker, snapshot, request, resumed)
+    arena_back_to(&worker.arena, mark)
+
+
+cdef void _serve(
+    HotWorker* worker, Snapshot* snapshot, Request* request, int resumed,
+) noexcept nogil:
+    # `resumed`: FETCH_TAKEN_UP or FETCH_LAST, or 0: it is new.
+    cdef FetchPlan* plan = <FetchPlan*>arena_take(&worker.arena, sizeof(FetchPlan))
+    cdef int32_t ended = 0
+    cdef int parked
+    if plan == NULL:
+        _close_frame(worker, request)
+        return
+    plan.request = request
+    if fetch_parse(worker, plan) != 0:
+        _close_frame(worker, request)
+        return
+    if not resumed:
+        kb_count(&worker.fetch_requests, 1)
+    _find_session(worker, plan, resumed)
+    if plan.error == NONE and _choose_targets(worker, plan) != 0:
+        _leave_session(worker, plan)
+        _close_frame(worker, request)
+        return
+    if plan.error == NONE:
+        _look_up(snapshot, plan)
+        plan.may_wait = worker.aside
+        _read_all(plan)
+        if _is_set_aside(worker, snapshot, plan, resumed):
+            return
+        kb_count(&worker.fetch_partitions, plan.count)
+        if resumed != FETCH_LAST and not _is_due(plan):
+            fetch_drop_slices(plan)
+            parked = park_fetch(worker, plan)
+            _leave_session(worker, plan)
+            if parked == PARK_READ_AGAIN:
+                # From the start: the plan points into a frame that has been let go.
+                _fetch(worker, snapshot, request, FETCH_LAST)
+            return
+    if plan.session_epoch == INITIAL_EPOCH and plan.version >= 7 and plan.error == NONE:
+        _new_session(worker, plan)
+    elif plan.incremental and plan.error == NONE and plan.count == 0:
+        # Nothing is followed any more: the session ends, as Kafka's does.
+        plan.answer_session_id = 0
+        ended = plan.session_id
+    elif plan.error == FETCH_SESSION_ID_NOT_FOUND and plan.session != NULL:
+        ended = plan.session_id   # it has grown too large
+    if 0 < plan.not_there_count < plan.count:
+        _move_back(worker, plan)
+    fetch_answer(worker, plan)
+    _leave_session(worker, plan)
+    if ended != 0:
+        session_close(worker.context.sessions, ended)
+
+
+cdef void fetch_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil:
+    """Every Fetch request of a run: answered or parked."""
+    cdef Request* request = first
+    cdef Request* following
+    while request != NULL:
+        following = request.next
+        request.next = NULL
+        _fetch(worker, snapshot, request, request.taken_up)
+        request = following
+
+
+cdef void fetch_resume(HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil:
+    """A parked fetch that is due: answered with what there is now."""
+    _fetch(worker, snapshot, request, FETCH_LAST)

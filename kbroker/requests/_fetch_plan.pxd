@@ -1,0 +1,63 @@
+# cython: language_level=3
+"""A fetch on its way: what it asks, what its session adds, what was read."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from kbroker.log._types cimport FileSlice
+from kbroker.net._types cimport Request
+from kbroker.replica._fetch_session cimport FetchSession, SessionPartition
+from kbroker.replica._partition cimport Partition
+from kbroker.requests._leaders cimport LeadersTold
+
+
+# One partition that this fetch reads: from the request, or from its session.
+cdef struct FetchTarget:
+    Partition* partition
+    uint8_t* topic_id             # from version 13
+    uint8_t* name
+    int32_t name_length
+    int32_t index
+    int32_t leader_epoch
+    int32_t fetched_epoch         # of the last record that the client has; -1: not checked
+    int64_t fetch_offset
+    int64_t max_bytes
+    SessionPartition* entry       # under the session's lock
+    int in_answer
+    # What was read.
+    int16_t error
+    int not_there                 # no such topic or partition: nothing was read
+    int diverges                  # the client's log is not ours: it is told where ours ends
+    int32_t diverging_epoch
+    int64_t diverging_end
+    int64_t high_watermark
+    int64_t last_stable
+    int64_t log_start
+    FileSlice slice
+
+
+cdef struct FetchPlan:
+    Request* request
+    int16_t version
+    int flexible
+    int32_t replica_id
+    int32_t max_wait_ms
+    int32_t min_bytes
+    int32_t max_bytes
+    int read_committed
+    int32_t session_id
+    int32_t session_epoch
+    int32_t count
+    FetchTarget* targets
+    int32_t forgotten_count
+    FetchTarget* forgotten
+    # Decided on the way.
+    int incremental
+    int16_t error                 # of the whole answer
+    FetchSession* session         # locked while it is here
+    int32_t answer_session_id
+    int64_t read_bytes
+    int may_wait                  # for the disk
+    Partition* slow               # where it would have to, and may not
+    int any_error                 # or a divergence: nothing to wait for
+    int32_t not_there_count
+    LeadersTold leaders           # what the answer has told

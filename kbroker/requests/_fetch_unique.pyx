@@ -1,0 +1,100 @@
+# cython: language_level=3
+"""A partition that a Fetch names more than once is read once, as it was named last.
+
+So Apache Kafka has it: the request becomes a map, in which a name keeps its first place and gets
+its last values. It is a bound as well: a fetch has one watch on a partition, and what an append
+pays does not grow with how often a frame repeats itself.
+
+A table over the partitions of one request, in the run's arena; keyed, so that their names do not
+choose their places. What most clients send, one topic with its partitions in order, needs no table.
+"""
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
+
+from kbroker._arena cimport arena_take
+from kbroker._keyed_hash cimport kb_keyed_hash, kb_keyed_number
+from kbroker.requests._context cimport HotWorker
+from kbroker.requests._fetch_plan cimport FetchPlan, FetchTarget
+
+
+cdef int _in_order(FetchPlan* plan) noexcept nogil:
+    # One topic, each partition behind the one before.
+    cdef FetchTarget* target
+    cdef FetchTarget* before
+    cdef int32_t i
+    for i in range(1, plan.count):
+        target = &plan.targets[i]
+        before = &plan.targets[i - 1]
+        if (
+            target.name != before.name
+            or target.topic_id != before.topic_id
+            or target.index <= before.index
+        ):
+            return 0
+    return 1
+
+
+cdef int _same(FetchTarget* a, FetchTarget* b) noexcept nogil:
+    if a.index != b.index:
+        return 0
+    if a.topic_id != NULL:
+        return a.topic_id == b.topic_id or memcmp(a.topic_id, b.topic_id, 16) == 0
+    return a.name == b.name or (
+        a.name_length == b.name_length
+        and memcmp(a.name, b.name, <size_t>a.name_length) == 0
+    )
+
+
+cdef uint64_t _topic_hash(uint64_t key, FetchTarget* target) noexcept nogil:
+    if target.topic_id != NULL:
+        return kb_keyed_hash(key, target.topic_id, 16)
+    return kb_keyed_hash(key, target.name, <size_t>target.name_length)
+
+
+cdef void _take_over(FetchTarget* first, FetchTarget* last) noexcept nogil:
+    # What is asked of it. Its topic's bytes stay the first ones: neighbours share them.
+    cdef uint8_t* topic_id = first.topic_id
+    cdef uint8_t* name = first.name
+    first[0] = last[0]
+    first.topic_id = topic_id
+    first.name = name
+
+
+cdef int fetch_unique(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    """Drops what is named again from the targets of a plan just parsed; -1: no memory."""
+    cdef uint64_t key = worker.context.hash_seed
+    cdef uint64_t topic = 0
+    cdef uint32_t capacity = 16
+    cdef uint32_t at
+    cdef int32_t* places          # a target's place + 1
+    cdef int32_t kept = 0
+    cdef int32_t i
+    cdef FetchTarget* target
+    cdef uint8_t* name = NULL
+    cdef uint8_t* topic_id = NULL
+    if plan.count < 2 or _in_order(plan):
+        return 0
+    while capacity < 2 * <uint32_t>plan.count:
+        capacity *= 2
+    places = <int32_t*>arena_take(&worker.arena, sizeof(int32_t) * capacity)
+    if places == NULL:
+        return -1
+    for i in range(plan.count):
+        target = &plan.targets[i]
+        if i == 0 or target.name != name or target.topic_id != topic_id:
+            name = target.name
+            topic_id = target.topic_id
+            topic = _topic_hash(key, target)
+        at = <uint32_t>kb_keyed_number(key, topic, <uint32_t>target.index) & (capacity - 1)
+        while places[at] != 0 and not _same(&plan.targets[places[at] - 1], target):
+            at = (at + 1) & (capacity - 1)
+        if places[at] != 0:
+            _take_over(&plan.targets[places[at] - 1], target)
+            continue
+        if kept != i:
+            plan.targets[kept] = target[0]
+        kept += 1
+        places[at] = kept
+    plan.count = kept
+    return 0

@@ -1,0 +1,24 @@
+# cython: language_level=3
+from kbroker._net cimport SocketServer
+from kbroker.coordinator.group._groups cimport GroupTable
+from kbroker.replica._topic_table cimport TopicTable
+from kbroker.requests._context cimport HotContext, HotWorker
+
+cdef enum:
+    WORKERS_MAX = 1024
+
+
+cdef class HotPath:
+    cdef HotContext context
+    cdef SocketServer server
+    cdef TopicTable table
+    cdef GroupTable groups        # or None
+    cdef HotWorker* workers[1024]
+    cdef int worker_count
+    cdef HotWorker* own_worker
+    cdef object own_lock
+    cdef HotWorker* cold_worker
+    cdef object cold_lock
+    cdef list own_hosts
+    cdef list _wrap_cold(self, HotWorker* worker)
+    cdef list _take_ticks(self, HotWorker* worker)

@@ -1,0 +1,104 @@
+"""The hot path's face; see _hot.pyx for what `serve` does without the GIL."""
+
+from typing import Final, Self, TypedDict, type_check_only
+
+from typing_extensions import disjoint_base
+
+from kbroker._net import SocketServer, WrappedRequest
+from kbroker.coordinator.group._groups import GroupTable
+from kbroker.replica._replica import Replica
+from kbroker.replica._topic_table import TopicTable
+
+# What `serve` came back with: something for Python, the idle tick, the end.
+SERVED: Final = 0
+IDLE: Final = 1
+CLOSED: Final = 2
+
+@type_check_only
+class _HandlerStatistics(TypedDict):
+    name: str
+    serving: bool
+    idle_ns: int
+    runs: int
+    run_requests: int
+    cold_requests: int
+    gil_waits_us: list[int]
+    gil_wait_ns: int
+
+@type_check_only
+class _HotPathStatistics(TypedDict):
+    produce_requests: int
+    produce_partitions: int
+    produce_batches: int
+    produce_records: int
+    produce_bytes: int
+    produce_errors: int
+    rejected_bytes: int
+    fetch_requests: int
+    fetch_partitions: int
+    fetch_bytes: int
+    fetch_errors: int
+    parked_fetches: int
+    metadata_requests: int
+    metadata_bytes: int
+    # Answered in C; what Python decides is not counted here.
+    heartbeat_requests: int
+    commit_requests: int
+    commit_offsets: int
+    # Answers by error code, those that were given.
+    produce_codes: dict[int, int]
+    fetch_codes: dict[int, int]
+    parked_now: int
+    parked_expired: int
+    parked_left: int  # ended because their connections went
+    parked_bytes: int  # with the frames
+    fetch_sessions: int
+    fetch_session_partitions: int
+    fetch_session_bytes: int
+    fetch_session_evictions: int
+    handlers: list[_HandlerStatistics]
+
+@disjoint_base
+class HotPath:
+    def __new__(
+        cls,
+        server: SocketServer,
+        table: TopicTable,
+        *,
+        session_slots_max: int,
+        session_eviction_ms_min: int,
+        fetch_bytes_max: int,
+        inline_range_bytes: int = 4096,
+        # The groups of this broker; from here on `groups.wake` tells the fetches that wait.
+        groups: GroupTable | None = None,
+    ) -> Self: ...
+    # addresses: per listener (host, port), or None for the one that a connection used
+    def advertise(
+        self, node_id: int, addresses: list[tuple[str, int] | None], creates_topics: bool
+    ) -> None: ...
+    def add_worker(self) -> int: ...
+    # (status, cold requests, deadline ticks that are new)
+    def retire_worker(self, index: int) -> None: ...
+    def revive_worker(self, index: int) -> None: ...
+    def serve(
+        self, index: int
+    ) -> tuple[int, list[WrappedRequest] | tuple[()], list[int] | tuple[()]]: ...
+    @staticmethod
+    def tick_deadline_ms(tick: int) -> int: ...
+    def expire(self, tick: int) -> None: ...
+    def wake(self, replica: Replica) -> None: ...
+    def close_parked(self) -> None: ...
+    # (ordinal, topic id, bytes) of every batch whose partition is known
+    def pass_on(self, request: WrappedRequest) -> tuple[list[WrappedRequest], list[int]]: ...
+    def produce_batches(
+        self, request: WrappedRequest
+    ) -> list[tuple[int, int, int, bytes, int, int]]: ...
+    def produce_batch(self, request: WrappedRequest, position: int, size: int) -> bytes: ...
+    def produce_checked(
+        self,
+        request: WrappedRequest,
+        twins: dict[int, bytearray],
+        stored: dict[int, bytearray],
+        errors: dict[int, int],
+    ) -> list[int]: ...
+    def statistics(self) -> _HotPathStatistics: ...

@@ -1,0 +1,598 @@
+# cython: language_level=3
+"""The hot path's face: `serve()`, in which a handler thread spends its life.
+
+    serve: take a run -> Produce, Fetch, Heartbeat of the whole run -> answers to their Processors
+           in one push each -> fetches that an append has completed -> OffsetCommit -> Metadata
+
+A wholly hot run never takes the GIL. `serve` returns to Python only with requests that Python must
+answer, with deadlines that the time wheel must hold, with the idle tick, or at the end. Before it
+returns it has pushed its answers and given up the role of taker.
+
+Every thread that calls in here has a worker of its own: handlers by index; the timer and the
+controller share one under a lock, and so do the handlers for produces that Python has unpacked.
+Level: handlers; it joins `_net` (requests), `replica` (snapshot, sessions) and `log` (partitions),
+which know nothing of each other.
+"""
+
+cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+import threading
+
+from kbroker._arena cimport Arena, arena_free, arena_reset
+from kbroker._atomics cimport kb_add_int, kb_load_int, kb_store_int
+from kbroker._figures cimport kb_count
+from kbroker._keyed_hash cimport kb_random_key
+from kbroker._net cimport SocketServer, WrappedRequest, request_wrap
+from kbroker._sync cimport kb_now_ns, kb_wall_ms, pthread_self, pthread_setname_np
+from kbroker.coordinator.group._groups cimport GroupTable
+from kbroker.errors import InvariantError
+from kbroker.log._cursor cimport get_i64, kb_put_u32, kb_put_u64
+from kbroker.log._records cimport AT_CRC, AT_MAX_TIMESTAMP, MESSAGE_TOO_LARGE, batch_crc
+from kbroker.log._types cimport VALIDATED, Batch
+from kbroker.log._validate cimport log_validate
+from kbroker.net._request_channel cimport (
+    TAKE_ASIDE, TAKE_CLOSED, TAKE_COLD, TAKE_IDLE, request_channel_served_aside,
+    request_channel_take)
+from kbroker.net._types cimport ACTION_CLOSE, READ_AHEAD
+from kbroker.net._types cimport Request as RequestNode
+from kbroker.replica._fetch_session cimport sessions_free, sessions_new
+from kbroker.replica._partition cimport partition_offsets
+from kbroker.replica._replica cimport Replica
+from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
+from kbroker.replica._topic_table cimport TopicTable
+from kbroker.requests._answers cimport (
+    worker_answer,
+    worker_flush,
+    worker_free,
+    worker_give_up_role,
+    worker_new,
+)
+from kbroker.requests._context cimport (
+    LISTENERS_MAX,
+    REASON_COLD,
+    REASON_DECOMPRESS,
+    REASON_GROUP,
+    REASON_METADATA,
+    REASON_NONE,
+    REASON_RECOMPRESS,
+    TICK_MS,
+    HotWorker,
+    OwnAddress,
+)
+from kbroker.requests._fetch cimport fetch_run
+from kbroker.requests._heartbeat cimport heartbeat_run
+from kbroker.requests._hot_figures cimport hot_statistics, note_gil_wait
+from kbroker.requests._long_polls cimport (
+    long_polls_close,
+    long_polls_end_left,
+    long_polls_expire,
+    long_polls_wake,
+)
+from kbroker.requests._metadata cimport metadata_run
+from kbroker.requests._offset_commit cimport offset_commit_run
+from kbroker.requests._parked cimport parked_init
+from kbroker.requests._produce cimport (
+    produce_finish,
+    produce_flush,
+    produce_plan,
+    produce_run,
+    produce_validate,
+)
+from kbroker.requests._produce_plan cimport ProduceFrame, ProducePartition, ProducePlan
+from kbroker.requests._read_ahead cimport read_ahead_run
+
+cdef extern from "<stdio.h>" nogil:
+    int snprintf(char* text, size_t size, const char* format, ...)
+
+cdef enum:
+    API_PRODUCE = 0
+    API_FETCH = 1
+    API_METADATA = 3
+    API_HEARTBEAT = 12
+    IDLE_TICK_NS = 300000000      # the receive wait of Kafka's handlers
+    LONG_RUN_BYTES = 1 << 20      # worth waking another handler for what comes meanwhile
+
+SERVED = 0                        # requests or deadlines for Python
+IDLE = 1
+CLOSED = 2
+
+_REASONS = {
+    REASON_COLD: "cold",
+    REASON_DECOMPRESS: "decompress",
+    REASON_RECOMPRESS: "recompress",
+    REASON_METADATA: "metadata",
+    REASON_GROUP: "group",
+}
+
+
+# A run by API.
+cdef struct Shares:
+    RequestNode* produces
+    RequestNode* fetches
+    RequestNode* metadata
+    RequestNode* heartbeats
+    RequestNode* commits
+    RequestNode* reads_ahead
+
+
+cdef int64_t _split(RequestNode* run, Shares* shares) noexcept nogil:
+    # A run by API, in order, and its bytes. Within a connection there is nothing to keep apart: one
+    # request each.
+    cdef RequestNode** produces = &shares.produces
+    cdef RequestNode** fetches = &shares.fetches
+    cdef RequestNode** metadata = &shares.metadata
+    cdef RequestNode** heartbeats = &shares.heartbeats
+    cdef RequestNode** commits = &shares.commits
+    cdef RequestNode** reads_ahead = &shares.reads_ahead
+    cdef RequestNode* following
+    cdef int64_t run_bytes = 0
+    memset(shares, 0, sizeof(Shares))
+    while run != NULL:
+        following = run.next
+        run.next = NULL
+        run_bytes += run.total_bytes
+        if run.api_key == API_PRODUCE:
+            produces[0] = run
+            produces = &run.next
+        elif run.api_key == API_FETCH:
+            fetches[0] = run
+            fetches = &run.next
+        elif run.api_key == API_METADATA:
+            metadata[0] = run
+            metadata = &run.next
+        elif run.api_key == API_HEARTBEAT:
+            heartbeats[0] = run
+            heartbeats = &run.next
+        elif run.api_key == READ_AHEAD:
+            reads_ahead[0] = run
+            reads_ahead = &run.next
+        else:
+            commits[0] = run
+            commits = &run.next
+        run = following
+    return run_bytes
+
+
+cdef void _do_run(HotWorker* worker, RequestNode* run) noexcept nogil:
+    cdef Shares shares
+    cdef Snapshot* snapshot
+    if _split(run, &shares) >= LONG_RUN_BYTES:
+        worker_give_up_role(worker)
+    if shares.reads_ahead != NULL:
+        read_ahead_run(worker, shares.reads_ahead)
+    snapshot = snapshot_enter(worker.context.registry, worker.reader)
+    if shares.produces != NULL:
+        produce_run(worker, snapshot, shares.produces)
+    if shares.fetches != NULL:
+        fetch_run(worker, snapshot, shares.fetches)
+    if shares.heartbeats != NULL:
+        heartbeat_run(worker, shares.heartbeats)
+    worker_flush(worker)
+    if shares.commits != NULL:
+        offset_commit_run(worker, snapshot, shares.commits)
+    snapshot_leave(worker.reader)
+    if worker.flushes != NULL:
+        _wait_for_disk(worker, shares.metadata)
+        return
+    arena_reset(&worker.arena)
+    if shares.metadata != NULL:
+        metadata_run(worker, shares.metadata)
+
+
+cdef void _wait_for_disk(HotWorker* worker, RequestNode* metadata) noexcept nogil:
+    # The last of a run: nobody else of it waits. What the flush will answer is in the arena.
+    cdef Arena held = worker.arena
+    if metadata != NULL:
+        worker.arena.block = NULL
+        metadata_run(worker, metadata)
+        arena_free(&worker.arena)
+        worker.arena = held
+    produce_flush(worker)
+    arena_reset(&worker.arena)
+
+
+cdef int _serve(HotWorker* worker) noexcept nogil:
+    # Until Python is needed: a TakeStatus, with what Python must do in the worker's lists.
+    cdef RequestNode* run = NULL
+    cdef int count = 0
+    cdef int status
+    if not worker.named:
+        worker.named = 1
+        snprintf(worker.kernel_name, sizeof(worker.kernel_name), "request-hand-%d",
+                 worker.handler.index)
+        pthread_setname_np(pthread_self(), worker.kernel_name)
+    while True:
+        if kb_load_int(&worker.leaving):
+            worker_give_up_role(worker)
+            return TAKE_CLOSED
+        long_polls_end_left(worker)
+        status = request_channel_take(
+            worker.context.channel, &worker.handler, worker.has_role, IDLE_TICK_NS, &run, &count)
+        worker.has_role = 0
+        if status == TAKE_IDLE and long_polls_end_left(worker):
+            continue              # called for this
+        if status == TAKE_IDLE or status == TAKE_CLOSED:
+            return status
+        if status == TAKE_COLD:
+            kb_count(&worker.handler.cold_requests, 1)
+            run.cold_reason = REASON_COLD
+            worker.cold_head = run
+            worker.cold_tail = run
+            return status
+        kb_count(&worker.handler.runs, 1)
+        kb_count(&worker.handler.run_requests, count)
+        if status == TAKE_ASIDE:
+            worker.aside = 1
+            _do_run(worker, run)
+            worker.aside = 0
+            request_channel_served_aside(worker.context.channel, &worker.handler)
+        else:
+            worker.has_role = 1
+            _do_run(worker, run)
+        if worker.cold_head != NULL or worker.tick_count > 0:
+            worker_give_up_role(worker)
+            return TAKE_COLD
+
+
+@cython.no_gc_clear  # its context points into the server, which must not go first
+cdef class HotPath:
+    """What the handlers of one broker share."""
+
+    def __cinit__(
+        self, SocketServer server not None, TopicTable table not None, *,
+        int session_slots_max, long long session_eviction_ms_min, int fetch_bytes_max,
+        int inline_range_bytes=4096, GroupTable groups=None,
+    ):
+        self.server = server
+        self.table = table
+        self.groups = groups
+        self.own_lock = threading.Lock()
+        self.cold_lock = threading.Lock()
+        self.context.channel = &server.channel
+        self.context.hash_seed = kb_random_key()
+        parked_init(&self.context)
+        self.context.registry = table.registry
+        self.context.shown = &table.shown
+        if groups is not None:
+            self.context.groups = groups.shards
+            groups.wake = self.wake
+        self.context.fetch_bytes_max = fetch_bytes_max
+        self.context.inline_range_bytes = inline_range_bytes
+        self.context.sessions = sessions_new(session_slots_max, session_eviction_ms_min)
+        with nogil:
+            self.own_worker = worker_new(&self.context, -1)
+            self.cold_worker = worker_new(&self.context, -1)
+        if (
+            self.context.sessions == NULL or self.own_worker == NULL or self.cold_worker == NULL
+        ):
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef int i
+        if self.context.channel != NULL:
+            # Its server's threads have ended, or will: they are not to call here any more.
+            self.context.channel.on_left = NULL
+        for i in range(self.worker_count):
+            worker_free(self.workers[i])
+        worker_free(self.own_worker)
+        worker_free(self.cold_worker)
+        sessions_free(self.context.sessions)
+
+    def advertise(self, int node_id, list addresses, bint creates_topics):
+        """What Metadata says of this node; before the handlers start, else Python answers it.
+
+        `addresses`: per listener of the server, in its order: (host, port), or None for the
+        address that a connection used. `creates_topics`: unknown names are for Python.
+        """
+        cdef OwnAddress* place
+        cdef bytes host
+        if len(addresses) > LISTENERS_MAX:
+            raise ValueError(f"at most {LISTENERS_MAX} listeners")
+        self.own_hosts = []       # C points into these
+        self.context.own.node_id = node_id
+        self.context.own.creates_topics = creates_topics
+        for i, address in enumerate(addresses):
+            if address is None:
+                continue
+            place = &self.context.own.addresses[<int>i]
+            host = address[0].encode()
+            self.own_hosts.append(host)
+            place.host = <uint8_t*>host
+            place.host_length = <int>len(host)
+            place.port = address[1]
+            self.context.own.host_bytes_max = max(
+                self.context.own.host_bytes_max, place.host_length)
+        self.context.own.listener_count = <int>len(addresses)
+
+    def add_worker(self):
+        """A worker for one more handler thread; its index."""
+        if self.worker_count == WORKERS_MAX:
+            raise ValueError(f"at most {WORKERS_MAX} request handlers")
+        with nogil:
+            self.workers[self.worker_count] = worker_new(&self.context, self.worker_count)
+        if self.workers[self.worker_count] == NULL:
+            raise MemoryError
+        self.worker_count += 1
+        kb_add_int(&self.context.channel.handler_count, 1)
+        return self.worker_count - 1
+
+    def retire_worker(self, int index):
+        """Its thread comes back with CLOSED when it has done what it has taken."""
+        kb_store_int(&self.workers[index].leaving, 1)
+        kb_add_int(&self.context.channel.handler_count, -1)
+
+    def revive_worker(self, int index):
+        """For another thread, once the one before has left."""
+        self.workers[index].named = 0
+        kb_store_int(&self.workers[index].leaving, 0)
+        kb_add_int(&self.context.channel.handler_count, 1)
+
+    def serve(self, int index):
+        """Serves until Python is needed: (status, cold requests, new deadline ticks)."""
+        cdef HotWorker* worker = self.workers[index]
+        cdef int status
+        cdef int64_t asked_ns
+        with nogil:
+            status = _serve(worker)
+            asked_ns = kb_now_ns()
+        note_gil_wait(worker, kb_now_ns() - asked_ns)
+        if status == TAKE_IDLE:
+            return IDLE, (), ()
+        if status == TAKE_CLOSED:
+            return CLOSED, (), ()
+        return SERVED, self._wrap_cold(worker), self._take_ticks(worker)
+
+    cdef list _wrap_cold(self, HotWorker* worker):
+        cdef RequestNode* node = worker.cold_head
+        cdef RequestNode* following
+        wrapped = []
+        worker.cold_head = NULL
+        worker.cold_tail = NULL
+        while node != NULL:
+            following = node.next
+            node.next = NULL
+            request = request_wrap(self.server, node, _REASONS.get(node.cold_reason))
+            if request is not None:
+                wrapped.append(request)
+            node = following
+        return wrapped
+
+    cdef list _take_ticks(self, HotWorker* worker):
+        ticks = [worker.ticks[i] for i in range(worker.tick_count)]
+        worker.tick_count = 0
+        return ticks
+
+    @staticmethod
+    def tick_deadline_ms(tick):
+        """The monotonic time, in ms, at which a deadline tick is to be expired."""
+        return tick * TICK_MS
+
+    def expire(self, uint64_t tick):
+        """Answers the parked fetches whose deadline tick has come."""
+        cdef HotWorker* worker = self.own_worker
+        cdef Snapshot* snapshot
+        with self.own_lock:
+            with nogil:
+                snapshot = snapshot_enter(worker.context.registry, worker.reader)
+                long_polls_expire(worker, snapshot, tick)
+                worker_flush(worker)
+                snapshot_leave(worker.reader)
+                arena_reset(&worker.arena)
+
+    def wake(self, Replica replica not None):
+        """Answers the fetches parked on a partition that moved or went away."""
+        cdef HotWorker* worker = self.own_worker
+        cdef Snapshot* snapshot
+        with self.own_lock:
+            with nogil:
+                snapshot = snapshot_enter(worker.context.registry, worker.reader)
+                long_polls_wake(worker, snapshot, replica.partition)
+                worker_flush(worker)
+                snapshot_leave(worker.reader)
+                arena_reset(&worker.arena)
+
+    def close_parked(self):
+        """Answers everything that is parked; from now on nothing parks."""
+        cdef HotWorker* worker = self.own_worker
+        cdef Snapshot* snapshot
+        with self.own_lock:
+            with nogil:
+                snapshot = snapshot_enter(worker.context.registry, worker.reader)
+                long_polls_close(worker, snapshot)
+                worker_flush(worker)
+                snapshot_leave(worker.reader)
+                arena_reset(&worker.arena)
+
+    def pass_on(self, WrappedRequest request not None):
+        """Serves a request of a hot API that was taken out of the hot path (`set_cold`).
+
+        What that leaves for Python, as `serve` has it: (cold requests, new deadline ticks).
+        """
+        cdef HotWorker* worker = self.cold_worker
+        cdef RequestNode* node = request.node
+        if node == NULL:
+            raise InvariantError(f"request {request.correlation_id} was answered already")
+        request.node = NULL
+        node.next = NULL
+        with self.cold_lock:
+            with nogil:
+                _do_run(worker, node)
+            return self._wrap_cold(worker), self._take_ticks(worker)
+
+    def produce_batches(self, WrappedRequest request not None):
+        """The batches of a produce request for Python, those with a known partition.
+
+        (ordinal, frame, what that frame may unpack to, topic id, position, size): the ordinal is
+        for `produce_checked`, position and size for `produce_batch`.
+        """
+        cdef HotWorker* worker = self.cold_worker
+        cdef Snapshot* snapshot
+        cdef ProducePartition* place
+        cdef ProducePlan* plan
+        batches = []
+        with self.cold_lock:
+            snapshot = snapshot_enter(worker.context.registry, worker.reader)
+            try:
+                plan = produce_plan(worker, snapshot, request.node)
+                if plan == NULL:
+                    raise MemoryError
+                for ordinal, address in enumerate(_places(plan)):
+                    place = <ProducePartition*><size_t>address
+                    if place.batch.error == 0:
+                        batches.append((
+                            ordinal,
+                            <size_t>place.batch.unpacked_left,
+                            place.batch.unpacked_left[0],
+                            (<char*>place.partition.topic_id)[:16],
+                            place.batch.data - request.node.data,
+                            place.batch.length_bytes,
+                        ))
+            finally:
+                snapshot_leave(worker.reader)
+                arena_reset(&worker.arena)
+        return batches
+
+    def produce_batch(self, WrappedRequest request not None, uint32_t position, uint32_t size):
+        """One of them: a copy, so that it outlives the request."""
+        if position > request.node.total_bytes or size > request.node.total_bytes - position:
+            raise InvariantError(f"the request has no {size} bytes at {position}")
+        return (<char*>request.node.data + position)[:size]
+
+    def produce_checked(
+        self, WrappedRequest request not None, dict twins, dict stored, dict errors,
+    ):
+        """Appends and answers a produce request that Python has looked into.
+
+        By ordinal: `twins` are uncompressed batches, whose records C walks in place of the
+        original's; `stored` replaces what is written; `errors` are Kafka error codes. Answers the
+        ordinals of batches that C cannot walk, or that are to be stored in another codec by now:
+        then nothing is written, nobody is answered, and it is to be called again with more.
+        """
+        cdef HotWorker* worker = self.cold_worker
+        cdef Snapshot* snapshot
+        cdef ProducePartition* place
+        cdef ProducePlan* plan
+        unknown = []
+        with self.cold_lock:
+            snapshot = snapshot_enter(worker.context.registry, worker.reader)
+            try:
+                plan = produce_plan(worker, snapshot, request.node)
+                if plan == NULL:
+                    raise MemoryError
+                for ordinal, address in enumerate(_places(plan)):
+                    place = <ProducePartition*><size_t>address
+                    if place.batch.error != 0:
+                        continue
+                    place.batch.repacked = ordinal in stored
+                    if ordinal in errors:
+                        _refuse_checked(place, errors[ordinal])
+                    elif ordinal in twins:
+                        _check_twin(place, twins[ordinal])
+                    elif not _check(place):
+                        unknown.append(ordinal)
+                    if place.batch.repacked and place.batch.error == 0:
+                        _replace(&place.batch, stored[ordinal])
+                        _put_max_timestamp(&place.batch)
+                if unknown:
+                    return unknown
+                request.node = NULL
+                with nogil:
+                    _finish_checked(worker, snapshot, plan)
+            finally:
+                snapshot_leave(worker.reader)
+                with nogil:
+                    produce_flush(worker)
+                arena_reset(&worker.arena)
+        return unknown
+
+    def statistics(self):
+        """Figures of the hot path as a dict; counters since the start."""
+        return hot_statistics(
+            &self.context, self.workers, self.worker_count, self.own_worker, self.cold_worker)
+
+
+cdef list _places(ProducePlan* plan):
+    # The addresses of a plan's partitions, in the order of the frames.
+    cdef ProduceFrame* frame = plan.frames
+    cdef int topic
+    cdef int number
+    addresses = []
+    while frame != NULL and not frame.malformed:
+        for topic in range(frame.topic_count):
+            for number in range(frame.topics[topic].partition_count):
+                addresses.append(<size_t>&frame.topics[topic].partitions[number])
+        frame = frame.next
+    return addresses
+
+
+cdef int _replace(Batch* batch, bytearray content) except -1:
+    # Other bytes for a batch: the caller's, who keeps them until the request is answered.
+    batch.data = <uint8_t*>PyByteArray_AS_STRING(content)
+    batch.length_bytes = <uint32_t>len(content)
+    return 0
+
+
+cdef void _put_max_timestamp(Batch* batch) noexcept nogil:
+    # What the walk found, which need not be what the client says.
+    if get_i64(batch.data + AT_MAX_TIMESTAMP) != batch.max_timestamp_ms:
+        kb_put_u64(batch.data + AT_MAX_TIMESTAMP, <uint64_t>batch.max_timestamp_ms)
+        kb_put_u32(batch.data + AT_CRC, batch_crc(batch.data, batch.length_bytes))
+
+
+cdef int _check(ProducePartition* place) except -1:
+    # 1: C has walked it, and it need not be walked again; 0: C cannot.
+    cdef int verdict
+    with nogil:
+        verdict = log_validate(place.partition.log, &place.batch, kb_wall_ms())
+    place.batch.prechecked = verdict == VALIDATED
+    return place.batch.prechecked
+
+
+cdef int _check_twin(ProducePartition* place, bytearray content) except -1:
+    # The verdict on the uncompressed twin's records is the verdict on the original's.
+    cdef Batch twin = place.batch
+    twin.prechecked = 1           # it is here already: not to be sent to Python once more
+    twin.sent_bytes = place.batch.length_bytes  # unpacked it may be larger than a batch
+    _replace(&twin, content)
+    with nogil:
+        log_validate(place.partition.log, &twin, kb_wall_ms())
+    place.batch.error = twin.error
+    place.batch.error_record = twin.error_record
+    place.batch.error_message = twin.error_message
+    place.batch.bad_records = twin.bad_records
+    place.batch.bad_record_count = twin.bad_record_count
+    place.batch.log_start_offset = twin.log_start_offset
+    place.batch.prechecked = 1
+    if twin.error == 0:
+        place.batch.max_timestamp_ms = twin.max_timestamp_ms
+        _put_max_timestamp(&place.batch)
+    return 0
+
+
+cdef int _refuse_checked(ProducePartition* place, int16_t error) except -1:
+    # Its records do not unpack, unless header or CRC say something more exact.
+    cdef Batch* batch = &place.batch
+    batch.prechecked = 1
+    with nogil:
+        log_validate(place.partition.log, batch, kb_wall_ms())
+        if batch.error == 0:
+            batch.error = error
+            if error != MESSAGE_TOO_LARGE:
+                partition_offsets(place.partition, &batch.log_start_offset, NULL, NULL, NULL)
+    return 0
+
+
+cdef void _finish_checked(HotWorker* worker, Snapshot* snapshot, ProducePlan* plan) noexcept nogil:
+    plan.reason = REASON_NONE
+    produce_validate(plan)
+    if plan.reason != REASON_NONE:
+        # A topic came or changed since Python looked, and its batch has not been checked. Nothing
+        # is written; the client sends it again.
+        plan.request.action = ACTION_CLOSE
+        worker_answer(worker, plan.request)
+        worker_flush(worker)
+        return
+    produce_finish(worker, snapshot, plan)

@@ -1,0 +1,14 @@
+# cython: language_level=3
+from kbroker.net._types cimport Request
+from kbroker.replica._snapshot cimport Snapshot
+from kbroker.requests._context cimport HotWorker
+from kbroker.requests._produce_plan cimport ProducePlan
+
+cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil
+cdef ProducePlan* produce_plan(
+    HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil
+cdef void produce_finish(
+    HotWorker* worker, Snapshot* snapshot, ProducePlan* plans) noexcept nogil
+cdef void produce_validate(ProducePlan* plan) noexcept nogil
+# Outside a snapshot, before the arena is reset: answers what `worker.unflushed` holds.
+cdef void produce_flush(HotWorker* worker) noexcept nogil

@@ -1,0 +1,579 @@
+# cython: language_level=3
+"""Produce for a whole run, without the GIL: plan every request, append per partition, answer.
+
+Plan has no effect: it parses the frames, looks partitions up, validates every batch. A request of
+which any batch needs Python goes there whole, before anything of it is written. Commit cannot fall
+back: all batches of the run that go to one partition become one group append, in the order in which
+they came. Answers are built last, from the plan.
+
+A partition that a frame names again is written and answered once, as it was named last
+(`_produce_unique`).
+
+A train is one request of several frames; its answers leave as one piece of memory. A frame that
+does not parse closes the connection after the answers of the frames before it. acks=0 has no
+answer; an error in it closes the connection, which is all a client can be told.
+
+Where a topic wants records on the disk first (`flush.messages`), requests that wrote to it are set
+aside until the rest of the run is done. Then the handler, without the role of taker and outside the
+snapshot, flushes and answers: it waits for the disk alone, and num.io.threads bounds how many may.
+
+Protocol: ProduceRequest and ProduceResponse 3-13 (KIP-467 record errors from 8, flexible from 9,
+topic ids from 13). Threads: the worker's own; locks only inside partition_append.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp
+
+from kbroker._arena cimport arena_take
+from kbroker._atomics cimport kb_load_int
+from kbroker._sync cimport kb_wall_ms
+from kbroker.log._flush cimport FLUSH_RECORDS
+from kbroker.log._records cimport (
+    OUTLINE_DAMAGED,
+    OUTLINE_NORMAL,
+    batch_outline,
+    unpacked_bytes_max,
+)
+from kbroker.log._storage cimport log_is_slow
+from kbroker.log._types cimport NEEDS_PYTHON, Batch
+from kbroker.log._validate cimport log_repacks, log_validate
+from kbroker.net._request_channel cimport (
+    request_channel_set_aside,
+    request_channel_shorten_runs,
+)
+from kbroker.net._types cimport (
+    ACTION_CLOSE,
+    CAUSE_NO_MEMORY,
+    Request,
+)
+from kbroker.protocol._cursor cimport (
+    Cursor,
+    RequestHeader,
+    skip_tags,
+    take,
+    take_bytes,
+    take_count,
+    take_header,
+    take_i16,
+    take_i32,
+    take_string,
+)
+from kbroker.replica._partition cimport (
+    Partition,
+    partition_acquire,
+    partition_append,
+    partition_flush,
+    partition_release,
+)
+from kbroker.replica._snapshot cimport (
+    Snapshot,
+    TopicEntry,
+    snapshot_by_id,
+    snapshot_by_name,
+    snapshot_enter,
+    snapshot_leave,
+)
+from kbroker.requests._answers cimport (
+    cold_push,
+    worker_answer,
+    worker_flush,
+    worker_give_up_role,
+)
+from kbroker.requests._context cimport (
+    REASON_DECOMPRESS,
+    REASON_NONE,
+    REASON_RECOMPRESS,
+    AwaitedFlush,
+    HotWorker,
+)
+from kbroker.requests._long_polls cimport long_polls_wake, long_polls_wake_touched
+from kbroker.requests._produce_answer cimport produce_answer
+from kbroker.requests._produce_plan cimport (
+    ProduceFrame,
+    ProducePartition,
+    ProducePlan,
+    ProduceTopic,
+)
+from kbroker.requests._produce_unique cimport produce_unique
+
+cdef extern from "bytes.h" nogil:
+    uint32_t kb_get_u32(const uint8_t* at)
+
+cdef enum:
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    INVALID_TOPIC_EXCEPTION = 17
+    INVALID_REQUIRED_ACKS = 21
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    KAFKA_STORAGE_ERROR = 56
+    UNKNOWN_TOPIC_ID = 100
+
+    FLEXIBLE_FROM = 9
+    TOPIC_IDS_FROM = 13
+    PARTITION_BYTES_MIN = 8       # an index, and no records
+    PARTITION_BYTES_MIN_FLEXIBLE = 6
+    GROUPS_MIN = 64
+    PARTITIONS_MAX = 100000       # of one request: memory is reserved for what it names
+    UNPACK_STEP_BYTES = 64 << 10  # compressed; a batch may unpack to 256 times its size
+
+cdef const char* ADMIN_CLIENT = b"__admin_client"
+
+
+# One partition's share of a run.
+cdef struct Group:
+    Partition* partition
+    Batch* first
+    Batch* last
+
+
+# --- plan ----------------------------------------------------------------------------------------
+
+cdef ProducePlan* produce_plan(
+    HotWorker* worker, Snapshot* snapshot, Request* request,
+) noexcept nogil:
+    """The request's frames parsed, looked up and validated; NULL: no memory."""
+    cdef ProducePlan* plan = <ProducePlan*>arena_take(&worker.arena, sizeof(ProducePlan))
+    cdef ProduceFrame** place
+    cdef ProduceFrame* frame
+    cdef uint8_t* data = request.data
+    cdef uint32_t length = request.length_bytes
+    cdef int number
+    if plan == NULL:
+        return NULL
+    plan.request = request
+    place = &plan.frames
+    for number in range(request.frames):
+        frame = <ProduceFrame*>arena_take(&worker.arena, sizeof(ProduceFrame))
+        if frame == NULL:
+            return NULL
+        place[0] = frame
+        place = &frame.next
+        _parse_frame(worker, snapshot, plan, frame, data, length)
+        if frame.malformed:
+            break
+        data += length
+        if number + 1 < request.frames:
+            length = kb_get_u32(data)
+            data += 4
+    return plan
+
+
+cdef inline size_t _topic_bytes_min(int version) noexcept nogil:
+    # A topic without partitions: its id or an empty name, the count, the end of its tags.
+    if version >= TOPIC_IDS_FROM:
+        return 18
+    return 3 if version >= FLEXIBLE_FROM else 6
+
+
+cdef void _parse_frame(
+    HotWorker* worker, Snapshot* snapshot, ProducePlan* plan, ProduceFrame* frame,
+    uint8_t* data, uint32_t length,
+) noexcept nogil:
+    cdef Cursor cursor
+    cdef int version = plan.request.api_version
+    cdef int flexible = version >= FLEXIBLE_FROM
+    cdef RequestHeader header
+    cdef int64_t transactional_length
+    cdef int32_t count
+    cdef int32_t number
+    take_header(&cursor, &header, data, length, flexible)
+    frame.correlation_id = header.correlation_id
+    frame.unpacked_left = unpacked_bytes_max(length)
+    frame.transactional = take_string(&cursor, flexible, &transactional_length) != NULL
+    frame.acks = take_i16(&cursor)
+    take_i32(&cursor)             # timeout_ms: one replica never waits
+    count = take_count(&cursor, flexible, _topic_bytes_min(version))
+    if not cursor.failed and count <= PARTITIONS_MAX:
+        frame.topics = <ProduceTopic*>arena_take(
+            &worker.arena, sizeof(ProduceTopic) * <size_t>(count + 1))
+    if frame.topics == NULL:
+        frame.malformed = 1
+        return
+    frame.topic_count = count     # from here on there are as many
+    frame.admin = (
+        header.client_id != NULL and header.client_id_length == 14
+        and memcmp(header.client_id, ADMIN_CLIENT, 14) == 0)
+    for number in range(frame.topic_count):
+        _parse_topic(worker, snapshot, plan, frame, &frame.topics[number], &cursor)
+        if cursor.failed:
+            frame.malformed = 1
+            return
+    skip_tags(&cursor, flexible)
+    frame.malformed = cursor.failed or produce_unique(worker, frame) != 0
+    if frame.error != 0:
+        _fail_frame(frame)
+
+
+cdef void _fail_frame(ProduceFrame* frame) noexcept nogil:
+    # What one batch has told of the whole request.
+    cdef Batch* batch
+    cdef int32_t topic
+    cdef int32_t number
+    for topic in range(frame.topic_count):
+        for number in range(frame.topics[topic].partition_count):
+            batch = &frame.topics[topic].partitions[number].batch
+            batch.error = frame.error
+            batch.tells_message = frame.error == CORRUPT_MESSAGE
+            batch.error_message = b"a batch of the request has no size or magic that there can be"
+
+
+cdef void _parse_topic(
+    HotWorker* worker, Snapshot* snapshot, ProducePlan* plan, ProduceFrame* frame,
+    ProduceTopic* topic, Cursor* cursor,
+) noexcept nogil:
+    cdef int version = plan.request.api_version
+    cdef int flexible = version >= FLEXIBLE_FROM
+    cdef TopicEntry* entry = NULL
+    cdef ProducePartition* place
+    cdef int64_t length
+    cdef int16_t unknown_topic
+    cdef int32_t count
+    cdef int32_t number
+    if version >= TOPIC_IDS_FROM:
+        topic.topic_id = take(cursor, 16)
+        unknown_topic = UNKNOWN_TOPIC_ID
+    else:
+        topic.name = take_string(cursor, flexible, &length)
+        topic.name_length = <int32_t>length
+        unknown_topic = UNKNOWN_TOPIC_OR_PARTITION
+        if topic.name == NULL:
+            cursor.failed = 1
+    count = take_count(
+        cursor, flexible, PARTITION_BYTES_MIN_FLEXIBLE if flexible else PARTITION_BYTES_MIN)
+    if <int64_t>plan.batch_count + count > PARTITIONS_MAX:
+        cursor.failed = 1
+    if cursor.failed:
+        return
+    if version >= TOPIC_IDS_FROM:
+        entry = snapshot_by_id(snapshot, topic.topic_id)
+    else:
+        entry = snapshot_by_name(snapshot, topic.name, topic.name_length)
+    topic.partitions = <ProducePartition*>arena_take(
+        &worker.arena, sizeof(ProducePartition) * <size_t>(count + 1))
+    if topic.partitions == NULL:
+        cursor.failed = 1
+        return
+    topic.partition_count = count
+    for number in range(topic.partition_count):
+        place = &topic.partitions[number]
+        place.index = take_i32(cursor)
+        place.batch.data = take_bytes(cursor, flexible, &length)
+        place.batch.length_bytes = <uint32_t>(length if length > 0 else 0)
+        skip_tags(cursor, flexible)
+        if cursor.failed:
+            return
+        _plan_batch(worker, plan, frame, place, entry, unknown_topic)
+    skip_tags(cursor, flexible)
+
+
+cdef void _plan_batch(
+    HotWorker* worker, ProducePlan* plan, ProduceFrame* frame, ProducePartition* place,
+    TopicEntry* entry, int16_t unknown_topic,
+) noexcept nogil:
+    # Errors in the order in which Kafka finds them.
+    cdef Batch* batch = &place.batch
+    cdef int outline
+    batch.acks = <signed char>frame.acks
+    batch.api_version = <signed char>plan.request.api_version
+    batch.error_record = -1
+    batch.base_offset = -1
+    batch.append_time_ms = -1
+    batch.log_start_offset = -1
+    batch.arena = &worker.arena
+    batch.unpacked_left = &frame.unpacked_left
+    plan.batch_count += 1
+    outline = batch_outline(batch)
+    if outline != OUTLINE_NORMAL and frame.error == 0:
+        if outline == OUTLINE_DAMAGED:
+            frame.error = CORRUPT_MESSAGE
+        elif not frame.transactional:
+            frame.error = TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if entry == NULL:
+        batch.error = unknown_topic
+    elif place.index < 0 or place.index >= entry.partition_count:
+        batch.error = UNKNOWN_TOPIC_OR_PARTITION
+    elif batch.error != 0:
+        pass
+    elif frame.acks < -1 or frame.acks > 1:
+        batch.error = INVALID_REQUIRED_ACKS
+    elif entry.internal and not frame.admin:
+        batch.error = INVALID_TOPIC_EXCEPTION
+    elif entry.partitions[place.index] == NULL:
+        batch.error = NOT_LEADER_OR_FOLLOWER
+    else:
+        place.partition = entry.partitions[place.index]
+        if log_is_slow(place.partition.log):
+            plan.slow = place.partition
+        if log_repacks(place.partition.log, batch):
+            plan.reason = REASON_RECOMPRESS
+
+
+cdef void produce_validate(ProducePlan* plan) noexcept nogil:
+    """CRC and every record, outside every lock. The first batch that needs Python ends it."""
+    cdef int64_t now_ms = kb_wall_ms()
+    cdef ProduceFrame* frame = plan.frames
+    cdef Batch* batch
+    cdef int32_t topic
+    cdef int32_t number
+    while frame != NULL and not frame.malformed:
+        for topic in range(frame.topic_count):
+            for number in range(frame.topics[topic].partition_count):
+                batch = &frame.topics[topic].partitions[number].batch
+                if batch.error != 0:
+                    continue
+                if log_validate(
+                    frame.topics[topic].partitions[number].partition.log, batch, now_ms
+                ) == NEEDS_PYTHON:
+                    plan.reason = REASON_DECOMPRESS
+                    return
+                if batch.codec != 0:
+                    plan.compressed_bytes += batch.length_bytes
+        frame = frame.next
+
+
+# --- commit --------------------------------------------------------------------------------------
+
+cdef Group* _group_of(Group* groups, uint32_t mask, Partition* partition) noexcept nogil:
+    # Open addressing by the partition's address.
+    cdef uint32_t place = <uint32_t>((<size_t>partition >> 6) * 2654435761u) & mask
+    while groups[place].partition != NULL and groups[place].partition != partition:
+        place = (place + 1) & mask
+    return &groups[place]
+
+
+cdef void _gather(Group* groups, uint32_t mask, ProducePlan* plan) noexcept nogil:
+    cdef ProduceFrame* frame = plan.frames
+    cdef ProducePartition* place
+    cdef Group* group
+    cdef int32_t topic
+    cdef int32_t number
+    while frame != NULL and not frame.malformed:
+        for topic in range(frame.topic_count):
+            for number in range(frame.topics[topic].partition_count):
+                place = &frame.topics[topic].partitions[number]
+                if place.batch.error != 0:
+                    continue
+                group = _group_of(groups, mask, place.partition)
+                if group.partition == NULL:
+                    group.partition = place.partition
+                    group.first = &place.batch
+                else:
+                    group.last.next = &place.batch
+                group.last = &place.batch
+        frame = frame.next
+
+
+cdef int _append_all(HotWorker* worker, ProducePlan* plans, int64_t now_ms) noexcept nogil:
+    # One group append per partition; -1: no memory, nothing was written.
+    cdef ProducePlan* plan = plans
+    cdef Partition* partition
+    cdef Group* groups
+    cdef uint32_t batches = 0
+    cdef uint32_t capacity = GROUPS_MIN
+    cdef uint32_t i
+    while plan != NULL:
+        batches += <uint32_t>plan.batch_count
+        plan = plan.next
+    while capacity < 2 * batches:
+        capacity *= 2
+    groups = <Group*>arena_take(&worker.arena, sizeof(Group) * capacity)
+    worker.touched = <Partition**>arena_take(&worker.arena, sizeof(Partition*) * (batches + 1))
+    worker.touched_count = 0
+    if groups == NULL or worker.touched == NULL:
+        return -1
+    plan = plans
+    while plan != NULL:
+        _gather(groups, capacity - 1, plan)
+        plan = plan.next
+    for i in range(capacity):
+        partition = groups[i].partition
+        if partition == NULL:
+            continue
+        partition_append(partition, groups[i].first, now_ms)
+        if kb_load_int(&partition.log.flush_due):
+            _await_flush(worker, &groups[i])
+        if kb_load_int(&partition.has_watchers):
+            worker.touched[worker.touched_count] = partition
+            worker.touched_count += 1
+    return 0
+
+
+# --- what waits for the disk ----------------------------------------------------------------------
+
+cdef void _await_flush(HotWorker* worker, Group* group) noexcept nogil:
+    cdef Batch* batch = group.first
+    cdef AwaitedFlush* awaited = <AwaitedFlush*>arena_take(&worker.arena, sizeof(AwaitedFlush))
+    if awaited == NULL:           # then it is done here, whoever that holds up
+        _flush_group(group.partition, batch)
+        return
+    partition_acquire(group.partition)
+    awaited.partition = group.partition
+    awaited.batches = batch
+    awaited.next = worker.flushes
+    worker.flushes = awaited
+    while batch != NULL:
+        batch.awaits_flush = 1
+        batch = batch.next
+
+
+cdef void _flush_group(Partition* partition, Batch* batch) noexcept nogil:
+    if partition_flush(partition, FLUSH_RECORDS) == 0:
+        return
+    while batch != NULL:
+        if batch.error == 0:
+            batch.error = KAFKA_STORAGE_ERROR
+            batch.error_message = b"the log cannot be brought to the disk"
+            batch.base_offset = -1
+            batch.append_time_ms = -1
+            batch.log_start_offset = -1
+        batch = batch.next
+
+
+cdef int _awaits_flush(ProducePlan* plan) noexcept nogil:
+    # If so, every partition that its answer may have to ask for its leader outlives the snapshot.
+    cdef int awaits = 0
+    cdef ProduceFrame* frame = plan.frames
+    cdef int32_t topic
+    cdef int32_t number
+    while frame != NULL and not frame.malformed:
+        for topic in range(frame.topic_count):
+            for number in range(frame.topics[topic].partition_count):
+                awaits |= frame.topics[topic].partitions[number].batch.awaits_flush
+        frame = frame.next
+    if awaits:
+        _keep_partitions(plan, 1)
+    return awaits
+
+
+cdef void _keep_partitions(ProducePlan* plan, int keep) noexcept nogil:
+    cdef ProduceFrame* frame = plan.frames
+    cdef Partition* partition
+    cdef int32_t topic
+    cdef int32_t number
+    while frame != NULL and not frame.malformed:
+        for topic in range(frame.topic_count):
+            for number in range(frame.topics[topic].partition_count):
+                partition = frame.topics[topic].partitions[number].partition
+                if partition != NULL and keep:
+                    partition_acquire(partition)
+                elif partition != NULL:
+                    partition_release(partition)
+        frame = frame.next
+
+
+cdef void produce_flush(HotWorker* worker) noexcept nogil:
+    """The end of a run that wrote to topics with `flush.messages`: to the disk, then answered."""
+    cdef AwaitedFlush* awaited = worker.flushes
+    cdef ProducePlan* plan = <ProducePlan*>worker.unflushed
+    cdef ProducePlan* following
+    cdef Snapshot* snapshot
+    if awaited == NULL:
+        return
+    request_channel_shorten_runs(worker.context.channel)
+    worker_give_up_role(worker)
+    while awaited != NULL:
+        _flush_group(awaited.partition, awaited.batches)
+        awaited = awaited.next
+    snapshot = snapshot_enter(worker.context.registry, worker.reader)
+    while plan != NULL:
+        following = plan.next
+        produce_answer(worker, plan)
+        _keep_partitions(plan, 0)
+        plan = following
+    worker_flush(worker)
+    awaited = worker.flushes
+    while awaited != NULL:
+        if kb_load_int(&awaited.partition.has_watchers):
+            long_polls_wake(worker, snapshot, awaited.partition)
+        partition_release(awaited.partition)
+        awaited = awaited.next
+    worker_flush(worker)
+    snapshot_leave(worker.reader)
+    worker.flushes = NULL
+    worker.unflushed = NULL
+
+
+# --- the run -------------------------------------------------------------------------------------
+
+cdef void produce_finish(
+    HotWorker* worker, Snapshot* snapshot, ProducePlan* plans,
+) noexcept nogil:
+    """Appends and answers planned and validated requests, then whoever waited for the records."""
+    cdef ProducePlan* plan = plans
+    cdef ProducePlan* following
+    cdef ProducePlan** place = <ProducePlan**>&worker.unflushed
+    cdef int status = _append_all(worker, plans, kb_wall_ms())
+    while place[0] != NULL:       # of an earlier step of the run
+        place = &place[0].next
+    while plan != NULL:
+        following = plan.next
+        plan.next = NULL
+        if status != 0:
+            plan.frames = NULL    # nothing was written; the connections end
+            plan.request.action = ACTION_CLOSE
+            plan.request.cause = CAUSE_NO_MEMORY
+            worker_answer(worker, plan.request)
+        elif worker.flushes != NULL and _awaits_flush(plan):
+            place[0] = plan
+            place = &plan.next
+        else:
+            produce_answer(worker, plan)
+        plan = following
+    worker_flush(worker)          # producers need not wait for the fetches that they complete
+    long_polls_wake_touched(worker, snapshot)
+    worker_flush(worker)
+
+
+cdef ProducePlan* _plan_or_pass_on(
+    HotWorker* worker, Snapshot* snapshot, Request* request,
+) noexcept nogil:
+    # A plan that may be committed; NULL: the request was closed, set aside, or goes to Python.
+    cdef ProducePlan* plan = produce_plan(worker, snapshot, request)
+    if plan == NULL:
+        request.action = ACTION_CLOSE
+        request.cause = CAUSE_NO_MEMORY
+        worker_answer(worker, request)
+        return NULL
+    if plan.slow != NULL and not worker.aside and request_channel_set_aside(
+        worker.context.channel, request, plan.slow
+    ):
+        return NULL
+    if plan.reason == REASON_NONE:
+        produce_validate(plan)
+    if plan.reason != REASON_NONE:
+        cold_push(worker, request, plan.reason)
+        return NULL
+    return plan
+
+
+cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil:
+    """Every Produce request of a run, in order; those for Python go to the worker's cold list.
+
+    Unpacking is slow work: after UNPACK_STEP_BYTES of compressed batches the role of taker is given
+    up, and what is validated so far is committed before more is unpacked.
+    """
+    cdef ProducePlan* plans = NULL
+    cdef ProducePlan** place = &plans
+    cdef ProducePlan* plan
+    cdef Request* request = first
+    cdef Request* following
+    cdef int64_t compressed_bytes = 0
+    while request != NULL:
+        following = request.next
+        request.next = NULL
+        plan = _plan_or_pass_on(worker, snapshot, request)
+        if plan != NULL:
+            place[0] = plan
+            place = &plan.next
+            compressed_bytes += plan.compressed_bytes
+        request = following
+        if compressed_bytes >= UNPACK_STEP_BYTES and request != NULL:
+            worker_give_up_role(worker)
+            if plans != NULL:
+                produce_finish(worker, snapshot, plans)
+            plans = NULL
+            place = &plans
+            compressed_bytes = 0
+    if plans != NULL:
+        produce_finish(worker, snapshot, plans)

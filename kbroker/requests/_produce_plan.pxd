@@ -1,0 +1,47 @@
+# cython: language_level=3
+"""A produce on its way: its train of frames, their topics, partitions and batches."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from kbroker.log._types cimport Batch
+from kbroker.net._types cimport Request
+from kbroker.replica._partition cimport Partition
+from kbroker.requests._leaders cimport LeadersTold
+
+
+cdef struct ProducePartition:
+    int32_t index
+    Partition* partition          # NULL: batch.error says why
+    Batch batch
+
+
+cdef struct ProduceTopic:
+    uint8_t* name                 # in the frame
+    int32_t name_length
+    uint8_t* topic_id             # in the frame, from version 13
+    int32_t partition_count
+    ProducePartition* partitions
+
+
+cdef struct ProduceFrame:
+    ProduceFrame* next            # of the same request's train
+    int32_t correlation_id
+    int16_t acks
+    int transactional             # the request names a transactional id
+    int admin                     # the client may write internal topics
+    int malformed
+    int16_t error                 # not 0: of every partition
+    int64_t unpacked_left         # what its batches may still unpack to
+    LeadersTold leaders           # what the answer has told
+    int32_t topic_count
+    ProduceTopic* topics
+
+
+cdef struct ProducePlan:
+    ProducePlan* next
+    Request* request
+    ProduceFrame* frames
+    int reason                    # not REASON_NONE: Python takes the request
+    Partition* slow               # one whose writes are slow; NULL: none is
+    int32_t batch_count
+    int64_t compressed_bytes      # of its batches, once they are validated

@@ -1,0 +1,162 @@
+"""The end of a log, cut back; tests/model/log draws where, here stands what else must hold."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.loader import Checkpointed
+from kbroker.testing.file_faults import Fault, FileFaults
+from tests.support.led_log import LedLog, open_led_log
+from tests.support.record_batches import build_batch, parse_batches
+from tests.unit.log.conftest import TOPIC_ID, OpenLog
+
+SMALL = {"segment_bytes": 300, "index_interval_bytes": 0}
+
+
+def filled(open_log: OpenLog, count: int = 20, **settings: int) -> LedLog:
+    log: LedLog = open_log(**(settings or SMALL))
+    for number in range(count):
+        log.append(build_batch([b"%06d" % number]))
+    return log
+
+
+def stored(log: LedLog) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    offset = log.log_start_offset
+    while data := log.read(offset):
+        for batch in parse_batches(data):
+            found += [record.value for record in batch.records]
+            offset = batch.last_offset + 1
+    return found
+
+
+def values(*numbers: int) -> list[bytes]:
+    return [b"%06d" % number for number in numbers]
+
+
+def names(log: LedLog) -> list[str]:
+    return sorted(each.name for each in log.path.iterdir() if each.suffix == ".log")
+
+
+def test_what_was_lent_is_sent_whole_and_the_log_goes_on_without_it(open_log: OpenLog) -> None:
+    log = filled(open_log, segment_bytes=1 << 20)
+    lent = log.borrow(0, 1 << 20)
+    promised = lent.read()
+    log.truncate_to(12)
+    for number in range(100, 120):
+        log.append(build_batch([b"%06d" % number]))
+    assert lent.read() == promised
+    assert stored(log) == values(*range(12), *range(100, 120))
+    lent.release()
+    log.close()
+    assert stored(open_log(clean=True, segment_bytes=1 << 20)) == values(
+        *range(12), *range(100, 120)
+    )
+
+
+def test_inside_a_batch_the_batch_goes(open_log: OpenLog) -> None:
+    log: LedLog = open_log()
+    for base in (0, 5):
+        assert log.append(build_batch([b"v"] * 5)).base_offset == base
+    log.truncate_to(7)
+    assert log.log_end_offset == log.high_watermark == 5
+    assert log.append(build_batch([b"w"])).base_offset == 5
+
+
+def test_readers_find_nothing_of_what_is_gone(open_log: OpenLog) -> None:
+    log = filled(open_log)
+    for offset in range(20):
+        log.read(offset, 1)  # noted among the places where readers go on
+    log.truncate_to(9)
+    with pytest.raises(KafkaError) as caught:
+        log.read(10)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.read(9) == b"" and log.readable_bytes(9) == 0
+    for number in range(200, 215):
+        log.append(build_batch([b"%06d" % number]))
+    for offset in range(9, 24):
+        (record, *_) = parse_batches(log.read(offset, 1))[0].records
+        assert record.value == b"%06d" % (191 + offset)
+
+
+def test_epochs_and_producers_go_with_their_batches(open_log: OpenLog) -> None:
+    log: LedLog = open_log(**SMALL)
+    for sequence in range(6):
+        if sequence == 3:
+            log.set_leadership(1, True, 7, 1)
+        log.append(build_batch(producer_id=9, producer_epoch=0, base_sequence=sequence))
+    log.write_snapshot()
+    log.truncate_to(3)
+    assert log.epochs.entries == [(0, 0)]
+    with pytest.raises(KafkaError) as caught:
+        log.append(build_batch(producer_id=9, producer_epoch=0, base_sequence=6))
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    again = build_batch(producer_id=9, producer_epoch=0, base_sequence=3)
+    assert log.append(again).base_offset == 3
+
+
+def test_at_an_offset_before_the_log_it_begins_again_there(open_log: OpenLog) -> None:
+    log = filled(open_log)
+    log.delete_records(15)
+    log.trim()
+    log.truncate_to(4)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (4, 4, 4)
+    assert log.append(build_batch()).base_offset == 4
+    log.close()
+    again = open_led_log(log.path, "words", 0, TOPIC_ID, dict(SMALL), Checkpointed(True, 5, 5, 4))
+    assert (again.log_start_offset, again.log_end_offset) == (4, 5)
+    again.close()
+
+
+def test_the_same_at_the_offset_where_it_began(open_log: OpenLog) -> None:
+    log = filled(open_log, 3)
+    log.log.begin_again(0)
+    assert log.log_end_offset == 0 and names(log) == [f"{0:020d}.log"]
+    assert log.append(build_batch()).base_offset == 0
+
+
+def test_what_goes_is_removed_with_the_next_trim(open_log: OpenLog) -> None:
+    log = filled(open_log)
+    before = names(log)
+    log.truncate_to(5)
+    assert names(log) == [name for name in before if int(name[:20]) < 5]
+    gone = log.trim()
+    assert gone and all(path.suffix == ".deleted" and path.exists() for path in gone)
+
+
+CHANGES = ("rename", "truncate", "write", "open", "map", "unlink")
+
+
+@pytest.mark.parametrize("lent", [False, True])
+def test_a_cut_that_fails_half_way_leaves_a_beginning_of_the_log(
+    open_log: OpenLog, lent: bool
+) -> None:
+    """At each operation in turn: the log is as it was or offline, the files hold a beginning."""
+    nth = 1
+    while True:
+        log = filled(open_log)
+        slice_ = log.borrow(4) if lent else None
+        with FileFaults(Fault(CHANGES, nth=nth, error=errno.EIO)) as faults:
+            try:
+                log.truncate_to(6)
+                failed = False
+            except OSError:
+                failed = True
+        if slice_ is not None:
+            slice_.release()
+        if failed:
+            assert not log.online
+        log.close(clean=False)
+        again = open_log(**SMALL)
+        found = stored(again)
+        assert len(found) >= 6 and found == values(*range(len(found)))
+        again.log.begin_again(0)
+        again.epochs.truncate_from_end(0)
+        again.close()
+        if not any(each.failed for each in faults.seen):
+            break
+        nth += 1
+    assert nth > 5

@@ -1,0 +1,327 @@
+"""Incremental fetch sessions (KIP-227) as a client meets them, by name and by id."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from kbroker.errors import ErrorCode
+from kbroker.types import ApiKey
+from tests.support.record_batches import build_batch
+from tests.unit.net.harness import Client, Rig, Topic, framed
+from tests.unit.requests.wire import FETCH_BY_ID, SESSION_VERSIONS, Ask, FetchAnswer, fetch
+
+every_version = pytest.mark.parametrize("version", SESSION_VERSIONS)
+
+
+def append(topic: Topic, index: int = 0, count: int = 1) -> None:
+    for _ in range(count):
+        assert topic.logs[index].append(build_batch()).error == 0
+
+
+class Session:
+    """A client that keeps a session as the Java consumer does."""
+
+    def __init__(self, client: Client, version: int, asks: list[Ask]) -> None:
+        self.client = client
+        self.version = version
+        self.first = fetch(client, version, asks, session=(0, 0))
+        self.id = self.first.session_id
+        self.epoch = 1
+
+    def next(self, *asks: Ask, **options: object) -> FetchAnswer:
+        answer = fetch(
+            self.client,
+            self.version,
+            asks,
+            session=(self.id, self.epoch),
+            **options,  # type: ignore[arg-type]
+        )
+        self.epoch += 1
+        return answer
+
+
+def indexes(answer: FetchAnswer) -> list[int]:
+    return [index for _, index in answer.partitions]
+
+
+@every_version
+def test_a_full_fetch_makes_a_session_and_tells_everything(rig: Rig, version: int) -> None:
+    topic = rig.create("t", partitions=3)
+    session = Session(rig.client(), version, [Ask(topic, i) for i in range(3)])
+    assert session.id > 0
+    assert indexes(session.first) == [0, 1, 2]
+    assert rig.hot.statistics()["fetch_sessions"] == 1
+
+
+@every_version
+def test_only_what_changed_is_answered(rig: Rig, version: int) -> None:
+    topic = rig.create("t", partitions=3)
+    session = Session(rig.client(), version, [Ask(topic, i) for i in range(3)])
+    nothing = session.next()
+    assert (nothing.error, nothing.session_id, nothing.partitions) == (0, session.id, {})
+    append(topic, 1)
+    changed = session.next()
+    assert indexes(changed) == [1]
+    assert changed.only.records
+    # Its data is told until the client has moved on; the high watermark alone only once.
+    assert indexes(session.next()) == [1]
+    assert session.next(Ask(topic, 1, 1)).partitions == {}
+
+
+@every_version
+def test_a_new_partition_joins_and_a_forgotten_one_leaves(rig: Rig, version: int) -> None:
+    topics = [rig.create(name, partitions=2) for name in ("a", "b")]
+    session = Session(rig.client(), version, [Ask(topics[0], 0)])
+    append(topics[1], 1)
+    joined = session.next(Ask(topics[1], 1))
+    assert indexes(joined) == [1]
+    append(topics[0], 0)
+    left = session.next(forgotten=[(topics[0], 0)])
+    assert indexes(left) == [1], "what was forgotten is not answered, whatever it holds"
+
+
+@every_version
+def test_a_session_without_partitions_ends(rig: Rig, version: int) -> None:
+    topic = rig.create("t")
+    session = Session(rig.client(), version, [Ask(topic)])
+    empty = session.next(forgotten=[(topic, 0)], max_wait_ms=60_000)
+    assert (empty.error, empty.session_id, empty.partitions) == (0, 0, {})
+    assert rig.hot.statistics()["fetch_sessions"] == 0
+    assert session.next().error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@every_version
+def test_a_wrong_epoch_changes_nothing(rig: Rig, version: int) -> None:
+    topic = rig.create("t")
+    append(topic)
+    session = Session(rig.client(), version, [Ask(topic)])
+    for epoch in (0x7FFFFFFF, 2, 7):
+        wrong = fetch(
+            session.client, version, [], session=(session.id, epoch), forgotten=[(topic, 0)]
+        )
+        assert wrong.error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert (wrong.session_id, wrong.partitions) == (0, {})
+    assert indexes(session.next()) == [0]
+    session.epoch -= 1
+    assert session.next().error == ErrorCode.INVALID_FETCH_SESSION_EPOCH, "a repeated epoch"
+
+
+@every_version
+def test_an_unknown_session(rig: Rig, version: int) -> None:
+    topic = rig.create("t")
+    session = Session(rig.client(), version, [Ask(topic)])
+    for unknown in (session.id % 0x7FFFFFFF + 1, -5):
+        answer = fetch(session.client, version, [], session=(unknown, 1), max_wait_ms=60_000)
+        assert (answer.error, answer.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+    assert session.next().error == 0
+
+
+def test_names_and_ids_are_not_mixed(rig: Rig) -> None:
+    topic = rig.create("t")
+    named = Session(rig.client(), FETCH_BY_ID - 1, [Ask(topic)])
+    named.version = FETCH_BY_ID
+    assert named.next().error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    by_id = Session(rig.client(), FETCH_BY_ID, [Ask(topic)])
+    by_id.version = FETCH_BY_ID - 1
+    assert by_id.next().error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+@every_version
+def test_the_final_epoch_ends_the_session_and_serves_without_one(rig: Rig, version: int) -> None:
+    topic = rig.create("t")
+    append(topic)
+    session = Session(rig.client(), version, [Ask(topic)])
+    last = fetch(session.client, version, [Ask(topic)], session=(session.id, -1))
+    assert (last.error, last.session_id, bool(last.only.records)) == (0, 0, True)
+    assert session.next().error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@every_version
+def test_a_full_fetch_in_a_session_replaces_it(rig: Rig, version: int) -> None:
+    topic = rig.create("t", partitions=2)
+    session = Session(rig.client(), version, [Ask(topic, 0)])
+    replaced = fetch(session.client, version, [Ask(topic, 1)], session=(session.id, 0))
+    assert replaced.session_id not in (0, session.id)
+    assert session.next().error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert rig.hot.statistics()["fetch_sessions"] == 1
+
+
+@every_version
+def test_an_error_is_told_until_it_is_gone(rig: Rig, version: int) -> None:
+    topic = rig.create("t")
+    session = Session(rig.client(), version, [Ask(topic, 0, 9)])
+    assert session.first.only.error == ErrorCode.OFFSET_OUT_OF_RANGE
+    for _ in range(2):
+        assert session.next().only.error == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert session.next(Ask(topic, 0, 0)).only.error == 0, "that it is gone is told as well"
+    assert session.next().partitions == {}
+
+
+def test_who_got_data_goes_to_the_end(rig: Rig) -> None:
+    # One batch fits: without the turn the first partition would starve the others.
+    topic = rig.create("t", partitions=3)
+    for index in range(3):
+        append(topic, index, count=50)
+    session = Session(rig.client(), 12, [Ask(topic, i) for i in range(3)])
+    served = []
+    for _ in range(6):
+        answer = session.next(max_bytes=1)
+        served.append([i for (_, i), f in answer.partitions.items() if f.records])
+    assert served == [[0], [1], [2], [0], [1], [2]]
+
+
+def test_a_full_cache_of_busy_sessions_serves_without_one(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(hot={"session_slots_max": 2, "session_eviction_ms_min": 600_000})
+    topic = rig.create("t")
+    append(topic)
+    sessions = [Session(rig.client(), 12, [Ask(topic)]) for _ in range(3)]
+    assert [bool(s.id) for s in sessions] == [True, True, False]
+    assert sessions[2].first.only.records
+    assert [s.next().error for s in sessions[:2]] == [0, 0]
+    assert rig.hot.statistics()["fetch_sessions"] == 2
+
+
+def test_the_least_recently_used_session_gives_way(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(hot={"session_slots_max": 2, "session_eviction_ms_min": 0})
+    topic = rig.create("t")
+    first, second = (Session(rig.client(), 12, [Ask(topic)]) for _ in range(2))
+    assert first.next().error == 0
+    third = Session(rig.client(), 12, [Ask(topic)])
+    assert second.next().error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert [first.next().error, third.next().error] == [0, 0]
+    assert rig.hot.statistics()["fetch_sessions"] == 2
+
+
+def test_a_deleted_topic_is_an_error_in_its_session(rig: Rig) -> None:
+    gone, here = rig.create("gone"), rig.create("here")
+    session = Session(rig.client(), FETCH_BY_ID, [Ask(gone), Ask(here)])
+    rig.delete("gone")
+    answer = session.next()
+    assert answer.partitions[gone.topic_id, 0].error == ErrorCode.UNKNOWN_TOPIC_ID
+    assert list(answer.partitions) == [(gone.topic_id, 0)]
+
+
+# --- bounds ---------------------------------------------------------------------------------------
+
+PARTITIONS_MAX = 100_000  # of one session
+BYTES_MAX = 128 << 20  # of all
+
+
+def many(
+    indexes: Sequence[int], session: tuple[int, int], *, name: str = "none", forget: bool = False
+) -> bytes:
+    """Fetch v7 of these partitions of a topic that is not there: nothing but their names counts."""
+    named = struct.pack(">h", len(name)) + name.encode()
+    body = struct.pack(">hhih", ApiKey.FETCH, 7, 1, -1)
+    body += struct.pack(">iiiibii", -1, 0, 0, 1 << 20, 0, *session)
+    entries = b"".join(struct.pack(">iqqi", index, 0, -1, 1 << 20) for index in indexes)
+    told = struct.pack(">i", 1) + named + struct.pack(">i", len(indexes)) + entries
+    left = struct.pack(">i", 1) + named + struct.pack(f">i{len(indexes)}i", len(indexes), *indexes)
+    nothing = struct.pack(">i", 0)
+    return framed(body + (nothing + left if forget else told + nothing))
+
+
+def ask_many(client: Client, indexes: Sequence[int], session: tuple[int, int], **how: Any) -> Any:
+    """(error, session id) of its answer."""
+    client.send(many(indexes, session, **how))
+    return struct.unpack_from(">hi", client.receive(), 8)
+
+
+def figures(rig: Rig) -> tuple[int, int]:
+    found = rig.hot.statistics()
+    return found["fetch_sessions"], found["fetch_session_partitions"]
+
+
+def test_the_gauges_follow_what_sessions_hold(rig: Rig) -> None:
+    client = rig.client()
+    assert figures(rig) == (0, 0)
+    _, first = ask_many(client, range(1000), (0, 0))
+    held = rig.hot.statistics()["fetch_session_bytes"]
+    assert figures(rig) == (1, 1000) and 100_000 < held < 250_000
+    assert ask_many(client, range(500, 3000), (first, 1)) == (0, first)
+    assert figures(rig) == (1, 3000)
+    assert ask_many(client, range(10, 4000), (first, 2), forget=True) == (0, first)
+    assert figures(rig) == (1, 10)
+    assert rig.hot.statistics()["fetch_session_bytes"] < held / 20, "what is forgotten is freed"
+    _, second = ask_many(client, range(5), (0, 0))
+    assert figures(rig) == (2, 15)
+    for session in (first, second):
+        ask_many(client, [0], (session, -1))
+    assert figures(rig) == (0, 0)
+    assert rig.hot.statistics()["fetch_session_bytes"] == 0
+
+
+def test_a_session_that_grows_too_large_ends(rig: Rig) -> None:
+    client = rig.client()
+    _, session = ask_many(client, range(PARTITIONS_MAX), (0, 0))
+    assert session > 0
+    assert ask_many(client, [7], (session, 1)) == (0, session), "one that it has"
+    error, _ = ask_many(client, [PARTITIONS_MAX], (session, 2))
+    assert error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert figures(rig) == (0, 0)
+    assert rig.hot.statistics()["fetch_session_bytes"] == 0
+
+
+def test_without_room_for_all_a_client_is_served_without_a_session(rig: Rig) -> None:
+    client = rig.client()
+    long_name = "n" * 249
+    given = []
+    while (session := ask_many(client, range(PARTITIONS_MAX), (0, 0), name=long_name))[1]:
+        assert session[0] == 0
+        given.append(session[1])
+        assert rig.hot.statistics()["fetch_session_bytes"] <= BYTES_MAX
+    assert session == (0, 0), "served, as by a broker that keeps no sessions"
+    assert len(given) == BYTES_MAX // (PARTITIONS_MAX * (128 + 249))
+    small = [ask_many(client, range(10), (0, 0))[1] for _ in range(3)]
+    assert all(small), "what is small still fits"
+    ask_many(client, [0], (given[0], -1))
+    assert ask_many(client, range(PARTITIONS_MAX), (0, 0), name=long_name)[1], "room again"
+
+
+def test_who_grows_where_there_is_no_room_loses_its_session(rig: Rig) -> None:
+    client = rig.client()
+    _, session = ask_many(client, range(10), (0, 0))
+    while ask_many(client, range(PARTITIONS_MAX), (0, 0), name="n" * 249)[1]:
+        pass
+    error, _ = ask_many(client, range(PARTITIONS_MAX), (session, 1), name="m" * 249)
+    assert error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert ask_many(client, [], (session, 2))[0] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_stale_session_gives_way_to_bytes(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(hot={"session_slots_max": 100, "session_eviction_ms_min": 0})
+    client = rig.client()
+    given = [ask_many(client, range(PARTITIONS_MAX), (0, 0), name="n" * 249)[1] for _ in range(6)]
+    assert all(given)
+    assert rig.hot.statistics()["fetch_session_bytes"] <= BYTES_MAX
+    assert ask_many(client, [], (given[0], 1))[0] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert ask_many(client, [], (given[-1], 1))[0] == 0
+
+
+def cpu_s(work: Callable[[], object]) -> float:
+    before = time.process_time()
+    work()
+    return time.process_time() - before
+
+
+@pytest.mark.parametrize(
+    "indexes",
+    [range(8, 30_008), range(0, 30_000 << 16, 1 << 16)],
+    ids=["it begins small", "indexes that would share a place"],
+)
+def test_a_session_grows_at_a_constant_price(rig: Rig, indexes: range) -> None:
+    # Measured beside the same partitions in order and at once. The square of their number would be
+    # more than a hundred times as much.
+    client = rig.client()
+    plain = min(cpu_s(lambda: ask_many(client, range(30_000), (0, 0))) for _ in range(3))
+
+    def grow() -> None:
+        _, session = ask_many(client, range(8), (0, 0))
+        ask_many(client, indexes, (session, 1))
+
+    assert min(cpu_s(grow) for _ in range(3)) < 5 * plain
