@@ -1,0 +1,168 @@
+"""The README's table "How fast", drawn from one run of `kbroker perf compare`.
+
+    kbroker perf compare --json compare.json
+    python -m perf.how_fast compare.json       # keeps what the table shows, and draws it
+    python -m perf.how_fast                    # draws it again from what was kept
+
+What is kept (`how_fast.json`, beside this file) names the machine, the commit and the time, so that
+the table cannot outlive them; a test holds the README against it. A ratio is shown with its exact
+interval; where the run could not decide, its ends are in the words of perf.verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from kbroker.generated_part import replaced
+
+BEGIN: Final = "<!-- drawn by python -m perf.how_fast -->"
+KEPT: Final = Path(__file__).with_name("how_fast.json")
+README: Final = Path(__file__).parents[1] / "README.md"
+MIB: Final = 1 << 20
+
+_RATE, _BYTES, _MEDIAN = "requests_per_s", "megabytes_per_s", "p50_us"
+_METRICS: Final = (_RATE, _BYTES, _MEDIAN, "p99_us", "cpu_us_per_request", "cpu_us_without_runtime")
+_RATIOS: Final = ("cpu_us_per_request", "cpu_us_without_runtime")
+_BROKERS: Final = ("limit", "kafka", "kbroker")
+# A cell, what of it is shown, and its words for who reads no other page.
+ROWS: Final = (
+    ("p-100-1x1", _MEDIAN, "produce 100 B, 1 connection, 1 in flight: p50"),
+    ("p-100-1x5", _RATE, "produce 100 B, 1 connection, 5 in flight"),
+    ("p-100-16x5", _RATE, "produce 100 B, 16 connections, 5 in flight"),
+    ("p-1k-4x5", _RATE, "produce 1 KB, 4 connections, 5 in flight"),
+    ("p-16k-4x5", _BYTES, "produce 16 KB, 4 connections, 5 in flight"),
+    ("p-1m-4x5", _BYTES, "produce 1 MB, 4 connections, 5 in flight"),
+    ("j-1k-4x5", _RATE, "the Java client's default, 4 x 1 KB by topic id, idempotent"),
+    ("j-lz4", _RATE, "the same with lz4, 4 x 16 KB"),
+    ("f-16k", _RATE, "fetch 16 KB, 4 connections"),
+    ("f-1m", _BYTES, "fetch 1 MB, 4 connections"),
+    ("jf-16k", _RATE, "fetch in a session, 4 x 16 KB, 4 connections"),
+    ("heartbeat-16x5", _RATE, "Heartbeat, 16 connections, 5 in flight"),
+    ("commit-16x5", _RATE, "OffsetCommit of one partition, 16 connections, 5 in flight"),
+    ("e2e-200", _MEDIAN, "produce to long-polling fetch, 200/s: p50"),
+)
+
+
+def kept(compared: dict[str, Any]) -> dict[str, Any]:
+    """Of a whole run (perf.report.to_json) what the table shows; of every cell that was run."""
+    cells = {}
+    for key, cell in compared["cells"].items():
+        shown = {
+            broker: {metric: cell["brokers"][broker][metric]["median"] for metric in _METRICS}
+            for broker in _BROKERS
+            if broker in cell["brokers"]
+        }
+        ratios = cell["ratios"].get("kbroker/kafka", {})
+        cells[key] = {
+            "brokers": shown,
+            "ratios": {metric: ratios[metric] for metric in _RATIOS if metric in ratios},
+        }
+    plain = ("machine", "versions", "rounds", "block_s", "noisy_blocks", "memory_idle_bytes")
+    return {
+        **{name: compared[name] for name in plain},
+        "cells": cells,
+        "memory_after_bytes": {b: m[-1] for b, m in compared["memory_after_bytes"].items()},
+        **{name: compared[name] for name in ("starts", "idle", "librdkafka")},
+    }
+
+
+def drawn(data: dict[str, Any]) -> str:
+    """The table, and below it what was measured beside the cells."""
+    machine = data["machine"]
+    cpus = f"{machine['cpus']} CPUs" if machine["cpus"] != 1 else "1 CPU"
+    lines = [
+        f"{machine['model']}, {cpus}, Linux {machine['kernel']}, {machine['when'][:10]}, commit"
+        f" {machine['commit']};",
+        f"medians of {data['rounds']} blocks of {data['block_s']:g} s each;"
+        f" [a, b] is the exact interval of the median of the rounds' ratios:",
+        "",
+        "| cell | limit | Apache Kafka | kbroker | CPU per request, of Kafka's"
+        " | without its compiler and collector |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for key, metric, words in ROWS:
+        if key in data["cells"]:
+            lines.append(_row(data["cells"][key], metric, words))
+    beside = [row for row in _beside(data) if row]
+    if beside:
+        lines += ["", "| | Apache Kafka | kbroker |", "|---|---:|---:|", *beside]
+    return "\n".join(lines)
+
+
+def _row(cell: dict[str, Any], metric: str, words: str) -> str:
+    values = (cell["brokers"].get(broker, {}).get(metric) for broker in _BROKERS)
+    shown = [words, *(_value(value, metric) for value in values)]
+    shown += [_ratio(cell["ratios"].get(metric)) for metric in _RATIOS]
+    return f"| {' | '.join(shown)} |"
+
+
+def _value(value: float | None, metric: str) -> str:
+    if value is None:
+        return "-"
+    unit = {_RATE: "/s", _BYTES: " MB/s", _MEDIAN: " us"}[metric]
+    return f"{_rounded(value)}{unit}"
+
+
+def _rounded(value: float) -> str:
+    """Three figures: 59,800; 1,440; 82.1."""
+    if value >= 1000:
+        digits = len(str(int(value))) - 3
+        return f"{round(value, -digits):,.0f}"
+    return f"{value:.3g}"
+
+
+def _ratio(found: dict[str, Any] | None) -> str:
+    if not found or found.get("median") is None:
+        return "-"
+    said = f"{found['median']:.2g} [{found['low']:.2g}, {found['high']:.2g}]"
+    return said if found["decided"] else f"{said}, {found['reason']}"
+
+
+def _beside(data: dict[str, Any]) -> list[str]:
+    def row(words: str, name: str, show: Any) -> str:
+        found = [data[name].get(broker) for broker in ("kafka", "kbroker")]
+        if not any(found):
+            return ""
+        return f"| {words} | {' | '.join(show(one) if one else '-' for one in found)} |"
+
+    def seconds(field: str) -> Any:
+        return lambda starts: f"{statistics.median([one[field] for one in starts]):.2f} s"
+
+    def held(idle: list[dict[str, Any]]) -> str:
+        each = [one["bytes_each"] for one in idle if one["bytes_each"] is not None]
+        return f"{statistics.median(each):,.0f} B" if each else "not told"
+
+    def records(found: list[dict[str, Any]]) -> str:
+        told = ("produce_records_per_s", "consume_records_per_s")
+        return " / ".join(_rounded(statistics.median([one[way] for one in found])) for way in told)
+
+    def megabytes(count: float) -> str:
+        return f"{count / MIB:,.0f} MB"
+
+    count = next((many[0]["connections"] for many in data["idle"].values() if many), 0)
+    return [
+        row("exec to the first acknowledged produce", "starts", seconds("empty_s")),
+        row("first answer after `kill -9` and a new start", "starts", seconds("killed_s")),
+        row("resident memory, idle", "memory_idle_bytes", megabytes),
+        row("resident memory, after the table", "memory_after_bytes", megabytes),
+        row(f"user space of each of {count:,} idle connections", "idle", held),
+        row("librdkafka, records a second in / out", "librdkafka", records),
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """Keep a run, where one is named, and draw what is kept; an exit status."""
+    if arguments:
+        compared = json.loads(Path(arguments[0]).read_text())
+        KEPT.write_text(json.dumps(kept(compared), indent=1, allow_nan=False) + "\n")
+    page = README.read_text(encoding="utf-8")
+    README.write_text(replaced(page, BEGIN, drawn(json.loads(KEPT.read_text()))), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
