@@ -419,7 +419,8 @@ def _table(inputs: Inputs, told: Listened) -> Table:
         "Silent: from the newest sample to the span's end. Marked: no sample for"
         f" {span(SILENT_MS)}, or three of the broker's intervals, although the topics were read. A"
         " broker is missed for"
-        f" {span(LOOKBACK_MS)}; of one without a sample in the span the last hour is shown.",
+        f" {span(LOOKBACK_MS)}; of one without a sample in the span the end of the last hour that"
+        " had some is shown.",
     )  # fmt: skip
 
 

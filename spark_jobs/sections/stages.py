@@ -352,8 +352,10 @@ def _group_plots(inputs: Inputs, groups: list[Line], axis: Axis) -> tuple[Plot, 
         return ()
     names = [one["consumer_group"] or "" for one in worst]  # of a thousand groups these
     rows = collected(_groups_over_time(inputs.metrics, axis.step, names))
+    many = len({one["broker_id"] for one in worst}) > 1  # a group may have moved
     lines = [
-        _line(axis, f"{brief(one['consumer_group'])} in {brief(one['topic'])}", rows, "lag",
+        _line(axis, f"{brief(one['consumer_group'])} in {brief(one['topic'])}"
+              + (f", broker {brief(one['broker_id'])}" if many else ""), rows, "lag",
               {name: one[name] for name in ("broker_id", "consumer_group", "topic")})
         for one in worst
     ]  # fmt: skip

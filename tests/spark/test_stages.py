@@ -48,6 +48,7 @@ def found(spark: Any) -> tuple[Any, Section]:
         sample("LogFlush", NOON_MS, count=4, buckets=buckets(le4=3, le32=1)),
         muted(0, 7, le1=98), muted(1, 3, le64=2),
         lag(0, 5), lag(1, 90), lag(2, 0), lag(2, 20, "slow"), lag(0, 30, "deleted"),
+        {**lag(0, 1), "broker_id": 2},
     ]  # fmt: skip
     inputs = landed.inputs(
         spark, metrics=rows, since_ms=NOON_MS - MINUTE_MS, until_ms=NOON_MS + 3 * MINUTE_MS
@@ -94,15 +95,17 @@ def test_flushes_muted_sockets_and_groups(found: tuple[Any, Section]) -> None:
     groups = lines(section, "Groups that were behind")
     assert [row[:2] + row[3:4] + row[5:6] for row in groups] == [
         ["deleted", "orders", "30", "30"], ["slow", "orders", "20", "20"],
-        ["shop", "orders", "0", "90"],
+        ["shop", "orders", "1", "1"], ["shop", "orders", "0", "90"],
     ]  # fmt: skip
     assert "100 times bytes waited in the socket" in section.words[2]
     assert section.words[3] == (  # one that is behind is sampled in each round
-        "Behind to the end: 1 of 3 groups by topic; most slow in orders, by 20 records."
+        "Behind to the end: 2 of 4 groups by topic; most slow in orders, by 20 records."
     )
     titles = [plot.title for plot in section.plots]
     assert titles == ["Produce by stage, p99, broker 1", "Muted connections with bytes waiting",
                       "Lag of groups"]  # fmt: skip
+    named = {one.name for one in section.plots[-1].series}  # equal names would be one to a reader
+    assert {"shop in orders, broker 1", "shop in orders, broker 2"} <= named
 
 
 def test_every_number_has_its_rows(found: tuple[Any, Section]) -> None:
