@@ -135,12 +135,12 @@ class Driver:
     It starts its session at once and lands from `go` on.
     """
 
-    def __init__(self, place: Path, bootstrap: str, *arguments: str) -> None:
+    def __init__(self, place: Path, bootstrap: str, *arguments: str, topic: str = TOPIC) -> None:
         self._said = place / f"driver-{uuid.uuid4().hex}.txt"
         with open(self._said, "wb") as out:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.kill_driver", bootstrap,
-                 str(place / "tables"), TOPIC, *arguments],
+                 str(place / "tables"), topic, *arguments],
                 stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
