@@ -132,7 +132,7 @@ def test_removing_leaves_tombstones(table: GroupTable, log: LedLog) -> None:
     assert reloaded(log).offsets("g") == table.offsets("g")
 
 
-def test_what_is_named_again_has_one_tombstone(table: GroupTable, log: PartitionLog) -> None:
+def test_what_is_named_again_has_one_tombstone(table: GroupTable, log: LedLog) -> None:
     table.commit("g", [committed(0, 5), committed(1, 5)])
     end = log.log_end_offset
     assert table.remove_offsets("g", [("orders", 0), ("orders", 1)] * 10_000) == 0
