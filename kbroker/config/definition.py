@@ -107,7 +107,11 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     """The most similar of `names`, for "did you mean"; None if none is similar."""
     if len(name) > _MISTAKEN_CHARS_MAX:
         return None  # no mistake of a person's, and comparing takes the longer the longer it is
+    # Few are compared: a client may ask for thousands of keys that there are not.
+    alike = [each for each in names if each[:1] == name[:1] and abs(len(each) - len(name)) <= 3]
+    if not alike:
+        return None
     import difflib  # a mistake is rare, and this import is not free
 
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.75)
+    close = difflib.get_close_matches(name, alike, n=1, cutoff=0.75)
     return close[0] if close else None
