@@ -26,6 +26,7 @@ def hold_with_kafka(names: Iterable[str]) -> dict[Key, Held]:
 def record(names: list[str], twice: bool = False) -> int:
     """Returns how many cases failed."""
     started = time.monotonic()
+    recording = vectors.Recording.of_now()
     held = hold_with_kafka(names)
     failed = {key: each.failure for key, each in held.items() if each.failure is not None}
     for (family, label), failure in failed.items():
@@ -37,7 +38,7 @@ def record(names: list[str], twice: bool = False) -> int:
             if (family, case.label) not in failed
         }
         _tell_changes(family, steps)
-        vectors.save(family, steps)
+        vectors.save(family, steps, recording)
         size = vectors.path_of(family).stat().st_size
         print(f"{family}: {len(steps)} cases, {size / 1024:.0f} KB")
     print(f"recorded in {time.monotonic() - started:.1f} s")

@@ -12,13 +12,22 @@ import pytest
 
 from tests.parity import vectors
 from tests.parity.cases import PENDING, cases_of, families
-from tests.parity.differences import DIFFERENCES, Difference, between, split
+from tests.parity.differences import (
+    DIFFERENCES,
+    Difference,
+    Found,
+    between,
+    load_pins,
+    reason,
+    split,
+)
 from tests.parity.sides import Held, Key, Side
 from tests.support import requirements
 
 # The first test waits for all cases to be held.
 pytestmark = pytest.mark.timeout(600)
 
+PINS = load_pins()
 ALL = [
     (family, case) for family in families() if family not in PENDING for case in cases_of(family)
 ]
@@ -52,21 +61,40 @@ def test_case(
     assert ours.failure is None, f"{ours.failure}\nafter {ours.steps[-1:]}"
     assert label in recorded[family], f"record it: python -m tests.parity.record {family}"
     found = between(f"{family}: {label}", ours.steps, recorded[family][label])
-    unexplained, _ = split(list(found))
+    unexplained, _ = split(found, PINS)
     assert not unexplained, "\n".join(map(str, unexplained))
 
 
-def test_every_explanation_is_needed(
+def test_every_explanation_and_every_answer_is_needed(
     held: dict[Key, Held], recorded: dict[str, dict[str, list[object]]]
 ) -> None:
     if len(held) < len(ALL):
         requirements.skip_on_this_machine("only some cases were chosen")
     used: list[Difference] = []
+    answers = {(case, path) for case, places in PINS.items() for path in places}
     for (family, label), ours in held.items():
         theirs = recorded[family].get(label, [])
         found = between(f"{family}: {label}", ours.steps, theirs)
-        used += [entry for _, entry in split(list(found))[1] if entry not in used]
+        for each, entry in split(found, PINS)[1]:
+            used += [] if entry in used else [entry]
+            answers.discard((each.case, each.path))
     assert [d for d in DIFFERENCES if d not in used] == []
+    assert answers == set()
+
+
+def test_an_answer_is_excused_only_as_it_is_pinned() -> None:
+    case, path, ours = next((c, p, o) for c, places in PINS.items() for p, o in places.items())
+    found = Found(case, path, ours, "something else")
+    assert reason(found) is not None
+    assert split([found], PINS)[0] == []
+    for pins in ({}, {case: {}}, {case: {path: "another"}}):
+        assert split([found], pins)[0] == [found]
+    assert split([Found(case, path, "another", "something else")], PINS)[0]
+
+
+def test_every_pinned_answer_has_a_reason() -> None:
+    pinned = [Found(c, p, ours, None) for c, places in PINS.items() for p, ours in places.items()]
+    assert [each for each in pinned if reason(each) is None] == []
 
 
 @pytest.mark.parametrize("family", families())

@@ -1,0 +1,40 @@
+"""A few cases of every family, drawn: those that are held with Apache Kafka in every test run.
+
+The commit draws, so that the same commit asks the same and the next one asks something else;
+`KBROKER_SEED` draws again what a failure named. A JVM is started for each setup, so the rare ones
+are left out, and the cases that change a broker's settings come last, on the ordinary broker.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from tests.parity import vectors
+from tests.parity.book import DEFAULT_SETUP, Case
+from tests.parity.cases import cases_of, families
+from tests.parity.sides import COORDINATORS, SHORT_SESSIONS
+
+OF_EACH: Final = 2
+_SETUPS: Final = (DEFAULT_SETUP, COORDINATORS, SHORT_SESSIONS)
+
+
+def seed() -> str:
+    return os.environ.get("KBROKER_SEED") or vectors.commit()
+
+
+def drawn(seed: str) -> Iterator[tuple[str, Case]]:
+    """(family, case) of every family."""
+    for family in families():
+        held = [case for each in cases_of(family) if (case := _held_so(each)) is not None]
+        draw = random.Random(f"{seed} {family}")
+        yield from ((family, case) for case in draw.sample(held, OF_EACH))
+
+
+def _held_so(case: Case) -> Case | None:
+    if case.setup == "altered":
+        return replace(case, setup=DEFAULT_SETUP, alone=True)
+    return case if case.setup in _SETUPS else None
