@@ -6,6 +6,7 @@ Decoding is kio's, so both brokers' answers are read by somebody else's code. Th
 - what two brokers cannot share becomes a word for it (MASKED), ids that a broker makes up become
   "id 1", "id 2" in the order in which a case meets them, so that equal and different stay visible;
 - a member id that a broker made is "parity-member 1": its front, and a number as above;
+- bytes of a kilobyte and more are a length and a hash, but for records, which have views of theirs;
 - messages are compared by being there: a broker may say it in its own words;
 - lists whose order means nothing and is a hash table's in Apache Kafka are sorted (UNORDERED).
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
+import hashlib
 import importlib
 import json
 import re
@@ -180,6 +182,7 @@ def plain(value: Any, aliases: Aliases) -> Plain:
     return value
 
 
+LONG_BYTES: Final = 1_000
 _AS_THEY_ARE: Final = frozenset({int, str, bool, float, type(None)})
 
 
@@ -224,11 +227,17 @@ def _plain_entity(entity: Any, aliases: Aliases) -> dict[str, Plain]:
             fields[name] = aliases.member(value)
         elif message and value:
             fields[name] = "words"
+        elif isinstance(value, bytes) and len(value) >= LONG_BYTES and name != "records":
+            fields[name] = in_short(value)
         else:
             fields[name] = plain(value, aliases)
         if unordered and fields[name] is not None:
             fields[name] = _sorted(fields[name])
     return fields
+
+
+def in_short(value: bytes) -> str:
+    return f"{len(value)} bytes, sha256 {hashlib.sha256(value).hexdigest()[:16]}"
 
 
 def _know_topic(entity: Any, aliases: Aliases) -> None:

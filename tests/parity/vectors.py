@@ -1,24 +1,57 @@
 """Apache Kafka's answers, as recorded: one JSON file a family, a line a case.
 
-Long lists that come again and again (the configuration of a new topic) stand once, under "shared",
-by a hash of their content. The order of cases is that of their family's file, so a new recording
-changes the lines whose answers changed and no others.
+The first line says which Apache Kafka answered, on which day, and which commit asked. Long lists
+that come again and again (the configuration of a new topic) stand once, under "shared", by a hash
+of their content. The order of cases is that of their family's file, so a new recording changes the
+first line, the lines whose answers changed and no others.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
+
+from tests.support import jars
 
 FOLDER: Final = Path(__file__).with_name("vectors")
 _SHARED_CHARS_MIN: Final = 120
 _REFERENCE: Final = "@"
 
 Steps = list[Any]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Where a family's answers come from."""
+
+    kafka: str  # the version of Apache Kafka that answered
+    date: str
+    commit: str  # of the cases that asked, with "and changes" if they were not committed yet
+
+    @classmethod
+    def of_now(cls) -> Self:
+        changed = _git("status", "--porcelain", "--", ".", ":!vectors")
+        today = datetime.now(UTC).date().isoformat()
+        return cls(jars.KAFKA_VERSION, today, f"{commit()} and changes" if changed else commit())
+
+
+def commit() -> str:
+    """The one that is checked out."""
+    return _git("rev-parse", "--short", "HEAD")
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(
+        ["git", *words], cwd=FOLDER.parent, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
 
 
 def path_of(family: str) -> Path:
@@ -35,7 +68,12 @@ def load(family: str) -> dict[str, Steps]:
     return {label: _expand(steps, shared) for label, steps in document["cases"].items()}
 
 
-def save(family: str, cases: Mapping[str, Steps]) -> None:
+def recording_of(family: str) -> Recording:
+    """KeyError where a family does not say where it comes from."""
+    return Recording(**json.loads(path_of(family).read_text(encoding="utf-8"))["recorded"])
+
+
+def save(family: str, cases: Mapping[str, Steps], recording: Recording) -> None:
     counts = Counter(text for steps in cases.values() for text in _long_lists(steps))
     shared = {_hash(text): text for text, times in counts.items() if times > 1}
     lines = [f"{json.dumps(name)}: {text}" for name, text in sorted(shared.items())]
@@ -44,7 +82,7 @@ def save(family: str, cases: Mapping[str, Steps]) -> None:
     ]
     FOLDER.mkdir(exist_ok=True)
     path_of(family).write_text(
-        '{"shared": {\n'
+        f'{{"recorded": {json.dumps(asdict(recording))},\n"shared": {{\n'
         + ",\n".join(lines)
         + '\n},\n"cases": {\n'
         + ",\n".join(of_cases)

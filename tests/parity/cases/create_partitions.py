@@ -14,6 +14,7 @@ from tests.parity.talk import Talk
 
 VERSIONS = range(4)
 FLEXIBLE = range(2, 4)
+ENCODINGS = (0, 3)
 Assignments = Sequence[Sequence[int]] | None
 
 book = Book()
@@ -97,14 +98,14 @@ TOO_MANY: Mapping[str, tuple[int, Assignments]] = {
 }
 
 
-@book.case("refused", versions=VERSIONS, over=REFUSED)
+@book.case("refused", versions=ENCODINGS, over=REFUSED)
 def refused(talk: Talk, version: int, how: tuple[int, Assignments]) -> None:
     name = talk.topic(partitions=3)
     talk.ask(ask(version, (name, *how)))
     grown(talk, name, 3)
 
 
-@book.case("only validated", versions=VERSIONS, over={**REFUSED, **TOO_MANY, "good": (4, None)})
+@book.case("only validated", versions=ENCODINGS, over={**REFUSED, **TOO_MANY, "good": (4, None)})
 def validated(talk: Talk, version: int, how: tuple[int, Assignments]) -> None:
     name = talk.topic(partitions=3)
     talk.ask(ask(version, (name, *how), validate_only=True))

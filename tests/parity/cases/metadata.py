@@ -161,7 +161,7 @@ def long_name(talk: Talk, version: int) -> None:
     talk.ask(ask(version, ["x" * 249]))
 
 
-@book.case("a name that cannot be", versions=VERSIONS, over=INVALID)
+@book.case("a name that cannot be", versions=(0, 4, 9, 13), over=INVALID)
 def invalid(talk: Talk, version: int, name: str) -> None:
     for create in (False, True):
         talk.ask(ask(version, [name], create=create))

@@ -67,7 +67,7 @@ ASSIGNMENTS: dict[str, Any] = {
 }
 
 
-@book.case("an assignment", versions=SYNC, over=ASSIGNMENTS)
+@book.case("an assignment", versions=(0, 5), over=ASSIGNMENTS)
 def assignments(talk: Talk, version: int, given: Any) -> None:
     member = Member(talk, talk.name("g"))
     member.join()
