@@ -17,7 +17,7 @@ DEBUG = os.environ.get("KBROKER_DEBUG") == "1"
 SANITIZE = os.environ.get("KBROKER_SANITIZE", "")
 UNITS = os.environ.get("KBROKER_UNITS", "kbroker/**/*.pyx perf/**/*.pyx")
 
-compile_args = ["-std=gnu11", "-pthread", "-Wall", "-Wno-unused-function", "-Wno-unreachable-code"]
+compile_args = ["-std=gnu11", "-pthread", "-Wall", "-Wno-unreachable-code"]
 link_args = ["-pthread", "-ldl"]
 if DEBUG:
     compile_args += ["-O1", "-g", "-DKBROKER_DEBUG=1"]

@@ -58,10 +58,6 @@ cdef int channel_readable(int state) noexcept nogil
 # 1 when the FIFO must hold at least one slot in this state: the pair assertion to slots_count().
 cdef int channel_cached(int state) noexcept nogil
 
-# Static text, never NULL ("?" out of range).
-cdef const char* channel_state_name(int state) noexcept nogil
-cdef const char* channel_event_name(int event) noexcept nogil
-
 
 cdef enum SlotStatus:
     SLOT_OK = 0

@@ -143,18 +143,6 @@ cdef int channel_cached(int state) noexcept nogil:
     return REQCACHED_AND_RESPONSE_PENDING <= state < CHANNEL_STATES
 
 
-cdef const char* channel_state_name(int state) noexcept nogil:
-    if <unsigned int>state >= CHANNEL_STATES:
-        return b"?"
-    return _STATE_NAMES[state]
-
-
-cdef const char* channel_event_name(int event) noexcept nogil:
-    if <unsigned int>event >= CHANNEL_EVENTS:
-        return b"?"
-    return _EVENT_NAMES[event]
-
-
 # --- response slots, for C ----------------------------------------------------------------------
 
 cdef int slots_init(SlotQueue* queue, uint32_t count_max, uint64_t bytes_max) noexcept nogil:

@@ -38,7 +38,6 @@ FETCH_LOG_BYTES = 64 << 20  # per partition: all of it stays in the page cache
 FETCH_MAX_BYTES = 50 << 20
 TOUCH_BYTES_FIRST, TOUCH_BYTES_MAX = 512 << 20, 2 << 30
 TOUCH_MARGIN = 1.2
-TIMESTAMP_STEP_MS = 1
 MEGABYTE = 1_000_000  # as in performance tables; a GB is 10^9 bytes
 
 Path_ = Literal["plain", "java"]

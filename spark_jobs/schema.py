@@ -1,7 +1,7 @@
 """The tables: one for each topic, and what a row has beside the record's own fields.
 
 One table drives three things: the JSON that a writer makes (`encode`), the types that Spark reads
-(`value_type`, `row_type`) and docs/topics.md. The broker's and perf's tables stand beside their
+(`row_type`) and docs/topics.md. The broker's and perf's tables stand beside their
 writers (kbroker/metrics/samples.py, perf/results_table.py); the jobs' own stands here.
 
 A raw row is IDENTITY, then the table's columns, flat and nullable. Identity is (source_topic_id,
@@ -106,10 +106,6 @@ class TableSchema:
     def encode(self, record: Mapping[str, Any]) -> bytes:
         """A record's value as its writer sends it. ValueError names a field that does not fit."""
         return json_record.encode(self.json_columns, record)
-
-    def value_type(self) -> StructType:
-        """What from_json reads a record's value with."""
-        return _struct(self.columns)
 
     def row_type(self) -> StructType:
         """A row of the table: identity, then the record's fields."""

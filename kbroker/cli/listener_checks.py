@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from kbroker.peer.client import Client
 
 ANSWER_TIMEOUT_MS: Final = 2_000
-_BACKLOG_PATH: Final = "/proc/sys/net/core/somaxconn"
 
 
 def bindable(listeners: Iterable[Listener], clock: Clock) -> Iterator[Check]:

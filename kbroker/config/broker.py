@@ -143,11 +143,6 @@ class BrokerConfig:
         """Names that some source sets, keys with a listener's prefix among them."""
         return sorted({name for layer in self._layers.values() for name in layer})
 
-    def for_listener(self, listener_name: str, name: str) -> Any:
-        """The value of `name` on one listener: the listener's own, or the broker's."""
-        own = f"listener.name.{listener_name.lower()}.{name}"
-        return self._effective[own] if own in self._effective else self[name]
-
     @property
     def node_id(self) -> int:
         return int(self["node.id"])

@@ -12,7 +12,6 @@ that, and tests read it back with promtool. Pure functions, any thread.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -77,8 +76,6 @@ RESOURCE_NAMES: Final = (
     "NumGroupsCompletingRebalance",
 )
 
-_WORD: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
-
 
 def scrape_config(
     targets: Sequence[str], *, plain: bool = False, rules: str | None = None
@@ -126,40 +123,6 @@ def alert_rules(disk: Disk = "ssd") -> Iterator[str]:
             yield "        annotations:"
             yield f"          summary: {json.dumps(alert.summary)}"
             yield f"          description: {json.dumps(alert.description)}"
-
-
-def exposed_names() -> frozenset[str]:
-    """Every series name that a scrape may hold, in all dialects."""
-    found: set[str] = set()
-    for metric in CATALOGUE:
-        for name in metric.names.values():
-            found.add(name.text)
-            if name.kind in ("summary", "histogram"):
-                found.update((f"{name.text}_count", f"{name.text}_sum"))
-            if name.kind == "histogram":
-                found.add(f"{name.text}_bucket")
-    return frozenset(found)
-
-
-def series_names(expression: str) -> list[str]:
-    """The series that a PromQL expression reads, in order; functions and labels are not series."""
-    text = re.sub(r'"(?:\\.|[^"\\])*"', "", expression)
-    text = re.sub(r"\{[^}]*\}|\[[^\]]*\]", " ", text)
-    grouping = r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)"
-    text = re.sub(grouping, " ", text)
-    found: list[str] = []
-    for match in _WORD.finditer(text):
-        called = text[match.end() :].lstrip().startswith("(")
-        number = match.start() > 0 and text[match.start() - 1].isdigit()
-        if not called and not number and match[0].lower() not in _OPERATORS:
-            found.append(match[0])
-    return found
-
-
-_OPERATORS: Final = frozenset(
-    ("and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right",
-     "offset", "bool", "inf", "nan")
-)  # fmt: skip
 
 
 def filtered(names: Iterable[str]) -> frozenset[str]:

@@ -38,7 +38,6 @@ cdef struct Part:
 cdef enum:
     INLINE_BYTES = 320            # an answer of a produce to a few partitions fits
     INLINE_PARTS = 3              # head, one file range, tail
-    NAME_BYTES = 16               # a kernel thread name
     READ_AHEAD = -1000            # as the API key of a request of a Processor's own; see _send
 
 

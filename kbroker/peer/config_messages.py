@@ -18,7 +18,6 @@ from kbroker.types import ApiKey, TopicPartition
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 LOGGER_RESOURCE: Final = 8
-GROUP_RESOURCE: Final = 32
 _SET: Final = 0
 _DELETE: Final = 1
 UNKNOWN_BYTES: Final = -1

@@ -320,7 +320,6 @@ class Broker:
             self.config["num.io.threads"],
             self._dispatcher(lambda request: registry.dispatch(services, request)),
             self._deadlines.watch,
-            self._clock,
             self._handler_failures,
         )
         self._handlers.start()

@@ -25,7 +25,6 @@ from kbroker.requests._hot import CLOSED, IDLE
 
 if TYPE_CHECKING:
     from kbroker._net import WrappedRequest
-    from kbroker.clock import Clock
     from kbroker.requests._hot import HotPath
 
 logger: Final = logging.getLogger("kbroker.request")
@@ -43,15 +42,12 @@ class HandlerPool:
         size: int,
         dispatch: Callable[[WrappedRequest], None],
         watch_deadline: Callable[[int], None],
-        clock: Clock,
         failures: Failures | None = None,
     ) -> None:
         self.failures: Final = failures or Failures("request handlers")
         self._hot = hot
         self._dispatch = dispatch
         self._watch_deadline = watch_deadline
-        self._clock = clock
-        self._last_sample: tuple[int, int] | None = None
         self._lock = threading.Lock()
         self._started = False
         self._closed = False
@@ -64,7 +60,6 @@ class HandlerPool:
         return len(self._threads)
 
     def start(self) -> None:
-        self._last_sample = (self._clock.monotonic_ns(), 0)
         with self._lock:
             self._started = True
             for thread in self._threads.values():
@@ -122,17 +117,6 @@ class HandlerPool:
             thread.join(JOIN_TIMEOUT_S)
             if thread.is_alive():
                 logger.warning("%s is still inside a request; it is left behind", thread.name)
-
-    def idle_fraction(self) -> float:
-        """Share of the handlers' time that they were idle since the last call, 0 to 1."""
-        now_ns = self._clock.monotonic_ns()
-        idle_ns = sum(handler["idle_ns"] for handler in self._hot.statistics()["handlers"])
-        before_ns, before_idle_ns = self._last_sample or (now_ns, idle_ns)
-        self._last_sample = (now_ns, idle_ns)
-        elapsed_ns = (now_ns - before_ns) * len(self._threads)
-        if elapsed_ns <= 0:
-            return 1.0
-        return min(1.0, (idle_ns - before_idle_ns) / elapsed_ns)
 
     def _watch(self, tick: int) -> None:
         try:

@@ -239,7 +239,7 @@ class Broker(PlainBroker, Inspected):
     def requests(self, api: ApiKey | None = None) -> list[Seen]:
         """The requests of an API, or all, as they came; those of this object are left out.
 
-        Complete with `trace=True` (`start_trace`); without, what the compiled path serves (Produce,
+        Complete with `trace=True`; without, what the compiled path serves (Produce,
         Fetch, Metadata, Heartbeat, OffsetCommit) is noted only while it has a rule.
         """
         key = None if api is None else int(api)
@@ -248,9 +248,6 @@ class Broker(PlainBroker, Inspected):
     def last_requests(self, count: int) -> list[Seen]:
         order = {"op": "requests", "api_key": None, "last": count}
         return [Seen(*each) for each in self._tell(order)]
-
-    def start_trace(self) -> None:
-        self._tell({"op": "trace", "on": True})
 
     def _create_topics(self, topics: Mapping[str, int], configs: Mapping[str, str]) -> None:
         order = {"op": "create_topics", "topics": dict(topics), "configs": dict(configs)}

@@ -30,7 +30,7 @@ class ExternalBroker(Inspected):
             "leave --kbroker-external out"
         )
 
-    delay = drop_connections = requests = start_trace = on
+    delay = drop_connections = requests = on
 
     @property
     def clock(self) -> NoReturn:

@@ -1,4 +1,4 @@
-"""A store and a view that keep nothing: for tests, and until the real ones are wired in.
+"""A store and a view of groups that keep nothing, for tests of what stands above them.
 
 Whatever is written is said to be written at once; nobody is heard in C.
 """

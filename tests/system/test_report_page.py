@@ -20,6 +20,7 @@ pytest.importorskip("jinja2", reason="missing: jinja2 (extra `spark`)")
 from spark_jobs.html import theme
 from spark_jobs.html.page import render
 from tests.support.browser import Browser
+from tests.support.contrast import contrast
 from tests.unit.spark_jobs.sample import sample
 
 THEMES = {"light": theme.LIGHT, "dark": theme.DARK}
@@ -82,7 +83,7 @@ def test_it_opens_alone_and_is_readable(
     assert rgb(ground) == colours["page"]
     pairs = [pair.split("|") for pair in browser.value(TEXTS)]
     assert len(pairs) > 4
-    low = [p for p in pairs if theme.contrast(rgb(p[0]), rgb(p[1])) < 4.5]
+    low = [p for p in pairs if contrast(rgb(p[0]), rgb(p[1])) < 4.5]
     assert not low
     drawn = {rgb(c) for c in browser.value(STROKES) if c.startswith("rgb")}
     assert {colours["c0"], colours["c1"]} <= drawn <= set(colours.values())

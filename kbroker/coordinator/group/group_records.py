@@ -25,7 +25,6 @@ from kbroker.outside_text import can_be_told, shown
 from kbroker.protocol.record_batch import Record, encode_batch
 from kbroker.protocol.wire import ProtocolError, Reader, Writer
 
-OFFSET_KEY_VERSIONS: Final = (0, 1)
 OFFSET_KEY_VERSION: Final = 1
 GROUP_KEY_VERSION: Final = 2
 GROUP_VALUE_VERSION: Final = 3

@@ -333,8 +333,5 @@ def _int_name(path: str) -> int:
     return int(name)
 
 
-index_of_path = _int_name
-
-
 def _encode(**fields: object) -> bytes:
     return json.dumps({"v": SCHEMA_VERSION, **fields}, separators=(",", ":")).encode()

@@ -198,12 +198,6 @@ def test_with_values_layers() -> None:
         static.with_values({"num.io.thread": "3"})
 
 
-def test_a_listener_may_have_a_value_of_its_own() -> None:
-    config = BrokerConfig.load(overrides=["listener.name.plaintext.num.network.threads=5"])
-    assert config.for_listener("PLAINTEXT", "num.network.threads") == 5
-    assert config.for_listener("OTHER", "num.network.threads") == config["num.network.threads"]
-
-
 def test_unknown_name_is_the_programs_mistake() -> None:
     with pytest.raises(KeyError):
         BrokerConfig.load()["no.such.key"]

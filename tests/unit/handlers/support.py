@@ -24,7 +24,6 @@ from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
 from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.coordinator import GroupCoordinator
-from kbroker.coordinator.group.memory import MemoryStore, NoView
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
@@ -46,6 +45,7 @@ from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage, delta_
 from kbroker.protocol import cold
 from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.types import ApiKey, TopicPartition
+from tests.support.group_memory import MemoryStore, NoView
 
 CLUSTER_ID = "LgA8qWu9TMCDO1kS-PKCZg"
 NODE_ID = 1

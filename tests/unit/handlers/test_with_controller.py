@@ -14,7 +14,6 @@ from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
 from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.coordinator import GroupCoordinator
-from kbroker.coordinator.group.memory import MemoryStore, NoView
 from kbroker.errors import ErrorCode
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
@@ -23,6 +22,7 @@ from kbroker.metadata.controller.producer_ids import ProducerIdManager
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.types import TopicPartition
+from tests.support.group_memory import MemoryStore, NoView
 from tests.unit.handlers.support import FakeLog, FakeReplicas, FakeRequest, answer_of, written
 from tests.unit.handlers.test_alter_configs import ALTER, INCREMENTAL
 from tests.unit.handlers.test_alter_configs import ask as alter

@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 
 from kbroker.metrics.alerts import alert_groups
-from kbroker.metrics.catalogue import BY_KEY
+from kbroker.metrics.catalogue import BY_KEY, CATALOGUE
 from kbroker.metrics.dashboard import ROWS, dashboard
-from kbroker.metrics.prometheus import (
-    NETWORK_NAMES,
-    RESOURCE_NAMES,
-    exposed_names,
-    filtered,
-    series_names,
-)
+from kbroker.metrics.prometheus import NETWORK_NAMES, RESOURCE_NAMES, filtered
 
 ALERTS = [alert for group in alert_groups() for alert in group.alerts]
 QUERIES = [query for row in ROWS for panel in row.panels for query in panel.queries]
 OF_PROMETHEUS = {"up"}
+WORD = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
+OPERATORS = frozenset(
+    ("and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right",
+     "offset", "bool", "inf", "nan")
+)  # fmt: skip
+
+
+def exposed_names() -> frozenset[str]:
+    """Every series name that a scrape may hold, in all dialects."""
+    found: set[str] = set()
+    for metric in CATALOGUE:
+        for name in metric.names.values():
+            found.add(name.text)
+            if name.kind in ("summary", "histogram"):
+                found.update((f"{name.text}_count", f"{name.text}_sum"))
+            if name.kind == "histogram":
+                found.add(f"{name.text}_bucket")
+    return frozenset(found)
+
+
+def series_names(expression: str) -> list[str]:
+    """The series that a PromQL expression reads, in order; functions and labels are not series."""
+    text = re.sub(r'"(?:\\.|[^"\\])*"', "", expression)
+    text = re.sub(r"\{[^}]*\}|\[[^\]]*\]", " ", text)
+    grouping = r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)"
+    text = re.sub(grouping, " ", text)
+    found: list[str] = []
+    for match in WORD.finditer(text):
+        called = text[match.end() :].lstrip().startswith("(")
+        number = match.start() > 0 and text[match.start() - 1].isdigit()
+        if not called and not number and match[0].lower() not in OPERATORS:
+            found.append(match[0])
+    return found
 
 
 def documented() -> dict[str, str]:

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from kbroker._net import SocketServer, WrappedRequest
-from kbroker.clock import SystemClock
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.replica._topic_table import TopicTable
 from kbroker.requests._hot import HotPath
@@ -209,9 +208,7 @@ class Rig:
             self.server.set_flexible_from(api_key, version)
         self.table = TopicTable()
         self.hot = HotPath(self.server, self.table, **(_HOT | (hot or {})))
-        self.pool = HandlerPool(
-            self.hot, handlers, lambda r: self.dispatch(r), self.ticks.append, SystemClock()
-        )
+        self.pool = HandlerPool(self.hot, handlers, lambda r: self.dispatch(r), self.ticks.append)
         self.port = self.server.listen("PLAINTEXT", [(host, 0) for host in hosts])[0][1]
         self.pool.start()
         self.server.start()

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kbroker._net import WrappedRequest
-from kbroker.clock import SystemClock
-from kbroker.server.handler_pool import HandlerPool
 from tests.support.record_batches import build_batch
 from tests.unit.net.harness import DEADLINE_S, Client, Rig, cold_frame, eventually
 from tests.unit.requests.wire import Ask, fetch_frame, produce_frame
@@ -147,18 +145,3 @@ def test_time_in_python_is_not_idle(make_rig: Callable[..., Rig]) -> None:
     assert client.receive_cold() == (1, b"")
     rest = Meter(rig)
     eventually(lambda: rest.whole(lambda _, handlers: handlers > REST), "and idle again")
-
-
-def test_the_pools_own_fraction(make_rig: Callable[..., Rig]) -> None:
-    rig = make_rig(handlers=4)
-    pool: HandlerPool = rig.pool
-    assert pool.size == 4
-    pause = threading.Event()
-
-    def idle() -> bool:
-        pause.wait(WINDOW_NS / 1e9)  # the fraction is of the time since the last call
-        return pool.idle_fraction() > 0.7
-
-    eventually(idle, "idle")
-    assert 0.0 <= pool.idle_fraction() <= 1.0
-    assert SystemClock().monotonic_ns() > 0

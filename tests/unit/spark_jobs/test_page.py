@@ -13,6 +13,7 @@ pytest.importorskip("jinja2", reason="missing: jinja2 (extra `spark`)")
 from spark_jobs.html import theme, words
 from spark_jobs.html.page import ROWS_MAX, render
 from spark_jobs.report_model import Cell, Finding, Report, Rows, Section, Table
+from tests.support.contrast import LINES_ON, TEXT_ON, contrast
 from tests.unit.spark_jobs.sample import HOSTILE, sample
 
 VOID = {"meta", "link"}
@@ -162,12 +163,12 @@ def test_every_colour_of_the_page_is_one_of_the_themes() -> None:
 
 @pytest.mark.parametrize("colours", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
 def test_contrasts(colours: dict[str, str]) -> None:
-    assert theme.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
     low = {
-        (front, back): round(theme.contrast(colours[front], colours[back]), 2)
-        for pairs, least in ((theme.TEXT_ON, 4.5), (theme.LINES_ON, 3.0))
+        (front, back): round(contrast(colours[front], colours[back]), 2)
+        for pairs, least in ((TEXT_ON, 4.5), (LINES_ON, 3.0))
         for front, back in pairs
-        if theme.contrast(colours[front], colours[back]) < least
+        if contrast(colours[front], colours[back]) < least
     }
     assert not low
 

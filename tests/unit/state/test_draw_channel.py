@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbroker._state import ChannelStateMachine
-from kbroker.generated_part import END
+from kbroker.generated_part import END, replaced
 from kbroker.net import draw_channel
 
 PAGE = Path(__file__).parents[3] / "docs" / "channel.md"
@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "channel.md"
 
 def test_the_committed_page_is_the_generated_one() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert draw_channel.replace_generated(page) == page, (
+    assert replaced(page, draw_channel.BEGIN, draw_channel.generated()) == page, (
         "run: python -m kbroker.net.draw_channel docs/channel.md"
     )
 
@@ -42,4 +42,4 @@ def test_writing_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_page_without_markers_is_refused() -> None:
     with pytest.raises(ValueError, match="markers"):
-        draw_channel.replace_generated("nothing here")
+        replaced("nothing here", draw_channel.BEGIN, "")

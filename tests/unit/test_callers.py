@@ -1,0 +1,217 @@
+"""Nothing stands in the product that nobody calls: what is left over is removed, not kept.
+
+By name: a function, method, class or constant of kbroker, perf and spark_jobs has a caller when its
+name is used anywhere in them, as a name, an attribute, or a word of a text without blanks (what is
+looked up by its name, "module:function"). Tests are no callers, but of `kbroker/testing`, which is
+there for them. Of Cython, functions, methods, enumerators and what is declared of C are looked at,
+by lines; a declaration is no use. The compiler sees the same for what is static in one unit.
+
+A decorator that is not Python's own hands its function to somebody (click, pytest, atexit).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.support.source_tree import ROOT, blanked, logical_lines, relative, source_files
+
+PRODUCT: Final = ("kbroker", "perf", "spark_jobs")
+FOR_TESTS: Final = "kbroker/testing/"
+# (file or folder, names, who calls them then).
+ALLOWED: Final = (
+    # Those above call what they know the name of.
+    ("kbroker/peer/connection.py", "pause_writing|resume_writing", "asyncio, of a protocol"),
+    ("kbroker/admin/server.py", "timeout_keep_alive_handler|main_loop", "uvicorn, of a server"),
+    ("kbroker/cli/commands.py", "list_commands|get_command|format_commands", "click, of a group"),
+    ("kbroker/testing/plugin.py", "pytest_addoption", "pytest, of a plugin"),
+    ("kbroker/testing/inspected.py", r"_do_\w+", "its own table, by the order's name"),
+    ("kbroker/testing/container.py", "with_kraft|with_exposed_ports|with_bind_ports",
+     "users of testcontainers"),
+    ("spark_jobs/html/plots.py", "set_locs", "matplotlib, of a formatter"),
+    ("spark_jobs/kbroker_source.py",
+     "initialOffset|prepareForTriggerAvailableNow|getDefaultReadLimit|reportLatestOffset"
+     "|streamReader", "pyspark, of a data source"),
+    # What several brokers need, and one has no use for.
+    ("kbroker/peer/network_client.py", "NetworkClient|connection_delay_ms", "a follower"),
+    ("kbroker/purgatory/purgatory.py", "check_and_complete", "operations that an event ends"),
+    ("kbroker/net/_processor", "processor_push_local", "answers that wait for followers"),
+    # How a test sees, or moves, what it tests.
+    ("kbroker/clock.py", "ManualClock|set_wall_ms|wait_for_sleepers", "tests"),
+    ("kbroker/metadata/store/", "new_session|watch_count", "tests of several controllers"),
+    ("kbroker/handlers/auto_topics.py", "under_way", "tests"),
+    ("kbroker/coordinator/group/_groups.pyx", "shard_state", "tests"),
+    ("kbroker/_state.pyx", "push|head_ready", "tests of the ring of slots"),
+    ("kbroker/_lock_order.pyx", "order_allows", "tests"),
+    ("kbroker/protocol/_wire.pyx", "unsigned_varint", "tests"),
+    # Tables of somebody else's numbers, whole.
+    ("kbroker/errors.py", "[A-Z_]+", "the protocol's codes"),
+    ("kbroker/testing/_file_faults.pyx", "RENAME|MKDIR", "bits, in the order of OPERATIONS"),
+    ("kbroker/handlers/", "REASON_INTERNAL_TOPIC", "figures, in the order of the reasons"),
+)  # fmt: skip
+PYTHONS_OWN: Final = frozenset(
+    ("property", "staticmethod", "classmethod", "cached_property", "cache", "lru_cache",
+     "contextmanager", "dataclass", "final", "overload", "override", "setter", "total_ordering")
+)  # fmt: skip
+WORD: Final = re.compile(r"[A-Za-z_]\w*")
+
+
+class Defined(NamedTuple):
+    file: str
+    line: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.name}"
+
+
+def is_allowed(defined: Defined) -> bool:
+    return any(
+        defined.file.startswith(place) and re.fullmatch(names, defined.name)
+        for place, names, _ in ALLOWED
+    )
+
+
+# --- Python ---------------------------------------------------------------------------------------
+
+
+def python_definitions(text: str, file: str) -> Iterator[Defined]:
+    """Functions, classes and constants of a module, methods of its classes."""
+    for node in ast.parse(text).body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                if not _handed_on(node):
+                    yield Defined(file, node.lineno, node.name)
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield Defined(file, node.lineno, name)
+        members = node.body if isinstance(node, ast.ClassDef) else []
+        methods = [m for m in members if isinstance(m, ast.FunctionDef | ast.AsyncFunctionDef)]
+        for method in methods:
+            if not _handed_on(method):
+                yield Defined(file, method.lineno, method.name)
+
+
+def _handed_on(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    called = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
+    names = [each.attr if isinstance(each, ast.Attribute) else each.id for each in called
+             if isinstance(each, ast.Attribute | ast.Name)]  # fmt: skip
+    return any(name not in PYTHONS_OWN for name in names)
+
+
+def python_uses(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name, ctx=ast.Load()):
+                yield name
+            case ast.Constant(value=str(value)) if " " not in value:
+                yield from WORD.findall(value)
+
+
+# --- Cython ---------------------------------------------------------------------------------------
+
+_EXTERN: Final = re.compile(r"cdef\s+extern\b")
+_ENUM: Final = re.compile(r"(?:cdef|cpdef|ctypedef)\s+enum\b")
+_HEAD: Final = re.compile(r"(?:cdef|cpdef|def)\s+[^=(]*?(\w+)\s*\(")
+_DECLARED: Final = re.compile(r"[^=(]*?(\w+)\s*\(")
+
+
+def cython_definitions(text: str, file: str) -> Iterator[Defined]:
+    """A head, a declaration and an enumerator; a `cdef` with a value is none of them."""
+    inside, depth = "", -1
+    for line in logical_lines(text):
+        if inside and line.indent <= depth:
+            inside = ""
+        if _EXTERN.match(line.text) or _ENUM.match(line.text):
+            inside, depth = ("extern" if _EXTERN.match(line.text) else "enum"), line.indent
+            continue
+        if inside == "enum":
+            found = [WORD.match(item.strip()) for item in line.text.split(",")]
+            names = [each[0] for each in found if each]
+        elif inside or line.text.endswith(":") or file.endswith(".pxd"):
+            head = (_DECLARED if inside else _HEAD).match(line.text)
+            names = [head[1]] if head else []
+        else:
+            names = []
+        yield from (Defined(file, line.first, name) for name in names)
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def without_a_caller(defined: list[Defined], uses: Counter[str]) -> list[str]:
+    return [
+        str(each)
+        for each in defined
+        if not uses[each.name] and not re.fullmatch("__.*__", each.name) and not is_allowed(each)
+    ]
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def words(path: Path) -> list[str]:
+    return WORD.findall(blanked(read(path)))
+
+
+def test_every_python_name_has_a_caller() -> None:
+    files = source_files(*PRODUCT, suffixes=(".py",))
+    defined = [each for path in files for each in python_definitions(read(path), relative(path))]
+    uses = Counter(name for path in files for name in python_uses(read(path)))
+    compiled = source_files(*PRODUCT, suffixes=(".pyx", ".pxd"))
+    uses.update(word for path in compiled for word in words(path))
+    uses.update(WORD.findall(read(ROOT / "pyproject.toml")))
+    tests = Counter(
+        name
+        for path in source_files("tests", "docs", suffixes=(".py", ".md"))
+        for name in WORD.findall(read(path))
+    )
+    theirs = [each for each in defined if each.file.startswith(FOR_TESTS)]
+    ours = [each for each in defined if each not in set(theirs)]
+    assert without_a_caller(ours, uses) + without_a_caller(theirs, uses + tests) == []
+
+
+def test_every_cython_name_has_a_caller() -> None:
+    files = source_files("kbroker", "perf", suffixes=(".pyx", ".pxd"))
+    defined = [each for path in files for each in cython_definitions(read(path), relative(path))]
+    uses = Counter(word for path in files for word in words(path))
+    uses.subtract(Counter(each.name for each in defined))
+    python = source_files(*PRODUCT, suffixes=(".py",))
+    uses.update(name for path in python for name in python_uses(read(path)))
+    assert without_a_caller(defined, +uses) == []
+
+
+def test_every_exception_is_needed() -> None:
+    there = {each for suffix in (".py", ".pyx", ".pxd") for each in _all_of(suffix)}
+    for place, names, _ in ALLOWED:
+        here = {each.name for each in there if each.file.startswith(place)}
+        gone = [each for each in names.split("|") if not any(re.fullmatch(each, n) for n in here)]
+        assert not gone, f"{place}: {gone}"
+
+
+def _all_of(suffix: str) -> Iterator[Defined]:
+    read_by = python_definitions if suffix == ".py" else cython_definitions
+    for path in source_files(*PRODUCT, suffixes=(suffix,)):
+        yield from read_by(read(path), relative(path))
+
+
+def test_what_is_read_as_a_definition() -> None:
+    python = (
+        "A = 1\nB: int = 2\n\n@click\ndef c(): ...\n\n"
+        "class D:\n    x = 1\n    @property\n    def e(self): ...\n"
+    )
+    assert [each.name for each in python_definitions(python, "m.py")] == ["A", "B", "D", "e"]
+    used = set(python_uses('x = a.b\ny: int = "k:f"\n"no use of g"\n'))
+    assert used == {"a", "b", "int", "k", "f"}
+    cython = (
+        "cdef extern from 'x.h' nogil:\n    enum:\n        ONE\n    int two(int a)\n\n"
+        "cdef enum:\n    THREE = 3  # three\n    FOUR\n\n"
+        "cdef inline Part* five(int a) noexcept nogil:\n    cdef int b = six(a)\n\n"
+        "def seven(\n    a,\n):\n    return a\n"
+    )
+    found = [each.name for each in cython_definitions(cython, "m.pyx")]
+    assert found == ["two", "THREE", "FOUR", "five", "seven"]
