@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +12,7 @@ import pytest
 from kbroker.errors import ErrorCode
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch, parse_batches
+from tests.system.process_facts import written_bytes
 from tests.unit.net.harness import NODE_ID, Client, Rig, Topic, eventually, framed
 from tests.unit.requests.wire import (
     FETCH_BY_ID,
@@ -219,8 +221,13 @@ def test_ranges_by_sendfile_and_ranges_in_memory_are_the_same_bytes(
             wanted[topic.name, index] = b"".join(fill(topic, index, count=20, size=3000))
         wanted[topic.name, 1] = b""
     asks = [Ask(topic, index) for topic in topics for index in range(3)]
-    answer = fetch(rig.client(), 11, asks)
+    client = rig.client()
+    before = written_bytes(os.getpid())
+    answer = fetch(client, 11, asks)
     assert {name: f.records for name, f in answer.partitions.items()} == wanted
+    # sendfile counts as written, by file and socket alike; sendmsg does not.
+    by_sendfile = written_bytes(os.getpid()) - before
+    assert (by_sendfile >= sum(map(len, wanted.values()))) is (inline == 0)
 
 
 def test_a_large_answer_is_sent_in_parts_and_resumed(make_rig: Callable[..., Rig]) -> None:

@@ -1,0 +1,60 @@
+"""What the acceptor sets on a connection, read back from the socket: it is in this process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from tests.unit.net.harness import Client, Rig, cold_frame
+
+BYTES = 48_000
+KERNELS_OWN = 2  # it doubles what it is asked for, for its bookkeeping
+
+
+def accepted(client: Client) -> int:
+    """The other end of the client's connection, which the broker under test has."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            with socket.socket(fileno=os.dup(int(name))) as end:
+                if end.getpeername() == client.socket.getsockname():
+                    return int(name)
+        except OSError:
+            pass  # no socket, not connected, or closed meanwhile
+    raise AssertionError("nobody has the other end")
+
+
+def option(fd: int, level: int, name: int) -> int:
+    with socket.socket(fileno=os.dup(fd)) as end:
+        return end.getsockopt(level, name)
+
+
+def connected(rig: Rig) -> int:
+    client = rig.client()
+    client.send(cold_frame(b"x"))
+    assert client.receive_cold() == (1, b"x")
+    return accepted(client)
+
+
+def test_answers_leave_at_once_and_who_is_gone_is_noticed(rig: Rig) -> None:
+    fd = connected(rig)
+    assert option(fd, socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert option(fd, socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert not os.get_blocking(fd)
+    assert fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [("send_buffer_bytes", socket.SO_SNDBUF), ("receive_buffer_bytes", socket.SO_RCVBUF)],
+)
+def test_buffers_are_as_long_as_was_said_or_the_kernels_own(
+    make_rig: Callable[..., Rig], setting: str, name: int
+) -> None:
+    said = connected(make_rig(**{setting: BYTES}))
+    assert option(said, socket.SOL_SOCKET, name) == KERNELS_OWN * BYTES
+    left = connected(make_rig(**{setting: -1}))
+    assert option(left, socket.SOL_SOCKET, name) != KERNELS_OWN * BYTES

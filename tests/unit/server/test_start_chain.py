@@ -1,0 +1,147 @@
+"""What each step of a start brings, and the way back.
+
+A broker in this process is started on what an earlier one left, with one more data directory.
+Behind every step all signs are looked at: each shows from its own step on and not before, so none
+is done too early by another one, and the order is the one in which the signs are listed.
+"""
+
+from __future__ import annotations
+
+import resource
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbroker.cli.start import serve_admin
+from kbroker.config import BrokerConfig
+from kbroker.metadata.controller import NewTopic
+from kbroker.server.broker import Broker
+from kbroker.server.lifecycle import Lifecycle, Step
+from tests.unit.server.test_failed_start import ask
+
+Sign = Callable[[Broker], bool]
+LIMIT = 600
+
+
+@pytest.fixture(autouse=True)
+def limit_of_open_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def reaches(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def answers(broker: Broker) -> bool:
+    """Whether ApiVersions has an answer; a broker without network threads lets it wait."""
+    with socket.create_connection(broker.bootstrap, timeout=0.05) as client:
+        request = struct.pack(">hhih", 18, 0, 7, -1)
+        try:
+            client.sendall(struct.pack(">i", len(request)) + request)
+            return len(client.recv(8)) == 8
+        except OSError:
+            return False
+
+
+def in_directory(broker: Broker, number: int, name: str) -> bool:
+    return Path(broker.config.log_dirs[number], name).exists()
+
+
+def bound(broker: Broker) -> bool:
+    return bool(broker._bound) and reaches("{}:{}".format(*broker.bootstrap))
+
+
+# By step, in their order: how to see that it has been gone.
+SIGNS: dict[str, Sign] = {
+    "open-file limit": lambda b: resource.getrlimit(resource.RLIMIT_NOFILE)[0] > LIMIT,
+    "cluster identity": lambda b: b._cluster_id is not None,
+    "metadata store": lambda b: b._store is not None,
+    "listeners": bound,
+    "timer": lambda b: b._timer.thread.is_alive(),
+    "admin port": lambda b: b._admin.thread is not None,
+    "logs": lambda b: not in_directory(b, 0, ".kafka_cleanshutdown"),
+    "controller": lambda b: b._replicas.partition("t", 0) is not None,
+    "data directories": lambda b: in_directory(b, 1, "meta.properties"),
+    "request handlers": lambda b: b._handlers is not None and b._handlers.threads[0].is_alive(),
+    "network threads": lambda b: bound(b) and answers(b),
+    "ready file": lambda b: b._ready_file is not None and b._ready_file.exists(),
+    "scheduler": lambda b: b._scheduler.thread.is_alive(),
+    "groups": lambda b: b._groups.loader.thread.is_alive(),
+    "observer": lambda b: "observer" in b._scheduler.statistics(),
+    "warm-up": lambda b: b._control_loop is not None,
+    "metrics topic": lambda b: b._metrics_topic is not None,
+}
+ONLY_STOPS = {"control loop", "readiness"}
+
+
+def make(data: Path, *directories: str) -> Broker:
+    values = [
+        f"log.dirs={','.join(str(data / name) for name in directories)}",
+        "listeners=PLAINTEXT://127.0.0.1:0",
+        "admin.listeners=http://127.0.0.1:0",
+        "metrics.topic.enable=true",
+    ]
+    config = BrokerConfig.load(None, {}, values)
+    return Broker(config, data / "one", data / "ready.json", serve_admin)
+
+
+def left_by_another(data: Path) -> None:
+    broker = make(data, "one")
+    broker.start()
+    assert broker._controller is not None
+    controller = broker._controller
+    ask(lambda done: controller.create_topics([NewTopic("t", 1, 1)], False, done))
+    assert broker.stop()
+
+
+def test_each_step_brings_what_it_is_named_for(tmp_path: Path) -> None:
+    left_by_another(tmp_path)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, hard))  # the other one has raised it
+    broker = make(tmp_path, "one", "two")
+    seen: dict[str, str] = {}  # a sign, and the step behind which it was seen first
+    stopped: list[str] = []
+
+    def watched(step: Step) -> Step:
+        def start() -> None:
+            step.start()
+            for sign, shows in SIGNS.items():
+                if sign not in seen and shows(broker):
+                    seen[sign] = step.name
+
+        def stop() -> None:
+            stopped.append(step.name)
+            step.stop()
+
+        return replace(step, start=start, stop=stop)
+
+    steps = broker._lifecycle._steps
+    assert [step.name for step in steps if step.name not in ONLY_STOPS] == list(SIGNS)
+    broker._lifecycle = Lifecycle([watched(step) for step in steps])
+    broker.start()
+    assert broker.stop()
+    assert seen == {sign: sign for sign in SIGNS}
+    assert stopped == [step.name for step in reversed(steps)]
+
+
+def test_a_stop_takes_back_what_was_brought(tmp_path: Path) -> None:
+    broker = make(tmp_path, "one")
+    broker.start()
+    assert SIGNS["network threads"](broker)
+    threads = [thread for thread in broker._own_threads() if thread is not None]
+    assert len(threads) > 5
+    assert broker.stop()
+    assert not [thread.name for thread in threads if thread.is_alive()]
+    assert not SIGNS["ready file"](broker) and not bound(broker)
+    assert not SIGNS["logs"](broker)  # marked as cleanly closed
