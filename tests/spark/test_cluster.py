@@ -1,8 +1,8 @@
 """The jobs on a standalone master and two workers, by spark-submit: equal to what they do alone.
 
 Landing, maintenance and the report, each by spark-submit on the cluster and, at the same time and
-from the same topics, as a process on local[2]: the tables are equal row for row, and the reports
-number for number. Output and checkpoint are URIs that only Hadoop's file systems resolve
+from the same topics, in this process: the tables are equal row for row, and the reports number for
+number. Output and checkpoint are URIs that only Hadoop's file systems resolve
 (support/spark_cluster.py), the workers have of our sources what --py-files ships, and of the
 connector what --jars ships. What is in the tables in the end is read with this process's session.
 """
@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,17 +29,16 @@ from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
 from kbroker.testing.plain import PlainBroker
 from perf import results_table
-from spark_jobs import connector, package, schema, tables
+from spark_jobs import connector, maintain, package, report, schema, stream, tables
 from spark_jobs.errors import EXIT_ALARM
 from tests.spark.conftest import Landing
 from tests.support import requirements
 from tests.support import spark as spark_jars
 from tests.support.source_tree import ROOT
-from tests.support.spark_cluster import Cluster, environment, signal_group
+from tests.support.spark_cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
 
-JOB_TIMEOUT_S = 400.0
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 COUNT = 300  # samples, five minutes apart, and as many results; of two dates, both over
@@ -136,37 +134,63 @@ def writer() -> Iterator[Writer]:
 class Jobs:
     """Each job twice at once: there, on the cluster into its URI, and here, into a directory."""
 
-    def __init__(self, cluster: Cluster, place: Path) -> None:
+    def __init__(self, cluster: Cluster, spark: Any, place: Path) -> None:
         self.tables = {"there": cluster.uri("tables"), "here": str(place / "tables")}
         self._cluster = cluster
+        self._spark = spark
         self._place = place
         self._archive = place / "jobs.zip"
         package.write(self._archive)
 
-    def run(self, name: str, *arguments: str, may_be: Sequence[int] = (0,)) -> None:
+    def land(self, *arguments: str) -> None:
+        def here(words: list[str]) -> int:
+            options = stream.arguments(words)
+            stream.land(self._spark, options, stop=threading.Event(), say=print)
+            return 0
+
+        self._run("stream", here, arguments)
+
+    def maintain(self) -> None:
+        def here(words: list[str]) -> int:
+            options = maintain.arguments(words)
+            plan = maintain.Plan(options.raw_days, options.dry_run)
+            maintain.maintain(self._spark, options.tables, plan, say=print)
+            return 0
+
+        self._run("maintain", here, ())
+
+    def report(self, *arguments: str) -> None:
+        def here(words: list[str]) -> int:
+            now_ms = time.time_ns() // 1_000_000
+            return report.make(self._spark, report.arguments(words), now_ms, print)
+
+        self._run("report", here, arguments, may_be=(0, EXIT_ALARM))
+
+    def _run(
+        self,
+        name: str,
+        here: Callable[[list[str]], int],
+        arguments: Sequence[str],
+        may_be: Sequence[int] = (0,),
+    ) -> None:
         """In an argument, {side} becomes there or here."""
-        there, here = (
-            ["--tables", root, *(one.replace("{side}", side) for one in arguments)]
+        words = {
+            side: ["--tables", root, *(one.replace("{side}", side) for one in arguments)]
             for side, root in self.tables.items()
-        )
-        alone = subprocess.Popen(
-            [sys.executable, str(ROOT / "spark_jobs" / f"{name}.py"), "--master", "local[2]",
-             *here],
-            cwd=self._place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, env=environment(), start_new_session=True,
-        )  # fmt: skip
-        try:
-            # From a file that stands alone: its sources are in the archive.
-            job = Path(shutil.copy(ROOT / "spark_jobs" / f"{name}.py", self._place))
-            done = self._cluster.submit(
-                job, *there, jars=connector.jars(), py_files=[self._archive]
+        }
+        # From a file that stands alone: its sources are in the archive.
+        job = Path(shutil.copy(ROOT / "spark_jobs" / f"{name}.py", self._place))
+        with ThreadPoolExecutor(1) as pool:
+            there = pool.submit(
+                self._cluster.submit,
+                *(job, *words["there"]),
+                jars=connector.jars(),
+                py_files=[self._archive],
             )
-            said, _ = alone.communicate(timeout=JOB_TIMEOUT_S)
-        finally:
-            signal_group(alone.pid, signal.SIGKILL)
-            alone.wait()
+            code = here(words["here"])
+            done = there.result()
         assert done.returncode in may_be, done.stdout[-2000:] + done.stderr[-3000:]
-        assert alone.returncode == done.returncode, said[-3000:]
+        assert code == done.returncode
 
 
 def rows_of(spark: Any, root: str, name: str) -> list[dict[str, Any]]:
@@ -201,21 +225,21 @@ def sees_shared(spark: Any, cluster: Cluster) -> Iterator[None]:
 def test_the_cluster_does_what_one_machine_does(
     cluster: Cluster, writer: Writer, spark: Any, tmp_path: Path
 ) -> None:
-    jobs = Jobs(cluster, tmp_path)
+    jobs = Jobs(cluster, spark, tmp_path)
     writer.write(0, COUNT)
-    jobs.run("stream", "--bootstrap-server", writer.bootstrap, "--no-progress", *IN_A_BATCH)
+    jobs.land("--bootstrap-server", writer.bootstrap, "--no-progress", *IN_A_BATCH)
     assert_workers_worked(cluster)
     landed = {"metrics": COUNT, "results": COUNT, "quarantine": 2}
     assert_same_rows(spark, jobs.tables, landed)
     assert any(n > 1 for n in dates(spark, jobs.tables["there"], "metrics").values())
 
-    jobs.run("maintain")
+    jobs.maintain()
     hours = len(rows_of(spark, jobs.tables["here"], "hourly"))
     assert hours > 25
     assert_same_rows(spark, jobs.tables, {**landed, "hourly": hours})
     assert set(dates(spark, jobs.tables["there"], "metrics").values()) == {1}
 
-    jobs.run("report", *SPAN, "--out", str(tmp_path / "{side}.html"), may_be=(0, EXIT_ALARM))
+    jobs.report(*SPAN, "--out", str(tmp_path / "{side}.html"))
     there, here = (json.loads((tmp_path / f"{side}.json").read_bytes()) for side in jobs.tables)
     assert {"latency", "history", "hot"} <= {section["key"] for section in here["sections"]}
     for of_its_making in ("made_at_ms", "root"):

@@ -15,6 +15,7 @@ import pytest
 from kbroker.testing.plain import PlainBroker as Broker
 from perf.brokers.base import free_port
 from tests.clients.adapters import Confluent, Record
+from tests.support.alone import slowness
 from tests.system import process_facts
 from tests.system.conftest import MakeBroker
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.client
 
 ADDRESS_IN_USE = 4
 CONNECTIONS_MAX = 32
-REQUEST_TIMEOUT_S = 15
+STOP_S_MAX = 2.0
 
 
 class Page(NamedTuple):
@@ -65,12 +66,15 @@ def test_a_log_directory_that_is_gone(broker: Broker) -> None:
     assert get(broker, "/readyz").status == 200
 
 
+@pytest.mark.alone
 def test_open_connections_do_not_hold_up_the_stop(broker: Broker) -> None:
     get(broker, "/healthz")
     with socket.create_connection(address(broker)) as silent:
         silent.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200" in silent.recv(1024)
-        assert broker.stop() == 0  # which gives up after half a minute
+        started = time.monotonic()
+        assert broker.stop() == 0
+        assert time.monotonic() - started < STOP_S_MAX * slowness()
 
 
 def test_a_stop_in_the_middle_of_the_imports(make_broker: MakeBroker) -> None:
@@ -168,26 +172,6 @@ def when_bound(url: str, path: str) -> Page:
             return Page(error.code, error.read().decode())
         except OSError:
             assert time.monotonic() < deadline
-
-
-@pytest.mark.slow
-def test_a_request_that_does_not_come_is_not_waited_for(broker: Broker) -> None:
-    """Neither one that does not begin nor one that does not end."""
-    get(broker, "/healthz")
-
-    def waited_s(sent: bytes) -> float:
-        started = time.monotonic()
-        with socket.create_connection(address(broker), timeout=60) as slow:
-            slow.sendall(sent)
-            try:
-                assert slow.recv(1) == b""
-            except ConnectionResetError:
-                pass
-        return time.monotonic() - started
-
-    with ThreadPoolExecutor(2) as pool:
-        waited = list(pool.map(waited_s, [b"", b"GET /healthz HTTP/1.1\r\nHo"]))
-    assert min(waited) > REQUEST_TIMEOUT_S - 1
 
 
 def test_connections_are_kept_for_the_next_scrape(broker: Broker) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from pathlib import Path
@@ -44,7 +45,11 @@ def _environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built by pip from a copy of the tracked files, and of those about to be."""
+    """Built by pip from a copy of the tracked files, and of those about to be.
+
+    What is compiled is taken as it is, younger than its sources: that the tracked files compile is
+    seen where they were checked out.
+    """
     git = requirements.program("git", "the wheel is made from the files that git knows")
     source = tmp_path_factory.mktemp("source")
     listed = run(git, "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
@@ -52,6 +57,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, source / name)
+    compiled = source / f"build/lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    for unit in list(source.rglob("*.pyx")):
+        here = ROOT / unit.relative_to(source)
+        (module,) = here.parent.glob(f"{here.stem}.*.so")
+        target = compiled / module.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(module, target)
+        shutil.copy2(here.with_suffix(".c"), unit.with_suffix(".c"))
     made = tmp_path_factory.mktemp("wheel")
     run(
         sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
