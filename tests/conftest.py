@@ -8,14 +8,16 @@
 - Nothing that a test's connections have caused may outlive them (tests/support/nothing_stays.py).
 - The header names the programs that the client tests found.
 - Where pytest-xdist hands whole files to processes, the longest files come first, so that no
-  process is left alone with one of them at the end.
+  process is left alone with one of them at the end; last come those whose tests must be alone on
+  the machine (tests/support/alone.py).
+- A test that was run again, and how it failed the first time, stand at the end of the run.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -23,6 +25,7 @@ import pytest
 
 from kbroker.testing import process
 from tests.support import jars, nothing_stays, requirements
+from tests.support.alone import Room
 
 pytest_plugins = ["kbroker.testing.plugin", "tests.support.spark_session"]
 collect_ignore = ["sample_project"]  # a project of its own: tests/system/test_wheel.py runs it
@@ -39,12 +42,13 @@ LONGEST = (
     "spark/test_maintain_deaths.py",
     "chaos/test_chaos.py",
     "spark/test_report.py",
-    "fuzz/test_frames.py",
     "spark/test_cluster.py",
     "system/test_admin.py",
     "clients/test_assignments.py",
     "system/test_latency_study.py",
 )
+
+ROOM = pytest.StashKey[Room]()
 
 process.watchers.append(nothing_stays.WATCHER)
 
@@ -61,9 +65,52 @@ def pytest_report_header() -> list[str]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if hasattr(config, "workerinput"):  # a process of pytest-xdist
+    if in_a_process_of_several(config):
         rank = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
-        items.sort(key=lambda item: rank.get(item.path, len(rank)))
+        last = dict.fromkeys((item.path for item in items if is_alone(item)), len(rank) + 1)
+        items.sort(key=lambda item: (last | rank).get(item.path, len(rank)))
+
+
+def in_a_process_of_several(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")  # pytest-xdist's
+
+
+def is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if in_a_process_of_several(session.config):
+        run = session.config.workerinput["testrunuid"]  # type: ignore[attr-defined]
+        session.config.stash[ROOM] = Room(run)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if ROOM in session.config.stash:
+        session.config.stash[ROOM].close()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Outside of the timeout's clock: waiting for the others is no part of the test."""
+    room = item.config.stash.get(ROOM, None)
+    if room is None:
+        return (yield)
+    with room.inside(is_alone(item)):
+        return (yield)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    again = terminalreporter.stats.get("rerun", [])
+    if not again:
+        return
+    passed = {report.nodeid for report in terminalreporter.stats.get("passed", [])}
+    green = sum(report.nodeid in passed for report in again)
+    terminalreporter.section(f"{len(again)} run again, {green} of them green then")
+    for report in again:
+        terminalreporter.line(f"{report.nodeid}\n{report.longreprtext}")
+        for title, text in report.sections:
+            terminalreporter.line(f"--- {title} ---\n{text}")
 
 
 @pytest.hookimpl(trylast=True)

@@ -6,9 +6,6 @@ threads, the least of some rounds; how slow this machine is just now is measured
 
 from __future__ import annotations
 
-import statistics
-import struct
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,12 +15,10 @@ from tests.fuzz.costs import CPU_MS_PER_KB_MAX, HEADING, Cost, Meter, cpu_ms_max
 from tests.fuzz.dearest import bombs, dearest
 from tests.fuzz.target import OVERRIDES, Admin, prepare
 from tests.parity.talk import Talk
+from tests.support.alone import slowness
 from tests.support.servers import assert_nothing_unexpected
 
 ROUNDS = 3
-# What `work` takes where the bounds were set: two virtual CPUs of 2026, otherwise idle.
-REFERENCE_MS = 20.0
-WORK = 100_000
 
 
 @pytest.fixture(scope="module")
@@ -33,26 +28,12 @@ def broker() -> Iterator[Broker]:
         assert_nothing_unexpected(broker)
 
 
-def work() -> float:
-    """Of what an interpreter does in a request: calls, numbers, objects. In ms of CPU."""
-    began = time.thread_time()
-    unpack, data = struct.Struct(">h").unpack_from, bytes(2)
-    found = [(unpack(data, 0)[0], str(number)) for number in range(WORK)]
-    assert len(found) == WORK
-    return (time.thread_time() - began) * 1e3
-
-
 def cpu(cost: Cost) -> float:
     return cost.cpu_ms
 
 
 def by_kib(cost: Cost) -> float:
     return -cost.cpu_ms / cost.kib
-
-
-def slowness() -> float:
-    """How many times slower this machine is, its other load included."""
-    return max(1.0, statistics.median(work() for _ in range(9)) / REFERENCE_MS)
 
 
 @pytest.mark.timeout(300)

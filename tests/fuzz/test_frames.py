@@ -81,13 +81,14 @@ def test_a_correlation_id_that_is_off_by_one_belongs_to_no_other_frame() -> None
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_a_hundred_thousand_frames(broker: Broker) -> None:
     options = argparse.Namespace(frames=FRAMES, seed=SEED, rate=0, workers=2, metrics=broker.admin)
     result = Run(address_of(broker), broker.pid, options).run()
     result.log = broker.log_text()
-    # Beside other tests latencies say little; the neighbour's errors do.
-    result.p99_ratio_max = 0
+    if "KBROKER_SANITIZED" in os.environ:
+        result.p99_ratio_max = 0  # such a build is slow where it likes
     result.check()
     print(result.text())
     assert not result.failures, result.text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SEED = 20261122
-# Continuous integration asks for half: each point once instead of twice.
-KILLS = int(os.environ.get("KBROKER_TEST_KILLS", "20"))
+KILLS = 20  # each point twice
 
 
 def test_not_a_row_is_lost_or_doubled(spark: SparkSession, tmp_path: Path) -> None:

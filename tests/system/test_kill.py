@@ -20,14 +20,15 @@ from kbroker.testing.process import ServerProcess
 from tests.clients.adapters import Admin, Confluent
 from tests.clients.adapters.confluent import eventually
 from tests.support import batches, servers
+from tests.support.alone import slowness
 
-pytestmark = [pytest.mark.client, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.client, pytest.mark.alone, pytest.mark.timeout(300)]
 
 TOPIC = "load"
 PARTITIONS = 3
 ROUNDS = 3
 ACKNOWLEDGED_PER_ROUND = 3000
-FIRST_ANSWER_S_MAX = 20.0  # beside anything; `perf startup` measures it
+FIRST_ANSWER_S_MAX = 1.0  # from exec on; `perf startup` measures it
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ def test_nothing_acknowledged_is_lost(server: ServerProcess) -> None:
         first_answer(server.bootstrap)
         took_s = time.monotonic() - started
         if not servers.reference():
-            assert took_s <= FIRST_ANSWER_S_MAX
+            assert took_s <= FIRST_ANSWER_S_MAX * slowness()
         for load in loads:
             clash = acknowledged.keys() & load.acknowledged.keys()
             assert not clash, "an offset was given out twice"

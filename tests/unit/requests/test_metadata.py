@@ -272,10 +272,10 @@ def test_a_missing_name_is_not_compared_with_those_that_are_there(beside: Beside
         body = written(ask(9, [*known, *[name] * 100_000]))
         best = 1e9
         for _ in range(3):
-            began = time.perf_counter()
+            began = time.process_time()  # of all that is done here; what others do is not
             beside.client.send(framed(header(ApiKey.METADATA, 9, 99) + body))
             beside.client.receive()
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.process_time() - began)
         took[name] = best
     assert beside.in_python == []
     assert took["missing"] < 4 * took["t0"]

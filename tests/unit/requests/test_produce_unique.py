@@ -24,7 +24,7 @@ from tests.unit.requests.wire import (
 
 # A partition again and again: what is quadratic takes minutes, what is not some ten milliseconds.
 REPEATED = 99_000
-REPEATED_S_MAX = 10.0
+REPEATED_CPU_S_MAX = 10.0
 
 
 def batch(value: bytes) -> bytes:
@@ -144,8 +144,8 @@ def test_very_often_is_not_dear(rig: Rig, topics: str) -> None:
     pairs = [(0, None)] * REPEATED + [(0, batch(b"a"))]
     batches = [(topic, pairs)] if topics == "one topic" else [(topic, [pair]) for pair in pairs]
     frame = produce_frame(3, batches)
-    begun = time.monotonic()
+    begun_s = time.process_time()  # of all that is done here; what others do is not
     client.send(frame)
     _, answer = produced_in(3, client.receive())
-    assert time.monotonic() - begun < REPEATED_S_MAX
+    assert time.process_time() - begun_s < REPEATED_CPU_S_MAX
     assert [(result.error, result.base_offset) for result in answer.values()] == [(0, 0)]

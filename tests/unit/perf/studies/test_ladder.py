@@ -183,16 +183,16 @@ def test_a_slow_client_that_is_dropped_says_so() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone  # a machine that is busy with other things leaves a short window empty
 def test_the_whole_study_on_one_rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "TOUCH_BYTES_FIRST", 1 << 20)  # these blocks write little
     plan = Plan(("selector",), rounds=1, seconds=0.2, warm_s=0.05, directory=tmp_path)
     said: list[str] = []
     outcome = ladder.run(plan, said.append, tmp_path / "journal")
-    # A machine that is busy with other things may leave a short window empty; nothing else may be.
-    assert all("nothing was answered in the window" in one for one in outcome.faults)
-    assert len(outcome.blocks) + len(outcome.faults) >= len(points(plan))
+    assert not outcome.faults, outcome.faults
+    assert set(outcome.blocks) == {point.key for point in points(plan)}
     for one in outcome.of(key_of(BAD_LINE, "selector")).values():
-        assert "slow_answers" in one.figures
+        assert one.figures["slow_answers"] > 0
     assert any("[1/" in line and "left" in line for line in said)
     assert len(table(outcome, plan)) > 15
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]  # all servers' data are gone
