@@ -6,7 +6,8 @@ that is `alone` holds it by itself. Whoever waits for it has taken the door befo
 others do not go in one after the other meanwhile.
 
 The locks are the kernel's, by process: they are gone with their process, and no child inherits one.
-How slow the machine is, for a bound that a slower one may have more of: `slowness`.
+How slow the machine is, for a bound that a slower one may have more of: `slowness` for what is
+measured in CPU time, `delay` for what the clock measures.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import statistics
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -60,15 +61,24 @@ class Room:
 
 
 def slowness() -> float:
-    """How many times slower than the reference this machine is now, its other load included."""
-    return max(1.0, statistics.median(_work() for _ in range(9)) / _REFERENCE_MS)
+    """How many times more CPU time than the reference the same takes on this machine now."""
+    return _times(time.thread_time)
 
 
-def _work() -> float:
-    """Of what an interpreter does in a request: calls, numbers, objects. In ms of CPU."""
-    began = time.thread_time()
+def delay() -> float:
+    """How many times longer than the reference it takes, waiting for a processor included."""
+    return _times(time.perf_counter)
+
+
+def _times(clock: Callable[[], float]) -> float:
+    return max(1.0, statistics.median(_work(clock) for _ in range(9)) / _REFERENCE_MS)
+
+
+def _work(clock: Callable[[], float]) -> float:
+    """Of what an interpreter does in a request: calls, numbers, objects. In ms."""
+    began = clock()
     unpack, data = struct.Struct(">h").unpack_from, bytes(2)
     found = [(unpack(data, 0)[0], str(number)) for number in range(_WORK)]
     if len(found) != _WORK:
         raise AssertionError("a list without its items")
-    return (time.thread_time() - began) * 1e3
+    return (clock() - began) * 1e3

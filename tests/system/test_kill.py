@@ -20,7 +20,7 @@ from kbroker.testing.process import ServerProcess
 from tests.clients.adapters import Admin, Confluent
 from tests.clients.adapters.confluent import eventually
 from tests.support import batches, servers
-from tests.support.alone import slowness
+from tests.support.alone import delay
 
 pytestmark = [pytest.mark.client, pytest.mark.alone, pytest.mark.timeout(300)]
 
@@ -118,7 +118,7 @@ def test_nothing_acknowledged_is_lost(server: ServerProcess) -> None:
         first_answer(server.bootstrap)
         took_s = time.monotonic() - started
         if not servers.reference():
-            assert took_s <= FIRST_ANSWER_S_MAX * slowness()
+            assert took_s <= FIRST_ANSWER_S_MAX * delay()
         for load in loads:
             clash = acknowledged.keys() & load.acknowledged.keys()
             assert not clash, "an offset was given out twice"

@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.testing.plain import PlainBroker as Broker
-from tests.support.alone import slowness
+from tests.support.alone import delay
 from tests.system.test_hostile import answer, connect, eventually
 from tests.system.test_outside_text import JOIN, OPTIONS, SYNC, found, join, text
 
@@ -48,7 +48,7 @@ def test_who_waits_is_answered_and_the_stop_is_short(waits_in: str) -> None:
             told = answer(connection)
     (error,) = struct.unpack_from(">h", told, 8)
     assert error == ErrorCode.NOT_COORDINATOR
-    assert took_s < STOP_S_MAX * slowness()
+    assert took_s < STOP_S_MAX * delay()
 
 
 def asked_join(member: bytes) -> bytes:
