@@ -15,9 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from kbroker.metrics.alerts import alert_groups
 from kbroker.metrics.dashboard import ROWS
-from kbroker.metrics.prometheus import NETWORK_NAMES, RESOURCE_NAMES, series_names
+from kbroker.metrics.prometheus import NETWORK_NAMES, RESOURCE_NAMES
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.clients.adapters import Admin, Confluent, Record
+from tests.support.promql import series_names
 
 pytestmark = pytest.mark.client
 

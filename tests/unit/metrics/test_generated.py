@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import pytest
@@ -11,15 +10,11 @@ from kbroker.metrics.alerts import alert_groups
 from kbroker.metrics.catalogue import BY_KEY, CATALOGUE
 from kbroker.metrics.dashboard import ROWS, dashboard
 from kbroker.metrics.prometheus import NETWORK_NAMES, RESOURCE_NAMES, filtered
+from tests.support.promql import series_names
 
 ALERTS = [alert for group in alert_groups() for alert in group.alerts]
 QUERIES = [query for row in ROWS for panel in row.panels for query in panel.queries]
 OF_PROMETHEUS = {"up"}
-WORD = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
-OPERATORS = frozenset(
-    ("and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right",
-     "offset", "bool", "inf", "nan")
-)  # fmt: skip
 
 
 def exposed_names() -> frozenset[str]:
@@ -33,21 +28,6 @@ def exposed_names() -> frozenset[str]:
             if name.kind == "histogram":
                 found.add(f"{name.text}_bucket")
     return frozenset(found)
-
-
-def series_names(expression: str) -> list[str]:
-    """The series that a PromQL expression reads, in order; functions and labels are not series."""
-    text = re.sub(r'"(?:\\.|[^"\\])*"', "", expression)
-    text = re.sub(r"\{[^}]*\}|\[[^\]]*\]", " ", text)
-    grouping = r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)"
-    text = re.sub(grouping, " ", text)
-    found: list[str] = []
-    for match in WORD.finditer(text):
-        called = text[match.end() :].lstrip().startswith("(")
-        number = match.start() > 0 and text[match.start() - 1].isdigit()
-        if not called and not number and match[0].lower() not in OPERATORS:
-            found.append(match[0])
-    return found
 
 
 def documented() -> dict[str, str]:
