@@ -21,7 +21,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from kbroker.clock import NS_PER_MS, Clock
@@ -53,14 +52,20 @@ class TimerTask(WheelEntry):
 
 
 class _Call(TimerTask):
-    __slots__ = ("_call",)
+    """Its own `cancel` is what the caller keeps: ten thousand members wait, each with one."""
 
-    def __init__(self, delay_ms: int, call: Callable[[], object]) -> None:
+    __slots__ = ("_call", "_timer")
+
+    def __init__(self, timer: Timer, delay_ms: int, call: Callable[[], object]) -> None:
         super().__init__(delay_ms)
+        self._timer = timer
         self._call = call
 
     def run(self) -> None:
         self._call()
+
+    def cancel(self) -> bool:
+        return self._timer.cancel(self)
 
 
 class Timer:
@@ -100,9 +105,9 @@ class Timer:
 
     def call_later(self, delay_ms: int, call: Callable[[], object]) -> Callable[[], object]:
         """Have a short call made on the timer's thread; returns how to cancel it."""
-        task = _Call(max(1, delay_ms), call)
+        task = _Call(self, max(1, delay_ms), call)
         self.add(task)
-        return partial(self.cancel, task)
+        return task.cancel
 
     def cancel(self, task: TimerTask) -> bool:
         """Take the task out; False when it is not waiting: never added, running, or run."""
