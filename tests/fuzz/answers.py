@@ -39,8 +39,10 @@ ANSWER_IT: Final = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
 }
 ISOLATION_LEVELS: Final = (0, 1)  # a Fetch of another is answered so, too
-# A text that is longer as UTF-8 than a string may be; an answer that tells it again cannot be sent.
-UNTELLABLE: Final = b"\xff" * 10_000
+# Of bytes that are no text a string has three times as many as were sent, and an answer that tells
+# it again cannot be sent; nor can the id that a member is given, which has its client's in it.
+UNTELLABLE_BYTES: Final = 9_000
+LONGEST_CLIENT_ID: Final = 32_767 - len("-00000000-0000-0000-0000-000000000000")
 NO_CODE: Final = 1 << 16  # an answer that has no error code at all
 
 FETCH_FLEXIBLE: Final = 12
@@ -124,7 +126,15 @@ def may_fail(key: int, version: int, frame: bytes) -> bool:
     """Whether UNKNOWN_SERVER_ERROR is what Apache Kafka would answer, too."""
     if key == ApiKey.FETCH and isolation_level(version, frame) not in ISOLATION_LEVELS:
         return True
-    return key in ANSWER_IT or UNTELLABLE in frame
+    if key == ApiKey.JOIN_GROUP and client_id_bytes(frame) > LONGEST_CLIENT_ID:
+        return True
+    return key in ANSWER_IT or frame.count(b"\xff") >= UNTELLABLE_BYTES
+
+
+def client_id_bytes(frame: bytes) -> int:
+    """As long as it is when it is told."""
+    (length,) = struct.unpack_from(">h", frame, _CLIENT_ID)
+    return len(frame[_CLIENT_ID + 2 :][: max(0, length)].decode(errors="replace").encode())
 
 
 def isolation_level(version: int, frame: bytes) -> int:

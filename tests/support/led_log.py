@@ -47,12 +47,15 @@ class LedLogManager(LogManager):
 
     def __init__(self, directories: Sequence[Path], **how: Any) -> None:
         super().__init__(directories, **how)
-        self._replicas: dict[PartitionLog, LedLog] = {}
-        self.high_watermark_of = self._of_replica
+        replicas: dict[PartitionLog, LedLog] = {}
 
-    def _of_replica(self, log: PartitionLog) -> int:
-        replica = self._replicas.get(log)
-        return log.checkpointed_high_watermark if replica is None else replica.high_watermark
+        def of_replica(log: PartitionLog) -> int:
+            replica = replicas.get(log)
+            return log.checkpointed_high_watermark if replica is None else replica.high_watermark
+
+        self._replicas = replicas
+        # Without this manager in it: whoever drops one gives its descriptors back at once.
+        self.high_watermark_of = of_replica
 
     def open(self, *name: Any, **how: Any) -> LedLog:  # type: ignore[override]
         log = super().open(*name, **how)

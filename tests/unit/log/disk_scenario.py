@@ -10,7 +10,6 @@ next step follows. A crash is a copy of the directory at that moment.
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import uuid
@@ -173,7 +172,6 @@ def records_of(log: LedLog) -> list[tuple[int, bytes]]:
 
 def verify(life: Life, *, refused_may_be_there: bool = False) -> None:
     """Starts on a sound disk and compares with what was said."""
-    gc.collect()  # a manager and its replicas know each other
     descriptors = len(os.listdir("/proc/self/fd"))
     manager, logs = start(life)
     for topic, witness in life.witnesses.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -59,6 +60,7 @@ def http() -> FakeHttp:
 
 @pytest.fixture
 def port(loop: ControlLoop, http: FakeHttp) -> Iterator[AdminPort]:
+    gc.collect()  # what other tests have dropped goes now, or in the midst of this one
     files = len(os.listdir("/proc/self/fd"))
     port = AdminPort(http.serve, loop.submit)
     yield port
