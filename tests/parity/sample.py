@@ -2,7 +2,9 @@
 
 The commit draws, so that the same commit asks the same and the next one asks something else;
 `KBROKER_SEED` draws again what a failure named. A JVM is started for each setup, so the rare ones
-are left out, and the cases that change a broker's settings come last, on the ordinary broker.
+are left out, and the cases that change a broker's settings come last, on the ordinary broker. So
+are those in which sessions run out: how often such a group turns depends on how busy the machine is,
+with Apache Kafka too.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from typing import Final
 from tests.parity import vectors
 from tests.parity.book import DEFAULT_SETUP, Case
 from tests.parity.cases import cases_of, families
-from tests.parity.sides import COORDINATORS, SHORT_SESSIONS
+from tests.parity.sides import COORDINATORS
 
 OF_EACH: Final = 2
-_SETUPS: Final = (DEFAULT_SETUP, COORDINATORS, SHORT_SESSIONS)
+_SETUPS: Final = (DEFAULT_SETUP, COORDINATORS)
+TIMED: Final = frozenset({"group_timers"})
 
 
 def seed() -> str:
@@ -27,8 +30,10 @@ def seed() -> str:
 
 
 def drawn(seed: str) -> Iterator[tuple[str, Case]]:
-    """(family, case) of every family."""
+    """(family, case) of every family but those of time."""
     for family in families():
+        if family in TIMED:
+            continue
         held = [case for each in cases_of(family) if (case := _held_so(each)) is not None]
         draw = random.Random(f"{seed} {family}")
         yield from ((family, case) for case in draw.sample(held, OF_EACH))
