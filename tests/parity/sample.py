@@ -2,9 +2,9 @@
 
 The commit draws, so that the same commit asks the same and the next one asks something else;
 `KBROKER_SEED` draws again what a failure named. A JVM is started for each setup, so the rare ones
-are left out, and the cases that change a broker's settings come last, on the ordinary broker. So
-are those in which sessions run out: how often such a group turns depends on how busy the machine is,
-with Apache Kafka too.
+are left out, and the cases that change a broker's settings come last, on the ordinary broker. Left
+out are those, too, in which sessions run out: how often such a group turns depends on how busy the
+machine is, with Apache Kafka as well.
 """
 
 from __future__ import annotations
