@@ -478,6 +478,8 @@ LOGGERS: Mapping[str, list[Change]] = {
 
 @book.case("a logger", versions=[1], over=LOGGERS, alone=True)
 def loggers(talk: Talk, version: int, changes: list[Change]) -> None:
+    # The one before may have left another level.
+    talk.quietly(incremental(1, (LOGGER, "1", [("root", SET, "INFO")])))
     talk.ask(incremental(version, (LOGGER, "1", changes)))
     root(talk)
     talk.ask(incremental(version, (LOGGER, "1", changes), validate_only=True))

@@ -344,6 +344,7 @@ def test_what_is_committed_for_the_new_topic_stays_when_the_old_one_is_forgotten
     if not stopped:
         node.delete(new_topic_image("orders", ORDERS, [(NODE,)], {}))
     node.loader.start()
+    node.await_load()  # of three offsets two are there before the third
     eventually(lambda: len(node.table.offsets("g")) == 2, "the offsets of the old one are gone")
     assert node.table.offset("g", "orders", 0) == later
     node.loader.stop()
