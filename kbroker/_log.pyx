@@ -353,6 +353,7 @@ cdef class PartitionLog:
             "appended_bytes": log.appended_bytes,
             "appended_records": log.appended_records,
             "appended_batches": log.appended_batches,
+            "replicated_bytes": log.replicated_bytes,
             "writes": log.writes,
             "failed_writes": log.failed_writes,
             "failed_flushes": log.failed_flushes,

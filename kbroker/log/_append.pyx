@@ -80,23 +80,23 @@ cdef int admit(Log* log, Batch* batch, int64_t now_ms) noexcept nogil:
 
 
 cdef int roll_is_due(
-    Log* log, Segment* segment, const Batch* batch, int64_t pending_bytes, int64_t base_offset,
-    int64_t now_ms
+    Log* log, Segment* segment, int64_t batch_bytes, int64_t last_offset, int64_t max_timestamp_ms,
+    int64_t pending_bytes, int64_t now_ms
 ) noexcept nogil:
     cdef SegmentPart* part = part_of(segment)
     cdef int64_t size_bytes = segment.size_bytes + pending_bytes
     cdef int64_t waited_ms
     if size_bytes == 0:
         return 0
-    if size_bytes > log.settings.segment_bytes - <int64_t>batch.length_bytes:
+    if size_bytes > log.settings.segment_bytes - batch_bytes:
         return 1
-    if base_offset + batch.record_count - 1 - segment.base_offset > INT32_MAX:
+    if last_offset - segment.base_offset > INT32_MAX:
         return 1
     if pending_bytes:             # what follows was asked when the write's first batch came
         return 0
     # By the first batch's own time, so that a log filled with old records rolls as it did once.
     if part.first_timestamp_ms >= 0:
-        waited_ms = batch.max_timestamp_ms - part.first_timestamp_ms
+        waited_ms = max_timestamp_ms - part.first_timestamp_ms
     else:
         waited_ms = now_ms - part.created_ms
     return (waited_ms > log.settings.segment_ms - log.settings.segment_jitter_ms
@@ -124,24 +124,29 @@ cdef int place(Log* log, Write* write, Batch* batch) noexcept nogil:
 
 # --- Writing --------------------------------------------------------------------------------------
 
-cdef int write_out(Segment* segment, Write* write) noexcept nogil:
-    # 0 if every byte is in the file; else the file is as it was, or -1 if it could not be mended.
-    cdef iovec vectors[BATCHES_PER_WRITE]
+cdef int write_out(
+    Segment* segment, const iovec* vectors, int32_t count, int64_t size_bytes
+) noexcept nogil:
     cdef int64_t written
-    cdef int32_t at
-    for at in range(write.count):
-        vectors[at].iov_base = write.batches[at].data
-        vectors[at].iov_len = write.batches[at].length_bytes
     while True:
-        written = files.pwritev(segment.fd, vectors, write.count, segment.size_bytes)
+        written = files.pwritev(segment.fd, vectors, count, segment.size_bytes)
         if written >= 0 or errno != EINTR:
             break
-    if written == write.size_bytes:
+    if written == size_bytes:
         return 0
     while files.ftruncate(segment.fd, segment.size_bytes) < 0:
         if errno != EINTR:
             return -1
     return 1
+
+
+cdef int write_batches(Segment* segment, const Write* write) noexcept nogil:
+    cdef iovec vectors[BATCHES_PER_WRITE]
+    cdef int32_t at
+    for at in range(write.count):
+        vectors[at].iov_base = write.batches[at].data
+        vectors[at].iov_len = write.batches[at].length_bytes
+    return write_out(segment, vectors, write.count, write.size_bytes)
 
 
 cdef void publish(Log* log, Segment* segment, Write* write) noexcept nogil:
@@ -189,7 +194,7 @@ cdef int flush_write(Log* log, Write* write) noexcept nogil:
     begin_writing_locked(log)
     status = segment_reserve(segment, write.count)
     if status == 0:
-        status = write_out(segment, write)
+        status = write_batches(segment, write)
     end_writing_locked(log, write.size_bytes)
     if status == 0:
         publish(log, segment, write)
@@ -217,7 +222,7 @@ cdef void refuse_batches(Batch* first, int16_t error, const char* message) noexc
 cdef void log_append_locked(
     Log* log, Batch* first, int32_t leader_epoch, int64_t now_ms
 ) noexcept nogil:
-    cdef Write write              # 1 KB of pointers; write_out has 2 KB of buffers
+    cdef Write write              # 1 KB of pointers; write_batches has 2 KB of buffers
     cdef Batch* batch = first
     cdef int status
     if not log.online:
@@ -234,7 +239,9 @@ cdef void log_append_locked(
             if write.count == BATCHES_PER_WRITE:
                 status = flush_write(log, &write)
             if status == 0 and roll_is_due(
-                    log, active_of(log), batch, write.size_bytes, write.next_offset, now_ms):
+                    log, active_of(log), batch.length_bytes,
+                    write.next_offset + batch.record_count - 1, batch.max_timestamp_ms,
+                    write.size_bytes, now_ms):
                 status = flush_write(log, &write)
                 if status == 0:
                     status = log_roll(log, log.log_end_offset, now_ms)

@@ -114,6 +114,7 @@ cdef struct Log:
     int64_t appended_bytes
     int64_t appended_records
     int64_t appended_batches
+    int64_t replicated_bytes      # appended as the leader sent them; not among those above
     # Counters, under the lock.
     int64_t rolls
     int64_t writes

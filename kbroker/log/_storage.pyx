@@ -226,7 +226,7 @@ cdef void recent_add(
 
 
 cdef RecentBatch* recent_find(Log* log, int64_t offset, int64_t log_end_offset) noexcept nogil:
-    # The batch that holds an offset; offsets in the active segment's tail have no gaps.
+    # The batch that holds an offset; no offset between those in the ring is missing.
     cdef int32_t low = 0, high = log.recent_count, middle
     if high == 0 or offset >= log_end_offset or offset < recent_at(log, 0).base_offset:
         return NULL

@@ -14,9 +14,11 @@ never with errno.
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
+from kbroker.log._append_follower cimport Followed
 from kbroker.log._flush cimport FlushDepth
 from kbroker.log._storage cimport Log, lock_to_look, unlock_log
 from kbroker.log._types cimport Batch, Bound, FileSlice
+from kbroker.replica._followers cimport Follower, Followers
 
 
 cdef struct Partition:
@@ -28,7 +30,8 @@ cdef struct Partition:
     int32_t leader_id             # this broker's id when it leads
     int8_t is_leader
     int32_t leader_epoch
-    int32_t in_sync_count
+    int32_t in_sync_count         # of the set that the controller has confirmed, the leader in it
+    Followers followers           # of a leader
     # What may be read; the offsets are atomic.
     Bound high_watermark
     Bound last_stable
@@ -56,10 +59,11 @@ cdef Partition* partition_new(
 cdef void partition_acquire(Partition* partition) noexcept nogil
 cdef void partition_release(Partition* partition) noexcept nogil
 
-# Who leads, in which epoch, and how many replicas are in sync with it.
+# Who leads, in which epoch, how many replicas are in sync with it, and who else has one: it takes
+# over `fresh`, of which it reads broker_id and in_sync; NULL for none.
 cdef void partition_set_leadership(
     Partition* partition, int32_t leader_id, int is_leader, int32_t leader_epoch,
-    int32_t in_sync_count) noexcept nogil
+    int32_t in_sync_count, Follower* fresh, int32_t count) noexcept nogil
 
 # The high watermark as a checkpoint has it, or a partition with followers: to the start of the
 # batch that holds an offset, not beyond the log's end. 0 or a Kafka error code.
@@ -75,6 +79,24 @@ cdef void partition_follow_cut(Partition* partition) noexcept nogil
 # if it may. If the log's `flush_due` stands behind it, nothing is answered before
 # partition_flush().
 cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil
+
+# As follower, what the leader of that epoch sent: log_append_follower_locked. `out` has the error,
+# among them 6 where this broker leads, 74 and 75 where the epoch is older or newer than its own.
+cdef void partition_append_as_follower(
+    Partition* partition, const uint8_t* data, int64_t length, int32_t leader_epoch,
+    int64_t now_ms, Followed* out) noexcept nogil
+
+# As follower, how far the leader's high watermark and its log's start have come: both follow, as
+# far as the log goes, and never back.
+cdef int16_t partition_follow_bounds(
+    Partition* partition, int32_t leader_epoch, int64_t high_watermark,
+    int64_t log_start_offset) noexcept nogil
+
+# As leader, a follower's fetch from an offset: it has all below. The high watermark moves where it
+# was the last one. 6 where this broker does not lead, 3 for a broker without a replica, 1 where the
+# log has no such offset.
+cdef int16_t partition_note_fetch(
+    Partition* partition, int32_t broker_id, int64_t offset, int64_t now_ns) noexcept nogil
 
 # log_flush(), and the high watermark follows. 0 or an errno.
 cdef int partition_flush(Partition* partition, FlushDepth depth) noexcept nogil

@@ -3,9 +3,11 @@
 
 `_partition.pxd` is the contract with those who hold requests. What is appended and read goes to the
 log below; here it is decided whether it may be, and how far. The high watermark moves in one place,
-`partition_advance_locked`, which whatever could move it calls: an append, a flush, a change of
-leadership. With one replica in sync that is the log's end, or, while a flush is due, the recovery
-point: nobody reads what a power cut may take back.
+`partition_advance_locked`, which whatever could move it calls: an append, a flush, a follower's
+fetch, a change of leadership. It goes to where every replica in sync has the log; the leader's own
+counts to its end, or, while a flush is due, to the recovery point: nobody reads what a power cut
+may take back. While fewer than `min.insync.replicas` are in sync it stands still (KIP-966): what
+too few have might be lost with them.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
@@ -13,8 +15,11 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from kbroker._atomics cimport kb_add_int, kb_store_i64
+from kbroker._error_codes cimport (
+    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION)
 from kbroker._live_objects cimport LIVE_PARTITIONS, live_add
 from kbroker.log._append cimport log_append_locked, refuse_batch, refuse_batches
+from kbroker.log._append_follower cimport followed_bytes, log_append_follower_locked
 from kbroker.log._epochs cimport epoch_end_locked
 from kbroker.log._flush cimport log_flush
 from kbroker.log._read cimport (
@@ -24,6 +29,8 @@ from kbroker.log._records cimport (
     OFFSET_OUT_OF_RANGE)
 from kbroker.log._storage cimport Log, lock_log, log_acquire, log_release
 from kbroker.log._trim cimport log_move_start_locked
+from kbroker.replica._followers cimport (
+    follower_note_fetch, followers_find, followers_free, followers_reached, followers_replace)
 
 
 cdef Partition* partition_new(
@@ -57,6 +64,7 @@ cdef void partition_release(Partition* partition) noexcept nogil:
     if kb_add_int(&partition.refs, -1) > 0:
         return
     log_release(partition.log)
+    followers_free(&partition.followers)
     live_add(LIVE_PARTITIONS, -1)
     free(partition)
 
@@ -65,9 +73,12 @@ cdef void partition_release(Partition* partition) noexcept nogil:
 
 cdef void partition_set_leadership(
     Partition* partition, int32_t leader_id, int is_leader, int32_t leader_epoch,
-    int32_t in_sync_count
+    int32_t in_sync_count, Follower* fresh, int32_t count
 ) noexcept nogil:
     lock_log(partition.log)
+    followers_replace(
+        &partition.followers, fresh, count,
+        not partition.is_leader or leader_epoch != partition.leader_epoch)
     partition.leader_id = leader_id
     partition.is_leader = is_leader
     partition.leader_epoch = leader_epoch
@@ -102,8 +113,11 @@ cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) 
 cdef void partition_advance_locked(Partition* partition) noexcept nogil:
     cdef Log* log = partition.log
     cdef int64_t reached = log.recovery_point if log.flush_due else log.log_end_offset
-    if not log.online or not partition.is_leader or partition.in_sync_count > 1:
+    if not log.online or not partition.is_leader:
         return
+    if partition.in_sync_count < log.settings.min_in_sync:
+        return
+    reached = followers_reached(&partition.followers, reached)
     if reached > partition.high_watermark.offset:
         _move_high_watermark_locked(partition, reached)
 
@@ -151,6 +165,70 @@ cdef int16_t partition_epoch_end(
     error = _leads_locked(partition)
     if error == NO_ERROR:
         epoch_end_locked(partition.log, asked, epoch, end_offset)
+    unlock_log(partition.log)
+    return error
+
+
+# --- Following and being followed -----------------------------------------------------------------
+
+cdef int16_t _follows_locked(const Partition* partition, int32_t leader_epoch) noexcept nogil:
+    # Whether what the leader of that epoch says is to be believed.
+    if partition.is_leader:
+        return NOT_LEADER_OR_FOLLOWER
+    if leader_epoch < partition.leader_epoch:
+        return FENCED_LEADER_EPOCH
+    return UNKNOWN_LEADER_EPOCH if leader_epoch > partition.leader_epoch else NO_ERROR
+
+
+cdef void partition_append_as_follower(
+    Partition* partition, const uint8_t* data, int64_t length, int32_t leader_epoch,
+    int64_t now_ms, Followed* out
+) noexcept nogil:
+    cdef int64_t whole = followed_bytes(data, length, out)
+    if out.error != NO_ERROR:
+        return
+    lock_log(partition.log)
+    out.error = _follows_locked(partition, leader_epoch)
+    if out.error == NO_ERROR:
+        log_append_follower_locked(partition.log, data, whole, now_ms, out)
+    unlock_log(partition.log)
+
+
+cdef int16_t partition_follow_bounds(
+    Partition* partition, int32_t leader_epoch, int64_t high_watermark, int64_t log_start_offset
+) noexcept nogil:
+    cdef Log* log = partition.log
+    cdef int16_t error
+    cdef int64_t reached
+    lock_log(log)
+    error = _follows_locked(partition, leader_epoch)
+    if error == NO_ERROR and log.online:
+        reached = min(high_watermark, log.log_end_offset)
+        if reached > partition.high_watermark.offset:
+            error = _move_high_watermark_locked(partition, reached)
+        log_start_offset = min(log_start_offset, partition.high_watermark.offset)
+        if log_start_offset > log.log_start_offset:
+            log_move_start_locked(log, log_start_offset)
+    unlock_log(log)
+    return error
+
+
+cdef int16_t partition_note_fetch(
+    Partition* partition, int32_t broker_id, int64_t offset, int64_t now_ns
+) noexcept nogil:
+    cdef Follower* follower
+    cdef int16_t error
+    lock_log(partition.log)
+    error = _leads_locked(partition)
+    if error == NO_ERROR:
+        follower = followers_find(&partition.followers, broker_id)
+        if follower == NULL:
+            error = UNKNOWN_TOPIC_OR_PARTITION
+        elif not partition.log.log_start_offset <= offset <= partition.log.log_end_offset:
+            error = OFFSET_OUT_OF_RANGE      # it has another history, or lies too far behind
+        else:
+            follower_note_fetch(follower, offset, partition.log.log_end_offset, now_ns)
+            partition_advance_locked(partition)
     unlock_log(partition.log)
     return error
 

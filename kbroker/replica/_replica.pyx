@@ -11,21 +11,24 @@ import os
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from kbroker._atomics cimport kb_load_i64, kb_load_int
 from kbroker._log cimport PartitionLog
 from kbroker._sync cimport kb_wall_ms
+from kbroker.log._append_follower cimport Followed
 from kbroker.log._flush cimport FLUSH_RECORDS
 from kbroker.log._slice cimport Slice
 from kbroker.log._time_search cimport TimedOffset, log_find_by_time, log_find_max_timestamp
 from kbroker.log._types cimport NEEDS_PYTHON, Batch, Bound
 from kbroker.log._validate cimport log_validate
+from kbroker.replica._followers cimport Follower
 from kbroker.replica._partition cimport (
-    partition_append, partition_delete_records, partition_flush, partition_follow_cut,
-    partition_lock, partition_new, partition_read, partition_readable_bytes_locked,
-    partition_release, partition_set_high_watermark, partition_set_leadership, partition_unlock)
+    partition_append, partition_append_as_follower, partition_delete_records, partition_flush,
+    partition_follow_bounds, partition_follow_cut, partition_lock, partition_new,
+    partition_note_fetch, partition_read, partition_readable_bytes_locked, partition_release,
+    partition_set_high_watermark, partition_set_leadership, partition_unlock)
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log._results import AppendResult
@@ -65,18 +68,29 @@ cdef class Replica:
     # --- Leadership -------------------------------------------------------------------------------
 
     def set_leadership(
-        self, int32_t leader_id, bint is_leader, int32_t leader_epoch, int32_t in_sync_count
+        self, int32_t leader_id, bint is_leader, int32_t leader_epoch, int32_t in_sync_count,
+        dict followers = None,
     ) -> None:
-        """Who leads, in which epoch, and how many replicas are in sync with it.
+        """Who leads, in which epoch, and how many replicas are in sync with it, itself among them.
 
-        A leader's epoch begins at the log's end, on the disk before it is used. OSError if it
-        cannot be written.
+        `followers` of a leader: brokers that have a replica, each with whether the high watermark
+        waits for it. A leader's epoch begins at the log's end, in its file before it is used.
+        OSError if it cannot be written.
         """
+        cdef int32_t count = <int32_t>len(followers) if is_leader and followers else 0
+        cdef Follower* fresh = NULL
         if is_leader:
             self.log.epochs.assign(leader_epoch, self.log_end_offset)
+        if count:
+            fresh = <Follower*>calloc(<size_t>count, sizeof(Follower))
+            if fresh == NULL:
+                raise MemoryError
+            for at, (broker_id, in_sync) in enumerate(followers.items()):
+                fresh[<int32_t>at].broker_id = broker_id
+                fresh[<int32_t>at].in_sync = bool(in_sync)
         with nogil:
             partition_set_leadership(
-                self.partition, leader_id, is_leader, leader_epoch, in_sync_count)
+                self.partition, leader_id, is_leader, leader_epoch, in_sync_count, fresh, count)
 
     def set_high_watermark(self, int64_t offset) -> None:
         """Moves the high watermark to a batch's start; beyond the log's end it stops there."""
@@ -91,6 +105,82 @@ cdef class Replica:
         self.log.truncate_to(offset)
         with nogil:
             partition_follow_cut(self.partition)
+
+    # --- Following and being followed -------------------------------------------------------------
+
+    def append_as_follower(
+        self, const uint8_t[::1] data not None, int32_t leader_epoch, int64_t now_ms = -1
+    ) -> int:
+        """Appends whole batches as the leader of that epoch sent them; where the log ends then.
+
+        A batch that is cut off at the end of `data` is left out. What stands before a fault is
+        appended. KafkaError: 2 damage, 1 offsets that the log has, 6, 74 and 75 for another leader
+        or epoch, 56 the disk; OSError where a new leader epoch cannot be written down.
+        """
+        cdef const uint8_t* bytes_at = &data[0] if data.shape[0] else NULL
+        cdef int64_t at = 0, length = data.shape[0]
+        cdef Followed found
+        if now_ms < 0:
+            now_ms = kb_wall_ms()
+        while True:
+            with nogil:
+                partition_append_as_follower(
+                    self.partition, bytes_at + at, length - at, leader_epoch, now_ms, &found)
+            at += found.appended_bytes
+            if found.error:
+                raise KafkaError(ErrorCode(found.error), text_of(found.message))
+            if found.new_epoch >= 0:
+                self.log.epochs.assign(found.new_epoch, found.new_epoch_offset)
+            elif found.begin_again_at >= 0:
+                self.log.begin_again(found.begin_again_at)
+            else:
+                return self.log_end_offset
+
+    def follow_bounds(
+        self, int32_t leader_epoch, int64_t high_watermark, int64_t log_start_offset
+    ) -> None:
+        """The leader's high watermark and log start, as its answer has them; never back."""
+        cdef int16_t error
+        with nogil:
+            error = partition_follow_bounds(
+                self.partition, leader_epoch, high_watermark, log_start_offset)
+        if error:
+            raise KafkaError(ErrorCode(error))
+
+    def note_fetch(self, int32_t broker_id, int64_t offset, int64_t now_ns) -> None:
+        """A follower has fetched from an offset, so it has all below; the high watermark follows.
+
+        KafkaError: 6 where this broker does not lead, 3 for a broker without a replica, 1 where the
+        log has no such offset: then nothing is known of the follower that was not before.
+        """
+        cdef int16_t error
+        with nogil:
+            error = partition_note_fetch(self.partition, broker_id, offset, now_ns)
+        if error:
+            raise KafkaError(ErrorCode(error), f"broker {broker_id}")
+
+    def followers(self) -> list:
+        """(broker id, whether the high watermark waits for it, log end offset or -1, when it last
+        had everything, when it last fetched), times in nanoseconds or 0 for never."""
+        cdef Follower* copies = NULL
+        cdef int32_t count, at
+        with nogil:
+            partition_lock(self.partition)
+            count = self.partition.followers.count
+            if count:
+                copies = <Follower*>malloc(<size_t>count * sizeof(Follower))
+            if copies != NULL:
+                memcpy(copies, self.partition.followers.list, <size_t>count * sizeof(Follower))
+            partition_unlock(self.partition)
+        if count and copies == NULL:
+            raise MemoryError
+        found = [
+            (copies[at].broker_id, bool(copies[at].in_sync), copies[at].log_end_offset,
+             copies[at].caught_up_ns, copies[at].fetched_ns)
+            for at in range(count)
+        ]
+        free(copies)
+        return found
 
     # --- Appending and reading --------------------------------------------------------------------
 

@@ -251,6 +251,11 @@ class ReplicaManager:
                 partition.leader == self._node_id,
                 partition.leader_epoch,
                 len(partition.isr),
+                {
+                    each: each in partition.isr
+                    for each in partition.replicas
+                    if each != self._node_id
+                },
             )
             replicas.append(replica)
         return topic.name, topic.topic_id.bytes, topic.internal, replicas

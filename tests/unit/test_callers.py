@@ -32,6 +32,8 @@ ALLOWED: Final = (
     ("kbroker/testing/inspected.py", r"_do_\w+", "its own table, by the order's name"),
     ("kbroker/testing/container.py", "with_kraft|with_exposed_ports|with_bind_ports",
      "users of testcontainers"),
+    ("kbroker/replica/_replica.pyx", "append_as_follower|follow_bounds|note_fetch",
+     "the replica fetchers, once there are several brokers"),
     ("spark_jobs/html/plots.py", "set_locs", "matplotlib, of a formatter"),
     ("spark_jobs/kbroker_source.py",
      "initialOffset|prepareForTriggerAvailableNow|getDefaultReadLimit|reportLatestOffset"

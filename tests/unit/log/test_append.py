@@ -62,13 +62,13 @@ def test_minimum_in_sync_replicas_is_for_acks_all(open_log: OpenLog) -> None:
     assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     assert log.log_end_offset == 0
     log.append(build_batch(), acks=1)
-    log.set_leadership(1, True, 0, 2)
+    log.set_leadership(1, True, 0, 2, {2: True})
     log.append(build_batch(), acks=-1)
 
 
 def test_with_followers_the_high_watermark_waits(open_log: OpenLog) -> None:
     log = open_log(segment_bytes=300)
-    log.set_leadership(1, True, 0, 2)
+    log.set_leadership(1, True, 0, 2, {2: True})
     for _ in range(10):
         log.append(build_batch([b"v" * 20] * 2))
     assert (log.high_watermark, log.log_end_offset) == (0, 20)

@@ -94,7 +94,7 @@ def test_who_is_not_leading_flushes_nothing(open_log: OpenLog) -> None:
 def test_the_high_watermark_of_followers_is_left_alone(open_log: OpenLog) -> None:
     log = open_log(flush_messages=1)
     log.append(THREE)
-    log.set_leadership(1, True, 1, 2)
+    log.set_leadership(1, True, 1, 2, {2: True})
     log.append(THREE)
     assert (log.recovery_point, log.high_watermark) == (6, 3)
 

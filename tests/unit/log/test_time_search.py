@@ -50,7 +50,7 @@ def test_an_empty_log(log: LedLog) -> None:
 
 
 def test_nothing_beyond_the_high_watermark(log: LedLog) -> None:
-    log.set_leadership(1, True, 0, 2)
+    log.set_leadership(1, True, 0, 2, {2: True})
     log.append(build_batch([Record(timestamp_ms=5)]))
     log.append(build_batch([Record(timestamp_ms=9)]))
     assert log.offset_for_time(0) is None

@@ -67,7 +67,7 @@ def test_a_start_inside_a_batch(log: LedLog) -> None:
 
 def test_the_high_watermark_is_the_bound_not_the_logs_end(open_log: OpenLog) -> None:
     log = open_log()
-    log.set_leadership(1, True, 1, 2)
+    log.set_leadership(1, True, 1, 2, {2: True})
     fill(log, 4)
     log.set_high_watermark(2)
     assert log.delete_records(-1) == 2

@@ -1,0 +1,39 @@
+# cython: language_level=3
+"""The followers of a partition as its leader knows them: from their fetches alone.
+
+Part of a `Partition`, under its lock. A fetch at an offset says that everything below it is in the
+follower's log; so a position is one fetch old, and the high watermark never ahead of what is there.
+"""
+
+from libc.stdint cimport int8_t, int32_t, int64_t
+
+
+cdef struct Follower:
+    int32_t broker_id
+    # The high watermark waits for it: it is in the in-sync set that the controller has confirmed,
+    # or in one that it has been asked for.
+    int8_t in_sync
+    int64_t log_end_offset        # where its last fetch began; -1: none in this leader epoch
+    int64_t caught_up_ns          # when it last had all that there was; 0: never in this epoch
+    int64_t fetched_ns            # when its last fetch came
+    int64_t leader_end_offset     # of the leader's log, then
+
+
+cdef struct Followers:
+    Follower* list                # NULL where there are none
+    int32_t count
+
+# Takes over `fresh`. Who stays keeps his position, but for a new leader epoch.
+cdef void followers_replace(
+    Followers* followers, Follower* fresh, int32_t count, int new_epoch) noexcept nogil
+cdef void followers_free(Followers* followers) noexcept nogil
+cdef Follower* followers_find(const Followers* followers, int32_t broker_id) noexcept nogil
+
+# A fetch from an offset. A follower is caught up as of now where it asks for the leader's end, and
+# as of its last fetch where it asks for what the end was then: so one that is always a little
+# behind, because records always come, counts as caught up.
+cdef void follower_note_fetch(
+    Follower* follower, int64_t offset, int64_t leader_end_offset, int64_t now_ns) noexcept nogil
+
+# Up to where everybody in sync has the log, not beyond `end_offset`; -1 if somebody has not said.
+cdef int64_t followers_reached(const Followers* followers, int64_t end_offset) noexcept nogil

@@ -1,0 +1,210 @@
+"""What a leader sent, appended as it is: offsets, epochs, bytes; and what is refused of it."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Iterable
+
+import pytest
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.testing.file_faults import Fault, FileFaults
+from tests.support.led_log import LedLog
+from tests.support.record_batches import build_batch, parse_batches, seal
+from tests.unit.log.conftest import OpenLog
+
+EPOCH = 5
+CONTROL = 0x20
+AT_ATTRIBUTES = 21
+
+
+def stored(
+    offset: int, values: Iterable[bytes] = (b"v",), epoch: int = EPOCH, **batch: int
+) -> bytes:
+    """A batch as it stands in a leader's log."""
+    sent = build_batch(list(values), **batch)  # type: ignore[arg-type]
+    return struct.pack(">q", offset) + sent[8:12] + struct.pack(">i", epoch) + sent[16:]
+
+
+def following(open_log: OpenLog, **settings: int) -> LedLog:
+    log = open_log(lead=False, **settings)
+    log.set_leadership(2, False, EPOCH, 2)
+    return log
+
+
+def bytes_of(log: LedLog) -> bytes:
+    return b"".join(
+        path.read_bytes() for path in sorted(log.path.iterdir()) if path.suffix == ".log"
+    )
+
+
+def refused(log: LedLog, data: bytes, epoch: int = EPOCH) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        log.append_as_follower(data, epoch)
+    return caught.value.code
+
+
+def test_bytes_offsets_and_epochs_are_the_leaders(open_log: OpenLog) -> None:
+    log = following(open_log)
+    sent = stored(0, [b"a", b"b"], 3) + stored(2, [b"c"], 3) + stored(3, [b"d"], 5)
+    assert log.append_as_follower(sent, EPOCH) == log.log_end_offset == 4
+    assert bytes_of(log) == sent
+    assert log.epochs.entries == [(3, 0), (5, 3)]
+    statistics = log.statistics()
+    assert statistics["writes"] == 2  # one for each epoch
+    assert (statistics["appended_bytes"], statistics["replicated_bytes"]) == (0, len(sent))
+
+
+def test_nothing_is_readable_before_the_leader_says_so(open_log: OpenLog) -> None:
+    log = following(open_log)
+    log.append_as_follower(stored(0) + stored(1) + stored(2), EPOCH)
+    assert log.high_watermark == 0
+    log.follow_bounds(EPOCH, 2, 0)
+    assert log.high_watermark == 2
+    log.follow_bounds(EPOCH, 9, 1)
+    assert (log.high_watermark, log.log_start_offset) == (3, 1)
+    log.follow_bounds(EPOCH, 1, 0)  # a new leader may know less for a while
+    assert (log.high_watermark, log.log_start_offset) == (3, 1)
+    log.follow_bounds(EPOCH, 9, 7)
+    assert log.log_start_offset == 3
+
+
+def test_what_is_cut_off_at_the_end_is_left_out(open_log: OpenLog) -> None:
+    whole, cut = stored(0, [b"first"]), stored(1, [b"second"])
+    log = following(open_log)
+    for size in range(len(cut)):
+        assert log.append_as_follower(whole * (size == 0) + cut[:size], EPOCH) == 1
+    assert log.append_as_follower(cut, EPOCH) == 2
+    assert log.append_as_follower(b"", EPOCH) == 2
+    assert bytes_of(log) == whole + cut
+
+
+def test_gaps_stay_and_readers_step_over_them(open_log: OpenLog) -> None:
+    """A compacted leader's log has no batch at some offsets."""
+    log = following(open_log, index_interval_bytes=0)
+    for sent in (stored(0), stored(10), stored(11) + stored(40), stored(41)):
+        log.append_as_follower(sent, EPOCH)
+    log.follow_bounds(EPOCH, 42, 0)
+    log.set_leadership(1, True, EPOCH + 1, 1)
+    expected = {0: 0, 1: 10, 9: 10, 10: 10, 11: 11, 12: 40, 40: 40, 41: 41}
+    for offset, base_offset in expected.items():
+        for _ in range(2):  # as looked up, and as noted then
+            assert parse_batches(log.read(offset, 1))[0].base_offset == base_offset, offset
+    assert log.append(build_batch()).base_offset == 42
+
+
+def test_segments_roll_by_size_and_all_is_there_after_a_restart(open_log: OpenLog) -> None:
+    settings = {"segment_bytes": 300, "index_interval_bytes": 0}
+    log = following(open_log, **settings)
+    sent = [stored(n, [b"%06d" % n]) for n in range(40)]
+    for at in range(0, 40, 8):
+        log.append_as_follower(b"".join(sent[at : at + 8]), EPOCH)
+    assert bytes_of(log) == b"".join(sent)
+    assert log.statistics()["segments"] > 5
+    log.close(clean=False)
+    again = open_log(lead=False, **settings)
+    assert (again.log_end_offset, again.epochs.entries) == (40, [(EPOCH, 0)])
+
+
+def test_an_offset_too_far_for_a_segment_begins_one(open_log: OpenLog) -> None:
+    far = 1 << 32
+    log = following(open_log)
+    log.append_as_follower(stored(0) + stored(far) + stored(far + 1), EPOCH)
+    assert log.log_end_offset == far + 2
+    names = sorted(path.name for path in log.path.iterdir() if path.suffix == ".log")
+    assert names == [f"{0:020d}.log", f"{far:020d}.log"]
+    log.close(clean=False)
+    again = open_log(lead=False, high_watermark=far + 2)
+    again.set_leadership(1, True, EPOCH + 1, 1)
+    assert again.log_end_offset == far + 2
+    assert parse_batches(again.read(1))[0].base_offset == far
+
+
+def test_an_empty_log_begins_at_such_an_offset(open_log: OpenLog) -> None:
+    far = 1 << 32
+    log = following(open_log)
+    log.append_as_follower(stored(far), EPOCH)
+    assert (log.log_start_offset, log.log_end_offset) == (far, far + 1)
+
+
+def test_producers_are_known_when_it_leads(open_log: OpenLog) -> None:
+    log = following(open_log)
+    for sequence in range(3):
+        log.append_as_follower(
+            stored(sequence, producer_id=9, producer_epoch=1, base_sequence=sequence), EPOCH
+        )
+    log.follow_bounds(EPOCH, 3, 0)
+    log.set_leadership(1, True, EPOCH + 1, 1)
+    again = build_batch(producer_id=9, producer_epoch=1, base_sequence=2)
+    assert log.append(again).base_offset == 2
+    following_one = build_batch(producer_id=9, producer_epoch=1, base_sequence=3)
+    assert log.append(following_one).base_offset == 3
+
+
+def test_a_marker_is_no_producers_batch(open_log: OpenLog) -> None:
+    log = following(open_log)
+    marker = bytearray(stored(0, producer_id=9, producer_epoch=0, base_sequence=-1))
+    marker[AT_ATTRIBUTES + 1] |= CONTROL
+    log.append_as_follower(
+        struct.pack(">q", 0) + seal(bytes(marker))[8:12] + struct.pack(">i", EPOCH)
+        + seal(bytes(marker))[16:],
+        EPOCH,
+    )  # fmt: skip
+    assert log.log_end_offset == 1
+    assert log.producer_entries() == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    {
+        "an offset that the log has": (stored(1), ErrorCode.OFFSET_OUT_OF_RANGE),
+        "an offset that goes back": (stored(7) + stored(6), ErrorCode.CORRUPT_MESSAGE),
+        "an epoch that goes back": (
+            stored(2, epoch=5) + stored(3, epoch=4), ErrorCode.CORRUPT_MESSAGE
+        ),
+        "an epoch older than the log's": (stored(2, epoch=4), ErrorCode.CORRUPT_MESSAGE),
+        "a wrong CRC": (stored(2)[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE),
+        "no batch": (bytes(80), ErrorCode.CORRUPT_MESSAGE),
+        "a sound one before a wrong one": (
+            stored(2) + stored(3)[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE
+        ),
+    }.values(),
+)  # fmt: skip
+def test_what_is_refused_changes_nothing(open_log: OpenLog, data: bytes, code: ErrorCode) -> None:
+    log = following(open_log)
+    log.append_as_follower(stored(0) + stored(1), EPOCH)
+    before = bytes_of(log)
+    assert refused(log, data) is code
+    assert (bytes_of(log), log.log_end_offset) == (before, 2)
+    assert log.append_as_follower(stored(2), EPOCH) == 3
+
+
+def test_only_the_leader_of_its_epoch_is_followed(open_log: OpenLog) -> None:
+    log = following(open_log)
+    assert refused(log, stored(0), EPOCH - 1) is ErrorCode.FENCED_LEADER_EPOCH
+    assert refused(log, stored(0), EPOCH + 1) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    log.set_leadership(1, True, EPOCH + 1, 1)
+    assert refused(log, stored(0), EPOCH + 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(KafkaError):
+        log.follow_bounds(EPOCH + 1, 0, 0)
+    assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("bytes_max", [-1, 30])
+def test_a_write_that_fails_is_as_if_it_had_not_been(open_log: OpenLog, bytes_max: int) -> None:
+    log = following(open_log, segment_bytes=300)
+    log.append_as_follower(stored(0), EPOCH)
+
+    def sent(start: int) -> bytes:
+        return b"".join(
+            stored(n, [b"%06d" % n], base_sequence=n - 1, producer_id=9) for n in range(start, 12)
+        )
+
+    with FileFaults(Fault(("write",), nth=2, error=errno.ENOSPC, bytes_max=bytes_max)):
+        assert refused(log, sent(1)) is ErrorCode.KAFKA_STORAGE_ERROR
+    written = log.log_end_offset
+    assert 1 < written < 12  # the first of several segments
+    assert [each.base_offset for each in parse_batches(bytes_of(log))] == list(range(written))
+    assert log.append_as_follower(sent(written), EPOCH) == 12
+    assert bytes_of(log) == stored(0) + sent(1)
