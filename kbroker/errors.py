@@ -274,3 +274,10 @@ class DataDirectoryError(UserError):
 
     exit_code = 5
     ident = "KB1004"
+
+
+class MetadataStoreError(UserError):
+    """The metadata store of the cluster, ZooKeeper, cannot be reached or used."""
+
+    exit_code = 6
+    ident = "KB1005"

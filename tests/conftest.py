@@ -27,7 +27,11 @@ from kbroker.testing import process
 from tests.support import jars, nothing_stays, requirements
 from tests.support.alone import Room
 
-pytest_plugins = ["kbroker.testing.plugin", "tests.support.spark_session"]
+pytest_plugins = [
+    "kbroker.testing.plugin",
+    "tests.support.spark_session",
+    "tests.support.zookeeper",
+]
 collect_ignore = ["sample_project"]  # a project of its own: tests/system/test_wheel.py runs it
 
 # Files in the order of their time, as `make test ARGS=--durations=0` last showed it.

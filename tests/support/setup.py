@@ -1,10 +1,10 @@
 """Fetch what the client tests need and the machine lacks: `python -m tests.support.setup`.
 
-Brings kcat, Chromium and promtool (apt-get, where this process may use it), Apache Kafka's jars and
-those of Spark's connector (Maven), and builds the client programs in Go, Rust, JavaScript and Java
-from what their registries hold (tests/clients/agents/programs.py). Says in one line each what is
-there and what is not, and exits 0 in any case: the tests that miss something name it themselves,
-and KBROKER_REQUIRE=all makes them fail.
+Brings kcat, Chromium and promtool (apt-get, where this process may use it), Apache Kafka's jars,
+ZooKeeper's and those of Spark's connector (Maven), and builds the client programs in Go, Rust,
+JavaScript and Java from what their registries hold (tests/clients/agents/programs.py). Says in one
+line each what is there and what is not, and exits 0 in any case: the tests that miss something name
+it themselves, and KBROKER_REQUIRE=all makes them fail.
 
 What comes from different places comes at the same time: packages, Maven's jars, each language's
 registry. dpkg and Maven's cache bear one at a time, so those steps follow each other.
@@ -23,7 +23,8 @@ from kbroker.errors import UserError
 from perf.brokers.base import BrokerError
 from spark_jobs import connector
 from tests.clients.agents import programs
-from tests.support import browser, jars, promtool
+from tests.support import browser, jars, promtool, zookeeper
+from tests.support.maven import Jars
 
 APT_TIMEOUT_S = 300
 
@@ -74,9 +75,9 @@ def _jars() -> str:
     return str(jars.jar_dir())
 
 
-def _streams() -> str:
+def _jar_set(wanted: Jars) -> str:
     try:
-        return str(jars.STREAMS.fetch())
+        return str(wanted.fetch())
     except (subprocess.SubprocessError, OSError) as error:
         return f"missing, and fetching them failed: {error}"
 
@@ -126,7 +127,8 @@ LANES: tuple[tuple[Step, ...], ...] = (
     (
         ("java", _java),
         ("Kafka's jars", _jars),
-        ("streams' jars", _streams),
+        ("streams' jars", functools.partial(_jar_set, jars.STREAMS)),
+        ("ZooKeeper's jars", functools.partial(_jar_set, zookeeper.JARS)),
         ("Spark's connector", _spark),
         _client("java"),  # compiled against Kafka's jars
     ),

@@ -14,6 +14,7 @@ from kbroker.errors import (
     DataDirectoryError,
     ErrorCode,
     KafkaError,
+    MetadataStoreError,
     UsageError,
     UserError,
 )
@@ -68,8 +69,15 @@ def test_user_error_is_one_line_with_cause_and_fix() -> None:
 
 
 def test_exit_codes_and_identifiers_are_distinct() -> None:
-    kinds = [UserError, UsageError, ConfigError, AddressInUse, DataDirectoryError]
-    assert [kind.exit_code for kind in kinds] == [1, 2, 3, 4, 5]
+    kinds = [
+        UserError,
+        UsageError,
+        ConfigError,
+        AddressInUse,
+        DataDirectoryError,
+        MetadataStoreError,
+    ]
+    assert [kind.exit_code for kind in kinds] == [1, 2, 3, 4, 5, 6]
     assert len({kind.ident for kind in kinds}) == len(kinds)
 
 

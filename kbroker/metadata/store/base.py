@@ -2,26 +2,30 @@
 
 Place in the flow: only the controller (and, at start and stop, the server) talks to a store;
 handlers read the published `ClusterImage` and never wait for one. `embedded.py` implements the
-contract on SQLite for one broker process; a networked ensemble fits behind the same methods.
+contract on SQLite for one broker process, `zookeeper.py` on an ensemble for several.
 
 What every implementation promises, and what its contract tests check:
 
 - A node is at most `NODE_BYTES_MAX` bytes with a version: 0 when created, one more per `set`. A
   node that is deleted and created again starts at 0, so a version alone is no identity across that.
 - A method returns after its effect is durable, and raises without any effect; the one exception is
-  `StoreUnavailableError`, whose outcome is unknown: read again before deciding anything.
+  `StoreUnavailableError`, whose outcome is unknown: read again before deciding anything. What a
+  session reads after such an error is decided: a write that it does not show will not come later.
 - `multi` is all or nothing, also across a crash.
 - One object is one session. Ephemeral nodes vanish when the session ends: by `close`, by expiry, or
-  because its process died. They have no children.
+  because its process died. They have no children. A session that was lost never comes back, and no
+  other takes its place unseen: `new_session` begins the next one, under another `session_id`.
 - Watches and session events arrive one at a time on the session's own callback thread, never on the
   thread that caused them and never under a lock of the store, so a callback may use the store. An
-  event says "look again", nothing more: arm first, then read, and no change is missed.
+  event says "look again", nothing more: arm first, then read, and no change is missed. Changes
+  while the session is cut off are told when it is back, if what they left is not what was there.
 
 Any thread may call any method. Paths are absolute, of non-empty segments; '/' always exists.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -35,6 +39,8 @@ MULTI_BYTES_MAX: Final = 768 * 1024
 PATH_CHARS_MAX: Final = 1024
 
 _PERSISTENT_OWNER: Final = 0
+# Unicode's "specials", U+FFFD among them, which ZooKeeper has in no path.
+_SPECIALS: Final = re.compile("[\ufff0-\uffff]")
 
 
 class StoreError(Exception):
@@ -71,6 +77,10 @@ class EphemeralParentError(StoreError):
 
 class SessionExpiredError(StoreError):
     """The session is over, its ephemeral nodes are gone; this object will not work again."""
+
+
+class NotAllowedError(StoreError):
+    """The store does not let this session do that: another credential, or another ACL."""
 
 
 class StoreUnavailableError(StoreError):
@@ -200,6 +210,10 @@ class MetadataStore(ABC):
         """A positive number, never used again by this store; owner of our ephemeral nodes."""
 
     @abstractmethod
+    def new_session(self) -> MetadataStore:
+        """Another session with the same store, which outlives this one or follows it."""
+
+    @abstractmethod
     def get(self, path: str) -> Node:
         """Raises NoNodeError."""
 
@@ -286,7 +300,7 @@ def check_path(path: str) -> None:
     if not path.startswith("/") or path.endswith("/") or len(path) > PATH_CHARS_MAX:
         raise ValueError(f"bad store path {path!r}")
     for segment in path[1:].split("/"):
-        if segment in ("", ".", "..") or not segment.isprintable():
+        if segment in ("", ".", "..") or not segment.isprintable() or _SPECIALS.search(segment):
             raise ValueError(f"bad segment {segment!r} in store path {path!r}")
 
 

@@ -108,6 +108,24 @@ class WatchRegistry:
             if self._queue:
                 self._condition.notify_all()
 
+    def fire(self, kind: WatchKind, path: str, type_: EventType, *, last: bool = False) -> None:
+        """Queue the event of what was watched elsewhere; `last` ends persistent watches, too."""
+        with self._condition:
+            self._fire_locked(kind, path, type_, last=last)
+            if self._queue:
+                self._condition.notify_all()
+
+    def watched(self) -> list[tuple[WatchKind, str]]:
+        """What somebody watches."""
+        with self._condition:
+            return list(self._armed)
+
+    def is_watched(self, kind: WatchKind, path: str, *, persistently: bool = False) -> bool:
+        """Whether somebody watches this (beyond its next change)."""
+        with self._condition:
+            watches = self._armed.get((kind, path), ())
+            return any(watch.persistent or not persistently for watch in watches)
+
     def session_event(self, event: SessionEvent) -> None:
         """Queue a session event; EXPIRED also ends all watches."""
         with self._condition:

@@ -97,6 +97,9 @@ class FaultyStore(MetadataStore):
     def session_id(self) -> int:
         return self.store.session_id
 
+    def new_session(self) -> MetadataStore:
+        return self._alive().new_session()
+
     def _alive(self) -> MetadataStore:
         if self.down:
             raise StoreUnavailableError("", "injected")

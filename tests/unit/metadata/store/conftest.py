@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from kbroker.metadata.store.base import MetadataStore
-from tests.unit.metadata.store.harness import HARNESSES, EmbeddedHarness
+from tests.unit.metadata.store.harness import IMPLEMENTATIONS, Harness
 
 
-@pytest.fixture(params=sorted(HARNESSES))
-def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddedHarness]:
-    made = HARNESSES[request.param](tmp_path / "store")
+@pytest.fixture(params=IMPLEMENTATIONS)
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
+    made = request.param(request, tmp_path / "store")
     yield made
     made.close()
 
 
 @pytest.fixture
-def store(harness: EmbeddedHarness) -> MetadataStore:
+def store(harness: Harness) -> MetadataStore:
     return harness.session()

@@ -1,21 +1,40 @@
 """What a store implementation must offer to be put through the contract tests.
 
-A new implementation adds one class here and its name to `HARNESSES`; the tests themselves do not
-know which one they run on.
+A new implementation adds one class here and a row to `IMPLEMENTATIONS`; the tests themselves do
+not know which one they run on.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from kbroker.metadata.store.base import MetadataStore
+import pytest
+
+from kbroker.metadata.store.base import MetadataStore, SessionEvent
 from kbroker.metadata.store.embedded import EmbeddedStore
+from kbroker.metadata.store.zookeeper import ZooKeeperStore
+from kbroker.metadata.store.zookeeper_settings import ZooKeeperSettings
+from tests.support.zookeeper import ZooKeeper, end_session
 
 T = TypeVar("T")
 
 WAIT_S = 60.0
+
+
+class Harness(Protocol):
+    """A tree of its own, empty at first, and sessions with it."""
+
+    def session(self) -> MetadataStore: ...
+    def expire(self, session: MetadataStore) -> None:
+        """End it as a lost one; it knows of that when this returns."""
+
+    def reopen(self) -> None:
+        """As after a restart of everything: all sessions end, the data stays."""
+
+    def close(self) -> None: ...
 
 
 class EmbeddedHarness:
@@ -36,7 +55,6 @@ class EmbeddedHarness:
         session.expire()
 
     def reopen(self) -> None:
-        """As after a restart of everything: all sessions end, the data stays."""
         self.close()
         self.__init__(self.directory)  # type: ignore[misc]
 
@@ -45,7 +63,52 @@ class EmbeddedHarness:
             session.close()
 
 
-HARNESSES = {"embedded": EmbeddedHarness}
+class ZooKeeperHarness:
+    """A path of its own in the ZooKeeper of this run of tests."""
+
+    def __init__(self, server: ZooKeeper) -> None:
+        self.server = server
+        self.settings = ZooKeeperSettings((server.connect,), server.chroot(), 10_000, 30_000)
+        self._sessions: list[ZooKeeperStore] = []
+
+    def session(self) -> ZooKeeperStore:
+        self._sessions.append(ZooKeeperStore.open(self.settings))
+        return self._sessions[-1]
+
+    def expire(self, session: MetadataStore) -> None:
+        assert isinstance(session, ZooKeeperStore)
+        expire(self.server, session)
+
+    def reopen(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        while self._sessions:
+            self._sessions.pop().close()
+
+
+def expire(server: ZooKeeper, session: ZooKeeperStore) -> None:
+    """End the session at the server, and wait until its client has been told."""
+    told = threading.Event()
+    session.on_session_event(lambda event: told.set() if event is SessionEvent.EXPIRED else None)
+    session_id, password = session._client.client_id
+    end_session(server.connect, session_id, password)
+    assert told.wait(WAIT_S)
+
+
+def _embedded(request: pytest.FixtureRequest, directory: Path) -> Harness:
+    return EmbeddedHarness(directory)
+
+
+def _zookeeper(request: pytest.FixtureRequest, directory: Path) -> Harness:
+    return ZooKeeperHarness(request.getfixturevalue("zookeeper"))
+
+
+Make = Callable[[pytest.FixtureRequest, Path], Harness]
+IMPLEMENTATIONS = (
+    pytest.param(_embedded, id="embedded"),
+    pytest.param(_zookeeper, id="zookeeper", marks=pytest.mark.java),
+)
 
 
 class Inbox(Generic[T]):
@@ -63,9 +126,12 @@ class Inbox(Generic[T]):
             self._condition.notify_all()
 
     def wait_for(self, count: int) -> list[T]:
+        return self.wait_until(lambda items: len(items) >= count)
+
+    def wait_until(self, enough: Callable[[list[T]], bool]) -> list[T]:
         with self._condition:
-            if not self._condition.wait_for(lambda: len(self._items) >= count, WAIT_S):
-                raise TimeoutError(f"{count} expected, got {self._items}")
+            if not self._condition.wait_for(lambda: enough(self._items), WAIT_S):
+                raise TimeoutError(f"more expected, got {self._items}")
             return list(self._items)
 
     @property

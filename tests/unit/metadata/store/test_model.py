@@ -28,7 +28,7 @@ from kbroker.metadata.store.base import (
     StoreError,
     parent_of,
 )
-from tests.unit.metadata.store.harness import HARNESSES
+from tests.unit.metadata.store.harness import IMPLEMENTATIONS, Harness, Make
 
 _PATHS = st.lists(st.sampled_from(["a", "b", "a.b", "0"]), min_size=1, max_size=3).map(
     lambda segments: "/" + "/".join(segments)
@@ -98,12 +98,12 @@ def outcome(call: Callable[[], Any]) -> object:
         return error.index, type(error.cause)
 
 
-def machine(harness_name: str) -> type[RuleBasedStateMachine]:
+def machine(make: Callable[[Path], Harness]) -> type[RuleBasedStateMachine]:
     class Comparison(RuleBasedStateMachine):
         def __init__(self) -> None:
             super().__init__()
             self.directory = tempfile.TemporaryDirectory()
-            self.harness = HARNESSES[harness_name](Path(self.directory.name))
+            self.harness = make(Path(self.directory.name))
             self.sessions = [self.harness.session(), self.harness.session()]
             self.model = Model()
 
@@ -150,14 +150,15 @@ def machine(harness_name: str) -> type[RuleBasedStateMachine]:
     return Comparison
 
 
-@pytest.mark.parametrize("harness_name", sorted(HARNESSES))
-def test_against_the_model(harness_name: str) -> None:
+@pytest.mark.parametrize("make", IMPLEMENTATIONS)
+def test_against_the_model(make: Make, request: pytest.FixtureRequest) -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
+    networked = "zookeeper" in request.node.name
     run_state_machine_as_test(
-        machine(harness_name),
+        machine(lambda directory: make(request, directory)),
         settings=settings(
-            max_examples=60,
+            max_examples=12 if networked else 40,  # each call of one is a round trip
             stateful_step_count=25,
             deadline=None,
             derandomize=True,

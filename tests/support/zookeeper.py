@@ -1,0 +1,218 @@
+"""Apache ZooKeeper itself on loopback, for tests of what only a real one can show.
+
+    def test_something(zookeeper): zookeeper.connect        one server for the whole run of tests
+    with ensemble(3) as servers: connect_to(servers)        three, of this test's own
+
+A server answers 1-2 s after its start and has 128 MB of heap. The shared one takes three ways in:
+the plain port, which also takes SASL for USER, and the TLS port, whose certificate every client
+must trust by `zookeeper.certificate`. Tests keep to a path of their own (`zookeeper.chroot()`).
+Ticks are short, so that a session may be as short as a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kbroker.testing.process import ServerProcess
+from tests.support import requirements
+from tests.support.kafka import SIGTERM_STATUS_OF_A_JVM, free_port
+from tests.support.maven import Jars
+
+VERSION = "3.9.4"
+JARS = Jars(
+    f"zookeeper-{VERSION}",
+    (f"org.apache.zookeeper:zookeeper:{VERSION}",
+     "io.dropwizard.metrics:metrics-core:4.1.12.1",
+     "org.xerial.snappy:snappy-java:1.1.10.5"),
+)  # fmt: skip
+HEAP = "128m"
+TICK_MS = 500
+USER = "broker"
+PASSWORD = secrets.token_hex(8)
+KEYTOOL_TIMEOUT_S = 60
+ANSWER_TIMEOUT_S = 5
+
+_LOGBACK = """<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d %p %c{1}: %m%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="out"/></root>
+</configuration>
+"""
+_JAAS = f"""Server {{
+  org.apache.zookeeper.server.auth.DigestLoginModule required user_{USER}="{PASSWORD}";
+}};
+"""
+
+
+class ZooKeeper(ServerProcess):
+    """One server; `peers` are the lines `server.N=` of an ensemble, of which it is `number`."""
+
+    name = "zookeeper"
+    start_timeout_s = 60.0
+    clean_exit_statuses = (0, SIGTERM_STATUS_OF_A_JVM)
+
+    def __init__(self, number: int = 0, peers: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.number = number
+        self.peers = peers
+        self.port = free_port()
+        self.tls_port = 0
+        self._chroots = 0
+
+    @property
+    def connect(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def chroot(self) -> str:
+        """A path that no other test has; it is not there yet."""
+        self._chroots += 1
+        return f"/test-{self._chroots}"
+
+    def with_tls(self) -> ZooKeeper:
+        """Before the start: a second port, for TLS."""
+        self.tls_port = free_port()
+        return self
+
+    @property
+    def certificate(self) -> Path:
+        return self.scratch_dir / "server.pem"
+
+    def prepare(self) -> None:
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        (self.scratch_dir / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
+        (self.scratch_dir / "jaas.conf").write_text(_JAAS, encoding="utf-8")
+        if self.peers:
+            (self.data_dir / "myid").write_text(str(self.number), encoding="utf-8")
+        if self.tls_port and not self.certificate.exists():
+            self._make_certificate()
+        (self.scratch_dir / "zoo.cfg").write_text(
+            "".join(f"{key}={value}\n" for key, value in self.settings().items()), encoding="utf-8"
+        )
+
+    def settings(self) -> dict[str, str]:
+        plain = {
+            "dataDir": str(self.data_dir),
+            "clientPort": str(self.port),
+            "clientPortAddress": "127.0.0.1",
+            "tickTime": str(TICK_MS),
+            "initLimit": "20",
+            "syncLimit": "10",
+            "maxClientCnxns": "0",
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr",
+            "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+            **dict(peer.split("=", 1) for peer in self.peers),
+        }
+        if not self.tls_port:
+            return plain
+        return {
+            **plain,
+            "secureClientPort": str(self.tls_port),
+            "secureClientPortAddress": "127.0.0.1",
+            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "ssl.keyStore.location": str(self._store),
+            "ssl.keyStore.password": PASSWORD,
+            "ssl.clientAuth": "none",
+        }
+
+    def command(self) -> list[str]:
+        here = self.scratch_dir
+        return [
+            requirements.java(), f"-Xmx{HEAP}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+            "-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024",
+            f"-Dlogback.configurationFile={here / 'logback.xml'}",
+            f"-Djava.security.auth.login.config={here / 'jaas.conf'}",
+            "-cp", ":".join(map(str, JARS.paths())),
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(here / "zoo.cfg"),
+        ]  # fmt: skip
+
+    def poll_ready(self) -> str | None:
+        return self.connect if self.mode() else None
+
+    def mode(self) -> str:
+        """standalone, leader or follower; nothing while it serves nobody."""
+        for line in self._say("srvr").splitlines():
+            if line.startswith("Mode: "):
+                return line.removeprefix("Mode: ")
+        return ""
+
+    def _say(self, word: str) -> str:
+        with contextlib.suppress(OSError):
+            address = ("127.0.0.1", self.port)
+            with socket.create_connection(address, ANSWER_TIMEOUT_S) as connection:
+                connection.sendall(word.encode())
+                with connection.makefile("rb") as answer:
+                    return answer.read().decode(errors="replace")
+        return ""
+
+    @property
+    def _store(self) -> Path:
+        return self.scratch_dir / "server.p12"
+
+    def _make_certificate(self) -> None:
+        store = ["-alias", "server", "-keystore", str(self._store), "-storetype", "PKCS12",
+                 "-storepass", PASSWORD]  # fmt: skip
+        for arguments in (
+            ["-genkeypair", *store, "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "2",
+             "-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1"],
+            ["-exportcert", *store, "-rfc", "-file", str(self.certificate)],
+        ):  # fmt: skip
+            tool = requirements.program("keytool", "a Java runtime brings it")
+            subprocess.run(
+                [tool, *arguments], check=True, capture_output=True, timeout=KEYTOOL_TIMEOUT_S
+            )
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[ZooKeeper]:
+    """One server for all tests of this process; skips where Java or the jars are missing."""
+    requirements.java()
+    JARS.paths()
+    with ZooKeeper().with_tls() as server:
+        yield server
+
+
+@contextlib.contextmanager
+def ensemble(size: int) -> Iterator[list[ZooKeeper]]:
+    """That many servers with one tree; they are ready when most of them agree on a leader."""
+    peers = [f"server.{n}=127.0.0.1:{free_port()}:{free_port()}" for n in range(1, size + 1)]
+    servers = [ZooKeeper(number, peers) for number in range(1, size + 1)]
+    try:
+        with ThreadPoolExecutor(size) as pool:
+            for started in [pool.submit(server.start) for server in servers]:
+                started.result()
+        yield servers
+    finally:
+        for server in servers:
+            server.close()
+
+
+def connect_to(servers: Sequence[ZooKeeper]) -> str:
+    return ",".join(server.connect for server in servers)
+
+
+def end_session(address: str, session_id: int, password: bytes) -> None:
+    """End a session from outside, as its expiry does: at the server, whatever its client thinks.
+
+    Both requests leave together: the server takes the session over for this connection, whereupon
+    the client's own is cut, and ends it before that client can come back.
+    """
+    host, _, port = address.rpartition(":")
+    hello = struct.pack(">iqiq", 0, 0, 10_000, session_id)
+    hello += struct.pack(">i", len(password)) + password + b"\0"
+    close = struct.pack(">ii", 1, -11)
+    with socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) as connection:
+        connection.sendall(b"".join(struct.pack(">i", len(each)) + each for each in (hello, close)))
+        with contextlib.suppress(ConnectionError):
+            while connection.recv(4096):
+                pass  # until the server has ended it
