@@ -19,6 +19,11 @@ cdef int request_channel_take(
     RequestChannel* channel, Handler* handler, int had_role, int64_t timeout_ns,
     Request** run, int* count) noexcept nogil
 cdef void request_channel_yield(RequestChannel* channel, Handler* handler) noexcept nogil
+cdef int request_channel_enter_python(
+    RequestChannel* channel, Handler* handler, int in_any_case,
+    Request** first, Request** last) noexcept nogil
+cdef void request_channel_leave_python(
+    RequestChannel* channel, Handler* handler) noexcept nogil
 cdef int request_channel_set_aside(
     RequestChannel* channel, Request* request, void* slow_file) noexcept nogil
 cdef void request_channel_served_aside(

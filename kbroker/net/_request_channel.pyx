@@ -52,6 +52,13 @@ from kbroker._sync cimport (
     kb_now_ns,
 )
 from kbroker.net._aside cimport aside_add, aside_next_file, aside_served, aside_take
+from kbroker.net._in_python cimport (
+    python_add,
+    python_enter,
+    python_is_full,
+    python_leave,
+    python_take,
+)
 from kbroker.net._types cimport Handler, Request, RequestChannel
 
 cdef enum:
@@ -78,8 +85,21 @@ cdef int request_is_hot(RequestChannel* channel, Request* request) noexcept nogi
     return api_is_hot(channel, request.api_key, request.api_version)
 
 
+cdef inline int _may_enter_locked(RequestChannel* channel) noexcept nogil:
+    return not python_is_full(&channel.python, kb_load_int(&channel.handler_count))
+
+
 cdef inline int _may_take_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
-    # Whether there is work that nobody takes, or whose taker stands somewhere.
+    # Whether there is work that nobody takes, or whose taker stands somewhere. What would have to
+    # wait until somebody is back from Python stands in nobody's way.
+    cdef Request* request = channel.head
+    while request != NULL and not (
+        request_is_hot(channel, request) or _may_enter_locked(channel)
+    ):
+        _serving_locked(channel, now_ns)
+        _unlink_locked(channel, request)
+        python_add(&channel.python, request, request)
+        request = channel.head
     return channel.head != NULL and (
         channel.taker == NULL or now_ns - channel.run_since_ns > LONG_RUN_NS)
 
@@ -130,7 +150,9 @@ cdef void _serving_locked(RequestChannel* channel, int64_t now_ns) noexcept nogi
 
 
 cdef void _served_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
-    # The role of taker ends.
+    # The role of taker ends. While something waits for Python nobody is idle.
+    if channel.python.head != NULL:
+        return
     if channel.serving_since_ns != 0 and now_ns > channel.serving_since_ns:
         channel.served_ns += now_ns - channel.serving_since_ns
     channel.serving_since_ns = 0
@@ -206,13 +228,21 @@ cdef void request_channel_look(RequestChannel* channel, int64_t now_ns) noexcept
     _wake(woken)
 
 
-cdef void _pop_locked(RequestChannel* channel, Request* request) noexcept nogil:
+cdef void _unlink_locked(RequestChannel* channel, Request* request) noexcept nogil:
     channel.head = request.next
     if channel.head == NULL:
         channel.tail = NULL
-    kb_store_i64(&channel.count, channel.count - request.frames)
-    channel.bytes -= request.total_bytes
     request.next = NULL
+
+
+cdef void _count_locked(RequestChannel* channel, Request* request, int sign) noexcept nogil:
+    kb_store_i64(&channel.count, channel.count + sign * request.frames)
+    channel.bytes += sign * <int64_t>request.total_bytes
+
+
+cdef void _pop_locked(RequestChannel* channel, Request* request) noexcept nogil:
+    _unlink_locked(channel, request)
+    _count_locked(channel, request, -1)
 
 
 cdef int _run_max_locked(RequestChannel* channel) noexcept nogil:
@@ -237,6 +267,7 @@ cdef int _take_locked(
     _serving_locked(channel, now_ns)
     if not request_is_hot(channel, request):
         _pop_locked(channel, request)
+        python_enter(&channel.python, handler)
         _served_locked(channel, now_ns)
         request.dequeued_ns = now_ns
         run[0] = request
@@ -280,6 +311,23 @@ cdef int _take_aside_locked(
     return 1
 
 
+cdef int _take_waiting_locked(
+    RequestChannel* channel, Handler* handler, Request** run, int* count, int64_t now_ns,
+) noexcept nogil:
+    # Whether this handler has what has waited for Python.
+    if channel.python.head == NULL or not _may_enter_locked(channel):
+        return 0
+    run[0] = python_take(&channel.python)
+    count[0] = 1
+    _count_locked(channel, run[0], -1)
+    python_enter(&channel.python, handler)
+    if run[0].dequeued_ns == 0:
+        run[0].dequeued_ns = now_ns
+    if channel.taker == NULL and channel.head == NULL:
+        _served_locked(channel, now_ns)
+    return 1
+
+
 cdef int request_channel_take(
     RequestChannel* channel, Handler* handler, int had_role, int64_t timeout_ns,
     Request** run, int* count,
@@ -291,21 +339,26 @@ cdef int request_channel_take(
     cdef int64_t served_ns
     cdef int status
     cdef int takes
+    cdef int waited
     cdef int room
     cdef Handler* woken
     lock_ranked(&channel.lock, RANK_QUEUE)
+    python_leave(&channel.python, handler)
     if had_role and channel.taker == handler:
         channel.taker = NULL
         if channel.head == NULL:
             _served_locked(channel, now_ns)
     while True:
         takes = _may_take_locked(channel, now_ns)
-        if _take_aside_locked(channel, handler, takes, run, count):
+        waited = _take_waiting_locked(channel, handler, run, count, now_ns)
+        if not waited and _take_aside_locked(channel, handler, takes, run, count):
             unlock_ranked(&channel.lock, RANK_QUEUE)
             return TAKE_ASIDE
-        if takes:
-            channel.relieved += channel.taker != NULL
-            status = _take_locked(channel, handler, run, count, now_ns)
+        if waited or takes:
+            status = TAKE_COLD
+            if not waited:
+                channel.relieved += channel.taker != NULL
+                status = _take_locked(channel, handler, run, count, now_ns)
             room = channel.stalled
             channel.stalled = 0
             woken = _give_role_locked(channel, now_ns)
@@ -361,6 +414,39 @@ cdef void request_channel_yield(RequestChannel* channel, Handler* handler) noexc
         channel.taker = NULL
         _served_locked(channel, now_ns)
         woken = _give_role_locked(channel, now_ns)
+    unlock_ranked(&channel.lock, RANK_QUEUE)
+    _wake(woken)
+
+
+cdef int request_channel_enter_python(
+    RequestChannel* channel, Handler* handler, int in_any_case, Request** first, Request** last,
+) noexcept nogil:
+    """Whether the caller goes to Python with what its run has left for it; else that waits, and is
+    no longer the caller's."""
+    cdef Request* request = first[0]
+    cdef int enters
+    lock_ranked(&channel.lock, RANK_QUEUE)
+    enters = in_any_case or _may_enter_locked(channel)
+    if enters:
+        python_enter(&channel.python, handler)
+    else:
+        while request != NULL:
+            _count_locked(channel, request, 1)
+            request = request.next
+        python_add(&channel.python, first[0], last[0])
+        first[0] = NULL
+        last[0] = NULL
+    unlock_ranked(&channel.lock, RANK_QUEUE)
+    return enters
+
+
+cdef void request_channel_leave_python(RequestChannel* channel, Handler* handler) noexcept nogil:
+    """For a handler that will not take any more, and may be in Python for good."""
+    cdef Handler* woken = NULL
+    lock_ranked(&channel.lock, RANK_QUEUE)
+    python_leave(&channel.python, handler)
+    if channel.python.head != NULL and channel.sleepers != NULL:
+        woken = _pop_sleeper_locked(channel)
     unlock_ranked(&channel.lock, RANK_QUEUE)
     _wake(woken)
 

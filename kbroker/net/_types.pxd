@@ -274,6 +274,7 @@ cdef struct Handler:
     int asleep                    # in the stack of sleepers
     void* slow_file               # it serves what was set aside for this one
     int was_aside                 # its last run had been
+    int in_python                 # counted as there, under the channel's lock
     Handler* below
     int index
     int64_t idle_ns               # asleep with nothing to take
@@ -298,6 +299,13 @@ cdef struct AsideRequests:
     int64_t total                 # ever
 
 
+# Requests that wait until a handler is back from Python. Under the channel's lock.
+cdef struct InPython:
+    Request* head
+    Request* tail
+    int handlers                  # that are there
+
+
 cdef struct RequestChannel:
     pthread_mutex_t lock
     Request* head
@@ -310,6 +318,7 @@ cdef struct RequestChannel:
     int64_t run_since_ns          # when it took its run; INT64_MAX: it has yet to
     int64_t relieved              # takers whose run took long
     AsideRequests aside
+    InPython python
     Handler* sleepers             # a stack: the warmest first
     int stalled                   # a Processor waits for room
     int short_runs                # atomic: so many more are short; somebody has waited for the disk

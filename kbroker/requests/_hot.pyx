@@ -34,8 +34,8 @@ from kbroker.log._records cimport AT_CRC, AT_MAX_TIMESTAMP, MESSAGE_TOO_LARGE, b
 from kbroker.log._types cimport VALIDATED, Batch
 from kbroker.log._validate cimport log_validate
 from kbroker.net._request_channel cimport (
-    TAKE_ASIDE, TAKE_CLOSED, TAKE_COLD, TAKE_IDLE, request_channel_served_aside,
-    request_channel_take)
+    TAKE_ASIDE, TAKE_CLOSED, TAKE_COLD, TAKE_IDLE, request_channel_enter_python,
+    request_channel_leave_python, request_channel_served_aside, request_channel_take)
 from kbroker.net._types cimport ACTION_CLOSE, READ_AHEAD
 from kbroker.net._types cimport Request as RequestNode
 from kbroker.replica._fetch_session cimport sessions_free, sessions_new
@@ -44,12 +44,7 @@ from kbroker.replica._replica cimport Replica
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
 from kbroker.replica._topic_table cimport TopicTable
 from kbroker.requests._answers cimport (
-    worker_answer,
-    worker_flush,
-    worker_free,
-    worker_give_up_role,
-    worker_new,
-)
+    worker_answer, worker_flush, worker_free, worker_give_up_role, worker_new)
 from kbroker.requests._context cimport (
     LISTENERS_MAX,
     REASON_COLD,
@@ -66,11 +61,7 @@ from kbroker.requests._fetch cimport fetch_run
 from kbroker.requests._heartbeat cimport heartbeat_run
 from kbroker.requests._hot_figures cimport hot_statistics, note_gil_wait
 from kbroker.requests._long_polls cimport (
-    long_polls_close,
-    long_polls_end_left,
-    long_polls_expire,
-    long_polls_wake,
-)
+    long_polls_close, long_polls_end_left, long_polls_expire, long_polls_wake)
 from kbroker.requests._metadata cimport metadata_run
 from kbroker.requests._offset_commit cimport offset_commit_run
 from kbroker.requests._parked cimport parked_init
@@ -207,6 +198,7 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
     while True:
         if kb_load_int(&worker.leaving):
             worker_give_up_role(worker)
+            request_channel_leave_python(worker.context.channel, &worker.handler)
             return TAKE_CLOSED
         long_polls_end_left(worker)
         status = request_channel_take(
@@ -218,7 +210,8 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
             return status
         if status == TAKE_COLD:
             kb_count(&worker.handler.cold_requests, 1)
-            run.cold_reason = REASON_COLD
+            if run.cold_reason == REASON_NONE:  # else it was in a run before
+                run.cold_reason = REASON_COLD
             worker.cold_head = run
             worker.cold_tail = run
             return status
@@ -232,7 +225,10 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
         else:
             worker.has_role = 1
             _do_run(worker, run)
-        if worker.cold_head != NULL or worker.tick_count > 0:
+        if (worker.cold_head != NULL or worker.tick_count > 0) and request_channel_enter_python(
+            worker.context.channel, &worker.handler, worker.tick_count > 0,
+            &worker.cold_head, &worker.cold_tail,
+        ):
             worker_give_up_role(worker)
             return TAKE_COLD
 
@@ -323,6 +319,8 @@ cdef class HotPath:
         """Its thread comes back with CLOSED when it has done what it has taken."""
         kb_store_int(&self.workers[index].leaving, 1)
         kb_add_int(&self.context.channel.handler_count, -1)
+        with nogil:  # it may have died there
+            request_channel_leave_python(self.context.channel, &self.workers[index].handler)
 
     def revive_worker(self, int index):
         """For another thread, once the one before has left."""

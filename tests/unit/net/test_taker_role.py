@@ -13,8 +13,17 @@ from collections.abc import Callable
 import pytest
 
 from kbroker._net import WrappedRequest
+from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
-from tests.unit.net.harness import DEADLINE_S, Client, Rig, Topic, cold_frame, eventually
+from tests.unit.net.harness import (
+    COLD_KEY,
+    DEADLINE_S,
+    Client,
+    Rig,
+    Topic,
+    cold_frame,
+    eventually,
+)
 from tests.unit.requests.wire import Ask, fetch_frame, produce_frame, produce_one, produced_in
 
 
@@ -92,30 +101,81 @@ def test_a_handler_that_is_in_python_with_a_deadline(
     stopped.go_on.set()
 
 
-def test_a_run_of_everything_at_once(make_rig: Callable[..., Rig], stopped: Stopped) -> None:
-    """Both handlers stand in Python; what came meanwhile is served as soon as one is back."""
-    held: list[WrappedRequest] = []
-
+def test_what_comes_while_all_handlers_are_in_python_is_served_behind_it(
+    make_rig: Callable[..., Rig], stopped: Stopped
+) -> None:
     def dispatch(request: WrappedRequest) -> None:
-        held.append(request)
         stopped()
         request.respond(request.body)
 
-    rig = make_rig(handlers=2, dispatch=dispatch)
+    rig = make_rig(handlers=1, dispatch=dispatch)
     topic = rig.create("t")
     slow = [rig.client(), rig.client()]
     for client in slow:
         client.send(cold_frame(b"x"))
-    eventually(lambda: len(held) == 2, "both handlers are in Python")
+    assert stopped.inside.wait(DEADLINE_S)
     waiting = [rig.client() for _ in range(10)]
     for client in waiting:
         client.send(produce_frame(9, [(topic, {0: build_batch()})]))
-    eventually(lambda: rig.server.statistics()["queued_requests"] == 10, "they wait")
+    eventually(lambda: rig.server.statistics()["queued_requests"] == 11, "they wait")
     stopped.go_on.set()
     for client in waiting:
         assert produced_in(9, client.receive())[0] == 1
     for client in slow:
         assert client.receive_cold() == (1, b"x")
+
+
+def test_one_handler_stays_for_what_needs_no_python(
+    make_rig: Callable[..., Rig], stopped: Stopped
+) -> None:
+    """However many requests need Python, straight from the queue or behind a run."""
+    order: list[int] = []
+
+    def dispatch(request: WrappedRequest) -> None:
+        stopped()
+        order.append(request.api_key)
+        if request.api_key == ApiKey.PRODUCE:
+            rig.hot.produce_checked(request, {}, {}, {0: 87})
+        else:
+            request.respond(request.body)
+
+    rig = make_rig(handlers=2, dispatch=dispatch)
+    topic, repacked = rig.create("t"), rig.create("repacked", stored_codec=3)
+    cold, to_unpack, other = [rig.client() for _ in range(3)], rig.client(), rig.client()
+    cold[0].send(cold_frame(b"x"))
+    assert stopped.inside.wait(DEADLINE_S)
+    cold[1].send(cold_frame(b"y"))
+    eventually(lambda: rig.server.statistics()["queued_requests"] == 1, "it waits")
+    to_unpack.send(produce_frame(9, [(repacked, {0: build_batch()})]))
+    eventually(lambda: rig.server.statistics()["queued_requests"] == 2, "it waits, too")
+    cold[2].send(cold_frame(b"z"))
+    assert_served(other, topic)
+    assert rig.server.statistics()["queued_requests"] == 3
+    stopped.go_on.set()
+    (result,) = produced_in(9, to_unpack.receive())[1].values()
+    assert result.error == 87
+    assert [client.receive_cold()[1] for client in cold] == [b"x", b"y", b"z"]
+    assert order == [COLD_KEY, COLD_KEY, ApiKey.PRODUCE, COLD_KEY]
+
+
+def test_a_handler_that_is_taken_away_while_it_is_in_python_leaves_its_place_there(
+    make_rig: Callable[..., Rig], stopped: Stopped
+) -> None:
+    def dispatch(request: WrappedRequest) -> None:
+        if request.body == b"slow":
+            stopped()
+        request.respond(request.body)
+
+    rig = make_rig(handlers=1, dispatch=dispatch)
+    slow, other = rig.client(), rig.client()
+    slow.send(cold_frame(b"slow"))
+    assert stopped.inside.wait(DEADLINE_S)
+    rig.pool.resize(0)
+    rig.pool.resize(1)
+    other.send(cold_frame(b"x"))
+    assert other.receive_cold() == (1, b"x")
+    stopped.go_on.set()
+    assert slow.receive_cold() == (1, b"slow")
 
 
 def test_sleepers_whose_time_runs_out_just_when_work_comes(make_rig: Callable[..., Rig]) -> None:

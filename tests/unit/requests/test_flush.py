@@ -97,29 +97,29 @@ def test_many_connections(make_rig: Callable[..., Rig]) -> None:
 def test_handlers_share_what_waits_for_the_disk(
     make_rig: Callable[..., Rig], flush_messages: int, runs: int
 ) -> None:
-    """Twelve produces are queued while both handlers are in Python: shared, 6 + 3 + 2 + 1."""
+    """Twelve produces are queued before there are two handlers: shared, 6 + 3 + 2 + 1."""
     in_python, go_on = Gate(), threading.Event()
 
     def dispatch(request: WrappedRequest) -> None:
         in_python(request)
         assert go_on.wait(DEADLINE_S)
 
-    rig = make_rig(handlers=2, dispatch=dispatch)
+    rig = make_rig(handlers=1, dispatch=dispatch)
     topic = rig.create("t", partitions=12, flush_messages=flush_messages)
-    clients = [rig.client() for _ in range(14)]
+    clients = [rig.client() for _ in range(13)]
     produce(clients[0], 9, [(topic, {0: BATCH})])
-    for client in clients[12:]:
-        client.send(cold_frame(b"x"))
-    in_python.wait_for(2)
+    clients[12].send(cold_frame(b"x"))
+    in_python.wait_for(1)
     before = _runs(rig)
     for index, client in enumerate(clients[:12]):
         client.send(produce_frame(9, [(topic, {index: BATCH})]))
     eventually(lambda: rig.server.statistics()["queued_requests"] == 12)
-    go_on.set()
+    rig.pool.resize(2)
     for client in clients[:12]:
         _, answer = produced_in(9, client.receive())
         assert [result.error for result in answer.values()] == [0]
     assert _runs(rig) - before == runs
+    go_on.set()
     in_python.release()
 
 

@@ -1,0 +1,49 @@
+# cython: language_level=3
+"""Who is in Python, and which requests wait until one of them is back.
+
+Handlers in Python share one lock, so more of them hardly get more done; but each is one less for
+what needs no Python, and when all of them are there a produce waits for whatever takes long. So one
+handler of four (one at least, if there are two) stays out. What needs Python meanwhile leaves the
+queue and waits here in its order; whoever comes back from Python takes it, before anything else.
+
+So while something waits here somebody is in Python, and will look. Requests that wait count as
+queued, so the queue's bounds hold for both together. Everything is under the channel's lock.
+"""
+
+from kbroker.net._types cimport Handler, InPython, Request
+
+cdef enum:
+    ONE_STAYS_OF = 4
+
+
+cdef int python_is_full(InPython* python, int handlers) noexcept nogil:
+    return python.handlers >= max(1, handlers - max(1, handlers // <int>ONE_STAYS_OF))
+
+
+cdef void python_enter(InPython* python, Handler* handler) noexcept nogil:
+    handler.in_python = 1
+    python.handlers += 1
+
+
+cdef void python_leave(InPython* python, Handler* handler) noexcept nogil:
+    if handler.in_python:
+        handler.in_python = 0
+        python.handlers -= 1
+
+
+cdef void python_add(InPython* python, Request* first, Request* last) noexcept nogil:
+    last.next = NULL
+    if python.tail == NULL:
+        python.head = first
+    else:
+        python.tail.next = first
+    python.tail = last
+
+
+cdef Request* python_take(InPython* python) noexcept nogil:
+    cdef Request* request = python.head
+    python.head = request.next
+    if python.head == NULL:
+        python.tail = NULL
+    request.next = NULL
+    return request
