@@ -21,6 +21,7 @@ from kbroker.config import (
     keys_share,
     keys_tiered,
     keys_topic,
+    keys_zookeeper,
 )
 from kbroker.config.key import ConfigKey
 from kbroker.errors import InvariantError
@@ -32,6 +33,7 @@ _MISTAKEN_CHARS_MAX: Final = 100
 # Title of each theme, in the order of the documentation.
 THEMES: Final[tuple[tuple[str, tuple[ConfigKey, ...]], ...]] = (
     ("Node, topics and metadata", keys_cluster.KEYS),
+    ("ZooKeeper", keys_zookeeper.KEYS),
     ("Network", keys_network.KEYS),
     ("Log", keys_log.KEYS),
     ("Replication and fetching", keys_replication.REPLICATION_KEYS),

@@ -94,22 +94,6 @@ KEYS: Final = (
         low=1, internal=True,
     ),
     Key(
-        "zookeeper.connect", STRING, None,
-        "The ZooKeeper servers of a cluster, host:port separated by commas with an optional path"
-        " at the end. Unset: one node with its own metadata store.",
-        kafka="-",
-    ),
-    Key(
-        "zookeeper.connection.timeout.ms", INT, None,
-        "How long to wait for ZooKeeper at start; unset: zookeeper.session.timeout.ms.",
-        low=1, kafka="-",
-    ),
-    Key(
-        "zookeeper.session.timeout.ms", INT, 18_000,
-        "Silence after which ZooKeeper takes this broker for dead.",
-        low=1, kafka="-",
-    ),
-    Key(
         "inter.broker.protocol.version", STRING, "3.9",
         "The release whose features consoles may assume in a cluster without a Raft quorum."
         " Reported to them, without other effect.",

@@ -43,7 +43,6 @@ from kbroker.handlers.services import Services
 from kbroker.log.manager import LogManager
 from kbroker.metadata.controller import Controller, ProducerIdManager
 from kbroker.metadata.image import BrokerImage
-from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
 from kbroker.replica._topic_table import TopicTable
@@ -61,6 +60,7 @@ from kbroker.server.health import Health
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
 from kbroker.server.live_objects import live_objects, tell_what_stayed
 from kbroker.server.logs import configure_logging
+from kbroker.server.metadata_store import open_store
 from kbroker.server.open_files import raise_open_file_limit
 from kbroker.server.readiness import RUNNING, STOPPING, Readiness
 from kbroker.server.ready import (
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from kbroker.own_thread import OwnThread
     from kbroker.replica._replica import Replica
     from kbroker.server.control_loop import ControlLoop
+    from kbroker.server.metadata_store import Store
     from kbroker.server.metrics_sampler import RequestTimes
     from kbroker.server.metrics_topic import MetricsTopic
     from kbroker.server.observe import Observer
@@ -148,7 +149,7 @@ class Broker:
             config, config.node_id, self._logs, self._table, self._hot.wake
         )
         self._cluster_id: str | None = None
-        self._store: EmbeddedStore | None = None
+        self._store: Store | None = None
         self._controller: Controller | None = None
         self._handlers: HandlerPool | None = None
         self._services: Services | None = None
@@ -220,7 +221,7 @@ class Broker:
     # --- steps, in their order --------------------------------------------------------------------
 
     def _open_store(self) -> None:
-        self._store = EmbeddedStore.open(self._data_dir)
+        self._store = open_store(self.config, self._data_dir)
         for what, reaction in (
             ("the network", self._network_follows),
             ("the request handlers", self._handlers_follow),

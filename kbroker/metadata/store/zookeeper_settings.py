@@ -7,9 +7,8 @@ credentials stood in a JAAS file there and have keys of their own here. Knows no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 from kbroker.errors import ConfigError
 from kbroker.metadata.store.base import check_path
@@ -21,12 +20,18 @@ SASL: Final = "sasl"
 _PEM: Final = "PEM"
 
 
+class Config(Protocol):
+    """A broker's configuration: values by the names of their keys."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
 @dataclass(frozen=True)
 class Tls:
     """PEM files; None: no certificate of ours, or the system's authorities."""
 
     keystore: str | None = None
-    keystore_password: str | None = None
+    keystore_password: str | None = field(default=None, repr=False)
     truststore: str | None = None
     verify_host: bool = True
 
@@ -42,11 +47,11 @@ class ZooKeeperSettings:
     set_acl: bool = False
     scheme: str | None = None  # DIGEST or SASL
     username: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
     tls: Tls | None = None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> ZooKeeperSettings:
+    def of(cls, config: Config) -> ZooKeeperSettings:
         """Of a configuration in which `zookeeper.connect` is set; ConfigError names the key."""
         hosts, chroot = parse_connect(config[CONNECT])
         scheme = config["zookeeper.auth.scheme"]
@@ -103,18 +108,20 @@ def _host_port(text: str) -> str:
     return f"{host}:{int(port)}"
 
 
-def _tls(config: Mapping[str, Any]) -> Tls:
-    for which in ("keystore", "truststore"):
-        kind = config[f"zookeeper.ssl.{which}.type"]
-        if config[f"zookeeper.ssl.{which}.location"] and (kind or _PEM).upper() != _PEM:
-            raise ConfigError(
-                f"zookeeper.ssl.{which}.type={kind} needs a JVM",
-                "convert the store with `openssl pkcs12 -in STORE -out FILE -nodes`, and say PEM",
-            )
-    algorithm = config["zookeeper.ssl.endpoint.identification.algorithm"]
+def _tls(config: Config) -> Tls:
     return Tls(
-        config["zookeeper.ssl.keystore.location"],
+        _pem(config, "zookeeper.ssl.keystore.location", "zookeeper.ssl.keystore.type"),
         config["zookeeper.ssl.keystore.password"],
-        config["zookeeper.ssl.truststore.location"],
-        bool(algorithm),
+        _pem(config, "zookeeper.ssl.truststore.location", "zookeeper.ssl.truststore.type"),
+        bool(config["zookeeper.ssl.endpoint.identification.algorithm"]),
     )
+
+
+def _pem(config: Config, location: str, kind: str) -> str | None:
+    path: str | None = config[location]
+    if path is not None and (config[kind] or _PEM).upper() != _PEM:
+        raise ConfigError(
+            f"{kind}={config[kind]} needs a JVM",
+            "convert the store with `openssl pkcs12 -in STORE -out FILE -nodes`, and say PEM",
+        )
+    return path

@@ -1,0 +1,23 @@
+"""A broker whose metadata is in ZooKeeper: what it was told outlives its restart."""
+
+from __future__ import annotations
+
+import confluent_kafka
+import pytest
+
+from kbroker.metadata.store.embedded import DATABASE_FILE
+from kbroker.testing.broker import Broker
+from tests.support.zookeeper import ZooKeeper
+
+pytestmark = [pytest.mark.client, pytest.mark.java]
+
+
+def test_topics_are_in_zookeeper_and_outlive_a_restart(zookeeper: ZooKeeper) -> None:
+    connect = zookeeper.connect + zookeeper.chroot()
+    with Broker({"zookeeper.connect": connect}, topics={"orders": 2}) as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+        producer.produce("orders", b"book", partition=1)
+        assert producer.flush(30) == 0
+        broker.restart()
+        assert [record.value for record in broker.records("orders")] == [b"book"]
+        assert not (broker.data_dir / DATABASE_FILE).exists()

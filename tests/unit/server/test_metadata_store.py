@@ -1,0 +1,88 @@
+"""Which metadata store a configuration opens, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbroker.config import BrokerConfig
+from kbroker.errors import ConfigError
+from kbroker.metadata.store.embedded import EmbeddedStore
+from kbroker.metadata.store.zookeeper_settings import DIGEST, SASL, Tls, ZooKeeperSettings
+from kbroker.server.metadata_store import open_store
+
+
+def test_without_zookeeper_it_is_a_file_of_the_brokers_own(tmp_path: Path) -> None:
+    store = open_store(BrokerConfig.load(), tmp_path)
+    assert isinstance(store, EmbeddedStore)
+    store.close()
+
+
+def test_a_broker_that_stands_alone_needs_no_kazoo() -> None:
+    code = "import sys, kbroker.server.broker; print('kazoo' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
+
+
+def test_kazoo_that_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "kbroker.metadata.store.zookeeper", raising=False)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "kazoo"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "kazoo", None)
+    with pytest.raises(ConfigError, match=r"pip install 'kbroker\[cluster\]'"):
+        open_store(BrokerConfig.load(overrides=["zookeeper.connect=localhost"]), tmp_path)
+
+
+def settings(*overrides: str) -> ZooKeeperSettings:
+    every = ["zookeeper.connect=a,b:2182/kafka", *overrides]
+    return ZooKeeperSettings.of(BrokerConfig.load(overrides=every))
+
+
+def test_what_is_not_said_is_kafkas_default() -> None:
+    assert settings() == ZooKeeperSettings(("a:2181", "b:2182"), "/kafka", 18_000, 18_000)
+
+
+def test_every_key_arrives() -> None:
+    found = settings(
+        "zookeeper.session.timeout.ms=6000",
+        "zookeeper.connection.timeout.ms=500",
+        "zookeeper.set.acl=true",
+        "zookeeper.auth.scheme=sasl",
+        "zookeeper.auth.username=u",
+        "zookeeper.auth.password=p",
+        "zookeeper.ssl.client.enable=true",
+        "zookeeper.ssl.keystore.location=/k.pem",
+        "zookeeper.ssl.keystore.password=kp",
+        "zookeeper.ssl.keystore.type=PEM",
+        "zookeeper.ssl.truststore.location=/t.pem",
+        "zookeeper.ssl.truststore.type=pem",
+        "zookeeper.ssl.endpoint.identification.algorithm=",
+    )
+    tls = Tls("/k.pem", "kp", "/t.pem", verify_host=False)
+    assert found == ZooKeeperSettings(
+        ("a:2181", "b:2182"), "/kafka", 6_000, 500, True, SASL, "u", "p", tls
+    )
+    assert "p'" not in f"{found} {found!r}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (["zookeeper.set.acl=true"], "zookeeper.auth.scheme"),
+        ([f"zookeeper.auth.scheme={DIGEST}"], "zookeeper.auth.password"),
+        (
+            [
+                "zookeeper.ssl.client.enable=true",
+                "zookeeper.ssl.truststore.location=/t.jks",
+                "zookeeper.ssl.truststore.type=JKS",
+            ],
+            "say PEM",
+        ),
+    ],
+)
+def test_what_does_not_go_together_names_the_key_to_set(overrides: list[str], key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        settings(*overrides)
