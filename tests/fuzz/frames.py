@@ -3,14 +3,16 @@
     python -m tests.fuzz.frames --frames 10000000 --seed 1      the full run, against its own broker
     python -m tests.fuzz.frames --seed 1 --number 4711          one frame again: bytes and answer
 
-Phases: the neighbour alone; the neighbour beside as many sound frames (the load to compare with,
-and the warm-up); the hostile frames. What is printed at the end is checked too, and decides the
-exit status:
+Phases: the neighbour alone; beside sound frames on four connections a worker, as fast as they are
+answered (the warm-up); beside the hostile frames; beside sound frames at the rate that these had,
+over as many connections of the same kinds, which is the load to compare with. A phase begins when
+its processes have begun to send. What is printed at the end is checked too, and decides the exit
+status:
 
     the broker lives and answers; nothing hung; every answer is sound, none UNKNOWN_SERVER_ERROR
     the paths that are meant were reached: appends, record walk, unpacking, closes
     the memory in use grew by at most 20 MB since a tenth of the frames; no descriptor is left
-    the neighbour had no error, and its p99 is at most twice that beside sound frames
+    the neighbour had no error, and its p99 is at most twice that beside as many sound frames
     the log has no traceback and a bounded number of lines
 
 `--bootstrap HOST:PORT --pid N` uses a broker that runs elsewhere on this machine.
@@ -19,6 +21,7 @@ exit status:
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import re
@@ -36,13 +39,14 @@ from tests.fuzz import report
 from tests.fuzz.answers import Tally
 from tests.fuzz.corpus import Ids
 from tests.fuzz.leavers import Leavers
-from tests.fuzz.mutate import BLOCK, Frame, Maker
+from tests.fuzz.mutate import BLOCK, CALM, Frame, Maker
 from tests.fuzz.neighbour import Neighbour
 from tests.fuzz.talk import Talker
 from tests.fuzz.target import NEIGHBOUR, OVERRIDES, Admin, prepare, tidy
 from tests.system import process_facts
 
 PHASE_S: Final = 6.0
+COMPARED_S: Final = 20.0  # 4,000 produces of the neighbour's
 PROGRESS_S: Final = 10.0
 TIDY_S: Final = 2.0
 COUNT_S: Final = 0.5
@@ -59,40 +63,41 @@ class Job(NamedTuple):
     seed: int
     first_block: int
     step: int
-    blocks: int  # 0: sound frames, until the time is over
     rate: float
+    blocks: int = 0  # of hostile frames; 0: sound ones, for so long
+    seconds: float = 0.0
+    kinds: bool = False  # sound ones are sent as hostile ones are: over all kinds of connections
 
 
 def work(job: Job, pipe: Connection) -> None:
     """One worker process: every `step`-th block from `first_block` on."""
     os.nice(5)  # the broker and the neighbour go first: it is not the generator that is measured
-    pipe.send(run_job(job, lambda tally: pipe.send(tally.frames)))
-
-
-def run_job(job: Job, each_second: Callable[[int], None] | Any = lambda tally: None) -> Tally:
     maker = Maker(job.seed, job.ids)
+    blocks = _blocks(job, maker)
+    pipe.send(None)
+    pipe.recv()  # all of them begin together
     tally = Tally()
     talker = Talker(
-        job.address, tally, _blocks(job, maker), rate=job.rate,
+        job.address, tally, blocks, rate=job.rate,
         first_number=lambda at: BLOCK * (job.first_block + at * job.step),
     )  # fmt: skip
-    until = float("inf") if job.blocks else time.monotonic() + PHASE_S
-    talker.run(each_second, until)
-    return tally
+    until = float("inf") if job.blocks else time.monotonic() + job.seconds
+    talker.run(lambda tally: pipe.send(tally.frames), until)
+    pipe.send(tally)
 
 
 def _blocks(job: Job, maker: Maker) -> Iterator[list[Frame]]:
-    numbers = iter(range(job.first_block, job.blocks, job.step))
     if job.blocks:
-        yield from (maker.block(number) for number in numbers)
-    else:
-        sound = [maker.sound(job.first_block + at * job.step) for at in range(8)]
-        while True:
-            yield from sound
+        return map(maker.block, range(job.first_block, job.blocks, job.step))
+    kinds = [kind for kind, _ in maker.block(job.first_block)] if job.kinds else [CALM] * BLOCK
+    made = map(maker.sound, itertools.count(job.first_block, job.step))
+    return (
+        [(kind, frame) for kind, (_, frame) in zip(kinds, block, strict=True)] for block in made
+    )
 
 
 class Workers:
-    """The jobs of one phase, in processes."""
+    """The jobs of one phase, in processes that have begun."""
 
     def __init__(self, jobs: list[Job]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -101,12 +106,16 @@ class Workers:
         self._pipes = []
         self._processes = []
         for job in jobs:
-            ours, theirs = context.Pipe(duplex=False)
+            ours, theirs = context.Pipe()
             process = context.Process(target=work, args=(job, theirs), daemon=True)
             process.start()
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
+        for pipe in self._pipes:
+            pipe.recv()
+        for pipe in self._pipes:
+            pipe.send(None)
 
     def wait(self, each_second: Callable[[int], None]) -> Tally:
         live = set(range(len(self._pipes)))
@@ -161,6 +170,7 @@ class Run:
         self.seed = options.seed
         self.rate = options.rate / options.workers
         self.workers = options.workers
+        self.judged = getattr(options, "judged", True)  # the neighbour's latencies
         self.own = not getattr(options, "bootstrap", None)  # its topics are nobody else's
         self.admin = Admin(address)
         self.ids = prepare(self.admin)
@@ -169,32 +179,45 @@ class Run:
         self._told = 0.0
         self._counted = 0.0
 
-    def _jobs(self, blocks: int) -> list[Job]:
-        return [
-            Job(self.address, self.ids, self.seed, index, self.workers, blocks, self.rate)
-            for index in range(self.workers)
-        ]
+    def _workers(self, rate: float, **kind: Any) -> Workers:
+        return Workers(
+            [
+                Job(self.address, self.ids, self.seed, index, self.workers, rate, **kind)
+                for index in range(self.workers)
+            ]
+        )
+
+    def _sound(self, result: report.Result, phase: str, rate: float, **kind: Any) -> None:
+        workers = self._workers(rate, **kind)
+        result.mark(phase)
+        tally = workers.wait(lambda frames: None)
+        result.rates[phase] = tally.frames / (time.monotonic() - result.marks[-1][1])
+        result.failures += [f"{phase}: {what}" for what in tally.failures]
+        result.mark("between two phases")
 
     def run(self) -> report.Result:
         result = report.Result(seed=self.seed)
         neighbour = Neighbour(self.address, NEIGHBOUR)
         result.mark("alone")
         time.sleep(PHASE_S / 2)
-        result.mark("beside sound frames")
-        sound = Workers(self._jobs(0)).wait(lambda frames: None)
-        result.failures += [f"sound frames: {what}" for what in sound.failures]
+        result.mark("between two phases")
+        self._sound(result, report.WARM_UP, self.rate, seconds=PHASE_S)
         result.files_before = process_facts.open_files(self.pid)
-        result.mark("beside hostile frames")
-        self._started = time.monotonic()
         leavers = Leavers(self.address, self.seed)
-        blocks = max(1, self.frames // BLOCK)
-        result.tally = Workers(self._jobs(blocks)).wait(lambda frames: self._watch(result, frames))
-        result.mark("end")
+        workers = self._workers(self.rate, blocks=max(1, self.frames // BLOCK))
+        self._started = time.monotonic()
+        result.mark(report.HOSTILE)
+        result.tally = workers.wait(lambda frames: self._watch(result, frames))
+        result.mark("between two phases")
         leavers.stop()
         result.acts = leavers.acts
         result.took_s = time.monotonic() - self._started
+        result.rates[report.HOSTILE] = result.tally.frames / result.took_s
         result.resident_warm = result.resident_warm or process_facts.resident_bytes(self.pid)
         result.resident_after = self._settled_resident(result.resident_warm)
+        if self.judged:
+            rate = result.rates[report.HOSTILE] / self.workers
+            self._sound(result, report.COMPARED, rate, seconds=COMPARED_S, kinds=True)
         neighbour.stop()
         result.neighbour = neighbour
         if self.own:
@@ -267,6 +290,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--number", type=int, help="send this frame alone and show it")
     parser.add_argument("--bootstrap")
     parser.add_argument("--pid", type=int, help="of the broker at --bootstrap")
+    parser.add_argument(
+        "--unjudged", dest="judged", action="store_false", help="no phase to compare latencies with"
+    )
     parser.add_argument("--metrics", help="http://host:port of its admin port")
     options = parser.parse_args()
     if options.seed is None:

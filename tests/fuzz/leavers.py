@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import multiprocessing
+import os
 import random
 import struct
 from collections import Counter
@@ -42,6 +43,7 @@ class Leavers:
         self._process = context.Process(target=_run, args=(address, seed, theirs), daemon=True)
         self._process.start()
         theirs.close()
+        self._pipe.recv()  # they begin
         self.acts: Counter[str] = Counter()
 
     def stop(self) -> None:
@@ -51,7 +53,9 @@ class Leavers:
 
 
 def _run(address: tuple[str, int], seed: int, pipe: Connection) -> None:
+    os.nice(5)  # as the other generators
     acts: Counter[str] = Counter()
+    pipe.send(None)
     asyncio.run(_all(address, seed, pipe, acts))
     pipe.send(acts)
 

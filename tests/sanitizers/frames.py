@@ -72,7 +72,7 @@ def _fuzz(broker: PlainBroker, frames: int) -> list[str]:
     """Its bars of memory and time are for a plain build; that it comes to its end is asked here."""
     command = [
         sys.executable, "-m", "tests.fuzz.frames", "--frames", str(frames), "--seed", str(SEED),
-        "--workers", "1", "--bootstrap", broker.bootstrap, "--pid", str(broker.pid),
+        "--workers", "1", "--bootstrap", broker.bootstrap, "--pid", str(broker.pid), "--unjudged",
     ]  # fmt: skip
     fuzzed = subprocess.run(
         command, cwd=tree.ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

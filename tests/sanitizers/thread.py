@@ -156,7 +156,7 @@ def _fuzz(broker: Broker, problems: list[str]) -> None:
     # Its bars of memory and time are for a plain build; that it comes to its end is asked for here.
     command = [
         sys.executable, "-m", "tests.fuzz.frames", "--frames", str(FUZZ_FRAMES), "--seed", "1",
-        "--workers", "1", "--bootstrap", broker.bootstrap, "--pid", str(broker.pid),
+        "--workers", "1", "--bootstrap", broker.bootstrap, "--pid", str(broker.pid), "--unjudged",
     ]  # fmt: skip
     fuzzed = subprocess.run(
         command, cwd=tree.ROOT, capture_output=True, text=True, timeout=FUZZ_TIMEOUT_S, check=False
