@@ -5,8 +5,12 @@ tests/unit/test_limits.py holds the two to each other. What only C bounds stands
 """
 
 cdef enum:
+    ARRAY_ITEMS_MAX = 1000000
     TEXT_BYTES_MAX = 0x7fff
+    TOPIC_NAME_CHARS_MAX = 249
     RUN_REQUESTS_MAX = 64
     RUN_BYTES_MAX = 4 << 20
     TRAIN_FRAMES_MAX = 32
     TRAIN_BYTES_MAX = 256 << 10
+    UNPACKED_RATIO_MAX = 256
+    UNPACKED_BYTES_MIN = 64 << 20

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""For units that hold requests, and the replica: the C log behind a PartitionLog.
+"""For units that hold requests, and the replica: the C log behind a LocalLog.
 
 Take a reference with log_acquire() before the object may go.
 """
@@ -7,7 +7,7 @@ Take a reference with log_acquire() before the object may go.
 from kbroker.log._storage cimport Log
 
 
-cdef class PartitionLog:
+cdef class LocalLog:
     cdef Log* storage
     cdef readonly str directory
     cdef readonly str topic

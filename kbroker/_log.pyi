@@ -2,7 +2,7 @@ import uuid
 
 from kbroker.log._results import ProducerEntry
 
-class PartitionLog:
+class LocalLog:
     @property
     def directory(self) -> str: ...
     @property

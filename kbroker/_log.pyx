@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The log as Python sees it: `PartitionLog`, the face of the units in kbroker/log/_*.pyx.
+"""The log as Python sees it: `LocalLog`, the face of the units in kbroker/log/_*.pyx.
 
 The request path never comes here: it holds the `Partition*` of a replica, which holds the `Log*`.
 Python opens, configures, recovers, flushes and closes a log; what is appended and read goes through
@@ -39,7 +39,7 @@ cdef object os_error(int status, str path):
     return OSError(status, os.strerror(status), path)
 
 
-cdef class PartitionLog:
+cdef class LocalLog:
     """One partition's log. See the module for who calls what when."""
 
     def __cinit__(self, str directory not None, str topic not None, int index, topic_id):

@@ -1,8 +1,7 @@
 # cython: language_level=3
 from kbroker.net._acceptor cimport Acceptor
 from kbroker.net._quotas cimport ConnectionQuotas
-from kbroker.net._types cimport Channel, NetworkSettings, Processor, RequestChannel
-from kbroker.net._types cimport Request as RequestNode
+from kbroker.net._types cimport Channel, NetworkSettings, Processor, Request, RequestChannel
 
 
 cdef class SocketServer:
@@ -21,7 +20,7 @@ cdef class SocketServer:
 
 
 cdef class WrappedRequest:
-    cdef RequestNode* node
+    cdef Request* node
     cdef SocketServer server
     cdef readonly int api_key
     cdef readonly int api_version
@@ -33,4 +32,4 @@ cdef class WrappedRequest:
     cdef Channel* _channel(self) except NULL
 
 
-cdef WrappedRequest request_wrap(SocketServer server, RequestNode* node, object reason)
+cdef WrappedRequest request_wrap(SocketServer server, Request* node, object reason)

@@ -63,10 +63,7 @@ from kbroker.net._types cimport (
     Processor,
 )
 from kbroker.protocol._cursor cimport Cursor, RequestHeader, kb_put_u32, take_header
-
-cdef enum:
-    API_PRODUCE = 0
-    API_VERSIONS = 18             # its answers always have header v0
+from kbroker.protocol._versions cimport API_PRODUCE, API_VERSIONS
 
 _CLOSE_CAUSES = {
     CAUSE_MALFORMED: "a Produce or Fetch that does not parse",
@@ -482,12 +479,13 @@ cdef object _host(uint8_t* address, int is_ipv6):
 
 cdef int _finish(WrappedRequest self, bytes body, int action) except -1:
     # The node goes back to its Processor, whatever happens.
-    cdef RequestNode* node = self.node
+    cdef Request* node = self.node
     cdef Py_ssize_t length = len(body)
     cdef uint32_t header = 4
     cdef uint8_t* head
     self.node = NULL
     if action == ACTION_SEND:
+        # An answer of ApiVersions always has header v0.
         if node.api_key != API_VERSIONS and _is_flexible(self.server, node):
             header = 5            # an empty buffer of tagged fields
         head = NULL
@@ -511,7 +509,7 @@ cdef int _finish(WrappedRequest self, bytes body, int action) except -1:
     return 0
 
 
-cdef WrappedRequest request_wrap(SocketServer server, RequestNode* node, object reason):
+cdef WrappedRequest request_wrap(SocketServer server, Request* node, object reason):
     """The Python side of a cold request; a header that does not parse closes the connection."""
     cdef WrappedRequest request = WrappedRequest.__new__(WrappedRequest)
     cdef Cursor cursor
@@ -536,14 +534,14 @@ cdef WrappedRequest request_wrap(SocketServer server, RequestNode* node, object 
     return request
 
 
-cdef int _is_flexible(SocketServer server, RequestNode* node) noexcept:
+cdef int _is_flexible(SocketServer server, Request* node) noexcept:
     cdef int flexible_from = -1
     if 0 <= node.api_key < 128:
         flexible_from = server.channel.flexible_from[node.api_key]
     return 0 <= flexible_from <= node.api_version
 
 
-cdef int _returns_to_c(SocketServer server, RequestNode* node, object reason) except -1:
+cdef int _returns_to_c(SocketServer server, Request* node, object reason) except -1:
     # A Produce that Python looks into, and what a debugger took out of the hot path (`set_cold`).
     if reason == "cold":
         return 0 <= node.api_key < 128 and server.channel.flows_back[node.api_key]

@@ -18,12 +18,12 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from kbroker._atomics cimport kb_add_i64, kb_store_i64, kb_store_int
+from kbroker._error_codes cimport KAFKA_STORAGE_ERROR, NO_ERROR, RECORD_LIST_TOO_LARGE
 from kbroker.log._cursor cimport kb_put_u32, kb_put_u64
 from kbroker.log._file_operations cimport files, iovec
 from kbroker.log._producer_state cimport (
     ProducerBatch, producers_check, producers_commit, producers_note, producers_roll_back)
-from kbroker.log._records cimport (
-    AT_BASE_OFFSET, AT_LEADER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR, RECORD_LIST_TOO_LARGE, Header)
+from kbroker.log._records cimport AT_BASE_OFFSET, AT_LEADER_EPOCH, Header
 from kbroker.log._segment cimport (
     SegmentPart, part_of, segment_index_full, segment_note_batch, segment_reserve)
 from kbroker.log._storage cimport (

@@ -16,13 +16,14 @@ A write that fails is cut off again as in `_append`; what was written before it 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 from kbroker._atomics cimport kb_add_i64, kb_store_i64, kb_store_int
+from kbroker._error_codes cimport (
+    CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE)
 from kbroker.log._append cimport roll_is_due, write_out
 from kbroker.log._file_operations cimport iovec
 from kbroker.log._producer_state cimport (
     producers_commit, producers_note, producers_roll_back)
 from kbroker.log._records cimport (
-    CONTROL_BIT, CORRUPT_MESSAGE, HEADER_BYTES, KAFKA_STORAGE_ERROR, NO_ERROR,
-    OFFSET_OUT_OF_RANGE, Header, batch_crc, header_plausible, header_read)
+    CONTROL_BIT, HEADER_BYTES, Header, batch_crc, header_plausible, header_read)
 from kbroker.log._segment cimport segment_note_batch, segment_reserve
 from kbroker.log._storage cimport (
     active_of, begin_writing_locked, end_writing_locked, log_roll, recent_add, recent_clear)

@@ -1,8 +1,8 @@
 from typing import TypeVar
 
-from kbroker._log import PartitionLog
+from kbroker._log import LocalLog
 
-Log = TypeVar("Log", bound=PartitionLog)
+Log = TypeVar("Log", bound=LocalLog)
 
-def encode_producers(log: PartitionLog) -> tuple[int, bytes]: ...
+def encode_producers(log: LocalLog) -> tuple[int, bytes]: ...
 def sizes(logs: list[Log]) -> list[int]: ...

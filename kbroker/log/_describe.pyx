@@ -11,16 +11,13 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
-from kbroker._log cimport PartitionLog
+from kbroker._log cimport LocalLog
+from kbroker.log._cursor cimport kb_put_u32, kb_put_u64
 from kbroker.log._producer_state cimport Producer
 from kbroker.log._storage cimport (
     Log, lock_log, lock_to_look, log_size_bytes, unlock_log)
 
 from kbroker.errors import ErrorCode, KafkaError
-
-cdef extern from "bytes.h" nogil:
-    void kb_put_u32(uint8_t* at, uint32_t value)
-    void kb_put_u64(uint8_t* at, uint64_t value)
 
 cdef enum:
     # Producer id, epoch, last sequence, last timestamp, coordinator epoch, the transaction's start,
@@ -54,7 +51,7 @@ cdef int64_t put_producers(Log* log, uint8_t* at, int64_t room) noexcept nogil:
     return log.producers.count
 
 
-def encode_producers(PartitionLog log not None) -> tuple:
+def encode_producers(LocalLog log not None) -> tuple:
     """(how many, their bytes in an answer), the one heard of least recently first."""
     cdef Log* storage = log.storage
     cdef uint8_t* entries = NULL
@@ -91,7 +88,7 @@ def sizes(list logs not None) -> list:
         if found == NULL or size_bytes == NULL:
             raise MemoryError
         for at in range(count):
-            found[at] = (<PartitionLog?>logs[at]).storage  # the list keeps it alive
+            found[at] = (<LocalLog?>logs[at]).storage  # the list keeps it alive
         with nogil:
             for at in range(count):
                 lock_to_look(found[at])

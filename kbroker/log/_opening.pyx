@@ -8,7 +8,7 @@ and the last one is then made the active one. An OSError says that the disk did 
 
 from libc.stdint cimport int64_t
 
-from kbroker._log cimport PartitionLog
+from kbroker._log cimport LocalLog
 from kbroker._sync cimport kb_wall_ms
 from kbroker.log._types cimport Segment
 from kbroker.log._recovery cimport Recovered, check_segment, truncate_segment
@@ -26,7 +26,7 @@ cdef object _os_error(int status, str path):
     return OSError(status, os.strerror(status), path)
 
 
-def load_segment(PartitionLog log not None, int64_t base_offset, *, bint recover) -> LoadedSegment:
+def load_segment(LocalLog log not None, int64_t base_offset, *, bint recover) -> LoadedSegment:
     """Opens the next segment, for reading; its .log is not changed.
 
     `recover` checks every batch and builds its indexes anew. Without it that is done only where
@@ -58,7 +58,7 @@ def load_segment(PartitionLog log not None, int64_t base_offset, *, bint recover
         bool(found.rebuilt))
 
 
-def unload_last_segment(PartitionLog log not None) -> None:
+def unload_last_segment(LocalLog log not None) -> None:
     """Lets go of the segment loaded last, so that it can be loaded in another way."""
     cdef Log* storage = log.storage
     if storage.online or storage.segment_count == 0:
@@ -67,7 +67,7 @@ def unload_last_segment(PartitionLog log not None) -> None:
         log_drop_segments_after(storage, storage.segment_count - 1)
 
 
-def cut_last_segment(PartitionLog log not None, int64_t size_bytes) -> None:
+def cut_last_segment(LocalLog log not None, int64_t size_bytes) -> None:
     """Cuts the file of the segment loaded last where its last sound batch ends."""
     cdef Log* storage = log.storage
     cdef int status
@@ -79,7 +79,7 @@ def cut_last_segment(PartitionLog log not None, int64_t size_bytes) -> None:
         raise _os_error(status, log.directory)
 
 
-def activate_last_segment(PartitionLog log not None) -> None:
+def activate_last_segment(LocalLog log not None) -> None:
     """The segment loaded last is the one that is appended to."""
     cdef Log* storage = log.storage
     cdef int status

@@ -16,9 +16,9 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove, memset
 
+from kbroker._error_codes cimport INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
 from kbroker._live_objects cimport LIVE_PRODUCERS, live_add
 from kbroker.log._types cimport Batch
-from kbroker.log._records cimport INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
 
 cdef enum:
     BUCKETS_FIRST = 16

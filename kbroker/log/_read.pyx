@@ -18,7 +18,7 @@ from libc.errno cimport EAGAIN
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kbroker._atomics cimport kb_load_i64
-from kbroker.log._records cimport (
+from kbroker._error_codes cimport (
     CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE)
 from kbroker.log._segment cimport (
     Scan, part_of, scan_begin, scan_to_offset, segment_add_reference, segment_drop_reference,

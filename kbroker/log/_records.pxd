@@ -6,23 +6,6 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from kbroker._arena cimport Arena
 from kbroker.log._types cimport Batch
 
-# Kafka's names and numbers for the codes that validation gives.
-cdef enum:
-    NO_ERROR = 0
-    OFFSET_OUT_OF_RANGE = 1
-    CORRUPT_MESSAGE = 2
-    NOT_LEADER_OR_FOLLOWER = 6
-    MESSAGE_TOO_LARGE = 10
-    RECORD_LIST_TOO_LARGE = 18
-    NOT_ENOUGH_REPLICAS = 19
-    INVALID_TIMESTAMP = 32
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
-    KAFKA_STORAGE_ERROR = 56
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    INVALID_RECORD = 87
-
 # Where the fields of a batch's header stand, and the bits of its attributes.
 cdef enum:
     AT_BASE_OFFSET = 0

@@ -15,28 +15,19 @@ from kbroker._arena cimport arena_take
 from libc.stdint cimport (
     INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t)
 
+from kbroker._error_codes cimport (
+    CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR,
+    MESSAGE_TOO_LARGE, NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE)
+from kbroker._limits cimport UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX
+from kbroker.log._codecs cimport (
+    KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK, KB_STREAM_TOO_LONG, kb_stream,
+    kb_stream_close, kb_stream_open, kb_stream_refill)
 from kbroker.log._cursor cimport get_i16, get_i32, get_i64, kb_get_u32, kb_put_u16, kb_put_u32, \
     kb_put_u64
 from kbroker.log._types cimport NEEDS_PYTHON, VALIDATED, Batch
 
 cdef extern from "crc32c.h" nogil:
     uint32_t kb_crc32c(uint32_t crc, const uint8_t* data, size_t length)
-
-cdef extern from "codecs.h" nogil:
-    enum:
-        KB_STREAM_OK
-        KB_STREAM_TOO_LONG
-        KB_STREAM_NO_MEMORY
-        KB_STREAM_NO_CODEC
-    ctypedef struct kb_stream:
-        const uint8_t* at
-        const uint8_t* end
-        int64_t end_offset
-        int status
-    int kb_stream_open(kb_stream* stream, int codec, const uint8_t* data, size_t length,
-                       int64_t output_bytes_max)
-    int kb_stream_refill(kb_stream* stream)
-    void kb_stream_close(kb_stream* stream)
 
 cdef enum:
     CODEC_ZSTD = 4
@@ -47,8 +38,6 @@ cdef enum:
     NO_TIMESTAMP = -1
     BAD_RECORDS_MAX = 1024        # told to the client; a batch of millions is refused in a few KB
     RECORD_BYTES_MIN = 14         # of a batch of any magic, as its length counts them
-    UNPACKED_RATIO_MAX = 256      # as in limits.py
-    UNPACKED_BYTES_MIN = 64 << 20
 
 
 cdef int64_t unpacked_bytes_max(int64_t packed_bytes) noexcept nogil:

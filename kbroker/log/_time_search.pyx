@@ -15,12 +15,12 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
+from kbroker._error_codes cimport CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport time_index_lookup
 from kbroker.log._read cimport bytes_below
 from kbroker.log._records cimport (
-    CODEC_MASK, CORRUPT_MESSAGE, HEADER_BYTES, KAFKA_STORAGE_ERROR, LOG_APPEND_TIME_BIT, NO_ERROR,
-    Rules, Walk, records_walk, rules_none)
+    CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_BIT, Rules, Walk, records_walk, rules_none)
 from kbroker.log._segment cimport (
     Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_next, scan_to_offset,
     segment_add_reference, segment_drop_reference, segment_scan_start)

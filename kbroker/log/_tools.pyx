@@ -16,6 +16,9 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from kbroker.log cimport _records
+from kbroker.log._codecs cimport (
+    KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK,
+    KB_STREAM_TOO_LONG, kb_stream, kb_stream_close, kb_stream_open, kb_stream_refill)
 from kbroker.log._file_operations cimport files
 from kbroker.log._records cimport Rules, Walk, records_walk, rules_none
 
@@ -29,23 +32,6 @@ cdef extern from "<unistd.h>" nogil:
 cdef extern from "crc32c.h" nogil:
     uint32_t kb_crc32c(uint32_t crc, const uint8_t* data, size_t length)
     uint32_t kb_crc32c_of_kind(int kind, uint32_t crc, const uint8_t* data, size_t length)
-
-cdef extern from "codecs.h" nogil:
-    enum:
-        KB_STREAM_OK
-        KB_STREAM_CORRUPT
-        KB_STREAM_TOO_LONG
-        KB_STREAM_NO_MEMORY
-        KB_STREAM_NO_CODEC
-    ctypedef struct kb_stream:
-        const uint8_t* at
-        const uint8_t* end
-        int64_t end_offset
-        int status
-    int kb_stream_open(kb_stream* stream, int codec, const uint8_t* data, size_t length,
-                       int64_t output_bytes_max)
-    int kb_stream_refill(kb_stream* stream)
-    void kb_stream_close(kb_stream* stream)
 
 
 class RecordsWalk(NamedTuple):

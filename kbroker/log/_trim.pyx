@@ -17,7 +17,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memmove
 
 from kbroker._atomics cimport kb_store_i64
-from kbroker._log cimport PartitionLog
+from kbroker._log cimport LocalLog
 from kbroker._sync cimport kb_wall_ms
 from kbroker.log._segment cimport segment_drop_reference
 from kbroker.log._storage cimport (
@@ -58,7 +58,7 @@ cdef void drop_first(Log* log, int32_t count, Segment** dropped) noexcept nogil:
         kb_store_i64(&log.recovery_point, first)
 
 
-def segments_below_start(PartitionLog log not None) -> int:
+def segments_below_start(LocalLog log not None) -> int:
     """How many segments `drop_below_start` would let go of."""
     cdef int32_t count
     with nogil:
@@ -68,7 +68,7 @@ def segments_below_start(PartitionLog log not None) -> int:
     return count
 
 
-def drop_below_start(PartitionLog log not None, int64_t now_ms = -1) -> list:
+def drop_below_start(LocalLog log not None, int64_t now_ms = -1) -> list:
     """Lets go of the segments below the start; answers their base offsets, oldest first.
 
     Their files are the caller's from here on. OSError if a new active segment cannot begin.

@@ -21,7 +21,7 @@ from libc.stdlib cimport free
 import os
 
 from kbroker._atomics cimport kb_load_int, kb_store_i64, kb_store_int
-from kbroker._log cimport PartitionLog
+from kbroker._log cimport LocalLog
 from kbroker._sync cimport kb_wall_ms
 from kbroker.log._producer_state cimport producers_clear
 from kbroker.log._recovery cimport Recovered, check_segment, truncate_segment
@@ -122,7 +122,7 @@ cdef int cut_locked(Log* log, int64_t offset, int replaced) noexcept nogil:
     return 0
 
 
-def place_of(PartitionLog log not None, int64_t offset) -> tuple:
+def place_of(LocalLog log not None, int64_t offset) -> tuple:
     """(base offset, position) where a cut at that offset would end the log; OSError."""
     cdef Log* storage = log.storage
     cdef Cut cut
@@ -139,7 +139,7 @@ def place_of(PartitionLog log not None, int64_t offset) -> tuple:
     return base_offset, cut.position
 
 
-def segments_from(PartitionLog log not None, int64_t offset) -> list:
+def segments_from(LocalLog log not None, int64_t offset) -> list:
     """Base offsets of the segments that begin at an offset or behind it, oldest first."""
     cdef Log* storage = log.storage
     cdef int32_t at
@@ -152,7 +152,7 @@ def segments_from(PartitionLog log not None, int64_t offset) -> list:
     return bases
 
 
-def cut_end(PartitionLog log not None, int64_t offset, *, bint replaced) -> bool:
+def cut_end(LocalLog log not None, int64_t offset, *, bint replaced) -> bool:
     """Ends the log there; False: a slice of the segment is out, so its file has to be `replaced`.
 
     OSError: it went half way, and the log is offline.
@@ -170,7 +170,7 @@ def cut_end(PartitionLog log not None, int64_t offset, *, bint replaced) -> bool
     return True
 
 
-def begin_again(PartitionLog log not None, int64_t offset) -> None:
+def begin_again(LocalLog log not None, int64_t offset) -> None:
     """All segments leave the log, whose files have lost their names; it goes on empty, there."""
     cdef Log* storage = log.storage
     cdef Segment* fresh

@@ -1,6 +1,6 @@
 """One partition's log with everything that stands beside its segments.
 
-`kbroker._log.PartitionLog` is the log itself: segments, indexes, producers, offsets. This adds what
+`kbroker._log.LocalLog` is the log itself: segments, indexes, producers, offsets. This adds what
 Python keeps in files: leader epochs, producer snapshots, the topic's id; and what becomes of the
 files when records or a topic are deleted. Made by the loader; its replica (`replica/_replica`)
 holds it. `trim` and the flushes come from the scheduler's thread, the rest from one thread at a
@@ -34,7 +34,7 @@ FILE_DELETE_DELAY_MS: Final = 60_000
 DIRECTORY_NAME_CHARS_MAX: Final = 255
 
 
-class PartitionLog(_log.PartitionLog):
+class PartitionLog(_log.LocalLog):
     """A log with its leader epochs and snapshots. Opened by `loader.open_partition_log`."""
 
     def __init__(self, directory: str, topic: str, index: int, topic_id: uuid.UUID) -> None:

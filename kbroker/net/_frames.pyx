@@ -29,12 +29,12 @@ from kbroker.net._request cimport (
 )
 from kbroker.net._request_channel cimport api_is_hot, request_is_hot
 from kbroker.net._types cimport PEER_ENDED, Channel, Chunk, Processor, Request
+from kbroker.protocol._versions cimport API_PRODUCE
 
 cdef extern from "socket_io.h" nogil:
     ssize_t kb_recv(int fd, void* data, size_t length)
 
 cdef enum:
-    API_PRODUCE = 0
     FRAME_HEADER_BYTES = 8        # api key, version, correlation id: every header begins so
     SHARED_CHUNK_BYTES = 256 << 10
     SHARED_ROOM_MIN_BYTES = 16 << 10

@@ -3,6 +3,9 @@ from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
 
 from kbroker.net._types cimport Chunk, Part, Processor, Request
 
+cdef enum:
+    ANSWER_BYTES_MAX = 0x7fffffff  # what a frame's size can say; a request for more is hostile
+
 cdef Chunk* chunk_new(uint32_t capacity_bytes) noexcept nogil
 cdef void chunk_acquire(Chunk* chunk) noexcept nogil
 cdef void chunk_release(Chunk* chunk) noexcept nogil

@@ -22,12 +22,12 @@ from libc.string cimport memcmp, memcpy
 
 from kbroker._atomics cimport kb_add_i64, kb_load_i64
 from kbroker._keyed_hash cimport kb_keyed_hash, kb_keyed_number, kb_random_key
+from kbroker._limits cimport TOPIC_NAME_CHARS_MAX
 from kbroker._live_objects cimport LIVE_FETCH_SESSIONS, LIVE_SESSION_PARTITIONS, live_add
 from kbroker._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport kb_now_ns, pthread_mutex_destroy
 
 cdef enum:
-    TOPIC_NAME_BYTES_MAX = 249
     BUCKETS_MIN = 8
     SESSION_PARTITIONS_MAX = 100000  # what one client may follow
     SESSIONS_BYTES_MAX = 128 << 20   # what all may: 1,000 sessions of 900 partitions by id
@@ -317,7 +317,7 @@ cdef SessionPartition* session_follow_locked(
     cdef SessionPartition* entry = session_partition_locked(
         session, topic_id, name, name_length, index)
     cdef size_t size_bytes
-    if entry != NULL or name_length > TOPIC_NAME_BYTES_MAX:
+    if entry != NULL or name_length > TOPIC_NAME_CHARS_MAX:
         return entry
     if name == NULL:
         name_length = 0

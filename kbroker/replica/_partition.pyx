@@ -16,7 +16,8 @@ from libc.string cimport memcpy
 
 from kbroker._atomics cimport kb_add_int, kb_store_i64
 from kbroker._error_codes cimport (
-    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION)
+    FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR, NOT_ENOUGH_REPLICAS,
+    NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION)
 from kbroker._live_objects cimport LIVE_PARTITIONS, live_add
 from kbroker.log._append cimport log_append_locked, refuse_batch, refuse_batches
 from kbroker.log._append_follower cimport followed_bytes, log_append_follower_locked
@@ -24,9 +25,6 @@ from kbroker.log._epochs cimport epoch_end_locked
 from kbroker.log._flush cimport log_flush
 from kbroker.log._read cimport (
     Found, log_bound_locked, log_find_locked, log_readable_bytes_locked, log_slice)
-from kbroker.log._records cimport (
-    KAFKA_STORAGE_ERROR, NO_ERROR, NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER,
-    OFFSET_OUT_OF_RANGE)
 from kbroker.log._storage cimport Log, lock_log, log_acquire, log_release
 from kbroker.log._trim cimport log_move_start_locked
 from kbroker.replica._followers cimport (

@@ -15,7 +15,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from kbroker._atomics cimport kb_load_i64, kb_load_int
-from kbroker._log cimport PartitionLog
+from kbroker._log cimport LocalLog
 from kbroker._sync cimport kb_wall_ms
 from kbroker.log._append_follower cimport Followed
 from kbroker.log._flush cimport FLUSH_RECORDS
@@ -25,7 +25,8 @@ from kbroker.log._types cimport NEEDS_PYTHON, Batch, Bound
 from kbroker.log._validate cimport log_validate
 from kbroker.replica._followers cimport Follower
 from kbroker.replica._partition cimport (
-    partition_append, partition_append_as_follower, partition_delete_records, partition_flush,
+    Partition, partition_append, partition_append_as_follower, partition_delete_records,
+    partition_flush,
     partition_follow_bounds, partition_follow_cut, partition_lock, partition_new,
     partition_note_fetch, partition_read, partition_readable_bytes_locked, partition_release,
     partition_set_high_watermark, partition_set_leadership, partition_unlock)
@@ -50,10 +51,18 @@ cdef object _timed(int16_t error, const TimedOffset* found):
     return found.offset, found.timestamp_ms, found.leader_epoch, bool(found.needs_python)
 
 
+cdef Bound _high_watermark(Partition* partition) noexcept nogil:
+    cdef Bound bound
+    partition_lock(partition)
+    bound = partition.high_watermark
+    partition_unlock(partition)
+    return bound
+
+
 cdef class Replica:
     """This broker's replica of one partition. See the module for who calls what when."""
 
-    def __cinit__(self, PartitionLog log not None):
+    def __cinit__(self, LocalLog log not None):
         cdef bytes ident = log.topic_id.bytes
         self.log = log
         self.partition = partition_new(
@@ -279,9 +288,7 @@ cdef class Replica:
         cdef Bound bound
         cdef int16_t error
         with nogil:
-            partition_lock(self.partition)
-            bound = self.partition.high_watermark
-            partition_unlock(self.partition)
+            bound = _high_watermark(self.partition)
             error = log_find_by_time(
                 self.partition.log, &bound, timestamp_ms, from_offset, &found)
         return _timed(error, &found)
@@ -292,9 +299,7 @@ cdef class Replica:
         cdef Bound bound
         cdef int16_t error
         with nogil:
-            partition_lock(self.partition)
-            bound = self.partition.high_watermark
-            partition_unlock(self.partition)
+            bound = _high_watermark(self.partition)
             error = log_find_max_timestamp(self.partition.log, &bound, &found)
         return _timed(error, &found)
 

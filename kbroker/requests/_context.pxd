@@ -7,7 +7,7 @@ from kbroker._arena cimport Arena
 from kbroker._sync cimport pthread_mutex_t
 from kbroker.coordinator.group._structs cimport GroupShards
 from kbroker.log._types cimport Batch
-from kbroker.net._types cimport Handler, Request, RequestChannel
+from kbroker.net._types cimport LISTENERS_MAX, Handler, Request, RequestChannel
 from kbroker.replica._fetch_session cimport SessionCache
 from kbroker.replica._metadata_view cimport MetadataView
 from kbroker.replica._partition cimport Partition
@@ -19,7 +19,7 @@ cdef enum:
     TICKS_MAX = 64                # new deadlines of one call; a full list goes back to Python
     TICK_MS = 4                   # a long poll ends at most this much late
     PARKED_BUCKETS = 2048
-    LISTENERS_MAX = 16            # of a SocketServer
+    REQUEST_PARTITIONS_MAX = 100000  # memory is reserved for what a request names
     GIL_WAIT_BUCKETS = 24         # powers of two of microseconds: up to 4 s
     ERROR_CODES = 160             # Kafka's from -1 on, with room for new ones
 

@@ -21,6 +21,19 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from kbroker._arena cimport ArenaMark, arena_back_to, arena_mark, arena_take
 from kbroker._atomics cimport kb_add_i64
+from kbroker._error_codes cimport (
+    FENCED_LEADER_EPOCH,
+    FETCH_SESSION_ID_NOT_FOUND,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+    INVALID_FETCH_SESSION_EPOCH,
+    NO_ERROR,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    REPLICA_NOT_AVAILABLE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from kbroker._figures cimport kb_count
 from kbroker._lock_order cimport RANK_SESSION, lock_ranked, unlock_ranked
 from kbroker.log._types cimport READ_WOULD_WAIT, FileSlice
@@ -53,26 +66,12 @@ from kbroker.replica._snapshot cimport (
 from kbroker.requests._answers cimport worker_answer
 from kbroker.requests._context cimport HotWorker
 from kbroker.requests._fetch_answer cimport fetch_answer, fetch_drop_slices
-from kbroker.requests._fetch_plan cimport FetchPlan, FetchTarget
+from kbroker.requests._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan, FetchTarget
 from kbroker.requests._fetch_request cimport fetch_parse
 from kbroker.requests._fetch_unique cimport fetch_unique
 from kbroker.requests._parked cimport PARK_READ_AGAIN, park_fetch
 
 cdef enum:
-    NONE = 0
-    OFFSET_OUT_OF_RANGE = 1
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    NOT_LEADER_OR_FOLLOWER = 6
-    REPLICA_NOT_AVAILABLE = 9
-    FETCH_SESSION_ID_NOT_FOUND = 70
-    INVALID_FETCH_SESSION_EPOCH = 71
-    FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 75
-    UNKNOWN_TOPIC_ID = 100
-    FETCH_SESSION_TOPIC_ID_ERROR = 106
-
-    TOPIC_IDS_FROM = 13
-    FINAL_EPOCH = -1
     INITIAL_EPOCH = 0
 
     FETCH_TAKEN_UP = 1            # its session's step is done; it may yet be parked
@@ -220,7 +219,7 @@ cdef void _look_up(Snapshot* snapshot, FetchPlan* plan) noexcept nogil:
                 else UNKNOWN_TOPIC_OR_PARTITION
         elif target.index < 0 or target.index >= entry.partition_count:
             target.error = UNKNOWN_TOPIC_OR_PARTITION
-        target.not_there = target.error != NONE
+        target.not_there = target.error != NO_ERROR
         plan.not_there_count += target.not_there
         if not target.not_there:
             target.partition = entry.partitions[target.index]
@@ -230,7 +229,7 @@ cdef void _look_up(Snapshot* snapshot, FetchPlan* plan) noexcept nogil:
 
 cdef int16_t _check_epoch(Partition* partition, FetchTarget* target) noexcept nogil:
     if target.leader_epoch < 0 or target.leader_epoch == partition.leader_epoch:
-        return NONE
+        return NO_ERROR
     if target.leader_epoch < partition.leader_epoch:
         return FENCED_LEADER_EPOCH
     return UNKNOWN_LEADER_EPOCH
@@ -240,13 +239,13 @@ cdef int16_t _check_divergence(FetchTarget* target) noexcept nogil:
     # Whether the client's last epoch went as far here as it did there (KIP-595).
     cdef int16_t error = partition_epoch_end(
         target.partition, target.fetched_epoch, &target.diverging_epoch, &target.diverging_end)
-    if error != NONE:
+    if error != NO_ERROR:
         return error
     if target.diverging_epoch < 0:
         return OFFSET_OUT_OF_RANGE
     target.diverges = (target.diverging_epoch < target.fetched_epoch
                        or target.diverging_end < target.fetch_offset)
-    return NONE
+    return NO_ERROR
 
 
 cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexcept nogil:
@@ -256,12 +255,12 @@ cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexc
     target.log_start = -1
     if plan.replica_id >= 0:
         target.error = REPLICA_NOT_AVAILABLE
-    if target.error == NONE:
+    if target.error == NO_ERROR:
         target.error = _check_epoch(target.partition, target)
-    if target.error == NONE and target.fetched_epoch >= 0:
+    if target.error == NO_ERROR and target.fetched_epoch >= 0:
         target.error = _check_divergence(target)
         plan.any_error |= target.diverges
-    if target.error == NONE and not target.diverges:
+    if target.error == NO_ERROR and not target.diverges:
         if most > left:
             most = left
         if most < 0:
@@ -274,9 +273,9 @@ cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexc
             return
     if target.partition != NULL:
         kb_add_i64(&target.partition.fetches, 1)
-        if target.error != NONE:
+        if target.error != NO_ERROR:
             kb_add_i64(&target.partition.refused_fetches, 1)
-    if target.error != NONE:
+    if target.error != NO_ERROR:
         # What is not there keeps nobody from waiting for what is, as in Apache Kafka.
         plan.any_error |= not target.not_there
         target.high_watermark = -1
@@ -304,7 +303,7 @@ cdef void _read_all(FetchPlan* plan) noexcept nogil:
 
 cdef int _is_due(FetchPlan* plan) noexcept nogil:
     return (
-        plan.error != NONE
+        plan.error != NO_ERROR
         or plan.any_error
         or plan.read_bytes >= plan.min_bytes
         or plan.max_wait_ms <= 0
@@ -400,11 +399,11 @@ cdef void _serve(
     if not resumed:
         kb_count(&worker.fetch_requests, 1)
     _find_session(worker, plan, resumed)
-    if plan.error == NONE and _choose_targets(worker, plan) != 0:
+    if plan.error == NO_ERROR and _choose_targets(worker, plan) != 0:
         _leave_session(worker, plan)
         _close_frame(worker, request)
         return
-    if plan.error == NONE:
+    if plan.error == NO_ERROR:
         _look_up(snapshot, plan)
         plan.may_wait = worker.aside
         _read_all(plan)
@@ -419,9 +418,9 @@ cdef void _serve(
                 # From the start: the plan points into a frame that has been let go.
                 _fetch(worker, snapshot, request, FETCH_LAST)
             return
-    if plan.session_epoch == INITIAL_EPOCH and plan.version >= 7 and plan.error == NONE:
+    if plan.session_epoch == INITIAL_EPOCH and plan.version >= 7 and plan.error == NO_ERROR:
         _new_session(worker, plan)
-    elif plan.incremental and plan.error == NONE and plan.count == 0:
+    elif plan.incremental and plan.error == NO_ERROR and plan.count == 0:
         # Nothing is followed any more: the session ends, as Kafka's does.
         plan.answer_session_id = 0
         ended = plan.session_id

@@ -15,13 +15,21 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
 from kbroker._atomics cimport kb_add_i64
+from kbroker._error_codes cimport FENCED_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER
 from kbroker._figures cimport kb_count
 from kbroker.log._file_operations cimport files
 from kbroker.log._segment cimport segment_drop_reference, slice_release
 from kbroker.log._types cimport FileSlice, Segment
-from kbroker.net._request cimport answer_bytes, answer_range, answer_reserve, answer_reset
+from kbroker.net._request cimport (
+    ANSWER_BYTES_MAX,
+    answer_bytes,
+    answer_range,
+    answer_reserve,
+    answer_reset,
+)
 from kbroker.net._types cimport ACTION_CLOSE, ACTION_SEND, CAUSE_NO_MEMORY, Request
 from kbroker.protocol._cursor cimport (
+    kb_put_u32,
     put_count,
     put_i16,
     put_i32,
@@ -34,7 +42,7 @@ from kbroker.protocol._cursor cimport (
 from kbroker.replica._fetch_session cimport session_to_tail_locked
 from kbroker.requests._answers cimport worker_answer
 from kbroker.requests._context cimport ERROR_CODES, HotWorker
-from kbroker.requests._fetch_plan cimport FetchPlan, FetchTarget
+from kbroker.requests._fetch_plan cimport TOPIC_IDS_FROM, FetchPlan, FetchTarget
 from kbroker.requests._leaders cimport (
     LEADER_TAG_BYTES,
     AskedPartition,
@@ -43,21 +51,13 @@ from kbroker.requests._leaders cimport (
     put_nodes,
 )
 
-cdef extern from "bytes.h" nogil:
-    void kb_put_u32(uint8_t* at, uint32_t value)
-
 cdef enum:
-    NOT_LEADER_OR_FOLLOWER = 6
-    FENCED_LEADER_EPOCH = 74
-
-    TOPIC_IDS_FROM = 13
     LEADERS_FROM = 16
     CURRENT_LEADER_TAG = 1
     DIVERGING_EPOCH_TAG = 0
     DIVERGING_TAG_BYTES = 20
     HEAD_BYTES = 64               # size, header, throttle, error, session, counts, tags
     TARGET_HEAD_BYTES = 72        # of one partition and its topic, without name and records
-    ANSWER_BYTES_MAX = 0x7fffffff  # what a frame's size can say; a request for more is hostile
 
 
 cdef void _release(void* keeper) noexcept nogil:

@@ -9,6 +9,10 @@ from kbroker.replica._fetch_session cimport FetchSession, SessionPartition
 from kbroker.replica._partition cimport Partition
 from kbroker.requests._leaders cimport LeadersTold
 
+cdef enum:
+    TOPIC_IDS_FROM = 13           # versions
+    FINAL_EPOCH = -1              # of a session: none, or its end
+
 
 # One partition that this fetch reads: from the request, or from its session.
 cdef struct FetchTarget:

@@ -8,6 +8,7 @@ and ids stay in the frame. Nothing is looked up here. No GIL, no locks.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker._arena cimport arena_take
+from kbroker._error_codes cimport UNKNOWN_SERVER_ERROR
 from kbroker.net._types cimport Request
 from kbroker.protocol._cursor cimport (
     Cursor,
@@ -22,22 +23,17 @@ from kbroker.protocol._cursor cimport (
     take_string,
     take_uvarint,
 )
-from kbroker.requests._context cimport HotWorker
-from kbroker.requests._fetch_plan cimport FetchPlan, FetchTarget
+from kbroker.protocol._versions cimport FETCH_FLEXIBLE_SINCE
+from kbroker.requests._context cimport REQUEST_PARTITIONS_MAX, HotWorker
+from kbroker.requests._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan, FetchTarget
 
 cdef enum:
-    UNKNOWN_SERVER_ERROR = -1
-
-    FLEXIBLE_FROM = 12
-    TOPIC_IDS_FROM = 13
     REPLICA_STATE_FROM = 15
     REPLICA_STATE_TAG = 1
     TOPIC_BYTES_MIN = 6           # an empty name, a count
     TOPIC_BYTES_MIN_FLEXIBLE = 3  # and no tags
-    FINAL_EPOCH = -1
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
-    PARTITIONS_MAX = 100000       # of one request: memory is reserved for what it names
 
 
 cdef void _parse_target(Cursor* cursor, FetchPlan* plan, FetchTarget* target) noexcept nogil:
@@ -85,7 +81,7 @@ cdef int32_t _parse_topics(
             if name == NULL:
                 cursor.failed = 1
         partitions = take_count(cursor, plan.flexible, 4 if forgotten else 16)
-        if <int64_t>total + partitions > PARTITIONS_MAX:
+        if <int64_t>total + partitions > REQUEST_PARTITIONS_MAX:
             cursor.failed = 1
         if cursor.failed:
             return 0
@@ -157,7 +153,7 @@ cdef int fetch_parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     cdef int64_t length
     cdef int isolation_level
     plan.version = request.api_version
-    plan.flexible = plan.version >= FLEXIBLE_FROM
+    plan.flexible = plan.version >= FETCH_FLEXIBLE_SINCE
     take_header(&cursor, &header, request.data, request.length_bytes, plan.flexible)
     plan.replica_id = -1
     if plan.version < REPLICA_STATE_FROM:

@@ -4,14 +4,11 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
+from kbroker._limits cimport TEXT_BYTES_MAX
 from kbroker.coordinator.group._members cimport member_find_locked
 from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._structs cimport Group, Member
 from kbroker.protocol._cursor cimport Cursor, take_i32, take_string
-
-cdef enum:
-    TEXT_BYTES_MAX = 0x7fff       # of a string, in the flexible encoding, too
-
 
 # In the frame.
 cdef struct AskingMember:

@@ -14,6 +14,7 @@ Threads: the worker's own. Locks: a shard's, for one look.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker._atomics cimport kb_load_i64
+from kbroker._error_codes cimport REBALANCE_IN_PROGRESS
 from kbroker._figures cimport kb_count
 from kbroker._sync cimport kb_now_ns
 from kbroker.coordinator.group._shards cimport (
@@ -45,6 +46,7 @@ from kbroker.protocol._cursor cimport (
     skip_tags,
     take_header,
 )
+from kbroker.protocol._versions cimport HEARTBEAT_FLEXIBLE_SINCE
 from kbroker.requests._answers cimport cold_push, worker_answer
 from kbroker.requests._context cimport REASON_GROUP, HotWorker
 from kbroker.requests._group_member cimport (
@@ -55,13 +57,11 @@ from kbroker.requests._group_member cimport (
 )
 
 cdef enum:
-    REBALANCE_IN_PROGRESS = 27
     UNDECIDED = -1
     SET_ASIDE = -2
 
     THROTTLE_FROM = 1
     INSTANCE_FROM = 3
-    FLEXIBLE_FROM = 4
     ANSWER_BYTES = 4 + 4 + 1 + 4 + 2 + 1
 
 
@@ -100,7 +100,7 @@ cdef void _answer(
 ) noexcept nogil:
     # Fits into the request's own bytes, so there is always room.
     cdef int version = request.api_version
-    cdef int flexible = version >= FLEXIBLE_FROM
+    cdef int flexible = version >= HEARTBEAT_FLEXIBLE_SINCE
     cdef uint8_t* head = answer_reserve(request, ANSWER_BYTES, 1)
     cdef uint8_t* at = put_i32(head + 4, correlation_id)
     at = put_no_tags(at, flexible)
@@ -122,10 +122,10 @@ cdef void _heartbeat(HotWorker* worker, Request* request, int64_t now_ms) noexce
     cdef RequestHeader header
     cdef int error = UNDECIDED
     take_header(
-        &cursor, &header, request.data, request.length_bytes, version >= FLEXIBLE_FROM)
+        &cursor, &header, request.data, request.length_bytes, version >= HEARTBEAT_FLEXIBLE_SINCE)
     take_asking_member(
-        &cursor, &asking, version >= FLEXIBLE_FROM, version >= INSTANCE_FROM)
-    skip_tags(&cursor, version >= FLEXIBLE_FROM)
+        &cursor, &asking, version >= HEARTBEAT_FLEXIBLE_SINCE, version >= INSTANCE_FROM)
+    skip_tags(&cursor, version >= HEARTBEAT_FLEXIBLE_SINCE)
     if not cursor.failed and is_ascii(&asking.group) and worker.context.groups != NULL:
         error = _verdict(worker, request, &asking, now_ms)
     if error == UNDECIDED:

@@ -23,6 +23,7 @@ import threading
 
 from kbroker._arena cimport Arena, arena_free, arena_reset
 from kbroker._atomics cimport kb_add_int, kb_load_int, kb_store_int
+from kbroker._error_codes cimport MESSAGE_TOO_LARGE
 from kbroker._figures cimport kb_count
 from kbroker._keyed_hash cimport kb_random_key
 from kbroker._net cimport SocketServer, WrappedRequest, request_wrap
@@ -30,14 +31,14 @@ from kbroker._sync cimport kb_now_ns, kb_wall_ms, pthread_self, pthread_setname_
 from kbroker.coordinator.group._groups cimport GroupTable
 from kbroker.errors import InvariantError
 from kbroker.log._cursor cimport get_i64, kb_put_u32, kb_put_u64
-from kbroker.log._records cimport AT_CRC, AT_MAX_TIMESTAMP, MESSAGE_TOO_LARGE, batch_crc
+from kbroker.log._records cimport AT_CRC, AT_MAX_TIMESTAMP, batch_crc
 from kbroker.log._types cimport VALIDATED, Batch
 from kbroker.log._validate cimport log_validate
 from kbroker.net._request_channel cimport (
     TAKE_ASIDE, TAKE_CLOSED, TAKE_COLD, TAKE_IDLE, request_channel_enter_python,
     request_channel_leave_python, request_channel_served_aside, request_channel_take)
-from kbroker.net._types cimport ACTION_CLOSE, READ_AHEAD
-from kbroker.net._types cimport Request as RequestNode
+from kbroker.net._types cimport ACTION_CLOSE, LISTENERS_MAX, READ_AHEAD, Request
+from kbroker.protocol._versions cimport API_FETCH, API_HEARTBEAT, API_METADATA, API_PRODUCE
 from kbroker.replica._fetch_session cimport sessions_free, sessions_new
 from kbroker.replica._partition cimport partition_offsets
 from kbroker.replica._replica cimport Replica
@@ -46,7 +47,6 @@ from kbroker.replica._topic_table cimport TopicTable
 from kbroker.requests._answers cimport (
     worker_answer, worker_flush, worker_free, worker_give_up_role, worker_new)
 from kbroker.requests._context cimport (
-    LISTENERS_MAX,
     REASON_COLD,
     REASON_DECOMPRESS,
     REASON_GROUP,
@@ -79,10 +79,6 @@ cdef extern from "<stdio.h>" nogil:
     int snprintf(char* text, size_t size, const char* format, ...)
 
 cdef enum:
-    API_PRODUCE = 0
-    API_FETCH = 1
-    API_METADATA = 3
-    API_HEARTBEAT = 12
     IDLE_TICK_NS = 300000000      # the receive wait of Kafka's handlers
     LONG_RUN_BYTES = 1 << 20      # worth waking another handler for what comes meanwhile
 
@@ -101,24 +97,24 @@ _REASONS = {
 
 # A run by API.
 cdef struct Shares:
-    RequestNode* produces
-    RequestNode* fetches
-    RequestNode* metadata
-    RequestNode* heartbeats
-    RequestNode* commits
-    RequestNode* reads_ahead
+    Request* produces
+    Request* fetches
+    Request* metadata
+    Request* heartbeats
+    Request* commits
+    Request* reads_ahead
 
 
-cdef int64_t _split(RequestNode* run, Shares* shares) noexcept nogil:
+cdef int64_t _split(Request* run, Shares* shares) noexcept nogil:
     # A run by API, in order, and its bytes. Within a connection there is nothing to keep apart: one
     # request each.
-    cdef RequestNode** produces = &shares.produces
-    cdef RequestNode** fetches = &shares.fetches
-    cdef RequestNode** metadata = &shares.metadata
-    cdef RequestNode** heartbeats = &shares.heartbeats
-    cdef RequestNode** commits = &shares.commits
-    cdef RequestNode** reads_ahead = &shares.reads_ahead
-    cdef RequestNode* following
+    cdef Request** produces = &shares.produces
+    cdef Request** fetches = &shares.fetches
+    cdef Request** metadata = &shares.metadata
+    cdef Request** heartbeats = &shares.heartbeats
+    cdef Request** commits = &shares.commits
+    cdef Request** reads_ahead = &shares.reads_ahead
+    cdef Request* following
     cdef int64_t run_bytes = 0
     memset(shares, 0, sizeof(Shares))
     while run != NULL:
@@ -147,14 +143,14 @@ cdef int64_t _split(RequestNode* run, Shares* shares) noexcept nogil:
     return run_bytes
 
 
-cdef void _do_run(HotWorker* worker, RequestNode* run) noexcept nogil:
+cdef void _do_run(HotWorker* worker, Request* run) noexcept nogil:
     cdef Shares shares
     cdef Snapshot* snapshot
     if _split(run, &shares) >= LONG_RUN_BYTES:
         worker_give_up_role(worker)
     if shares.reads_ahead != NULL:
         read_ahead_run(worker, shares.reads_ahead)
-    snapshot = snapshot_enter(worker.context.registry, worker.reader)
+    snapshot = _enter(worker)
     if shares.produces != NULL:
         produce_run(worker, snapshot, shares.produces)
     if shares.fetches != NULL:
@@ -173,7 +169,18 @@ cdef void _do_run(HotWorker* worker, RequestNode* run) noexcept nogil:
         metadata_run(worker, shares.metadata)
 
 
-cdef void _wait_for_disk(HotWorker* worker, RequestNode* metadata) noexcept nogil:
+cdef Snapshot* _enter(HotWorker* worker) noexcept nogil:
+    return snapshot_enter(worker.context.registry, worker.reader)
+
+
+cdef void _leave(HotWorker* worker) noexcept nogil:
+    # What was answered goes; nothing of the snapshot is held any more.
+    worker_flush(worker)
+    snapshot_leave(worker.reader)
+    arena_reset(&worker.arena)
+
+
+cdef void _wait_for_disk(HotWorker* worker, Request* metadata) noexcept nogil:
     # The last of a run: nobody else of it waits. What the flush will answer is in the arena.
     cdef Arena held = worker.arena
     if metadata != NULL:
@@ -187,7 +194,7 @@ cdef void _wait_for_disk(HotWorker* worker, RequestNode* metadata) noexcept nogi
 
 cdef int _serve(HotWorker* worker) noexcept nogil:
     # Until Python is needed: a TakeStatus, with what Python must do in the worker's lists.
-    cdef RequestNode* run = NULL
+    cdef Request* run = NULL
     cdef int count = 0
     cdef int status
     if not worker.named:
@@ -344,8 +351,8 @@ cdef class HotPath:
         return SERVED, self._wrap_cold(worker), self._take_ticks(worker)
 
     cdef list _wrap_cold(self, HotWorker* worker):
-        cdef RequestNode* node = worker.cold_head
-        cdef RequestNode* following
+        cdef Request* node = worker.cold_head
+        cdef Request* following
         wrapped = []
         worker.cold_head = NULL
         worker.cold_tail = NULL
@@ -371,38 +378,26 @@ cdef class HotPath:
     def expire(self, uint64_t tick):
         """Answers the parked fetches whose deadline tick has come."""
         cdef HotWorker* worker = self.own_worker
-        cdef Snapshot* snapshot
         with self.own_lock:
             with nogil:
-                snapshot = snapshot_enter(worker.context.registry, worker.reader)
-                long_polls_expire(worker, snapshot, tick)
-                worker_flush(worker)
-                snapshot_leave(worker.reader)
-                arena_reset(&worker.arena)
+                long_polls_expire(worker, _enter(worker), tick)
+                _leave(worker)
 
     def wake(self, Replica replica not None):
         """Answers the fetches parked on a partition that moved or went away."""
         cdef HotWorker* worker = self.own_worker
-        cdef Snapshot* snapshot
         with self.own_lock:
             with nogil:
-                snapshot = snapshot_enter(worker.context.registry, worker.reader)
-                long_polls_wake(worker, snapshot, replica.partition)
-                worker_flush(worker)
-                snapshot_leave(worker.reader)
-                arena_reset(&worker.arena)
+                long_polls_wake(worker, _enter(worker), replica.partition)
+                _leave(worker)
 
     def close_parked(self):
         """Answers everything that is parked; from now on nothing parks."""
         cdef HotWorker* worker = self.own_worker
-        cdef Snapshot* snapshot
         with self.own_lock:
             with nogil:
-                snapshot = snapshot_enter(worker.context.registry, worker.reader)
-                long_polls_close(worker, snapshot)
-                worker_flush(worker)
-                snapshot_leave(worker.reader)
-                arena_reset(&worker.arena)
+                long_polls_close(worker, _enter(worker))
+                _leave(worker)
 
     def pass_on(self, WrappedRequest request not None):
         """Serves a request of a hot API that was taken out of the hot path (`set_cold`).
@@ -410,7 +405,7 @@ cdef class HotPath:
         What that leaves for Python, as `serve` has it: (cold requests, new deadline ticks).
         """
         cdef HotWorker* worker = self.cold_worker
-        cdef RequestNode* node = request.node
+        cdef Request* node = request.node
         if node == NULL:
             raise InvariantError(f"request {request.correlation_id} was answered already")
         request.node = NULL
@@ -432,7 +427,7 @@ cdef class HotPath:
         cdef ProducePlan* plan
         batches = []
         with self.cold_lock:
-            snapshot = snapshot_enter(worker.context.registry, worker.reader)
+            snapshot = _enter(worker)
             try:
                 plan = produce_plan(worker, snapshot, request.node)
                 if plan == NULL:
@@ -475,7 +470,7 @@ cdef class HotPath:
         cdef ProducePlan* plan
         unknown = []
         with self.cold_lock:
-            snapshot = snapshot_enter(worker.context.registry, worker.reader)
+            snapshot = _enter(worker)
             try:
                 plan = produce_plan(worker, snapshot, request.node)
                 if plan == NULL:

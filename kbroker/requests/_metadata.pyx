@@ -23,6 +23,8 @@ from libc.string cimport memcmp
 
 from kbroker._arena cimport arena_reset, arena_take
 from kbroker._atomics cimport kb_load_ptr
+from kbroker._error_codes cimport UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from kbroker._limits cimport ARRAY_ITEMS_MAX, TOPIC_NAME_CHARS_MAX
 from kbroker.net._types cimport Request
 from kbroker.protocol._cursor cimport (
     Cursor,
@@ -35,6 +37,7 @@ from kbroker.protocol._cursor cimport (
     take_string,
     take_uvarint,
 )
+from kbroker.protocol._versions cimport METADATA_FLEXIBLE_SINCE
 from kbroker.replica._metadata_view cimport (
     MetadataView,
     ShownTopic,
@@ -52,22 +55,20 @@ from kbroker.requests._context cimport (
     HotWorker,
 )
 from kbroker.requests._metadata_answer cimport metadata_answer, metadata_answer_bound
-from kbroker.requests._metadata_plan cimport MISSING_MAX, AnsweredTopic, MetadataPlan
+from kbroker.requests._metadata_plan cimport (
+    CLUSTER_OPERATIONS_TO,
+    MISSING_MAX,
+    OPERATIONS_FROM,
+    TOPIC_IDS_FROM,
+    AnsweredTopic,
+    MetadataPlan,
+)
 
 cdef enum:
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    UNKNOWN_TOPIC_ID = 100
-
     NULL_IS_ALL_FROM = 1
     AUTO_CREATION_FROM = 4
-    OPERATIONS_FROM = 8
-    CLUSTER_OPERATIONS_TO = 10
-    FLEXIBLE_FROM = 9
-    TOPIC_IDS_FROM = 10
     LOOKUP_BY_ID_FROM = 12
 
-    NAME_CHARS_MAX = 249
-    TOPICS_ASKED_MAX = 1000000    # as for every array that Python reads
     STEP_BYTES = 64 << 10         # answered or read before the others have their turn
 
 cdef uint8_t[16] NO_ID
@@ -118,7 +119,7 @@ cdef int _parse(MetadataPlan* plan, AskedTopics* asked, int* may_create) noexcep
         count = <int64_t>take_uvarint(&cursor) - 1
     else:
         count = take_i32(&cursor)
-    if cursor.failed or count > TOPICS_ASKED_MAX:
+    if cursor.failed or count > ARRAY_ITEMS_MAX:
         return -1
     asked.count = <int32_t>count
     asked.items = cursor
@@ -146,7 +147,7 @@ cdef int _is_plain_name(const uint8_t* name, int64_t length) noexcept nogil:
     # even where they do not exist.
     cdef uint8_t character
     cdef int64_t i
-    if length < 1 or length > NAME_CHARS_MAX:
+    if length < 1 or length > TOPIC_NAME_CHARS_MAX:
         return 0
     if length > 1 and name[0] == c"_" and name[1] == c"_":
         return 0
@@ -244,7 +245,7 @@ cdef int _plan(HotWorker* worker, MetadataPlan* plan, Request* request) noexcept
     cdef int may_create = 0
     plan.request = request
     plan.version = request.api_version
-    plan.flexible = plan.version >= FLEXIBLE_FROM
+    plan.flexible = plan.version >= METADATA_FLEXIBLE_SINCE
     asked.by_id = 0
     asked.null_names = 0
     if _parse(plan, &asked, &may_create) != 0:

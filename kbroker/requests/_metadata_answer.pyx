@@ -16,14 +16,16 @@ Protocol: MetadataResponse 0-13. Threads: the worker's own; no lock.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport strlen
 
+from kbroker._error_codes cimport LEADER_NOT_AVAILABLE, REPLICA_NOT_AVAILABLE
 from kbroker._figures cimport kb_count
-from kbroker.net._request cimport answer_bytes, answer_reserve
+from kbroker.net._request cimport ANSWER_BYTES_MAX, answer_bytes, answer_reserve
 from kbroker.net._types cimport ACTION_SEND, Channel
 from kbroker.protocol._cursor cimport (
+    kb_put_u32,
     put_count,
-    put_i8,
     put_i16,
     put_i32,
+    put_i8,
     put_no_tags,
     put_raw,
     put_string,
@@ -37,22 +39,23 @@ from kbroker.replica._metadata_view cimport (
 )
 from kbroker.requests._answers cimport cold_push, worker_answer
 from kbroker.requests._context cimport REASON_METADATA, HotWorker, OwnAddress
-from kbroker.requests._metadata_plan cimport AnsweredTopic, MetadataPlan
+from kbroker.requests._metadata_plan cimport (
+    CLUSTER_OPERATIONS_TO,
+    OPERATIONS_FROM,
+    TOPIC_IDS_FROM,
+    AnsweredTopic,
+    MetadataPlan,
+)
 
 cdef extern from "<arpa/inet.h>" nogil:
     const char* inet_ntop(int family, const void* address, char* text, unsigned size)
     int AF_INET
     int AF_INET6
 
-cdef extern from "bytes.h" nogil:
-    void kb_put_u32(uint8_t* at, uint32_t value)
-
 cdef extern from "debug.h" nogil:
     void kb_assert(int condition, const char* text)
 
 cdef enum:
-    LEADER_NOT_AVAILABLE = 5
-    REPLICA_NOT_AVAILABLE = 9
     NO_NODE = -1
 
     INTERNAL_FROM = 1             # and the rack, and the controller
@@ -60,9 +63,6 @@ cdef enum:
     THROTTLE_FROM = 3
     OFFLINE_FROM = 5
     LEADER_EPOCH_FROM = 7
-    OPERATIONS_FROM = 8
-    CLUSTER_OPERATIONS_TO = 10
-    TOPIC_IDS_FROM = 10
     TOP_LEVEL_ERROR_FROM = 13
 
     # What an ACL could allow, as bits of the operations' codes (handlers/metadata.py).
@@ -73,7 +73,6 @@ cdef enum:
     BROKER_BYTES = 24             # without its texts
     TOPIC_BYTES = 40              # without its name
     PARTITION_BYTES = 15          # without its three lists
-    ANSWER_BYTES_MAX = 0x7fffffff  # what a frame's size can say
 
 cdef int32_t OPERATIONS_NOT_ASKED = -2147483648
 

@@ -9,6 +9,9 @@ from kbroker.replica._metadata_view cimport MetadataView, ShownTopic
 
 cdef enum:
     MISSING_MAX = 64              # each is compared with those before it
+    OPERATIONS_FROM = 8           # versions that ask what the client may do
+    CLUSTER_OPERATIONS_TO = 10
+    TOPIC_IDS_FROM = 10
 
 
 # One topic of an answer: one that is shown, or a name or an id that is not there.

@@ -77,6 +77,7 @@ from kbroker.protocol._cursor cimport (
     take_i64,
     take_string,
 )
+from kbroker.protocol._versions cimport OFFSET_COMMIT_FLEXIBLE_SINCE
 from kbroker.replica._partition cimport (
     Partition,
     partition_acquire,
@@ -90,7 +91,7 @@ from kbroker.replica._snapshot cimport (
     snapshot_by_name,
 )
 from kbroker.requests._answers cimport cold_push, worker_answer, worker_flush, worker_give_up_role
-from kbroker.requests._context cimport REASON_GROUP, HotWorker
+from kbroker.requests._context cimport REASON_GROUP, REQUEST_PARTITIONS_MAX, HotWorker
 from kbroker.requests._group_member cimport (
     asking_member_locked,
     is_ascii,
@@ -104,10 +105,8 @@ cdef enum:
     THROTTLE_FROM = 3
     LEADER_EPOCH_FROM = 6
     INSTANCE_FROM = 7
-    FLEXIBLE_FROM = 8
     TOPIC_IDS_FROM = 10
 
-    PARTITIONS_MAX = 100000       # more than one commit has ever had; Python counts on
     BATCH_BYTES_MAX = 4 << 20     # a group's name is in every record: more is for Python
     SHARDS_OF_A_RUN = 64          # a run holds as many requests
     STEP_BYTES = 256 << 10        # parsed and written before another may take
@@ -133,7 +132,7 @@ cdef int _parse_partition(
 ) noexcept nogil:
     # -1: for Python.
     cdef int version = plan.request.api_version
-    cdef int flexible = version >= FLEXIBLE_FROM
+    cdef int flexible = version >= OFFSET_COMMIT_FLEXIBLE_SINCE
     place.key.group = plan.asking.group
     place.key.topic.at = entry.name
     place.key.topic.length = entry.name_length
@@ -160,7 +159,7 @@ cdef int _parse_topic(
 ) noexcept nogil:
     # -1: for Python.
     cdef int version = plan.request.api_version
-    cdef int flexible = version >= FLEXIBLE_FROM
+    cdef int flexible = version >= OFFSET_COMMIT_FLEXIBLE_SINCE
     cdef TopicEntry* entry
     cdef int64_t length = 0
     cdef int32_t count
@@ -179,7 +178,7 @@ cdef int _parse_topic(
     count = take_count(cursor, flexible, PARTITION_BYTES_MIN)
     if (
         cursor.failed or entry == NULL or count == 0
-        or <int64_t>plan.partition_count + count > PARTITIONS_MAX
+        or <int64_t>plan.partition_count + count > REQUEST_PARTITIONS_MAX
     ):
         return -1                 # a topic of nothing is left out of the answer
     topic.partitions = <CommittedPartition*>arena_take(
@@ -199,7 +198,7 @@ cdef int _parse_topic(
 cdef int _parse(HotWorker* worker, Snapshot* snapshot, CommitPlan* plan) noexcept nogil:
     # -1: for Python.
     cdef int version = plan.request.api_version
-    cdef int flexible = version >= FLEXIBLE_FROM
+    cdef int flexible = version >= OFFSET_COMMIT_FLEXIBLE_SINCE
     cdef int64_t metadata_max = kb_load_i64(&worker.context.groups.metadata_bytes_max)
     cdef Cursor cursor
     cdef RequestHeader header
@@ -210,7 +209,7 @@ cdef int _parse(HotWorker* worker, Snapshot* snapshot, CommitPlan* plan) noexcep
     take_asking_member(&cursor, &plan.asking, flexible, version >= INSTANCE_FROM)
     plan.retention_ms = take_i64(&cursor) if version <= RETENTION_TO else -1
     count = take_count(&cursor, flexible, TOPIC_BYTES_MIN)
-    if cursor.failed or count > PARTITIONS_MAX or not is_ascii(&plan.asking.group):
+    if cursor.failed or count > REQUEST_PARTITIONS_MAX or not is_ascii(&plan.asking.group):
         return -1
     plan.topics = <CommittedTopic*>arena_take(
         &worker.arena, sizeof(CommittedTopic) * <size_t>(count + 1))
@@ -354,7 +353,7 @@ cdef Partition* _commit_shard(ShardPlans* plans, int64_t now_ms, int64_t heard_m
 cdef void _answer(HotWorker* worker, CommitPlan* plan) noexcept nogil:
     # Everything is well; what was asked, with a 0 behind each partition.
     cdef int version = plan.request.api_version
-    cdef int flexible = version >= FLEXIBLE_FROM
+    cdef int flexible = version >= OFFSET_COMMIT_FLEXIBLE_SINCE
     cdef size_t bound = HEAD_BYTES_MAX + PARTITION_BYTES * <size_t>plan.partition_count
     cdef CommittedTopic* topic
     cdef uint8_t* head

@@ -26,6 +26,16 @@ from libc.string cimport memcmp
 
 from kbroker._arena cimport arena_take
 from kbroker._atomics cimport kb_load_int
+from kbroker._error_codes cimport (
+    CORRUPT_MESSAGE,
+    INVALID_REQUIRED_ACKS,
+    INVALID_TOPIC_EXCEPTION,
+    KAFKA_STORAGE_ERROR,
+    NOT_LEADER_OR_FOLLOWER,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from kbroker._sync cimport kb_wall_ms
 from kbroker.log._flush cimport FLUSH_RECORDS
 from kbroker.log._records cimport (
@@ -49,6 +59,7 @@ from kbroker.net._types cimport (
 from kbroker.protocol._cursor cimport (
     Cursor,
     RequestHeader,
+    kb_get_u32,
     skip_tags,
     take,
     take_bytes,
@@ -58,6 +69,7 @@ from kbroker.protocol._cursor cimport (
     take_i32,
     take_string,
 )
+from kbroker.protocol._versions cimport PRODUCE_FLEXIBLE_SINCE
 from kbroker.replica._partition cimport (
     Partition,
     partition_acquire,
@@ -83,12 +95,14 @@ from kbroker.requests._context cimport (
     REASON_DECOMPRESS,
     REASON_NONE,
     REASON_RECOMPRESS,
+    REQUEST_PARTITIONS_MAX,
     AwaitedFlush,
     HotWorker,
 )
 from kbroker.requests._long_polls cimport long_polls_wake, long_polls_wake_touched
 from kbroker.requests._produce_answer cimport produce_answer
 from kbroker.requests._produce_plan cimport (
+    TOPIC_IDS_FROM,
     ProduceFrame,
     ProducePartition,
     ProducePlan,
@@ -96,25 +110,10 @@ from kbroker.requests._produce_plan cimport (
 )
 from kbroker.requests._produce_unique cimport produce_unique
 
-cdef extern from "bytes.h" nogil:
-    uint32_t kb_get_u32(const uint8_t* at)
-
 cdef enum:
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    NOT_LEADER_OR_FOLLOWER = 6
-    INVALID_TOPIC_EXCEPTION = 17
-    INVALID_REQUIRED_ACKS = 21
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-    KAFKA_STORAGE_ERROR = 56
-    UNKNOWN_TOPIC_ID = 100
-
-    FLEXIBLE_FROM = 9
-    TOPIC_IDS_FROM = 13
     PARTITION_BYTES_MIN = 8       # an index, and no records
     PARTITION_BYTES_MIN_FLEXIBLE = 6
     GROUPS_MIN = 64
-    PARTITIONS_MAX = 100000       # of one request: memory is reserved for what it names
     UNPACK_STEP_BYTES = 64 << 10  # compressed; a batch may unpack to 256 times its size
 
 cdef const char* ADMIN_CLIENT = b"__admin_client"
@@ -163,7 +162,7 @@ cdef inline size_t _topic_bytes_min(int version) noexcept nogil:
     # A topic without partitions: its id or an empty name, the count, the end of its tags.
     if version >= TOPIC_IDS_FROM:
         return 18
-    return 3 if version >= FLEXIBLE_FROM else 6
+    return 3 if version >= PRODUCE_FLEXIBLE_SINCE else 6
 
 
 cdef void _parse_frame(
@@ -172,7 +171,7 @@ cdef void _parse_frame(
 ) noexcept nogil:
     cdef Cursor cursor
     cdef int version = plan.request.api_version
-    cdef int flexible = version >= FLEXIBLE_FROM
+    cdef int flexible = version >= PRODUCE_FLEXIBLE_SINCE
     cdef RequestHeader header
     cdef int64_t transactional_length
     cdef int32_t count
@@ -184,7 +183,7 @@ cdef void _parse_frame(
     frame.acks = take_i16(&cursor)
     take_i32(&cursor)             # timeout_ms: one replica never waits
     count = take_count(&cursor, flexible, _topic_bytes_min(version))
-    if not cursor.failed and count <= PARTITIONS_MAX:
+    if not cursor.failed and count <= REQUEST_PARTITIONS_MAX:
         frame.topics = <ProduceTopic*>arena_take(
             &worker.arena, sizeof(ProduceTopic) * <size_t>(count + 1))
     if frame.topics == NULL:
@@ -223,7 +222,7 @@ cdef void _parse_topic(
     ProduceTopic* topic, Cursor* cursor,
 ) noexcept nogil:
     cdef int version = plan.request.api_version
-    cdef int flexible = version >= FLEXIBLE_FROM
+    cdef int flexible = version >= PRODUCE_FLEXIBLE_SINCE
     cdef TopicEntry* entry = NULL
     cdef ProducePartition* place
     cdef int64_t length
@@ -241,7 +240,7 @@ cdef void _parse_topic(
             cursor.failed = 1
     count = take_count(
         cursor, flexible, PARTITION_BYTES_MIN_FLEXIBLE if flexible else PARTITION_BYTES_MIN)
-    if <int64_t>plan.batch_count + count > PARTITIONS_MAX:
+    if <int64_t>plan.batch_count + count > REQUEST_PARTITIONS_MAX:
         cursor.failed = 1
     if cursor.failed:
         return

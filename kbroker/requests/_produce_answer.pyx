@@ -14,10 +14,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport strlen
 
 from kbroker._atomics cimport kb_add_i64
+from kbroker._error_codes cimport MESSAGE_TOO_LARGE, NOT_LEADER_OR_FOLLOWER, RECORD_LIST_TOO_LARGE
 from kbroker._figures cimport kb_count
 from kbroker.log._records cimport bad_record_text
 from kbroker.log._types cimport Batch
-from kbroker.net._request cimport answer_bytes, answer_reserve
+from kbroker.net._request cimport ANSWER_BYTES_MAX, answer_bytes, answer_reserve
 from kbroker.net._types cimport (
     ACTION_CLOSE,
     ACTION_NO_OP,
@@ -28,6 +29,7 @@ from kbroker.net._types cimport (
     Request,
 )
 from kbroker.protocol._cursor cimport (
+    kb_put_u32,
     put_count,
     put_i16,
     put_i32,
@@ -36,6 +38,7 @@ from kbroker.protocol._cursor cimport (
     put_raw,
     put_string,
 )
+from kbroker.protocol._versions cimport PRODUCE_FLEXIBLE_SINCE
 from kbroker.requests._answers cimport worker_answer
 from kbroker.requests._context cimport ERROR_CODES, HotWorker
 from kbroker.requests._leaders cimport (
@@ -46,28 +49,19 @@ from kbroker.requests._leaders cimport (
     put_nodes,
 )
 from kbroker.requests._produce_plan cimport (
+    TOPIC_IDS_FROM,
     ProduceFrame,
     ProducePartition,
     ProducePlan,
     ProduceTopic,
 )
 
-cdef extern from "bytes.h" nogil:
-    void kb_put_u32(uint8_t* at, uint32_t value)
-
 cdef enum:
-    NOT_LEADER_OR_FOLLOWER = 6
-    MESSAGE_TOO_LARGE = 10
-    RECORD_LIST_TOO_LARGE = 18
-
-    FLEXIBLE_FROM = 9
-    TOPIC_IDS_FROM = 13
     RECORD_ERRORS_FROM = 8
     LOG_START_FROM = 5
     LEADERS_FROM = 10
     CURRENT_LEADER_TAG = 0
     RECORD_ERROR_BYTES = 80       # place, text and length of one; bad_record_text is below 64
-    ANSWER_BYTES_MAX = 0x7fffffff  # what a frame's size can say; a request for more is hostile
 
 
 cdef inline int _tells_leader(Batch* batch, int version) noexcept nogil:
@@ -126,7 +120,7 @@ cdef uint8_t* _put_partition(
     ProducePartition* place, int version,
 ) noexcept nogil:
     cdef Batch* batch = &place.batch
-    cdef int flexible = version >= FLEXIBLE_FROM
+    cdef int flexible = version >= PRODUCE_FLEXIBLE_SINCE
     cdef const char* message = NULL
     cdef int32_t i
     if batch.error != 0:
@@ -154,7 +148,7 @@ cdef uint8_t* _put_frame(
     HotWorker* worker, uint8_t* at, Request* request, ProduceFrame* frame,
 ) noexcept nogil:
     cdef int version = request.api_version
-    cdef int flexible = version >= FLEXIBLE_FROM
+    cdef int flexible = version >= PRODUCE_FLEXIBLE_SINCE
     cdef uint8_t* start = at
     cdef ProduceTopic* topic
     cdef int32_t number

@@ -8,6 +8,9 @@ from kbroker.net._types cimport Request
 from kbroker.replica._partition cimport Partition
 from kbroker.requests._leaders cimport LeadersTold
 
+cdef enum:
+    TOPIC_IDS_FROM = 13           # versions
+
 
 cdef struct ProducePartition:
     int32_t index

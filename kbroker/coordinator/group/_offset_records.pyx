@@ -16,6 +16,7 @@ Pure functions; no lock, no allocation, no Python object.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from kbroker._limits cimport TEXT_BYTES_MAX
 from kbroker.log._records cimport (
     AT_ATTRIBUTES,
     AT_BASE_TIMESTAMP,
@@ -221,7 +222,7 @@ cdef inline void _open(Cursor* cursor, const Text* data) noexcept nogil:
 cdef inline void _take_text(Cursor* cursor, int flexible, Text* text) noexcept nogil:
     cdef int64_t length
     text.at = take_string(cursor, flexible, &length)
-    if length > 0x7fff:
+    if length > TEXT_BYTES_MAX:
         cursor.failed = 1
     text.length = <int32_t>length
 
