@@ -10,9 +10,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
-from kbroker.peer.messages import TopicResult, by_topic, error_code
-from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
+from kbroker.peer.messages import (
+    TopicResult,
+    error_code,
+    read_by_topic,
+    request_writer,
+    write_by_topic,
+)
+from kbroker.protocol.wire import Reader
 from kbroker.types import ApiKey, TopicPartition
 
 # In DeleteRecords: wherever the high watermark is.
@@ -30,7 +35,7 @@ def encode_create_partitions(
     version: int, counts: Mapping[str, int], *, timeout_ms: int, validate_only: bool
 ) -> bytes:
     """How many partitions each topic shall have in all; where they go is the broker's choice."""
-    writer = Writer(flexible=is_flexible(ApiKey.CREATE_PARTITIONS, version))
+    writer = request_writer(ApiKey.CREATE_PARTITIONS, version)
     writer.array(len(counts))
     for name, count in counts.items():
         writer.string(name)
@@ -58,17 +63,8 @@ def encode_delete_records(
     version: int, offsets: Mapping[TopicPartition, int], *, timeout_ms: int
 ) -> bytes:
     """The first offset to be left in each partition, or TO_HIGH_WATERMARK."""
-    writer = Writer(flexible=is_flexible(ApiKey.DELETE_RECORDS, version))
-    topics = by_topic(offsets)
-    writer.array(len(topics))
-    for topic, partitions in topics.items():
-        writer.string(topic)
-        writer.array(len(partitions))
-        for partition in partitions:
-            writer.int32(partition)
-            writer.int64(offsets[TopicPartition(topic, partition)])
-            writer.tags()
-        writer.tags()
+    writer = request_writer(ApiKey.DELETE_RECORDS, version)
+    write_by_topic(writer, offsets, lambda where: writer.int64(offsets[where]))
     writer.int32(timeout_ms)
     writer.tags()
     return writer.getvalue()
@@ -78,14 +74,9 @@ def decode_delete_records(
     reader: Reader, version: int
 ) -> dict[TopicPartition, DeleteRecordsResult]:
     reader.int32()  # throttle time
-    results: dict[TopicPartition, DeleteRecordsResult] = {}
-    for _ in range(reader.array()):
-        topic = reader.string()
-        for _ in range(reader.array()):
-            partition = reader.int32()
-            low_watermark = reader.int64()
-            error = error_code(reader.int16())
-            results[TopicPartition(topic, partition)] = DeleteRecordsResult(error, low_watermark)
-            reader.tags()
-        reader.tags()
-    return results
+
+    def result() -> DeleteRecordsResult:
+        low_watermark = reader.int64()
+        return DeleteRecordsResult(error_code(reader.int16()), low_watermark)
+
+    return read_by_topic(reader, result)

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer.messages import TopicResult, error_code
-from kbroker.protocol.versions import is_flexible
+from kbroker.peer.messages import TopicResult, error_code, request_writer
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey, TopicPartition
 
@@ -74,7 +73,7 @@ def encode_describe_configs(
     version: int, resource: Resource, keys: Sequence[str] | None = None, *, details: bool = False
 ) -> bytes:
     """Every key where `keys` is None; `details` asks for synonyms and documentation."""
-    writer = Writer(flexible=is_flexible(ApiKey.DESCRIBE_CONFIGS, version))
+    writer = request_writer(ApiKey.DESCRIBE_CONFIGS, version)
     writer.array(1)
     writer.int8(resource.kind)
     writer.string(resource.name)
@@ -133,7 +132,7 @@ def encode_alter_configs(
     validate_only: bool,
 ) -> bytes:
     """The same change for every resource."""
-    writer = Writer(flexible=is_flexible(ApiKey.INCREMENTAL_ALTER_CONFIGS, version))
+    writer = request_writer(ApiKey.INCREMENTAL_ALTER_CONFIGS, version)
     writer.array(len(resources))
     for resource in resources:
         writer.int8(resource.kind)
@@ -170,7 +169,7 @@ def decode_alter_configs(reader: Reader, version: int) -> list[TopicResult]:
 
 def encode_describe_log_dirs(version: int) -> bytes:
     """Every partition."""
-    writer = Writer(flexible=is_flexible(ApiKey.DESCRIBE_LOG_DIRS, version))
+    writer = request_writer(ApiKey.DESCRIBE_LOG_DIRS, version)
     writer.array(None)
     writer.tags()
     return writer.getvalue()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kbroker.peer.messages import by_topic
+from kbroker.peer.messages import write_by_topic
 from kbroker.protocol.wire import ProtocolError, Reader, Writer
 from kbroker.types import TopicPartition
 
@@ -41,13 +41,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     """Version 0: partitions by topic, no user data."""
     writer = Writer(flexible=False)
     writer.int16(0)
-    topics = by_topic(partitions)
-    writer.array(len(topics))
-    for topic, indexes in topics.items():
-        writer.string(topic)
-        writer.array(len(indexes))
-        for index in indexes:
-            writer.int32(index)
+    write_by_topic(writer, partitions)
     writer.array(None)
     return writer.getvalue()
 

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer.messages import by_topic, error_code
-from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
+from kbroker.peer.messages import error_code, read_by_topic, request_writer, write_by_topic
+from kbroker.protocol.wire import Reader
 from kbroker.types import ApiKey, TopicPartition
 
 COORDINATOR_MOVED: Final = frozenset(
@@ -86,12 +85,8 @@ def raise_if_moved(error: ErrorCode, group: str) -> None:
         raise KafkaError(error, f"group '{group}'")
 
 
-def _writer(api_key: ApiKey, version: int) -> Writer:
-    return Writer(flexible=is_flexible(api_key, version))
-
-
 def encode_find_coordinator(version: int, group: str) -> bytes:
-    writer = _writer(ApiKey.FIND_COORDINATOR, version)
+    writer = request_writer(ApiKey.FIND_COORDINATOR, version)
     writer.string(group)
     writer.int8(GROUP_KEY)
     writer.tags()
@@ -111,7 +106,7 @@ def decode_find_coordinator(reader: Reader, version: int) -> Coordinator:
 
 def encode_list_groups(version: int, states: Sequence[str] = ()) -> bytes:
     """Of every type; an old broker does not filter, so the caller does that as well."""
-    writer = _writer(ApiKey.LIST_GROUPS, version)
+    writer = request_writer(ApiKey.LIST_GROUPS, version)
     if version >= 4:
         writer.array(len(states))
         for state in states:
@@ -138,7 +133,7 @@ def decode_list_groups(reader: Reader, version: int) -> list[ListedGroup]:
 
 
 def encode_describe_groups(version: int, groups: Sequence[str]) -> bytes:
-    writer = _writer(ApiKey.DESCRIBE_GROUPS, version)
+    writer = request_writer(ApiKey.DESCRIBE_GROUPS, version)
     writer.array(len(groups))
     for group in groups:
         writer.string(group)
@@ -177,16 +172,12 @@ def encode_offset_fetch(
     version: int, group: str, partitions: Iterable[TopicPartition] | None = None
 ) -> bytes:
     """`None` asks for everything that the group has committed."""
-    writer = _writer(ApiKey.OFFSET_FETCH, version)
+    writer = request_writer(ApiKey.OFFSET_FETCH, version)
     writer.string(group)
-    topics = None if partitions is None else by_topic(partitions)
-    writer.array(None if topics is None else len(topics))
-    for topic, indexes in (topics or {}).items():
-        writer.string(topic)
-        writer.array(len(indexes))
-        for index in indexes:
-            writer.int32(index)
-        writer.tags()
+    if partitions is None:
+        writer.array(None)
+    else:
+        write_by_topic(writer, partitions)
     if version >= 7:
         writer.boolean(False)  # require stable
     writer.tags()
@@ -196,17 +187,14 @@ def encode_offset_fetch(
 def decode_offset_fetch(reader: Reader, version: int) -> dict[TopicPartition, Committed]:
     if version >= 3:
         reader.int32()  # throttle time
-    committed: dict[TopicPartition, Committed] = {}
-    for _ in range(reader.array()):
-        topic = reader.string()
-        for _ in range(reader.array()):
-            where = TopicPartition(topic, reader.int32())
-            offset = reader.int64()
-            epoch = reader.int32() if version >= 5 else -1
-            metadata = reader.nullable_string() or ""
-            committed[where] = Committed(offset, epoch, metadata, error_code(reader.int16()))
-            reader.tags()
-        reader.tags()
+
+    def of_partition() -> Committed:
+        offset = reader.int64()
+        epoch = reader.int32() if version >= 5 else -1
+        metadata = reader.nullable_string() or ""
+        return Committed(offset, epoch, metadata, error_code(reader.int16()))
+
+    committed = read_by_topic(reader, of_partition)
     error = error_code(reader.int16())
     if error is not ErrorCode.NONE:
         raise KafkaError(error, "the committed offsets")
@@ -217,7 +205,7 @@ def decode_offset_fetch(reader: Reader, version: int) -> dict[TopicPartition, Co
 def encode_offset_commit(
     version: int, group: str, offsets: Mapping[TopicPartition, int], member: MemberIdentity
 ) -> bytes:
-    writer = _writer(ApiKey.OFFSET_COMMIT, version)
+    writer = request_writer(ApiKey.OFFSET_COMMIT, version)
     writer.string(group)
     writer.int32(member.generation)
     writer.string(member.member_id)
@@ -225,19 +213,14 @@ def encode_offset_commit(
         writer.string(member.instance_id)
     if version <= 4:
         writer.int64(-1)  # retention: the broker's
-    topics = by_topic(offsets)
-    writer.array(len(topics))
-    for topic, partitions in topics.items():
-        writer.string(topic)
-        writer.array(len(partitions))
-        for partition in partitions:
-            writer.int32(partition)
-            writer.int64(offsets[TopicPartition(topic, partition)])
-            if version >= 6:
-                writer.int32(-1)  # leader epoch: unknown
-            writer.string("")  # metadata
-            writer.tags()
-        writer.tags()
+
+    def offset(where: TopicPartition) -> None:
+        writer.int64(offsets[where])
+        if version >= 6:
+            writer.int32(-1)  # leader epoch: unknown
+        writer.string("")  # metadata
+
+    write_by_topic(writer, offsets, offset)
     writer.tags()
     return writer.getvalue()
 
@@ -249,22 +232,15 @@ def decode_offset_commit(reader: Reader, version: int) -> dict[TopicPartition, E
 
 
 def _partition_errors(reader: Reader) -> dict[TopicPartition, ErrorCode]:
-    errors: dict[TopicPartition, ErrorCode] = {}
-    for _ in range(reader.array()):
-        topic = reader.string()
-        for _ in range(reader.array()):
-            where = TopicPartition(topic, reader.int32())
-            error = error_code(reader.int16())
-            if error in COORDINATOR_MOVED:
-                raise KafkaError(error, str(where))
-            errors[where] = error
-            reader.tags()
-        reader.tags()
+    errors = read_by_topic(reader, lambda: error_code(reader.int16()))
+    for where, error in errors.items():
+        if error in COORDINATOR_MOVED:
+            raise KafkaError(error, str(where))
     return errors
 
 
 def encode_delete_groups(version: int, groups: Sequence[str]) -> bytes:
-    writer = _writer(ApiKey.DELETE_GROUPS, version)
+    writer = request_writer(ApiKey.DELETE_GROUPS, version)
     writer.array(len(groups))
     for group in groups:
         writer.string(group)
@@ -284,15 +260,9 @@ def decode_delete_groups(reader: Reader, version: int) -> dict[str, ErrorCode]:
 
 
 def encode_offset_delete(version: int, group: str, partitions: Iterable[TopicPartition]) -> bytes:
-    writer = _writer(ApiKey.OFFSET_DELETE, version)
+    writer = request_writer(ApiKey.OFFSET_DELETE, version)
     writer.string(group)
-    topics = by_topic(partitions)
-    writer.array(len(topics))
-    for topic, indexes in topics.items():
-        writer.string(topic)
-        writer.array(len(indexes))
-        for index in indexes:
-            writer.int32(index)
+    write_by_topic(writer, partitions)
     return writer.getvalue()
 
 

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.peer.group_messages import MemberIdentity, raise_if_moved
-from kbroker.peer.messages import error_code
-from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer, encode_array_length
+from kbroker.peer.messages import error_code, request_writer
+from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 
@@ -41,18 +40,8 @@ class Joined(NamedTuple):
     members: Mapping[str, bytes]
 
 
-def _writer(api_key: ApiKey, version: int) -> Writer:
-    return Writer(flexible=is_flexible(api_key, version))
-
-
-def _write_bytes(writer: Writer, data: bytes, *, flexible: bool) -> None:
-    writer.raw(encode_array_length(len(data), flexible=flexible))
-    writer.raw(data)
-
-
 def encode_join_group(version: int, joining: Joining) -> bytes:
-    flexible = is_flexible(ApiKey.JOIN_GROUP, version)
-    writer = _writer(ApiKey.JOIN_GROUP, version)
+    writer = request_writer(ApiKey.JOIN_GROUP, version)
     writer.string(joining.group)
     writer.int32(joining.session_timeout_ms)
     writer.int32(joining.rebalance_timeout_ms)
@@ -63,7 +52,7 @@ def encode_join_group(version: int, joining: Joining) -> bytes:
     writer.array(len(joining.protocols))
     for name, metadata in joining.protocols.items():
         writer.string(name)
-        _write_bytes(writer, metadata, flexible=flexible)
+        writer.bytes(metadata)
         writer.tags()
     if version >= 8:
         writer.string(None)  # reason
@@ -102,8 +91,7 @@ def encode_sync_group(
     assignments: Mapping[str, bytes],
 ) -> bytes:
     """`assignments` by member id, from the leader; nobody else has any."""
-    flexible = is_flexible(ApiKey.SYNC_GROUP, version)
-    writer = _writer(ApiKey.SYNC_GROUP, version)
+    writer = request_writer(ApiKey.SYNC_GROUP, version)
     writer.string(group)
     _write_identity(writer, member, instance=version >= 3)
     if version >= 5:
@@ -112,7 +100,7 @@ def encode_sync_group(
     writer.array(len(assignments))
     for member_id, assignment in assignments.items():
         writer.string(member_id)
-        _write_bytes(writer, assignment, flexible=flexible)
+        writer.bytes(assignment)
         writer.tags()
     writer.tags()
     return writer.getvalue()
@@ -139,7 +127,7 @@ def decode_sync_group(reader: Reader, version: int) -> tuple[ErrorCode, bytes]:
 
 
 def encode_heartbeat(version: int, group: str, member: MemberIdentity) -> bytes:
-    writer = _writer(ApiKey.HEARTBEAT, version)
+    writer = request_writer(ApiKey.HEARTBEAT, version)
     writer.string(group)
     _write_identity(writer, member, instance=version >= 3)
     writer.tags()
@@ -155,7 +143,7 @@ def decode_heartbeat(reader: Reader, version: int) -> ErrorCode:
 
 
 def encode_leave_group(version: int, group: str, member: MemberIdentity) -> bytes:
-    writer = _writer(ApiKey.LEAVE_GROUP, version)
+    writer = request_writer(ApiKey.LEAVE_GROUP, version)
     writer.string(group)
     if version >= 3:
         writer.array(1)

@@ -11,20 +11,22 @@ Responses come from a socket: the Reader compares every length with what is left
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.isolation import READ_UNCOMMITTED, AbortedTransaction
 from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer, encode_array_length
+from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey, TopicPartition
 
 # What ApiVersions says we are; a test compares it with the package's version, whose lookup would
 # cost a command more than its answer does.
 SOFTWARE_NAME: Final = "kbroker"
 SOFTWARE_VERSION: Final = "0.1.0"
+
+T = TypeVar("T")
 
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
@@ -115,7 +117,7 @@ def error_code(number: int) -> ErrorCode:
     return ErrorCode.for_code(number)
 
 
-def _writer(api_key: ApiKey, version: int) -> Writer:
+def request_writer(api_key: ApiKey, version: int) -> Writer:
     return Writer(flexible=is_flexible(api_key, version))
 
 
@@ -123,19 +125,48 @@ def _int32s(reader: Reader) -> tuple[int, ...]:
     return tuple([reader.int32() for _ in range(reader.array())])
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions grouped as requests want them, in the order of first appearance."""
-    grouped: dict[str, list[int]] = {}
+def write_by_topic(
+    writer: Writer,
+    partitions: Iterable[TopicPartition],
+    fields: Callable[[TopicPartition], object] | None = None,
+) -> None:
+    """Topics, each with its partitions, in the order of first appearance.
+
+    `fields` writes what follows a partition's number; None where an index is all there is.
+    """
+    topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
-        grouped.setdefault(topic, []).append(partition)
-    return grouped
+        topics.setdefault(topic, []).append(partition)
+    writer.array(len(topics))
+    for topic, indexes in topics.items():
+        writer.string(topic)
+        writer.array(len(indexes))
+        for index in indexes:
+            writer.int32(index)
+            if fields is not None:
+                fields(TopicPartition(topic, index))
+                writer.tags()
+        writer.tags()
+
+
+def read_by_topic(reader: Reader, fields: Callable[[], T]) -> dict[TopicPartition, T]:
+    """The same in answers: `fields` reads what follows a partition's number, but for its tags."""
+    results: dict[TopicPartition, T] = {}
+    for _ in range(reader.array()):
+        topic = reader.string()
+        for _ in range(reader.array()):
+            where = TopicPartition(topic, reader.int32())
+            results[where] = fields()
+            reader.tags()
+        reader.tags()
+    return results
 
 
 # --- ApiVersions ----------------------------------------------------------------------------------
 
 
 def encode_api_versions(version: int) -> bytes:
-    writer = _writer(ApiKey.API_VERSIONS, version)
+    writer = request_writer(ApiKey.API_VERSIONS, version)
     if version >= 3:
         writer.string(SOFTWARE_NAME)
         writer.string(SOFTWARE_VERSION)
@@ -161,7 +192,7 @@ def decode_api_versions(reader: Reader, version: int) -> dict[int, tuple[int, in
 
 def encode_metadata(version: int, topics: Sequence[str] | None, *, auto_create: bool) -> bytes:
     """`None` asks for every topic."""
-    writer = _writer(ApiKey.METADATA, version)
+    writer = request_writer(ApiKey.METADATA, version)
     writer.array(None if topics is None else len(topics))
     for name in topics or ():
         if version >= 10:
@@ -236,7 +267,7 @@ def _decode_partition(reader: Reader, version: int) -> PartitionMetadata:
 def encode_create_topics(
     version: int, topics: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool
 ) -> bytes:
-    writer = _writer(ApiKey.CREATE_TOPICS, version)
+    writer = request_writer(ApiKey.CREATE_TOPICS, version)
     writer.array(len(topics))
     for topic in topics:
         writer.string(topic.name)
@@ -283,7 +314,7 @@ def _skip_created_config(reader: Reader) -> None:
 
 
 def encode_delete_topics(version: int, names: Sequence[str], *, timeout_ms: int) -> bytes:
-    writer = _writer(ApiKey.DELETE_TOPICS, version)
+    writer = request_writer(ApiKey.DELETE_TOPICS, version)
     writer.array(len(names))
     for name in names:
         writer.string(name)
@@ -309,7 +340,7 @@ def decode_delete_topics(reader: Reader, version: int) -> list[TopicResult]:
 
 def encode_init_producer_id(version: int) -> bytes:
     """An idempotent producer without transactions."""
-    writer = _writer(ApiKey.INIT_PRODUCER_ID, version)
+    writer = request_writer(ApiKey.INIT_PRODUCER_ID, version)
     writer.string(None)
     writer.int32(2**31 - 1)  # transaction timeout, unused without a transactional id
     if version >= 3:
@@ -330,54 +361,32 @@ def decode_init_producer_id(reader: Reader, version: int) -> ProducerId:
 def encode_produce(
     version: int, batches: Mapping[TopicPartition, bytes], *, acks: int, timeout_ms: int
 ) -> bytes:
-    flexible = is_flexible(ApiKey.PRODUCE, version)
-    writer = _writer(ApiKey.PRODUCE, version)
+    writer = request_writer(ApiKey.PRODUCE, version)
     writer.string(None)  # transactional id
     writer.int16(acks)
     writer.int32(timeout_ms)
-    topics = by_topic(batches)
-    writer.array(len(topics))
-    for topic, partitions in topics.items():
-        writer.string(topic)
-        writer.array(len(partitions))
-        for partition in partitions:
-            batch = batches[TopicPartition(topic, partition)]
-            writer.int32(partition)
-            writer.raw(encode_array_length(len(batch), flexible=flexible))
-            writer.raw(batch)
-            writer.tags()
-        writer.tags()
+    write_by_topic(writer, batches, lambda where: writer.bytes(batches[where]))
     writer.tags()
     return writer.getvalue()
 
 
 def decode_produce(reader: Reader, version: int) -> dict[TopicPartition, ProduceResult]:
-    results: dict[TopicPartition, ProduceResult] = {}
-    for _ in range(reader.array()):
-        topic = reader.string()
-        for _ in range(reader.array()):
-            partition = reader.int32()
-            error = error_code(reader.int16())
-            base_offset = reader.int64()
-            append_time_ms = reader.int64()
-            if version >= 5:
-                reader.int64()  # log start offset
-            message = None
-            if version >= 8:
-                for _ in range(reader.array()):
-                    reader.int32()
-                    message = reader.nullable_string() or message
-                    reader.tags()
+    def result() -> ProduceResult:
+        error = error_code(reader.int16())
+        base_offset = reader.int64()
+        append_time_ms = reader.int64()
+        if version >= 5:
+            reader.int64()  # log start offset
+        message = None
+        if version >= 8:
+            for _ in range(reader.array()):
+                reader.int32()
                 message = reader.nullable_string() or message
-            reader.tags()
-            results[TopicPartition(topic, partition)] = ProduceResult(
-                error=error,
-                message=message,
-                base_offset=base_offset,
-                log_append_time_ms=append_time_ms,
-            )
-        reader.tags()
-    return results
+                reader.tags()
+            message = reader.nullable_string() or message
+        return ProduceResult(error, message, base_offset, append_time_ms)
+
+    return read_by_topic(reader, result)
 
 
 # --- fetching -------------------------------------------------------------------------------------
@@ -394,7 +403,7 @@ def encode_fetch(
     isolation: int = READ_UNCOMMITTED,
 ) -> bytes:
     """A full fetch outside of any session, as a consumer."""
-    writer = _writer(ApiKey.FETCH, version)
+    writer = request_writer(ApiKey.FETCH, version)
     writer.int32(-1)  # replica id
     writer.int32(max_wait_ms)
     writer.int32(min_bytes)
@@ -403,23 +412,18 @@ def encode_fetch(
     if version >= 7:
         writer.int32(0)  # session id
         writer.int32(-1)  # session epoch: no session
-    topics = by_topic(positions)
-    writer.array(len(topics))
-    for topic, partitions in topics.items():
-        writer.string(topic)
-        writer.array(len(partitions))
-        for partition in partitions:
-            writer.int32(partition)
-            if version >= 9:
-                writer.int32(-1)  # current leader epoch: unchecked
-            writer.int64(positions[TopicPartition(topic, partition)])
-            if version >= 12:
-                writer.int32(-1)  # last fetched epoch: followers only
-            if version >= 5:
-                writer.int64(-1)  # log start offset: followers only
-            writer.int32(partition_max_bytes)
-            writer.tags()
-        writer.tags()
+
+    def position(where: TopicPartition) -> None:
+        if version >= 9:
+            writer.int32(-1)  # current leader epoch: unchecked
+        writer.int64(positions[where])
+        if version >= 12:
+            writer.int32(-1)  # last fetched epoch: followers only
+        if version >= 5:
+            writer.int64(-1)  # log start offset: followers only
+        writer.int32(partition_max_bytes)
+
+    write_by_topic(writer, positions, position)
     if version >= 7:
         writer.array(0)  # forgotten topics
     if version >= 11:
@@ -435,18 +439,10 @@ def decode_fetch(reader: Reader, version: int) -> dict[TopicPartition, FetchResu
         reader.int32()  # session id
         if error is not ErrorCode.NONE:
             raise KafkaError(error, "the broker refused the fetch")
-    results: dict[TopicPartition, FetchResult] = {}
-    for _ in range(reader.array()):
-        topic = reader.string()
-        for _ in range(reader.array()):
-            partition, result = _decode_fetched(reader, version)
-            results[TopicPartition(topic, partition)] = result
-        reader.tags()
-    return results
+    return read_by_topic(reader, lambda: _decode_fetched(reader, version))
 
 
-def _decode_fetched(reader: Reader, version: int) -> tuple[int, FetchResult]:
-    partition = reader.int32()
+def _decode_fetched(reader: Reader, version: int) -> FetchResult:
     error = error_code(reader.int16())
     high_watermark = reader.int64()
     reader.int64()  # last stable offset
@@ -458,35 +454,23 @@ def _decode_fetched(reader: Reader, version: int) -> tuple[int, FetchResult]:
     if version >= 11:
         reader.int32()  # preferred read replica
     records = reader.nullable_bytes() or b""
-    reader.tags()
-    return partition, FetchResult(
-        error=error,
-        high_watermark=high_watermark,
-        log_start_offset=log_start_offset,
-        records=records,
-        aborted=tuple(aborted),
-    )
+    return FetchResult(error, high_watermark, log_start_offset, records, tuple(aborted))
 
 
 def encode_list_offsets(
     version: int, timestamps: Mapping[TopicPartition, int], isolation: int = READ_UNCOMMITTED
 ) -> bytes:
-    writer = _writer(ApiKey.LIST_OFFSETS, version)
+    writer = request_writer(ApiKey.LIST_OFFSETS, version)
     writer.int32(-1)  # replica id
     if version >= 2:
         writer.int8(isolation)
-    topics = by_topic(timestamps)
-    writer.array(len(topics))
-    for topic, partitions in topics.items():
-        writer.string(topic)
-        writer.array(len(partitions))
-        for partition in partitions:
-            writer.int32(partition)
-            if version >= 4:
-                writer.int32(-1)  # current leader epoch: unchecked
-            writer.int64(timestamps[TopicPartition(topic, partition)])
-            writer.tags()
-        writer.tags()
+
+    def timestamp(where: TopicPartition) -> None:
+        if version >= 4:
+            writer.int32(-1)  # current leader epoch: unchecked
+        writer.int64(timestamps[where])
+
+    write_by_topic(writer, timestamps, timestamp)
     writer.tags()
     return writer.getvalue()
 
@@ -494,18 +478,11 @@ def encode_list_offsets(
 def decode_list_offsets(reader: Reader, version: int) -> dict[TopicPartition, OffsetResult]:
     if version >= 2:
         reader.int32()  # throttle time
-    results: dict[TopicPartition, OffsetResult] = {}
-    for _ in range(reader.array()):
-        topic = reader.string()
-        for _ in range(reader.array()):
-            partition = reader.int32()
-            error = error_code(reader.int16())
-            timestamp_ms = reader.int64()
-            results[TopicPartition(topic, partition)] = OffsetResult(
-                error, timestamp_ms, reader.int64()
-            )
-            if version >= 4:
-                reader.int32()  # leader epoch
-            reader.tags()
-        reader.tags()
-    return results
+
+    def result() -> OffsetResult:
+        found = OffsetResult(error_code(reader.int16()), reader.int64(), reader.int64())
+        if version >= 4:
+            reader.int32()  # leader epoch
+        return found
+
+    return read_by_topic(reader, result)
