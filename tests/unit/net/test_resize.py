@@ -30,6 +30,18 @@ def connected(rig: Rig, count: int) -> list[Client]:
     return clients
 
 
+def whole_turn(rig: Rig, index: int) -> None:
+    """Until a network thread has seen what was there before: after a poll comes a turn."""
+
+    def idle_ns() -> int:
+        found: int = rig.server.statistics()["processors"][index]["idle_ns"]
+        return found
+
+    for _ in range(2):
+        before = idle_ns()
+        eventually(lambda before=before: idle_ns() > before, "a turn")
+
+
 def test_more_network_threads_take_connections(rig: Rig) -> None:
     old = connected(rig, 2)
     rig.server.resize(3)
@@ -70,6 +82,7 @@ def test_requests_in_service_are_answered_in_order_and_then_it_ends(
         client.send(cold_frame(b"behind it", 9))
         client.all_delivered()
     rig.server.resize(1)
+    whole_turn(rig, 1)  # until then it may take one more request, and would wait for it
     assert sum(connections(rig)) == 2, "closed under a request"
     gate.release()
     for number, client in enumerate(clients):
