@@ -5,8 +5,8 @@ told to. Whatever happened before, when the disturbance ends every live client m
 one stable generation within the timeouts it asked for: no group is ever stuck. After each step the
 group's counts and timers are compared with what they are derived from, and what Python says of the
 group with what C was shown: the view is the compiled table itself. Now and then something raises in
-the midst of a step: showing, writing, a timer, an action; both still agree, and nobody waits for
-ever.
+the midst of a step: showing, writing, a timer, an effect of the table; both still agree, and nobody
+waits for ever.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Faults:
 
 
 # What the group does itself, and what it asks of others. Hiding needs no memory: it does not raise.
-ACTIONS = ("check", "supports", "choose", "park", "unpark", "elect", "remove", "replace")
-PLACES = ("show", "write", "timer", *ACTIONS)
+CHANGES = ("check", "supports", "choose", "park", "unpark", "elect", "remove", "replace")
+PLACES = ("show", "write", "timer", *CHANGES)
 
 
 class Watched:
@@ -85,7 +85,7 @@ class Watched:
 @contextmanager
 def raising_actions(faults: Faults) -> Iterator[None]:
     """The roster's methods pass by as well."""
-    before: dict[str, Callable[..., Any]] = {name: getattr(Roster, name) for name in ACTIONS}
+    before: dict[str, Callable[..., Any]] = {name: getattr(Roster, name) for name in CHANGES}
 
     def watched(name: str) -> Callable[..., Any]:
         def method(roster: Roster, *args: Any) -> Any:
@@ -94,7 +94,7 @@ def raising_actions(faults: Faults) -> Iterator[None]:
 
         return method
 
-    for name in ACTIONS:
+    for name in CHANGES:
         setattr(Roster, name, watched(name))
     try:
         yield

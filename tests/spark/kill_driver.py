@@ -16,9 +16,9 @@ import threading
 
 from spark_jobs import stream
 from spark_jobs.session import session
+from tests.support import spark_classes
 
-# Cold code is all that such a driver runs: the first compiler is enough, and one thread collects.
-JVM: str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+JVM: str = f"{spark_classes.java_options()} -Xss4m"
 CONF = {
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": JVM,

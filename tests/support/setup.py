@@ -23,7 +23,7 @@ from kbroker.errors import UserError
 from perf.brokers.base import BrokerError
 from spark_jobs import connector
 from tests.clients.agents import programs
-from tests.support import browser, jars, promtool, zookeeper
+from tests.support import browser, jars, promtool, spark_classes, zookeeper
 from tests.support.maven import Jars
 
 APT_TIMEOUT_S = 300
@@ -89,6 +89,13 @@ def _spark() -> str:
         return f"missing: {error.cause}"
 
 
+def _spark_classes() -> str:
+    try:
+        return str(spark_classes.make())
+    except (subprocess.SubprocessError, OSError) as error:
+        return f"not there, sessions of Spark start slower: {error}"
+
+
 def _program(language: str) -> str:
     try:
         return str(programs.build(language))
@@ -131,6 +138,7 @@ LANES: tuple[tuple[Step, ...], ...] = (
         ("ZooKeeper's jars", functools.partial(_jar_set, zookeeper.JARS)),
         ("Spark's connector", _spark),
         _client("java"),  # compiled against Kafka's jars
+        ("Spark's classes", _spark_classes),
     ),
     (_client("rust"),),
     (_client("go"), _client("node")),

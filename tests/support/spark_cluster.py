@@ -26,14 +26,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from tests.support.spark_classes import SHORT_LIVED
+
 START_WAIT_S: Final = 60.0
 STOP_WAIT_S: Final = 10.0
 POLL_S: Final = 0.05
 SUBMIT_TIMEOUT_S: Final = 480.0
 DAEMON_MEMORY: Final = "256m"
 EXECUTOR_MEMORY: Final = "512m"
-# Half the processor time for jobs of a few seconds.
-SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _MASTER_URL: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED: Final = re.compile(r"Successfully registered with master")
 _OF_SPARK: Final = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "PYTHONPATH", "JAVA_TOOL_OPTIONS")

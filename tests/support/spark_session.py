@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import requirements, spark
+from tests.support import requirements, spark, spark_classes
 
 
 @pytest.fixture(scope="session", name="spark")
@@ -27,8 +27,7 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         conf={
             "spark.jars": ",".join(map(str, jars)),
             "spark.driver.memory": "512m",
-            # Short jobs: half the processor time without the second compiler.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": spark_classes.java_options(),
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         },

@@ -55,11 +55,11 @@ def _in_words(state: GroupState, cell: Cell) -> str:
 def words() -> str:
     events = ["| event | raised when |", "|---|---|"]
     events += [f"| {event.name} | {event.value} |" for event in Event]
-    actions = ["| action | what it does |", "|---|---|"]
-    actions += [
+    effects = ["| effect | what it does |", "|---|---|"]
+    effects += [
         f"| {do.name} | {do.value} |" for do in Do if do not in (Do.REFUSE, Do.NOTHING, Do.NEVER)
     ]
-    return "\n".join(events) + "\n\n" + "\n".join(actions)
+    return "\n".join(events) + "\n\n" + "\n".join(effects)
 
 
 def generated() -> str:

@@ -3,7 +3,7 @@
 Place in the flow: the coordinator finds the group; a public method here begins a `Step` under the
 group's lock, checks who is asking, raises an event, and ends it; then `Outbox` answers and writes.
 Which event does what in which state stands in `states.TABLE`; `rebalance.py` is what each of its
-actions does.
+effects does.
 
 Lock: one per group, a leaf but for the timer's (to set and cancel timers) and the compiled view's
 (to show what changed). Nothing is answered, written or called back under it. Any thread.

@@ -1,7 +1,7 @@
 """What a group does in each cell of its table: waits, forms generations, hands assignments out.
 
-`fire` is the only way to move a group: it looks the cell up and runs the cell's action, and an
-action moves to the cell's state and nowhere else. Actions run in a `Step`, under the group's lock,
+`fire` is the only way to move a group: it looks the cell up and runs the cell's effect, and an
+effect moves to the cell's state and nowhere else. Effects run in a `Step`, under the group's lock,
 which shows C the outcome; answers and writes go into the outbox.
 
 A generation: PREPARING waits until all members have joined or the longest rebalance timeout among
@@ -64,7 +64,7 @@ class Syncing(NamedTuple):
 
 
 class Rebalance:
-    """The group's state and the actions of its table; `Group` adds who may raise which event."""
+    """The group's state and the effects of its table; `Group` adds who may raise which event."""
 
     __slots__ = (
         "_changed", "_has_newcomer", "_initial", "_initial_delay_ms", "_initial_left_ms", "around",
@@ -117,7 +117,7 @@ class Rebalance:
         if cell.do is Do.NEVER:
             raise InvariantError(f"group {self.group_id}: {event.name} in {self.state.label}")
         if cell.do is not Do.NOTHING:
-            _ACTIONS[cell.do](self, cell, what)
+            _EFFECTS[cell.do](self, cell, what)
         return cell.code
 
     def _move(self, cell: Cell) -> None:
@@ -214,7 +214,7 @@ class Rebalance:
         if sync is not None:
             self.outbox.add(partial(sync, SyncAnswer(code)))
 
-    # --- actions: joining ---
+    # --- effects: joining ---
 
     def _give_id(self, cell: Cell, joining: Joining) -> None:
         member_id = joining.member.member_id
@@ -359,7 +359,7 @@ class Rebalance:
 
         self._write(self._image(), stored)
 
-    # --- actions: syncing ---
+    # --- effects: syncing ---
 
     def _wait(self, cell: Cell, syncing: Syncing) -> None:
         member = syncing.member
@@ -411,7 +411,7 @@ class Rebalance:
             self.remove(member_id)
         self.fire(Event.GONE)
 
-    # --- actions: the rest ---
+    # --- effects: the rest ---
 
     def _answer(self, cell: Cell, member: Member | None) -> None:
         if member is not None:
@@ -502,7 +502,7 @@ class Rebalance:
             self.fire(Event.GONE)
 
 
-_ACTIONS: Final[Mapping[Do, Callable[[Rebalance, Cell, Any], None]]] = {
+_EFFECTS: Final[Mapping[Do, Callable[[Rebalance, Cell, Any], None]]] = {
     Do.GIVE_ID: Rebalance._give_id,
     Do.BEGIN: Rebalance._begin,
     Do.RESTART: Rebalance._restart,

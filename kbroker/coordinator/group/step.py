@@ -1,7 +1,7 @@
 """A step of a group: what happens under its lock at once, and all of it or none.
 
     with Step(group, tell=once):
-        ...                        the table's actions change the group
+        ...                        the table's effects change the group
     # on the way out: C is shown the outcome, the lock is let go, answers and writes go out
 
 Two views have a group, Python's and C's, and answers that promise something. What a step has done

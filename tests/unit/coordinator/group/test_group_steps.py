@@ -65,10 +65,10 @@ def test_a_step_that_raises_has_the_group_start_over(
 def _have_raise(patch: pytest.MonkeyPatch, name: str) -> None:
     from kbroker.coordinator.group import rebalance
 
-    action = getattr(Rebalance, name)
+    effect = getattr(Rebalance, name)
     patch.setattr(Rebalance, name, raises)
-    table = {do: raises if run is action else run for do, run in rebalance._ACTIONS.items()}
-    patch.setattr(rebalance, "_ACTIONS", table)
+    table = {do: raises if run is effect else run for do, run in rebalance._EFFECTS.items()}
+    patch.setattr(rebalance, "_EFFECTS", table)
 
 
 @pytest.mark.parametrize(
