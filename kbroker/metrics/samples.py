@@ -128,6 +128,7 @@ GROUP_LAG: Final = Kind(
         Field("consumer_group", "string", "The group."),
         Field("topic", "string", "The topic."),
         Field("lag", "long", "Records between the committed offset and the high watermark."),
+        Field("members", "long", "Members of the group."),
     ),
 )  # fmt: skip
 GROUP_LAGS_MAX: Final = 1_000  # in a round

@@ -182,8 +182,10 @@ class Sampler:
                 if isinstance(lag, int)}  # fmt: skip
         before, self._lags_seen = self._lags_seen, {names for names, lag in lags.items() if lag}
         told = ((lag, names) for names, lag in lags.items() if lag or names in before)
+        members = {group: count for (group,), count in figures.samples("group_members")}
         for lag, (group, topic) in heapq.nlargest(GROUP_LAGS_MAX, told):
-            yield GROUP_LAG, "", {"consumer_group": group, "topic": topic, "lag": lag}
+            fields = {"consumer_group": group, "topic": topic, "lag": lag}
+            yield GROUP_LAG, "", {**fields, "members": members.get(group)}
 
     def _from_figures(self, kind: Kind, figures: Figures) -> Iterator[dict[str, Any]]:
         filled = [field for field in kind.fields if field.figure in figures]

@@ -2,8 +2,8 @@
 
 A rule's PromQL reads a scrape; here the same question is put to the topic's records. Its name and
 its duration are alerts.py's own (read from there, so they cannot differ); the threshold is stated
-here and a test reads it out of the PromQL. Rules about what samples do not tell (leaders, members,
-the controller) stand in NOT_IN_SAMPLES with the reason: a test holds that every rule is in one of
+here and a test reads it out of the PromQL. Rules about what samples do not tell (leaders, the
+controller) stand in NOT_IN_SAMPLES with the reason: a test holds that every rule is in one of
 the two.
 
 `signal` names a frame of (broker_id, entity, at_ms, value) that alerts.py of this folder makes, one
@@ -60,6 +60,7 @@ RULES: Final = (
     Rule("KbrokerUnderMinIsr", "under_min_isr", ">", 0, ""),
     Rule("KbrokerConsumerLagGrows", "group_lag", ">", 1000, "",
          "least of 15 min in which it grew; a group that is not behind has no samples"),
+    Rule("KbrokerGroupWithoutMembers", "group_unread", ">", 0, "", "by topic"),
     Rule("KbrokerRequestHandlersBusy", "handler_idle", "<", 0.4, "share"),
     Rule("KbrokerDiskSpaceLow", "free_share", "<", 0.15, "share"),
 )  # fmt: skip
@@ -72,7 +73,6 @@ NOT_IN_SAMPLES: Final[dict[str, str]] = {
     "KbrokerUncleanElections": "counted by the controller alone",
     "KbrokerThreadDead": "samples do not name threads, and the one that takes them may be lost",
     "KbrokerStepFailures": "samples do not count what raised",
-    "KbrokerGroupWithoutMembers": "samples do not count members",
 }
 
 _FOR: Final = re.compile(r"(\d+)([smh])")

@@ -61,6 +61,7 @@ FETCH_PARTS: Final = ("RequestQueueTimeMs", "LocalTimeMs", "ResponseQueueTimeMs"
                       "ResponseSendTimeMs")  # fmt: skip
 
 # By signal: the metric's name, the entity's column, the value, and which samples have one.
+GROUP: Final = "concat_ws(' in ', consumer_group, topic)"
 _PLAIN: Final[dict[str, tuple[str, str, str, str]]] = {
     "under_replicated": (
         "Replicas", "", "CAST(under_replicated AS DOUBLE)", "under_replicated IS NOT NULL",
@@ -83,6 +84,10 @@ _PLAIN: Final[dict[str, tuple[str, str, str, str]]] = {
         "try_divide((CAST(read_bytes AS DOUBLE) + written_bytes) * 1000, interval_ms)",
         "read_bytes IS NOT NULL AND written_bytes IS NOT NULL AND interval_ms <> 0",
     ),
+    "group_unread": (
+        "GroupLag", GROUP, "CASE WHEN members = 0 THEN CAST(lag AS DOUBLE) ELSE 0.0 END",
+        "lag IS NOT NULL AND members IS NOT NULL",
+    ),
 }  # fmt: skip
 _WHERE: Final[dict[str, str]] = {
     **{
@@ -98,7 +103,6 @@ _WHERE: Final[dict[str, str]] = {
     "silence": same({"metric_name": "Threads"}),
     "group_lag": "metric_name = 'GroupLag' AND lag IS NOT NULL",
 }
-GROUP: Final = "concat_ws(' in ', consumer_group, topic)"
 # What a reader is told of a rule that holds, and where it shows; {} is the worst value.
 _TOLD: Final[dict[str, tuple[str, str]]] = {
     "under_replicated": ("{} under-replicated partitions",
@@ -116,6 +120,8 @@ _TOLD: Final[dict[str, tuple[str, str]]] = {
     "fetch_p99": ("99 % of fetch requests take up to {}", "Traffic and health: requests"),
     "group_lag": ("more than {} records behind, and the distance grows",
                   "its consumers; Where the time goes: groups"),
+    "group_unread": ("no member, and up to {} records to read",
+                     "its consumers; Where the time goes: groups"),
 }  # fmt: skip
 # Of which samples a signal is: the metric's name, and the kind of request.
 _ASKED: Final[dict[str, tuple[str, str | None]]] = {
@@ -123,7 +129,8 @@ _ASKED: Final[dict[str, tuple[str, str | None]]] = {
     "produce_p99": ("RequestTime", "Produce"),
     "fetch_p99": ("RequestTime", "FetchConsumer"),
     "forecast": ("LogDirectory", None),
-    "group_lag": ("Sampling", None),  # taken as often; of groups that are not behind there is none
+    # Taken as often; of groups that are not behind there is none.
+    **dict.fromkeys(("group_lag", "group_unread"), ("Sampling", None)),
 }
 # Signals whose rows stand for all samples of so long; the others have a row for each sample.
 _BIN_MS: Final = {"produce_p99": MINUTE_MS, "fetch_p99": MINUTE_MS, "forecast": TICK_MS}

@@ -262,16 +262,20 @@ def resources(at: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def group(name: str, *lags: int) -> list[dict[str, Any]]:
+def group(name: str, *lags: int, members: int = 2) -> list[dict[str, Any]]:
     """Lags of a group every half minute."""
     return [sample("GroupLag", NOON_MS + n * 30_000, LAGGING, consumer_group=name, topic="orders",
-                   lag=lag) for n, lag in enumerate(lags)]  # fmt: skip
+                   lag=lag, members=members) for n, lag in enumerate(lags)]  # fmt: skip
 
 
 def groups() -> list[dict[str, Any]]:
-    """One falls back, one is far behind and catches up, one stays as far behind as it is."""
+    """One falls back, one is far behind and catches up, one stays as far behind as it is; one has
+    nobody who reads, one has nobody for ten minutes."""
     return [*group("falls back", *range(2_000, 8_000, 100)), *group("same", *[5_000] * 60),
-            *group("catches up", *range(60_000, 0, -1_000))]  # fmt: skip
+            *group("catches up", *range(60_000, 0, -1_000)),
+            *group("left", *[7] * 40, members=0),
+            *group("restarts", *[9] * 21, members=0), *group("restarts", *[9] * 60)[21:],
+            ]  # fmt: skip
 
 
 def situations() -> list[dict[str, Any]]:
@@ -357,6 +361,12 @@ def test_a_group_that_falls_back(fired: Fired) -> None:
     (row,) = fired["KbrokerConsumerLagGrows"][LAGGING]
     assert (row[3].text, row[6].text) == ("falls back in orders", "29 min")
     assert row[7].value == 4_900
+
+
+def test_a_group_that_nobody_reads_for(fired: Fired) -> None:
+    """After fifteen minutes; one without members for ten is left alone."""
+    (row,) = fired["KbrokerGroupWithoutMembers"][LAGGING]
+    assert (row[3].text, row[7].value) == ("left in orders", 7)
 
 
 def test_full_soon(fired: Fired) -> None:

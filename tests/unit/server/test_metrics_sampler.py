@@ -250,3 +250,15 @@ def test_lag_of_groups_until_they_have_caught_up(monkeypatch: pytest.MonkeyPatch
     assert lags(3, 0) == [("g0", "t", 3), ("g1", "t", 0)]
     assert lags(3, 0) == [("g0", "t", 3)]
     assert lags(3, 5, 4) == [("g1", "t", 5), ("g2", "t", 4)], "those that are furthest behind"
+
+
+def test_members_beside_the_lag() -> None:
+    rounds = Rounds()
+    rounds.source.measured = {
+        "group_lag_sum": [(("read", "t"), 5), (("left", "t"), 6), (("gone", "t"), 7)],
+        "group_members": [(("read",), 2), (("left",), 0)],
+    }
+    told = rounds.next(seldom=True)["GroupLag"]
+    assert sorted(picked(told, "consumer_group", "members")) == [
+        ("gone", None), ("left", 0), ("read", 2),
+    ]  # fmt: skip
