@@ -75,9 +75,7 @@ class MetadataNodes:
         deletions = tuple(self._finish_deletion(name, node) for name, node in tombstones.items())
         topics = self._store.children_data(records.TOPICS)
         configs = self._store.children_data(records.TOPIC_CONFIGS)
-        loaded = tuple(
-            self._load_topic(name, node, configs.get(name)) for name, node in topics.items()
-        )
+        loaded = tuple(self._load_topics(topics, configs))
         resources = load_resource_configs(self._store)
         return LoadedMetadata(load_brokers(self._store), loaded, deletions, resources)
 
@@ -128,7 +126,7 @@ class MetadataNodes:
         self._write(
             [
                 Set(
-                    records.partition_path(each.topic, each.index),
+                    _state_path(each),
                     records.encode_partition(each, self._controller_epoch),
                     each.partition_epoch,
                 )
@@ -154,42 +152,29 @@ class MetadataNodes:
         self._write([[Set(path, data, node.version)]])
         return first
 
-    def _load_topic(self, name: str, node: Node, config: Node | None) -> TopicImage:
-        path = records.topic_path(name)
-        record = records.decode_topic(path, node.data)
-        configs = (
-            {}
-            if config is None
-            else records.decode_configs(records.topic_config_path(name), config.data)
+    def _load_topics(
+        self, nodes: Mapping[str, Node], configs: Mapping[str, Node]
+    ) -> Iterator[TopicImage]:
+        topics: list[TopicImage] = []
+        for name, node in nodes.items():
+            record = records.decode_topic(records.topic_path(name), node.data)
+            own = configs.get(name)
+            path = records.topic_config_path(name)
+            config = {} if own is None else records.decode_configs(path, own.data)
+            topics.append(new_topic_image(name, record.topic_id, record.replicas, config))
+        states = self._store.get_many(
+            [_state_path(partition) for topic in topics for partition in topic.partitions]
         )
-        stored = self._store.children_data(records.partitions_path(name))
-        topic = new_topic_image(name, record.topic_id, record.replicas, configs)
-        partitions: list[PartitionImage] = []
-        missing: list[PartitionImage] = []
-        for initial in topic.partitions:
-            found = stored.pop(str(initial.index), None)
-            if found is None:
-                missing.append(initial)
-                partitions.append(initial)
-                continue
-            partition_path = records.partition_path(name, initial.index)
-            state = records.decode_partition(partition_path, found.data)
-            if not {*state.isr, state.leader} <= {*initial.replicas, NO_LEADER}:
-                raise records.damaged(partition_path, "leader or in-sync replica is no replica")
-            partitions.append(
-                replace(
-                    initial,
-                    isr=state.isr,
-                    leader=state.leader,
-                    leader_epoch=state.leader_epoch,
-                    partition_epoch=found.version,
-                )
+        for topic in topics:
+            partitions = [(each, states.get(_state_path(each))) for each in topic.partitions]
+            # Creation was cut short before anybody could write to these: they start from nothing.
+            self._write(self._partition_creation(each) for each, state in partitions if not state)
+            yield replace(
+                topic,
+                partitions=tuple(
+                    each if state is None else _as_stored(each, state) for each, state in partitions
+                ),
             )
-        if stored:
-            raise records.damaged(path, f"it has unknown partitions {sorted(stored)}")
-        # Creation was cut short before anybody could write to these, so they start from nothing.
-        self._write([self._partition_creation(each)] for each in missing)
-        return replace(topic, partitions=tuple(partitions))
 
     def _finish_deletion(self, name: str, node: Node) -> TopicImage:
         path = f"{records.DELETED_TOPICS}/{name}"
@@ -219,26 +204,30 @@ class MetadataNodes:
             Create(records.topic_config_path(topic.name), records.encode_configs(topic.configs)),
         ]
         for partition in topic.partitions:
-            yield [self._partition_creation(partition)]
+            yield self._partition_creation(partition)
 
     def _growth(self, before: TopicImage, after: TopicImage) -> Iterator[list[Operation]]:
         yield [self._topic_set(after)]
         for partition in after.partitions[len(before.partitions) :]:
-            yield [self._partition_creation(partition)]
+            yield self._partition_creation(partition)
 
     def _shrinking(self, before: TopicImage, after: TopicImage) -> Iterator[list[Operation]]:
         # The topic's node goes last: cut before it, the partitions are supplied again by `load`.
         for partition in before.partitions[len(after.partitions) :]:
-            yield [Delete(records.partition_path(partition.topic, partition.index))]
+            path = records.partition_path(partition.topic, partition.index)
+            yield [Delete(_state_path(partition)), Delete(path)]
         yield [self._topic_set(after)]
 
     def _topic_set(self, topic: TopicImage) -> Operation:
         replicas = [partition.replicas for partition in topic.partitions]
         return Set(records.topic_path(topic.name), records.encode_topic(topic.topic_id, replicas))
 
-    def _partition_creation(self, partition: PartitionImage) -> Operation:
-        path = records.partition_path(partition.topic, partition.index)
-        return Create(path, records.encode_partition(partition, self._controller_epoch))
+    def _partition_creation(self, partition: PartitionImage) -> list[Operation]:
+        state = records.encode_partition(partition, self._controller_epoch)
+        return [
+            Create(records.partition_path(partition.topic, partition.index)),
+            Create(_state_path(partition), state),
+        ]
 
     def _deletion(self, topic: TopicImage) -> Iterator[list[Operation]]:
         tombstone = records.encode_tombstone(topic.name, len(topic.partitions))
@@ -248,8 +237,11 @@ class MetadataNodes:
     def _removal(self, name: str) -> Iterator[list[Operation]]:
         """What is there is removed; the topic's node goes last, so a cut can be gone on with."""
         partitions = records.partitions_path(name)
-        for index in self._store.children(partitions):
-            yield [Delete(f"{partitions}/{index}")]
+        paths = [f"{partitions}/{index}" for index in self._store.children(partitions)]
+        states = self._store.get_many([f"{path}/state" for path in paths])
+        for path in paths:
+            state = f"{path}/state"
+            yield [Delete(state), Delete(path)] if state in states else [Delete(path)]
         config = records.topic_config_path(name)
         last: list[Operation] = [Delete(config)] if self._store.exists(config) else []
         yield [*last, Delete(partitions), Delete(records.topic_path(name))]
@@ -275,6 +267,25 @@ class MetadataNodes:
             if error.index == 0 and isinstance(error.cause, BadVersionError):
                 raise FencedError(str(error)) from None
             raise
+
+
+def _state_path(partition: PartitionImage) -> str:
+    return records.partition_state_path(partition.topic, partition.index)
+
+
+def _as_stored(initial: PartitionImage, node: Node) -> PartitionImage:
+    """A partition's replicas as its topic says them, the rest as its own node does."""
+    path = _state_path(initial)
+    state = records.decode_partition(path, node.data)
+    if not {*state.isr, state.leader} <= {*initial.replicas, NO_LEADER}:
+        raise records.damaged(path, "leader or in-sync replica is no replica")
+    return replace(
+        initial,
+        isr=state.isr,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=node.version,
+    )
 
 
 def load_brokers(store: MetadataStore) -> tuple[BrokerImage, ...]:

@@ -1,24 +1,26 @@
-"""Where each fact lives in the metadata store, and how its node is written: JSON, versioned.
+"""Where each fact lives in the metadata store, and how its node is written.
 
 Place in the flow: pure functions between values of `image.py` and the bytes of nodes; `nodes.py`
-does the reading and writing.
+does the reading and writing. Paths and contents are those of Apache Kafka up to 3.9, where it had
+them, so that its old tools read them; docs/znodes.md has them all, with who writes what, when.
 
-    /brokers/ids/N                        ephemeral: broker N is alive, and where it listens
-    /brokers/directories/N                the data directories that broker N has used, by their ids
-    /brokers/topics/NAME                  topic id and the replicas of every partition
-    /brokers/topics/NAME/partitions/I     leader, leader epoch, in-sync replicas of partition I
-    /config/topics/NAME                   the topic's own configuration
-    /config/brokers/N, /<default>         settings made at run time: broker N's, every broker's
-    /config/groups/NAME                   a group's own configuration, the name quoted as in a URL
-    /config/client-metrics/NAME           a subscription to client metrics, the same
-    /topics/deleted/ID                    a deletion that must still be finished on disk
-    /controller                           ephemeral: who the controller is
-    /controller_epoch                     how many controllers there have been; its version fences
-    /latest_producer_id_block             the producer ids handed out last
-    /cluster/id                           the cluster's id
+    /brokers/ids/N                             ephemeral: broker N is alive, and where it listens
+    /brokers/directories/N                     ours: the data directories of broker N, by their ids
+    /brokers/topics/NAME                       topic id and the replicas of every partition
+    /brokers/topics/NAME/partitions/I/state    leader, leader epoch, in-sync replicas
+    /config/topics/NAME                        the topic's own configuration
+    /config/brokers/N, /<default>              settings made at run time: N's, every broker's
+    /config/groups/NAME                        a group's own, the name quoted as in a URL
+    /config/client-metrics/NAME                a subscription to client metrics, the same
+    /admin/deleted_topics/ID                   ours: a deletion to be finished on disk
+    /controller                                ephemeral: who the controller is
+    /controller_epoch                          how many there have been; its version fences
+    /latest_producer_id_block                  the producer ids handed out last
+    /cluster/id                                the cluster's id
 
-Every node is a JSON object with the schema version "v". Bytes from a store are not trusted: a node
-that does not read back as expected is a DataDirectoryError that names it, never a guess.
+A node is a JSON object with a "version"; fields that a reader does not know are no reason to
+refuse. Bytes from a store are not trusted: a node that does not read back as expected is a
+DataDirectoryError that names it, never a guess.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ CONFIG_FOLDERS: Final[Mapping[ConfigKind, str]] = {
     ConfigKind.GROUP: "/config/groups",
     ConfigKind.CLIENT_METRICS: "/config/client-metrics",
 }
-DELETED_TOPICS: Final = "/topics/deleted"
+DELETED_TOPICS: Final = "/admin/deleted_topics"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
@@ -61,12 +63,23 @@ SKELETON: Final = (
     "/config",
     TOPIC_CONFIGS,
     *CONFIG_FOLDERS.values(),
-    "/topics",
+    # Nobody here writes to these; Apache Kafka's tools look into them.
+    "/config/clients",
+    "/config/users",
+    "/config/ips",
+    "/config/changes",
+    "/admin",
+    "/admin/delete_topics",
     DELETED_TOPICS,
     "/cluster",
 )
 
-SCHEMA_VERSION: Final = 1
+# By what a node is: those that Apache Kafka 3.9 writes; what is ours alone is at 1.
+_VERSION: Final = 1
+_TOPIC_VERSION: Final = 3
+_BROKER_VERSION: Final = 5
+_CONTROLLER_VERSION: Final = 2
+_LISTENER: Final = "PLAINTEXT"
 # The node that holds what is set for every broker: no id could be called so.
 EVERY_BROKER: Final = "<default>"
 # Of a group or a subscription, quoted; a path of the store holds no more.
@@ -110,7 +123,12 @@ def partitions_path(name: str) -> str:
 
 
 def partition_path(name: str, index: int) -> str:
+    """The node that stands for the partition; empty."""
     return f"{TOPICS}/{name}/partitions/{index}"
+
+
+def partition_state_path(name: str, index: int) -> str:
+    return f"{TOPICS}/{name}/partitions/{index}/state"
 
 
 def topic_config_path(name: str) -> str:
@@ -145,13 +163,22 @@ def tombstone_path(topic_id: UUID) -> str:
 
 
 def encode_broker(broker: BrokerImage, registered_ms: int) -> bytes:
+    host = f"[{broker.host}]" if ":" in broker.host else broker.host
     return _encode(
-        host=broker.host, port=broker.port, rack=broker.rack, registered_ms=registered_ms
+        _BROKER_VERSION,
+        host=broker.host,
+        port=broker.port,
+        jmx_port=-1,
+        timestamp=str(registered_ms),
+        endpoints=[f"{_LISTENER}://{host}:{broker.port}"] if broker.port >= 0 else [],
+        rack=broker.rack,
+        listener_security_protocol_map={_LISTENER: _LISTENER},
+        features={},
     )
 
 
 def decode_broker(path: str, data: bytes) -> BrokerImage:
-    fields = _Fields(path, data)
+    fields = _Fields(path, data, _BROKER_VERSION)
     rack = fields.get("rack", object)
     if rack is not None and not isinstance(rack, str):
         raise fields.damaged("rack is no text")
@@ -161,7 +188,7 @@ def decode_broker(path: str, data: bytes) -> BrokerImage:
 
 
 def encode_used_directories(directories: Mapping[str, str]) -> bytes:
-    return _encode(directories=dict(directories))
+    return _encode(_VERSION, directories=dict(directories))
 
 
 def decode_used_directories(path: str, data: bytes) -> dict[str, str]:
@@ -174,23 +201,31 @@ def decode_used_directories(path: str, data: bytes) -> dict[str, str]:
 
 
 def encode_topic(topic_id: UUID, replicas: Sequence[Sequence[int]]) -> bytes:
-    return _encode(topic_id=uuid_text(topic_id), replicas=replicas)
+    return _encode(
+        _TOPIC_VERSION,
+        topic_id=uuid_text(topic_id),
+        partitions={str(index): list(each) for index, each in enumerate(replicas)},
+        adding_replicas={},
+        removing_replicas={},
+    )
 
 
 def decode_topic(path: str, data: bytes) -> TopicRecord:
-    fields = _Fields(path, data)
-    replicas = fields.get("replicas", list)
-    if not replicas:
+    fields = _Fields(path, data, _TOPIC_VERSION)
+    partitions: dict[str, Any] = fields.get("partitions", dict)
+    if not partitions:
         raise fields.damaged("no partitions")
+    replicas = [partitions.get(str(index)) for index in range(len(partitions))]
     return TopicRecord(fields.uuid("topic_id"), tuple(fields.node_ids(each) for each in replicas))
 
 
 def encode_partition(partition: PartitionImage, controller_epoch: int) -> bytes:
     return _encode(
+        _VERSION,
         leader=partition.leader,
         leader_epoch=partition.leader_epoch,
-        isr=partition.isr,
         controller_epoch=controller_epoch,
+        isr=partition.isr,
     )
 
 
@@ -204,7 +239,7 @@ def decode_partition(path: str, data: bytes) -> PartitionRecord:
 
 
 def encode_configs(configs: Mapping[str, str]) -> bytes:
-    return _encode(config=dict(configs))
+    return _encode(_VERSION, config=dict(configs))
 
 
 def decode_configs(path: str, data: bytes) -> dict[str, str]:
@@ -216,7 +251,7 @@ def decode_configs(path: str, data: bytes) -> dict[str, str]:
 
 
 def encode_tombstone(name: str, partitions: int) -> bytes:
-    return _encode(name=name, partitions=partitions)
+    return _encode(_VERSION, name=name, partitions=partitions)
 
 
 def decode_tombstone(path: str, data: bytes) -> TombstoneRecord:
@@ -232,34 +267,41 @@ def decode_tombstone_id(path: str) -> UUID:
 
 
 def encode_controller(node_id: int, since_ms: int) -> bytes:
-    return _encode(broker=node_id, since_ms=since_ms)
+    return _encode(
+        _CONTROLLER_VERSION, brokerid=node_id, timestamp=str(since_ms), kraftControllerEpoch=-1
+    )
 
 
 def decode_controller(path: str, data: bytes) -> int:
-    return _Fields(path, data).integer("broker", 0, INT32_MAX)
+    return _Fields(path, data, _CONTROLLER_VERSION).integer("brokerid", 0, INT32_MAX)
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
-    return _encode(epoch=epoch)
+    """A bare number, as Apache Kafka writes it."""
+    return b"%d" % epoch
 
 
 def decode_controller_epoch(path: str, data: bytes) -> int:
-    return _Fields(path, data).integer("epoch", 0, INT32_MAX - 1)
+    if not data.isdigit() or not 0 <= int(data[:11]) < INT32_MAX:
+        raise damaged(path, f"{data[:20]!r} is no epoch")
+    return int(data)
 
 
 def encode_producer_id_block(node_id: int, first: int, count: int) -> bytes:
-    return _encode(broker=node_id, first=first, count=count)
+    return _encode(
+        _VERSION, broker=node_id, block_start=str(first), block_end=str(first + count - 1)
+    )
 
 
 def decode_producer_id_block(path: str, data: bytes) -> int:
     """The first producer id that has never been handed out."""
     fields = _Fields(path, data)
-    first = fields.integer("first", 0, INT64_MAX)
-    return first + fields.integer("count", 0, INT64_MAX - first)
+    first = fields.number("block_start", 0, INT64_MAX)
+    return fields.number("block_end", first - 1, INT64_MAX - 1) + 1
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    return _encode(id=cluster_id)
+    return _encode(str(_VERSION), id=cluster_id)  # a text here, and nowhere else
 
 
 def decode_cluster_id(path: str, data: bytes) -> str:
@@ -280,7 +322,7 @@ def damaged(path: str, reason: str) -> DataDirectoryError:
 class _Fields:
     """The fields of one node, every access checked."""
 
-    def __init__(self, path: str, data: bytes) -> None:
+    def __init__(self, path: str, data: bytes, newest: int = _VERSION) -> None:
         self.path = path
         try:
             fields = json.loads(data)
@@ -289,8 +331,11 @@ class _Fields:
         if not isinstance(fields, dict):
             raise damaged(path, "not a JSON object")
         self._fields: dict[str, Any] = fields
-        if self.integer("v", 1, INT32_MAX) > SCHEMA_VERSION:
-            raise damaged(path, f"schema {fields['v']} is newer than this kbroker's")
+        version = fields.get("version")
+        if version == str(_VERSION):
+            version = _VERSION  # of /cluster/id
+        if self._within("version", version, 1, INT32_MAX) > newest:
+            raise damaged(path, f"version {version} is newer than this kbroker's")
 
     def get(self, name: str, type_: type[T]) -> T:
         if name not in self._fields:
@@ -302,6 +347,12 @@ class _Fields:
 
     def integer(self, name: str, low: int, high: int) -> int:
         return self._within(name, self.get(name, object), low, high)
+
+    def number(self, name: str, low: int, high: int) -> int:
+        """One of 64 bits, which Apache Kafka writes as text."""
+        text = self.get(name, str)
+        value = int(text) if text.isdecimal() and text.isascii() and len(text) < 20 else text
+        return self._within(name, value, low, high)
 
     def uuid(self, name: str) -> UUID:
         try:
@@ -333,5 +384,5 @@ def _int_name(path: str) -> int:
     return int(name)
 
 
-def _encode(**fields: object) -> bytes:
-    return json.dumps({"v": SCHEMA_VERSION, **fields}, separators=(",", ":")).encode()
+def _encode(version: int | str, **fields: object) -> bytes:
+    return json.dumps({"version": version, **fields}, separators=(",", ":")).encode()

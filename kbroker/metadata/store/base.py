@@ -234,6 +234,10 @@ class MetadataStore(ABC):
         """
 
     @abstractmethod
+    def get_many(self, paths: Sequence[str]) -> dict[str, Node]:
+        """Those of the nodes that exist, by path; no more of a snapshot than `children_data`."""
+
+    @abstractmethod
     def multi(self, operations: Sequence[Operation]) -> list[int]:
         """Apply all operations in order, or none; the resulting version of each node (-1: deleted).
 

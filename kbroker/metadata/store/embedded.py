@@ -19,6 +19,7 @@ SQLite runs without the GIL. No callback is called under either lock.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -55,11 +56,14 @@ from kbroker.metadata.store.base import (
 from kbroker.metadata.store.directory_lock import DirectoryLock
 from kbroker.metadata.store.watches import WatchRegistry
 
+log = logging.getLogger("kbroker.metadata")
+
 DATABASE_FILE: Final = "metadata.db"
 LOCK_FILE: Final = "metadata.lock"
 
 _APPLICATION_ID: Final = 0x6B62726B  # "kbrk", so that a stranger's database is not mistaken
-_SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION: Final = 2
+_OLD_SCHEMA_VERSION: Final = 1  # the same tables, with nodes of other names and contents
 # The root is the row ('', ''); a child of the root has parent '/'.
 _SCHEMA: Final = """
 CREATE TABLE node (
@@ -130,6 +134,11 @@ class EmbeddedStore(MetadataStore):
     def children_data(self, path: str) -> dict[str, Node]:
         check_path(path)
         return self._tree.children_data(self, path)
+
+    def get_many(self, paths: Sequence[str]) -> dict[str, Node]:
+        for path in paths:
+            check_path(path)
+        return self._tree.get_many(self, paths)
 
     def multi(self, operations: Sequence[Operation]) -> list[int]:
         check_operations(operations)
@@ -216,6 +225,17 @@ class _Tree:
             except sqlite3.Error as error:
                 raise StoreUnavailableError(path, str(error)) from error
         return {name: Node(data, version, owner) for name, data, version, owner in rows}
+
+    def get_many(self, session: EmbeddedStore, paths: Sequence[str]) -> dict[str, Node]:
+        with self.lock:
+            self._require_locked(session)
+            found: dict[str, Node] = {}
+            for path in paths:
+                try:
+                    found[path] = self._read_locked(path)
+                except NoNodeError:
+                    pass
+        return found
 
     def multi(self, session: EmbeddedStore, operations: Sequence[Operation]) -> list[int]:
         with self.lock:
@@ -317,6 +337,8 @@ def _open_database(path: Path) -> sqlite3.Connection:
                 f"PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;"
             )
         connection.execute("DELETE FROM node WHERE owner <> 0")  # dead sessions: the lock was free
+        if _schema_version(connection) == _OLD_SCHEMA_VERSION:
+            _take_over(connection, path)
     except BaseException:
         connection.close()
         raise
@@ -332,14 +354,36 @@ def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
     if _is_new(connection):
         return
     application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
-    schema_version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    schema_version = _schema_version(connection)
     if application_id != _APPLICATION_ID:
         raise DataDirectoryError(f"{path} is not a kbroker metadata store")
-    if schema_version != _SCHEMA_VERSION:
+    if schema_version not in (_SCHEMA_VERSION, _OLD_SCHEMA_VERSION):
         raise DataDirectoryError(
             f"{path} has schema {schema_version}, this kbroker reads {_SCHEMA_VERSION}",
             "start the version of kbroker that wrote it, or a newer one",
         )
+
+
+def _schema_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _take_over(connection: sqlite3.Connection, path: Path) -> None:
+    """Give an earlier kbroker's nodes their names of today: all of them, or none and it stays."""
+    from kbroker.metadata.controller.old_tree import OldNode, moved  # once in a file's life
+
+    rows = connection.execute("SELECT parent, name, data, version FROM node WHERE parent <> ''")
+    old = {_path(parent, name): OldNode(data, version) for parent, name, data, version in rows}
+    with _Transaction(connection) as execute:
+        execute("DELETE FROM node WHERE parent <> ''")
+        for each, node in moved(old).items():
+            execute("INSERT INTO node VALUES (?, ?, ?, ?, 0)", (*_key(each), *node))
+        execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+    log.info("%s was taken over from an earlier kbroker: %d nodes", path, len(old))
+
+
+def _path(parent: str, name: str) -> str:
+    return f"/{name}" if parent == "/" else f"{parent}/{name}"
 
 
 def _key(path: str) -> tuple[str, str]:
@@ -390,7 +434,4 @@ def _apply(execute: _Execute, operation: Operation, session_id: int, changes: li
 def _delete_ephemerals(execute: _Execute, session_id: int) -> list[_Change]:
     rows = execute("SELECT parent, name FROM node WHERE owner = ?", (session_id,)).fetchall()
     execute("DELETE FROM node WHERE owner = ?", (session_id,))
-    return [
-        (EventType.DELETED, f"/{name}" if parent == "/" else f"{parent}/{name}")
-        for parent, name in rows
-    ]
+    return [(EventType.DELETED, _path(parent, name)) for parent, name in rows]

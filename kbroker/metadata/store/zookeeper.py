@@ -5,10 +5,9 @@ if it is missing and is one session until `close` or expiry; kazoo would begin a
 which is stopped here, so that nothing is ever done in a session that nobody asked for.
 
 Cut off (SUSPENDED) every call is refused at once with StoreUnavailableError; one that was under way
-has an unknown outcome and the same error. The first thing that the session does when it is back is
-a `sync`, in the order of its calls: it waits for whatever the ensemble had still been doing for us,
-so that what is read from then on is decided. A call on its way in the very moment of the cut waits
-until the session is back or over.
+has an unknown outcome and the same error. Whoever asks next waits for a `sync` first (`_settle`),
+which comes behind whatever the ensemble had still been doing for us: so what is read then is
+decided. A call on its way in the very moment of the cut waits until the session is back or over.
 
 Watches of ZooKeeper fire once. One that stays is armed again before its event is delivered, and
 what is there then is kept (`_Seen`): so who reads behind an event misses nothing, and a session
@@ -133,6 +132,7 @@ class ZooKeeperStore(MetadataStore):
         self._lock = threading.Lock()
         self._arms: dict[tuple[WatchKind, str], _Arm] = {}
         self._suspended = False
+        self._loss = self._settled = object()  # the last lost answer, and the last that was settled
         self._expired = False
         self._closed = False
         self._session_id = 0
@@ -189,17 +189,21 @@ class ZooKeeperStore(MetadataStore):
         return sorted(self._ask(path, lambda: self._client.get_children_async(self._full(path))))
 
     def children_data(self, path: str) -> dict[str, Node]:
-        names = self.children(path)
+        paths = {f"{path.rstrip('/')}/{name}": name for name in self.children(path)}
+        return {paths[each]: node for each, node in self.get_many(list(paths)).items()}
+
+    def get_many(self, paths: Sequence[str]) -> dict[str, Node]:
         nodes: dict[str, Node] = {}
-        for begin in range(0, len(names), _READS_AT_ONCE_MAX):
-            some = names[begin : begin + _READS_AT_ONCE_MAX]
-            paths = [f"{path.rstrip('/')}/{name}" for name in some]
-            asked = [self._send(each, self._get_of(each)) for each in paths]
-            for name, child, answer in zip(some, paths, asked, strict=True):
+        for begin in range(0, len(paths), _READS_AT_ONCE_MAX):
+            some = paths[begin : begin + _READS_AT_ONCE_MAX]
+            for path in some:
+                check_path(path)
+            asked = [self._send(path, self._get_of(path)) for path in some]
+            for path, answer in zip(some, asked, strict=True):
                 try:
-                    nodes[name] = _node(*self._answer(child, answer))
+                    nodes[path] = _node(*self._answer(path, answer))
                 except NoNodeError:
-                    pass  # it has gone meanwhile
+                    pass  # not there, or gone meanwhile
         return nodes
 
     def multi(self, operations: Sequence[Operation]) -> list[int]:
@@ -253,7 +257,19 @@ class ZooKeeperStore(MetadataStore):
             raise SessionExpiredError("", "this session has ended")
         if self._suspended:
             raise StoreUnavailableError(path, f"cut off from ZooKeeper at {self._settings}")
+        self._settle(path)
         return call()
+
+    def _settle(self, path: str) -> None:
+        """Behind a lost answer: wait until the ensemble has done, or never will do, what it was."""
+        loss = self._loss
+        if loss is self._settled:
+            return
+        try:
+            self._client.sync_async(self._full("/")).get()
+        except Exception as error:
+            raise self._error(path, error) from error
+        self._settled = loss  # another that came meanwhile is another object
 
     def _answer(self, path: str, asked: Any) -> Any:
         try:
@@ -271,6 +287,7 @@ class ZooKeeperStore(MetadataStore):
                 return ours(path)
         if isinstance(error, trouble.SessionExpiredError) and self._expired:
             return SessionExpiredError(path, "this session has ended")
+        self._loss = object()
         return StoreUnavailableError(path, f"{type(error).__name__} {error}".strip())
 
     def _add(self, transaction: Any, operation: Operation) -> None:
@@ -365,7 +382,6 @@ class ZooKeeperStore(MetadataStore):
             log.warning("cut off from ZooKeeper at %s, reconnecting", self._settings)
             self._watches.session_event(SessionEvent.SUSPENDED)
         elif state == KazooState.CONNECTED:
-            self._client.sync_async(self._full("/"))  # before any call of a user, see the head
             self._suspended = False
             log.info("connected to ZooKeeper at %s again", self._settings)
             self._watches.session_event(SessionEvent.CONNECTED)

@@ -117,6 +117,9 @@ class FaultyStore(MetadataStore):
     def children_data(self, path: str) -> dict[str, Node]:
         return self._alive().children_data(path)
 
+    def get_many(self, paths: Sequence[str]) -> dict[str, Node]:
+        return self._alive().get_many(paths)
+
     def multi(self, operations: Sequence[Operation]) -> list[int]:
         store = self._alive()
         self.writes += 1

@@ -453,15 +453,15 @@ def test_a_topic_somebody_else_wrote_is_found_by_reading_again(broker: OneBroker
     [
         (records.topic_path("t"), b"", "Expecting value"),
         (records.topic_path("t"), b"[]", "not a JSON object"),
-        (records.topic_path("t"), b'{"v":2}', "newer"),
-        (records.partition_path("t", 0), b"{}", "v is missing"),
+        (records.topic_path("t"), b'{"version":4}', "newer"),
+        (records.partition_state_path("t", 0), b"{}", "version None"),
         (
-            records.partition_path("t", 0),
-            b'{"v":1,"leader":4,"leader_epoch":0,"isr":[4]}',
+            records.partition_state_path("t", 0),
+            b'{"version":1,"leader":4,"leader_epoch":0,"isr":[4]}',
             "is no replica",
         ),
-        (records.CONTROLLER_EPOCH, b'{"v":1,"epoch":-1}', "epoch -1"),
-        (records.CLUSTER_ID, b'{"v":1,"id":""}', "empty"),
+        (records.CONTROLLER_EPOCH, b"-1", "no epoch"),
+        (records.CLUSTER_ID, b'{"version":"1","id":""}', "empty"),
     ],
 )
 def test_a_damaged_node_stops_the_start_with_its_name(
@@ -479,16 +479,6 @@ def test_a_damaged_node_stops_the_start_with_its_name(
     assert path in raised.value.message
 
 
-def test_a_partition_that_the_topic_does_not_know_stops_the_start(tmp_path: Path) -> None:
-    broker = OneBroker(tmp_path)
-    broker.start()
-    broker.create(NewTopic("t", 1, 1))
-    broker.embedded.create(records.partition_path("t", 1), b"{}")
-    broker.stop()
-    with pytest.raises(DataDirectoryError, match="unknown partitions"):
-        broker.start()
-
-
 def test_a_store_that_is_away_at_start_is_one_line(tmp_path: Path) -> None:
     broker = OneBroker(tmp_path)
     broker.start()
@@ -496,7 +486,7 @@ def test_a_store_that_is_away_at_start_is_one_line(tmp_path: Path) -> None:
     store = EmbeddedStore.open(tmp_path)
     store.delete(records.DELETED_TOPICS)
     store.close()
-    with pytest.raises(DataDirectoryError, match=r"cannot be used.*/topics/deleted"):
+    with pytest.raises(DataDirectoryError, match=r"cannot be used.*/admin/deleted_topics"):
         broker.start()
 
 

@@ -42,8 +42,10 @@ def check_consistent(broker: OneBroker) -> None:
     assert broker.embedded.children(records.TOPIC_CONFIGS) == sorted(image.topics)
     assert broker.embedded.children(records.DELETED_TOPICS) == []
     for topic in image.topics.values():
-        stored = broker.embedded.children_data(records.partitions_path(topic.name))
-        assert {int(name): node.version for name, node in stored.items()} == {
+        indexes = broker.embedded.children(records.partitions_path(topic.name))
+        paths = {records.partition_state_path(topic.name, int(each)): each for each in indexes}
+        stored = broker.embedded.get_many(list(paths))
+        assert {int(paths[path]): node.version for path, node in stored.items()} == {
             each.index: each.partition_epoch for each in topic.partitions
         }
         assert [each.leader for each in topic.partitions] == [0] * len(topic.partitions)

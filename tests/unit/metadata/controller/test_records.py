@@ -23,51 +23,60 @@ DECODERS = [
     (records.broker_path(7), records.decode_broker),
     (records.used_directories_path(7), records.decode_used_directories),
     (records.topic_path("t"), records.decode_topic),
-    (records.partition_path("t", 0), records.decode_partition),
+    (records.partition_state_path("t", 0), records.decode_partition),
     (records.topic_config_path("t"), records.decode_configs),
     (records.tombstone_path(TOPIC_ID), records.decode_tombstone),
     (records.CONTROLLER, records.decode_controller),
-    (records.CONTROLLER_EPOCH, records.decode_controller_epoch),
     (records.PRODUCER_ID_BLOCK, records.decode_producer_id_block),
     (records.CLUSTER_ID, records.decode_cluster_id),
 ]
 
-# Nodes written by version 1 of the schema, kept byte for byte: later versions must read them.
+# Nodes as they are written, kept byte for byte: as Apache Kafka 3.9 has them where it had them.
 WRITTEN = [
     (
         records.encode_broker(BrokerImage(7, "h", 9092, None), 5),
-        b'{"v":1,"host":"h","port":9092,"rack":null,"registered_ms":5}',
+        b'{"version":5,"host":"h","port":9092,"jmx_port":-1,"timestamp":"5",'
+        b'"endpoints":["PLAINTEXT://h:9092"],"rack":null,'
+        b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"features":{}}',
         BrokerImage(7, "h", 9092, None),
     ),
     (
         records.encode_used_directories({"JwQ": "/data"}),
-        b'{"v":1,"directories":{"JwQ":"/data"}}',
+        b'{"version":1,"directories":{"JwQ":"/data"}}',
         {"JwQ": "/data"},
     ),
     (
         records.encode_topic(TOPIC_ID, [(1, 2), (2, 0)]),
-        b'{"v":1,"topic_id":"4L6g3nShT-eMCtK--X86sw","replicas":[[1,2],[2,0]]}',
+        b'{"version":3,"topic_id":"4L6g3nShT-eMCtK--X86sw","partitions":{"0":[1,2],"1":[2,0]},'
+        b'"adding_replicas":{},"removing_replicas":{}}',
         TopicRecord(TOPIC_ID, ((1, 2), (2, 0))),
     ),
     (
         records.encode_partition(first_partition_state("t", 0, (3, 1)), 9),
-        b'{"v":1,"leader":3,"leader_epoch":0,"isr":[3,1],"controller_epoch":9}',
+        b'{"version":1,"leader":3,"leader_epoch":0,"controller_epoch":9,"isr":[3,1]}',
         PartitionRecord(3, 0, (3, 1)),
     ),
-    (records.encode_configs({"k": "é"}), b'{"v":1,"config":{"k":"\\u00e9"}}', {"k": "é"}),
+    (
+        records.encode_configs({"k": "é"}),
+        b'{"version":1,"config":{"k":"\\u00e9"}}',
+        {"k": "é"},
+    ),
     (
         records.encode_tombstone("t", 3),
-        b'{"v":1,"name":"t","partitions":3}',
+        b'{"version":1,"name":"t","partitions":3}',
         TombstoneRecord("t", 3),
     ),
-    (records.encode_controller(4, 6), b'{"v":1,"broker":4,"since_ms":6}', 4),
-    (records.encode_controller_epoch(8), b'{"v":1,"epoch":8}', 8),
+    (
+        records.encode_controller(4, 6),
+        b'{"version":2,"brokerid":4,"timestamp":"6","kraftControllerEpoch":-1}',
+        4,
+    ),
     (
         records.encode_producer_id_block(4, 1000, 500),
-        b'{"v":1,"broker":4,"first":1000,"count":500}',
+        b'{"version":1,"broker":4,"block_start":"1000","block_end":"1499"}',
         1500,
     ),
-    (records.encode_cluster_id("c"), b'{"v":1,"id":"c"}', "c"),
+    (records.encode_cluster_id("c"), b'{"version":"1","id":"c"}', "c"),
 ]
 
 
@@ -109,13 +118,22 @@ def test_any_other_bytes_are_refused_with_the_path(path: str, decode: Any, data:
 
 def test_deep_nesting_is_refused_not_a_crash() -> None:
     with pytest.raises(DataDirectoryError):
-        records.decode_configs("/config/topics/t", b'{"v":1,"config":' + b"[" * 100_000)
+        records.decode_configs("/config/topics/t", b'{"version":1,"config":' + b"[" * 100_000)
 
 
 @pytest.mark.parametrize("name", ["", "x", "-1", "01", "1 ", "٣", "9" * 30])
 def test_a_broker_node_that_is_no_number_is_refused(name: str) -> None:
     with pytest.raises(DataDirectoryError):
         records.decode_broker(f"/brokers/ids/{name}", records.encode_broker(BrokerImage(1), 0))
+
+
+def test_the_controllers_epoch_is_a_bare_number() -> None:
+    path = records.CONTROLLER_EPOCH
+    assert records.encode_controller_epoch(8) == b"8"
+    assert records.decode_controller_epoch(path, b"8") == 8
+    for data in (b"", b"x", b"-1", b"1.5", b"\xd9\xa3", b"2147483647", b"9" * 5000):
+        with pytest.raises(DataDirectoryError, match=path):
+            records.decode_controller_epoch(path, data)
 
 
 def test_a_tombstones_name_is_the_topics_id() -> None:

@@ -112,6 +112,14 @@ def test_children_are_sorted_names_of_one_level(store: MetadataStore) -> None:
     }
 
 
+def test_many_are_read_at_once_and_those_that_are_not_there_left_out(store: MetadataStore) -> None:
+    store.create("/a", b"1")
+    store.create("/a/b", b"2")
+    store.set("/a/b", b"3")
+    assert store.get_many([]) == {}
+    assert store.get_many(["/a/b", "/none", "/a"]) == {"/a/b": Node(b"3", 1), "/a": Node(b"1", 0)}
+
+
 def test_ensure_makes_parents_and_leaves_data_alone(store: MetadataStore) -> None:
     store.create("/a", b"kept")
     store.ensure("/a/b/c")
@@ -129,6 +137,7 @@ def test_paths_that_some_store_would_refuse_are_refused(store: MetadataStore, pa
         lambda: store.create(path),
         lambda: store.get(path),
         lambda: store.children_data(path),
+        lambda: store.get_many(["/", path]),
         lambda: store.watch(path, WatchKind.DATA, lambda _: None),
     ):
         with pytest.raises(ValueError):

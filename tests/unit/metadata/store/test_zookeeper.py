@@ -304,8 +304,8 @@ def test_three_servers_one_of_which_dies_under_writers_lose_and_double_nothing()
                 pool.submit(count, store, f"{n}:".encode(), stop) for n, store in enumerate(stores)
             ]
             for _ in range(2):
-                leader = next(each for each in servers if each.mode() == "leader")
                 wait_for_growth(stores[0])
+                leader = leader_of(servers)
                 leader.kill9()
                 wait_for_growth(stores[0])
                 leader.start()
@@ -335,6 +335,13 @@ def count(store: ZooKeeperStore, name: bytes, stop: threading.Event) -> int:
         except StoreUnavailableError:
             stop.wait(0.05)
     return done + (name + b"%d" % done in settled(store).split())
+
+
+def leader_of(servers: list[ZooKeeper]) -> ZooKeeper:
+    while True:
+        for server in servers:
+            if server.mode() == "leader":
+                return server
 
 
 def settled(store: ZooKeeperStore) -> bytes:
