@@ -205,6 +205,8 @@ _GROUP_BOUNDS: Final[Mapping[str, tuple[str | None, str | None]]] = {
 
 def check_group(config: BrokerConfig, wanted: Mapping[str, str]) -> None:
     """Whether a group may have these settings; KafkaError INVALID_CONFIG."""
+    if not wanted:
+        return
     values = _parsed(GROUP_KEYS, wanted, "group")
     for name, value in values.items():
         least, most = _GROUP_BOUNDS.get(name, (None, None))
@@ -216,6 +218,8 @@ def check_group(config: BrokerConfig, wanted: Mapping[str, str]) -> None:
 
 def check_client_metrics(wanted: Mapping[str, str]) -> None:
     """Whether a subscription may have these settings; KafkaError, INVALID_CONFIG mostly."""
+    if not wanted:
+        return
     unknown = sorted(set(wanted).difference(CLIENT_METRICS_KEYS))
     if unknown:
         raise KafkaError(

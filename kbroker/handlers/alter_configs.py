@@ -172,9 +172,7 @@ def _refused(resources: Sequence[Resource]) -> dict[int, KafkaError]:
             refused[place] = twice
         elif (message := _mistake(resource)) is not None:
             refused[place] = KafkaError(ErrorCode.INVALID_REQUEST, message)
-        elif resource.type != BROKER and any(
-            o.kind not in _OPERATIONS for o in resource.operations
-        ):
+        elif resource.type != BROKER and _unknown_operations(resource):
             # As Apache Kafka does: the client is broken, and nothing of its request is done.
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     return refused
@@ -189,11 +187,12 @@ def _named(resource: Resource) -> tuple[int, str]:
 
 
 def _mistake(resource: Resource) -> str | None:
-    without = [o.key for o in resource.operations if o.value is None and o.kind != DELETE]
-    if without:
-        return f"no value is given for {', '.join(without)}"
-    if len({operation.key for operation in resource.operations}) != len(resource.operations):
-        return "a key is in the request more than once"
+    if resource.operations:
+        without = [o.key for o in resource.operations if o.value is None and o.kind != DELETE]
+        if without:
+            return f"no value is given for {', '.join(without)}"
+        if len({operation.key for operation in resource.operations}) != len(resource.operations):
+            return "a key is in the request more than once"
     if resource.type not in _RESOURCES:
         return f"there are no resources of type {resource.type} to alter"
     return None
@@ -225,17 +224,24 @@ def _resource_change(services: Services, resource: Resource, *, replace: bool) -
     if resource.type == BROKER and name:
         check_node(services.node_id, name)
         name = str(services.node_id)  # however it was written
-    unknown = [o.kind for o in resource.operations if o.kind not in _OPERATIONS]
+    altered = ConfigResource(ConfigKind(resource.type), name)
+    if not resource.operations:
+        return ResourceChange(altered, replace=replace)
+    unknown = _unknown_operations(resource)
     if unknown:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no operation {unknown[0]}")
     return ResourceChange(
-        ConfigResource(ConfigKind(resource.type), name),
+        altered,
         set=_values(resource, SET),
         remove=frozenset(o.key for o in resource.operations if o.kind == DELETE),
         replace=replace,
         append=_values(resource, APPEND),
         subtract=_values(resource, SUBTRACT),
     )
+
+
+def _unknown_operations(resource: Resource) -> list[int]:
+    return [o.kind for o in resource.operations if o.kind not in _OPERATIONS]
 
 
 def _values(resource: Resource, kind: int) -> dict[str, str]:
@@ -248,7 +254,8 @@ def _topic_change(resource: Resource, *, replace: bool) -> ConfigChange:
     reason = invalid_topic_name(resource.name)
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-
+    if not resource.operations:  # a request may name ten thousand topics and nothing of them
+        return ConfigChange(resource.name, replace=replace)
     return ConfigChange(
         resource.name,
         set=_values(resource, SET),

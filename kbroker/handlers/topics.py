@@ -150,19 +150,26 @@ class _Described:
         self._flexible = is_flexible(ApiKey.CREATE_TOPICS, version)
         self._config = config
         self._shared: dict[str, bytes] = {}
+        self._without_own = b""
 
     def keys_of(self, own: Mapping[str, str]) -> bytes:
         if not self._shared:
             entries = describe_topic(TopicConfig(self._config, {}))
             self._shared = {entry.name: self._encode(entry) for entry in entries}
-        keys = self._shared
-        if own:
-            config = TopicConfig(self._config, own)
-            # An own value is told as it was written: " 77 ", not 77.
-            keys = keys | {
+            self._without_own = self._array(self._shared)
+        if not own:
+            return self._without_own
+        config = TopicConfig(self._config, own)
+        # An own value is told as it was written: " 77 ", not 77.
+        return self._array(
+            self._shared
+            | {
                 name: self._encode(describe_topic_key(config, name)._replace(value=text))
                 for name, text in own.items()
             }
+        )
+
+    def _array(self, keys: Mapping[str, bytes]) -> bytes:
         return encode_array_length(len(keys), flexible=self._flexible) + b"".join(keys.values())
 
     def _encode(self, entry: ConfigEntry) -> bytes:

@@ -6,6 +6,7 @@ as long as it may be. Each is a frame of a few KB that a client may send without
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from tests.parity.talk import Talk
 
 METADATA_CHARS: Final = 4_096  # offset.metadata.max.bytes
 TOPIC: Final = 2
+CLIENT_METRICS: Final = 16
+GROUP: Final = 32
 CORRELATION_ID: Final = 7
 
 
@@ -66,6 +69,15 @@ def _described(group: str, topic: str, times: int) -> Iterator[tuple[str, Any]]:
     resource = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": None}
     asked = build(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource] * times)
     yield "DescribeConfigs v4, a topic", asked
+    for kind, (version, keys) in itertools.product(
+        (TOPIC, GROUP, CLIENT_METRICS), ((1, None), (4, None), (4, ["x"]))
+    ):
+        asked = [
+            {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+            for name in _names(times)
+        ]
+        what = f"DescribeConfigs v{version}, type {kind}, other names, keys {keys}"
+        yield what, build(ApiKey.DESCRIBE_CONFIGS, version, resources=asked)
 
 
 def _offsets(talk: Talk, group: str, topic: str, times: int) -> Iterator[tuple[str, Any]]:
@@ -100,9 +112,15 @@ def _altered(topic: str, times: int) -> Iterator[tuple[str, Any]]:
                 yield f"{key.label} v{version}, key '' of value {value!r}", asked
             asked = _alter(key, version, [_resource("", [])] * times)
             yield f"{key.label} v{version}, resource ''", asked
-            distinct = [_setting(key, f"{number:x}", "") for number in range(times)]
+            distinct = [_setting(key, name, "") for name in _names(times)]
             asked = _alter(key, version, [_resource(topic, distinct)])
             yield f"{key.label} v{version}, unknown keys", asked
+            distinct = [_setting(key, name, name) for name in _names(2 * times)]
+            asked = _alter(key, version, [_resource(topic, distinct)])
+            yield f"{key.label} v{version}, twice as many unknown keys with values", asked
+            for kind in (TOPIC, GROUP, CLIENT_METRICS):
+                asked = _alter(key, version, [_resource(n, [], kind) for n in _names(times)])
+                yield f"{key.label} v{version}, resources of type {kind} of other names", asked
 
 
 def _setting(key: ApiKey, name: str, value: str | None) -> Mapping[str, Any]:
@@ -110,8 +128,15 @@ def _setting(key: ApiKey, name: str, value: str | None) -> Mapping[str, Any]:
     return {"name": name, "value": value, **operation}
 
 
-def _resource(name: str, configs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    return {"resource_type": TOPIC, "resource_name": name, "configs": configs}
+def _resource(
+    name: str, configs: Sequence[Mapping[str, Any]], kind: int = TOPIC
+) -> Mapping[str, Any]:
+    return {"resource_type": kind, "resource_name": name, "configs": configs}
+
+
+def _names(times: int) -> list[str]:
+    """All different, and as short as may be."""
+    return [f"{number:x}" for number in range(times)]
 
 
 def _alter(key: ApiKey, version: int, resources: Sequence[Mapping[str, Any]]) -> Any:
@@ -122,8 +147,16 @@ def _topics(times: int) -> Iterator[tuple[str, Any]]:
     for name in ("", "x"):
         asked = build(ApiKey.DELETE_TOPICS, 1, topic_names=[name] * times, timeout=1_000)
         yield f"DeleteTopics v1, {name!r}", asked
-    distinct = [f"{number:x}" for number in range(times)]
-    asked = build(ApiKey.DELETE_TOPICS, 1, topic_names=distinct, timeout=1_000)
+    asked = build(ApiKey.DELETE_TOPICS, 1, topic_names=_names(times), timeout=1_000)
     yield "DeleteTopics v1, names of nothing", asked
     nothing = [{"name": None, "topic_id": None}] * times
     yield "DeleteTopics v6, no name", build(ApiKey.DELETE_TOPICS, 6, topics=nothing, timeout=1_000)
+    key = ApiKey.CREATE_TOPICS
+    for version in (2, 7):
+        new = [
+            {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [],
+             "configs": []}
+            for name in _names(times)
+        ]  # fmt: skip
+        fields = {"topics": new, "timeout": 60_000, "validate_only": True}
+        yield f"CreateTopics v{version}, checked only", build(key, version, **fields)

@@ -87,7 +87,8 @@ def plan_change(
             configs[key] = rules.edit_list(change.resource, before, key, parts, True)
         for key, parts in change.subtract.items():
             configs[key] = rules.edit_list(change.resource, before, key, parts, False)
-        check_config_bytes(configs)
+        if configs:
+            check_config_bytes(configs)
         records.config_path(change.resource)
         rules.check(change.resource, configs)
     except ValueError as error:

@@ -328,6 +328,8 @@ def _check_name(
 def _checked_configs(
     configs: Mapping[str, str | None], validate: ConfigValidator
 ) -> dict[str, str]:
+    if not configs:
+        return {}
     nulls = sorted(name for name, value in configs.items() if value is None)
     if nulls:
         raise KafkaError(

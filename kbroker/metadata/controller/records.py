@@ -143,7 +143,9 @@ def config_path(resource: ConfigResource) -> str:
 def _quoted(resource: ConfigResource) -> str:
     if resource.kind is ConfigKind.BROKER:
         return resource.name or EVERY_BROKER
-    quoted = quote(resource.name, safe="").replace(".", "%2E")
+    quoted = resource.name
+    if not (quoted.isascii() and quoted.isalnum()):
+        quoted = quote(quoted, safe="").replace(".", "%2E")
     if not 0 < len(quoted) <= CONFIG_NAME_CHARS_MAX:
         raise ValueError(f"a name of {len(resource.name)} characters cannot be stored")
     return quoted
