@@ -17,20 +17,25 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.types import ApiKey
-from perf import members
-from perf.client import Client
 from tests.fuzz.mutate import framed
 from tests.fuzz.target import OVERRIDES, Admin
-from tests.sanitizers import tree
+from tests.sanitizers import groups, races, tree
+from tests.sanitizers.races import (
+    PARTITIONS,
+    TOPIC,
+    Address,
+    Role,
+    SanitizedBroker,
+    Talk,
+    play,
+    scrapes,
+)
 from tests.support.record_batches import CODECS, build_batch
 from tests.system.long_polls import Stress
 
@@ -39,120 +44,62 @@ LONG_POLLS_S: Final = 30.0
 LONG_POLLS_PARTITIONS: Final = 200
 FUZZ_FRAMES: Final = 40_000
 FUZZ_TIMEOUT_S: Final = float(os.environ.get("KBROKER_SANITIZER_TESTS_S", "240"))
-SUPPRESSIONS: Final = Path(__file__).with_name("tsan.supp")
-TOPIC: Final = "raced"
-PARTITIONS: Final = 3
 _RESET: Final = struct.pack("ii", 1, 0)
-
-Stop = threading.Event
-
 
 # The fuzzer's, but for its short sessions: members here outlive any pause. Now and then an answer
 # waits for the disk, and the flusher comes beside.
 SETTINGS = {
     **OVERRIDES,
     "group.max.session.timeout.ms": 1_800_000,
+    "group.min.session.timeout.ms": groups.SESSION_MS,
     "log.flush.interval.messages": 200,
     "log.flush.scheduler.interval.ms": 50,
     "log.initial.task.delay.ms": 0,
 }
 
 
-class SanitizedBroker(Broker):
-    start_timeout_s = 120.0
-
-    def __init__(self, copy: Path, environment: dict[str, str]) -> None:
-        wanted = {k: v for k, v in environment.items() if os.environ.get(k) != v}
-        super().__init__(SETTINGS, env=wanted, cwd=copy, python=sys.executable)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="The broker's races, under ThreadSanitizer.")
     parser.add_argument("--long-polls", type=float, metavar="SECONDS", help="that stress alone")
     long_polls_s: float | None = parser.parse_args().long_polls
-    copy = tree.sanitized_copy("thread")
-    folder = tree.fresh_reports(copy)
-    environment = tree.environment(
-        copy,
-        ["libtsan.so"],
-        {
-            "TSAN_OPTIONS": f"log_path={folder}/tsan:history_size=4:exitcode=0"
-            f":suppressions={SUPPRESSIONS}",
-        },
-    )
-    problems: list[str] = []
-    broker = SanitizedBroker(copy, environment)
-    try:
-        broker.start()
-        if long_polls_s is None:
-            _load(broker, problems)
-        _long_polls(broker, problems, long_polls_s or LONG_POLLS_S)
-        status = broker.stop(timeout_s=60)
-        if status:
-            problems.append(f"the broker ended with status {status}")
-    except Exception as error:
-        problems.append(f"{error!r}\n{broker.log_text()[-2000:]}")
-    finally:
-        broker.close()
-    marks = ("WARNING: ThreadSanitizer", "ERROR: ThreadSanitizer")
-    return tree.verdict("thread", tree.reports(folder, marks), problems)
+
+    def load(broker: SanitizedBroker) -> list[str]:
+        problems = [] if long_polls_s is not None else _load(broker)
+        return problems + _long_polls(broker, long_polls_s or LONG_POLLS_S)
+
+    return races.run(tree.sanitized_copy("thread"), SETTINGS, "thread", load)
 
 
 # --- the load ------------------------------------------------------------------------------------
 
 
-def _address(broker: Broker) -> tuple[str, int]:
-    host, _, port = broker.bootstrap.rpartition(":")
-    return host, int(port)
-
-
-def _long_polls(broker: Broker, problems: list[str], seconds: float) -> None:
-    stress = Stress(_address(broker), partitions=LONG_POLLS_PARTITIONS)
-    problems += stress.run(seconds)
+def _long_polls(broker: SanitizedBroker, seconds: float) -> list[str]:
+    stress = Stress(broker.address, partitions=LONG_POLLS_PARTITIONS)
+    problems = stress.run(seconds)
     print("long polls: " + ", ".join(f"{name} {n}" for name, n in sorted(stress.done.items())))
+    return problems
 
 
-def _load(broker: Broker, problems: list[str]) -> None:
-    address = _address(broker)
+def _load(broker: SanitizedBroker) -> list[str]:
+    address = broker.address
     admin = Admin(address)
     admin.create(TOPIC, PARTITIONS, {})
     admin.close()
-    stop = Stop()
-    done: dict[str, int] = {}
-    roles: list[tuple[str, Callable[[], Callable[[], object]]]] = [
-        *((f"producer {i}", _Producer(address, i)) for i in range(3)),
-        *((f"reader {i}", _Reader(address, i)) for i in range(4)),
-        *((f"member {i}", _Member(address, i)) for i in range(3)),
-        ("metadata", _Metadata(address)),
-        ("churn", _Churn(address)),
-        ("resets", _Resets(address)),
-        ("cold reads", _ColdReads(address, broker.data_dir)),
-        ("scrapes", _Scrapes(str(broker.ready["admin"]))),
-    ]
-
-    def play(name: str, role: Callable[[], Callable[[], object]]) -> None:
-        try:
-            step = role()
-            while not stop.is_set():
-                step()
-                done[name] = done.get(name, 0) + 1
-        except Exception as error:
-            problems.append(f"{name}: {error!r}")
-
-    threads = [threading.Thread(target=play, args=role, daemon=True) for role in roles]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + LOAD_S
-    _fuzz(broker, problems)
-    time.sleep(max(0.0, until - time.monotonic()))
-    stop.set()
-    for thread in threads:
-        thread.join(60)
-    print("load: " + ", ".join(f"{name} {count}" for name, count in sorted(done.items())))
-    problems += [f"{name} did nothing" for name, _ in roles if not done.get(name)]
+    roles: dict[str, Role] = {
+        **{f"producer {i}": _Producer(address, i) for i in range(3)},
+        **{f"reader {i}": _Reader(address, i) for i in range(4)},
+        **groups.roles(address),
+        "metadata": _Metadata(address),
+        "churn": _Churn(address),
+        "resets": _Resets(address),
+        "cold reads": _ColdReads(address, broker.data_dir),
+        "scrapes": scrapes(str(broker.ready["admin"])),
+    }
+    problems: list[str] = []
+    return problems + play(roles, LOAD_S, lambda: _fuzz(broker, problems))
 
 
-def _fuzz(broker: Broker, problems: list[str]) -> None:
+def _fuzz(broker: SanitizedBroker, problems: list[str]) -> None:
     # Its bars of memory and time are for a plain build; that it comes to its end is asked for here.
     command = [
         sys.executable, "-m", "tests.fuzz.frames", "--frames", str(FUZZ_FRAMES), "--seed", "1",
@@ -163,18 +110,6 @@ def _fuzz(broker: Broker, problems: list[str]) -> None:
     )
     if "neighbour:" not in fuzzed.stdout:
         problems.append(f"the fuzzer did not end: {fuzzed.stdout[-500:]} {fuzzed.stderr[-1500:]}")
-
-
-class _Talk:
-    """A connection with frames of Produce v3 and Fetch v4."""
-
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, timeout=60)
-        self.stream = self.socket.makefile("rb")
-
-    def receive(self) -> bytes:
-        (size,) = struct.unpack(">i", self.stream.read(4))
-        return self.stream.read(size)
 
 
 def produce_frame(partition: int, batch: bytes, acks: int = 1) -> bytes:
@@ -191,12 +126,12 @@ def fetch_frame(partition: int, offset: int, wait_ms: int, min_bytes: int) -> by
 
 
 class _Producer:
-    def __init__(self, address: tuple[str, int], number: int) -> None:
+    def __init__(self, address: Address, number: int) -> None:
         self._address = address
         self._number = number
 
     def __call__(self) -> Callable[[], object]:
-        talk = _Talk(self._address)
+        talk = Talk(self._address)
         batches = [build_batch([b"race" * 20] * 5, codec=codec) for codec in CODECS]
         frames = [
             produce_frame((self._number + i) % PARTITIONS, batch, acks=(1, -1)[i % 2])
@@ -205,33 +140,9 @@ class _Producer:
         silent = produce_frame(self._number, batches[0], acks=0)
 
         def step() -> None:
-            talk.socket.sendall(b"".join(frames) * 4 + silent)
+            talk.send(b"".join(frames) * 4 + silent)
             for _ in range(4 * len(frames)):
                 talk.receive()
-
-        return step
-
-
-class _Member:
-    """Alone in its group: commits and heartbeats in one send, and now and then leaves and joins."""
-
-    def __init__(self, address: tuple[str, int], number: int) -> None:
-        self._address = address
-        self._group = f"raced-{number}"
-
-    def __call__(self) -> Callable[[], object]:
-        talk = _Talk(self._address)
-        client = Client(*self._address)
-        topic = client.topic(TOPIC)
-
-        def step() -> None:
-            member = members.join(client, self._group)
-            frames = members.heartbeat(member).frame + members.commit(member, topic, 0).frame
-            for _ in range(100):
-                talk.socket.sendall(frames)
-                talk.receive()
-                talk.receive()
-            members.leave(client, member)
 
         return step
 
@@ -239,18 +150,18 @@ class _Member:
 class _Reader:
     """Follows a partition by long polls; every other time it asks for more than will come."""
 
-    def __init__(self, address: tuple[str, int], number: int) -> None:
+    def __init__(self, address: Address, number: int) -> None:
         self._address = address
         self._partition = number % PARTITIONS
 
     def __call__(self) -> Callable[[], object]:
-        talk = _Talk(self._address)
+        talk = Talk(self._address)
         state = {"offset": 0, "turn": 0}
 
         def step() -> None:
             state["turn"] += 1
             wanted = 1 if state["turn"] % 4 else 1 << 30
-            talk.socket.sendall(fetch_frame(self._partition, state["offset"], 30, wanted))
+            talk.send(fetch_frame(self._partition, state["offset"], 30, wanted))
             answer = talk.receive()
             # correlation, throttle, topics, name, partitions, index, error, high watermark
             (end,) = struct.unpack_from(">q", answer, 4 + 4 + 4 + 2 + len(TOPIC) + 4 + 4 + 2)
@@ -260,7 +171,7 @@ class _Reader:
 
 
 class _Metadata:
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: Address) -> None:
         self._address = address
 
     def __call__(self) -> Callable[[], object]:
@@ -270,7 +181,7 @@ class _Metadata:
 class _Churn:
     """Topics are made, written to, read and deleted, while others read and write beside them."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: Address) -> None:
         self._address = address
 
     def __call__(self) -> Callable[[], object]:
@@ -301,7 +212,7 @@ def _latest(name: str) -> dict[str, object]:
 
 
 class _Resets:
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: Address) -> None:
         self._address = address
 
     def __call__(self) -> Callable[[], object]:
@@ -317,12 +228,12 @@ class _Resets:
 class _ColdReads:
     """From the start of each partition, once its pages have left the memory: read ahead."""
 
-    def __init__(self, address: tuple[str, int], data_dir: Path) -> None:
+    def __init__(self, address: Address, data_dir: Path) -> None:
         self._address = address
         self._data_dir = data_dir
 
     def __call__(self) -> Callable[[], object]:
-        talk = _Talk(self._address)
+        talk = Talk(self._address)
 
         def step() -> None:
             for path in self._data_dir.glob(f"{TOPIC}-*/*.log"):
@@ -333,21 +244,8 @@ class _ColdReads:
                 finally:
                     os.close(file)
             for partition in range(PARTITIONS):
-                talk.socket.sendall(fetch_frame(partition, 0, 0, 1))
+                talk.send(fetch_frame(partition, 0, 0, 1))
                 talk.receive()
-
-        return step
-
-
-class _Scrapes:
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def __call__(self) -> Callable[[], object]:
-        def step() -> None:
-            with urllib.request.urlopen(f"{self._url}/metrics", timeout=60) as answer:
-                answer.read()
-            time.sleep(0.2)
 
         return step
 

@@ -229,12 +229,16 @@ def settle(members: list[Member], before: int) -> None:
         if settled() and members[0].generation > before:
             return all(member.waits is None for member in members)
         for member in members:
-            # A heartbeat is how a settled member learns that it is to join again.
-            if member.waits is None and member.assignment is not None:
-                if member.told is ErrorCode.REBALANCE_IN_PROGRESS:
-                    member.join()
-                else:
-                    member.heartbeat()
+            if member.waits is not None:
+                continue
+            if member.told is ErrorCode.UNKNOWN_MEMBER_ID:  # its session ended: it was too slow
+                member.member_id = ""
+                member.join()
+            elif member.told in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
+                member.join()
+            elif member.assignment is not None:
+                # A heartbeat is how a settled member learns that it is to join again.
+                member.heartbeat()
         return False
 
     run(members, moved, f"{len(members)} members of {members[0].group}")

@@ -1,4 +1,4 @@
-"""Hostile frames under the address sanitizer: what every run can bear of `make test-asan`."""
+"""What every run of the tests can bear of `make test-asan` and `make test-tsan`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from tests.sanitizers import tree
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_hostile_frames_under_the_address_sanitizer() -> None:
+@pytest.mark.parametrize("what", ["frames", "groups"])
+def test_under_a_sanitizer(what: str) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "tests.sanitizers.frames"],
+        [sys.executable, "-m", f"tests.sanitizers.{what}"],
         cwd=tree.ROOT, capture_output=True, text=True, timeout=880, check=False,
     )  # fmt: skip
     print(run.stdout[-6000:])
