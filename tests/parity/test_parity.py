@@ -7,6 +7,7 @@ own. A test fails where the answers differ and differences.py has no reason.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.parity.differences import (
     DIFFERENCES,
     Difference,
     Found,
+    Pins,
     between,
     load_pins,
     reason,
@@ -36,9 +38,10 @@ ALL = [
 @pytest.fixture(scope="module")
 def held(request: pytest.FixtureRequest) -> Iterator[dict[Key, Held]]:
     """What came of the cases of this run, which may be a selection."""
+    items: list[Any] = request.session.items
     chosen = {
         item.callspec.params["key"]
-        for item in request.session.items
+        for item in items
         if getattr(item, "originalname", "") == "test_case" and "key" in item.callspec.params
     }
     with Side.kbroker() as side:
@@ -87,7 +90,8 @@ def test_an_answer_is_excused_only_as_it_is_pinned() -> None:
     found = Found(case, path, ours, "something else")
     assert reason(found) is not None
     assert split([found], PINS)[0] == []
-    for pins in ({}, {case: {}}, {case: {path: "another"}}):
+    others: tuple[Pins, ...] = ({}, {case: {}}, {case: {path: "another"}})
+    for pins in others:
         assert split([found], pins)[0] == [found]
     assert split([Found(case, path, "another", "something else")], PINS)[0]
 

@@ -143,7 +143,7 @@ ONE_VALUE: Final[Mapping[str, Change]] = {
 
 def first_of_each_key(values: Mapping[str, Change]) -> dict[str, Change]:
     """Where a key's values were all asked elsewhere: whether this way knows the key."""
-    labels = {key: label for label, (key, _, _) in reversed(values.items())}
+    labels = {key: label for label, (key, _, _) in reversed(list(values.items()))}
     return {label: values[label] for label in reversed(labels.values())}
 
 

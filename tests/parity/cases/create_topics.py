@@ -74,13 +74,13 @@ def made(talk: Talk, version: int) -> None:
     talk.ask(ask(version, topic(talk.name(), 2), validate_only=True))
 
 
-@book.case("made with a configuration", versions=VERSIONS)
+@book.case("made with a configuration", versions=SOME)
 def configured(talk: Talk, version: int) -> None:
     configs = [("retention.ms", "77"), ("cleanup.policy", "compact"), ("max.message.bytes", "1000")]
     talk.ask(ask(version, topic(talk.name(), configs=configs)))
 
 
-@book.case("several made", versions=VERSIONS)
+@book.case("several made", versions=SOME)
 def several(talk: Talk, version: int) -> None:
     names = [talk.name(name) for name in ("b", "d", "a", "c")]
     talk.ask(ask(version, *(topic(name, i) for i, name in enumerate(names, 1))), view=only())
@@ -89,7 +89,7 @@ def several(talk: Talk, version: int) -> None:
         talk.note(name, len(talk._metadata(name).partitions))
 
 
-@book.case("fine ones among refused ones", versions=VERSIONS)
+@book.case("fine ones among refused ones", versions=SOME)
 def among(talk: Talk, version: int) -> None:
     old = talk.topic("old")
     topics = [topic(talk.name("a")), topic(old), topic("a b"), topic(talk.name("b"), 0)]
@@ -97,14 +97,12 @@ def among(talk: Talk, version: int) -> None:
     talk.settled(talk.name("a"))
 
 
-@book.case(
-    "the broker's defaults", versions=VERSIONS, over={"both": (-1, -1), "partitions": (-1, 1)}
-)
+@book.case("the broker's defaults", versions=SOME, over={"both": (-1, -1), "partitions": (-1, 1)})
 def defaults(talk: Talk, version: int, asked: tuple[int, int]) -> None:
     talk.ask(ask(version, topic(talk.name(), *asked)), view=only())
 
 
-@book.case("the default replication factor", versions=VERSIONS)
+@book.case("the default replication factor", versions=SOME)
 def default_factor(talk: Talk, version: int) -> None:
     talk.ask(ask(version, topic(talk.name(), 3, -1)), view=only())
 
@@ -119,7 +117,7 @@ def nothing(talk: Talk, version: int, validate_only: bool) -> None:
     talk.ask(ask(version, validate_only=validate_only))
 
 
-@book.case("assigned by hand", versions=VERSIONS)
+@book.case("assigned by hand", versions=SOME)
 def assigned(talk: Talk, version: int) -> None:
     name = talk.name()
     talk.ask(ask(version, topic(name, -1, -1, [(0, [1]), (1, [1])])), view=only())
@@ -137,7 +135,7 @@ def assigned_out_of_order(talk: Talk, version: int) -> None:
 # --- only checked -------------------------------------------------------------------------------
 
 
-@book.case("only checked", versions=VERSIONS)
+@book.case("only checked", versions=SOME)
 def checked(talk: Talk, version: int) -> None:
     names = [talk.name("a"), talk.name("b")]
     talk.ask(ask(version, *(topic(name, 3) for name in names), validate_only=True), view=only())
@@ -145,7 +143,7 @@ def checked(talk: Talk, version: int) -> None:
         talk.note(f"{name} is there", talk._metadata(name).error_code.value == 0)
 
 
-@book.case("only checked, by hand and with a configuration", versions=VERSIONS)
+@book.case("only checked, by hand and with a configuration", versions=SOME)
 def checked_by_hand(talk: Talk, version: int) -> None:
     asked = topic(talk.name(), -1, -1, [(0, [1]), (1, [1])], [("retention.ms", "5")])
     talk.ask(ask(version, asked, validate_only=True), view=only("retention.ms"))
@@ -220,7 +218,7 @@ def bad_name(talk: Talk, version: int, name: str) -> None:
     talk.ask(ask(version, topic(name, 0, 0), validate_only=True))
 
 
-@book.case("a name of 249 chars", versions=VERSIONS)
+@book.case("a name of 249 chars", versions=SOME)
 def long_name(talk: Talk, version: int) -> None:
     talk.ask(ask(version, topic("x" * 249), validate_only=True), view=only())
 
@@ -231,7 +229,7 @@ def internal(talk: Talk, version: int) -> None:
     talk.ask(ask(version, *map(topic, names), validate_only=True), view=only())
 
 
-@book.case("names that collide", versions=VERSIONS)
+@book.case("names that collide", versions=SOME)
 def collide(talk: Talk, version: int) -> None:
     talk.topic("o_d")
     talk.ask(ask(version, topic(talk.name("o.d"))))
@@ -243,7 +241,7 @@ def collide_with_each_other(talk: Talk, version: int) -> None:
     talk.ask(ask(version, topic(talk.name("a.b")), topic(talk.name("a_b"))), view=only())
 
 
-@book.case("a name twice", versions=VERSIONS)
+@book.case("a name twice", versions=SOME)
 def twice(talk: Talk, version: int) -> None:
     a, b, c = (topic(talk.name(name)) for name in "abc")
     talk.ask(ask(version, b, a, b, c), view=only())
@@ -298,7 +296,7 @@ def _topics_bytes(version: int, *, name: bytes, assignments: bytes, configs: byt
 
 @book.case(
     "null for what may not be null",
-    versions=VERSIONS,
+    versions=SOME,
     over={name: name for name in ("name", "assignments", "configs")},
 )
 def null_parts(talk: Talk, version: int, part: str) -> None:

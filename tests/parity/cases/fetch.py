@@ -26,7 +26,7 @@ book = Book()
 cases = book.cases
 
 UNKNOWN_ID = UUID(int=0xABCD)
-SOME_VERSIONS = (4, 7, 11, 12, 13, 15, 16, 18)
+SOME_VERSIONS = (4, 7, 11, 12, 13, 18)
 
 
 def get(talk: Talk, version: int, *topics: Any, **how: Any) -> None:
@@ -207,7 +207,9 @@ def producers(talk: Talk, version: int) -> None:
 
 
 @book.case(
-    "a leader epoch", versions=range(9, 19), over={str(e): e for e in (-2, -1, 0, 1, 2**31 - 1)}
+    "a leader epoch",
+    versions=(9, 12, 13, 16, 18),
+    over={str(e): e for e in (-2, -1, 0, 1, 2**31 - 1)},
 )
 def leader_epoch(talk: Talk, version: int, epoch: int) -> None:
     name = topic(talk, partitions=2)
@@ -216,7 +218,7 @@ def leader_epoch(talk: Talk, version: int, epoch: int) -> None:
 
 
 @book.case(
-    "an epoch fetched last", versions=range(12, 19), over={str(e): e for e in (-2, -1, 0, 1, 7)}
+    "an epoch fetched last", versions=(12, 13, 18), over={str(e): e for e in (-2, -1, 0, 1, 7)}
 )
 def fetched_epoch(talk: Talk, version: int, epoch: int) -> None:
     name = topic(talk)

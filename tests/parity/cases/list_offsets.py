@@ -12,6 +12,7 @@ from tests.parity.talk import Talk
 from tests.support.record_batches import CODECS, Record, build_batch
 
 VERSIONS = range(1, 12)
+SOME = (1, 4, 6, 11)  # the oldest, with epochs, in the newer encoding, the newest
 Partition = tuple[int, int] | tuple[int, int, int]  # index, timestamp, leader epoch
 
 book = Book()
@@ -59,17 +60,17 @@ def mixed(talk: Talk, version: int) -> None:
     talk.ask(ask(version, known, (talk.name("none"), [(0, -2), (1, -9)])))
 
 
-@book.case("a partition twice", versions=VERSIONS)
+@book.case("a partition twice", versions=SOME)
 def twice(talk: Talk, version: int) -> None:
     talk.ask(ask(version, (talk.topic(partitions=2), [(0, -1), (0, -2), (1, -1)])))
 
 
-@book.case("from a replica", versions=VERSIONS)
+@book.case("from a replica", versions=SOME)
 def from_a_replica(talk: Talk, version: int) -> None:
     talk.ask(ask(version, (talk.topic(), [(0, -1)]), replica=1))
 
 
-@book.case("a leader epoch", versions=range(4, 12), over={str(e): e for e in (-1, 0, 5)})
+@book.case("a leader epoch", versions=(4, 6, 11), over={str(e): e for e in (-1, 0, 5)})
 def leader_epoch(talk: Talk, version: int, epoch: int) -> None:
     talk.ask(ask(version, (talk.topic(), [(0, -1, epoch)])))
 
@@ -96,7 +97,7 @@ LOGS: dict[str, list[bytes]] = {
 }
 
 
-@book.case("times", versions=VERSIONS, over=LOGS)
+@book.case("times", versions=SOME, over=LOGS)
 def times(talk: Talk, version: int, batches: list[bytes]) -> None:
     name = topic(talk)
     stored(talk, name, *batches)
@@ -104,7 +105,7 @@ def times(talk: Talk, version: int, batches: list[bytes]) -> None:
         talk.ask(ask(version, (name, [(0, moment)])))
 
 
-@book.case("the ends of what is written", versions=VERSIONS, over={"0": 0, "1": 1})
+@book.case("the ends of what is written", versions=SOME, over={"0": 0, "1": 1})
 def ends(talk: Talk, version: int, isolation: int) -> None:
     name = topic(talk, partitions=2)
     stored(talk, name, batch(b"a", b"b"), batch(b"c"))
@@ -157,7 +158,7 @@ def without_clock(data: Any) -> Any:
     return data
 
 
-@book.case("from a debugging replica", versions=VERSIONS, over={str(r): r for r in (-2, -3, 0, 9)})
+@book.case("from a debugging replica", versions=SOME, over={str(r): r for r in (-2, -3, 0, 9)})
 def from_others(talk: Talk, version: int, replica: int) -> None:
     name = topic(talk)
     stored(talk, name, *[build_batch(records(b"x"))] * 2)
