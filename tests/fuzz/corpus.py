@@ -80,7 +80,7 @@ class Ids(NamedTuple):
 
     by_name: Mapping[str, uuid.UUID]
 
-    def __getitem__(self, name: str) -> uuid.UUID:
+    def __getitem__(self, name: str) -> uuid.UUID:  # type: ignore[override]
         return self.by_name.get(name, ABSENT_ID)
 
 

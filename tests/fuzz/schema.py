@@ -38,7 +38,7 @@ class Array(NamedTuple):
     begin: int
     items: int
     end: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody misses here
 
 
 def unsigned_varint(value: int) -> bytes:

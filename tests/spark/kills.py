@@ -350,8 +350,8 @@ def plain_read(bootstrap: str) -> list[Record]:
             for message in consumer.consume(1000, 1.0):
                 assert message.error() is None
                 of_record = (message.key(), message.value())
-                place = (message.partition(), message.offset(), message.timestamp()[1])
-                found.append((*place, *of_record))  # type: ignore[arg-type]
+                at = (message.partition(), message.offset(), message.timestamp()[1])
+                found.append((*at, *of_record))
     finally:
         consumer.close()
     return sorted(found)

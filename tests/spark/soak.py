@@ -213,9 +213,9 @@ def heap(pid: int, place: Path) -> dict[str, int]:
         text = subprocess.run(["jcmd", str(pid), "VM.metaspace", "basic"], capture_output=True,
                               text=True, timeout=60).stdout  # fmt: skip
         (place / "metaspace.txt").write_text(text)
-        text = subprocess.run(["jstat", "-gc", str(pid)], capture_output=True, text=True,
-                              timeout=60).stdout.splitlines()  # fmt: skip
-        names, values = text[0].split(), text[1].split()
+        lines = subprocess.run(["jstat", "-gc", str(pid)], capture_output=True, text=True,
+                               timeout=60).stdout.splitlines()  # fmt: skip
+        names, values = lines[0].split(), lines[1].split()
         figures["metaspace_kib"] = int(float(values[names.index("MU")]))
         figures["classes_kib"] = int(float(values[names.index("CCSU")]))
     except (subprocess.SubprocessError, StopIteration, IndexError, ValueError, OSError):

@@ -29,6 +29,7 @@ from perf.histogram import Histogram
 from perf.results import Results
 from spark_jobs import maintain, report, tables
 from spark_jobs.errors import EXIT_ALARM
+from spark_jobs.ledger import now_ms
 from spark_jobs.report_model import Cell, Report, Table
 from tests.spark.conftest import Landing
 from tests.support.read_topic import read_topic
@@ -121,7 +122,7 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
         landing.run()  # what the job told of itself meanwhile
         sampled = read_topic(broker.bootstrap, samples.TOPIC)
         measured = read_topic(broker.bootstrap, results_table.TOPIC)
-        tomorrow = maintain.Plan(grace_ms=0), lambda: maintain.now_ms() + 2 * DAY_MS
+        tomorrow = maintain.Plan(grace_ms=0), lambda: now_ms() + 2 * DAY_MS
         maintain.maintain(spark, landing.tables, tomorrow[0], say=print, clock_ms=tomorrow[1])
         code, made = make_report(spark, landing, place)
         yield World(landing, made, code, blocks, [json.loads(one.value) for one in sampled],

@@ -52,7 +52,7 @@ def wanted(table: TableSchema, record: Mapping[str, Any]) -> dict[str, Any]:
     row = {name: record.get(name) for name in table.json_columns}
     for name, kind in table.json_columns.items():
         if kind == "buckets" and row[name] is not None:
-            row[name] = [{"le": float(one["le"]), "count": one["count"]} for one in row[name]]
+            row[name] = [{"le": float(one["le"]), "count": one["count"]} for one in row[name] or ()]
     return row
 
 

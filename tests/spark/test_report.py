@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from kbroker.errors import UserError
 from spark_jobs import report, rows
-from spark_jobs.errors import LostRange
+from spark_jobs.errors import EXIT_ALARM, LostRange
 from spark_jobs.files import LocalFiles
 from spark_jobs.ledger import Ledger
 from spark_jobs.report_model import Report
@@ -75,7 +76,7 @@ def test_the_report_an_hour_after_the_broker_died(
     later = options(root, tmp_path, "--bootstrap-server", "127.0.0.1:9092")
     later.until = UNTIL_MS + 3_600_000
     said: list[str] = []
-    assert report.make(spark, later, later.until, said.append) == report.EXIT_ALARM
+    assert report.make(spark, later, later.until, said.append) == EXIT_ALARM
     page = (tmp_path / "page" / "report.html").read_text("utf-8")
     first_page = page.partition("<main>")[0]
     for what in ("The topics could not be read: 127.0.0.1:9092: nobody answers",
@@ -175,7 +176,7 @@ def test_a_full_disk_is_a_line_and_leaves_the_old_file(
 
     place = tmp_path / "file"
     place.write_text("old")
-    monkeypatch.setattr(report.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(UserError, match=r"no room for .*file"):
         report.write_whole(str(place), "new")
     assert place.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["file"]

@@ -18,6 +18,7 @@ pytest.importorskip("jinja2", reason="missing: jinja2 (extra `spark`)")
 from pyspark.sql import Row
 
 from spark_jobs import rows
+from spark_jobs.errors import EXIT_USAGE
 from spark_jobs.report_model import Cell, Report, ReportError, Rows, Section, Table
 
 pytestmark = pytest.mark.spark
@@ -103,7 +104,7 @@ def test_times_in_utc_and_nothing_that_is_no_json(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_usage(argv: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert rows.main(argv) == rows.EXIT_USAGE
+    assert rows.main(argv) == EXIT_USAGE
     assert says in capsys.readouterr().err
 
 

@@ -20,7 +20,7 @@ from kbroker.testing.plain import PlainBroker
 from kbroker.types import TopicPartition
 from spark_jobs import live
 from spark_jobs.errors import JobError, Locked, LostRange
-from spark_jobs.schema import METRICS
+from spark_jobs.schema import METRICS, PROGRESS_TOPIC
 from spark_jobs.source import BrokerAway
 from tests.spark.conftest import Landing, Send, create
 
@@ -311,7 +311,6 @@ def test_the_jobs_own_progress(landing: Landing, send: Send) -> None:
 
 def test_a_progress_that_cannot_be_published_stops_nothing(landing: Landing, send: Send) -> None:
     """Its topic cannot be made: a plain file name is refused by no broker, so the client is."""
-    from spark_jobs import progress
 
     class Refused:
         def publish(self, values: object) -> None:
@@ -325,7 +324,7 @@ def test_a_progress_that_cannot_be_published_stops_nothing(landing: Landing, sen
         patch.setattr("spark_jobs.stream.publisher", lambda spark, endpoint: Refused())
         said = landing.run("--topic", "unwatched", "--progress")
     assert values(landing) == [b"a"]
-    assert said[0] == f"{progress.PROGRESS_TOPIC}: no way; the job goes on without its own progress"
+    assert said[0] == f"{PROGRESS_TOPIC}: no way; the job goes on without its own progress"
     assert said[-1].endswith("3 records were given up")
 
 

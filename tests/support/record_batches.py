@@ -207,6 +207,6 @@ def parse_batches(data: bytes, *, records: bool = True) -> list[ParsedBatch]:
         parsed = (
             parse_records(decompress(fields[5] & 7, body), fields[12], fields[7]) if records else []
         )
-        out.append(ParsedBatch(fields[0], size, fields[2], *fields[4:], parsed))
+        out.append(ParsedBatch(*(fields[0], size, fields[2], *fields[4:], parsed)))
         at += size
     return out

@@ -11,6 +11,7 @@ import re
 import subprocess
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -116,7 +117,7 @@ def test_the_records_of_groups(make_broker: MakeBroker) -> None:
         (json.loads(key), None if payload == "<DELETE>" else json.loads(payload))
         for key, payload in re.findall(r" key: (\{.*\}) payload: (.*)$", shown, re.MULTILINE)
     ]
-    written = {json.dumps(key, sort_keys=True): payload for key, payload in records}
+    written: dict[str, Any] = {json.dumps(key, sort_keys=True): p for key, p in records}
     group = written[json.dumps({"type": "2", "data": {"group": "readers"}}, sort_keys=True)]
     assert (group["version"], group["data"]["protocolType"]) == ("3", "consumer")
     (member,) = group["data"]["members"]

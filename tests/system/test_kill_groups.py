@@ -164,7 +164,7 @@ class Member(threading.Thread):
             with self._lock:
                 self._seen.add(value)
             with contextlib.suppress(KafkaException):
-                self._consumer.commit(message, asynchronous=False)
+                self._consumer.commit(message=message, asynchronous=False)
         self._consumer.close()
 
     def stop(self) -> None:

@@ -64,7 +64,9 @@ def test_every_link_to_a_file_leads_somewhere() -> None:
 def test_every_decision_is_in_the_list_under_its_title() -> None:
     listed = text_of("docs/adr/README.md")
     for path in sorted((ROOT / "docs" / "adr").glob("0*.md")):
-        number, title = re.match(r"# (\d+)\. (.+)\n", path.read_text(encoding="utf-8")).groups()
+        headed = re.match(r"# (\d+)\. (.+)\n", path.read_text(encoding="utf-8"))
+        assert headed is not None, path.name
+        number, title = headed.groups()
         assert f"| [{number}]({path.name}) | {title} | 20" in listed, path.name
 
 

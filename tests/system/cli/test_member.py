@@ -178,16 +178,17 @@ def test_beside_another_client(
         return states(document, name) == "Stable" and shares() == wanted
 
     with ExitStack() as stack:
-        other: confluent_kafka.Consumer | None = confluent_kafka.Consumer(settings)
-        other.subscribe([topic])
+        second = confluent_kafka.Consumer(settings)
+        other: confluent_kafka.Consumer | None = second
+        second.subscribe([topic])
         wait_until(lambda: settled([4]))
         stack.enter_context(consumer(bootstrap, topic, "-G", name))
         wait_until(lambda: settled([2, 2]))
-        other.close()
+        second.close()
         other = None
         wait_until(lambda: settled([4]))
-        other = confluent_kafka.Consumer(settings)
-        other.subscribe([topic])
+        other = second = confluent_kafka.Consumer(settings)
+        second.subscribe([topic])
         wait_until(lambda: settled([2, 2]))
         other.close()
 

@@ -221,7 +221,7 @@ def test_members_keep_the_time_at_which_they_were_heard(table: GroupTable) -> No
 
 def test_appends_wake_who_waits(table: GroupTable, log: LedLog) -> None:
     woken: list[LedLog] = []
-    table.wake = woken.append
+    table.wake = woken.append  # type: ignore[assignment]  # a stand-in for its replica
     table.commit("g", [committed(0, 1)])
     table.append(0, [(b"\0\2g", b"\0\3")])
     assert woken == [log, log]

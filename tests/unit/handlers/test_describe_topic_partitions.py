@@ -17,7 +17,8 @@ from kbroker.types import ApiKey
 from tests.unit.handlers.support import FakeBroker, changed, part_of, request_of, written
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-NEITHER = (None, False, OPERATIONS_NOT_ASKED, [])
+NOBODY: list[object] = []
+NEITHER = (None, False, OPERATIONS_NOT_ASKED, NOBODY)
 
 
 def describe(*names: str, limit: int = 2_000, cursor: tuple[str, int] | None = None) -> Any:

@@ -82,7 +82,7 @@ def broker_with_records() -> FakeBroker:
     return broker
 
 
-def one(broker: FakeBroker, version: int, *partition: int, **fields: Any) -> tuple[int, ...]:
+def one(broker: FakeBroker, version: int, *partition: int, **fields: Any) -> tuple[Any, ...]:
     """(code, offset, timestamp, leader epoch) for one partition of topic t."""
     answer = broker.call(ask(version, ("t", [partition]), **fields))  # type: ignore[list-item]
     (topic,) = answer.topics

@@ -69,7 +69,7 @@ def test_sizes(log: LedLog) -> None:
     log.append(batch)
     assert sizes([log.log, log.log]) == [len(batch)] * 2
     with pytest.raises(TypeError):
-        sizes([object()])  # type: ignore[list-item]
+        sizes([object()])  # type: ignore[type-var]
 
 
 def test_the_directories_of_a_broker(tmp_path: Path) -> None:

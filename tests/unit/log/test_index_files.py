@@ -33,7 +33,8 @@ def test_entries_are_those_of_the_rule(open_log: OpenLog) -> None:
     batches = [b for b in parse_batches(log.read(1)) if b.base_offset >= 1]
     log.close()
 
-    expected_offsets, expected_times = [], []
+    expected_offsets: list[tuple[int, int]] = []
+    expected_times: list[tuple[int, int]] = []
     position = since = 0
     largest, largest_at = -1, 0
     for batch in batches:

@@ -245,7 +245,8 @@ class Rig:
 
     def total(self, name: str) -> int:
         """One figure of the network threads, summed."""
-        return sum(p[name] for p in self.server.statistics()["processors"])
+        processors: list[Any] = list(self.server.statistics()["processors"])
+        return sum(p[name] for p in processors)
 
     def silent_for_a_second(self) -> bool:
         """True once every network thread has seen more than a second of silence and looked."""

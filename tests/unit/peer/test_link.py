@@ -13,7 +13,8 @@ import pytest
 from kbroker.clock import SystemClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.address import Address
-from kbroker.peer.link import RESPONSE_BYTES_MAX, open_link
+from kbroker.peer.frames import RESPONSE_BYTES_MAX
+from kbroker.peer.link import open_link
 
 Answer = Callable[[bytes], bytes]
 # ApiVersions 3 and 0 with one API: Metadata 4-12.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -113,7 +114,7 @@ def test_leave(version: int) -> None:
     else:
         assert request.member_id == "m"
     where = module(LEAVE, version, "response")
-    members = ()
+    members: tuple[Any, ...] = ()
     error = kio_error(ErrorCode.UNKNOWN_MEMBER_ID)
     if version >= 3:
         members = (

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from perf import compare
-from perf.brokers import BrokerError
+from perf import compare, network
+from perf.brokers import KINDS, BrokerError
 from perf.cells import Block, Cell, CellError
 from perf.compare import Comparison, Plan
 from perf.paired import paired
@@ -101,8 +101,8 @@ def test_a_comparison_that_fails_leaves_no_directory(
     def broken(_directory: Path) -> Any:
         raise BrokerError("it does not start")
 
-    monkeypatch.setitem(compare.KINDS, "kbroker", broken)
-    monkeypatch.setattr(compare.network, "enter", lambda: "")
+    monkeypatch.setitem(KINDS, "kbroker", broken)
+    monkeypatch.setattr(network, "enter", lambda: "")
     with pytest.raises(BrokerError):
         Comparison(Plan(brokers=("kbroker",), directory=tmp_path), lambda _text: None).run()
     assert list(tmp_path.iterdir()) == []

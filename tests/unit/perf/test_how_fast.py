@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from kbroker.generated_part import replaced
 from perf import how_fast, report
 from tests.unit.perf.test_report import blocks, outcome_of
 
@@ -11,7 +12,7 @@ from tests.unit.perf.test_report import blocks, outcome_of
 def test_the_readme_shows_what_was_kept() -> None:
     page = how_fast.README.read_text(encoding="utf-8")
     kept = json.loads(how_fast.KEPT.read_text())
-    assert how_fast.replaced(page, how_fast.BEGIN, how_fast.drawn(kept)) == page
+    assert replaced(page, how_fast.BEGIN, how_fast.drawn(kept)) == page
 
 
 def rows(*kbroker: float) -> list[str]:

@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ ASK = frame(request_header(API_VERSIONS, 0), b"")
 
 
 @pytest.fixture(scope="module", params=tuple(BY_NAME))
-def rung(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator:
+def rung(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     name: str = request.param
     with LadderBroker(tmp_path_factory.mktemp(name), design=name) as broker:
         yield broker

@@ -152,9 +152,8 @@ def test_fixed_rate_measures_from_the_intended_time(limit: LimitBroker) -> None:
 
 
 def _produce_answer(offset: int, code: int = 0, partition: int = 0) -> bytes:
-    return Writer().put("i", 1).string("t").put("i", 1).put(
-        "ihqqq", partition, code, offset, -1, 0
-    ).put("i", 0).data  # fmt: skip
+    written = Writer().put("i", 1).string("t").put("i", 1)
+    return bytes(written.put("ihqqq", partition, code, offset, -1, 0).put("i", 0).data)
 
 
 def _against(answer: object, count: int = 3, **partition: int) -> dict[str, object]:

@@ -66,7 +66,7 @@ PRIMITIVES = {
 
 def make(entity_class: type[Any], rng: random.Random) -> Any:
     """One instance with a value in every field."""
-    values = {}
+    values: dict[str, Any] = {}
     for field in dataclasses.fields(entity_class):
         args = get_args(field.type)
         optional = NoneType in args

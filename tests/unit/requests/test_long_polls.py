@@ -235,8 +235,8 @@ def test_a_session_waits_and_wakes(rig: Rig) -> None:
         assert [i for _, i in answer.partitions] == [epoch - 1]
         moved = [Ask(topic, epoch - 1, 1)]
         assert fetch(reader, 13, moved, session=(session, -1)).session_id == 0
-        session = fetch(reader, 13, [Ask(topic, 0, 1), Ask(topic, 1, epoch - 1)], session=(0, 0))
-        session = session.session_id
+        fresh = fetch(reader, 13, [Ask(topic, 0, 1), Ask(topic, 1, epoch - 1)], session=(0, 0))
+        session = fresh.session_id
         reader.send(fetch_frame(13, [], session=(session, 1), max_wait_ms=0))
         fetched_in(13, reader.receive())
 

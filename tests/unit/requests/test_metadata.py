@@ -159,7 +159,7 @@ IMAGE = image_of(
 
 def bodies(version: int) -> list[tuple[Any, bool]]:
     """Requests, and whether C answers them when topics are not created by name."""
-    everything = None if version else []
+    everything: list[Any] | None = None if version else []
     rows: list[tuple[Any, bool]] = [
         (ask(version, everything), True),
         (ask(version, everything, create=True, topic_operations=True), True),

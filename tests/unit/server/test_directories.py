@@ -104,8 +104,9 @@ def test_what_is_lost_for_good_is_forgotten_with_its_topics(data: Path) -> None:
     with running(data) as broker:
         controller = broker._controller
         assert controller is not None
-        ask(lambda done: controller.delete_topics(["kept", "cut"], done))
-        ask(lambda done: controller.create_topics([NewTopic("kept", 4, 1)], False, done))
+        delete, create = controller.delete_topics, controller.create_topics
+        ask(lambda done: delete(["kept", "cut"], done))
+        ask(lambda done: create([NewTopic("kept", 4, 1)], False, done))
     with running(data) as broker:
         assert (data / "two" / "meta.properties").exists()
         controller = broker._controller

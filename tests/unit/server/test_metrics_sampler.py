@@ -18,7 +18,7 @@ INF = float("inf")
 
 class Log(NamedTuple):
     topic: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
     records: int = 0
     size: int = 0
 

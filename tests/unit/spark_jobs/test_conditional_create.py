@@ -26,7 +26,7 @@ class Store(HadoopFiles):
         self._name = ""
         self._written = b""
 
-    def read(self, uri: str) -> bytes:
+    def read(self, uri: str) -> bytes:  # type: ignore[override]
         if uri not in self.objects:
             raise FileNotFoundError(uri)
         return self.objects[uri]

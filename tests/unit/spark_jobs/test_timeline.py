@@ -17,7 +17,7 @@ def line(*minutes: int, step: float = 1, until: float = 10, every: float = 0.75)
                    (0.0, until * MINUTE_MS), every_ms=every * MINUTE_MS)  # fmt: skip
     assert found is not None
     assert list(found.x) == sorted(found.x)
-    assert found.x[-1] <= until * MINUTE_MS
+    assert float(found.x[-1]) <= until * MINUTE_MS
     return "".join("." if math.isnan(y) else f"{y:.0f}" for y in found.y)
 
 

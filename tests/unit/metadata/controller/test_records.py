@@ -100,7 +100,9 @@ def test_any_other_bytes_are_refused_with_the_path(path: str, decode: Any, data:
         kept for (known, _), (_, kept, _) in zip(DECODERS, WRITTEN, strict=True) if known == path
     )
     fields = json.loads(kept)
-    junk = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+    junk: st.SearchStrategy[Any] = (
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+    )
     junk |= st.lists(junk | st.lists(junk, max_size=3), max_size=3)
     name = data.draw(st.sampled_from(sorted(fields)))
     mutated = data.draw(

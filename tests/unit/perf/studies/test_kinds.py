@@ -97,6 +97,7 @@ def test_a_file_that_is_no_study(
     good = json.loads(file.read_text())
     key = next(iter(good["blocks"]))
     plan = good["plan"]
+    wrong: Any
     for wrong in (
         [],
         {**good, "study": "compare"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -159,7 +160,7 @@ def test_every_way_and_mode_has_a_null_test() -> None:
         ("sync", 1 << 10, 0, 0),
     ],
 )
-def test_what_linger_predicts(mode: a.Any, batch: int, linger: int, wait: float) -> None:
+def test_what_linger_predicts(mode: Any, batch: int, linger: int, wait: float) -> None:
     assert Condition("paced", 1, mode, batch, linger).wait_ms == wait
 
 
