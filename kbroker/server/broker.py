@@ -272,6 +272,7 @@ class Broker:
             validate_configs=validate_topic_overrides,
             edit_list=edit_topic_list,
             broker=BrokerImage(self.config.node_id, host, port, self.config["broker.rack"]),
+            directories=self._directories.locked_ids(),
             cluster_id=self._cluster_id,
             new_epochs_at_start=not self._logs.clean,
             show=MetadataPublisher(self._table).show,

@@ -31,6 +31,7 @@ from kbroker.metadata.controller.nodes import (
     load_used_directories,
     save_used_directories,
 )
+from kbroker.metadata.controller.registration import add_directories
 from kbroker.metadata.meta_properties import MetaProperties, ensure, load
 from kbroker.metadata.store.embedded import DATABASE_FILE
 from kbroker.types import TopicPartition
@@ -108,6 +109,14 @@ class Directories:
         self.absence = Absence(tuple(self._missing.values()), unused)
         return self.absence
 
+    def locked_ids(self) -> frozenset[str]:
+        """Of those that had an id before this start, and are there."""
+        return frozenset(
+            meta.directory_id
+            for path, meta in self._found.items()
+            if meta is not None and meta.directory_id and path not in self.absence.unused
+        )
+
     def claim(self, store: MetadataStore, cluster_id: str) -> None:
         """Every directory that is used is this cluster's and this broker's from now on."""
         used = dict(self._missing)
@@ -117,6 +126,7 @@ class Directories:
                 if meta.directory_id:  # those of early versions of Kafka have none
                     used[meta.directory_id] = os.path.abspath(path)
         save_used_directories(store, self._node_id, used)
+        add_directories(store, self._node_id, used.keys() - self._missing.keys())
 
     def _without_a_log(self, store: MetadataStore) -> Iterator[TopicPartition]:
         """Partitions that should have a log here and have none in the directories that are."""

@@ -20,4 +20,8 @@ def test_topics_are_in_zookeeper_and_outlive_a_restart(zookeeper: ZooKeeper) -> 
         assert producer.flush(30) == 0
         broker.restart()
         assert [record.value for record in broker.records("orders")] == [b"book"]
+        # ZooKeeper takes the killed one for alive, its registration and its office with it.
+        broker.kill9()
+        broker.restart()
+        assert [record.value for record in broker.records("orders")] == [b"book"]
         assert not (broker.data_dir / DATABASE_FILE).exists()

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -76,6 +76,7 @@ from kbroker.metadata.controller.nodes import (
 )
 from kbroker.metadata.controller.producer_ids import BlockCallback, ProducerIdBlock
 from kbroker.metadata.controller.propagation import Apply, Propagation, Show, nobody_copies
+from kbroker.metadata.controller.registration import register
 from kbroker.metadata.controller.topic_changes import Settings, TopicChanges, forget_deletions
 from kbroker.metadata.image import (
     BrokerImage,
@@ -87,7 +88,6 @@ from kbroker.metadata.image import (
 )
 from kbroker.metadata.store.base import (
     MetadataStore,
-    NodeExistsError,
     NoNodeError,
     SessionEvent,
     SessionExpiredError,
@@ -132,6 +132,7 @@ class Controller:
         validate_configs: ConfigValidator,
         edit_list: ListEditor,
         broker: BrokerImage | None = None,
+        directories: Collection[str] = (),
         cluster_id: str | None = None,
         new_epochs_at_start: bool = False,
         new_id: Callable[[], UUID] = new_uuid,
@@ -139,14 +140,15 @@ class Controller:
         rules: ConfigRules | None = None,
         follow: Show = nobody_copies,
     ) -> None:
-        """`cluster_id` is what a new cluster will be called and an old one must be called.
-        `new_epochs_at_start` starts a new leader epoch everywhere: give it after an unclean end,
-        when logs may have lost a tail that consumers have seen. `show`, `follow`: see
-        Propagation."""
+        """`directories`: see registration.py. `cluster_id` is what a new cluster will be called and
+        an old one must be called. `new_epochs_at_start` starts a new leader epoch everywhere: give
+        it after an unclean end, when logs may have lost a tail that consumers have seen. `show`,
+        `follow`: see Propagation."""
         self._store = store
         self._node_id = node_id
         self._clock = clock
         self._broker = broker or BrokerImage(node_id)
+        self._directories = directories
         self._cluster_id = cluster_id
         self._new_epochs = new_epochs_at_start
         self._election = Election(store, node_id, clock)
@@ -331,17 +333,7 @@ class Controller:
                 "use the data directory and the store of one cluster together",
             )
         self._cluster_id = cluster_id
-        try:
-            self._store.create(
-                records.broker_path(self._node_id),
-                records.encode_broker(self._broker, self._clock.wall_ms()),
-                ephemeral=True,
-            )
-        except NodeExistsError:
-            raise DataDirectoryError(
-                f"a broker with node.id {self._node_id} is registered already",
-                "give every broker its own node.id",
-            ) from None
+        register(self._store, self._broker, self._directories, self._clock.wall_ms())
         self._store.on_session_event(self._on_session_event)
         # Armed before standing for election, so that no loss of office goes unseen.
         self._store.watch(

@@ -26,7 +26,7 @@ DataDirectoryError that names it, never a guess.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 from uuid import UUID
@@ -164,7 +164,9 @@ def tombstone_path(topic_id: UUID) -> str:
     return f"{DELETED_TOPICS}/{uuid_text(topic_id)}"
 
 
-def encode_broker(broker: BrokerImage, registered_ms: int) -> bytes:
+def encode_broker(
+    broker: BrokerImage, registered_ms: int, directories: Collection[str] = ()
+) -> bytes:
     host = f"[{broker.host}]" if ":" in broker.host else broker.host
     return _encode(
         _BROKER_VERSION,
@@ -176,6 +178,7 @@ def encode_broker(broker: BrokerImage, registered_ms: int) -> bytes:
         rack=broker.rack,
         listener_security_protocol_map={_LISTENER: _LISTENER},
         features={},
+        directories=sorted(directories),
     )
 
 
@@ -187,6 +190,21 @@ def decode_broker(path: str, data: bytes) -> BrokerImage:
     return BrokerImage(
         _int_name(path), fields.get("host", str), fields.integer("port", -1, 65535), rack
     )
+
+
+def decode_broker_directories(path: str, data: bytes) -> frozenset[str]:
+    """The ids of the directories that a registered broker has; none in a node of Kafka's."""
+    fields = _Fields(path, data, _BROKER_VERSION)
+    directories = fields.get("directories", list) if fields.has("directories") else []
+    if not all(isinstance(each, str) for each in directories):
+        raise fields.damaged("a directory's id is no text")
+    return frozenset(directories)
+
+
+def with_directories(path: str, data: bytes, directories: Collection[str]) -> bytes:
+    """The same registration with these directories."""
+    decode_broker_directories(path, data)
+    return _encode(**{**json.loads(data), "directories": sorted(directories)})
 
 
 def encode_used_directories(directories: Mapping[str, str]) -> bytes:
@@ -346,6 +364,9 @@ class _Fields:
         if not isinstance(value, type_):
             raise self.damaged(f"{name} is no {type_.__name__}")
         return value
+
+    def has(self, name: str) -> bool:
+        return name in self._fields
 
     def integer(self, name: str, low: int, high: int) -> int:
         return self._within(name, self.get(name, object), low, high)

@@ -37,7 +37,8 @@ WRITTEN = [
         records.encode_broker(BrokerImage(7, "h", 9092, None), 5),
         b'{"version":5,"host":"h","port":9092,"jmx_port":-1,"timestamp":"5",'
         b'"endpoints":["PLAINTEXT://h:9092"],"rack":null,'
-        b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"features":{}}',
+        b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"features":{},'
+        b'"directories":[]}',
         BrokerImage(7, "h", 9092, None),
     ),
     (
