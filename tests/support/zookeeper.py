@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.testing.process import ServerProcess
+from kbroker.testing.process import BrokerFailed, ServerProcess
 from tests.support import requirements
 from tests.support.kafka import SIGTERM_STATUS_OF_A_JVM, free_port
 from tests.support.maven import Jars
@@ -40,6 +40,7 @@ USER = "broker"
 PASSWORD = secrets.token_hex(8)
 KEYTOOL_TIMEOUT_S = 60
 ANSWER_TIMEOUT_S = 5
+STARTS_MAX = 3
 
 _LOGBACK = """<configuration>
   <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
@@ -137,7 +138,8 @@ class ZooKeeper(ServerProcess):
         ]  # fmt: skip
 
     def poll_ready(self) -> str | None:
-        return self.connect if self.mode() else None
+        # It opens its ports one after the other, and ends if the second is taken.
+        return self.connect if self._tls_answers() and self.mode() else None
 
     def mode(self) -> str:
         """standalone, leader or follower; nothing while it serves nobody."""
@@ -145,6 +147,14 @@ class ZooKeeper(ServerProcess):
             if line.startswith("Mode: "):
                 return line.removeprefix("Mode: ")
         return ""
+
+    def _tls_answers(self) -> bool:
+        if self.tls_port:
+            try:
+                socket.create_connection(("127.0.0.1", self.tls_port), ANSWER_TIMEOUT_S).close()
+            except OSError:
+                return False
+        return True
 
     def _say(self, word: str) -> str:
         with contextlib.suppress(OSError):
@@ -178,8 +188,24 @@ def zookeeper() -> Iterator[ZooKeeper]:
     """One server for all tests of this process; skips where Java or the jars are missing."""
     requirements.java()
     JARS.paths()
-    with ZooKeeper().with_tls() as server:
+    server = _started()
+    try:
         yield server
+    finally:
+        server.close()
+
+
+def _started() -> ZooKeeper:
+    """Ports that were free when they were chosen may be taken a second later: other ones then."""
+    for left in reversed(range(STARTS_MAX)):
+        server = ZooKeeper().with_tls()
+        try:
+            return server.start()
+        except BrokerFailed:
+            server.close()
+            if not left:
+                raise
+    raise AssertionError("not reached")
 
 
 @contextlib.contextmanager
