@@ -141,7 +141,7 @@ class Talker:
             group.append((-1, SENTINEL))
         connection.pending.extend(group)
         connection.since = now
-        self._sent += len(group)
+        self._sent += len(group) - (group[-1][0] < 0)
         data = b"".join([frame for _, frame in group])
         connection.out.extend(_pieces(data, group[0][0]))
         self._send(connection)
