@@ -16,6 +16,12 @@ from typing import Any
 from tests.clients.agents.driver import Partition, encoded
 
 POLL_S = 0.1
+# kafka-python 3.0.12 drops an assignment that comes when a poll has just given up, if new metadata
+# made it join again, as every member does that has not seen its topics yet: `need_rejoin` is false
+# by then, and nobody takes the join that is finished. A member alone went without its partitions so
+# in 2 of 200 joins with Apache Kafka 4.3.0 and in 1 of 150 with kbroker, whose SyncGroup had named
+# all of them (2026-11-23). One first poll that outlasts metadata and joins leaves no such moment.
+FIRST_POLL_S = 1.0
 CALL_S = 60.0
 HEARTBEAT_MS = 300
 SESSION_MS = 6_000  # the least that a broker allows by default
@@ -236,6 +242,7 @@ class KafkaPythonMember(Member):
         auto_commit_ms: int,
     ) -> None:
         self._topics, self._strategy = topics, strategy
+        self._poll_s = FIRST_POLL_S
         self._settings: dict[str, Any] = {
             "bootstrap_servers": bootstrap,
             "group_id": group,
@@ -277,7 +284,8 @@ class KafkaPythonMember(Member):
         self._consumer.subscribe(self._topics, listener=Listener())
 
     def do_poll(self) -> list[dict[str, Any]]:
-        polled = self._consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=1000)
+        polled = self._consumer.poll(timeout_ms=int(self._poll_s * 1000), max_records=1000)
+        self._poll_s = POLL_S
         return [
             shown(r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, r.headers)
             for records in polled.values()
