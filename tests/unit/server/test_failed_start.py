@@ -33,7 +33,7 @@ from tests.support.record_batches import build_batch
 
 LOCKS = {".lock", "metadata.lock"}
 STORE = {"metadata.db", "metadata.db-wal"}
-MADE_ANEW = re.compile(r".*\.(time)?index|.*/leader-epoch-checkpoint|.*/partitions/\d+")
+MADE_ANEW = re.compile(r".*\.(time)?index|.*/leader-epoch-checkpoint|.*/partitions/\d+/state")
 STOPPED = re.compile(r".*\.snapshot|.*/\.kafka_cleanshutdown|.*/(replication|recovery-point)-.*")
 WAIT_S = 60
 
