@@ -1,9 +1,9 @@
-/* zlib and zstd of the system, bound at run time: no headers, no link, no dependency of the wheel.
+/* zlib, zstd and LZ4 of the system, bound at run time: no link, no dependency of the wheel.
  *
- * Only the part of their interface is used that has been stable for a decade (zlib 1.2, zstd 1.4),
- * under the names of their shared objects' first version. A library that is not there, or lacks a
- * function, is not used: the caller then leaves the batch to Python. Looked for once, at the first
- * compressed batch; any thread. */
+ * Only the part of their interface is used that has been stable for a decade (zlib 1.2, zstd 1.4,
+ * LZ4 1.0), under the names of their shared objects' first version. A library that is not there, or
+ * lacks a function, is not used: the caller then leaves the batch to Python, and LZ4 to a decoder of
+ * our own. Looked for once, at the first compressed batch; any thread. */
 #ifndef KBROKER_CODEC_LIBRARIES_H
 #define KBROKER_CODEC_LIBRARIES_H
 
@@ -13,24 +13,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* z_stream of zlib.h. */
-typedef struct kb_zlib_stream {
-    const uint8_t *next_in;
-    unsigned avail_in;
-    unsigned long total_in;
-    uint8_t *next_out;
-    unsigned avail_out;
-    unsigned long total_out;
-    const char *msg;
-    void *state, *zalloc, *zfree, *opaque;
-    int data_type;
-    unsigned long adler, reserved;
-} kb_zlib_stream;
+#define ZLIB_CONST /* next_in is const */
+#include <zlib.h>  /* of Debian's zlib1g-dev: the struct and the constants, nothing to link */
 
-#define KB_Z_OK 0
-#define KB_Z_STREAM_END 1
-#define KB_Z_BUF_ERROR (-5)
-#define KB_Z_GZIP_ONLY 31 /* the largest window, and a gzip header is wanted */
+#include "window_codecs.h"
+
+#define KB_GZIP_ONLY (MAX_WBITS + 16) /* the largest window, and a gzip header is wanted */
 
 /* ZSTD_inBuffer and ZSTD_outBuffer of zstd.h. */
 typedef struct kb_zstd_in {
@@ -48,10 +36,10 @@ typedef struct kb_zstd_out {
 
 static struct {
     int zlib, zstd; /* may be used */
-    int (*inflate_init)(kb_zlib_stream *, int, const char *, int);
-    int (*inflate)(kb_zlib_stream *, int);
-    int (*inflate_reset)(kb_zlib_stream *);
-    int (*inflate_end)(kb_zlib_stream *);
+    int (*inflate_init)(z_stream *, int, const char *, int);
+    int (*inflate)(z_stream *, int);
+    int (*inflate_reset)(z_stream *);
+    int (*inflate_end)(z_stream *);
     void *(*zstd_create)(void);
     size_t (*zstd_free)(void *);
     size_t (*zstd_reset)(void *, int);
@@ -59,6 +47,7 @@ static struct {
     size_t (*zstd_decompress)(void *, kb_zstd_out *, kb_zstd_in *);
     unsigned (*zstd_is_error)(size_t);
     size_t (*zstd_size)(const void *);
+    kb_lz4_library lz4; /* NULL: it is not there */
 } kb_libraries;
 
 static pthread_once_t kb_libraries_once = PTHREAD_ONCE_INIT;
@@ -89,6 +78,8 @@ static void kb_libraries_bind(void) {
                             kb_libraries.zstd_decompress && kb_libraries.zstd_is_error &&
                             kb_libraries.zstd_size;
     }
+    void *lz4 = dlopen("liblz4.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (lz4) *(void **)&kb_libraries.lz4 = dlsym(lz4, "LZ4_decompress_safe");
 }
 
 #endif

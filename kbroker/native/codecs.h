@@ -36,7 +36,7 @@
 
 typedef struct kb_decoder {
     uint8_t *buffer; /* KB_WINDOW_BYTES + KB_WINDOW_SLACK */
-    kb_zlib_stream gzip;
+    z_stream gzip;
     int gzip_ready;
     void *zstd;
     kb_zstd_in zstd_in;
@@ -100,11 +100,11 @@ static void kb_decoder_give(kb_decoder *decoder) {
 static int kb_gzip_open(kb_decoder *decoder, const uint8_t *data, size_t length) {
     if (!kb_libraries.zlib) return KB_STREAM_NO_CODEC;
     if (decoder->gzip_ready) {
-        if (kb_libraries.inflate_reset(&decoder->gzip) != KB_Z_OK) return KB_STREAM_NO_CODEC;
+        if (kb_libraries.inflate_reset(&decoder->gzip) != Z_OK) return KB_STREAM_NO_CODEC;
     } else {
         memset(&decoder->gzip, 0, sizeof decoder->gzip);
         if (kb_libraries.inflate_init(
-                &decoder->gzip, KB_Z_GZIP_ONLY, "1", (int)sizeof decoder->gzip) != KB_Z_OK)
+                &decoder->gzip, KB_GZIP_ONLY, ZLIB_VERSION, (int)sizeof decoder->gzip) != Z_OK)
             return KB_STREAM_NO_CODEC;
         decoder->gzip_ready = 1;
     }
@@ -114,17 +114,17 @@ static int kb_gzip_open(kb_decoder *decoder, const uint8_t *data, size_t length)
 }
 
 static int64_t kb_gzip_next(kb_decoder *decoder) {
-    kb_zlib_stream *gzip = &decoder->gzip;
+    z_stream *gzip = &decoder->gzip;
     gzip->next_out = decoder->buffer;
     gzip->avail_out = KB_PIECE_BYTES_MAX;
     while (gzip->avail_out == KB_PIECE_BYTES_MAX && !decoder->ended) {
         int status = kb_libraries.inflate(gzip, 0);
-        if (status == KB_Z_STREAM_END) {
+        if (status == Z_STREAM_END) {
             /* Another member may follow, as in files that were joined. */
             decoder->ended = gzip->avail_in == 0;
-            if (!decoder->ended && kb_libraries.inflate_reset(gzip) != KB_Z_OK)
+            if (!decoder->ended && kb_libraries.inflate_reset(gzip) != Z_OK)
                 return -KB_STREAM_CORRUPT;
-        } else if (status != KB_Z_OK) {
+        } else if (status != Z_OK) {
             return -KB_STREAM_CORRUPT;
         }
     }
@@ -162,6 +162,8 @@ static int64_t kb_zstd_next(kb_decoder *decoder) {
 static int64_t kb_window_next(kb_decoder *decoder, int codec, const uint8_t **piece) {
     kb_window *window = &decoder->window;
     size_t fresh = window->filled;
+    /* Blocks are independent: nothing of one that is done will be copied from again. */
+    if (codec == KB_CODEC_LZ4 && !decoder->lz4.in_block) fresh = window->filled = 0;
     while (!decoder->ended && window->filled == fresh) { /* a block may be empty */
         kb_window_slide(window);
         fresh = window->filled;
@@ -203,7 +205,8 @@ static int kb_stream_open(
     } else if (codec == KB_CODEC_SNAPPY) {
         kb_snappy_open(&decoder->snappy, data, length);
     } else if (codec == KB_CODEC_LZ4) {
-        if (kb_lz4_open(&decoder->lz4, data, length) < 0) stream->status = KB_STREAM_CORRUPT;
+        if (kb_lz4_open(&decoder->lz4, kb_libraries.lz4, data, length) < 0)
+            stream->status = KB_STREAM_CORRUPT;
     } else {
         stream->status = KB_STREAM_NO_CODEC;
     }

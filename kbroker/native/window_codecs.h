@@ -6,7 +6,8 @@
  *
  *   LZ4    the frame format, one frame: https://github.com/lz4/lz4/tree/dev/doc. Independent blocks
  *          only, as Kafka's Java clients want them. All its checksums and the size are verified:
- *          one client or another would stop at a wrong one.
+ *          one client or another would stop at a wrong one. Blocks of 64 KB, which every client of
+ *          Kafka makes, fit the window whole: the system's library unpacks them, where it is.
  *   Snappy raw (https://github.com/google/snappy, format_description) or in the framing of the
  *          Java library: a header of 16 bytes, then int32 sizes and raw blocks.
  *
@@ -240,8 +241,12 @@ static uint32_t kb_xxh32_of(const uint8_t *data, size_t length) {
 
 /* --- LZ4 frames --------------------------------------------------------------------------------*/
 
+/* LZ4_decompress_safe: bytes put out, below 0 for a block that is none or does not fit. */
+typedef int (*kb_lz4_library)(const char *in, char *out, int in_bytes, int out_bytes_max);
+
 typedef struct kb_lz4_frame {
     const uint8_t *in, *in_end;
+    kb_lz4_library library; /* NULL: blocks are unpacked here */
     size_t block_bytes_max;
     int block_checksum, content_checksum, content_size, in_block;
     uint64_t content_bytes, claimed_bytes;
@@ -249,7 +254,8 @@ typedef struct kb_lz4_frame {
 } kb_lz4_frame;
 
 /* Reads the frame's header. 0, or -1 if it is not one that a Java client could read. */
-static int kb_lz4_open(kb_lz4_frame *frame, const uint8_t *in, size_t length) {
+static int kb_lz4_open(
+    kb_lz4_frame *frame, kb_lz4_library library, const uint8_t *in, size_t length) {
     frame->in_end = in + length;
     frame->in_block = 0;
     if (length < 7 || kb_get_le32(in) != 0x184d2204u) return -1;
@@ -266,6 +272,7 @@ static int kb_lz4_open(kb_lz4_frame *frame, const uint8_t *in, size_t length) {
     frame->content_bytes = 0;
     kb_xxh32_begin(&frame->content);
     frame->block_bytes_max = (size_t)1 << (8 + 2 * (block >> 4));
+    frame->library = frame->block_bytes_max <= KB_HISTORY_BYTES ? library : NULL;
     frame->in = in + 4 + descriptor + 1;
     return 0;
 }
@@ -301,6 +308,16 @@ static int kb_lz4_next_block(kb_lz4_frame *frame, kb_window *window) {
     return KB_PIECE_FULL;
 }
 
+/* A whole block at once: at its beginning there is room for the largest that it may be. */
+static int kb_lz4_whole_block(kb_lz4_frame *frame, kb_window *window) {
+    int size = frame->library(
+        (const char *)window->in, (char *)window->out + window->filled,
+        (int)(window->in_end - window->in), (int)window->block_bytes_max);
+    if (size < 0) return KB_PIECE_CORRUPT;
+    window->filled += (size_t)size;
+    return KB_PIECE_END;
+}
+
 /* Fills the window. KB_PIECE_FULL: there is something fresh, or more to come; END: the frame's. */
 static int kb_lz4_fill(kb_lz4_frame *frame, kb_window *window) {
     int status;
@@ -308,7 +325,9 @@ static int kb_lz4_fill(kb_lz4_frame *frame, kb_window *window) {
         if (!frame->in_block && (status = kb_lz4_next_block(frame, window)) != KB_PIECE_FULL)
             return status;
         size_t before = window->filled;
-        status = kb_lz4_decode(window);
+        status = frame->library && window->phase == KB_AT_TAG
+                     ? kb_lz4_whole_block(frame, window)
+                     : kb_lz4_decode(window);
         if (status < 0) return status;
         frame->content_bytes += window->filled - before;
         if (frame->content_checksum)
