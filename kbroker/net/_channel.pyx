@@ -309,7 +309,7 @@ cdef void _tell_left(Channel* channel, int how) noexcept nogil:
     # Whoever holds a request of it that waits need not wait any longer.
     cdef RequestChannel* request_channel = channel.processor.request_channel
     if request_channel != NULL and request_channel.on_left != NULL:
-        request_channel.on_left(request_channel.on_left_context, channel, how)
+        request_channel.on_left(request_channel.hot_context, channel, how)
 
 
 cdef void channel_on_readable(Channel* channel, int ended) noexcept nogil:

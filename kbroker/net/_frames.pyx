@@ -5,8 +5,9 @@
     frames_next     the complete frame at the front, or a train of Produce frames
 
 Small frames share the Processor's receive chunk; a frame that does not fit gets a chunk of its own,
-which grows with what has really arrived, so that an announced size costs nothing. Bytes behind a
-frame stay where they are until the channel is readable again.
+which grows with what has really arrived, so that an announced size costs nothing. One of a megabyte
+is moved once, as long as a few KB of it are there. Bytes behind a frame stay where they are until
+the channel is readable again.
 
 A train ends at any other API or version, at 32 frames or 256 KB, and at the channel's own bound.
 Every function runs on the Processor's thread; none of them closes anything: the channel does, by
@@ -38,7 +39,10 @@ cdef enum:
     FRAME_HEADER_BYTES = 8        # api key, version, correlation id: every header begins so
     SHARED_CHUNK_BYTES = 256 << 10
     SHARED_ROOM_MIN_BYTES = 16 << 10
-    OWN_CHUNK_FIRST_BYTES = 1 << 20  # what an announced size may reserve before bytes come
+    # What an announced size may reserve before bytes come: a batch of max.message.bytes' default
+    # in its request, which then stays where it was received.
+    OWN_CHUNK_FIRST_BYTES = (1 << 20) + (64 << 10)
+    LARGE_HEAD_BYTES = 4 << 10    # received of a large frame before it has a chunk of its own
     RECEIVE_BYTES_MAX = 256 << 10
 
 
@@ -125,7 +129,11 @@ cdef int64_t _make_room(Channel* channel) noexcept nogil:
     elif channel.rx_end == channel.rx.capacity_bytes and _own_chunk(channel, need) != 0:
         return -1
     room = channel.rx.capacity_bytes - channel.rx_end
-    return room if room < RECEIVE_BYTES_MAX or not channel.shared_chunk else RECEIVE_BYTES_MAX
+    if not channel.shared_chunk:
+        return room
+    # Who sent a large frame sends another: it is not to be moved once most of it is there.
+    return min(room, <int64_t>(
+        LARGE_HEAD_BYTES if channel.sends_large and need == 0 else RECEIVE_BYTES_MAX))
 
 
 cdef int frames_receive(Channel* channel) noexcept nogil:
@@ -218,6 +226,7 @@ cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:
     ):
         end = _extend_train(channel, request, end)
     request.total_bytes = end - channel.rx_start
+    channel.sends_large = need > SHARED_CHUNK_BYTES
     channel.rx_start = end
     _drop_empty_rx(channel)
     kb_count(&processor.requests, request.frames)

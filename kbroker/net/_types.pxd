@@ -124,6 +124,7 @@ cdef struct Channel:
     int8_t ended                  # the peer sends no more: ends with its last answer
     int8_t closed                 # socket gone; waits for its requests
     int8_t shared_chunk           # rx is the Processor's shared chunk
+    int8_t sends_large            # its last frame did not fit a shared chunk
     int8_t reads_ahead            # what is to be sent next is being read from the disk
     int in_flight                 # requests that have not come back
     uint64_t connection_id
@@ -237,6 +238,7 @@ cdef struct Processor:
     Chunk* shared
     Request* free_requests
     int free_count
+    uint8_t* copies               # of short file ranges, on their way; see _send
     Channel* ready_head
     Channel* ready_tail
     Channel* oldest
@@ -328,7 +330,10 @@ cdef struct RequestChannel:
     # Told by a Processor, without a lock: how far a connection has gone. Set before the threads
     # start; NULL: nobody asks.
     void (*on_left)(void* context, Channel* channel, int how) noexcept nogil
-    void* on_left_context
+    # Serves a request on the thread of its Processor, without waiting; 0: it is to be queued. NULL:
+    # all are. Only of the APIs that `at_once` names.
+    int (*serve_at_once)(void* context, Processor* processor, Request* request) noexcept nogil
+    void* hot_context
     # How long requests stood here or were being served by the taker: nobody is idle meanwhile.
     int64_t served_ns
     int64_t serving_since_ns      # 0: nothing is
@@ -337,5 +342,6 @@ cdef struct RequestChannel:
     Processor* processors[PROCESSORS_MAX]
     int processor_count           # atomic: it grows
     uint8_t hot[128][32]          # api key x version: the hot path takes it
+    uint8_t at_once[128]          # api key: may be served on a Processor's thread
     uint8_t flows_back[128]       # taken out of the hot path while we run: `set_cold`
     int8_t flexible_from[128]     # first version with header v2; -1 never

@@ -82,7 +82,7 @@ cdef enum:
 cdef int parked_init(HotContext* context) noexcept nogil:
     memset(&context.parked, 0, sizeof(ParkedTable))
     context.channel.on_left = _on_left
-    context.channel.on_left_context = context
+    context.channel.hot_context = context
     return kb_mutex_init(&context.parked.lock)
 
 

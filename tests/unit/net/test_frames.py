@@ -172,3 +172,20 @@ def test_a_cold_request_that_waits_holds_no_chunk(rig: Rig) -> None:
         request.respond(b"")
     for client in clients:
         assert client.receive_cold() == (1, b"")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_large_frames_and_small_ones_behind_each_other(rig: Rig, seed: int) -> None:
+    # The head of a frame is received apart where the one before did not fit a shared chunk.
+    dice = random.Random(seed)
+    sizes = [300_000, 1 << 20, 1_048_700, 10, 5_000, 1 << 20, 262_100, 1_300_000, 3_000_000, 0]
+    dice.shuffle(sizes)
+    client = rig.client()
+    for number, size in enumerate(sizes):
+        body = dice.randbytes(size)
+        frame = cold_frame(body, number)
+        cut = dice.choice((0, 3, 4_096, 4_100, len(frame)))
+        client.send(frame[:cut])
+        client.all_delivered()
+        client.send(frame[cut:])
+        assert client.receive_cold() == (number, body), f"seed {seed}, {size} bytes"
