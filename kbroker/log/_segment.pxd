@@ -38,6 +38,7 @@ cdef struct Scan:
     int64_t chunk_bytes
     int status                    # after -1: the errno of a read that failed; 0: damage
     int torn                      # after -1 and 0: a batch begins that is longer than what is left
+    int64_t chunk_bytes_max       # to be read at once
     uint8_t chunk[SCAN_CHUNK_BYTES]
 
 

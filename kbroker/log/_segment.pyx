@@ -303,6 +303,7 @@ cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexce
     scan.limit = limit
     scan.chunk_position = 0
     scan.chunk_bytes = 0
+    scan.chunk_bytes_max = SCAN_CHUNK_BYTES
     scan.status = 0
     scan.torn = 0
 
@@ -311,8 +312,8 @@ cdef int read_chunk(Scan* scan) noexcept nogil:
     cdef int64_t wanted = scan.limit - scan.position
     cdef int64_t (*pread)(int, void*, size_t, int64_t) noexcept nogil
     cdef int64_t got
-    if wanted > SCAN_CHUNK_BYTES:
-        wanted = SCAN_CHUNK_BYTES
+    if wanted > scan.chunk_bytes_max:
+        wanted = scan.chunk_bytes_max
     scan.chunk_position = scan.position
     scan.chunk_bytes = 0
     while scan.chunk_bytes < wanted:

@@ -6,20 +6,25 @@ MSG_MORE, so that both leave in one segment; what the socket does not take now i
 stopped, also in the middle of a range. A range that ends before its promised length means that a
 file was cut under a promise: the connection must end, since the announced size is already out.
 
+A short range with something behind it is copied into the Processor's own memory and leaves in the
+same call: two calls for each range, and a segment more, cost more than the copy. What the socket
+does not take of it stays a range.
+
 A range that is not in memory, or was seen there more than a second ago, is not for this thread to
 wait for: a request of its own, READ_AHEAD, goes where requests for slow files are set aside, and a
 handler reads the next piece, so that it is in memory when it is sent. Only this channel waits.
 """
 
 from libc.errno cimport EAGAIN, errno
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport malloc
 
 from posix.unistd cimport close, dup
 
 from kbroker._figures cimport kb_count
 from kbroker.net._request cimport request_free, request_new
 from kbroker.net._request_channel cimport request_channel_set_aside
-from kbroker.net._types cimport READ_AHEAD, Channel, Part, Request
+from kbroker.net._types cimport READ_AHEAD, Channel, Part, Processor, Request
 
 cdef extern from "socket_io.h" nogil:
     struct iovec:
@@ -28,29 +33,39 @@ cdef extern from "socket_io.h" nogil:
     ssize_t kb_send_vector(int fd, iovec* vector, int count, int more)
     ssize_t kb_send_file(int fd, int file, int64_t position, size_t length)
 
+cdef extern from "page_cache.h" nogil:
+    int64_t kb_pread_now(int fd, void* data, size_t length, int64_t position)
+
 cdef enum:
     VECTOR_MAX = 64
+    COPIED_RANGE_BYTES_MAX = 32 << 10
+    COPIES_BYTES = 128 << 10      # of one call
     RANGE_BYTES_MAX = 1 << 20     # of one sendfile call, and read ahead
     WARM_NS = 1000000000          # what was in memory is taken to be there still
 
 
 cdef int _gather(Channel* channel, iovec* vector, int* more, int64_t* total) noexcept nogil:
-    # The bytes at the front of the queue, up to the first file range.
+    # The bytes at the front of the queue, up to the first file range that is not copied.
     cdef Request* request = channel.tx_head
     cdef Part* part
     cdef int count = 0
+    cdef int64_t copied = 0
     cdef int i
     more[0] = 0
     total[0] = 0
     while request != NULL:
         for i in range(request.part_next, request.part_count):
             part = &request.parts[i]
-            if part.fd >= 0:
-                more[0] = 1
-                return count
             if count == VECTOR_MAX:
                 return count
-            vector[count].iov_base = part.data
+            if part.fd >= 0:
+                if not _copy(channel, request, part, copied):
+                    more[0] = 1
+                    return count
+                vector[count].iov_base = channel.processor.copies + copied
+                copied += part.length
+            else:
+                vector[count].iov_base = part.data
             vector[count].iov_len = <size_t>part.length
             total[0] += part.length
             count += 1
@@ -65,20 +80,45 @@ cdef void _advance(Channel* channel, int64_t sent) noexcept nogil:
     while request != NULL:
         while request.part_next < request.part_count:
             part = &request.parts[request.part_next]
-            if part.fd >= 0 or sent < part.length:
-                if part.fd < 0:
+            if sent < part.length:
+                if part.fd >= 0:
+                    part.position += sent
+                else:
                     part.data += sent
-                    part.length -= sent
+                part.length -= sent
                 return
             sent -= part.length
-            request.part_next += 1
+            _part_done(request, part)
         request = request.next
+
+
+cdef void _part_done(Request* request, Part* part) noexcept nogil:
+    if part.keeper != NULL:
+        part.release(part.keeper)
+        part.keeper = NULL
+    request.part_next += 1
 
 
 cdef int _is_warm(Channel* channel, Request* request, Part* part) noexcept nogil:
     cdef int64_t seen_ns = request.warmed_ns if request.warmed_ns != 0 else request.completed_ns
     return (part.position < part.warm_until
             and channel.processor.now_ns - seen_ns < <int64_t>WARM_NS)
+
+
+cdef int _copy(Channel* channel, Request* request, Part* part, int64_t copied) noexcept nogil:
+    # Behind what is copied already. 0: the range is for sendfile.
+    cdef Processor* processor = channel.processor
+    if (
+        part.length > COPIED_RANGE_BYTES_MAX
+        or part.length > COPIES_BYTES - copied
+        or (part == &request.parts[request.part_count - 1] and request.next == NULL)
+        or not _is_warm(channel, request, part)
+    ):
+        return 0
+    if processor.copies == NULL:
+        processor.copies = <uint8_t*>malloc(COPIES_BYTES)
+    return processor.copies != NULL and kb_pread_now(
+        part.fd, processor.copies + copied, <size_t>part.length, part.position) == part.length
 
 
 cdef int _read_ahead(Channel* channel, Part* part, int64_t length) noexcept nogil:
@@ -138,10 +178,7 @@ cdef int _send_range(Channel* channel, Request* request, int64_t* budget_bytes) 
     kb_count(&channel.processor.sent_bytes, sent)
     budget_bytes[0] -= sent
     if part.length == 0:
-        if part.keeper != NULL:
-            part.release(part.keeper)
-            part.keeper = NULL
-        request.part_next += 1
+        _part_done(request, part)
     return SEND_DONE
 
 

@@ -308,7 +308,8 @@ cdef void fetch_answer(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     else:
         at = put_no_tags(at, plan.flexible)
     kb_put_u32(start, <uint32_t>(at - start - 4 + range_bytes))
-    answer_bytes(request, pending, at - pending)
+    if at > pending:              # before flexible versions it may end with a range
+        answer_bytes(request, pending, at - pending)
     request.action = ACTION_SEND
     if -1 <= plan.error < ERROR_CODES - 1:
         kb_count(&worker.fetch_codes[plan.error + 1], 1)

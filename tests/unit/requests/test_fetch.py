@@ -230,6 +230,18 @@ def test_ranges_by_sendfile_and_ranges_in_memory_are_the_same_bytes(
     assert (by_sendfile >= sum(map(len, wanted.values()))) is (inline == 0)
 
 
+def test_short_ranges_leave_with_what_is_behind_them(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(send_buffer_bytes=8192)
+    topic = rig.create("t", partitions=12)  # together more than is copied for one call
+    wanted = [b"".join(fill(topic, index, count=10, size=2000)) for index in range(12)]
+    quick, slow = rig.client(), rig.client(receive_bytes=8192)
+    before = written_bytes(os.getpid())
+    for client in (quick, slow, slow):
+        answer = fetch(client, 13, [Ask(topic, index) for index in range(12)])
+        assert [part.records for part in answer.partitions.values()] == wanted
+    assert written_bytes(os.getpid()) - before < len(b"".join(wanted)), "by sendfile"
+
+
 def test_a_large_answer_is_sent_in_parts_and_resumed(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(send_buffer_bytes=8192)
     topic = rig.create("t", partitions=4)
