@@ -17,6 +17,7 @@ cdef extern from "debug.h" nogil:
     enum: KB_DEBUG_BUILD
     int kb_mutex_init(pthread_mutex_t* mutex)
     void kb_mutex_lock(pthread_mutex_t* mutex)
+    int kb_mutex_try(pthread_mutex_t* mutex)
     void kb_mutex_unlock(pthread_mutex_t* mutex)
 
 cdef void lock_order_enter(int rank) noexcept nogil
@@ -27,6 +28,15 @@ cdef inline void lock_ranked(pthread_mutex_t* mutex, int rank) noexcept nogil:
     if KB_DEBUG_BUILD:
         lock_order_enter(rank)
     kb_mutex_lock(mutex)
+
+
+# Where it is free: 1, and it is held. Else 0; nobody waits.
+cdef inline int try_lock_ranked(pthread_mutex_t* mutex, int rank) noexcept nogil:
+    if not kb_mutex_try(mutex):
+        return 0
+    if KB_DEBUG_BUILD:
+        lock_order_enter(rank)
+    return 1
 
 
 cdef inline void unlock_ranked(pthread_mutex_t* mutex, int rank) noexcept nogil:

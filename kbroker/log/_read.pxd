@@ -4,10 +4,11 @@
 from libc.stdint cimport int16_t, int64_t
 
 from kbroker.log._storage cimport Log
-from kbroker.log._types cimport Bound, FileSlice, Segment
+from kbroker.log._types cimport Bound, FileSlice, Patience, Segment
 
 
 cdef struct Found:
+    Patience patience             # in: what finding it may wait for
     Segment* segment              # one reference, or NULL: nothing to read
     int64_t position              # of the batch, or where to begin to scan for it
     int64_t size_bytes            # of the batch; 0 if not known
@@ -18,18 +19,17 @@ cdef struct Found:
 
 
 # Where `offset` is to be looked for, of what lies below the bound; with the lock held. 0 or an
-# error: 1 out of range, 56 offline.
+# error: 1 out of range, 56 offline, READ_WOULD_WAIT where an index would be asked.
 cdef int16_t log_find_locked(
     Log* log, int64_t offset, const Bound* bound, Found* found) noexcept nogil
 
 # What was found as a slice from the start of the batch that holds `offset`, at most max_bytes long
 # (cut anywhere, as Kafka does), except that with `whole_first` a first batch larger than that is
 # given whole, and without it a first batch that would be cut gives an empty slice. Takes the lock,
-# and over the found segment. 0 or an error: 2 damage, 56 storage; without `may_wait` also
-# READ_WOULD_WAIT, where finding it needs the disk.
+# and over the found segment. 0 or an error: 2 damage, 56 storage, READ_WOULD_WAIT.
 cdef int16_t log_slice(
     Log* log, Found* found, int64_t offset, const Bound* bound, int64_t max_bytes, int whole_first,
-    int may_wait, FileSlice* out) noexcept nogil
+    FileSlice* out) noexcept nogil
 
 # Bytes between `offset`'s batch and the bound, capped at max_bytes, without touching the file for
 # a tail reader; with the lock held.

@@ -7,7 +7,8 @@ on, a few KB by pread, without the lock: bytes below a segment's published size 
 and the reference that was taken keeps the file open.
 
 A fetch in a run must not wait for the disk: what it would have to scan and is not in memory is
-READ_WOULD_WAIT, and comes again from where waiting is allowed. A slice behind the recent tail says
+READ_WOULD_WAIT, and comes again from where waiting is allowed. One on a Processor's thread waits
+for nothing: it neither asks an index nor waits for the lock. A slice behind the recent tail says
 whether it is cold.
 
 A read never passes its bound: the high watermark of a consumer, the log's end of a follower. A
@@ -20,14 +21,19 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from kbroker._atomics cimport kb_load_i64
 from kbroker._error_codes cimport (
     CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE)
+from kbroker.log._records cimport HEADER_BYTES
 from kbroker.log._segment cimport (
     Scan, part_of, scan_begin, scan_to_offset, segment_add_reference, segment_drop_reference,
     segment_scan_start)
 from kbroker.log._storage cimport (
-    HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look, log_end_locked,
-    log_find_segment, recent_find, unlock_log)
-from kbroker.log._types cimport READ_WOULD_WAIT, Bound, FileSlice, Segment
+    HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look_if,
+    log_end_locked, log_find_segment, recent_find, unlock_log)
+from kbroker.log._types cimport (
+    READ_WOULD_WAIT, WAITS_FOR_DISK, WAITS_FOR_NOTHING, Bound, FileSlice, Segment)
 from kbroker.log._warmth cimport look_whether_cold
+
+cdef enum:
+    ABOUT_A_BATCH_BYTES = 64 << 10  # asked for: worth a look where the next slice begins
 
 
 cdef int64_t bytes_below(Segment* segment, const Bound* bound) noexcept nogil:
@@ -38,7 +44,7 @@ cdef int64_t bytes_below(Segment* segment, const Bound* bound) noexcept nogil:
     return bound.position
 
 
-cdef void look_up_locked(
+cdef int16_t look_up_locked(
     Log* log, int64_t offset, int32_t at, const Bound* bound, Found* found
 ) noexcept nogil:
     # Where `offset`'s batch is, or the first one behind it, in the segment at place `at`.
@@ -56,49 +62,58 @@ cdef void look_up_locked(
     if recent != NULL:
         found.position = recent.position
         found.size_bytes = recent.size_bytes
-        return
+        return NO_ERROR
     found.behind_tail = 1
     handed_out = handed_out_find(log, offset, segment.base_offset)
     if handed_out != NULL:
         found.position = handed_out.position
         found.size_bytes = handed_out.size_bytes
-        return
+        return NO_ERROR
     if offset <= segment.base_offset:
         found.position = 0
-        return
+        return NO_ERROR
+    if found.patience == WAITS_FOR_NOTHING:
+        found.segment = NULL
+        return READ_WOULD_WAIT
     found.exact = 0
     found.position = segment_scan_start(segment, offset)
+    return NO_ERROR
 
 
 cdef int16_t log_find_locked(
     Log* log, int64_t offset, const Bound* bound, Found* found
 ) noexcept nogil:
+    cdef int16_t error = NO_ERROR
     found.segment = NULL
     if not log.online:
         return KAFKA_STORAGE_ERROR
     if offset < log.log_start_offset or offset > log.log_end_offset:
         return OFFSET_OUT_OF_RANGE
     if offset < bound.offset:
-        look_up_locked(log, offset, log_find_segment(log, offset), bound, found)
-        segment_add_reference(found.segment)
-    return NO_ERROR
+        error = look_up_locked(log, offset, log_find_segment(log, offset), bound, found)
+        if error == NO_ERROR:
+            segment_add_reference(found.segment)
+    return error
 
 
-cdef int next_segment(
+cdef int16_t next_segment(
     Log* log, Found* found, int64_t offset, const Bound* bound
 ) noexcept nogil:
-    # Nothing at or behind `offset` in this segment: on to the next one. 1 if there is one.
+    # Nothing at or behind `offset` in this segment: on to the next one, if there is one.
     cdef int64_t base_offset = found.segment.base_offset
+    cdef int16_t error = NO_ERROR
     cdef int32_t at
     segment_drop_reference(found.segment)
     found.segment = NULL
-    lock_to_look(log)
+    if not lock_to_look_if(log, found.patience):
+        return READ_WOULD_WAIT
     at = log_find_segment(log, base_offset) + 1
     if log.online and at < log.segment_count:
-        look_up_locked(log, offset, at, bound, found)
-        segment_add_reference(found.segment)
+        error = look_up_locked(log, offset, at, bound, found)
+        if error == NO_ERROR:
+            segment_add_reference(found.segment)
     unlock_log(log)
-    return found.segment != NULL
+    return error
 
 
 cdef int16_t error_of(const Scan* scan) noexcept nogil:
@@ -110,15 +125,16 @@ cdef int16_t error_of(const Scan* scan) noexcept nogil:
 
 
 cdef int16_t scan_for(
-    Log* log, Found* found, int64_t offset, const Bound* bound, int may_wait
+    Log* log, Found* found, int64_t offset, const Bound* bound
 ) noexcept nogil:
     # Makes `found` exact. Without the lock. The batch may be in a later segment, or not there.
     cdef Scan scan
+    cdef int16_t error
     cdef int status
     while found.segment != NULL and (not found.exact or found.position >= found.limit):
         if found.position < found.limit:
             scan_begin(&scan, found.segment.fd, found.position, found.limit)
-            scan.must_not_wait = not may_wait
+            scan.must_not_wait = found.patience < WAITS_FOR_DISK
             status = scan_to_offset(&scan, offset)
             # A batch that goes on behind the segment's end ends it, as in Apache Kafka.
             if status < 0 and not scan.torn:
@@ -129,16 +145,18 @@ cdef int16_t scan_for(
                 found.size_bytes = scan.header.size_bytes
                 found.next_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
                 return NO_ERROR
-        if not next_segment(log, found, offset, bound):
-            return NO_ERROR
+        error = next_segment(log, found, offset, bound)
+        if error != NO_ERROR:
+            return error
     return NO_ERROR
 
 
-cdef int16_t measure(Found* found, int may_wait) noexcept nogil:
+cdef int16_t measure(Found* found) noexcept nogil:
     # The size of the batch at an exact position.
     cdef Scan scan
     scan_begin(&scan, found.segment.fd, found.position, found.limit)
-    scan.must_not_wait = not may_wait
+    scan.chunk_bytes_max = HEADER_BYTES
+    scan.must_not_wait = found.patience < WAITS_FOR_DISK
     if scan_to_offset(&scan, 0) != 1:
         return error_of(&scan)
     found.size_bytes = scan.header.size_bytes
@@ -146,8 +164,14 @@ cdef int16_t measure(Found* found, int may_wait) noexcept nogil:
     return NO_ERROR
 
 
+cdef void look_for_next(Found* found, int64_t length) noexcept nogil:
+    # Where a slice is one batch its reader goes on behind it, and asks no index where that is.
+    if measure(found) != NO_ERROR or found.size_bytes != length:
+        found.size_bytes = 0
+
+
 cdef int16_t cut(
-    Found* found, int64_t max_bytes, int whole_first, int may_wait, FileSlice* out
+    Found* found, int64_t max_bytes, int whole_first, FileSlice* out
 ) noexcept nogil:
     # The slice from an exact position. Its segment's reference goes to `out`, or is dropped.
     cdef int64_t length = found.limit - found.position
@@ -156,7 +180,9 @@ cdef int16_t cut(
         length = max_bytes if max_bytes > 0 else 0
         # Only if some batch here is larger than what may be sent does this one's size matter.
         if found.size_bytes == 0 and part_of(found.segment).largest_batch_bytes > max_bytes:
-            error = measure(found, may_wait)
+            error = measure(found)
+        elif found.size_bytes == 0 and length <= ABOUT_A_BATCH_BYTES:
+            look_for_next(found, length)
         if error == NO_ERROR and found.size_bytes > max_bytes:
             length = found.size_bytes if whole_first else 0
     if error != NO_ERROR or length <= 0:
@@ -180,20 +206,21 @@ cdef void note_place(Log* log, Found* found, int64_t offset, const FileSlice* ou
 
 cdef int16_t log_slice(
     Log* log, Found* found, int64_t offset, const Bound* bound, int64_t max_bytes, int whole_first,
-    int may_wait, FileSlice* out
+    FileSlice* out
 ) noexcept nogil:
     cdef int known = found.size_bytes > 0
-    cdef int16_t error = scan_for(log, found, offset, bound, may_wait)
+    cdef int16_t error = scan_for(log, found, offset, bound)
     if error != NO_ERROR:
-        segment_drop_reference(found.segment)
+        if found.segment != NULL:
+            segment_drop_reference(found.segment)
         return error
     if found.segment == NULL:
         return NO_ERROR
-    error = cut(found, max_bytes, whole_first, may_wait, out)
+    error = cut(found, max_bytes, whole_first, out)
     if found.behind_tail and out.segment != NULL:
-        look_whether_cold(log, out, found.limit)
-    if not known and found.size_bytes > 0 and out.segment != NULL:
-        lock_to_look(log)
+        look_whether_cold(log, out, found.limit, found.patience)
+    if (not known and found.size_bytes > 0 and out.segment != NULL
+            and lock_to_look_if(log, found.patience)):
         note_place(log, found, offset, out)
         log.file_scans += 1
         unlock_log(log)
@@ -206,6 +233,7 @@ cdef int64_t log_readable_bytes_locked(
     cdef Found found
     cdef int64_t total = 0
     cdef int32_t at
+    found.patience = WAITS_FOR_DISK
     if log_find_locked(log, offset, bound, &found) != NO_ERROR or found.segment == NULL:
         return 0
     total = found.limit - found.position
@@ -226,6 +254,7 @@ cdef int16_t log_bound_locked(Log* log, int64_t offset, Bound* out) noexcept nog
         return NO_ERROR
     if offset < log.log_start_offset:
         offset = log.log_start_offset
+    found.patience = WAITS_FOR_DISK
     look_up_locked(log, offset, log_find_segment(log, offset), &end, &found)
     if not found.exact:
         scan_begin(&scan, found.segment.fd, found.position, found.limit)

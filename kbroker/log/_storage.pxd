@@ -12,10 +12,10 @@ the log waits for the write.
 
 from libc.stdint cimport int8_t, int32_t, int64_t
 
-from kbroker._lock_order cimport RANK_PARTITION, lock_ranked, unlock_ranked
+from kbroker._lock_order cimport RANK_PARTITION, lock_ranked, try_lock_ranked, unlock_ranked
 from kbroker._sync cimport pthread_cond_t, pthread_mutex_t
 from kbroker.log._producer_state cimport ProducerTable
-from kbroker.log._types cimport Bound, Segment
+from kbroker.log._types cimport WAITS_FOR_NOTHING, Bound, Patience, Segment
 
 cdef extern from "debug.h" nogil:
     int kb_mutex_init(pthread_mutex_t* mutex)
@@ -137,6 +137,13 @@ cdef inline void lock_log(Log* log) noexcept nogil:
 # To look: also while bytes are written, which are not part of the log yet.
 cdef inline void lock_to_look(Log* log) noexcept nogil:
     lock_ranked(&log.lock, RANK_PARTITION)
+
+# The same of who may not wait for a roll: 0, the lock is somebody's.
+cdef inline int lock_to_look_if(Log* log, Patience patience) noexcept nogil:
+    if patience == WAITS_FOR_NOTHING:
+        return try_lock_ranked(&log.lock, RANK_PARTITION)
+    lock_to_look(log)
+    return 1
 
 cdef inline void unlock_log(Log* log) noexcept nogil:
     unlock_ranked(&log.lock, RANK_PARTITION)

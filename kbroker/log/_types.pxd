@@ -70,6 +70,13 @@ cdef enum:
     READ_WOULD_WAIT = 32000       # no code of Kafka's
 
 
+# What a read may wait for; beyond it the answer is READ_WOULD_WAIT.
+cdef enum Patience:
+    WAITS_FOR_NOTHING = 0         # not even for a log's lock, which a roll holds
+    WAITS_FOR_LOCKS = 1           # not for the disk
+    WAITS_FOR_DISK = 2
+
+
 # What a validation answers beside a Kafka error in batch.error:
 cdef enum ValidateVerdict:
     VALIDATED = 0                 # batch.error says how

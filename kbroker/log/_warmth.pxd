@@ -2,7 +2,8 @@
 from libc.stdint cimport int64_t
 
 from kbroker.log._storage cimport Log
-from kbroker.log._types cimport FileSlice
+from kbroker.log._types cimport FileSlice, Patience
 
 # Sets `slice.cold` of a slice behind the recent tail; its segment may be read up to `limit`.
-cdef void look_whether_cold(Log* log, FileSlice* slice, int64_t limit) noexcept nogil
+cdef void look_whether_cold(
+    Log* log, FileSlice* slice, int64_t limit, Patience patience) noexcept nogil

@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
 
 from kbroker._sync cimport kb_now_ns
-from kbroker.log._storage cimport WARM_STRETCHES, Log, WarmStretch, lock_to_look, unlock_log
+from kbroker.log._storage cimport WARM_STRETCHES, Log, WarmStretch, lock_to_look_if, unlock_log
 
 cdef extern from "page_cache.h" nogil:
     int kb_in_page_cache(int fd, int64_t position, int64_t length)
@@ -23,11 +23,14 @@ cdef enum:
     WARM_NS = 1000000000
 
 
-cdef int _is_known_warm(Log* log, const FileSlice* slice, int64_t now_ns) noexcept nogil:
+cdef int _is_known_warm(
+    Log* log, const FileSlice* slice, int64_t now_ns, Patience patience
+) noexcept nogil:
     cdef WarmStretch* stretch
     cdef int known = 0
     cdef int at
-    lock_to_look(log)
+    if not lock_to_look_if(log, patience):
+        return 0
     if log.warm != NULL:
         for at in range(WARM_STRETCHES):
             stretch = &log.warm[at]
@@ -40,10 +43,11 @@ cdef int _is_known_warm(Log* log, const FileSlice* slice, int64_t now_ns) noexce
 
 
 cdef void _note_warm(
-    Log* log, const FileSlice* slice, int64_t end, int64_t now_ns
+    Log* log, const FileSlice* slice, int64_t end, int64_t now_ns, Patience patience
 ) noexcept nogil:
     cdef WarmStretch* stretch
-    lock_to_look(log)
+    if not lock_to_look_if(log, patience):
+        return                    # then the kernel is asked once more
     if log.warm == NULL:
         log.warm = <WarmStretch*>calloc(WARM_STRETCHES, sizeof(WarmStretch))
     if log.warm != NULL:
@@ -56,12 +60,14 @@ cdef void _note_warm(
     unlock_log(log)
 
 
-cdef void look_whether_cold(Log* log, FileSlice* slice, int64_t limit) noexcept nogil:
+cdef void look_whether_cold(
+    Log* log, FileSlice* slice, int64_t limit, Patience patience
+) noexcept nogil:
     cdef int64_t now_ns = kb_now_ns()
     cdef int64_t end = min(limit, slice.position + max(slice.length, <int64_t>LOOK_BYTES))
-    if _is_known_warm(log, slice, now_ns):
+    if _is_known_warm(log, slice, now_ns, patience):
         return
     if kb_in_page_cache(slice.fd, slice.position, end - slice.position):
-        _note_warm(log, slice, end, now_ns)
+        _note_warm(log, slice, end, now_ns, patience)
     else:
         slice.cold = not kb_in_page_cache(slice.fd, slice.position, slice.length)

@@ -62,6 +62,11 @@ static inline void kb_mutex_lock(pthread_mutex_t *mutex) {
     KB_ASSERT(status == 0, "a lock is taken twice by one thread");
 }
 
+/* 1: it is held now. Whoever waits for nothing may hold the GIL. */
+static inline int kb_mutex_try(pthread_mutex_t *mutex) {
+    return pthread_mutex_trylock(mutex) == 0;
+}
+
 static inline void kb_mutex_unlock(pthread_mutex_t *mutex) {
     int status = pthread_mutex_unlock(mutex);
     (void)status;

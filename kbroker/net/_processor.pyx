@@ -22,7 +22,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from posix.unistd cimport close, read, write
 
-from kbroker._atomics cimport kb_exchange_int, kb_load_int, kb_store_int
+from kbroker._atomics cimport kb_exchange_int, kb_load_int, kb_load_ptr, kb_store_int
 from kbroker._figures cimport kb_count
 from kbroker._live_objects cimport LIVE_CHUNKS, live_add
 from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
@@ -49,6 +49,8 @@ from kbroker.net._request cimport chunk_release
 from kbroker.net._request_channel cimport (
     request_channel_look,
     request_channel_push,
+    request_channel_sleeps,
+    request_is_hot,
     request_channel_waits,
 )
 from kbroker.net._request_times cimport request_times_free
@@ -97,6 +99,7 @@ cdef enum:
     LOOK_NS = 10000000
     DRAIN_NS_MAX = 1000000000     # for answers that are on their way when the broker stops
     COMPACT_NS = 1000000000
+    AT_ONCE_MAX = 8               # requests of a turn; more of them are worth waking a handler
     RETIRE_NS_MAX = 30000000000   # for requests that wait, when a Processor is taken away
     LINGER_NS = 1000000000        # for a peer to take its last answers and close
     ABANDON_NS = 3000000000       # a request lent for longer than this is given up with its memory
@@ -200,6 +203,7 @@ cdef void processor_free(Processor* processor) noexcept nogil:
         live_add(LIVE_CHUNKS, 1)
         chunk_release(processor.shared)
     request_times_free(processor)
+    free(processor.copies)
     if processor.epoll_fd >= 0:
         close(processor.epoll_fd)
     if processor.event_fd >= 0:
@@ -299,6 +303,11 @@ cdef void _hand_over(Processor* processor) noexcept nogil:
     cdef Request* mark
     if request == NULL:
         return
+    if _may_serve_at_once(processor):
+        _serve_at_once(processor)
+        request = processor.batch_head
+        if request == NULL:
+            return
     # REQUEST_RECEIVED is raised after the enqueue, but a handler may answer before this thread
     # goes on: the answer only queues up, so the order of events per channel holds. `next` is the
     # queue's from the push on, so the channels are noted through their stalled pointers.
@@ -312,6 +321,50 @@ cdef void _hand_over(Processor* processor) noexcept nogil:
     else:
         processor.batch_tail = mark
     _raise_received(processor, rest)
+
+
+cdef int _may_serve_at_once(Processor* processor) noexcept nogil:
+    # A few requests that need no handler, and none is awake: waking it would cost more than to
+    # serve them here, and nobody else could do so faster.
+    cdef RequestChannel* request_channel = processor.request_channel
+    cdef Request* request = processor.batch_head
+    cdef int count = 0
+    if kb_load_ptr(<void**>&request_channel.serve_at_once) == NULL:
+        return 0
+    while request != NULL:
+        count += 1
+        if (
+            count > AT_ONCE_MAX
+            or not request_is_hot(request_channel, request)
+            or not request_channel.at_once[request.api_key]
+        ):
+            return 0
+        request = request.next
+    return request_channel_sleeps(request_channel)
+
+
+cdef void _serve_at_once(Processor* processor) noexcept nogil:
+    # What is given back stays in the batch, in its order. An answer comes as a handler's would.
+    cdef RequestChannel* request_channel = processor.request_channel
+    cdef Request* request = processor.batch_head
+    cdef Request* following
+    cdef Channel* channel
+    processor.batch_head = NULL
+    processor.batch_tail = NULL
+    while request != NULL:
+        following = request.next
+        request.next = NULL
+        channel = request.channel
+        request.dequeued_ns = processor.now_ns
+        if request_channel.serve_at_once(request_channel.hot_context, processor, request):
+            channel_received(channel, request)
+        elif processor.batch_tail == NULL:
+            processor.batch_head = request
+            processor.batch_tail = request
+        else:
+            processor.batch_tail.next = request
+            processor.batch_tail = request
+        request = following
 
 
 cdef void _note_channels(Processor* processor) noexcept nogil:

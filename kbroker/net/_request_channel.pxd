@@ -14,6 +14,7 @@ cdef int request_channel_init(RequestChannel* channel) noexcept nogil
 cdef Request* request_channel_push(
     RequestChannel* channel, Request* first, Request** last, int64_t now_ns) noexcept nogil
 cdef int request_channel_waits(RequestChannel* channel) noexcept nogil
+cdef int request_channel_sleeps(RequestChannel* channel) noexcept nogil
 cdef void request_channel_look(RequestChannel* channel, int64_t now_ns) noexcept nogil
 cdef int request_channel_take(
     RequestChannel* channel, Handler* handler, int had_role, int64_t timeout_ns,

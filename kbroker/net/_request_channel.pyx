@@ -219,6 +219,15 @@ cdef int request_channel_waits(RequestChannel* channel) noexcept nogil:
     return kb_load_i64(&channel.count) > 0
 
 
+cdef int request_channel_sleeps(RequestChannel* channel) noexcept nogil:
+    """Whether a push would wake a handler, and nothing stands before it."""
+    cdef int sleeps
+    lock_ranked(&channel.lock, RANK_QUEUE)
+    sleeps = channel.head == NULL and channel.taker == NULL and channel.sleepers != NULL
+    unlock_ranked(&channel.lock, RANK_QUEUE)
+    return sleeps
+
+
 cdef void request_channel_look(RequestChannel* channel, int64_t now_ns) noexcept nogil:
     """As a push that brings nothing: what is queued behind a run that stands gets a taker."""
     cdef Handler* woken

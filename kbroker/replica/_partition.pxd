@@ -17,7 +17,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from kbroker.log._append_follower cimport Followed
 from kbroker.log._flush cimport FlushDepth
 from kbroker.log._storage cimport Log, lock_to_look, unlock_log
-from kbroker.log._types cimport Batch, Bound, FileSlice
+from kbroker.log._types cimport Batch, Bound, FileSlice, Patience
 from kbroker.replica._followers cimport Follower, Followers
 
 
@@ -101,11 +101,18 @@ cdef int16_t partition_note_fetch(
 # log_flush(), and the high watermark follows. 0 or an errno.
 cdef int partition_flush(Partition* partition, FlushDepth depth) noexcept nogil
 
+# Where the replica stood at one moment.
+cdef struct ReplicaOffsets:
+    int64_t log_start
+    int64_t high_watermark
+    int64_t last_stable
+
 # Where `offset` lies, as log_slice says; never beyond the high watermark (or the last stable offset
-# with read_committed). Error 1 out of range, 6 not leader, and those of log_slice.
+# with read_committed), which is told with the others as they were at that moment. Error 1 out of
+# range, 6 not leader, and those of log_slice; then the offsets are unchanged or mean nothing.
 cdef int16_t partition_read(
     Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
-    int may_wait, FileSlice* out) noexcept nogil
+    Patience patience, FileSlice* out, ReplicaOffsets* offsets) noexcept nogil
 
 # Bytes that such a read could find: what a waiting fetch asks after each append.
 cdef int64_t partition_readable_bytes_locked(
@@ -119,9 +126,11 @@ cdef void partition_offsets(
     Partition* partition, int64_t* log_start, int64_t* log_end, int64_t* high_watermark,
     int64_t* last_stable) noexcept nogil
 
-# (epoch, end offset) as the leader knows them, -1 and -1 if it does not; an error code.
+# (epoch, end offset) as the leader knows them, -1 and -1 if it does not; an error code, or
+# READ_WOULD_WAIT.
 cdef int16_t partition_epoch_end(
-    Partition* partition, int32_t asked, int32_t* epoch, int64_t* end_offset) noexcept nogil
+    Partition* partition, int32_t asked, Patience patience, int32_t* epoch, int64_t* end_offset
+) noexcept nogil
 
 # Moves the log's start to an offset, -1 to the high watermark; `start` is where it is then.
 cdef int16_t partition_delete_records(

@@ -25,7 +25,8 @@ from kbroker.log._epochs cimport epoch_end_locked
 from kbroker.log._flush cimport log_flush
 from kbroker.log._read cimport (
     Found, log_bound_locked, log_find_locked, log_readable_bytes_locked, log_slice)
-from kbroker.log._storage cimport Log, lock_log, log_acquire, log_release
+from kbroker.log._storage cimport Log, lock_log, lock_to_look_if, log_acquire, log_release
+from kbroker.log._types cimport READ_WOULD_WAIT
 from kbroker.log._trim cimport log_move_start_locked
 from kbroker.replica._followers cimport (
     follower_note_fetch, followers_find, followers_free, followers_reached, followers_replace)
@@ -154,12 +155,13 @@ cdef int16_t _leads_locked(Partition* partition) noexcept nogil:
 
 
 cdef int16_t partition_epoch_end(
-    Partition* partition, int32_t asked, int32_t* epoch, int64_t* end_offset
+    Partition* partition, int32_t asked, Patience patience, int32_t* epoch, int64_t* end_offset
 ) noexcept nogil:
     cdef int16_t error
     epoch[0] = -1
     end_offset[0] = -1
-    lock_to_look(partition.log)
+    if not lock_to_look_if(partition.log, patience):
+        return READ_WOULD_WAIT
     error = _leads_locked(partition)
     if error == NO_ERROR:
         epoch_end_locked(partition.log, asked, epoch, end_offset)
@@ -270,7 +272,7 @@ cdef Bound _readable_to(Partition* partition, int read_committed) noexcept nogil
 
 cdef int16_t partition_read(
     Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
-    int may_wait, FileSlice* out
+    Patience patience, FileSlice* out, ReplicaOffsets* offsets
 ) noexcept nogil:
     cdef Log* log = partition.log
     cdef Bound bound
@@ -282,9 +284,14 @@ cdef int16_t partition_read(
     out.length = 0
     out.cold = 0
     found.segment = NULL
-    lock_to_look(log)
+    found.patience = patience
+    if not lock_to_look_if(log, patience):
+        return READ_WOULD_WAIT
     error = _leads_locked(partition)
     if error == NO_ERROR:
+        offsets.log_start = log.log_start_offset
+        offsets.high_watermark = partition.high_watermark.offset
+        offsets.last_stable = partition.last_stable.offset
         bound = _readable_to(partition, read_committed)
         error = log_find_locked(log, offset, &bound, &found)
         if found.segment != NULL and found.exact:
@@ -292,7 +299,7 @@ cdef int16_t partition_read(
     unlock_log(log)
     if error != NO_ERROR or found.segment == NULL:
         return error
-    return log_slice(log, &found, offset, &bound, max_bytes, whole_first, may_wait, out)
+    return log_slice(log, &found, offset, &bound, max_bytes, whole_first, out)
 
 
 cdef int64_t partition_readable_bytes_locked(

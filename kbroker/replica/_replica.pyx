@@ -21,11 +21,12 @@ from kbroker.log._append_follower cimport Followed
 from kbroker.log._flush cimport FLUSH_RECORDS
 from kbroker.log._slice cimport Slice
 from kbroker.log._time_search cimport TimedOffset, log_find_by_time, log_find_max_timestamp
-from kbroker.log._types cimport NEEDS_PYTHON, Batch, Bound
+from kbroker.log._types cimport NEEDS_PYTHON, WAITS_FOR_DISK, Batch, Bound
 from kbroker.log._validate cimport log_validate
 from kbroker.replica._followers cimport Follower
 from kbroker.replica._partition cimport (
-    Partition, partition_append, partition_append_as_follower, partition_delete_records,
+    Partition, ReplicaOffsets, partition_append, partition_append_as_follower,
+    partition_delete_records,
     partition_flush, partition_follow_bounds, partition_follow_cut, partition_lock, partition_new,
     partition_note_fetch, partition_read, partition_readable_bytes_locked, partition_release,
     partition_set_high_watermark, partition_set_leadership, partition_unlock)
@@ -270,10 +271,12 @@ cdef class Replica:
     ) -> Slice:
         """Where a fetch would read, as a slice that keeps its file open."""
         cdef Slice slice = Slice()
+        cdef ReplicaOffsets _offsets
         cdef int16_t error
         with nogil:
             error = partition_read(
-                self.partition, offset, max_bytes, whole_first, read_committed, 1, &slice.piece)
+                self.partition, offset, max_bytes, whole_first, read_committed, WAITS_FOR_DISK,
+                &slice.piece, &_offsets)
         if error:
             raise KafkaError(ErrorCode(error), f"offset {offset}")
         return slice

@@ -103,6 +103,7 @@ cdef struct HotContext:
     uint64_t hash_seed            # secret: whoever names partitions does not choose their places
     GroupShards* groups           # NULL: Python answers everything of groups
     ParkedTable parked
+    HotWorker* at_once[PROCESSORS_SEEN_MAX]  # atomic: each Processor's own, or NULL
     int32_t fetch_bytes_max       # fetch.max.bytes of the broker
     int32_t inline_range_bytes    # ranges up to this are read into the answer
 
@@ -121,6 +122,8 @@ cdef struct HotWorker:
     Arena arena
     int has_role                  # it may have been relieved of it
     int aside                     # it serves what was set aside, and may stand at a slow file
+    int at_once                   # it serves on a Processor's thread: it waits for nothing
+    int gives_back                # what it was given last is a handler's
     int leaving                   # atomic: its thread is to come back, for good
     int named                     # the kernel knows the thread by kernel_name
     char kernel_name[16]

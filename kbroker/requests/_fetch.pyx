@@ -10,7 +10,9 @@ one changes and serves its partitions under the session's lock, which is never h
 Followers come with replication: a follower's fetch is answered with 9 until then.
 
 A run never waits for the disk: a fetch that would, to find its place or for a short range, is set
-aside and comes again in a run that may (`net/_aside`).
+aside and comes again in a run that may (`net/_aside`). On a Processor's thread (`_at_once`) it
+waits for nothing at all: one that would, is of many partitions or has to park is given back, and
+comes again in a run.
 
 Ranges up to `inline_range_bytes` are read into the answer (one send); longer ones go by sendfile
 with their segment held. Protocol: FetchRequest and FetchResponse 4-18.
@@ -35,8 +37,15 @@ from kbroker._error_codes cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from kbroker._figures cimport kb_count
-from kbroker._lock_order cimport RANK_SESSION, lock_ranked, unlock_ranked
-from kbroker.log._types cimport READ_WOULD_WAIT, FileSlice
+from kbroker._lock_order cimport RANK_SESSION, lock_ranked, try_lock_ranked, unlock_ranked
+from kbroker.log._types cimport (
+    READ_WOULD_WAIT,
+    WAITS_FOR_DISK,
+    WAITS_FOR_LOCKS,
+    WAITS_FOR_NOTHING,
+    FileSlice,
+    Patience,
+)
 from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_CLOSE, Request
 from kbroker.replica._fetch_session cimport (
@@ -53,6 +62,7 @@ from kbroker.replica._fetch_session cimport (
 )
 from kbroker.replica._partition cimport (
     Partition,
+    ReplicaOffsets,
     partition_epoch_end,
     partition_offsets,
     partition_read,
@@ -77,8 +87,25 @@ cdef enum:
     FETCH_TAKEN_UP = 1            # its session's step is done; it may yet be parked
     FETCH_LAST = 2                # it waited: answered with what there is
 
+    PARTITIONS_AT_ONCE_MAX = 16   # more are more work than waking a handler
+
 
 # --- session -------------------------------------------------------------------------------------
+
+cdef int _enter_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # 0: somebody else has it, or it is large, and this thread waits for nothing.
+    if not worker.at_once:
+        lock_ranked(&plan.session.lock, RANK_SESSION)
+        return 1
+    if try_lock_ranked(&plan.session.lock, RANK_SESSION):
+        if plan.session.count <= PARTITIONS_AT_ONCE_MAX:
+            return 1
+        unlock_ranked(&plan.session.lock, RANK_SESSION)
+    session_release(worker.context.sessions, plan.session)
+    plan.session = NULL
+    worker.gives_back = 1
+    return 0
+
 
 cdef void _find_session(HotWorker* worker, FetchPlan* plan, int resumed) noexcept nogil:
     # Sets plan.session (locked) for an incremental fetch, or plan.error.
@@ -91,7 +118,8 @@ cdef void _find_session(HotWorker* worker, FetchPlan* plan, int resumed) noexcep
     if plan.session == NULL:
         plan.error = FETCH_SESSION_ID_NOT_FOUND
         return
-    lock_ranked(&plan.session.lock, RANK_SESSION)
+    if not _enter_session(worker, plan):
+        return
     if plan.session.epoch != plan.session_epoch and not resumed:
         plan.error = INVALID_FETCH_SESSION_EPOCH
     elif plan.session.by_id != (plan.version >= TOPIC_IDS_FROM):
@@ -235,10 +263,11 @@ cdef int16_t _check_epoch(Partition* partition, FetchTarget* target) noexcept no
     return UNKNOWN_LEADER_EPOCH
 
 
-cdef int16_t _check_divergence(FetchTarget* target) noexcept nogil:
+cdef int16_t _check_divergence(FetchTarget* target, Patience patience) noexcept nogil:
     # Whether the client's last epoch went as far here as it did there (KIP-595).
     cdef int16_t error = partition_epoch_end(
-        target.partition, target.fetched_epoch, &target.diverging_epoch, &target.diverging_end)
+        target.partition, target.fetched_epoch, patience, &target.diverging_epoch,
+        &target.diverging_end)
     if error != NO_ERROR:
         return error
     if target.diverging_epoch < 0:
@@ -249,6 +278,7 @@ cdef int16_t _check_divergence(FetchTarget* target) noexcept nogil:
 
 
 cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexcept nogil:
+    cdef ReplicaOffsets offsets
     cdef int64_t most = target.max_bytes
     target.high_watermark = -1
     target.last_stable = -1
@@ -258,7 +288,7 @@ cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexc
     if target.error == NO_ERROR:
         target.error = _check_epoch(target.partition, target)
     if target.error == NO_ERROR and target.fetched_epoch >= 0:
-        target.error = _check_divergence(target)
+        target.error = _check_divergence(target, plan.patience)
         plan.any_error |= target.diverges
     if target.error == NO_ERROR and not target.diverges:
         if most > left:
@@ -267,14 +297,12 @@ cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexc
             most = 0
         target.error = partition_read(
             target.partition, target.fetch_offset, most, plan.read_bytes == 0,
-            plan.read_committed, plan.may_wait, &target.slice)
-        if target.error == READ_WOULD_WAIT:
-            plan.slow = target.partition
-            return
-    if target.partition != NULL:
-        kb_add_i64(&target.partition.fetches, 1)
-        if target.error != NO_ERROR:
-            kb_add_i64(&target.partition.refused_fetches, 1)
+            plan.read_committed, plan.patience, &target.slice, &offsets)
+    elif target.error == NO_ERROR and plan.patience == WAITS_FOR_NOTHING:
+        target.error = READ_WOULD_WAIT  # to tell where the log stands: rare
+    if target.error == READ_WOULD_WAIT:
+        plan.slow = target.partition
+        return
     if target.error != NO_ERROR:
         # What is not there keeps nobody from waiting for what is, as in Apache Kafka.
         plan.any_error |= not target.not_there
@@ -282,9 +310,13 @@ cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexc
         target.last_stable = -1
         target.log_start = -1
         return
-    # After the read: the high watermark that is told never lies behind the records that are given.
-    partition_offsets(target.partition, &target.log_start, NULL,
-                      &target.high_watermark, &target.last_stable)
+    if target.diverges:
+        partition_offsets(target.partition, &target.log_start, NULL,
+                          &target.high_watermark, &target.last_stable)
+        return
+    target.log_start = offsets.log_start
+    target.high_watermark = offsets.high_watermark
+    target.last_stable = offsets.last_stable
     plan.read_bytes += target.slice.length
 
 
@@ -297,6 +329,18 @@ cdef void _read_all(FetchPlan* plan) noexcept nogil:
         _read_target(plan, &plan.targets[i], plan.max_bytes - plan.read_bytes)
         if plan.slow != NULL:
             return
+
+
+cdef void _count_reads(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    cdef FetchTarget* target
+    cdef int32_t i
+    kb_count(&worker.fetch_partitions, plan.count)
+    for i in range(plan.count):
+        target = &plan.targets[i]
+        if target.partition != NULL:
+            kb_add_i64(&target.partition.fetches, 1)
+            if target.error != NO_ERROR:
+                kb_add_i64(&target.partition.refused_fetches, 1)
 
 
 # --- the run -------------------------------------------------------------------------------------
@@ -353,6 +397,23 @@ cdef void _note_small_cold(HotWorker* worker, FetchPlan* plan) noexcept nogil:
             return
 
 
+cdef int _is_a_handlers(FetchPlan* plan) noexcept nogil:
+    # Much to read; a session to begin or to end, which may free a large one.
+    return (
+        plan.count > PARTITIONS_AT_ONCE_MAX
+        or plan.session_epoch == INITIAL_EPOCH
+        or (plan.session_epoch == FINAL_EPOCH and plan.session_id != 0)
+    )
+
+
+cdef void _give_back(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # To a handler. What the session knows of this fetch, it knows already.
+    fetch_drop_slices(plan)
+    _leave_session(worker, plan)
+    plan.request.taken_up = FETCH_TAKEN_UP
+    worker.gives_back = 1
+
+
 cdef int _is_set_aside(
     HotWorker* worker, Snapshot* snapshot, FetchPlan* plan, int resumed,
 ) noexcept nogil:
@@ -362,6 +423,9 @@ cdef int _is_set_aside(
         _note_small_cold(worker, plan)
     if plan.slow == NULL:
         return 0
+    if worker.at_once:
+        _give_back(worker, plan)
+        return 1
     fetch_drop_slices(plan)
     _leave_session(worker, plan)
     request.taken_up = FETCH_LAST if resumed == FETCH_LAST else FETCH_TAKEN_UP
@@ -382,12 +446,19 @@ cdef void _fetch(
     arena_back_to(&worker.arena, mark)
 
 
+cdef Patience _patience(HotWorker* worker) noexcept nogil:
+    if worker.at_once:
+        return WAITS_FOR_NOTHING
+    return WAITS_FOR_DISK if worker.aside else WAITS_FOR_LOCKS
+
+
 cdef void _serve(
     HotWorker* worker, Snapshot* snapshot, Request* request, int resumed,
 ) noexcept nogil:
     # `resumed`: FETCH_TAKEN_UP or FETCH_LAST, or 0: it is new.
     cdef FetchPlan* plan = <FetchPlan*>arena_take(&worker.arena, sizeof(FetchPlan))
     cdef int32_t ended = 0
+    cdef int is_due
     cdef int parked
     if plan == NULL:
         _close_frame(worker, request)
@@ -396,21 +467,30 @@ cdef void _serve(
     if fetch_parse(worker, plan) != 0:
         _close_frame(worker, request)
         return
+    if worker.at_once and _is_a_handlers(plan):
+        worker.gives_back = 1
+        return
+    _find_session(worker, plan, resumed)
+    if worker.gives_back:
+        return
     if not resumed:
         kb_count(&worker.fetch_requests, 1)
-    _find_session(worker, plan, resumed)
     if plan.error == NO_ERROR and _choose_targets(worker, plan) != 0:
         _leave_session(worker, plan)
         _close_frame(worker, request)
         return
     if plan.error == NO_ERROR:
         _look_up(snapshot, plan)
-        plan.may_wait = worker.aside
+        plan.patience = _patience(worker)
         _read_all(plan)
         if _is_set_aside(worker, snapshot, plan, resumed):
             return
-        kb_count(&worker.fetch_partitions, plan.count)
-        if resumed != FETCH_LAST and not _is_due(plan):
+        is_due = resumed == FETCH_LAST or _is_due(plan)
+        if worker.at_once and not is_due:
+            _give_back(worker, plan)
+            return
+        _count_reads(worker, plan)
+        if not is_due:
             fetch_drop_slices(plan)
             parked = park_fetch(worker, plan)
             _leave_session(worker, plan)
@@ -443,6 +523,13 @@ cdef void fetch_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexc
         request.next = NULL
         _fetch(worker, snapshot, request, request.taken_up)
         request = following
+
+
+cdef int fetch_at_once(HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil:
+    """A Fetch request on a Processor's thread: answered, or 0: it is a handler's."""
+    worker.gives_back = 0
+    _fetch(worker, snapshot, request, request.taken_up)
+    return not worker.gives_back
 
 
 cdef void fetch_resume(HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil:

@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from kbroker.log._types cimport FileSlice
+from kbroker.log._types cimport FileSlice, Patience
 from kbroker.net._types cimport Request
 from kbroker.replica._fetch_session cimport FetchSession, SessionPartition
 from kbroker.replica._partition cimport Partition
@@ -60,8 +60,8 @@ cdef struct FetchPlan:
     FetchSession* session         # locked while it is here
     int32_t answer_session_id
     int64_t read_bytes
-    int may_wait                  # for the disk
-    Partition* slow               # where it would have to, and may not
+    Patience patience
+    Partition* slow               # where it would have to wait for more, or the disk
     int any_error                 # or a divergence: nothing to wait for
     int32_t not_there_count
     LeadersTold leaders           # what the answer has told

@@ -72,6 +72,7 @@ class HotPath:
         # The groups of this broker; from here on `groups.wake` tells the fetches that wait.
         groups: GroupTable | None = None,
     ) -> Self: ...
+    def cover_processors(self) -> None: ...
     # addresses: per listener (host, port), or None for the one that a connection used
     def advertise(
         self, node_id: int, addresses: list[tuple[str, int] | None], creates_topics: bool

@@ -46,17 +46,10 @@ from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
 from kbroker.replica._topic_table cimport TopicTable
 from kbroker.requests._answers cimport (
     worker_answer, worker_flush, worker_free, worker_give_up_role, worker_new)
+from kbroker.requests._at_once cimport at_once_cover, at_once_end
 from kbroker.requests._context cimport (
-    REASON_COLD,
-    REASON_DECOMPRESS,
-    REASON_GROUP,
-    REASON_METADATA,
-    REASON_NONE,
-    REASON_RECOMPRESS,
-    TICK_MS,
-    HotWorker,
-    OwnAddress,
-)
+    REASON_COLD, REASON_DECOMPRESS, REASON_GROUP, REASON_METADATA, REASON_NONE, REASON_RECOMPRESS,
+    TICK_MS, HotWorker, OwnAddress)
 from kbroker.requests._fetch cimport fetch_run
 from kbroker.requests._heartbeat cimport heartbeat_run
 from kbroker.requests._hot_figures cimport hot_statistics, note_gil_wait
@@ -272,17 +265,27 @@ cdef class HotPath:
             self.context.sessions == NULL or self.own_worker == NULL or self.cold_worker == NULL
         ):
             raise MemoryError
+        self.cover_processors()
 
     def __dealloc__(self):
         cdef int i
         if self.context.channel != NULL:
             # Its server's threads have ended, or will: they are not to call here any more.
             self.context.channel.on_left = NULL
+            at_once_end(&self.context)
         for i in range(self.worker_count):
             worker_free(self.workers[i])
         worker_free(self.own_worker)
         worker_free(self.cold_worker)
         sessions_free(self.context.sessions)
+
+    def cover_processors(self):
+        """What a Processor serves by itself it serves from here on; one thread calls this."""
+        cdef int failed
+        with nogil:
+            failed = at_once_cover(&self.context)
+        if failed:
+            raise MemoryError
 
     def advertise(self, int node_id, list addresses, bint creates_topics):
         """What Metadata says of this node; before the handlers start, else Python answers it.

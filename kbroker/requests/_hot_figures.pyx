@@ -7,10 +7,11 @@ sums too, so that these only ever grow, whatever becomes of topics.
 
 from libc.stdint cimport int64_t
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int
+from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_load_ptr
 from kbroker._figures cimport kb_count, kb_figure
 from kbroker._lock_order cimport RANK_QUEUE, RANK_TABLE, lock_ranked, unlock_ranked
-from kbroker.requests._context cimport ERROR_CODES, GIL_WAIT_BUCKETS, HotContext, HotWorker
+from kbroker.requests._context cimport (
+    ERROR_CODES, GIL_WAIT_BUCKETS, PROCESSORS_SEEN_MAX, HotContext, HotWorker)
 
 
 cdef int _add(HotWorker* worker, dict totals, dict produce_codes, dict fetch_codes) except -1:
@@ -61,6 +62,7 @@ cdef dict hot_statistics(
     """Figures of the hot path as a dict; counters since the start."""
     cdef long long parked, expired, left, evictions
     cdef int sessions, at
+    cdef HotWorker* at_once
     cdef dict produce_codes = {}
     cdef dict fetch_codes = {}
     cdef dict totals = dict.fromkeys((
@@ -71,6 +73,10 @@ cdef dict hot_statistics(
         "commit_offsets"), 0)
     for at in range(count):
         _add(workers[at], totals, produce_codes, fetch_codes)
+    for at in range(PROCESSORS_SEEN_MAX):
+        at_once = <HotWorker*>kb_load_ptr(<void**>&context.at_once[at])
+        if at_once != NULL:
+            _add(at_once, totals, produce_codes, fetch_codes)
     _add(own, totals, produce_codes, fetch_codes)
     _add(cold, totals, produce_codes, fetch_codes)
     with nogil:

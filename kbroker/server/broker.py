@@ -339,6 +339,7 @@ class Broker:
             now.connections_per_ip_overrides,
         )
         self._server.resize(now["num.network.threads"])
+        self._hot.cover_processors()
 
     def _handlers_follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
         if self._services is not None:
