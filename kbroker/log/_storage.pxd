@@ -153,7 +153,11 @@ cdef void begin_writing_locked(Log* log) noexcept nogil
 cdef void end_writing_locked(Log* log, int64_t size_bytes) noexcept nogil
 cdef void wait_written_locked(Log* log) noexcept nogil
 
-# Whether an append is likely to stand: one has been writing for long, or wrote slowly of late.
+# Whether an append is likely to stand: 0, or what speaks for it.
+cdef enum:
+    WRITE_WAS_SLOW = 1            # the last one, of late
+    WRITE_STANDS = 2              # one has been under way for long
+
 cdef int log_is_slow(Log* log) noexcept nogil
 # The same of writes that somebody else marks so: since when, till when (both atomic; 0: not).
 cdef int writing_is_slow(int64_t* writing_since_ns, int64_t* slow_until_ns) noexcept nogil

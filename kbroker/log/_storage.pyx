@@ -112,7 +112,9 @@ cdef int writing_is_slow(int64_t* writing_since_ns, int64_t* slow_until_ns) noex
     if since_ns == 0 and until_ns == 0:
         return 0
     now_ns = kb_now_ns()
-    return now_ns < until_ns or (since_ns != 0 and now_ns - since_ns > STANDS_NS)
+    if since_ns != 0 and now_ns - since_ns > STANDS_NS:
+        return WRITE_STANDS
+    return WRITE_WAS_SLOW if now_ns < until_ns else 0
 
 
 # --- Segments -------------------------------------------------------------------------------------

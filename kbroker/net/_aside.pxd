@@ -8,6 +8,8 @@ from kbroker.net._types cimport AsideRequests, Request
 # 0: there is no room.
 cdef int aside_add(
     AsideRequests* aside, Request* request, void* file, int64_t count_max) noexcept nogil
+# Whether what is added for that file now is served without waiting for other files.
+cdef int aside_has_turn(AsideRequests* aside, void* file, int handlers) noexcept nogil
 # The file of the first request whose file nobody serves, noted as served from now on; or NULL.
 cdef void* aside_next_file(AsideRequests* aside, int handlers) noexcept nogil
 # What waits for a file, in its order: at least one, if nobody took it since aside_next_file.

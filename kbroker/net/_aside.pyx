@@ -10,7 +10,9 @@ along what has gathered: so one handler stands at one slow file, however many wa
 of the handlers at slow files altogether.
 
 Bounds: as many requests as the queue may hold, and ASIDE_BYTES_MAX; then the handler that has the
-next one does it itself. Everything is under the channel's lock; lists are searched from the front.
+next one does it itself. So it does where a file was slow of late, no more, while half of the
+handlers are at others: it is not to wait for who may stand there for good. Everything is under the
+channel's lock; lists are searched from the front.
 """
 
 from libc.stdint cimport int64_t
@@ -50,10 +52,17 @@ cdef int _is_served(AsideRequests* aside, void* file) noexcept nogil:
     return 0
 
 
+cdef inline int _has_room(const AsideRequests* aside, int handlers) noexcept nogil:
+    return aside.file_count < min(max(1, handlers // 2), <int>SLOW_FILES_MAX)
+
+
+cdef int aside_has_turn(AsideRequests* aside, void* file, int handlers) noexcept nogil:
+    return _has_room(aside, handlers) or _is_served(aside, file)
+
+
 cdef void* aside_next_file(AsideRequests* aside, int handlers) noexcept nogil:
     cdef Request* request = aside.head
-    cdef int files_max = min(max(1, handlers // 2), <int>SLOW_FILES_MAX)
-    if aside.file_count >= files_max:
+    if not _has_room(aside, handlers):
         return NULL
     while request != NULL:
         if not _is_served(aside, request.slow_file):

@@ -10,10 +10,12 @@ So while something waits here somebody is in Python, and will look. Requests tha
 queued, so the queue's bounds hold for both together. Everything is under the channel's lock.
 """
 
+from kbroker.net._request cimport request_detach
 from kbroker.net._types cimport Handler, InPython, Request
 
 cdef enum:
     ONE_STAYS_OF = 4
+    COPIED_BYTES_MAX = 4096
 
 
 cdef int python_is_full(InPython* python, int handlers) noexcept nogil:
@@ -32,7 +34,13 @@ cdef void python_leave(InPython* python, Handler* handler) noexcept nogil:
 
 
 cdef void python_add(InPython* python, Request* first, Request* last) noexcept nogil:
+    cdef Request* request = first
     last.next = NULL
+    while request != NULL:
+        # Produces go past it: a whole chunk of theirs is not to be kept by its few bytes.
+        if request.compact and request.total_bytes <= COPIED_BYTES_MAX:
+            request_detach(request)
+        request = request.next
     if python.tail == NULL:
         python.head = first
     else:

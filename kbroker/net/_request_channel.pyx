@@ -51,7 +51,8 @@ from kbroker._sync cimport (
     kb_futex_wake,
     kb_now_ns,
 )
-from kbroker.net._aside cimport aside_add, aside_next_file, aside_served, aside_take
+from kbroker.net._aside cimport (
+    aside_add, aside_has_turn, aside_next_file, aside_served, aside_take)
 from kbroker.net._in_python cimport (
     python_add,
     python_enter,
@@ -461,13 +462,18 @@ cdef void request_channel_leave_python(RequestChannel* channel, Handler* handler
 
 
 cdef int request_channel_set_aside(
-    RequestChannel* channel, Request* request, void* slow_file,
+    RequestChannel* channel, Request* request, void* slow_file, int stands,
 ) noexcept nogil:
-    """Leaves a request to whoever serves that file. 0: there is no room, the caller does it."""
+    """Leaves a request to whoever serves that file. 0: there is no room, the caller does it.
+
+    `stands`: something does at that file. Otherwise it was slow of late, no more, and is not to
+    wait for files at which something may stand for good.
+    """
     cdef Handler* woken = NULL
     cdef int added = 0
     lock_ranked(&channel.lock, RANK_QUEUE)
-    if not channel.closed:
+    if not channel.closed and (stands or aside_has_turn(
+            &channel.aside, slow_file, kb_load_int(&channel.handler_count))):
         added = aside_add(&channel.aside, request, slow_file, channel.count_max)
         woken = _give_aside_locked(channel)
     unlock_ranked(&channel.lock, RANK_QUEUE)

@@ -133,6 +133,8 @@ cdef struct HotWorker:
     Request* cold_tail
     Partition** touched           # partitions with watchers that this run appended to
     int touched_count
+    Request* put_off              # produces of this run with much to unpack: its last
+    int unpacks                   # it serves one of them
     AwaitedFlush* flushes         # of this run, and below the produces that wait for them
     void* unflushed               # ProducePlan
     uint64_t ticks[TICKS_MAX]

@@ -33,6 +33,7 @@ from kbroker.coordinator.group._structs cimport (
     Member,
     Shard,
 )
+from kbroker.log._storage cimport WRITE_STANDS
 from kbroker.net._request cimport answer_bytes, answer_reserve
 from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_SEND, Request
@@ -74,10 +75,12 @@ cdef int _verdict(
     cdef Group* group
     cdef Member* member
     cdef int error = UNDECIDED
+    cdef int slow
     if shard == NULL:
         return UNDECIDED
-    if not worker.aside and shard_is_slow(shard) and request_channel_set_aside(
-        worker.context.channel, request, shard
+    slow = 0 if worker.aside else shard_is_slow(shard)
+    if slow and request_channel_set_aside(
+        worker.context.channel, request, shard, slow == WRITE_STANDS
     ):
         return SET_ASIDE
     shard_lock(shard)

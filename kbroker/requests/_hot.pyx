@@ -1,8 +1,7 @@
 # cython: language_level=3
 """The hot path's face: `serve()`, in which a handler thread spends its life.
 
-    serve: take a run -> Produce, Fetch, Heartbeat of the whole run -> answers to their Processors
-           in one push each -> fetches that an append has completed -> OffsetCommit -> Metadata
+    serve: take a run -> serve it (`_run`) -> take the next one
 
 A wholly hot run never takes the GIL. `serve` returns to Python only with requests that Python must
 answer, with deadlines that the time wheel must hold, with the idle tick, or at the end. Before it
@@ -17,11 +16,10 @@ which know nothing of each other.
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memset
 
 import threading
 
-from kbroker._arena cimport Arena, arena_free, arena_reset
+from kbroker._arena cimport arena_reset
 from kbroker._atomics cimport kb_add_int, kb_load_int, kb_store_int
 from kbroker._error_codes cimport MESSAGE_TOO_LARGE
 from kbroker._figures cimport kb_count
@@ -37,8 +35,7 @@ from kbroker.log._validate cimport log_validate
 from kbroker.net._request_channel cimport (
     TAKE_ASIDE, TAKE_CLOSED, TAKE_COLD, TAKE_IDLE, request_channel_enter_python,
     request_channel_leave_python, request_channel_served_aside, request_channel_take)
-from kbroker.net._types cimport ACTION_CLOSE, LISTENERS_MAX, READ_AHEAD, Request
-from kbroker.protocol._versions cimport API_FETCH, API_HEARTBEAT, API_METADATA, API_PRODUCE
+from kbroker.net._types cimport ACTION_CLOSE, LISTENERS_MAX, Request
 from kbroker.replica._fetch_session cimport sessions_free, sessions_new
 from kbroker.replica._partition cimport partition_offsets
 from kbroker.replica._replica cimport Replica
@@ -50,30 +47,20 @@ from kbroker.requests._at_once cimport at_once_cover, at_once_end
 from kbroker.requests._context cimport (
     REASON_COLD, REASON_DECOMPRESS, REASON_GROUP, REASON_METADATA, REASON_NONE, REASON_RECOMPRESS,
     TICK_MS, HotWorker, OwnAddress)
-from kbroker.requests._fetch cimport fetch_run
-from kbroker.requests._heartbeat cimport heartbeat_run
 from kbroker.requests._hot_figures cimport hot_statistics, note_gil_wait
 from kbroker.requests._long_polls cimport (
     long_polls_close, long_polls_end_left, long_polls_expire, long_polls_wake)
-from kbroker.requests._metadata cimport metadata_run
-from kbroker.requests._offset_commit cimport offset_commit_run
 from kbroker.requests._parked cimport parked_init
 from kbroker.requests._produce cimport (
-    produce_finish,
-    produce_flush,
-    produce_plan,
-    produce_run,
-    produce_validate,
-)
+    produce_finish, produce_flush, produce_plan, produce_validate)
 from kbroker.requests._produce_plan cimport ProduceFrame, ProducePartition, ProducePlan
-from kbroker.requests._read_ahead cimport read_ahead_run
+from kbroker.requests._run cimport serve_run
 
 cdef extern from "<stdio.h>" nogil:
     int snprintf(char* text, size_t size, const char* format, ...)
 
 cdef enum:
     IDLE_TICK_NS = 300000000      # the receive wait of Kafka's handlers
-    LONG_RUN_BYTES = 1 << 20      # worth waking another handler for what comes meanwhile
 
 SERVED = 0                        # requests or deadlines for Python
 IDLE = 1
@@ -88,80 +75,6 @@ _REASONS = {
 }
 
 
-# A run by API.
-cdef struct Shares:
-    Request* produces
-    Request* fetches
-    Request* metadata
-    Request* heartbeats
-    Request* commits
-    Request* reads_ahead
-
-
-cdef int64_t _split(Request* run, Shares* shares) noexcept nogil:
-    # A run by API, in order, and its bytes. Within a connection there is nothing to keep apart: one
-    # request each.
-    cdef Request** produces = &shares.produces
-    cdef Request** fetches = &shares.fetches
-    cdef Request** metadata = &shares.metadata
-    cdef Request** heartbeats = &shares.heartbeats
-    cdef Request** commits = &shares.commits
-    cdef Request** reads_ahead = &shares.reads_ahead
-    cdef Request* following
-    cdef int64_t run_bytes = 0
-    memset(shares, 0, sizeof(Shares))
-    while run != NULL:
-        following = run.next
-        run.next = NULL
-        run_bytes += run.total_bytes
-        if run.api_key == API_PRODUCE:
-            produces[0] = run
-            produces = &run.next
-        elif run.api_key == API_FETCH:
-            fetches[0] = run
-            fetches = &run.next
-        elif run.api_key == API_METADATA:
-            metadata[0] = run
-            metadata = &run.next
-        elif run.api_key == API_HEARTBEAT:
-            heartbeats[0] = run
-            heartbeats = &run.next
-        elif run.api_key == READ_AHEAD:
-            reads_ahead[0] = run
-            reads_ahead = &run.next
-        else:
-            commits[0] = run
-            commits = &run.next
-        run = following
-    return run_bytes
-
-
-cdef void _do_run(HotWorker* worker, Request* run) noexcept nogil:
-    cdef Shares shares
-    cdef Snapshot* snapshot
-    if _split(run, &shares) >= LONG_RUN_BYTES:
-        worker_give_up_role(worker)
-    if shares.reads_ahead != NULL:
-        read_ahead_run(worker, shares.reads_ahead)
-    snapshot = _enter(worker)
-    if shares.produces != NULL:
-        produce_run(worker, snapshot, shares.produces)
-    if shares.fetches != NULL:
-        fetch_run(worker, snapshot, shares.fetches)
-    if shares.heartbeats != NULL:
-        heartbeat_run(worker, shares.heartbeats)
-    worker_flush(worker)
-    if shares.commits != NULL:
-        offset_commit_run(worker, snapshot, shares.commits)
-    snapshot_leave(worker.reader)
-    if worker.flushes != NULL:
-        _wait_for_disk(worker, shares.metadata)
-        return
-    arena_reset(&worker.arena)
-    if shares.metadata != NULL:
-        metadata_run(worker, shares.metadata)
-
-
 cdef Snapshot* _enter(HotWorker* worker) noexcept nogil:
     return snapshot_enter(worker.context.registry, worker.reader)
 
@@ -170,18 +83,6 @@ cdef void _leave(HotWorker* worker) noexcept nogil:
     # What was answered goes; nothing of the snapshot is held any more.
     worker_flush(worker)
     snapshot_leave(worker.reader)
-    arena_reset(&worker.arena)
-
-
-cdef void _wait_for_disk(HotWorker* worker, Request* metadata) noexcept nogil:
-    # The last of a run: nobody else of it waits. What the flush will answer is in the arena.
-    cdef Arena held = worker.arena
-    if metadata != NULL:
-        worker.arena.block = NULL
-        metadata_run(worker, metadata)
-        arena_free(&worker.arena)
-        worker.arena = held
-    produce_flush(worker)
     arena_reset(&worker.arena)
 
 
@@ -219,12 +120,12 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
         kb_count(&worker.handler.run_requests, count)
         if status == TAKE_ASIDE:
             worker.aside = 1
-            _do_run(worker, run)
+            serve_run(worker, run)
             worker.aside = 0
             request_channel_served_aside(worker.context.channel, &worker.handler)
         else:
             worker.has_role = 1
-            _do_run(worker, run)
+            serve_run(worker, run)
         if (worker.cold_head != NULL or worker.tick_count > 0) and request_channel_enter_python(
             worker.context.channel, &worker.handler, worker.tick_count > 0,
             &worker.cold_head, &worker.cold_tail,
@@ -415,7 +316,7 @@ cdef class HotPath:
         node.next = NULL
         with self.cold_lock:
             with nogil:
-                _do_run(worker, node)
+                serve_run(worker, node)
             return self._wrap_cold(worker), self._take_ticks(worker)
 
     def produce_batches(self, WrappedRequest request not None):

@@ -56,6 +56,7 @@ from kbroker.coordinator.group._structs cimport (
 )
 from kbroker.log._flush cimport FLUSH_RECORDS
 from kbroker.log._types cimport Batch
+from kbroker.log._storage cimport WRITE_STANDS
 from kbroker.net._request cimport answer_bytes, answer_reserve
 from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_SEND, Request
@@ -394,10 +395,9 @@ cdef void _answer(HotWorker* worker, CommitPlan* plan) noexcept nogil:
 
 cdef int _is_set_aside(HotWorker* worker, CommitPlan* plan) noexcept nogil:
     # A run does not stand behind a write to a slow file.
-    return (
-        not worker.aside and shard_is_slow(plan.shard)
-        and request_channel_set_aside(worker.context.channel, plan.request, plan.shard)
-    )
+    cdef int slow = 0 if worker.aside else shard_is_slow(plan.shard)
+    return slow != 0 and request_channel_set_aside(
+        worker.context.channel, plan.request, plan.shard, slow == WRITE_STANDS)
 
 
 cdef void _gather(ShardPlans* shards, int* count, CommitPlan* plan) noexcept nogil:

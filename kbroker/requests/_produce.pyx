@@ -39,12 +39,15 @@ from kbroker._error_codes cimport (
 from kbroker._sync cimport kb_wall_ms
 from kbroker.log._flush cimport FLUSH_RECORDS
 from kbroker.log._records cimport (
+    AT_ATTRIBUTES,
+    CODEC_MASK,
+    HEADER_BYTES,
     OUTLINE_DAMAGED,
     OUTLINE_NORMAL,
     batch_outline,
     unpacked_bytes_max,
 )
-from kbroker.log._storage cimport log_is_slow
+from kbroker.log._storage cimport WRITE_STANDS, log_is_slow
 from kbroker.log._types cimport NEEDS_PYTHON, Batch
 from kbroker.log._validate cimport log_repacks, log_validate
 from kbroker.net._request_channel cimport (
@@ -115,6 +118,7 @@ cdef enum:
     PARTITION_BYTES_MIN_FLEXIBLE = 6
     GROUPS_MIN = 64
     UNPACK_STEP_BYTES = 64 << 10  # compressed; a batch may unpack to 256 times its size
+    PUT_OFF_BYTES = 16 << 10      # the same, of one request
 
 cdef const char* ADMIN_CLIENT = b"__admin_client"
 
@@ -273,6 +277,7 @@ cdef void _plan_batch(
     # Errors in the order in which Kafka finds them.
     cdef Batch* batch = &place.batch
     cdef int outline
+    cdef int slow
     batch.acks = <signed char>frame.acks
     batch.api_version = <signed char>plan.request.api_version
     batch.error_record = -1
@@ -302,8 +307,12 @@ cdef void _plan_batch(
         batch.error = NOT_LEADER_OR_FOLLOWER
     else:
         place.partition = entry.partitions[place.index]
-        if log_is_slow(place.partition.log):
+        if batch.length_bytes > HEADER_BYTES and batch.data[AT_ATTRIBUTES + 1] & CODEC_MASK:
+            plan.compressed_bytes += batch.length_bytes
+        slow = log_is_slow(place.partition.log)
+        if slow > plan.slow_stands:
             plan.slow = place.partition
+            plan.slow_stands = slow
         if log_repacks(place.partition.log, batch):
             plan.reason = REASON_RECOMPRESS
 
@@ -326,8 +335,6 @@ cdef void produce_validate(ProducePlan* plan) noexcept nogil:
                 ) == NEEDS_PYTHON:
                     plan.reason = REASON_DECOMPRESS
                     return
-                if batch.codec != 0:
-                    plan.compressed_bytes += batch.length_bytes
         frame = frame.next
 
 
@@ -535,8 +542,13 @@ cdef ProducePlan* _plan_or_pass_on(
         worker_answer(worker, request)
         return NULL
     if plan.slow != NULL and not worker.aside and request_channel_set_aside(
-        worker.context.channel, request, plan.slow
+        worker.context.channel, request, plan.slow, plan.slow_stands == WRITE_STANDS
     ):
+        return NULL
+    if (plan.reason == REASON_NONE and plan.compressed_bytes >= PUT_OFF_BYTES
+            and not worker.unpacks):
+        request.next = worker.put_off
+        worker.put_off = request
         return NULL
     if plan.reason == REASON_NONE:
         produce_validate(plan)
@@ -549,8 +561,10 @@ cdef ProducePlan* _plan_or_pass_on(
 cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil:
     """Every Produce request of a run, in order; those for Python go to the worker's cold list.
 
-    Unpacking is slow work: after UNPACK_STEP_BYTES of compressed batches the role of taker is given
-    up, and what is validated so far is committed before more is unpacked.
+    Unpacking is slow work, of which nobody knows beforehand how slow: a request with PUT_OFF_BYTES
+    of compressed batches is put off to the end of the run, so that the others do not wait for it.
+    After UNPACK_STEP_BYTES of smaller ones the role of taker is given up, and what is validated so
+    far is committed before more is unpacked.
     """
     cdef ProducePlan* plans = NULL
     cdef ProducePlan** place = &plans

@@ -46,5 +46,6 @@ cdef struct ProducePlan:
     ProduceFrame* frames
     int reason                    # not REASON_NONE: Python takes the request
     Partition* slow               # one whose writes are slow; NULL: none is
+    int slow_stands               # WRITE_STANDS: one of them is under way
     int32_t batch_count
-    int64_t compressed_bytes      # of its batches, once they are validated
+    int64_t compressed_bytes      # of its batches that are to be unpacked

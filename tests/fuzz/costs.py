@@ -38,6 +38,8 @@ CPU_MS_PER_KB_MAX: Final = 1.0
 # What is work that was asked for: a topic that is made (1.4 to 1.8 ms), and a bomb, whose price is
 # that of the 64 MB it may unpack to, whatever its length (gzip: 130 ms, packed anew 280).
 CPU_MS_PER_KB_OF_TOPICS_MAX: Final = 3.0
+# Seven bytes name a resource of which nothing is asked, and a KB names 150 of them.
+CPU_MS_PER_KB_OF_RESOURCES_MAX: Final = 2.0
 CPU_MS_OF_BOMB_MAX: Final = 200.0
 CPU_MS_OF_BOMB_PACKED_ANEW_MAX: Final = 350.0
 BOMB: Final = "MB of zeros"
@@ -268,8 +270,11 @@ def cpu_ms_max(cost: Cost) -> float:
     if BOMB in name:
         return CPU_MS_OF_BOMB_PACKED_ANEW_MAX if PACKED_ANEW in name else CPU_MS_OF_BOMB_MAX
     begun = -(-len(cost.candidate.frame) // 1024)
-    of_topics = name.startswith(ApiKey.CREATE_TOPICS.label)
-    return begun * (CPU_MS_PER_KB_OF_TOPICS_MAX if of_topics else CPU_MS_PER_KB_MAX)
+    if name.startswith(ApiKey.CREATE_TOPICS.label):
+        return begun * CPU_MS_PER_KB_OF_TOPICS_MAX
+    if ", resources of type " in name:
+        return begun * CPU_MS_PER_KB_OF_RESOURCES_MAX
+    return begun * CPU_MS_PER_KB_MAX
 
 
 def _written(cost: Cost) -> float:

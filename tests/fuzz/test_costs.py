@@ -36,6 +36,7 @@ def by_kib(cost: Cost) -> float:
     return -cost.cpu_ms / cost.kib
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_the_dearest_frames(broker: Broker) -> None:
     host, _, port = broker.bootstrap.rpartition(":")

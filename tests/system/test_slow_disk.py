@@ -87,6 +87,27 @@ def test_more_who_write_there_than_there_are_handlers(make_broker: MakeBroker, d
     talk.close()
 
 
+def test_a_write_to_what_was_slow_does_not_wait_for_what_stands(
+    make_broker: MakeBroker, disk: Disk
+) -> None:
+    """All handlers that may serve slow files stand at one; another file only was slow of late."""
+    broker = make_broker({"num.io.threads": 3}, env=disk.environment()).start()
+    talk = talk_with(broker)
+    stands, late = talk.topic("slow-stands"), talk.topic("slow-late")
+    waiting = [talk.connect(), talk.connect()]
+    disk.be("slow 300")  # for eight times as long it is expected to be so again
+    assert produce(talk, late, BATCH).base_offset == 0
+    disk.be(f"hold {stands}")
+    waiting[0].send(produce_frame(stands))
+    disk.wait_held(1)
+    waiting[1].send(produce_frame(stands))
+    assert produce(talk, late, BATCH).base_offset == 1
+    assert produce(talk, late, BATCH).base_offset == 2
+    disk.be("ok")
+    assert [error_of(connection) for connection in waiting] == [0, 0]
+    talk.close()
+
+
 def test_sizes_are_told_over_a_write_that_does_not_end(make_broker: MakeBroker, disk: Disk) -> None:
     broker = make_broker({"num.io.threads": 3}, env=disk.environment()).start()
     talk = talk_with(broker)

@@ -219,6 +219,8 @@ def plan_config_change(
 
     A value that no topic could have is told before a topic that does not exist.
     """
+    if topic is None and not (change.set or change.append or change.subtract):
+        return _no_topic(change.topic)
     before: Mapping[str, str] = topic.configs if topic is not None else _NOTHING
     configs: dict[str, str | None] = {} if change.replace else dict(before)
     for name in change.remove:
@@ -233,10 +235,12 @@ def plan_config_change(
     except KafkaError as error:
         return error
     if topic is None:
-        return KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{change.topic}' does not exist."
-        )
+        return _no_topic(change.topic)
     return topic if checked == before else topic.with_configs(checked)
+
+
+def _no_topic(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
 
 
 def elect_leaders(
