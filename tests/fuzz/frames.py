@@ -41,12 +41,14 @@ from tests.fuzz.corpus import Ids
 from tests.fuzz.leavers import Leavers
 from tests.fuzz.mutate import BLOCK, CALM, Frame, Maker
 from tests.fuzz.neighbour import Neighbour
-from tests.fuzz.talk import Talker
+from tests.fuzz.talk import CONNECTIONS, Talker
 from tests.fuzz.target import NEIGHBOUR, OVERRIDES, Admin, prepare, tidy
 from tests.system import process_facts
 
 PHASE_S: Final = 6.0
 COMPARED_S: Final = 20.0  # 4,000 produces of the neighbour's
+# Sound frames wait where hostile ones are refused: for as many a second it takes more connections.
+COMPARED_CONNECTIONS: Final = 3
 PROGRESS_S: Final = 10.0
 TIDY_S: Final = 2.0
 COUNT_S: Final = 0.5
@@ -79,6 +81,7 @@ def work(job: Job, pipe: Connection) -> None:
     tally = Tally()
     talker = Talker(
         job.address, tally, blocks, rate=job.rate,
+        connections=CONNECTIONS * (COMPARED_CONNECTIONS if job.kinds else 1),
         first_number=lambda at: BLOCK * (job.first_block + at * job.step),
     )  # fmt: skip
     until = float("inf") if job.blocks else time.monotonic() + job.seconds

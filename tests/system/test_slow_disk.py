@@ -225,6 +225,9 @@ def test_long_polls_over_a_write_that_does_not_end(make_broker: MakeBroker, disk
     talk = talk_with(broker)
     slow, quick, third = talk.topic("slow"), talk.topic("quick"), talk.topic("third")
     poller, expiring, writer = talk.connect(), talk.connect(), talk.connect()
+    for connection in (poller, expiring, writer):  # accepted, all of them
+        connection.send(fetch_frame([third]))
+        assert records_in(connection) == [0]
     disk.be("hold")
     poller.send(fetch_frame([slow, quick], wait_ms=60_000))
     assert_unhurt(talk, third, 3)  # so the poll is not in one run with the write
