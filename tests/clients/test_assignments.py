@@ -52,15 +52,20 @@ class Members:
     def assigned(self, name: str) -> Assignment:
         return self._agent(name).assigned(name)
 
-    def settle(self) -> Shares:
-        """Their shares once these are disjoint and whole and nobody goes without."""
+    def settle(self, *sizes: int) -> Shares:
+        """Their shares once these are disjoint, whole and of such sizes, the largest first.
+
+        Whole is not enough: a cooperative member whose SyncGroup comes when another has already
+        given up its partitions joins again with all of its own, and the newcomer holds what there
+        is until the next generation.
+        """
         everything = frozenset(itertools.product(self._topics, range(PARTITIONS)))
         shares: Shares = []
 
         def settled() -> bool:
             shares[:] = [self.assigned(name).now for name in self.names]
             whole = frozenset().union(*shares) == everything
-            return whole and sum(map(len, shares)) == len(everything) and all(shares)
+            return whole and sorted(map(len, shares), reverse=True) == list(sizes)
 
         eventually(settled, f"{self._library.name}: {self.names} share {len(everything)}")
         return shares
@@ -77,16 +82,15 @@ def test_the_assignment_that_it_must_give(
     one, two = sorted((make_topic(PARTITIONS), make_topic(PARTITIONS)))
     members = Members(running, library, strategy, one, two)
     members.join("a")
-    (alone,) = members.settle()
-    assert len(alone) == 2 * PARTITIONS
+    (alone,) = members.settle(6)
     members.join("b")
-    pair = members.settle()
-    assert groups.state(members.group) == ("STABLE", strategy, 2)
+    pair = members.settle(4, 2) if strategy == "range" else members.settle(3, 3)
+    stable = ("STABLE", strategy, 2)
+    eventually(lambda: groups.state(members.group) == stable, f"the group is {stable}")
     check_pair(strategy, pair, one, two)
     if "sticky" in strategy:
         members.join("c")
-        trio = members.settle()
-        assert [len(share) for share in trio] == [2, 2, 2]
+        trio = members.settle(2, 2, 2)
         kept = sum(len(now & before) for now, before in zip(trio, pair, strict=False))
         assert kept == 4 or (strategy == "sticky" and not library.sticks)
         if strategy == "cooperative-sticky":
@@ -103,8 +107,6 @@ def check_pair(strategy: str, pair: Shares, one: str, two: str) -> None:
     elif strategy in ("roundrobin", "RoundRobinAssigner"):
         first = frozenset({(one, 0), (one, 2), (two, 1)})
         assert found == {first, frozenset({(one, 1), (two, 0), (two, 2)})}
-    else:
-        assert {len(share) for share in found} == {3}
 
 
 AUTOMATIC_MS = 500
