@@ -88,6 +88,7 @@ cdef enum:
     FETCH_LAST = 2                # it waited: answered with what there is
 
     PARTITIONS_AT_ONCE_MAX = 16   # more are more work than waking a handler
+    BYTES_AT_ONCE_MAX = 256 * 1024  # more keep the others of a Processor waiting
 
 
 # --- session -------------------------------------------------------------------------------------
@@ -486,7 +487,7 @@ cdef void _serve(
         if _is_set_aside(worker, snapshot, plan, resumed):
             return
         is_due = resumed == FETCH_LAST or _is_due(plan)
-        if worker.at_once and not is_due:
+        if worker.at_once and (not is_due or plan.read_bytes > BYTES_AT_ONCE_MAX):
             _give_back(worker, plan)
             return
         _count_reads(worker, plan)

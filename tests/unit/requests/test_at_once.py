@@ -52,6 +52,19 @@ def test_many_partitions_are_a_handlers(rig: Rig) -> None:
         assert not is_served_by_a_processor(rig, client, [Ask(topic, i) for i in range(17)])
 
 
+def test_much_to_send_is_a_handlers(rig: Rig) -> None:
+    topic = rig.create("t", partitions=2)
+    topic.logs[0].append(build_batch([b"x" * 300_000]))
+    topic.logs[1].append(build_batch([b"x" * 200_000]))
+    client = rig.client()
+    small, large = [Ask(topic, 1)], [Ask(topic, 0)]
+    eventually(lambda: is_served_by_a_processor(rig, client, small), "served by its Processor")
+    for _ in range(20):
+        before = rig.hot.statistics()["fetch_requests"]
+        assert not is_served_by_a_processor(rig, client, large)
+        assert rig.hot.statistics()["fetch_requests"] == before + 1
+
+
 def test_a_session_of_many_partitions_is_a_handlers(rig: Rig) -> None:
     topic = rig.create("t", partitions=17)
     client = rig.client()
