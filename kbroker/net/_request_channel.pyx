@@ -90,9 +90,8 @@ cdef inline int _may_enter_locked(RequestChannel* channel) noexcept nogil:
     return not python_is_full(&channel.python, kb_load_int(&channel.handler_count))
 
 
-cdef inline int _may_take_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
-    # Whether there is work that nobody takes, or whose taker stands somewhere. What would have to
-    # wait until somebody is back from Python stands in nobody's way.
+cdef inline void _leave_to_python_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
+    # What would have to wait until somebody is back from Python stands in nobody's way.
     cdef Request* request = channel.head
     while request != NULL and not (
         request_is_hot(channel, request) or _may_enter_locked(channel)
@@ -101,6 +100,10 @@ cdef inline int _may_take_locked(RequestChannel* channel, int64_t now_ns) noexce
         _unlink_locked(channel, request)
         python_add(&channel.python, request, request)
         request = channel.head
+
+
+cdef inline int _wants_taker_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
+    # Whether there is work that nobody takes, or whose taker stands somewhere.
     return channel.head != NULL and (
         channel.taker == NULL or now_ns - channel.run_since_ns > LONG_RUN_NS)
 
@@ -117,7 +120,10 @@ cdef Handler* _pop_sleeper_locked(RequestChannel* channel) noexcept nogil:
 
 cdef Handler* _give_role_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
     # Who is to be woken.
-    if channel.sleepers == NULL or not _may_take_locked(channel, now_ns):
+    if channel.sleepers == NULL:
+        return NULL
+    _leave_to_python_locked(channel, now_ns)
+    if not _wants_taker_locked(channel, now_ns):
         return NULL
     channel.relieved += channel.taker != NULL
     channel.taker = _pop_sleeper_locked(channel)
@@ -359,7 +365,8 @@ cdef int request_channel_take(
         if channel.head == NULL:
             _served_locked(channel, now_ns)
     while True:
-        takes = _may_take_locked(channel, now_ns)
+        _leave_to_python_locked(channel, now_ns)
+        takes = _wants_taker_locked(channel, now_ns)
         waited = _take_waiting_locked(channel, handler, run, count, now_ns)
         if not waited and _take_aside_locked(channel, handler, takes, run, count):
             unlock_ranked(&channel.lock, RANK_QUEUE)
