@@ -7,7 +7,8 @@ contract on SQLite for one broker process, `zookeeper.py` on an ensemble for sev
 What every implementation promises, and what its contract tests check:
 
 - A node is at most `NODE_BYTES_MAX` bytes with a version: 0 when created, one more per `set`. A
-  node that is deleted and created again starts at 0, so a version alone is no identity across that.
+  node that is deleted and created again starts at 0, so a version alone is no identity across that;
+  `created` is one: it grows with every `multi` that creates, whoever's.
 - A method returns after its effect is durable, and raises without any effect; the one exception is
   `StoreUnavailableError`, whose outcome is unknown: read again before deciding anything. What a
   session reads after such an error is decided: a write that it does not show will not come later.
@@ -102,6 +103,7 @@ class Node(NamedTuple):
     data: bytes
     version: int
     owner: int = _PERSISTENT_OWNER  # session id of an ephemeral node, 0 for a persistent one
+    created: int = 0  # which `multi` of all that there were created it
 
     @property
     def ephemeral(self) -> bool:

@@ -63,7 +63,8 @@ LOCK_FILE: Final = "metadata.lock"
 
 _APPLICATION_ID: Final = 0x6B62726B  # "kbrk", so that a stranger's database is not mistaken
 _SCHEMA_VERSION: Final = 2
-_OLD_SCHEMA_VERSION: Final = 1  # the same tables, with nodes of other names and contents
+# Nodes had other names and contents, and did not say when they were created.
+_OLD_SCHEMA_VERSION: Final = 1
 # The root is the row ('', ''); a child of the root has parent '/'.
 _SCHEMA: Final = """
 CREATE TABLE node (
@@ -72,12 +73,15 @@ CREATE TABLE node (
     data BLOB NOT NULL,
     version INTEGER NOT NULL,
     owner INTEGER NOT NULL,
+    created INTEGER NOT NULL,
     PRIMARY KEY (parent, name)
 ) WITHOUT ROWID;
 CREATE INDEX ephemeral ON node (owner) WHERE owner <> 0;
 CREATE TABLE session (last_id INTEGER NOT NULL);
+CREATE TABLE creation (last INTEGER NOT NULL);
 INSERT INTO session VALUES (0);
-INSERT INTO node VALUES ('', '', X'', 0, 0);
+INSERT INTO creation VALUES (0);
+INSERT INTO node VALUES ('', '', X'', 0, 0, 0);
 """
 
 _Change = tuple[EventType, str]
@@ -219,12 +223,13 @@ class _Tree:
             self._read_locked(path)
             try:
                 rows = self._connection.execute(
-                    "SELECT name, data, version, owner FROM node WHERE parent = ? ORDER BY name",
+                    "SELECT name, data, version, owner, created FROM node"
+                    " WHERE parent = ? ORDER BY name",
                     (path,),
                 ).fetchall()
             except sqlite3.Error as error:
                 raise StoreUnavailableError(path, str(error)) from error
-        return {name: Node(data, version, owner) for name, data, version, owner in rows}
+        return {name: Node(*rest) for name, *rest in rows}
 
     def get_many(self, session: EmbeddedStore, paths: Sequence[str]) -> dict[str, Node]:
         with self.lock:
@@ -243,6 +248,8 @@ class _Tree:
             versions: list[int] = []
             changes: list[_Change] = []
             with _Transaction(self._connection) as execute:
+                if any(isinstance(each, Create) for each in operations):
+                    execute("UPDATE creation SET last = last + 1")
                 for index, operation in enumerate(operations):
                     try:
                         versions.append(_apply(execute, operation, session_id, changes))
@@ -285,7 +292,7 @@ class _Tree:
             session.watches.changed(changes)
 
 
-_SELECT: Final = "SELECT data, version, owner FROM node WHERE parent = ? AND name = ?"
+_SELECT: Final = "SELECT data, version, owner, created FROM node WHERE parent = ? AND name = ?"
 
 
 class _Transaction:
@@ -376,8 +383,11 @@ def _take_over(connection: sqlite3.Connection, path: Path) -> None:
     old = {_path(parent, name): OldNode(data, version) for parent, name, data, version in rows}
     with _Transaction(connection) as execute:
         execute("DELETE FROM node WHERE parent <> ''")
+        execute("ALTER TABLE node ADD COLUMN created INTEGER NOT NULL DEFAULT 0")
+        execute("CREATE TABLE creation (last INTEGER NOT NULL)")
+        execute("INSERT INTO creation VALUES (0)")
         for each, node in moved(old).items():
-            execute("INSERT INTO node VALUES (?, ?, ?, ?, 0)", (*_key(each), *node))
+            execute("INSERT INTO node VALUES (?, ?, ?, ?, 0, 0)", (*_key(each), *node))
         execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
     log.info("%s was taken over from an earlier kbroker: %d nodes", path, len(old))
 
@@ -407,7 +417,10 @@ def _apply(execute: _Execute, operation: Operation, session_id: int, changes: li
         if Node(*parent).ephemeral:
             raise EphemeralParentError(path)
         owner = session_id if operation.ephemeral else 0
-        execute("INSERT INTO node VALUES (?, ?, ?, 0, ?)", (*key, operation.data, owner))
+        execute(
+            "INSERT INTO node SELECT ?, ?, ?, 0, ?, last FROM creation",
+            (*key, operation.data, owner),
+        )
         changes.append((EventType.CREATED, path))
         return 0
     if row is None:

@@ -496,7 +496,8 @@ def _client(settings: ZooKeeperSettings, dice: random.Random) -> KazooClient:
 
 
 def _node(data: bytes | None, stat: ZnodeStat) -> Node:
-    return Node(data or b"", stat.version, stat.ephemeralOwner & _SESSION_ID_BITS)
+    owner = stat.ephemeralOwner & _SESSION_ID_BITS
+    return Node(data or b"", stat.version, owner, created=stat.czxid)
 
 
 def _expected(version: int | None) -> int:

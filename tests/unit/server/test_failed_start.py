@@ -184,7 +184,7 @@ def test_a_store_with_settings_that_cannot_be_read_is_let_go_of(
     data = tmp_path / "copy" / "data"
     database = sqlite3.connect(data / "one" / "metadata.db")
     with database:
-        database.execute("INSERT INTO node VALUES ('/config/brokers', '1', 'no JSON', 0, 0)")
+        database.execute("INSERT INTO node VALUES ('/config/brokers', '1', 'no JSON', 0, 0, 0)")
     database.close()
     for _ in range(2):  # the second one is not told that the first has it
         with pytest.raises(DataDirectoryError, match="/config/brokers/1 cannot be read"):

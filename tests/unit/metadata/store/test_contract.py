@@ -18,7 +18,6 @@ from kbroker.metadata.store.base import (
     EventType,
     MetadataStore,
     MultiError,
-    Node,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -41,10 +40,10 @@ def test_the_root_exists_and_is_empty(store: MetadataStore) -> None:
 
 def test_a_node_keeps_its_bytes_and_counts_its_changes(store: MetadataStore) -> None:
     store.create("/a", b"\x00\xff one")
-    assert store.get("/a") == Node(b"\x00\xff one", 0)
+    assert store.get("/a")[:2] == (b"\x00\xff one", 0)
     assert store.set("/a", b"two") == 1
     assert store.set("/a", b"", version=1) == 2
-    assert store.get("/a") == Node(b"", 2)
+    assert store.get("/a")[:2] == (b"", 2)
 
 
 def test_a_node_created_again_starts_at_version_0(store: MetadataStore) -> None:
@@ -53,7 +52,23 @@ def test_a_node_created_again_starts_at_version_0(store: MetadataStore) -> None:
     store.delete("/a")
     assert not store.exists("/a")
     store.create("/a", b"y")
-    assert store.get("/a") == Node(b"y", 0)
+    assert store.get("/a")[:2] == (b"y", 0)
+
+
+def test_what_is_created_later_says_so(harness: Harness, store: MetadataStore) -> None:
+    other = harness.session()
+    store.create("/a")
+    other.create("/b", ephemeral=True)
+    store.set("/a", b"x")
+    store.multi([Delete("/a"), Create("/a"), Create("/a/c")])
+    created = {path: other.get(path).created for path in ("/a", "/a/c", "/b")}
+    assert created["/b"] < created["/a"] == created["/a/c"]
+    assert created["/a"] == store.children_data("/")["a"].created
+    with pytest.raises(NodeExistsError):
+        store.create("/a")
+    other.delete("/b")
+    other.create("/b", ephemeral=True)
+    assert other.get("/b").created > created["/a"]
 
 
 def test_set_with_another_version_changes_nothing(store: MetadataStore) -> None:
@@ -62,7 +77,7 @@ def test_set_with_another_version_changes_nothing(store: MetadataStore) -> None:
         with pytest.raises(BadVersionError) as raised:
             store.set("/a", b"new", version=version)
         assert raised.value.path == "/a"
-    assert store.get("/a") == Node(b"old", 0)
+    assert store.get("/a")[:2] == (b"old", 0)
 
 
 def test_delete_with_another_version_changes_nothing(store: MetadataStore) -> None:
@@ -107,8 +122,8 @@ def test_children_are_sorted_names_of_one_level(store: MetadataStore) -> None:
         store.create(path, path.encode())
     assert store.children("/a") == ["10", "9", "Z", "b", "z"]
     assert store.children("/") == ["a", "ab"]
-    assert store.children_data("/a") == {
-        name: Node(f"/a/{name}".encode(), 0) for name in ("10", "9", "Z", "b", "z")
+    assert {name: node[:2] for name, node in store.children_data("/a").items()} == {
+        name: (f"/a/{name}".encode(), 0) for name in ("10", "9", "Z", "b", "z")
     }
 
 
@@ -117,14 +132,15 @@ def test_many_are_read_at_once_and_those_that_are_not_there_left_out(store: Meta
     store.create("/a/b", b"2")
     store.set("/a/b", b"3")
     assert store.get_many([]) == {}
-    assert store.get_many(["/a/b", "/none", "/a"]) == {"/a/b": Node(b"3", 1), "/a": Node(b"1", 0)}
+    found = store.get_many(["/a/b", "/none", "/a"])
+    assert {path: node[:2] for path, node in found.items()} == {"/a/b": (b"3", 1), "/a": (b"1", 0)}
 
 
 def test_ensure_makes_parents_and_leaves_data_alone(store: MetadataStore) -> None:
     store.create("/a", b"kept")
     store.ensure("/a/b/c")
     store.ensure("/a/b/c")
-    assert store.get("/a") == Node(b"kept", 0)
+    assert store.get("/a")[:2] == (b"kept", 0)
     assert store.children("/a/b") == ["c"]
 
 
@@ -173,7 +189,7 @@ def test_multi_returns_the_versions_and_later_operations_see_earlier_ones(
         ]
     )
     assert versions == [0, 0, 1, 1, -1]
-    assert store.get("/a") == Node(b"3", 1)
+    assert store.get("/a")[:2] == (b"3", 1)
     assert not store.exists("/old")
 
 
@@ -203,7 +219,7 @@ def test_multi_is_all_or_nothing(
     assert raised.value.index == 2
     assert type(raised.value.cause) is cause
     assert store.children("/") == ["gone", "kept", "parent"]
-    assert store.get("/kept") == Node(b"as it was", 0)
+    assert store.get("/kept")[:2] == (b"as it was", 0)
     store.create("/sentinel")
     inbox.wait_for(1)  # the failed multi had no event: this is the sentinel's
     assert len(inbox.items) == 1
@@ -232,7 +248,7 @@ def test_concurrent_compare_and_set_loses_no_update(harness: Harness) -> None:
         thread.start()
     for thread in threads:
         thread.join(WAIT_S)
-    assert first.get("/counter") == Node(b"100", 100)
+    assert first.get("/counter")[:2] == (b"100", 100)
 
 
 # --- sessions and ephemeral nodes -----------------------------------------------------------------
@@ -300,7 +316,7 @@ def test_ephemeral_nodes_do_not_survive_a_restart_and_others_do(harness: Harness
     harness.reopen()
     store = harness.session()
     assert store.children("/") == ["p"]
-    assert store.get("/p") == Node(b"data2", 1)
+    assert store.get("/p")[:2] == (b"data2", 1)
 
 
 def test_session_events_tell_of_expiry(harness: Harness) -> None:

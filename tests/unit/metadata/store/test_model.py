@@ -137,7 +137,7 @@ def machine(make: Callable[[Path], Harness]) -> type[RuleBasedStateMachine]:
             paths = ["/"]
             while paths:
                 path = paths.pop()
-                found[path] = self.sessions[0].get(path)
+                found[path] = self.sessions[0].get(path)._replace(created=0)
                 children = self.sessions[1].children_data(path)
                 assert list(children) == sorted(children) == self.sessions[0].children(path)
                 paths.extend(f"{path.rstrip('/')}/{name}" for name in children)
