@@ -5,7 +5,9 @@ its own; so it is for every partition of a cluster of one broker. Where nobody c
 answer says which kind of replica is missing. Asked for all partitions (null), those that need none
 are left out of the answer, as Apache Kafka does, and their topics are not.
 
-Any handler thread; reads the image only. Does not import the schema library.
+Most answers are in the image: what does not exist, or has the leader that was asked for. Only what
+is left, each partition once, is handed to the controller, whose thread answers then. Does not
+import the schema library.
 """
 
 from __future__ import annotations
@@ -13,20 +15,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import told
+from kbroker.handlers.reply import Reply, answer_in_time, told
+from kbroker.metadata.controller.partition_states import ELECTION_NOT_NEEDED
 from kbroker.metadata.image import NO_LEADER
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey
+from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.metadata.controller.events import Elections
     from kbroker.metadata.image import ClusterImage, PartitionImage
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 _SINCE_KIND: Final = 1
-_NOT_NEEDED: Final = "the replica that would be elected leads already"
 
 # (partition, code, message)
 Outcome = tuple[int, ErrorCode, str | None]
@@ -62,39 +67,63 @@ def handle(services: Services, request: ColdRequest) -> None:
     if asked.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     image = services.controller.image
-    if asked.topics is None:
-        results = [
-            (name, [each for each in _of_topic(image, name, asked.kind) if _failed(each)])
-            for name in sorted(image.topics)
-        ]
-    else:
-        results = [
-            (name, [_elect(image, name, index, asked.kind) for index in partitions])
-            for name, partitions in asked.topics
-        ]
-    request.respond(_encode(request.api_version, ErrorCode.NONE, results))
+    topics = asked.topics
+    if topics is None:
+        topics = [(name, _to_elect(image, name, asked.kind)) for name in sorted(image.topics)]
+    wanted = _wanted(image, topics, asked.kind)
+    if not wanted:
+        request.respond(_encode(request.api_version, ErrorCode.NONE, _told(image, topics, {})))
+        return
+    reply = Reply(request, failure)
+    with reply:
+
+        def finish(elections: Elections) -> bytes:
+            outcomes = dict(elections)
+            return _encode(request.api_version, ErrorCode.NONE, _told(image, topics, outcomes))
+
+        done = answer_in_time(services, reply, asked.timeout_ms, finish)
+        services.controller.elect_leaders(asked.kind == UNCLEAN, wanted, done)
 
 
-def _of_topic(image: ClusterImage, name: str, kind: int) -> list[Outcome]:
-    count = len(image.topics[name].partitions)
-    return [_elect(image, name, index, kind) for index in range(count)]
+def _to_elect(image: ClusterImage, name: str, kind: int) -> list[int]:
+    return [each.index for each in image.topics[name].partitions if not _stands(each, kind)]
 
 
-def _failed(outcome: Outcome) -> bool:
-    return outcome[1] is not ErrorCode.ELECTION_NOT_NEEDED
+def _wanted(
+    image: ClusterImage, topics: list[tuple[str, list[int]]], kind: int
+) -> list[TopicPartition]:
+    """What the controller must decide."""
+    wanted: dict[TopicPartition, None] = {}
+    for name, indexes in topics:
+        for index in indexes:
+            partition = image.partition(name, index)
+            if partition is not None and not _stands(partition, kind):
+                wanted[TopicPartition(name, index)] = None
+    return list(wanted)
 
 
-def _elect(image: ClusterImage, name: str, index: int, kind: int) -> Outcome:
-    partition = image.partition(name, index)
-    if partition is None:
+def _told(
+    image: ClusterImage,
+    topics: list[tuple[str, list[int]]],
+    decided: Mapping[TopicPartition, KafkaError | None],
+) -> list[tuple[str, list[Outcome]]]:
+    return [
+        (name, [_outcome(image, name, index, decided) for index in indexes])
+        for name, indexes in topics
+    ]
+
+
+def _outcome(
+    image: ClusterImage,
+    name: str,
+    index: int,
+    decided: Mapping[TopicPartition, KafkaError | None],
+) -> Outcome:
+    if image.partition(name, index) is None:
         what = f"partition {name}-{index}" if name in image.topics else f"topic '{name}'"
         return index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {what}"
-    if _stands(partition, kind):
-        return index, ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED
-    if kind == PREFERRED:
-        code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        return index, code, f"replica {partition.replicas[0]}, which is preferred, cannot lead"
-    return index, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica that lives has the log open"
+    error = decided.get(TopicPartition(name, index), ELECTION_NOT_NEEDED)
+    return (index, ErrorCode.NONE, None) if error is None else (index, error.code, error.message)
 
 
 def _stands(partition: PartitionImage, kind: int) -> bool:

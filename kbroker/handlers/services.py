@@ -165,6 +165,10 @@ class Controller(Protocol):
         self, changes: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
     ) -> None: ...
 
+    def elect_leaders(
+        self, unclean: bool, partitions: Sequence[TopicPartition], done: Callable[[Any], None]
+    ) -> None: ...
+
 
 class ProducerIds(Protocol):
     def generate(self, done: Callable[[int | KafkaError], None]) -> None:

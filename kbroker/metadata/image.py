@@ -6,7 +6,8 @@ that reference once per request and so see one consistent moment; nothing here l
 
 `version` counts publications of this process, it is not stored. A topic is identified by its id;
 its name may be deleted and created again with another id. `partition_epoch` is the version of the
-partition's node in the store, so it grows with every change of leader or in-sync replicas.
+partition's node in the store, so it grows with every change of leader or in-sync replicas. A
+broker's `epoch` is when its registration was created, so it grows with every start.
 
 Mappings are read-only proxies, so that an image that was handed out cannot be altered by mistake.
 """
@@ -25,6 +26,7 @@ from kbroker.types import uuid_text
 
 NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
+NO_BROKER_EPOCH: Final = -1
 ZERO_UUID: Final = UUID(int=0)
 _ONE_UUID: Final = UUID(int=1)  # reserved by Kafka for its metadata topic
 
@@ -67,10 +69,13 @@ class BrokerImage:
     host: str = ""
     port: int = -1
     rack: str | None = None
+    epoch: int = NO_BROKER_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
+    """A partition's replicas and who leads; partition_states.py says what each set means."""
+
     topic: str
     index: int
     replicas: tuple[int, ...]
@@ -78,6 +83,7 @@ class PartitionImage:
     leader: int
     leader_epoch: int
     partition_epoch: int
+    eligible: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +170,21 @@ class ClusterImage:
     def with_topics(self, topics: Iterable[TopicImage]) -> ClusterImage:
         """This image with topics added, or replaced where the name exists; same version."""
         return self._with_topics({**self.topics, **{topic.name: topic for topic in topics}})
+
+    def with_partitions(self, partitions: Iterable[PartitionImage]) -> ClusterImage:
+        """This image with these states of partitions that it has; same version."""
+        by_topic: dict[str, dict[int, PartitionImage]] = {}
+        for partition in partitions:
+            by_topic.setdefault(partition.topic, {})[partition.index] = partition
+        if not by_topic:
+            return self
+        return self.with_topics(
+            replace(
+                self.topics[name],
+                partitions=tuple(new.get(old.index, old) for old in self.topics[name].partitions),
+            )
+            for name, new in by_topic.items()
+        )
 
     def without_topics(self, names: Iterable[str]) -> ClusterImage:
         """This image without these topics; same version."""

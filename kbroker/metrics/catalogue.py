@@ -267,7 +267,7 @@ _REPLICAS: Final = (
     _gauge("global_partitions", "kafka_controller_KafkaController_GlobalPartitionCount",
            "Partitions of the cluster.", "partitions"),
     _meter("unclean_elections", "kafka_controller_ControllerStats_UncleanLeaderElectionsPerSec",
-           "Leaders elected from outside the in-sync replicas.", "1/s", (), _ONE_BROKER),
+           "Leaders elected who may lack acknowledged records.", "1/s"),
     _gauge("controller_queue", "kafka_controller_ControllerEventManager_EventQueueSize",
            "Events that wait for the controller.", "events"),
     _gauge("offline_log_dirs", "kafka_log_LogManager_OfflineLogDirectoryCount",

@@ -278,6 +278,7 @@ class Broker:
             show=MetadataPublisher(self._table).show,
             rules=self._dynamic,
             follow=self._dynamic.follow,
+            rules_of=self._dynamic.election_rules,
         )
         self._controller.start()
 

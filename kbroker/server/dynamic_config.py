@@ -19,14 +19,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from kbroker.config import dynamic
+from kbroker.config import TopicConfig, dynamic
 from kbroker.config.definition import find_broker_key
 from kbroker.metadata.controller.nodes import load_resource_configs
+from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import ConfigKind, ConfigResource
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.metadata.image import ClusterImage
+    from kbroker.metadata.image import ClusterImage, TopicImage
     from kbroker.metadata.store.base import MetadataStore
 
 logger: Final = logging.getLogger("kbroker.config")
@@ -90,6 +91,14 @@ class DynamicConfig:
             logger.info("configuration: %s", ", ".join(changed))
         if idle:
             logger.warning("settings without effect in this version: %s", ", ".join(idle))
+
+    def election_rules(self, topic: TopicImage) -> ElectionRules:
+        """What the settings of this topic say about its elections, now."""
+        config = TopicConfig(self.config, topic.configs)
+        return ElectionRules(
+            min(config["min.insync.replicas"], max(1, topic.replication_factor)),
+            config["unclean.leader.election.enable"],
+        )
 
     # --- the controller's rules -------------------------------------------------------------------
 

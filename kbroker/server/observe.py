@@ -51,7 +51,7 @@ KAFKA_RELEASE: Final = "4.3"
 # Kafka's numbers of a broker's states, by the phases of ours.
 _BROKER_STATES: Final = {"starting": 1, "running": 3, "stopping": 6}
 # Counts of what one broker alone never does.
-_NEVER: Final = ("replica_fetcher_bytes", "isr_shrinks", "isr_expands", "unclean_elections")
+_NEVER: Final = ("replica_fetcher_bytes", "isr_shrinks", "isr_expands")
 
 
 @dataclass(slots=True)
@@ -312,6 +312,7 @@ class Observer:
             partition.leader == self._parts.node_id and len(partition.isr) < len(partition.replicas)
             for partition in image.partitions()
         )
+        samples |= self._with_rates({"unclean_elections": [((), figures.unclean_elections)]})
         return samples | {
             "under_replicated": [((), under)],
             "active_controllers": [((), int(figures.active))],

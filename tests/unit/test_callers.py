@@ -34,6 +34,8 @@ ALLOWED: Final = (
      "users of testcontainers"),
     ("kbroker/replica/_replica.pyx", "append_as_follower|follow_bounds|note_fetch",
      "the replica fetchers, once there are several brokers"),
+    ("kbroker/metadata/controller/controller.py", "alter_in_sync",
+     "leaders, once there are several brokers"),
     ("spark_jobs/html/plots.py", "set_locs", "matplotlib, of a formatter"),
     ("spark_jobs/kbroker_source.py",
      "initialOffset|prepareForTriggerAvailableNow|getDefaultReadLimit|reportLatestOffset"

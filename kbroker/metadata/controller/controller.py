@@ -49,19 +49,23 @@ from kbroker.metadata.controller.decisions import (
     ListEditor,
     MorePartitions,
     NewTopic,
-    elect_leaders,
 )
 from kbroker.metadata.controller.election import Election
 from kbroker.metadata.controller.event_loop import EventLoop
 from kbroker.metadata.controller.events import (
     AllocateProducerIds,
     AlterConfigs,
+    AlterInSync,
     AlterResources,
+    BrokersChanged,
     ControllerChanged,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    ElectionsCallback,
+    ElectLeaders,
     Event,
+    PartitionsCallback,
     Reload,
     SessionLost,
     Start,
@@ -74,15 +78,18 @@ from kbroker.metadata.controller.nodes import (
     ensure_skeleton,
     load_brokers,
 )
+from kbroker.metadata.controller.partition_changes import PartitionChanges
+from kbroker.metadata.controller.partition_states import InSyncChange, RulesOf, clean_elections
 from kbroker.metadata.controller.producer_ids import BlockCallback, ProducerIdBlock
 from kbroker.metadata.controller.propagation import Apply, Propagation, Show, nobody_copies
 from kbroker.metadata.controller.registration import register
 from kbroker.metadata.controller.topic_changes import Settings, TopicChanges, forget_deletions
 from kbroker.metadata.image import (
+    NO_BROKER_EPOCH,
     BrokerImage,
     ClusterImage,
+    ConfigKind,
     ImageDelta,
-    PartitionImage,
     delta_between,
     new_uuid,
 )
@@ -93,15 +100,17 @@ from kbroker.metadata.store.base import (
     SessionExpiredError,
     StoreError,
     StoreUnavailableError,
+    WatchEvent,
     WatchKind,
 )
 from kbroker.own_thread import OwnThread
-from kbroker.types import uuid_text
+from kbroker.types import TopicPartition, uuid_text
 
 log = logging.getLogger("kbroker.controller")
 
 THREAD_NAME: Final = "kbroker-controller"
 PRODUCER_IDS_AT_ONCE_MAX: Final = 1_000_000
+MIN_IN_SYNC: Final = "min.insync.replicas"
 
 Answer = Callable[[], None]
 
@@ -116,6 +125,7 @@ class ControllerStatistics(NamedTuple):
     topics: int
     partitions: int
     offline_partitions: int
+    unclean_elections: int
 
 
 class Controller:
@@ -139,11 +149,12 @@ class Controller:
         show: Show = nobody_copies,
         rules: ConfigRules | None = None,
         follow: Show = nobody_copies,
+        rules_of: RulesOf = clean_elections,
     ) -> None:
         """`directories`: see registration.py. `cluster_id` is what a new cluster will be called and
         an old one must be called. `new_epochs_at_start` starts a new leader epoch everywhere: give
         it after an unclean end, when logs may have lost a tail that consumers have seen. `show`,
-        `follow`: see Propagation."""
+        `follow`: see Propagation. `rules_of` is what a topic's settings say of elections."""
         self._store = store
         self._node_id = node_id
         self._clock = clock
@@ -158,6 +169,8 @@ class Controller:
         self._propagation = Propagation(apply, show, follow, self.thread.failures)
         self._configs = ConfigChanges(self._propagation, rules or NoSettings())
         self._changes = TopicChanges(self._propagation, config, validate_configs, edit_list, new_id)
+        self._partitions = PartitionChanges(self._propagation, rules_of, node_id)
+        self._broker_epoch = NO_BROKER_EPOCH
         self._nodes: MetadataNodes | None = None  # None: somebody else is the controller
         self._stale = False  # the store may hold more than the image: read it again
         self._events_handled = 0
@@ -227,11 +240,32 @@ class Controller:
         """Settings of brokers, groups, subscriptions; `done` gets None or an error per change."""
         self._post(AlterResources(tuple(changes), validate_only, done))
 
+    def elect_leaders(
+        self, unclean: bool, partitions: Sequence[TopicPartition], done: ElectionsCallback
+    ) -> None:
+        """Have the preferred replicas lead, or any that live where nobody does."""
+        self._post(ElectLeaders(unclean, tuple(partitions), done))
+
+    def alter_in_sync(
+        self,
+        leader: int,
+        broker_epoch: int,
+        changes: Sequence[InSyncChange],
+        done: PartitionsCallback,
+    ) -> None:
+        """What a leader that was registered under this epoch wants of its in-sync sets."""
+        self._post(AlterInSync(leader, broker_epoch, tuple(changes), done))
+
     def allocate_producer_ids(self, count: int, done: BlockCallback) -> None:
         """`done` gets a block of ids that nobody else has had or will have, or a KafkaError."""
         if not 0 < count <= PRODUCER_IDS_AT_ONCE_MAX:
             raise InvariantError(f"{count} producer ids asked for at once")
         self._post(AllocateProducerIds(count, done))
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of this broker's registration; NO_BROKER_EPOCH before there is one."""
+        return self._broker_epoch
 
     def reload(self) -> None:
         """Read the store again, and try again to open what is offline."""
@@ -249,6 +283,7 @@ class Controller:
             topics=len(image.topics),
             partitions=image.partition_count,
             offline_partitions=image.offline_partition_count,
+            unclean_elections=self._partitions.unclean_elections,
         )
 
     def _post(self, event: Event) -> None:
@@ -296,12 +331,18 @@ class Controller:
             case DeleteTopics():
                 return partial(event.done, self._changes.delete_topics(self._office(), event))
             case AlterConfigs():
+                self._before_settings(event)
                 return partial(event.done, self._changes.alter_configs(self._office(), event))
             case AlterResources():
+                self._before_settings(event)
                 return partial(
                     event.done,
                     self._configs.alter(self._office(), event.changes, event.validate_only),
                 )
+            case AlterInSync():
+                return partial(event.done, self._partitions.alter_in_sync(self._office(), event))
+            case ElectLeaders():
+                return partial(event.done, self._partitions.elect_leaders(self._office(), event))
             case AllocateProducerIds():
                 first = self._office().take_producer_ids(self._node_id, event.ids)
                 return partial(event.done, ProducerIdBlock(first, event.ids))
@@ -310,6 +351,8 @@ class Controller:
                 return event.started
             case ControllerChanged():
                 self._controller_changed()
+            case BrokersChanged():
+                self._brokers_changed()
             case Reload():
                 if self._nodes is not None:
                     self._load()
@@ -322,6 +365,13 @@ class Controller:
                 raise InvariantError(f"unknown event {event!r}")
         return _nobody_asked
 
+    def _before_settings(self, event: AlterConfigs | AlterResources) -> None:
+        """Who may be elected by a setting must not be by another, if this is cut half way."""
+        touched = [each for each in event.changes if _touches(each, MIN_IN_SYNC)]
+        if touched and not event.validate_only:
+            topics = [each.topic for each in touched if isinstance(each, ConfigChange)]
+            self._partitions.forget_eligible(self._office(), topics or None)  # a broker's: all
+
     # --- office -----------------------------------------------------------------------------------
 
     def _start(self) -> None:
@@ -333,15 +383,16 @@ class Controller:
                 "use the data directory and the store of one cluster together",
             )
         self._cluster_id = cluster_id
-        register(self._store, self._broker, self._directories, self._clock.wall_ms())
+        now_ms = self._clock.wall_ms()
+        self._broker_epoch = register(self._store, self._broker, self._directories, now_ms)
         self._store.on_session_event(self._on_session_event)
-        # Armed before standing for election, so that no loss of office goes unseen.
-        self._store.watch(
-            records.CONTROLLER,
-            WatchKind.DATA,
-            lambda _: self._notify(ControllerChanged()),
-            persistent=True,
-        )
+        # Armed before standing for election, so that no loss of office goes unseen, nor a broker
+        # that comes or goes after the brokers were read.
+        for path, kind, event in (
+            (records.CONTROLLER, WatchKind.DATA, ControllerChanged()),
+            (records.BROKER_IDS, WatchKind.CHILDREN, BrokersChanged()),
+        ):
+            self._store.watch(path, kind, partial(self._told, event), persistent=True)
         self._run_for_office()
         self._new_epochs = False
 
@@ -352,12 +403,22 @@ class Controller:
             self._load()
             return
         self._nodes = None
+        self._show_brokers()
+
+    def _show_brokers(self) -> None:
+        """All that a broker publishes that is not the controller: who else there is."""
         self._propagation.publish(
             replace(
                 ClusterImage(cluster_id=self._cluster_id or ""),
                 controller_id=self._election.current_controller(),
             ).with_brokers(load_brokers(self._store))
         )
+
+    def _brokers_changed(self) -> None:
+        if self._nodes is None:
+            self._show_brokers()
+        else:
+            self._partitions.brokers_changed(self._nodes, load_brokers(self._store))
 
     def _load(self) -> None:
         """Make the image what the store says, and everybody who listens follow."""
@@ -370,9 +431,7 @@ class Controller:
             .with_topics(loaded.topics)
             .with_configs(loaded.configs)
         )
-        changed = elect_leaders(image, image.brokers, new_epochs=self._new_epochs)
-        if changed:
-            image = _with_partitions(image, nodes.set_partitions(changed))
+        image = self._partitions.elect(nodes, image, new_epochs=self._new_epochs)
         if self.image.version == 0:
             delta = ImageDelta(created=tuple(image.topics.values()))
         else:
@@ -421,6 +480,9 @@ class Controller:
         if event is SessionEvent.EXPIRED:
             self._notify(SessionLost())
 
+    def _told(self, event: Event, _: WatchEvent) -> None:
+        self._notify(event)
+
     def _notify(self, event: Event) -> None:
         self._loop.post(event, urgent=True)
 
@@ -446,6 +508,12 @@ class Controller:
                 )
 
 
+def _touches(change: ConfigChange | ResourceChange, key: str) -> bool:
+    if isinstance(change, ResourceChange) and change.resource.kind is not ConfigKind.BROKER:
+        return False
+    return change.replace or key in change.set or key in change.remove
+
+
 def _nobody_asked() -> None:
     """The answer to a notice."""
 
@@ -458,19 +526,6 @@ def _start_trouble(error: Exception) -> Exception:
     if isinstance(error, StoreError):
         return DataDirectoryError(f"the metadata store cannot be used: {error}")
     return error
-
-
-def _with_partitions(image: ClusterImage, partitions: list[PartitionImage]) -> ClusterImage:
-    by_topic: dict[str, dict[int, PartitionImage]] = {}
-    for partition in partitions:
-        by_topic.setdefault(partition.topic, {})[partition.index] = partition
-    return image.with_topics(
-        replace(
-            image.topics[name],
-            partitions=tuple(new.get(old.index, old) for old in image.topics[name].partitions),
-        )
-        for name, new in by_topic.items()
-    )
 
 
 def _abandoned(event: Event) -> None:

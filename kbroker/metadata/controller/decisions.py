@@ -19,10 +19,11 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.controller.placement import place_replicas
 from kbroker.metadata.image import (
     INTERNAL_TOPICS,
-    NO_LEADER,
     ZERO_UUID,
+    BrokerImage,
     ClusterImage,
     PartitionImage,
     TopicImage,
@@ -243,47 +244,6 @@ def _no_topic(name: str) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
 
 
-def elect_leaders(
-    image: ClusterImage, alive: Iterable[int], *, new_epochs: bool = False
-) -> list[PartitionImage]:
-    """The partitions whose leader must change given who is alive, in their new state.
-
-    A living leader stays; otherwise the first living in-sync replica leads, and with none alive
-    nobody does, the in-sync replicas being kept for the day one returns. Every change is a new
-    leader epoch. `new_epochs` starts one for every led partition: for a start after which the end
-    of the logs may differ from what consumers have seen.
-    """
-    living = frozenset(alive)
-    changed: list[PartitionImage] = []
-    for partition in image.partitions():
-        leader = partition.leader
-        if leader not in living:
-            candidates = (
-                node for node in partition.replicas if node in living and node in partition.isr
-            )
-            leader = next(candidates, NO_LEADER)
-        if leader != partition.leader or (new_epochs and leader != NO_LEADER):
-            epoch = partition.leader_epoch + 1
-            changed.append(replace(partition, leader=leader, leader_epoch=epoch))
-    return changed
-
-
-def place_replicas(
-    partitions: int, replication_factor: int, brokers: Sequence[int], start: int
-) -> list[tuple[int, ...]]:
-    """Leaders go round the brokers from `start`; followers follow, shifted once every round so
-    that the partitions of one leader do not all have the same followers."""
-    count = len(brokers)
-    placed: list[tuple[int, ...]] = []
-    for index in range(partitions):
-        first = (start + index) % count
-        others = [brokers[(first + step) % count] for step in range(1, count)]
-        shift = (index // count) % max(1, len(others))
-        followers = (others[shift:] + others[:shift])[: replication_factor - 1]
-        placed.append((brokers[first], *followers))
-    return placed
-
-
 class _Collisions:
     """The existing names by collision key, built only when a name could collide at all.
 
@@ -304,6 +264,10 @@ class _Collisions:
                 if has_collision_chars(other)
             }
         return self._by_key.get(collision_key(name))
+
+
+def _racks(brokers: Mapping[int, BrokerImage]) -> dict[int, str | None]:
+    return {node: broker.rack for node, broker in brokers.items()}
 
 
 def _partitions_asked(spec: NewTopic, defaults: Defaults) -> int:
@@ -360,7 +324,7 @@ def check_config_bytes(checked: Mapping[str, str]) -> None:
             )
 
 
-def _assigned_replicas(spec: NewTopic, brokers: Mapping[int, Any]) -> list[tuple[int, ...]]:
+def _assigned_replicas(spec: NewTopic, brokers: Mapping[int, BrokerImage]) -> list[tuple[int, ...]]:
     if spec.replication_factor != USE_DEFAULT:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -390,7 +354,7 @@ def _assigned_replicas(spec: NewTopic, brokers: Mapping[int, Any]) -> list[tuple
 
 
 def _checked_replicas(
-    index: int, nodes: tuple[int, ...], brokers: Mapping[int, Any]
+    index: int, nodes: tuple[int, ...], brokers: Mapping[int, BrokerImage]
 ) -> tuple[int, ...]:
     if not nodes:
         raise _bad_assignment(f"Partition {index} has an empty list of replicas.")
@@ -416,7 +380,7 @@ def _topic_to_grow(image: ClusterImage, wanted: MorePartitions) -> TopicImage:
 
 
 def _added_replicas(
-    topic: TopicImage, wanted: MorePartitions, brokers: Mapping[int, Any], start: int
+    topic: TopicImage, wanted: MorePartitions, brokers: Mapping[int, BrokerImage], start: int
 ) -> list[tuple[int, ...]]:
     first, factor = len(topic.partitions), topic.replication_factor
     added = wanted.partitions - first
@@ -427,7 +391,7 @@ def _added_replicas(
                 f"Replication factor {factor} cannot be reached: "
                 f"only {len(brokers)} broker(s) are registered.",
             )
-        return place_replicas(added, factor, sorted(brokers), start)
+        return place_replicas(added, factor, _racks(brokers), start)
     if len(wanted.assignments) != added:
         raise _bad_assignment(
             f"{added} partitions are to be added and {len(wanted.assignments)} are assigned."
@@ -457,7 +421,7 @@ def _bad_assignment(message: str) -> KafkaError:
 
 
 def _placed_replicas(
-    spec: NewTopic, defaults: Defaults, brokers: Mapping[int, Any], start: int
+    spec: NewTopic, defaults: Defaults, brokers: Mapping[int, BrokerImage], start: int
 ) -> list[tuple[int, ...]]:
     factor, partitions = spec.replication_factor, spec.partitions
     if factor < USE_DEFAULT or factor == 0:
@@ -478,4 +442,4 @@ def _placed_replicas(
             f"Replication factor {factor} cannot be reached: "
             f"only {len(brokers)} broker(s) are registered.",
         )
-    return place_replicas(partitions, factor, sorted(brokers), start)
+    return place_replicas(partitions, factor, _racks(brokers), start)

@@ -19,10 +19,19 @@ from kbroker.metadata.controller.decisions import (
     NewTopic,
     TopicResult,
 )
+from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.controller.producer_ids import BlockCallback
-from kbroker.metadata.image import ZERO_UUID
+from kbroker.metadata.image import ZERO_UUID, PartitionImage
+from kbroker.types import TopicPartition
 
 TopicsCallback = Callable[[list[TopicResult]], None]
+# One for each change that was asked for, in their order: the partition as it is now, or why not.
+PartitionsCallback = Callable[[list[PartitionImage | KafkaError]], None]
+
+
+# For each partition that was asked for, in their order, None or why it has no new leader.
+Elections = list[tuple[TopicPartition, KafkaError | None]]
+ElectionsCallback = Callable[[Elections], None]
 
 
 class Event(Protocol):
@@ -91,6 +100,27 @@ class AllocateProducerIds(NamedTuple):
         self.done(error)
 
 
+class AlterInSync(NamedTuple):
+    """What a leader wants of the partitions it leads; the broker and the epoch of its start."""
+
+    leader: int
+    broker_epoch: int
+    changes: tuple[InSyncChange, ...]
+    done: PartitionsCallback
+
+    def fail(self, error: KafkaError) -> None:
+        self.done([error for _ in self.changes])
+
+
+class ElectLeaders(NamedTuple):
+    unclean: bool
+    partitions: tuple[TopicPartition, ...]
+    done: ElectionsCallback
+
+    def fail(self, error: KafkaError) -> None:
+        self.done([(name, error) for name in self.partitions])
+
+
 class Start(NamedTuple):
     """`failed` is called, with anything, instead of `started` if the start did not work."""
 
@@ -103,6 +133,10 @@ class Start(NamedTuple):
 
 class ControllerChanged(Notice):
     """/controller was created, changed or deleted."""
+
+
+class BrokersChanged(Notice):
+    """A broker was registered, or is gone."""
 
 
 class SessionLost(Notice):

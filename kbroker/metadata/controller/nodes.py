@@ -277,11 +277,12 @@ def _as_stored(initial: PartitionImage, node: Node) -> PartitionImage:
     """A partition's replicas as its topic says them, the rest as its own node does."""
     path = _state_path(initial)
     state = records.decode_partition(path, node.data)
-    if not {*state.isr, state.leader} <= {*initial.replicas, NO_LEADER}:
-        raise records.damaged(path, "leader or in-sync replica is no replica")
+    if not {*state.isr, *state.eligible, state.leader} <= {*initial.replicas, NO_LEADER}:
+        raise records.damaged(path, "leader, in-sync or eligible replica is no replica")
     return replace(
         initial,
         isr=state.isr,
+        eligible=state.eligible,
         leader=state.leader,
         leader_epoch=state.leader_epoch,
         partition_epoch=node.version,
@@ -291,7 +292,7 @@ def _as_stored(initial: PartitionImage, node: Node) -> PartitionImage:
 def load_brokers(store: MetadataStore) -> tuple[BrokerImage, ...]:
     nodes = store.children_data(records.BROKER_IDS)
     brokers = (
-        records.decode_broker(f"{records.BROKER_IDS}/{name}", node.data)
+        records.decode_broker(f"{records.BROKER_IDS}/{name}", node.data, node.created)
         for name, node in nodes.items()
     )
     return tuple(sorted(brokers, key=lambda broker: broker.node_id))

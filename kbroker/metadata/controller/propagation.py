@@ -56,10 +56,16 @@ class Propagation:
         self._show = show
         self._image = ClusterImage()
         self._unremoved: dict[str, TopicImage] = {}
+        self._offline: set[TopicPartition] = set()
 
     @property
     def image(self) -> ClusterImage:
         return self._image
+
+    @property
+    def offline(self) -> frozenset[TopicPartition]:
+        """The partitions whose logs did not open here when they were read in the store."""
+        return frozenset(self._offline)
 
     def publish(self, image: ClusterImage) -> None:
         """Make this the image, under the next version."""
@@ -93,6 +99,7 @@ class Propagation:
         }
         image = self._image.without_topics(names)
         removed = self._remove(image, topics)
+        self._offline = {each for each in self._offline if each.topic not in names}
         self.publish(image)
         return removed
 
@@ -113,6 +120,7 @@ class Propagation:
             self._failures.note("applying the whole image", error)
             log.error("applying the whole image failed, trying topic by topic")
         else:
+            self._note_offline(delta.created + delta.changed, offline)
             self.publish(_without_leaders(image, offline))
             return list(delta.deleted)
         removed = self._remove(image, delta.deleted)
@@ -123,6 +131,7 @@ class Propagation:
                 self._failures.note("opening a topic", error)
                 log.error("topic %s cannot be opened and has no leader: %s", topic.name, error)
                 offline = [TopicPartition(topic.name, each.index) for each in topic.partitions]
+            self._note_offline([topic], offline)
             image = _without_leaders(image, offline)
         for topic in delta.reconfigured:
             try:
@@ -132,6 +141,12 @@ class Propagation:
                 log.error("the configuration of topic %s was not applied: %s", topic.name, error)
         self.publish(image)
         return removed
+
+    def _note_offline(
+        self, tried: Iterable[TopicImage], offline: Collection[TopicPartition]
+    ) -> None:
+        names = {topic.name for topic in tried}
+        self._offline = {each for each in self._offline if each.topic not in names} | {*offline}
 
     def _one_by_one(
         self, topics: Sequence[TopicImage], delta_of: Callable[[Sequence[TopicImage]], ImageDelta]

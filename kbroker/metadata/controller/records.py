@@ -33,6 +33,7 @@ from uuid import UUID
 
 from kbroker.errors import DataDirectoryError
 from kbroker.metadata.image import (
+    NO_BROKER_EPOCH,
     BrokerImage,
     ConfigKind,
     ConfigResource,
@@ -99,6 +100,7 @@ class PartitionRecord(NamedTuple):
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
+    eligible: tuple[int, ...]
 
 
 class TombstoneRecord(NamedTuple):
@@ -182,14 +184,14 @@ def encode_broker(
     )
 
 
-def decode_broker(path: str, data: bytes) -> BrokerImage:
+def decode_broker(path: str, data: bytes, epoch: int = NO_BROKER_EPOCH) -> BrokerImage:
+    """`epoch`: when the node was created."""
     fields = _Fields(path, data, _BROKER_VERSION)
     rack = fields.get("rack", object)
     if rack is not None and not isinstance(rack, str):
         raise fields.damaged("rack is no text")
-    return BrokerImage(
-        _int_name(path), fields.get("host", str), fields.integer("port", -1, 65535), rack
-    )
+    port = fields.integer("port", -1, 65535)
+    return BrokerImage(_int_name(path), fields.get("host", str), port, rack, epoch)
 
 
 def decode_broker_directories(path: str, data: bytes) -> frozenset[str]:
@@ -246,6 +248,7 @@ def encode_partition(partition: PartitionImage, controller_epoch: int) -> bytes:
         leader_epoch=partition.leader_epoch,
         controller_epoch=controller_epoch,
         isr=partition.isr,
+        **({"eligible": partition.eligible} if partition.eligible else {}),
     )
 
 
@@ -255,6 +258,7 @@ def decode_partition(path: str, data: bytes) -> PartitionRecord:
         fields.integer("leader", -1, INT32_MAX),
         fields.integer("leader_epoch", 0, INT32_MAX),
         fields.node_ids(fields.get("isr", list)),
+        fields.node_ids(fields.get("eligible", list)) if fields.has("eligible") else (),
     )
 
 

@@ -29,20 +29,23 @@ from kbroker.metadata.store.base import (
 
 def register(
     store: MetadataStore, broker: BrokerImage, directories: Collection[str], now_ms: int
-) -> None:
-    """`directories` are the ids of those that this process has locked. DataDirectoryError where
-    another broker has the id."""
+) -> int:
+    """The broker epoch of this incarnation: larger than that of every one before it.
+
+    `directories` are the ids of those that this process has locked. DataDirectoryError where
+    another broker has the id.
+    """
     path = records.broker_path(broker.node_id)
     data = records.encode_broker(broker, now_ms, directories)
     while True:
         try:
             store.create(path, data, ephemeral=True)
-            return
+            return store.get(path).created
         except NodeExistsError:
             pass
         try:
             _replace(store, path, data, directories)
-            return
+            return store.get(path).created
         except NoNodeError:
             continue  # its session has just ended
 

@@ -221,5 +221,14 @@ def wait(ask: Callable[[Callable[[Any], None]], None]) -> Any:
     return answers[0]
 
 
+def eventually(holds: Callable[[], bool]) -> None:
+    tick = threading.Event()
+    for _ in range(int(WAIT_S * 200)):
+        if holds():
+            return
+        tick.wait(0.005)
+    raise TimeoutError("never came")
+
+
 def codes(results: Sequence[TopicResult]) -> list[ErrorCode]:
     return [result.error for result in results]

@@ -37,7 +37,7 @@ def test_a_first_start_registers_elects_and_publishes(broker: OneBroker) -> None
     image = broker.image
     assert len(image.cluster_id) == 22
     assert image.controller_id == 0  # node id 0 is a node id like any other
-    assert dict(image.brokers) == {0: BrokerImage(0)}
+    assert dict(image.brokers) == {0: BrokerImage(0, epoch=broker.controller.broker_epoch)}
     assert image.version == 1
     assert broker.replicas.calls == [ImageDelta(from_store=True)]
     assert broker.replicas.thread_names == {controller_module.THREAD_NAME}
@@ -57,7 +57,9 @@ def test_a_new_cluster_takes_the_id_it_is_given(tmp_path: Path) -> None:
     broker = OneBroker(tmp_path)
     broker.start(cluster_id="given", broker=BrokerImage(0, "host", 9092, "rack"))
     assert broker.image.cluster_id == "given"
-    assert broker.image.brokers[0] == BrokerImage(0, "host", 9092, "rack")
+    assert broker.image.brokers[0] == BrokerImage(
+        0, "host", 9092, "rack", broker.controller.broker_epoch
+    )
     broker.restart(cluster_id="given")
     broker.stop()
     with pytest.raises(DataDirectoryError, match="belongs to cluster given, not to other"):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller.decisions import (
@@ -19,9 +16,7 @@ from kbroker.metadata.controller.decisions import (
     ConfigChange,
     Defaults,
     NewTopic,
-    elect_leaders,
     new_topic_image,
-    place_replicas,
     plan_config_change,
     plan_deletion,
     plan_topics,
@@ -155,30 +150,7 @@ def test_the_bound_on_partitions_is_over_the_whole_request() -> None:
     assert all(isinstance(each, KafkaError) and each.code is E.POLICY_VIOLATION for each in over)
 
 
-@given(
-    partitions=st.integers(1, 40),
-    brokers=st.integers(1, 7).flatmap(
-        lambda n: st.tuples(st.lists(st.integers(0, 99), min_size=n, max_size=n, unique=True))
-    ),
-    factor=st.integers(1, 7),
-    start=st.integers(0, 10_000),
-)
-def test_a_placement_is_valid_and_even(
-    partitions: int, brokers: tuple[list[int]], factor: int, start: int
-) -> None:
-    (nodes,) = brokers
-    factor = min(factor, len(nodes))
-    placed = place_replicas(partitions, factor, nodes, start)
-    assert len(placed) == partitions
-    for replicas in placed:
-        assert len(replicas) == len(set(replicas)) == factor
-        assert set(replicas) <= set(nodes)
-    leaders = Counter({node: 0 for node in nodes}) + Counter(replicas[0] for replicas in placed)
-    counts = [leaders[node] for node in nodes]
-    assert max(counts) - min(counts) <= 1
-
-
-# --- deletion, configuration, leaders -------------------------------------------------------------
+# --- deletion, configuration ----------------------------------------------------------------------
 
 
 def test_deletion_by_name_and_by_id() -> None:
@@ -231,32 +203,3 @@ def test_a_bad_value_is_told_before_a_missing_topic() -> None:
     ):
         plan = plan_config_change(None, ConfigChange("t", **fields), validate_configs, edit_list)
         assert isinstance(plan, KafkaError) and plan.code is code
-
-
-@pytest.mark.parametrize(
-    ("alive", "leader", "epoch"),
-    [
-        ((0, 1, 2), 1, 5),  # a living leader stays
-        ((0, 2), 2, 6),  # the first living in-sync replica, not the first replica
-        ((0,), -1, 6),  # nobody in sync is alive: nobody leads
-        ((), -1, 6),
-    ],
-)
-def test_only_in_sync_replicas_are_elected(alive: tuple[int, ...], leader: int, epoch: int) -> None:
-    from dataclasses import replace
-
-    topic = new_topic_image("t", UUID(int=1), [(0, 1, 2)], {})
-    state = replace(topic.partitions[0], isr=(1, 2), leader=1, leader_epoch=5, partition_epoch=9)
-    image = ClusterImage().with_topics([replace(topic, partitions=(state,))])
-    changed = elect_leaders(image, alive)
-    if leader == 1:
-        assert changed == []
-    else:
-        assert changed == [replace(state, leader=leader, leader_epoch=epoch)]
-
-
-def test_new_epochs_are_for_led_partitions_only() -> None:
-    image = cluster("a", "b", brokers=1)
-    assert elect_leaders(image, [0]) == []
-    bumped = elect_leaders(image, [0], new_epochs=True)
-    assert [(each.leader, each.leader_epoch) for each in bumped] == [(0, 1), (0, 1)]

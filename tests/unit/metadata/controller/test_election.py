@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from kbroker.metadata.controller.election import Election
 from kbroker.metadata.controller.nodes import FencedError, MetadataNodes, ensure_skeleton
 from kbroker.metadata.image import NO_CONTROLLER, new_uuid
 from kbroker.metadata.store.embedded import EmbeddedStore
-from tests.unit.metadata.controller.harness import WAIT_S, OneBroker, codes
+from tests.unit.metadata.controller.harness import OneBroker, codes, eventually
 
 OK = ErrorCode.NONE
 
@@ -70,15 +69,6 @@ def test_who_was_replaced_writes_nothing(store: EmbeddedStore) -> None:
     other.close()
 
 
-def wait_until_active(broker: OneBroker) -> None:
-    tick = threading.Event()
-    for _ in range(int(WAIT_S * 200)):
-        if broker.controller.active:
-            return
-        tick.wait(0.005)
-    raise TimeoutError("never elected")
-
-
 def test_the_standby_takes_over_with_everything_when_the_session_expires(tmp_path: Path) -> None:
     one, two = OneBroker(tmp_path, node_id=1), OneBroker(tmp_path, node_id=2)
     one.start()
@@ -91,16 +81,19 @@ def test_the_standby_takes_over_with_everything_when_the_session_expires(tmp_pat
     topic = one.image.topics["t"]
 
     one.embedded.expire()
-    wait_until_active(two)
+    eventually(lambda: two.controller.active)
     assert codes(one.create("u")) == [ErrorCode.NOT_CONTROLLER]
     assert not one.controller.active
     assert codes(two.create("u")) == [OK]
     assert two.image.controller_id == 2
     assert two.controller.statistics().controller_epoch == 2
-    # Broker 1 is gone and held the only replica: same topic, next epoch, no leader.
+    # Broker 1 is gone: same topic, and where it held the only replica the next epoch, no leader.
     taken_over = two.image.topics["t"]
     assert taken_over.topic_id == topic.topic_id
-    assert {(each.leader, each.leader_epoch) for each in taken_over.partitions} == {(-1, 1)}
+    assert {(each.replicas, each.leader, each.leader_epoch) for each in taken_over.partitions} == {
+        ((1,), -1, 1),
+        ((2,), 2, 0),
+    }
     one.stop()
     two.stop()
 
@@ -112,12 +105,9 @@ def test_a_controller_whose_node_was_deleted_stands_again(tmp_path: Path) -> Non
     broker.embedded.delete(records.CONTROLLER)
     # Whether or not the news has arrived: the request is done in one term or refused, never lost.
     assert codes(broker.create("u"))[0] in (OK, ErrorCode.NOT_CONTROLLER)
-    tick = threading.Event()
-    for _ in range(int(WAIT_S * 200)):
-        if broker.controller.statistics().controller_epoch == 2 and broker.controller.active:
-            break
-        tick.wait(0.005)
-    assert broker.controller.statistics().controller_epoch == 2
+    eventually(
+        lambda: broker.controller.statistics().controller_epoch == 2 and broker.controller.active
+    )
     assert codes(broker.create("v")) == [OK]
     assert {"t", "v"} <= set(broker.image.topics)
     broker.stop()

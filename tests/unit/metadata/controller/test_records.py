@@ -55,7 +55,7 @@ WRITTEN = [
     (
         records.encode_partition(first_partition_state("t", 0, (3, 1)), 9),
         b'{"version":1,"leader":3,"leader_epoch":0,"controller_epoch":9,"isr":[3,1]}',
-        PartitionRecord(3, 0, (3, 1)),
+        PartitionRecord(3, 0, (3, 1), ()),
     ),
     (
         records.encode_configs({"k": "é"}),

@@ -1,0 +1,185 @@
+"""What the controller does to leaders and in-sync sets: decide, write, propagate.
+
+Place in the flow: as `topic_changes.py`, for what is decided in `partition_states.py`. Everything
+that one cause changes in a partition is one write of its node, so nobody ever reads a leader that
+was elected beside an in-sync set with the dead still in it. On the controller's thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log_lines import first_few
+from kbroker.metadata.controller.events import AlterInSync, Elections, ElectLeaders
+from kbroker.metadata.controller.nodes import MetadataNodes
+from kbroker.metadata.controller.partition_states import (
+    RulesOf,
+    after_brokers_changed,
+    alter_in_sync,
+    nobody_eligible,
+    preferred_election,
+    unclean_election,
+)
+from kbroker.metadata.controller.propagation import Propagation
+from kbroker.metadata.image import (
+    NO_LEADER,
+    BrokerImage,
+    ClusterImage,
+    ImageDelta,
+    PartitionImage,
+    delta_between,
+)
+from kbroker.types import TopicPartition
+
+log = logging.getLogger("kbroker.controller")
+
+
+class PartitionChanges:
+    """See the head of this file. `unclean_elections` counts them, over all terms of office."""
+
+    def __init__(self, propagation: Propagation, rules_of: RulesOf, node_id: int) -> None:
+        """`node_id` is the broker's whose logs follow here."""
+        self._propagation = propagation
+        self._node_id = node_id
+        self._rules_of = rules_of
+        self.unclean_elections = 0
+
+    def elect(
+        self, nodes: MetadataNodes, image: ClusterImage, *, new_epochs: bool = False
+    ) -> ClusterImage:
+        """The image, just read, with a leader for what its brokers can lead; written."""
+        changed = after_brokers_changed(image, image.brokers, self._rules_of, new_epochs=new_epochs)
+        return self._write(nodes, image, changed)
+
+    def brokers_changed(self, nodes: MetadataNodes, brokers: Sequence[BrokerImage]) -> None:
+        """These are the brokers now. One that has started again was gone in between, and whoever
+        led or waited beside it is told so, even if nobody saw it gone."""
+        before = self._propagation.image
+        if tuple(before.brokers.values()) == tuple(brokers):
+            return
+        stayed = [
+            each.node_id
+            for each in brokers
+            if (known := before.brokers.get(each.node_id)) and known.epoch == each.epoch
+        ]
+        image = before
+        for alive in (stayed, [each.node_id for each in brokers]):
+            image = image.with_partitions(
+                after_brokers_changed(image, alive, self._rules_of, closed=self._closed())
+            )
+        changed = [
+            now
+            for was, now in zip(before.partitions(), image.partitions(), strict=True)
+            if now is not was and now != was
+        ]
+        image = self._write(nodes, before, changed).with_brokers(brokers)
+        log.info(
+            "brokers are now %s; %d partitions changed, %d have no leader",
+            first_few([str(each.node_id) for each in brokers]),
+            len(changed),
+            image.offline_partition_count,
+        )
+        self._follow(image)
+
+    def alter_in_sync(
+        self, nodes: MetadataNodes, event: AlterInSync
+    ) -> list[PartitionImage | KafkaError]:
+        """One for each change that was asked for: the partition as it is now, or why not."""
+        image = self._propagation.image
+        broker = image.brokers.get(event.leader)
+        if broker is None or broker.epoch != event.broker_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH, f"Broker {event.leader} is not registered so."
+            )
+        plans: list[PartitionImage | KafkaError] = []
+        changed: list[PartitionImage] = []
+        for change in event.changes:
+            try:
+                plan = alter_in_sync(image, event.leader, change, self._rules_of)
+            except KafkaError as error:
+                plans.append(error)
+                continue
+            plans.append(plan)
+            if plan is not image.partition(plan.topic, plan.index):
+                changed.append(plan)
+                # So that a second change of the same partition is one on an older state.
+                written = replace(plan, partition_epoch=plan.partition_epoch + 1)
+                image = image.with_partitions([written])
+        if changed:
+            self._follow(self._write(nodes, self._propagation.image, changed))
+        now = self._propagation.image
+        return [
+            plan if isinstance(plan, KafkaError) else now.topics[plan.topic].partitions[plan.index]
+            for plan in plans
+        ]
+
+    def elect_leaders(self, nodes: MetadataNodes, event: ElectLeaders) -> Elections:
+        """Who was asked for leads, where that is possible; each partition's own outcome."""
+        image = self._propagation.image
+        results: Elections = []
+        changed: dict[TopicPartition, PartitionImage] = {}
+        for name in event.partitions:
+            plan = self._election(image, name, event.unclean)
+            if isinstance(plan, KafkaError):
+                results.append((name, plan))
+            else:
+                changed[name] = plan
+                results.append((name, None))
+        if changed:
+            self._follow(self._write(nodes, image, list(changed.values())))
+            log.info(
+                "elected leaders of %d partitions: %s",
+                len(changed),
+                first_few([str(name) for name in changed]),
+            )
+        return results
+
+    def _election(
+        self, image: ClusterImage, name: TopicPartition, unclean: bool
+    ) -> PartitionImage | KafkaError:
+        partition = image.partition(*name)
+        if partition is None:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}")
+        closed = self._closed()
+        alive = [node for node in image.brokers if (name, node) not in closed]
+        return (unclean_election if unclean else preferred_election)(partition, alive)
+
+    def forget_eligible(self, nodes: MetadataNodes, topics: Iterable[str] | None) -> None:
+        """Of these topics, or of all, before min.insync.replicas changes for them."""
+        image = self._propagation.image
+        names = image.topics if topics is None else topics
+        known = [image.topics[name] for name in {*names} if name in image.topics]
+        changed = nobody_eligible(known)
+        if changed:
+            self._follow(self._write(nodes, image, changed))
+
+    def _closed(self) -> frozenset[tuple[TopicPartition, int]]:
+        return frozenset((name, self._node_id) for name in self._propagation.offline)
+
+    def _write(
+        self, nodes: MetadataNodes, image: ClusterImage, changed: Sequence[PartitionImage]
+    ) -> ClusterImage:
+        """The image with these states, written over those that it has."""
+        if not changed:
+            return image
+        for lost in _unclean(image, changed):
+            self.unclean_elections += 1
+            log.warning(
+                "%s: an unclean election; records that only other replicas had are lost", lost
+            )
+        return image.with_partitions(nodes.set_partitions(changed))
+
+    def _follow(self, image: ClusterImage) -> None:
+        before = self._propagation.image
+        delta = delta_between(before, image)
+        self._propagation.catch_up(image, ImageDelta(changed=delta.changed, from_store=True))
+
+
+def _unclean(image: ClusterImage, changed: Iterable[PartitionImage]) -> Iterable[TopicPartition]:
+    for now in changed:
+        was = image.partition(now.topic, now.index)
+        if was and now.leader not in (NO_LEADER, *was.isr, *was.eligible):
+            yield TopicPartition(now.topic, now.index)

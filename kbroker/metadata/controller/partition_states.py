@@ -1,0 +1,242 @@
+"""What becomes of a partition's leader and in-sync replicas: pure functions, one per cause.
+
+Place in the flow: the controller holds an image and hears that brokers came or went, that a leader
+wants another in-sync set, that the preferred replica should lead. One of these says what each
+partition is to be afterwards; it writes what differs, in one fenced multi, and propagates it.
+
+Three sets of replicas (KIP-966):
+
+    in sync     have every record below the high watermark, and must have it before it moves
+    eligible    left the in-sync set while fewer than min.insync.replicas stayed in it. The high
+                watermark stands still then (the leader sees to that), so they have every record
+                below it as well and may be elected without loss. None once enough are in sync,
+                and none any more when that setting changes.
+    the rest    may lack records; lead only where unclean.leader.election.enable says so
+
+The in-sync set in the store is never empty, as in Apache Kafka up to 3.9: of replicas that all died
+the last leader stays in it and the others are eligible. Every change of leader, to nobody as well,
+is a new leader epoch. Nobody who is dead joins an in-sync set (KIP-841), nor who has started again
+since the leader saw it fetch (KIP-903).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from kbroker.types import TopicPartition
+
+
+class ElectionRules(NamedTuple):
+    """What a topic's settings say: `min_in_sync` is at most its replication factor."""
+
+    min_in_sync: int = 1
+    unclean: bool = False
+
+
+RulesOf = Callable[[TopicImage], ElectionRules]
+_CLEAN: Final = ElectionRules()
+ELECTION_NOT_NEEDED: Final = KafkaError(
+    ErrorCode.ELECTION_NOT_NEEDED, "the replica that would be elected leads already"
+)
+
+
+def clean_elections(topic: TopicImage) -> ElectionRules:
+    """The default of all settings."""
+    return _CLEAN
+
+
+class InSyncChange(NamedTuple):
+    """What a leader asks for (AlterPartition, KIP-497): of a partition it leads in `leader_epoch`,
+    as it knew it at `partition_epoch`; `in_sync` are brokers with the epochs that it saw them
+    fetch under."""
+
+    topic_id: UUID
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    in_sync: Mapping[int, int]
+
+
+def after_brokers_changed(
+    image: ClusterImage,
+    alive: Collection[int],
+    rules_of: RulesOf = clean_elections,
+    *,
+    closed: Collection[tuple[TopicPartition, int]] = (),
+    new_epochs: bool = False,
+) -> list[PartitionImage]:
+    """The partitions that change now that just these brokers live, in their new state.
+
+    `closed` are replicas whose log a living broker cannot open. `new_epochs` begins a leader epoch
+    for every led partition: for a start after which the ends of logs may differ from what consumers
+    have seen.
+    """
+    living = frozenset(alive)
+    changed: list[PartitionImage] = []
+    for topic in image.topics.values():
+        rules = rules_of(topic)
+        for partition in topic.partitions:
+            name = TopicPartition(partition.topic, partition.index)
+            lost = {node for node in partition.replicas if (name, node) in closed}
+            state = _among(partition, living - lost, rules)
+            if new_epochs and state.leader != NO_LEADER and state.leader == partition.leader:
+                state = replace(state, leader_epoch=state.leader_epoch + 1)
+            if state != partition:
+                changed.append(state)
+    return changed
+
+
+def preferred_election(
+    partition: PartitionImage, alive: Collection[int]
+) -> PartitionImage | KafkaError:
+    """This partition led by its first replica; or ELECTION_NOT_NEEDED where it leads,
+    PREFERRED_LEADER_NOT_AVAILABLE where it is not in sync or does not live."""
+    first = partition.replicas[0]
+    if partition.leader == first:
+        return ELECTION_NOT_NEEDED
+    if first not in alive or first not in partition.isr:
+        code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        return KafkaError(code, f"replica {first}, which is preferred, cannot lead")
+    return replace(partition, leader=first, leader_epoch=partition.leader_epoch + 1)
+
+
+def unclean_election(
+    partition: PartitionImage, alive: Collection[int]
+) -> PartitionImage | KafkaError:
+    """This partition led by the best replica that lives, whatever that costs; or
+    ELECTION_NOT_NEEDED where somebody leads, ELIGIBLE_LEADERS_NOT_AVAILABLE where none lives."""
+    if partition.leader != NO_LEADER:
+        return ELECTION_NOT_NEEDED
+    state = _led(partition, frozenset(alive), ElectionRules(unclean=True))
+    if state.leader == NO_LEADER:
+        code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        return KafkaError(code, "no replica that lives has the log open")
+    return state
+
+
+def alter_in_sync(
+    image: ClusterImage,
+    leader: int,
+    change: InSyncChange,
+    rules_of: RulesOf = clean_elections,
+) -> PartitionImage:
+    """The partition as its leader wants it; the same object where that is what it is already.
+
+    Raises KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH and
+    INVALID_UPDATE_VERSION for what was decided on an older state; NOT_CONTROLLER for one on a newer
+    state than ours; INVALID_REQUEST for a set that no leader may ask for; INELIGIBLE_REPLICA for
+    one with a broker that is dead or has started again.
+    """
+    topic = image.topic_by_id(change.topic_id)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    if not 0 <= change.partition < len(topic.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = topic.partitions[change.partition]
+    _check_epochs(partition, leader, change)
+    _check_members(image, partition, change)
+    isr = tuple(node for node in partition.replicas if node in change.in_sync)
+    if frozenset(isr) == frozenset(partition.isr):
+        return partition
+    return _with_in_sync(partition, isr, rules_of(topic))
+
+
+def nobody_eligible(topics: Iterable[TopicImage]) -> list[PartitionImage]:
+    """The partitions of these topics that have eligible replicas, without any: by another
+    min.insync.replicas the high watermark may move, and they would lack records."""
+    return [
+        replace(each, eligible=()) for topic in topics for each in topic.partitions if each.eligible
+    ]
+
+
+def _check_epochs(partition: PartitionImage, leader: int, change: InSyncChange) -> None:
+    if change.leader_epoch < partition.leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    if (
+        change.leader_epoch > partition.leader_epoch
+        or change.partition_epoch > partition.partition_epoch
+    ):
+        raise KafkaError(
+            ErrorCode.NOT_CONTROLLER, "The leader knows of elections that this controller does not."
+        )
+    if leader != partition.leader:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {leader} does not lead it.")
+    if change.partition_epoch < partition.partition_epoch:
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
+
+
+def _check_members(image: ClusterImage, partition: PartitionImage, change: InSyncChange) -> None:
+    strangers = [node for node in change.in_sync if node not in partition.replicas]
+    if strangers:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Brokers {strangers} hold no replica of it.")
+    if partition.leader not in change.in_sync:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A leader is in sync with itself.")
+    stale = [
+        node
+        for node, epoch in change.in_sync.items()
+        if node not in image.brokers or image.brokers[node].epoch != epoch
+    ]
+    if stale:
+        raise KafkaError(
+            ErrorCode.INELIGIBLE_REPLICA, f"Brokers {stale} are dead or have started again."
+        )
+
+
+def _among(
+    partition: PartitionImage, living: frozenset[int], rules: ElectionRules
+) -> PartitionImage:
+    """This partition with nobody else than the living in sync and leading."""
+    in_sync = tuple(node for node in partition.isr if node in living)
+    state = partition
+    if in_sync != partition.isr:
+        state = _with_in_sync(partition, in_sync, rules)
+    if state.leader not in in_sync:
+        state = _led(state, living, rules)
+    if state.leader != NO_LEADER and state.eligible and len(state.isr) >= rules.min_in_sync:
+        state = replace(state, eligible=())  # by settings that are not those of when they left
+    return state
+
+
+def _with_in_sync(
+    partition: PartitionImage, isr: tuple[int, ...], rules: ElectionRules
+) -> PartitionImage:
+    """Another in-sync set, and who is eligible beside it; of none the last leader stays."""
+    enough = len(isr) >= rules.min_in_sync
+    if not isr:
+        last = partition.leader if partition.leader in partition.isr else partition.isr[0]
+        isr = (last,)
+    may = {*partition.isr, *partition.eligible} - {*isr}
+    eligible = () if enough else tuple(node for node in partition.replicas if node in may)
+    return replace(partition, isr=isr, eligible=eligible)
+
+
+def _led(
+    partition: PartitionImage, candidates: frozenset[int], rules: ElectionRules
+) -> PartitionImage:
+    """This partition with another leader: one in sync, else one eligible, else, if unclean
+    elections are allowed, one that may lack records; else nobody."""
+    for group in (partition.isr, partition.eligible):
+        for node in partition.replicas:
+            if node in candidates and node in group:
+                return _elected(partition, node, group, rules)
+    for node in partition.replicas if rules.unclean else ():
+        if node in candidates:
+            epoch = partition.leader_epoch + 1
+            return replace(partition, leader=node, leader_epoch=epoch, isr=(node,), eligible=())
+    if partition.leader == NO_LEADER:
+        return partition
+    return replace(partition, leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1)
+
+
+def _elected(
+    partition: PartitionImage, node: int, group: tuple[int, ...], rules: ElectionRules
+) -> PartitionImage:
+    state = replace(partition, leader=node, leader_epoch=partition.leader_epoch + 1)
+    if group is partition.isr:
+        return state
+    return _with_in_sync(state, (node,), rules)

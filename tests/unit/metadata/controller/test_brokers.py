@@ -1,0 +1,250 @@
+"""Brokers that come and go, as the controller sees it: elections, in-sync sets, broker epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.controller import ConfigChange, NewTopic, records
+from kbroker.metadata.controller.partition_states import ElectionRules, InSyncChange
+from kbroker.metadata.image import NO_LEADER, PartitionImage
+from kbroker.types import TopicPartition
+from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
+
+Answers = list[PartitionImage | KafkaError]
+
+
+class Cluster:
+    """Broker 1, which is the controller, and others, each with a session of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.brokers: dict[int, OneBroker] = {}
+        self.rules = ElectionRules()
+        for node_id in (1, 2, 3):
+            self.start(node_id, directory)
+
+    @property
+    def controller(self) -> OneBroker:
+        return self.brokers[1]
+
+    def start(self, node_id: int, directory: Path) -> None:
+        broker = OneBroker(directory, node_id)
+        one = self.brokers.get(1)
+        options: dict[str, Any] = {"directories": [f"d{node_id}"], "rules_of": lambda _: self.rules}
+        broker.start(one and one.embedded.new_session(), **options)
+        self.brokers[node_id] = broker
+        eventually(lambda: self.epochs().get(node_id) == broker.controller.broker_epoch)
+
+    def end(self, node_id: int) -> None:
+        """Its session is over, as after a kill."""
+        self.brokers.pop(node_id).stop()
+        eventually(lambda: node_id not in self.epochs())
+
+    def epochs(self) -> dict[int, int]:
+        controller = self.brokers.get(1)
+        brokers = controller.image.brokers if controller else self.brokers[2].image.brokers
+        return {node_id: broker.epoch for node_id, broker in brokers.items()}
+
+    def make(self, *replicas: int) -> None:
+        assert not self.controller.create(NewTopic("t", assignments={0: replicas}))[0].error
+
+    @property
+    def state(self) -> PartitionImage:
+        return self.controller.image.topics["t"].partitions[0]
+
+    def alter(self, leader: int, *in_sync: int, broker_epoch: int = -1, times: int = 1) -> Answers:
+        topic = self.controller.image.topics["t"]
+        state = topic.partitions[0]
+        change = InSyncChange(
+            topic.topic_id,
+            0,
+            state.leader_epoch,
+            state.partition_epoch,
+            {node: self.epochs().get(node, -1) for node in in_sync},
+        )
+        epoch = self.epochs()[leader] if broker_epoch == -1 else broker_epoch
+        answers: Answers = wait(
+            lambda done: self.controller.controller.alter_in_sync(
+                leader, epoch, [change] * times, done
+            )
+        )
+        return answers
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    for node_id in sorted(made.brokers, reverse=True):
+        made.brokers[node_id].stop()
+
+
+def test_epochs_grow_with_every_start(cluster: Cluster, tmp_path: Path) -> None:
+    before = cluster.epochs()
+    assert sorted(before.values()) == [before[1], before[2], before[3]]
+    cluster.end(2)
+    cluster.start(2, tmp_path)
+    after = cluster.epochs()
+    assert after[2] > before[3] and (after[1], after[3]) == (before[1], before[3])
+    assert cluster.brokers[3].image.brokers.keys() == {1, 2, 3}
+
+
+def test_the_dead_leave_with_the_write_that_elects(cluster: Cluster) -> None:
+    cluster.make(3, 2)
+    path = records.partition_state_path("t", 0)
+    assert (cluster.state.leader, cluster.state.isr) == (3, (3, 2))
+    cluster.end(3)
+    assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (2, (2,), 1)
+    node = cluster.controller.embedded.get(path)
+    assert node.version == cluster.state.partition_epoch == 1
+    assert records.decode_partition(path, node.data) == (2, 1, (2,), ())
+
+
+def test_nobody_is_elected_who_may_lack_records(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.make(3, 2)
+    cluster.alter(3, 3)
+    cluster.end(3)
+    assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (
+        NO_LEADER,
+        (3,),
+        1,
+    )
+    assert cluster.controller.controller.statistics().offline_partitions == 1
+    cluster.start(3, tmp_path)
+    assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (3, (3,), 2)
+    assert cluster.controller.controller.statistics().unclean_elections == 0
+
+
+def test_an_unclean_election_is_counted(cluster: Cluster) -> None:
+    cluster.rules = ElectionRules(unclean=True)
+    cluster.make(3, 2)
+    cluster.alter(3, 3)
+    cluster.end(3)
+    assert (cluster.state.leader, cluster.state.isr) == (2, (2,))
+    assert cluster.controller.controller.statistics().unclean_elections == 1
+
+
+def test_who_left_below_the_minimum_may_be_elected(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.rules = ElectionRules(min_in_sync=2)
+    cluster.make(3, 2)
+    cluster.end(2)
+    cluster.end(3)
+    assert (cluster.state.leader, cluster.state.isr, cluster.state.eligible) == (-1, (3,), (2,))
+    # A controller that reads the store knows it as well.
+    cluster.controller.controller.reload()
+    cluster.start(2, tmp_path)
+    assert (cluster.state.leader, cluster.state.isr, cluster.state.eligible) == (2, (2,), (3,))
+    assert cluster.controller.controller.statistics().unclean_elections == 0
+
+
+def test_a_start_that_nobody_saw_end_is_an_end_and_a_start(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.make(3, 2)
+    first = cluster.brokers[3]
+    second = OneBroker(tmp_path, 3)
+    second.start(first.embedded.new_session(), directories=["d3"])  # takes the registration over
+    cluster.brokers[3] = second
+    eventually(lambda: cluster.epochs()[3] == second.controller.broker_epoch)
+    assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (2, (2,), 1)
+    first.embedded.expire()
+    first.stop()
+    assert cluster.epochs().keys() == {1, 2, 3}
+
+
+def test_a_leader_alters_its_in_sync_set(cluster: Cluster) -> None:
+    cluster.make(3, 2)
+    (shrunk,) = cluster.alter(3, 3)
+    assert isinstance(shrunk, PartitionImage)
+    assert (shrunk.isr, shrunk.partition_epoch, shrunk.leader_epoch) == ((3,), 1, 0)
+    assert shrunk == cluster.state
+    (same,) = cluster.alter(3, 3)
+    assert same == shrunk
+    grown, again = cluster.alter(3, 3, 2, times=2)
+    assert isinstance(grown, PartitionImage) and grown.isr == (3, 2)
+    assert isinstance(again, KafkaError) and again.code is ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_a_leader_that_was_replaced_alters_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.make(3, 2)
+    old = cluster.epochs()[3]
+    cluster.end(3)
+    cluster.start(3, tmp_path)
+    (answer,) = cluster.alter(3, 3, broker_epoch=old)
+    assert isinstance(answer, KafkaError) and answer.code is ErrorCode.STALE_BROKER_EPOCH
+    (answer,) = cluster.alter(3, 3)
+    assert isinstance(answer, KafkaError) and answer.code is ErrorCode.INVALID_REQUEST
+    assert cluster.state.isr == (2,)
+
+
+def test_a_log_that_is_offline_here_is_not_elected_again_and_again(cluster: Cluster) -> None:
+    cluster.controller.replicas.offline = [TopicPartition("t", 0)]
+    cluster.make(1)
+    cluster.controller.controller.reload()
+    path = records.partition_state_path("t", 0)
+    before = cluster.controller.embedded.get(path)
+    cluster.end(3)
+    cluster.end(2)
+    assert cluster.controller.embedded.get(path) == before
+
+
+def test_the_next_controller_goes_on_with_what_the_last_one_decided(cluster: Cluster) -> None:
+    cluster.make(3, 2)
+    cluster.alter(3, 3)
+    cluster.brokers.pop(1).stop()
+    two, three = cluster.brokers[2], cluster.brokers[3]
+    eventually(lambda: "t" in {*two.image.topics, *three.image.topics})
+    second, last = (two, three) if two.controller.active else (three, two)
+    state = second.image.topics["t"].partitions[0]
+    assert (state.leader, state.isr, state.leader_epoch, state.partition_epoch) == (3, (3,), 0, 1)
+    second.embedded.expire()
+    eventually(lambda: "t" in last.image.topics)
+    state = last.image.topics["t"].partitions[0]
+    assert last.image.brokers.keys() == {last.node_id}
+    assert state.leader == (3 if last is three else NO_LEADER) and state.isr == (3,)
+
+
+def test_another_minimum_ends_eligibility_first(cluster: Cluster) -> None:
+    cluster.rules = ElectionRules(min_in_sync=2)
+    cluster.make(3, 2)
+    cluster.end(2)
+    assert cluster.state.eligible == (2,)
+    for change in ({"set": {"min.insync.replicas": "1"}}, {"replace": True}):
+        cluster.controller.alter(ConfigChange("t", **change), validate_only=True)
+    cluster.controller.alter(ConfigChange("t", set={"retention.ms": "1"}))
+    assert cluster.state.eligible == (2,)
+    cluster.controller.alter(ConfigChange("t", set={"min.insync.replicas": "1"}))
+    assert (cluster.state.eligible, cluster.state.partition_epoch) == ((), 2)
+    assert cluster.controller.image.topics["t"].configs["min.insync.replicas"] == "1"
+
+
+def test_elections_that_somebody_asks_for(cluster: Cluster, tmp_path: Path) -> None:
+    def elect(unclean: bool, *indexes: int) -> list[ErrorCode]:
+        wanted = [TopicPartition("t", index) for index in indexes]
+        controller = cluster.controller.controller
+        results = wait(lambda done: controller.elect_leaders(unclean, wanted, done))
+        assert [name for name, _ in results] == wanted
+        return [ErrorCode.NONE if error is None else error.code for _, error in results]
+
+    cluster.make(3, 2)
+    cluster.end(3)
+    assert elect(False, 0, 1) == [
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    cluster.start(3, tmp_path)
+    assert elect(False, 0) == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]  # it is not in sync yet
+    cluster.alter(2, 2, 3)
+    assert elect(False, 0) == [ErrorCode.NONE]
+    assert (cluster.state.leader, cluster.state.isr) == (3, (3, 2))
+    assert elect(False, 0) == elect(True, 0) == [ErrorCode.ELECTION_NOT_NEEDED]
+    cluster.alter(3, 3)
+    cluster.end(3)
+    assert cluster.state.leader == NO_LEADER
+    assert elect(True, 0) == [ErrorCode.NONE]
+    assert (cluster.state.leader, cluster.state.isr) == (2, (2,))
+    assert cluster.controller.controller.statistics().unclean_elections == 1

@@ -1,0 +1,284 @@
+"""Leaders and in-sync sets: what each cause makes of them, and that nobody clean lacks a record."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from uuid import UUID
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kbroker.errors import ErrorCode as E
+from kbroker.errors import KafkaError
+from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.controller.partition_states import (
+    ElectionRules,
+    InSyncChange,
+    after_brokers_changed,
+    alter_in_sync,
+    nobody_eligible,
+    preferred_election,
+    unclean_election,
+)
+from kbroker.metadata.image import NO_LEADER, BrokerImage, ClusterImage, PartitionImage
+from kbroker.types import TopicPartition
+
+TOPIC = UUID(int=1)
+NODES = (0, 1, 2)
+
+
+def image(alive: Collection[int] = NODES, **state: object) -> ClusterImage:
+    """One partition with replicas 0, 1, 2; broker n was registered as 100 + n."""
+    topic = new_topic_image("t", TOPIC, [NODES], {})
+    partition = replace(topic.partitions[0], leader_epoch=5, partition_epoch=9, **state)
+    return (
+        ClusterImage()
+        .with_brokers(BrokerImage(node, epoch=100 + node) for node in alive)
+        .with_topics([replace(topic, partitions=(partition,))])
+    )
+
+
+def only(cluster: ClusterImage) -> PartitionImage:
+    return cluster.topics["t"].partitions[0]
+
+
+def told(partition: PartitionImage) -> tuple[object, ...]:
+    return partition.leader, partition.isr, partition.eligible, partition.leader_epoch
+
+
+def change(*in_sync: int, **fields: int) -> InSyncChange:
+    known = InSyncChange(TOPIC, 0, 5, 9, {node: 100 + node for node in in_sync})
+    return known._replace(**fields)
+
+
+@pytest.mark.parametrize(
+    ("before", "alive", "minimum", "after"),
+    [
+        pytest.param((1, (1, 2)), (0, 1, 2), 1, None, id="who leads and lives stays"),
+        pytest.param((1, (1, 2)), (1, 2), 1, None, id="a replica out of sync is not missed"),
+        pytest.param((1, (1, 2)), (0, 2), 1, (2, (2,), (), 6), id="in sync, not the first one"),
+        pytest.param((1, (1, 2)), (0, 1), 1, (1, (1,), (), 5), id="a follower: no new epoch"),
+        pytest.param((1, (1, 2)), (0, 1), 2, (1, (1,), (2,), 5), id="below the minimum: eligible"),
+        pytest.param((1, (1, 2)), (0,), 1, (-1, (1,), (2,), 6), id="nobody clean: nobody"),
+        pytest.param((1, (1, 2)), (), 1, (-1, (1,), (2,), 6), id="all dead: the last leader stays"),
+        pytest.param((-1, (1,), (2,)), (2,), 1, (2, (2,), (), 6), id="an eligible one, enough"),
+        pytest.param((-1, (1,), (2,)), (2,), 2, (2, (2,), (1,), 6), id="an eligible one, too few"),
+        pytest.param((-1, (1,), (2,)), (1, 2), 2, (1, (1,), (2,), 6), id="in sync before eligible"),
+        pytest.param((-1, (1,), (2,)), (0,), 2, None, id="out of sync and not eligible"),
+    ],
+)
+def test_brokers_come_and_go(
+    before: tuple[object, ...], alive: tuple[int, ...], minimum: int, after: object
+) -> None:
+    fields = dict(zip(("leader", "isr", "eligible"), before, strict=False))
+    cluster = image(**fields)
+    changed = after_brokers_changed(cluster, alive, lambda _: ElectionRules(minimum))
+    assert [told(each) for each in changed] == ([] if after is None else [after])
+    assert all(each.partition_epoch == 9 for each in changed)
+
+
+def test_an_unclean_election_is_for_who_allows_it() -> None:
+    cluster = image(leader=1, isr=(1,))
+    unclean = ElectionRules(2, unclean=True)
+    assert [told(each) for each in after_brokers_changed(cluster, (0, 2), lambda _: unclean)] == [
+        (0, (0,), (), 6)
+    ]
+    # Who has every record goes before.
+    cluster = image(leader=-1, isr=(1,), eligible=(2,))
+    assert [told(each) for each in after_brokers_changed(cluster, (0, 2), lambda _: unclean)] == [
+        (2, (2,), (1,), 6)
+    ]
+
+
+def test_an_unclean_election_that_is_asked_for() -> None:
+    def asked(alive: Collection[int], **state: object) -> object:
+        elected = unclean_election(only(image(**state)), alive)
+        return elected.code if isinstance(elected, KafkaError) else told(elected)
+
+    assert asked((0, 2), leader=NO_LEADER, isr=(1,)) == (0, (0,), (), 6)
+    assert asked((0, 2), leader=NO_LEADER, isr=(1,), eligible=(2,)) == (2, (2,), (), 6)
+    assert asked((0, 2), leader=1, isr=(1,)) is E.ELECTION_NOT_NEEDED
+    assert asked((), leader=NO_LEADER, isr=(1,)) is E.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+def test_a_replica_that_does_not_open_is_as_one_of_a_dead_broker() -> None:
+    closed = [(TopicPartition("t", 0), 0)]
+    cluster = image(leader=0, isr=(0, 1))
+    assert [told(each) for each in after_brokers_changed(cluster, NODES, closed=closed)] == [
+        (1, (1,), (), 6)
+    ]
+    nobody = image(leader=NO_LEADER, isr=(0,))
+    assert after_brokers_changed(nobody, NODES, closed=closed) == []  # again and again
+
+
+def test_a_start_after_an_unclean_end_has_new_epochs_where_somebody_leads() -> None:
+    cluster = image(leader=0, isr=(0,))
+    assert after_brokers_changed(cluster, NODES) == []
+    assert [told(each) for each in after_brokers_changed(cluster, NODES, new_epochs=True)] == [
+        (0, (0,), (), 6)
+    ]
+    gone = after_brokers_changed(cluster, (1,), new_epochs=True)
+    assert [told(each) for each in gone] == [(-1, (0,), (), 6)]
+
+
+def test_the_preferred_replica_leads_if_it_is_in_sync_and_lives() -> None:
+    def asked(alive: Collection[int], **state: object) -> object:
+        elected = preferred_election(only(image(**state)), alive)
+        return elected.code if isinstance(elected, KafkaError) else told(elected)
+
+    assert asked(NODES, leader=1, isr=(0, 1)) == (0, (0, 1), (), 6)
+    assert asked((1, 2), leader=1, isr=(0, 1)) is E.PREFERRED_LEADER_NOT_AVAILABLE
+    assert asked(NODES, leader=1, isr=(1, 2)) is E.PREFERRED_LEADER_NOT_AVAILABLE
+    assert asked(NODES, leader=0, isr=(0,)) is E.ELECTION_NOT_NEEDED
+
+
+def test_a_leader_grows_and_shrinks_its_in_sync_set() -> None:
+    def asked(cluster: ClusterImage, *in_sync: int, minimum: int = 1) -> tuple[object, ...]:
+        rules = ElectionRules(minimum)
+        return told(alter_in_sync(cluster, 1, change(*in_sync), lambda _: rules))
+
+    cluster = image(leader=1, isr=(1, 2))
+    assert asked(cluster, 2, 1, 0) == (1, (0, 1, 2), (), 5)
+    assert asked(cluster, 1) == (1, (1,), (), 5)
+    assert asked(cluster, 1, minimum=2) == (1, (1,), (2,), 5)
+    few = image(leader=1, isr=(1,), eligible=(2,))
+    assert asked(few, 1, 0, minimum=3) == (1, (0, 1), (2,), 5)
+    assert asked(few, 1, 0, minimum=2) == (1, (0, 1), (), 5)
+    assert alter_in_sync(cluster, 1, change(2, 1)) is only(cluster)
+
+
+@pytest.mark.parametrize(
+    ("leader", "asked", "code"),
+    [
+        (1, change(1, 2, topic_id=UUID(int=7)), E.UNKNOWN_TOPIC_ID),
+        (1, change(1, 2, partition=1), E.UNKNOWN_TOPIC_OR_PARTITION),
+        (1, change(1, 2, partition=-1), E.UNKNOWN_TOPIC_OR_PARTITION),
+        (1, change(1, 2, leader_epoch=4), E.FENCED_LEADER_EPOCH),
+        (1, change(1, 2, leader_epoch=6), E.NOT_CONTROLLER),
+        (1, change(1, 2, partition_epoch=10), E.NOT_CONTROLLER),
+        (1, change(1, 2, partition_epoch=8), E.INVALID_UPDATE_VERSION),
+        (2, change(1, 2), E.INVALID_REQUEST),
+        (1, change(2), E.INVALID_REQUEST),
+        (1, change(), E.INVALID_REQUEST),
+        (1, change(1, 3), E.INVALID_REQUEST),
+        (1, change(1, in_sync={1: 101, 2: 55}), E.INELIGIBLE_REPLICA),  # it has started again
+        (1, change(1, 0), E.INELIGIBLE_REPLICA),  # it is dead
+    ],
+)
+def test_what_no_leader_may_ask_for(leader: int, asked: InSyncChange, code: E) -> None:
+    cluster = image((1, 2), leader=1, isr=(1,))
+    with pytest.raises(KafkaError) as refused:
+        alter_in_sync(cluster, leader, asked)
+    assert refused.value.code is code
+
+
+def test_other_settings_end_eligibility() -> None:
+    few = image(leader=1, isr=(1,), eligible=(2,))
+    assert [told(each) for each in nobody_eligible(few.topics.values())] == [(1, (1,), (), 5)]
+    assert nobody_eligible(image(leader=1, isr=(1,)).topics.values()) == []
+    # Settings of a broker's file, which nobody saw change.
+    for leader, epoch in ((1, 5), (NO_LEADER, 6)):
+        cluster = image(leader=leader, isr=(1,), eligible=(2,))
+        changed = after_brokers_changed(cluster, NODES, lambda _: ElectionRules(1))
+        assert [told(each) for each in changed] == [(1, (1,), (), epoch)]
+
+
+class Records(RuleBasedStateMachine):
+    """One partition of three brokers, and how many records each of them has on its disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = image(leader=0, isr=NODES)
+        self.alive = set(NODES)
+        self.written = dict.fromkeys(NODES, 0)  # by broker: the records that it has
+        self.high_watermark = 0
+        self.election = ElectionRules(2)
+
+    @property
+    def state(self) -> PartitionImage:
+        return only(self.cluster)
+
+    def take(self, changed: list[PartitionImage]) -> None:
+        for now in changed:
+            was = self.state
+            assert now.leader_epoch >= was.leader_epoch
+            assert now.leader == was.leader or now.leader_epoch > was.leader_epoch
+            if now.leader not in (was.leader, NO_LEADER):
+                # A leader's log is what counts from now on; what others have beyond it is cut.
+                end = self.written[now.leader]
+                assert end >= self.high_watermark, "a clean election lost records"
+                for node in NODES:
+                    self.written[node] = min(self.written[node], end)
+            self.cluster = self.cluster.with_partitions(
+                [replace(now, partition_epoch=was.partition_epoch + 1)]
+            )
+
+    def follow(self) -> None:
+        self.cluster = self.cluster.with_brokers(
+            BrokerImage(node, epoch=100 + node) for node in sorted(self.alive)
+        )
+        self.take(after_brokers_changed(self.cluster, self.alive, lambda _: self.election))
+
+    @rule(node=st.sampled_from(NODES))
+    def broker_dies_or_comes_back(self, node: int) -> None:
+        self.alive ^= {node}
+        self.follow()
+
+    @rule(nodes=st.sets(st.sampled_from(NODES)))
+    def some_die_at_once(self, nodes: set[int]) -> None:
+        self.alive -= nodes
+        self.follow()
+
+    @precondition(lambda self: self.state.leader in self.alive)
+    @rule(records=st.integers(1, 3))
+    def leader_writes(self, records: int) -> None:
+        self.written[self.state.leader] += records
+
+    @precondition(lambda self: self.state.leader in self.alive)
+    @rule(node=st.sampled_from(NODES))
+    def follower_fetches(self, node: int) -> None:
+        if node in self.alive:
+            self.written[node] = self.written[self.state.leader]
+        self.advance()
+
+    def advance(self) -> None:
+        if len(self.state.isr) >= self.election.min_in_sync:
+            end = min(self.written[node] for node in self.state.isr)
+            self.high_watermark = max(self.high_watermark, end)
+
+    @precondition(lambda self: self.state.leader in self.alive)
+    @rule(nodes=st.sets(st.sampled_from(NODES)))
+    def leader_alters_its_in_sync_set(self, nodes: set[int]) -> None:
+        leader = self.state.leader
+        joined = {n for n in nodes & self.alive if self.written[n] >= self.high_watermark}
+        wanted = change(
+            *{leader, *joined},
+            leader_epoch=self.state.leader_epoch,
+            partition_epoch=self.state.partition_epoch,
+        )
+        state = alter_in_sync(self.cluster, leader, wanted, lambda _: self.election)
+        if state is not self.state:
+            self.take([state])
+
+    @rule(minimum=st.integers(1, 3))
+    def settings_change(self, minimum: int) -> None:
+        self.take(nobody_eligible(self.cluster.topics.values()))
+        self.election = ElectionRules(minimum)
+
+    @invariant()
+    def the_sets_are_what_they_say(self) -> None:
+        state = self.state
+        assert state.isr and {*state.isr} <= {*NODES}
+        assert not {*state.isr} & {*state.eligible}
+        assert state.leader == NO_LEADER or state.leader in state.isr
+        if state.leader == NO_LEADER:
+            assert {*state.isr, *state.eligible}.isdisjoint(self.alive)
+        for node in (*state.isr, *state.eligible):
+            assert self.written[node] >= self.high_watermark, node
+
+
+TestRecords = Records.TestCase
+TestRecords.settings = settings(max_examples=600, stateful_step_count=30, deadline=None)
