@@ -10,7 +10,6 @@ next step follows. A crash is a copy of the directory at that moment.
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from typing import Final
 
 from kbroker.errors import DataDirectoryError, KafkaError
 from tests.support.led_log import LedLog, LedLogManager
+from tests.support.own_things import open_below
 from tests.support.record_batches import build_batch, parse_batches
 
 TOPICS: Final = {"words": uuid.UUID(int=1), "gone": uuid.UUID(int=2)}
@@ -168,17 +168,6 @@ def records_of(log: LedLog) -> list[tuple[int, bytes]]:
             found += list(enumerate(values, start=batch.base_offset))
         offset = found[-1][0] + 1
     return [each for each in found if each[0] >= log.log_start_offset]
-
-
-def open_below(directory: Path) -> int:
-    """Descriptors of files there: those of other tests in this process come and go."""
-    count = 0
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            count += os.readlink(f"/proc/self/fd/{number}").startswith(f"{directory}/")
-        except FileNotFoundError:  # closed meanwhile
-            pass
-    return count
 
 
 def verify(life: Life, *, refused_may_be_there: bool = False) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from tests.support.led_log import LedLog
+from tests.support.own_things import open_below
 from tests.support.record_batches import build_batch, parse_batches
 from tests.unit.log.conftest import OpenLog
 
@@ -141,7 +143,7 @@ def test_readable_bytes(open_log: OpenLog) -> None:
     assert log.readable_bytes(log.log_end_offset + 9) == 0
 
 
-def test_a_slice_outlives_its_file(log: LedLog) -> None:
+def test_a_slice_outlives_its_file(log: LedLog, tmp_path: Path) -> None:
     filled(log, 5)
     everything = log.read(0)
     piece = log.borrow(0)
@@ -149,9 +151,9 @@ def test_a_slice_outlives_its_file(log: LedLog) -> None:
     for name in os.listdir(gone):
         os.unlink(gone / name)
     assert piece.read() == everything
-    open_before = len(os.listdir("/proc/self/fd"))
+    assert open_below(tmp_path) == 1
     piece.release()
-    assert len(os.listdir("/proc/self/fd")) == open_before - 1
+    assert open_below(tmp_path) == 0
 
 
 def test_a_closed_log_answers_with_a_code(log: LedLog) -> None:
@@ -165,17 +167,16 @@ def test_a_closed_log_answers_with_a_code(log: LedLog) -> None:
     log.close()
 
 
-def test_files_and_maps_are_given_back(open_log: OpenLog) -> None:
+def test_files_and_maps_are_given_back(open_log: OpenLog, tmp_path: Path) -> None:
     def resources() -> tuple[int, int]:
         with open("/proc/self/maps") as maps:
-            mapped = sum(1 for line in maps if "words-0" in line)
-        return len(os.listdir("/proc/self/fd")), mapped
+            mapped = sum(1 for line in maps if f"{tmp_path}/" in line)
+        return open_below(tmp_path), mapped
 
-    before = resources()
     log = open_log(segment_bytes=1_500, index_interval_bytes=100)
     filled(log, 50)
     for offset in range(0, log.log_end_offset, 3):
         log.read(offset)
-    assert resources() != before
+    assert all(resources())
     log.close()
-    assert resources() == before
+    assert resources() == (0, 0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import socket
+import stat
 from collections.abc import Callable
 
 import pytest
@@ -18,12 +20,14 @@ KERNELS_OWN = 2  # it doubles what it is asked for, for its bookkeeping
 def accepted(client: Client) -> int:
     """The other end of the client's connection, which the broker under test has."""
     for name in os.listdir("/proc/self/fd"):
-        try:
-            with socket.socket(fileno=os.dup(int(name))) as end:
+        with contextlib.suppress(OSError):  # not connected, or closed meanwhile
+            fd = int(name)
+            # A file has no business here: the close of any descriptor of it gives up its locks.
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(fd)) as end:
                 if end.getpeername() == client.socket.getsockname():
-                    return int(name)
-        except OSError:
-            pass  # no socket, not connected, or closed meanwhile
+                    return fd
     raise AssertionError("nobody has the other end")
 
 

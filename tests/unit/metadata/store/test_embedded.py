@@ -17,6 +17,7 @@ from kbroker.errors import DataDirectoryError
 from kbroker.metadata.store.base import StoreUnavailableError, WatchKind
 from kbroker.metadata.store.embedded import DATABASE_FILE, LOCK_FILE, EmbeddedStore
 from kbroker.metadata.store.watches import THREAD_NAME
+from tests.support.own_things import open_below
 
 ROOT = Path(__file__).parents[4]
 
@@ -183,22 +184,18 @@ def test_a_database_that_fails_later_is_unavailable_not_a_crash(tmp_path: Path) 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     """Descriptors and threads are back to what they were."""
 
-    def descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
-
-    EmbeddedStore.open(tmp_path).close()
-    before = descriptors()
     store = EmbeddedStore.open(tmp_path)
+    assert open_below(tmp_path) > 0
     assert THREAD_NAME not in {thread.name for thread in threading.enumerate()}
     watch = store.watch("/", WatchKind.DATA, lambda _: None)
     assert store.watches.watch_count == 1
     watch.cancel()
     assert store.watches.watch_count == 0
     store.close()
-    assert descriptors() == before
+    assert open_below(tmp_path) == 0
     assert THREAD_NAME not in {thread.name for thread in threading.enumerate()}
     with pytest.raises(DataDirectoryError):
         (tmp_path / LOCK_FILE).unlink()
         (tmp_path / LOCK_FILE).mkdir()
         EmbeddedStore.open(tmp_path)
-    assert descriptors() == before
+    assert open_below(tmp_path) == 0
