@@ -43,6 +43,7 @@ from spark_jobs.schema import RESULTS
 from tests.clients.adapters import Admin
 from tests.spark.kill_driver import LANDED
 from tests.spark.watching import Watch
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -200,7 +201,7 @@ class Kills:
 
     def run(self, verify: Callable[[Kills, str], None]) -> Outcome:
         """All kills, then what is left is landed and `verify(self, bootstrap)` is called."""
-        with PlainBroker({"auto.create.topics.enable": False}) as broker:
+        with PlainBroker({"auto.create.topics.enable": False}, port=free_port()) as broker:
             Admin(broker.bootstrap).create(TOPIC, PARTITIONS)
             writer = Writer(broker.bootstrap, self._seed)
             writer.start()

@@ -32,6 +32,7 @@ from spark_jobs.errors import EXIT_ALARM
 from spark_jobs.ledger import now_ms
 from spark_jobs.report_model import Cell, Report, Table
 from tests.spark.conftest import Landing
+from tests.support.ports import free_port
 from tests.support.read_topic import read_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -110,7 +111,7 @@ class World:
 def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     place = tmp_path_factory.mktemp("end-to-end")
     overrides = {"metrics.topic.enable": True, "auto.create.topics.enable": False}
-    with PlainBroker(overrides) as broker:
+    with PlainBroker(overrides, port=free_port()) as broker:
         write_load(broker.bootstrap)
         blocks = publish(broker.bootstrap)
         write_what_is_wrong(broker.bootstrap)

@@ -16,11 +16,11 @@ from kbroker.metrics.model import Histogram as Measured
 from kbroker.metrics.model import Meter
 from kbroker.server.metrics_sampler import RequestTimes
 from perf import results
-from perf.brokers.base import free_port
 from perf.histogram import Histogram
 from perf.results import Results
 from spark_jobs.decode import decoder, wall_ms
 from spark_jobs.schema import TABLES, TableSchema
+from tests.support.ports import free_port
 from tests.unit.server.test_metrics_sampler import Log, Rounds
 from tests.unit.spark_jobs.test_schema import records
 

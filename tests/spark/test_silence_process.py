@@ -28,6 +28,7 @@ from spark_jobs.ledger import Ledger
 from spark_jobs.sections import Made, overview, silence
 from spark_jobs.sections.inputs import Inputs
 from tests.spark.kills import Driver
+from tests.support.ports import free_port
 from tests.support.read_topic import read_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -75,7 +76,10 @@ def test_each_is_an_alarm_in_the_next_report(
 ) -> None:
     monkeypatch.setattr(silence, "SILENT_MS", SILENT_MS)
     monkeypatch.setattr(report, "everything", silence_alone)
-    with PlainBroker(SAMPLED) as first, PlainBroker({**SAMPLED, "node.id": 2}) as second:
+    with (
+        PlainBroker(SAMPLED, port=free_port()) as first,
+        PlainBroker({**SAMPLED, "node.id": 2}) as second,
+    ):
         mirrored(second.bootstrap, first.bootstrap)
         second.kill9()
         silent_ms = now_ms() + SILENT_MS + 1_000

@@ -23,6 +23,7 @@ from spark_jobs.errors import JobError, Locked, LostRange
 from spark_jobs.schema import METRICS, PROGRESS_TOPIC
 from spark_jobs.source import BrokerAway
 from tests.spark.conftest import Landing, Send, create
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -274,7 +275,7 @@ def test_made_anew_under_a_running_query(landing: Landing, send: Send, client: C
 def test_a_broker_that_is_away_is_waited_for(spark: Any, tmp_path: Path) -> None:
     quickly = ("--kafka-option", "default.api.timeout.ms=3000",
                "--kafka-option", "request.timeout.ms=2000")  # fmt: skip
-    with PlainBroker() as broker, Client(broker.bootstrap) as client:
+    with PlainBroker(port=free_port()) as broker, Client(broker.bootstrap) as client:
         landing = Landing(spark, broker.bootstrap, tmp_path)
         Producer(client, "patient").send([Record(None, b"a")])
         with Going(landing, "--topic", "patient", *quickly) as job:

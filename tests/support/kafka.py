@@ -5,8 +5,7 @@
 
 KafkaBroker has kbroker.testing.Broker's face (bootstrap, data_dir, kill9, restart, ...). It runs
 broker and controller in one JVM with the settings that make a single node usable: replication
-factors 1, no rebalance delay. Its ports are free ones found by binding; between finding and using
-them another process could take one, which shows as a start that fails.
+factors 1, no rebalance delay.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import argparse
 import base64
 import contextlib
 import signal
-import socket
 import subprocess
 import uuid
 from pathlib import Path
 
 from kbroker.testing.process import ServerProcess
 from tests.support import jars, requirements
+from tests.support.ports import free_port
 
 FORMAT_TIMEOUT_S = 60
 SIGTERM_STATUS_OF_A_JVM = 143
@@ -92,11 +91,6 @@ class KafkaBroker(ServerProcess):
             "group.initial.rebalance.delay.ms": "0",
             **self.overrides,
         }
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def main() -> None:

@@ -16,7 +16,8 @@ import subprocess
 from pathlib import Path
 
 from tests.support import requirements
-from tests.support.kafka import KafkaBroker, free_port
+from tests.support.kafka import KafkaBroker
+from tests.support.ports import free_port
 
 KEYTOOL_TIMEOUT_S = 60
 MECHANISM = "SCRAM-SHA-512"

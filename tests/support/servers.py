@@ -9,6 +9,7 @@ from pathlib import Path
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import ServerProcess, log_tail
 from tests.support.kafka import KafkaBroker
+from tests.support.ports import free_port
 
 
 def reference() -> bool:
@@ -19,7 +20,8 @@ def reference() -> bool:
 def make(
     overrides: Mapping[str, object] | None = None, data_dir: Path | None = None
 ) -> ServerProcess:
-    return (KafkaBroker if reference() else Broker)(overrides, data_dir)
+    """Its port is its own while it is down, too."""
+    return (KafkaBroker if reference() else Broker)(overrides, data_dir, free_port())
 
 
 def assert_nothing_unexpected(server: ServerProcess) -> None:

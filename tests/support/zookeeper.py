@@ -16,7 +16,7 @@ import secrets
 import socket
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,8 +24,9 @@ import pytest
 
 from kbroker.testing.process import BrokerFailed, ServerProcess
 from tests.support import requirements
-from tests.support.kafka import SIGTERM_STATUS_OF_A_JVM, free_port
+from tests.support.kafka import SIGTERM_STATUS_OF_A_JVM
 from tests.support.maven import Jars
+from tests.support.ports import free_port
 
 VERSION = "3.9.4"
 JARS = Jars(
@@ -188,22 +189,26 @@ def zookeeper() -> Iterator[ZooKeeper]:
     """One server for all tests of this process; skips where Java or the jars are missing."""
     requirements.java()
     JARS.paths()
-    server = _started()
+    (server,) = _started(lambda: [ZooKeeper().with_tls()])
     try:
         yield server
     finally:
         server.close()
 
 
-def _started() -> ZooKeeper:
+def _started(make: Callable[[], list[ZooKeeper]]) -> list[ZooKeeper]:
     """Ports that were free when they were chosen may be taken a second later: other ones then."""
     for left in reversed(range(STARTS_MAX)):
-        server = ZooKeeper().with_tls()
+        servers = make()
         try:
-            return server.start()
-        except BrokerFailed:
-            server.close()
-            if not left:
+            with ThreadPoolExecutor(len(servers)) as pool:
+                for started in [pool.submit(server.start) for server in servers]:
+                    started.result()
+            return servers
+        except BaseException as error:
+            for server in servers:
+                server.close()
+            if not left or not isinstance(error, BrokerFailed):
                 raise
     raise AssertionError("not reached")
 
@@ -211,16 +216,17 @@ def _started() -> ZooKeeper:
 @contextlib.contextmanager
 def ensemble(size: int) -> Iterator[list[ZooKeeper]]:
     """That many servers with one tree; they are ready when most of them agree on a leader."""
-    peers = [f"server.{n}=127.0.0.1:{free_port()}:{free_port()}" for n in range(1, size + 1)]
-    servers = [ZooKeeper(number, peers) for number in range(1, size + 1)]
+    servers = _started(lambda: _peers(size))
     try:
-        with ThreadPoolExecutor(size) as pool:
-            for started in [pool.submit(server.start) for server in servers]:
-                started.result()
         yield servers
     finally:
         for server in servers:
             server.close()
+
+
+def _peers(size: int) -> list[ZooKeeper]:
+    peers = [f"server.{n}=127.0.0.1:{free_port()}:{free_port()}" for n in range(1, size + 1)]
+    return [ZooKeeper(number, peers) for number in range(1, size + 1)]
 
 
 def connect_to(servers: Sequence[ZooKeeper]) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.support import servers
+from tests.support.ports import free_port
 
 MakeBroker = Callable[..., Broker]
 
@@ -19,6 +20,7 @@ def make_broker() -> Iterator[MakeBroker]:
     with ExitStack() as stack:
 
         def make(*arguments: object, **options: object) -> Broker:
+            options.setdefault("port", free_port())  # its own while it is down, too
             broker = Broker(*arguments, **options)  # type: ignore[arg-type]
             stack.callback(broker.close)
             stack.callback(servers.assert_nothing_unexpected, broker)

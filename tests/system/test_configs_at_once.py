@@ -13,6 +13,7 @@ from kbroker.types import ApiKey
 from tests.parity.cases._configs import DELETE, SET, TOPIC, Change, incremental, own_settings
 from tests.parity.requests import build
 from tests.parity.talk import Address, Talk
+from tests.support.ports import free_port
 from tests.support.record_batches import Record, build_batch, parse_batches
 
 MESSAGE_TOO_LARGE, INVALID_RECORD = 10, 87
@@ -72,7 +73,7 @@ class Traffic:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker() as running:
+    with Broker(port=free_port()) as running:
         yield running
 
 

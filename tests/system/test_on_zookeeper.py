@@ -7,6 +7,7 @@ import pytest
 
 from kbroker.metadata.store.embedded import DATABASE_FILE
 from kbroker.testing.broker import Broker
+from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeper
 
 pytestmark = [pytest.mark.client, pytest.mark.java]
@@ -14,7 +15,8 @@ pytestmark = [pytest.mark.client, pytest.mark.java]
 
 def test_topics_are_in_zookeeper_and_outlive_a_restart(zookeeper: ZooKeeper) -> None:
     connect = zookeeper.connect + zookeeper.chroot()
-    with Broker({"zookeeper.connect": connect}, topics={"orders": 2}) as broker:
+    settings = {"zookeeper.connect": connect}
+    with Broker(settings, port=free_port(), topics={"orders": 2}) as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
         producer.produce("orders", b"book", partition=1)
         assert producer.flush(30) == 0

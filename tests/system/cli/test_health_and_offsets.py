@@ -10,6 +10,7 @@ import pytest
 
 from kbroker.cli.main import main
 from kbroker.testing import Broker
+from tests.support.ports import free_port
 from tests.system.cli.conftest import Document, MakeTopic, Run
 
 WAIT_S = 60
@@ -43,8 +44,8 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_wait_until_a_broker_has_started() -> None:
-    """The command begins before the broker does, on a port that a first start has found."""
-    with Broker() as broker:
+    """The command begins before the broker does."""
+    with Broker(port=free_port()) as broker:
         bootstrap = broker.bootstrap
         broker.stop()
         words = ["health", "--wait", "--timeout", str(WAIT_S), "-b", bootstrap]

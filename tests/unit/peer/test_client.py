@@ -19,6 +19,7 @@ from kbroker.peer.partitioner import StickyPartitioner, partition_for_key
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
 from kbroker.types import ApiKey, TopicPartition
+from tests.support.ports import free_port
 from tests.unit.peer.fake_broker import APIS, CLOSE, SILENCE, FakeBroker
 
 T0 = TopicPartition("t", 0)
@@ -50,9 +51,7 @@ def test_bootstrap_addresses_that_are_none(text: str) -> None:
 
 
 def test_nobody_there_is_one_line_for_the_user() -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+    port = free_port()
     with Client(f"127.0.0.1:{port},127.0.0.1:{port}") as client:
         with pytest.raises(
             UserError, match="Connection refused -> is the broker running"

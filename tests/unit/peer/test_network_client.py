@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from kbroker.peer.connection import NetworkClientOptions
 from kbroker.peer.network_client import NetworkClient
 from kbroker.protocol.wire import Reader
 from kbroker.types import ApiKey
+from tests.support.ports import free_port
 
 METADATA = ApiKey.METADATA
 VERSION = 8  # header v1, response header v0
@@ -338,10 +338,7 @@ def test_a_request_without_a_response_takes_no_place() -> None:
 
 
 def refused_address() -> Address:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-    return Address("127.0.0.1", port)
+    return Address("127.0.0.1", free_port())
 
 
 def test_back_off_grows_with_jitter_to_its_maximum_and_is_kept() -> None:

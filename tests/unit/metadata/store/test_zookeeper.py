@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -31,8 +32,10 @@ from kbroker.metadata.store.zookeeper_settings import (
     ZooKeeperSettings,
     parse_connect,
 )
-from tests.support.kafka import free_port
+from kbroker.testing.inspection import wait_until
 from tests.support.line import Line
+from tests.support.own_things import collected_by_hand
+from tests.support.ports import free_port
 from tests.support.zookeeper import PASSWORD, USER, ZooKeeper, connect_to, ensemble
 from tests.unit.metadata.store.harness import WAIT_S, Inbox, expire
 
@@ -247,13 +250,14 @@ def test_nobody_there_is_one_line_and_an_exit_status_of_its_own() -> None:
 @pytest.mark.java
 def test_nothing_is_left_behind(opened: Open) -> None:
     opened().close()  # what is imported late is imported
-    descriptors = len(os.listdir("/proc/self/fd"))
     threads = {thread.ident for thread in threading.enumerate()}
-    store = opened()
-    store.watch("/", WatchKind.DATA, lambda _: None)
-    store.close()
-    store.close()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    with collected_by_hand():
+        descriptors = len(os.listdir("/proc/self/fd"))
+        store = opened()
+        store.watch("/", WatchKind.DATA, lambda _: None)
+        store.close()
+        store.close()
+        assert len(os.listdir("/proc/self/fd")) == descriptors
     left = [each.name for each in threading.enumerate() if each.ident not in threads]
     assert not left
     assert not {THREAD_NAME, END_THREAD_NAME} & {each.name for each in threading.enumerate()}
@@ -287,6 +291,7 @@ def test_what_connects_to_nothing_is_refused_by_name(text: str) -> None:
 
 @pytest.mark.java
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_three_servers_one_of_which_dies_under_writers_lose_and_double_nothing() -> None:
     """Two writers count in one node, by compare-and-set; unknown outcomes are looked up. The leader
     is killed twice: sessions live on, and the node has every count exactly once."""
@@ -303,13 +308,15 @@ def test_three_servers_one_of_which_dies_under_writers_lose_and_double_nothing()
             counting = [
                 pool.submit(count, store, f"{n}:".encode(), stop) for n, store in enumerate(stores)
             ]
-            for _ in range(2):
-                wait_for_growth(stores[0])
-                leader = leader_of(servers)
-                leader.kill9()
-                wait_for_growth(stores[0])
-                leader.start()
-            stop.set()
+            try:
+                for _ in range(2):
+                    wait_for_growth(stores[0])
+                    leader = leader_of(servers)
+                    leader.kill9()
+                    wait_for_growth(stores[0])
+                    leader.start()
+            finally:
+                stop.set()  # or the pool would wait for them for ever
             counted = [each.result(WAIT_S) for each in counting]
         found = stores[0].get("/count").data.split()
         assert len(found) == len(set(found)) == sum(counted)
@@ -338,22 +345,24 @@ def count(store: ZooKeeperStore, name: bytes, stop: threading.Event) -> int:
 
 
 def leader_of(servers: list[ZooKeeper]) -> ZooKeeper:
-    while True:
-        for server in servers:
-            if server.mode() == "leader":
-                return server
+    def leading() -> list[ZooKeeper]:
+        return [server for server in servers if server.mode() == "leader"]
+
+    return wait_until(leading, "nobody came to lead", WAIT_S)[0]
 
 
 def settled(store: ZooKeeperStore) -> bytes:
-    pause = threading.Event()
-    while True:
-        try:
-            return store.get("/count").data
-        except StoreUnavailableError:
-            pause.wait(0.05)
+    def found() -> list[bytes]:
+        with suppress(StoreUnavailableError):
+            return [store.get("/count").data]
+        return []
+
+    return wait_until(found, "/count could not be read", WAIT_S)[0]
 
 
 def wait_for_growth(store: ZooKeeperStore, by: int = 40) -> None:
-    begin = len(settled(store).split())
-    while len(settled(store).split()) < begin + by:
-        pass
+    def marks() -> int:
+        return len(settled(store).split())
+
+    enough = marks() + by
+    wait_until(lambda: marks() >= enough, f"the writers did not write {by} marks", WAIT_S)

@@ -1,0 +1,44 @@
+"""Ports for servers that a test starts, and starts again.
+
+A port that the kernel chooses is one of its ephemeral ones. While its server is down, any
+connection on the machine may be given it as its own end, one of the server's own clients' among
+them, which then talks to itself; and two that were asked for one after the other may be the same.
+Those given here are below that range. Each process of a run has a stretch of it to itself and
+counts up, so none comes again soon; another run beside it begins elsewhere in the stretch, and
+every port is tried with a bind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+FIRST: Final = 12_000
+STRETCH: Final = 6_000
+STRETCHES: Final = 3  # to 29,999; Linux's ephemeral ones begin at 32,768
+_SPREAD: Final = 997  # neighbouring process ids begin far apart; it shares no factor with STRETCH
+
+
+def numbers(worker: str, pid: int) -> Iterator[int]:
+    """Of one process: the stretch of its worker (pytest-xdist's "gw2", or none), over and over."""
+    first = FIRST + STRETCH * (int(worker.removeprefix("gw") or 0) % STRETCHES)
+    stretch = itertools.cycle(range(first, first + STRETCH))
+    return itertools.islice(stretch, pid * _SPREAD % STRETCH, None)
+
+
+def free_port() -> int:
+    """One on which nobody listens, and that nobody else in this process was given."""
+    for _ in range(STRETCH):
+        port = next(_numbers)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return port
+    raise RuntimeError(f"none of {STRETCH} ports is free")
+
+
+_numbers: Final = numbers(os.environ.get("PYTEST_XDIST_WORKER", ""), os.getpid())
