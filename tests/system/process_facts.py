@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 AT_START_BYTES_MAX: Final = 45 << 20
-SETTLED_S: Final = 1.0
+_QUIET_S: Final = 1.0
+_QUIET_SHARE: Final = 0.05  # of a processor; an idle broker takes less than half of it
 _SETTLES_S: Final = 30.0
 SANITIZED: Final = "KBROKER_SANITIZED" in os.environ
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes(pid: int) -> int:
@@ -20,14 +20,22 @@ def resident_bytes(pid: int) -> int:
     return 0 if SANITIZED else _status_kib(pid, "VmRSS") * 1024
 
 
-def assert_small(pid: int) -> None:
-    """A broker that has just started: once what comes behind its ready line is loaded, and not
-    for a moment."""
+def wait_until_quiet(pid: int) -> None:
+    """Until a broker has loaded what comes behind its ready line, or has had the time for it."""
     until = time.monotonic() + _SETTLES_S
-    while resident_bytes(pid) > AT_START_BYTES_MAX and time.monotonic() < until:
-        time.sleep(0.05)
-    time.sleep(SETTLED_S)
-    resident = resident_bytes(pid)
+    while time.monotonic() < until:
+        began_ns, before_ns = time.monotonic_ns(), cpu_ns(pid)
+        time.sleep(_QUIET_S)
+        if cpu_ns(pid) - before_ns < _QUIET_SHARE * (time.monotonic_ns() - began_ns):
+            return
+
+
+def assert_small(pid: int) -> None:
+    """A broker that has just started: once it is quiet, and not for a moment."""
+    until = time.monotonic() + _SETTLES_S
+    wait_until_quiet(pid)
+    while (resident := resident_bytes(pid)) > AT_START_BYTES_MAX and time.monotonic() < until:
+        wait_until_quiet(pid)
     assert resident <= AT_START_BYTES_MAX, f"{resident / (1 << 20):.1f} MiB"
 
 
@@ -72,13 +80,6 @@ def left_by_peers(port: int) -> int:
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
     ]
     return sum(row[1].endswith(f":{port:04X}") and row[3] == "08" for row in rows)
-
-
-def cpu_s(pid: int) -> float:
-    # The command's name may hold spaces and parentheses; the fields start after the last one.
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    user, system = int(fields[11]), int(fields[12])
-    return (user + system) / _TICKS_PER_S
 
 
 def cpu_ns(pid: int) -> int:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from kbroker.testing.plain import PlainBroker as Broker
-from perf.brokers.base import free_port
 from tests.clients.adapters import Confluent, Record
 from tests.support.alone import delay
+from tests.support.ports import free_port
 from tests.system import process_facts
 from tests.system.conftest import MakeBroker
 
@@ -52,6 +52,7 @@ def test_health_and_readiness(broker: Broker) -> None:
 
 def test_nothing_of_http_is_loaded_before_it_is_asked_for(broker: Broker) -> None:
     Confluent(broker.bootstrap).produce("t", [Record(b"x")])
+    process_facts.wait_until_quiet(broker.pid)
     idle = process_facts.resident_bytes(broker.pid)
     get(broker, "/metrics")
     assert process_facts.resident_bytes(broker.pid) - idle > 4 << 20  # which was saved

@@ -75,6 +75,7 @@ def members_in(broker: Broker, group: bytes) -> int:
 def test_fresh_connections(make_broker: MakeBroker) -> None:
     count = min(CONNECTIONS, raise_file_limit() - FIRST)
     broker = make_broker(SETTINGS).start()
+    process_facts.wait_until_quiet(broker.pid)
     with opened(broker, FIRST):
         before = process_facts.resident_bytes(broker.pid)
         with opened(broker, count):

@@ -14,7 +14,7 @@ from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import BrokerFailed
 from tests.clients.adapters import Admin, Confluent, Record
 from tests.support.alone import delay
-from tests.support.kafka import free_port
+from tests.support.ports import free_port
 from tests.system import process_facts
 from tests.system.conftest import MakeBroker
 
@@ -184,12 +184,13 @@ def test_idling_costs_little(broker: Broker) -> None:
     Confluent(broker.bootstrap).produce("t", [Record(b"x")])
     assert process_facts.resident_bytes(broker.pid) < IDLE_BYTES_MAX
     # What is loaded after the ready line takes its time once; any quiet second shows the rest.
-    spent_s = []
+    shares = []
     for _ in range(5):
-        before_s = process_facts.cpu_s(broker.pid)
-        time.sleep(1)  # the thing measured is this stretch of time
-        spent_s.append(process_facts.cpu_s(broker.pid) - before_s)
-    assert sorted(spent_s)[2] <= 0.02
+        began_ns, before_ns = time.monotonic_ns(), process_facts.cpu_ns(broker.pid)
+        time.sleep(1)  # the thing measured is this stretch of time, and a busy machine's is longer
+        spent_ns = process_facts.cpu_ns(broker.pid) - before_ns
+        shares.append(spent_ns / (time.monotonic_ns() - began_ns))
+    assert sorted(shares)[1] <= 0.02, shares
 
 
 def test_connections_leave_nothing_behind(broker: Broker) -> None:
