@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 FENCED_STATUS: Final = 3
+CLIENTS_OWN_STATUS: Final = 4
 SESSION_MS: Final = 6_000
 HEARTBEAT_MS: Final = 1_500
 POLL_MS: Final = 15_000  # also how long a rebalance waits for a member

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Final
 
 from kbroker.testing import Broker
-from kbroker.testing.process import ServerProcess
+from kbroker.testing.process import ServerProcess, log_tail
 from kbroker.types import ApiKey
 from tests.chaos import verify
-from tests.chaos.consumers import OF_PROTOCOL
-from tests.chaos.job import FENCED_STATUS, Job
+from tests.chaos.consumers import LIBRARIES, OF_PROTOCOL
+from tests.chaos.job import CLIENTS_OWN_STATUS, FENCED_STATUS, Job
 from tests.chaos.journal import PRODUCED, REFUSED, Line, read
 from tests.chaos.watch import Client, Watch, write
 from tests.parity.requests import build
 from tests.support.kafka import KafkaBroker
+from tests.support.ports import free_port
 
 ROOT: Final = Path(__file__).parents[2]
 TOPIC: Final = "chaos"
@@ -70,10 +71,11 @@ class Worker:
 
 @dataclass
 class Outcome:
-    """Figures, and whatever was violated."""
+    """Figures, whatever was violated, and the ends of clients by an error of their library."""
 
     figures: dict[str, object]
     violations: list[str]
+    clients_own: list[str]
 
 
 class Chaos:
@@ -87,10 +89,11 @@ class Chaos:
         self._events: dict[str, int] = defaultdict(int)
         self._away: list[tuple[int, int]] = []  # times without a broker
         self._violations: list[str] = []
+        self._clients_own: list[str] = []
 
     def run(self) -> Outcome:
         made = KafkaBroker if self.settings.broker == "kafka" else Broker
-        with made() as broker:
+        with made(port=free_port()) as broker:
             self._create_topic(broker)
             watch = Watch(lambda: broker.bootstrap, GROUP, TOPIC, self.settings.partitions)
             watch.start()
@@ -107,9 +110,11 @@ class Chaos:
                     process.kill()
                 for process in [load, *processes]:
                     process.wait()
-            if outcome.violations:
+            if "Traceback" in broker.log_text():
+                outcome.violations.append(f"the broker's log: {log_tail(broker.log_text(), 40)}")
+            if outcome.violations or outcome.clients_own:
                 shutil.copy(broker.log_path, self._folder / "broker.log")
-        if outcome.violations or self.settings.keep:
+        if outcome.violations or outcome.clients_own or self.settings.keep:
             print(f"journals: {self._folder}")
         else:
             shutil.rmtree(self._folder)
@@ -253,11 +258,12 @@ class Chaos:
                 if status == FENCED_STATUS:
                     self._events["fenced"] += 1
                 else:
-                    self._violations.append(self._obituary(worker, status))
+                    self._note_an_end(worker, status)
 
-    def _obituary(self, worker: Worker, status: int) -> str:
+    def _note_an_end(self, worker: Worker, status: int) -> None:
         log = (self._folder / f"{worker.name}.log").read_text(errors="replace").strip()
-        return f"{worker.name} ended with status {status}: {log[-600:]}"
+        kind = self._clients_own if status == CLIENTS_OWN_STATUS else self._violations
+        kind.append(f"{worker.name} ended with status {status}: {log[-600:]}")
 
     # -- the end
 
@@ -302,10 +308,11 @@ class Chaos:
             try:
                 status = worker.process.wait(LEAVE_TIMEOUT_S)
             except subprocess.TimeoutExpired:
-                self._violations.append(f"{worker.name} did not leave in {LEAVE_TIMEOUT_S:.0f} s")
+                kind = self._clients_own if worker.job.client in LIBRARIES else self._violations
+                kind.append(f"{worker.name} did not leave in {LEAVE_TIMEOUT_S:.0f} s")
                 continue
             if status not in (0, FENCED_STATUS):
-                self._violations.append(self._obituary(worker, status))
+                self._note_an_end(worker, status)
             self._part(worker)
 
     def _reckoning(self, watch: Watch) -> Outcome:
@@ -330,7 +337,7 @@ class Chaos:
         figures = self._figures(watch, ends, processed, journals)
         if self.settings.protocol == "cooperative":
             figures |= self._cooperative(watch, journals, load)
-        return Outcome(figures, found)
+        return Outcome(figures, found, self._clients_own)
 
     def _cooperative(
         self, watch: Watch, journals: dict[str, list[Line]], load: list[Line]

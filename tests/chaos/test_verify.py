@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.chaos import verify
+from tests.chaos.consumers import began_in_a_library
 from tests.chaos.journal import (
     ASSIGNED,
     COMMITTED,
@@ -128,3 +132,27 @@ def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
         (DONE, ("0", "9", "9")),
     ]
     assert list(runs([])) == []
+
+
+def error_of(*modules: str) -> BaseException:
+    """Raised in the last of these modules, each of which was called by the one before."""
+    call: tuple[str, dict[str, Any]] = ("raise ValueError", {"__name__": modules[-1]})
+    for name in reversed(modules[:-1]):
+        call = ("exec(*call)", {"__name__": name, "call": call})
+    with pytest.raises(ValueError) as caught:
+        exec(*call)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("modules", "theirs"),
+    [
+        (("tests.chaos.consumers.aio", "aiokafka.consumer.fetcher"), True),
+        (("tests.chaos.consumers.aio", "aiokafka.client", "asyncio.tasks"), True),
+        (("tests.chaos.consumers.aio", "aiokafka.client", "tests.chaos.consumers.aio"), False),
+        (("tests.chaos.consumers.aio", "asyncio.tasks"), False),
+        (("tests.chaos.consumers.confluent",), False),
+    ],
+)
+def test_whose_error_it_is(modules: tuple[str, ...], theirs: bool) -> None:
+    assert began_in_a_library(error_of(*modules)) is theirs

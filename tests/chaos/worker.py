@@ -5,8 +5,9 @@ their offsets into its journal, and then commits: after each batch, or by the cl
 where `automatic` is set. So whatever is committed has been processed, and a crash between the two
 makes a record be processed twice but never not at all.
 
-Exit status 0: left in order; 3: fenced, because another process has its instance's name; anything
-else is a mistake and has a traceback in the worker's log.
+Exit status 0: left in order; 3: fenced, because another process has its instance's name; 4: an
+error that began in the client library, whose traceback is in the worker's log; anything else is a
+mistake.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import json
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 from tests.chaos import consumers
-from tests.chaos.job import FENCED_STATUS, Fenced, Job
+from tests.chaos.job import CLIENTS_OWN_STATUS, FENCED_STATUS, Fenced, Job
 from tests.chaos.journal import ENDED, STARTED, Journal
 
 
@@ -33,6 +35,9 @@ def main() -> int:
         run(job, journal, stop)
     except Fenced:
         return FENCED_STATUS
+    except Exception as error:
+        traceback.print_exc()
+        return CLIENTS_OWN_STATUS if consumers.began_in_a_library(error) else 1
     journal.write(ENDED)
     return 0
 

@@ -13,8 +13,8 @@ import pytest
 from kbroker.testing.process import ServerProcess
 from tests.clients import adapters
 from tests.clients.adapters import Record
-from tests.clients.agents.driver import Agent, Partition, eventually
-from tests.clients.agents.groups import Groups
+from tests.clients.agents.driver import Agent, Partition, comes_to_be, eventually
+from tests.clients.agents.groups import Groups, State
 from tests.clients.agents.programs import LIBRARIES
 from tests.clients.conftest import Start
 from tests.support import servers
@@ -71,16 +71,18 @@ class Readers:
         eventually(together, what)
 
     def until_committed(
-        self, agent: Agent, groups: Groups, group: str, wanted: dict[Partition, int]
+        self, agents: Sequence[Agent], groups: Groups, group: str, wanted: dict[Partition, int]
     ) -> None:
-        """A member that has just lost its partitions has nothing to commit, and reads them anew."""
+        """A member that has just lost its partitions has nothing to commit; who has them now reads
+        them anew."""
 
-        def committed() -> bool:
+        def committed() -> dict[Partition, int]:
             self.take()
-            agent.commit("m")
-            return groups.committed(group) == wanted
+            for agent in agents:
+                agent.commit("m")
+            return groups.committed(group)
 
-        eventually(committed, f"{group} has committed what it read")
+        comes_to_be(committed, wanted)
 
 
 def write(agents: Sequence[Agent], stem: str) -> set[bytes | None]:
@@ -120,7 +122,7 @@ def test_a_group_each(start: Start, own_server: ServerProcess) -> None:
         written |= write(agents, stem)
         readers.until_each_has(written, stem)
         for agent in agents:
-            readers.until_committed(agent, groups, names[agent.name], ends(len(written)))
+            readers.until_committed([agent], groups, names[agent.name], ends(len(written)))
     for agent in agents:
         agent.leave("m")
     for group in names.values():
@@ -141,13 +143,11 @@ def test_one_group_of_all(start: Start, own_server: ServerProcess) -> None:
         return whole and all(shares)
 
     eventually(lambda: shared(agents), f"{len(agents)} members have a share each")
-    assert groups.state("mixed") == ("STABLE", "range", len(agents))
+    comes_to_be(lambda: groups.state("mixed"), State("STABLE", "range", len(agents)))
     readers = Readers(agents)
     written = write(agents, "mixed")
     readers.until_together(written, "all records come, to somebody")
-    for agent in agents:
-        agent.commit("m")
-    assert groups.committed("mixed") == ends(len(written))
+    readers.until_committed(agents, groups, "mixed", ends(len(written)))
     while len(agents) > 1:  # one after the other goes, whoever leads
         agents.pop(0).leave("m")
         eventually(lambda: shared(agents), f"the {len(agents)} that stay share what was left")

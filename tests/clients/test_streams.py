@@ -17,7 +17,7 @@ import pytest
 from tests.clients import adapters
 from tests.clients.adapters import Confluent, Consumer, Record
 from tests.clients.agents import programs
-from tests.clients.agents.driver import eventually
+from tests.clients.agents.driver import comes_to_be, eventually
 from tests.clients.agents.groups import Groups
 from tests.support import jars, requirements
 
@@ -86,7 +86,7 @@ def test_word_count(
     with client.consumer(OUT) as consumer:
         with example("wordcount.WordCountDemo", bootstrap, tmp_path) as process:
             eventually(lambda: counted(consumer, counts).get(b"streams") == 2, "words are counted")
-            assert groups.state("streams-wordcount").name == "STABLE"
+            comes_to_be(lambda: groups.state("streams-wordcount").name, "STABLE")
             eventually(
                 lambda: sum(groups.committed("streams-wordcount").values()) >= 2, "it commits"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from tests.chaos.journal import Journal
 
 Run = Callable[["Job", "Journal", "threading.Event"], None]
+# Whose errors end the process that uses them, with a traceback; librdkafka hands its errors over.
+LIBRARIES: Final = {"kafka-python": "kafka", "aiokafka": "aiokafka"}
 
 
 def _later(module: str) -> Run:
@@ -34,3 +37,13 @@ OF_PROTOCOL: Final[Mapping[str, tuple[str, ...]]] = {
     "eager": ("confluent", "aiokafka"),
     "cooperative": ("confluent",),
 }
+
+
+def began_in_a_library(error: BaseException) -> bool:
+    """Whether a client library, and not what it calls of ours, raised it."""
+    modules = (
+        str(frame.f_globals.get("__name__")).partition(".")[0]
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
+    ours_or_theirs = [name for name in modules if name in ("tests", *LIBRARIES.values())]
+    return bool(ours_or_theirs) and ours_or_theirs[-1] != "tests"

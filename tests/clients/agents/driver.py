@@ -33,7 +33,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tests.clients.adapters import TIMEOUT_S, Headers, Record
 
@@ -42,6 +42,7 @@ STOP_S = 10.0
 POLL_S = 0.02
 
 Partition = tuple[str, int]
+T = TypeVar("T")
 
 
 class AgentError(Exception):
@@ -201,6 +202,15 @@ def encoded(data: bytes | None) -> str | None:
 
 def decoded(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
+
+
+def comes_to_be(found: Callable[[], T], wanted: T, timeout_s: float = TIMEOUT_S) -> None:
+    """Asserts what is found, once it is so or the time is over. A late member makes a group that
+    has settled rebalance once more; what stays wrong is the broker's and no client's."""
+    give_up = time.monotonic() + timeout_s
+    while (last := found()) != wanted and time.monotonic() < give_up:
+        time.sleep(POLL_S)
+    assert last == wanted, f"{last} after {timeout_s} s instead of {wanted}"
 
 
 def eventually(holds: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
