@@ -32,8 +32,8 @@ DEFAULT_SETUP = "default"
 class Case:
     """One entry of the vectors.
 
-    `setup` names the broker's settings (sides.SETUPS). A case that is `alone` disturbs others, and
-    is held when no other case is under way.
+    `setup` names the broker's settings (sides.SETUPS). A case that is `alone` disturbs others, or
+    has no time for them, and is held when no other case is under way.
     """
 
     label: str

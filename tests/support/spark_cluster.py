@@ -100,6 +100,10 @@ class Cluster:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "512m",
             "spark.executor.memory": EXECUTOR_MEMORY,
+            # Or a job begins, and may end, with the executor that is up first.
+            "spark.cores.max": str(self._count),
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{START_WAIT_S:.0f}s",
             "spark.pyspark.python": sys.executable,
             "spark.ui.enabled": "false",
             **{f"spark.hadoop.{key}": value for key, value in self.hadoop_settings().items()},

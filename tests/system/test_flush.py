@@ -146,14 +146,14 @@ def test_the_settings_change_while_it_serves(make_broker: MakeBroker) -> None:
     assert flushed_by(5) == 5
     change(talk, topic, ("flush.messages", SET, "1000"))
     assert flushed_by(5) == 0
+    before = flushes(broker)
     for key, value in (("log.flush.interval.messages", "2"), ("log.flush.interval.ms", "100")):
         asked = incremental(1, (BROKER, "", [(key, SET, value)]))
         assert talk.quietly(asked).responses[0].error_code.value == 0
-    # By time now, since the topic's own number goes before the broker's.
-    talk.until(lambda: flushes(broker) > 0 and flushed_by(0) == 0)
-    before = flushes(broker)
-    assert produce(talk, topic, BATCH).error_code.value == 0
+    # By time now, since the topic's own number goes before the broker's: first what waits for it.
     talk.until(lambda: flushes(broker) == before + 1)
+    assert produce(talk, topic, BATCH).error_code.value == 0
+    talk.until(lambda: flushes(broker) == before + 2)
     talk.close()
 
 

@@ -38,7 +38,7 @@ class Neighbour(threading.Thread):
 
     def __init__(self, address: tuple[str, int]) -> None:
         super().__init__(daemon=True)
-        self._member = Member(address, "neighbour", 6_000, 60_000)
+        self._member = Member(address, "neighbour", 30_000, 60_000)
         self._member.join()
         run_one(self._member)
         self.ended = threading.Event()

@@ -58,15 +58,15 @@ def test_a_long_poll_is_counted_and_goes() -> None:
     with Broker(topics={"orders": PARTITIONS}) as broker:
         assert stayed(broker.live_objects()) == {}
         with connect(broker) as peer:
-            peer.sendall(fetch_frame("orders", PARTITIONS, wait_ms=2_000))
-            until(lambda: broker.live_objects()["parked_fetches"] == 1, "it was never parked")
-            assert stayed(broker.live_objects()) == {
+            peer.sendall(fetch_frame("orders", PARTITIONS, wait_ms=60_000))
+            waiting = {
                 "connections": 1,
                 "requests": 1,
                 "frame_copies": 1,
                 "parked_fetches": 1,
                 "watches": PARTITIONS,
             }
+            until(lambda: stayed(broker.live_objects()) == waiting, "it was never parked")
         assert nothing_stays.left(broker, 20) == {}
 
 

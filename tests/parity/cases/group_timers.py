@@ -136,9 +136,10 @@ def pending_waited_for(talk: Talk, version: int) -> None:
 
 
 # --- rebalances that somebody misses --------------------------------------------------------------
+# Alone, all of them: behind other cases' questions their own would come late for their times.
 
 
-@book.case("a member does not come back", versions=VERSIONS)
+@book.case("a member does not come back", versions=VERSIONS, alone=True)
 def absent(talk: Talk, version: int) -> None:
     """The others go on without it when its rebalance time is over."""
     short = {"version": version, "rebalance": 2 * SHORT_MS, "session": 2 * SHORT_MS}
@@ -149,7 +150,7 @@ def absent(talk: Talk, version: int) -> None:
     talk.ask(describe(5, leader.group))
 
 
-@book.case("a static member does not come back", versions=STATIC)
+@book.case("a static member does not come back", versions=STATIC, alone=True)
 def static_absent(talk: Talk, version: int) -> None:
     """It keeps its place for as long as its session lasts."""
     how = {"version": version, "rebalance": 2 * SHORT_MS}
@@ -160,7 +161,7 @@ def static_absent(talk: Talk, version: int) -> None:
     absentee.heartbeat()
 
 
-@book.case("the leader does not come back", versions=VERSIONS)
+@book.case("the leader does not come back", versions=VERSIONS, alone=True)
 def leader_absent(talk: Talk, version: int) -> None:
     how = {"version": version, "rebalance": 2 * SHORT_MS, "session": 2 * SHORT_MS}
     leader, follower = synced(in_one(talk, [how, how]))
@@ -170,7 +171,7 @@ def leader_absent(talk: Talk, version: int) -> None:
     talk.note("leads", answer.leader == follower.id)
 
 
-@book.case("the leader does not sync", versions=(4, 9))
+@book.case("the leader does not sync", versions=(4, 9), alone=True)
 def no_sync(talk: Talk, version: int) -> None:
     """Nobody gets an assignment; whoever has not asked for one is out after the rebalance time."""
     how = {"version": version, "rebalance": 2 * SHORT_MS}
@@ -182,7 +183,7 @@ def no_sync(talk: Talk, version: int) -> None:
     talk.note("state", state_of(talk, leader.group))
 
 
-@book.case("a follower does not sync", versions=(4, 9))
+@book.case("a follower does not sync", versions=(4, 9), alone=True)
 def follower_no_sync(talk: Talk, version: int) -> None:
     how = {"version": version, "rebalance": 2 * SHORT_MS}
     leader, follower = in_one(talk, [how, how])

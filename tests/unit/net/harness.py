@@ -21,7 +21,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -256,10 +256,17 @@ class Rig:
             self._received = (received, now_ns)
         return now_ns - self._received[1] > SILENCE_NS
 
-    def expire_all(self) -> None:
-        """The deadlines of everything that has been parked."""
-        for tick in list(self.ticks):
-            self.hot.expire(tick)
+    def expire_all(self, *waiting: Client) -> None:
+        """The deadlines of everything that has been parked, each once; until these clients have
+        something to read, since a deadline is announced a moment after its fetch was parked."""
+
+        def all_told() -> bool:
+            with suppress(IndexError):  # there are no more of them
+                while True:
+                    self.hot.expire(self.ticks.pop(0))
+            return all(client.has_bytes() for client in waiting)
+
+        eventually(all_told, "deadlines are announced, and answers come")
 
     def wait_parked(self, count: int) -> None:
         eventually(

@@ -144,7 +144,7 @@ def test_idle_connections_are_closed(
 
 
 def test_a_connection_in_use_is_not_idle(make_rig: Callable[..., Rig]) -> None:
-    rig = make_rig(idle_ms_max=1000)
+    rig = make_rig(idle_ms_max=3000)
     used, idle = rig.client(), rig.client()
     eventually(lambda: rig.total("connections") == 2, "both are there")
     idle.socket.settimeout(0.05)

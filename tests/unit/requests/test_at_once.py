@@ -13,7 +13,7 @@ from tests.unit.requests.wire import Ask, fetch, fetch_frame, fetched_in, produc
 
 BATCH = build_batch([b"x" * 100])
 LONG_MS = 600_000
-ROLL_MS = 3000
+ROLL_MS = 6000
 
 
 def runs(rig: Rig) -> int:

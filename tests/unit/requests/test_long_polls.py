@@ -54,7 +54,7 @@ def test_the_deadline_answers_with_what_there_is(rig: Rig, version: int) -> None
     reader = rig.client()
     reader.send(fetch_frame(version, [Ask(topic)], max_wait_ms=LONG_MS, min_bytes=10_000))
     rig.wait_parked(1)
-    rig.expire_all()
+    rig.expire_all(reader)
     answer = fetched_in(version, reader.receive())
     assert answer.only.error == 0
     assert answer.only.records is not None and len(answer.only.records) == len(BATCH)
@@ -187,7 +187,7 @@ def test_a_deadline_that_has_come_is_announced_again_for_who_is_late(rig: Rig) -
     first, second = rig.client(), rig.client()
     first.send(fetch_frame(12, [Ask(topic)], max_wait_ms=LONG_MS))
     rig.wait_parked(1)
-    rig.expire_all()
+    rig.expire_all(first)
     assert fetched_in(12, first.receive()).only.error == 0
     announced = len(rig.ticks)
     # The same tick or the next: either way somebody is told.
@@ -246,7 +246,7 @@ def test_a_full_fetch_that_waited_makes_its_session(rig: Rig) -> None:
     reader = rig.client()
     reader.send(fetch_frame(13, [Ask(topic)], session=(0, 0), max_wait_ms=LONG_MS))
     rig.wait_parked(1)
-    rig.expire_all()
+    rig.expire_all(reader)
     session = fetched_in(13, reader.receive()).session_id
     assert session > 0
     assert fetch(reader, 13, [], session=(session, 1)).error == 0
@@ -340,7 +340,7 @@ def test_records_deleted_under_a_long_poll_are_out_of_range(rig: Rig, version: i
     answer = fetched_in(version, readers[1].receive()).only
     assert answer.error == ErrorCode.OFFSET_OUT_OF_RANGE
     assert rig.hot.statistics()["parked_now"] == 1  # the one at the start waits on
-    rig.expire_all()
+    rig.expire_all(readers[3])
     there = fetched_in(version, readers[3].receive()).only
     assert there.error == 0 and there.records is not None and len(there.records) == len(BATCH)
 
@@ -373,7 +373,7 @@ def test_consumers_of_a_topic_that_was_deleted_do_not_spin(rig: Rig) -> None:
     for epoch in (1, 2):
         reader.send(fetch_frame(13, [], session=(session, epoch), max_wait_ms=LONG_MS))
         rig.wait_parked(1)
-        rig.expire_all()
+        rig.expire_all(reader)
         answer = fetched_in(13, reader.receive())
         assert answer.only.error == ErrorCode.UNKNOWN_TOPIC_ID, "told each time, and no sooner"
 
@@ -479,7 +479,7 @@ def test_memory_of_what_waits_is_counted_and_given_back(rig: Rig) -> None:
     reader.send(fetch_frame(12, [Ask(topic, i) for i in range(10)], max_wait_ms=LONG_MS))
     rig.wait_parked(1)
     assert 10 * 50 < rig.hot.statistics()["parked_bytes"] < 10 * 100 + 1000
-    rig.expire_all()
+    rig.expire_all(reader)
     fetched_in(12, reader.receive())
     eventually(lambda: rig.hot.statistics()["parked_bytes"] == 0, "the rest is kept")
 
