@@ -25,8 +25,9 @@ NOT_CONTROLLER; its image then shows the brokers only. Locks: none but the event
 from __future__ import annotations
 
 import logging
+import random
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -36,19 +37,23 @@ from kbroker.clock import Clock
 from kbroker.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError
 from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import records
+from kbroker.metadata.controller.asking import Asking
+from kbroker.metadata.controller.broker_channels import (
+    BrokerChannels,
+    ImageAnswer,
+    ImageUpdate,
+    Transport,
+)
 from kbroker.metadata.controller.config_changes import (
     ConfigChanges,
     ConfigRules,
     NoSettings,
     ResourceChange,
-    ResourcesCallback,
 )
 from kbroker.metadata.controller.decisions import (
     ConfigChange,
     ConfigValidator,
     ListEditor,
-    MorePartitions,
-    NewTopic,
 )
 from kbroker.metadata.controller.election import Election
 from kbroker.metadata.controller.event_loop import EventLoop
@@ -57,21 +62,22 @@ from kbroker.metadata.controller.events import (
     AlterConfigs,
     AlterInSync,
     AlterResources,
+    BrokerAnswered,
     BrokersChanged,
     ControllerChanged,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
-    ElectionsCallback,
     ElectLeaders,
     Event,
-    PartitionsCallback,
+    FollowImage,
     Reload,
     SessionLost,
     Start,
     Stop,
-    TopicsCallback,
+    TellBrokerAgain,
 )
+from kbroker.metadata.controller.image_follower import ImageFollower
 from kbroker.metadata.controller.nodes import (
     FencedError,
     MetadataNodes,
@@ -79,8 +85,8 @@ from kbroker.metadata.controller.nodes import (
     load_brokers,
 )
 from kbroker.metadata.controller.partition_changes import PartitionChanges
-from kbroker.metadata.controller.partition_states import InSyncChange, RulesOf, clean_elections
-from kbroker.metadata.controller.producer_ids import BlockCallback, ProducerIdBlock
+from kbroker.metadata.controller.partition_states import RulesOf, clean_elections
+from kbroker.metadata.controller.producer_ids import ProducerIdBlock
 from kbroker.metadata.controller.propagation import Apply, Propagation, Show, nobody_copies
 from kbroker.metadata.controller.registration import register
 from kbroker.metadata.controller.topic_changes import Settings, TopicChanges, forget_deletions
@@ -104,12 +110,11 @@ from kbroker.metadata.store.base import (
     WatchKind,
 )
 from kbroker.own_thread import OwnThread
-from kbroker.types import TopicPartition, uuid_text
+from kbroker.types import uuid_text
 
 log = logging.getLogger("kbroker.controller")
 
 THREAD_NAME: Final = "kbroker-controller"
-PRODUCER_IDS_AT_ONCE_MAX: Final = 1_000_000
 MIN_IN_SYNC: Final = "min.insync.replicas"
 
 Answer = Callable[[], None]
@@ -128,7 +133,7 @@ class ControllerStatistics(NamedTuple):
     unclean_elections: int
 
 
-class Controller:
+class Controller(Asking):
     """See the head of this file. `start` once, then ask from any thread, then `stop`."""
 
     def __init__(
@@ -150,11 +155,15 @@ class Controller:
         rules: ConfigRules | None = None,
         follow: Show = nobody_copies,
         rules_of: RulesOf = clean_elections,
+        transport: Transport | None = None,
+        dice: random.Random | None = None,
     ) -> None:
         """`directories`: see registration.py. `cluster_id` is what a new cluster will be called and
         an old one must be called. `new_epochs_at_start` starts a new leader epoch everywhere: give
         it after an unclean end, when logs may have lost a tail that consumers have seen. `show`,
-        `follow`: see Propagation. `rules_of` is what a topic's settings say of elections."""
+        `follow`: see Propagation. `rules_of` is what a topic's settings say of elections.
+        Without a `transport` no other broker is told anything; `dice` are for the pauses before
+        something is sent again."""
         self._store = store
         self._node_id = node_id
         self._clock = clock
@@ -166,7 +175,12 @@ class Controller:
         self._loop: EventLoop[Event] = EventLoop(
             THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, _abandoned
         )
-        self._propagation = Propagation(apply, show, follow, self.thread.failures)
+        self._propagation = Propagation(apply, show, follow, self.thread.failures, node_id)
+        self._follower = ImageFollower(self._propagation)
+        self._channels: BrokerChannels | None = None
+        if transport is not None:
+            again, dice = self._tell_broker_again, dice or random.Random()
+            self._channels = BrokerChannels(node_id, transport, self._broker_answered, again, dice)
         self._configs = ConfigChanges(self._propagation, rules or NoSettings())
         self._changes = TopicChanges(self._propagation, config, validate_configs, edit_list, new_id)
         self._partitions = PartitionChanges(self._propagation, rules_of, node_id)
@@ -211,56 +225,6 @@ class Controller:
     def stop(self) -> None:
         """Handle what is queued, leave office, end the thread. The store stays open."""
         self._loop.stop(Stop())
-
-    def create_topics(
-        self, specs: Sequence[NewTopic], validate_only: bool, done: TopicsCallback
-    ) -> None:
-        """`done` gets one result per spec, in their order."""
-        self._post(CreateTopics(tuple(specs), validate_only, done))
-
-    def delete_topics(self, topics: Sequence[str | UUID], done: TopicsCallback) -> None:
-        """Topics by name or id; `done` gets one result each, in their order."""
-        self._post(DeleteTopics(tuple(topics), done))
-
-    def create_partitions(
-        self, wanted: Sequence[MorePartitions], validate_only: bool, done: TopicsCallback
-    ) -> None:
-        """`done` gets one result per topic, in their order."""
-        self._post(CreatePartitions(tuple(wanted), validate_only, done))
-
-    def alter_topic_configs(
-        self, changes: Sequence[ConfigChange], validate_only: bool, done: TopicsCallback
-    ) -> None:
-        """`done` gets one result per change, in their order; `configs` as they are then."""
-        self._post(AlterConfigs(tuple(changes), validate_only, done))
-
-    def alter_resource_configs(
-        self, changes: Sequence[ResourceChange], validate_only: bool, done: ResourcesCallback
-    ) -> None:
-        """Settings of brokers, groups, subscriptions; `done` gets None or an error per change."""
-        self._post(AlterResources(tuple(changes), validate_only, done))
-
-    def elect_leaders(
-        self, unclean: bool, partitions: Sequence[TopicPartition], done: ElectionsCallback
-    ) -> None:
-        """Have the preferred replicas lead, or any that live where nobody does."""
-        self._post(ElectLeaders(unclean, tuple(partitions), done))
-
-    def alter_in_sync(
-        self,
-        leader: int,
-        broker_epoch: int,
-        changes: Sequence[InSyncChange],
-        done: PartitionsCallback,
-    ) -> None:
-        """What a leader that was registered under this epoch wants of its in-sync sets."""
-        self._post(AlterInSync(leader, broker_epoch, tuple(changes), done))
-
-    def allocate_producer_ids(self, count: int, done: BlockCallback) -> None:
-        """`done` gets a block of ids that nobody else has had or will have, or a KafkaError."""
-        if not 0 < count <= PRODUCER_IDS_AT_ONCE_MAX:
-            raise InvariantError(f"{count} producer ids asked for at once")
-        self._post(AllocateProducerIds(count, done))
 
     @property
     def broker_epoch(self) -> int:
@@ -317,6 +281,7 @@ class Controller:
                 answer = partial(event.fail, self._trouble(event, error))
         if self._stale and self._nodes is not None:
             self._try_load()  # before the answer, so that who asks again finds the truth
+        self._tell_brokers()
         try:
             answer()
         except Exception as error:
@@ -346,6 +311,13 @@ class Controller:
             case AllocateProducerIds():
                 first = self._office().take_producer_ids(self._node_id, event.ids)
                 return partial(event.done, ProducerIdBlock(first, event.ids))
+            case FollowImage():
+                return partial(event.done, self._followed(event.update))
+            case BrokerAnswered():
+                self._note_answer(event)
+            case TellBrokerAgain():
+                if self._channels is not None:
+                    self._channels.retry(event.node_id, event.broker_epoch)
             case Start():
                 self._start()
                 return event.started
@@ -399,6 +371,7 @@ class Controller:
     def _run_for_office(self) -> None:
         if self._election.try_win():
             self._nodes = MetadataNodes(self._store, self._election.fence, self._election.epoch)
+            self._follower.obey(self._election.epoch)
             log.info("node %d is the controller, epoch %d", self._node_id, self._election.epoch)
             self._load()
             return
@@ -406,13 +379,40 @@ class Controller:
         self._show_brokers()
 
     def _show_brokers(self) -> None:
-        """All that a broker publishes that is not the controller: who else there is."""
-        self._propagation.publish(
-            replace(
-                ClusterImage(cluster_id=self._cluster_id or ""),
-                controller_id=self._election.current_controller(),
-            ).with_brokers(load_brokers(self._store))
+        """What a broker publishes by itself that is not the controller: who that is, and, as long
+        as no controller has told it more, who else there is."""
+        image = replace(
+            self.image,
+            cluster_id=self._cluster_id or "",
+            controller_id=self._election.current_controller(),
         )
+        if not self._follower.follows:
+            image = image.with_brokers(load_brokers(self._store))
+        self._propagation.publish(image)
+
+    def _followed(self, update: ImageUpdate) -> ImageAnswer:
+        if update.controller_epoch > self._election.epoch:
+            self._leave_office(
+                f"node {update.controller_id} is, in epoch {update.controller_epoch}"
+            )
+        return self._follower.follow(update, self._broker_epoch)
+
+    def _note_answer(self, event: BrokerAnswered) -> None:
+        if self._channels is None or self._nodes is None:
+            return
+        answer = event.answer
+        if self._channels.answered(event.node_id, event.broker_epoch, answer) and answer:
+            self._partitions.note_closed(self._nodes, event.node_id, answer.offline)
+
+    def _tell_brokers(self) -> None:
+        if self._channels is not None and self._nodes is not None and not self._stale:
+            self._channels.follow(self.image, self._election.epoch)
+
+    def _broker_answered(self, node_id: int, epoch: int, answer: ImageAnswer | None) -> None:
+        self._notify(BrokerAnswered(node_id, epoch, answer))
+
+    def _tell_broker_again(self, node_id: int, epoch: int) -> None:
+        self._notify(TellBrokerAgain(node_id, epoch))
 
     def _brokers_changed(self) -> None:
         if self._nodes is None:
@@ -464,6 +464,8 @@ class Controller:
         if self._nodes is not None:
             log.warning("node %d is no longer the controller: %s", self._node_id, reason)
             self._nodes = None
+            if self._channels is not None:
+                self._channels.leave()
 
     def _leave(self) -> None:
         """A clean stop: the next broker need not wait for our session to expire."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from kbroker.errors import KafkaError
+from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.config_changes import ResourceChange, ResourcesCallback
 from kbroker.metadata.controller.decisions import (
     ConfigChange,
@@ -119,6 +120,35 @@ class ElectLeaders(NamedTuple):
 
     def fail(self, error: KafkaError) -> None:
         self.done([(name, error) for name in self.partitions])
+
+
+class FollowImage(NamedTuple):
+    """The controller says what holds."""
+
+    update: ImageUpdate
+    done: Callable[[ImageAnswer], None]
+
+    def fail(self, error: KafkaError) -> None:
+        self.done(ImageAnswer(error.code))
+
+
+class BrokerAnswered(NamedTuple):
+    """A broker has the image that it was sent, or not; None: it is not known."""
+
+    node_id: int
+    broker_epoch: int
+    answer: ImageAnswer | None
+
+    def fail(self, error: KafkaError) -> None:
+        pass  # there is no controller here any more whom that would tell anything
+
+
+class TellBrokerAgain(NamedTuple):
+    node_id: int
+    broker_epoch: int
+
+    def fail(self, error: KafkaError) -> None:
+        pass  # as above
 
 
 class Start(NamedTuple):

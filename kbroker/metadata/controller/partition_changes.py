@@ -45,6 +45,7 @@ class PartitionChanges:
         self._propagation = propagation
         self._node_id = node_id
         self._rules_of = rules_of
+        self._closed_at: dict[int, tuple[TopicPartition, ...]] = {}
         self.unclean_elections = 0
 
     def elect(
@@ -66,6 +67,8 @@ class PartitionChanges:
             if (known := before.brokers.get(each.node_id)) and known.epoch == each.epoch
         ]
         image = before
+        for node_id in [each for each in self._closed_at if each not in stayed]:
+            del self._closed_at[node_id]  # whoever starts again says it again
         for alive in (stayed, [each.node_id for each in brokers]):
             image = image.with_partitions(
                 after_brokers_changed(image, alive, self._rules_of, closed=self._closed())
@@ -83,6 +86,24 @@ class PartitionChanges:
             image.offline_partition_count,
         )
         self._follow(image)
+
+    def note_closed(
+        self, nodes: MetadataNodes, node_id: int, closed: Sequence[TopicPartition]
+    ) -> None:
+        """Another broker cannot open the logs of these partitions, and of no others."""
+        if self._closed_at.get(node_id, ()) == tuple(closed):
+            return
+        self._closed_at[node_id] = tuple(closed)
+        image = self._propagation.image
+        changed = after_brokers_changed(image, image.brokers, self._rules_of, closed=self._closed())
+        log.warning(
+            "broker %d cannot open %d logs; %d partitions changed",
+            node_id,
+            len(closed),
+            len(changed),
+        )
+        if changed:
+            self._follow(self._write(nodes, image, changed))
 
     def alter_in_sync(
         self, nodes: MetadataNodes, event: AlterInSync
@@ -157,7 +178,8 @@ class PartitionChanges:
             self._follow(self._write(nodes, image, changed))
 
     def _closed(self) -> frozenset[tuple[TopicPartition, int]]:
-        return frozenset((name, self._node_id) for name in self._propagation.offline)
+        closed = {**self._closed_at, self._node_id: self._propagation.offline}
+        return frozenset((name, node_id) for node_id, names in closed.items() for name in names)
 
     def _write(
         self, nodes: MetadataNodes, image: ClusterImage, changed: Sequence[PartitionImage]

@@ -47,10 +47,15 @@ class Propagation:
         show: Show = nobody_copies,
         follow: Show = nobody_copies,
         failures: Failures | None = None,
+        node_id: int = NO_LEADER,
     ) -> None:
-        """`show` gets every image right after it has been published, `follow` one whose settings of
-        brokers may have changed, before anything else does; neither may raise."""
+        """`node_id`: the broker whose logs `apply` opens; it leads nothing that did not open.
+
+        `show` gets every image right after it has been published, `follow` one whose settings of
+        brokers may have changed, before anything else does; neither may raise.
+        """
         self._apply = apply
+        self._node_id = node_id
         self._failures = failures or Failures("controller")
         self._follow = follow
         self._show = show
@@ -121,7 +126,7 @@ class Propagation:
             log.error("applying the whole image failed, trying topic by topic")
         else:
             self._note_offline(delta.created + delta.changed, offline)
-            self.publish(_without_leaders(image, offline))
+            self.publish(self._without_leaders(image, offline))
             return list(delta.deleted)
         removed = self._remove(image, delta.deleted)
         for topic in (*delta.created, *delta.changed):
@@ -132,7 +137,7 @@ class Propagation:
                 log.error("topic %s cannot be opened and has no leader: %s", topic.name, error)
                 offline = [TopicPartition(topic.name, each.index) for each in topic.partitions]
             self._note_offline([topic], offline)
-            image = _without_leaders(image, offline)
+            image = self._without_leaders(image, offline)
         for topic in delta.reconfigured:
             try:
                 self._call(image, ImageDelta(reconfigured=(topic,)))
@@ -141,6 +146,16 @@ class Propagation:
                 log.error("the configuration of topic %s was not applied: %s", topic.name, error)
         self.publish(image)
         return removed
+
+    def _without_leaders(
+        self, image: ClusterImage, offline: Collection[TopicPartition]
+    ) -> ClusterImage:
+        """This image, where nobody leads what this broker should and cannot, until the store is
+        read again or the controller says otherwise."""
+        led = (image.topics[name.topic].partitions[name.partition] for name in offline)
+        return image.with_partitions(
+            [replace(each, leader=NO_LEADER) for each in led if each.leader == self._node_id]
+        )
 
     def _note_offline(
         self, tried: Iterable[TopicImage], offline: Collection[TopicPartition]
@@ -206,14 +221,3 @@ def _reason(topic: TopicImage, error: Exception) -> KafkaError:
         ErrorCode.UNKNOWN_SERVER_ERROR,
         f"The log of topic '{topic.name}' cannot be opened; see the broker's log.",
     )
-
-
-def _without_leaders(image: ClusterImage, offline: Collection[TopicPartition]) -> ClusterImage:
-    """This image with partitions that nobody leads, for as long as the store is not read again."""
-    changed: dict[str, TopicImage] = {}
-    for name in offline:
-        topic = changed.get(name.topic) or image.topics[name.topic]
-        partitions = list(topic.partitions)
-        partitions[name.partition] = replace(partitions[name.partition], leader=NO_LEADER)
-        changed[name.topic] = replace(topic, partitions=tuple(partitions))
-    return image.with_topics(changed.values()) if changed else image

@@ -77,7 +77,8 @@ class FakeReplicas:
             if error is not None:
                 raise error
             self.logs[topic.topic_id] = topic.name
-        return [name for name in self.offline if name.topic in {t.name for t in delta.created}]
+        opened = {topic.name for topic in (*delta.created, *delta.changed)}
+        return [name for name in self.offline if name.topic in opened]
 
 
 class FaultyStore(MetadataStore):

@@ -4,75 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.metadata.controller import ConfigChange, NewTopic, records
-from kbroker.metadata.controller.partition_states import ElectionRules, InSyncChange
+from kbroker.metadata.controller import ConfigChange, records
+from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import NO_LEADER, PartitionImage
 from kbroker.types import TopicPartition
+from tests.unit.metadata.controller.brokers import Cluster
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
-
-Answers = list[PartitionImage | KafkaError]
-
-
-class Cluster:
-    """Broker 1, which is the controller, and others, each with a session of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        self.brokers: dict[int, OneBroker] = {}
-        self.rules = ElectionRules()
-        for node_id in (1, 2, 3):
-            self.start(node_id, directory)
-
-    @property
-    def controller(self) -> OneBroker:
-        return self.brokers[1]
-
-    def start(self, node_id: int, directory: Path) -> None:
-        broker = OneBroker(directory, node_id)
-        one = self.brokers.get(1)
-        options: dict[str, Any] = {"directories": [f"d{node_id}"], "rules_of": lambda _: self.rules}
-        broker.start(one and one.embedded.new_session(), **options)
-        self.brokers[node_id] = broker
-        eventually(lambda: self.epochs().get(node_id) == broker.controller.broker_epoch)
-
-    def end(self, node_id: int) -> None:
-        """Its session is over, as after a kill."""
-        self.brokers.pop(node_id).stop()
-        eventually(lambda: node_id not in self.epochs())
-
-    def epochs(self) -> dict[int, int]:
-        controller = self.brokers.get(1)
-        brokers = controller.image.brokers if controller else self.brokers[2].image.brokers
-        return {node_id: broker.epoch for node_id, broker in brokers.items()}
-
-    def make(self, *replicas: int) -> None:
-        assert not self.controller.create(NewTopic("t", assignments={0: replicas}))[0].error
-
-    @property
-    def state(self) -> PartitionImage:
-        return self.controller.image.topics["t"].partitions[0]
-
-    def alter(self, leader: int, *in_sync: int, broker_epoch: int = -1, times: int = 1) -> Answers:
-        topic = self.controller.image.topics["t"]
-        state = topic.partitions[0]
-        change = InSyncChange(
-            topic.topic_id,
-            0,
-            state.leader_epoch,
-            state.partition_epoch,
-            {node: self.epochs().get(node, -1) for node in in_sync},
-        )
-        epoch = self.epochs()[leader] if broker_epoch == -1 else broker_epoch
-        answers: Answers = wait(
-            lambda done: self.controller.controller.alter_in_sync(
-                leader, epoch, [change] * times, done
-            )
-        )
-        return answers
 
 
 @pytest.fixture
@@ -90,7 +31,7 @@ def test_epochs_grow_with_every_start(cluster: Cluster, tmp_path: Path) -> None:
     cluster.start(2, tmp_path)
     after = cluster.epochs()
     assert after[2] > before[3] and (after[1], after[3]) == (before[1], before[3])
-    assert cluster.brokers[3].image.brokers.keys() == {1, 2, 3}
+    eventually(lambda: cluster.brokers[3].image.brokers == cluster.controller.image.brokers)
 
 
 def test_the_dead_leave_with_the_write_that_elects(cluster: Cluster) -> None:

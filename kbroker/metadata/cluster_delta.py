@@ -1,0 +1,106 @@
+"""What changed between two images, as the controller tells it to the other brokers.
+
+Place in the flow: the controller takes the difference of the image that a broker has and the one
+that holds now, sends it (`cluster_delta_codec.py`), and that broker makes its image of it. Without
+an image to begin from (a broker that starts, or missed one) the difference is from an empty one:
+everything. Pure functions on values.
+
+What one cause changes is small: one partition's state in a topic of thousands, so states travel by
+themselves; a topic travels whole when it is new, has other settings or more partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from kbroker.metadata.image import (
+    BrokerImage,
+    ClusterImage,
+    ConfigResource,
+    PartitionImage,
+    TopicImage,
+)
+
+
+class DeltaMismatchError(Exception):
+    """The difference is not from this image: whoever has it asks for everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDelta:
+    """Brokers and controller are those of the new image, the rest is what changed."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[BrokerImage, ...]
+    topics: tuple[
+        TopicImage, ...
+    ]  # new ones, and known ones with other settings or more partitions
+    partitions: tuple[PartitionImage, ...]  # of topics that are known and otherwise as they were
+    deleted: tuple[UUID, ...]
+    configs: Mapping[ConfigResource, Mapping[str, str]]  # empty settings: it has none any more
+
+    @classmethod
+    def between(cls, old: ClusterImage, new: ClusterImage) -> ClusterDelta:
+        topics: list[TopicImage] = []
+        partitions: list[PartitionImage] = []
+        for name, topic in new.topics.items():
+            known = old.topics.get(name)
+            if topic is known:
+                continue
+            if known is None or not _same_but_states(known, topic):
+                topics.append(topic)
+                continue
+            pairs = zip(known.partitions, topic.partitions, strict=True)
+            partitions += [now for was, now in pairs if now != was]
+        return cls(
+            new.cluster_id,
+            new.controller_id,
+            tuple(new.brokers.values()),
+            tuple(topics),
+            tuple(partitions),
+            tuple(topic_id for topic_id in old.topic_ids if topic_id not in new.topic_ids),
+            {
+                each: new.configs.get(each, {})
+                for each in {**old.configs, **new.configs}
+                if old.configs.get(each) != new.configs.get(each)
+            },
+        )
+
+    def applied_to(self, old: ClusterImage) -> ClusterImage:
+        """The new image, with the version of the old one. Raises DeltaMismatchError."""
+        for topic_id in self.deleted:
+            if topic_id not in old.topic_ids:
+                raise DeltaMismatchError(f"the deleted topic {topic_id} is not known")
+        names = [old.topic_ids[topic_id] for topic_id in self.deleted]
+        image = old.without_topics(names).with_topics(self.topics)
+        for state in self.partitions:
+            known = image.partition(state.topic, state.index)
+            if known is None or known.replicas != state.replicas:
+                raise DeltaMismatchError(f"{state.topic}-{state.index} is not known so")
+            if (state.leader_epoch, state.partition_epoch) < (
+                known.leader_epoch,
+                known.partition_epoch,
+            ):
+                raise DeltaMismatchError(f"{state.topic}-{state.index} is known in a later epoch")
+        return replace(
+            image.with_partitions(self.partitions)
+            .with_brokers(self.brokers)
+            .with_configs(self.configs),
+            cluster_id=self.cluster_id,
+            controller_id=self.controller_id,
+        )
+
+
+def _same_but_states(known: TopicImage, topic: TopicImage) -> bool:
+    return (
+        known.topic_id == topic.topic_id
+        and known.configs == topic.configs
+        and len(known.partitions) == len(topic.partitions)
+        and all(
+            was.replicas == now.replicas
+            for was, now in zip(known.partitions, topic.partitions, strict=True)
+        )
+    )

@@ -1,0 +1,196 @@
+"""A difference between images as bytes between brokers.
+
+Place in the flow: the body of what the controller sends to a broker, in the flexible encoding of
+Kafka's protocol. Names and ids are written once for each topic, not for each partition. Bytes from
+a peer are not trusted: what could be no image is a ProtocolError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID
+
+from kbroker.metadata.cluster_delta import ClusterDelta
+from kbroker.metadata.image import (
+    INTERNAL_TOPICS,
+    NO_LEADER,
+    BrokerImage,
+    ConfigKind,
+    ConfigResource,
+    PartitionImage,
+    TopicImage,
+)
+from kbroker.metadata.topic_names import invalid_topic_name
+from kbroker.protocol.wire import ProtocolError, Reader, Writer
+
+_KINDS: Final = frozenset(ConfigKind)
+
+
+def encode_delta(delta: ClusterDelta) -> bytes:
+    writer = Writer(flexible=True)
+    writer.string(delta.cluster_id)
+    writer.int32(delta.controller_id)
+    writer.array(len(delta.brokers))
+    for broker in delta.brokers:
+        _write_broker(writer, broker)
+    writer.array(len(delta.topics))
+    for topic in delta.topics:
+        writer.string(topic.name)
+        writer.uuid(topic.topic_id)
+        _write_partitions(writer, topic.partitions)
+        _write_configs(writer, topic.configs)
+        writer.tags()
+    changed = [(name, list(some)) for name, some in groupby(delta.partitions, lambda p: p.topic)]
+    writer.array(len(changed))
+    for name, partitions in changed:
+        writer.string(name)
+        _write_partitions(writer, partitions)
+        writer.tags()
+    writer.array(len(delta.deleted))
+    for topic_id in delta.deleted:
+        writer.uuid(topic_id)
+    writer.array(len(delta.configs))
+    for resource, configs in delta.configs.items():
+        writer.int8(resource.kind)
+        writer.string(resource.name)
+        _write_configs(writer, configs)
+        writer.tags()
+    writer.tags()
+    return writer.getvalue()
+
+
+def decode_delta(data: bytes) -> ClusterDelta:
+    """Raises ProtocolError."""
+    reader = Reader(data, flexible=True)
+    cluster_id, controller_id = reader.string(), reader.int32()
+    brokers = tuple(_read_broker(reader) for _ in range(reader.array()))
+    topics = tuple(_read_topic(reader) for _ in range(reader.array()))
+    partitions: list[PartitionImage] = []
+    for _ in range(reader.array()):
+        partitions += _read_partitions(reader, _topic_name(reader))
+        reader.tags()
+    deleted = tuple(_topic_id(reader) for _ in range(reader.array()))
+    configs: dict[ConfigResource, Mapping[str, str]] = {}
+    for _ in range(reader.array()):
+        resource = _read_resource(reader)
+        configs[resource] = _read_configs(reader)
+        reader.tags()
+    reader.tags()
+    return ClusterDelta(
+        cluster_id,
+        controller_id,
+        brokers,
+        topics,
+        tuple(partitions),
+        deleted,
+        MappingProxyType(configs),
+    )
+
+
+def _write_broker(writer: Writer, broker: BrokerImage) -> None:
+    writer.int32(broker.node_id)
+    writer.string(broker.host)
+    writer.int32(broker.port)
+    writer.string(broker.rack)
+    writer.int64(broker.epoch)
+    writer.tags()
+
+
+def _read_broker(reader: Reader) -> BrokerImage:
+    broker = BrokerImage(
+        _within(reader.int32(), 0),
+        reader.string(),
+        _within(reader.int32(), -1, 65535),
+        reader.nullable_string(),
+        reader.int64(),
+    )
+    reader.tags()
+    return broker
+
+
+def _read_topic(reader: Reader) -> TopicImage:
+    name, topic_id = _topic_name(reader), _topic_id(reader)
+    partitions = tuple(_read_partitions(reader, name))
+    if [each.index for each in partitions] != list(range(len(partitions))):
+        raise ProtocolError(f"topic {name} lacks partitions")
+    configs = MappingProxyType(_read_configs(reader))
+    reader.tags()
+    return TopicImage(name, topic_id, partitions, configs, name in INTERNAL_TOPICS)
+
+
+def _write_partitions(writer: Writer, partitions: Sequence[PartitionImage]) -> None:
+    writer.array(len(partitions))
+    for partition in partitions:
+        writer.int32(partition.index)
+        writer.int32(partition.leader)
+        writer.int32(partition.leader_epoch)
+        writer.int32(partition.partition_epoch)
+        for nodes in (partition.replicas, partition.isr, partition.eligible):
+            _write_nodes(writer, nodes)
+        writer.tags()
+
+
+def _read_partitions(reader: Reader, topic: str) -> Iterable[PartitionImage]:
+    for _ in range(reader.array()):
+        index = _within(reader.int32(), 0)
+        leader = _within(reader.int32(), NO_LEADER)
+        leader_epoch = _within(reader.int32(), 0)
+        partition_epoch = _within(reader.int32(), 0)
+        replicas, isr, eligible = (_read_nodes(reader) for _ in range(3))
+        reader.tags()
+        if not {*isr, *eligible, leader} <= {*replicas, NO_LEADER}:
+            raise ProtocolError(f"{topic}-{index}: leader or in-sync replica is no replica")
+        yield PartitionImage(
+            topic, index, replicas, isr, leader, leader_epoch, partition_epoch, eligible
+        )
+
+
+def _write_nodes(writer: Writer, nodes: Sequence[int]) -> None:
+    writer.array(len(nodes))
+    for node in nodes:
+        writer.int32(node)
+
+
+def _read_nodes(reader: Reader) -> tuple[int, ...]:
+    return tuple(_within(reader.int32(), 0) for _ in range(reader.array()))
+
+
+def _read_resource(reader: Reader) -> ConfigResource:
+    kind = reader.int8()
+    if kind not in _KINDS:
+        raise ProtocolError(f"settings of a resource of type {kind}")
+    return ConfigResource(ConfigKind(kind), reader.string())
+
+
+def _write_configs(writer: Writer, configs: Mapping[str, str]) -> None:
+    writer.array(len(configs))
+    for key, value in configs.items():
+        writer.string(key)
+        writer.string(value)
+
+
+def _read_configs(reader: Reader) -> dict[str, str]:
+    return {reader.string(): reader.string() for _ in range(reader.array())}
+
+
+def _topic_name(reader: Reader) -> str:
+    name = reader.string()
+    if invalid_topic_name(name) is not None:
+        raise ProtocolError("a topic's name is none")
+    return name
+
+
+def _topic_id(reader: Reader) -> UUID:
+    topic_id = reader.uuid()
+    if topic_id is None:
+        raise ProtocolError("a topic without an id")
+    return topic_id
+
+
+def _within(value: int, low: int, high: int = 2**31 - 1) -> int:
+    if not low <= value <= high:
+        raise ProtocolError(f"{value} is no number from {low} to {high}")
+    return value

@@ -1,0 +1,100 @@
+"""What anybody may ask of the controller: each request becomes an event of its queue.
+
+Place in the flow: handlers and other brokers' requests call these from any thread; `Controller`,
+which is one of these, puts the event into its queue and answers on its own thread, by the callback,
+exactly once. A full queue or a broker that is not the controller answers with its code at once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+from kbroker.errors import InvariantError
+from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
+from kbroker.metadata.controller.config_changes import ResourceChange, ResourcesCallback
+from kbroker.metadata.controller.decisions import ConfigChange, MorePartitions, NewTopic
+from kbroker.metadata.controller.events import (
+    AllocateProducerIds,
+    AlterConfigs,
+    AlterInSync,
+    AlterResources,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ElectionsCallback,
+    ElectLeaders,
+    Event,
+    FollowImage,
+    PartitionsCallback,
+    TopicsCallback,
+)
+from kbroker.metadata.controller.partition_states import InSyncChange
+from kbroker.metadata.controller.producer_ids import BlockCallback
+from kbroker.types import TopicPartition
+
+PRODUCER_IDS_AT_ONCE_MAX: Final = 1_000_000
+
+
+class Asking(ABC):
+    """See the head of this file."""
+
+    @abstractmethod
+    def _post(self, event: Event) -> None:
+        """Put it into the queue, or fail it."""
+
+    def create_topics(
+        self, specs: Sequence[NewTopic], validate_only: bool, done: TopicsCallback
+    ) -> None:
+        """`done` gets one result per spec, in their order."""
+        self._post(CreateTopics(tuple(specs), validate_only, done))
+
+    def delete_topics(self, topics: Sequence[str | UUID], done: TopicsCallback) -> None:
+        """Topics by name or id; `done` gets one result each, in their order."""
+        self._post(DeleteTopics(tuple(topics), done))
+
+    def create_partitions(
+        self, wanted: Sequence[MorePartitions], validate_only: bool, done: TopicsCallback
+    ) -> None:
+        """`done` gets one result per topic, in their order."""
+        self._post(CreatePartitions(tuple(wanted), validate_only, done))
+
+    def alter_topic_configs(
+        self, changes: Sequence[ConfigChange], validate_only: bool, done: TopicsCallback
+    ) -> None:
+        """`done` gets one result per change, in their order; `configs` as they are then."""
+        self._post(AlterConfigs(tuple(changes), validate_only, done))
+
+    def alter_resource_configs(
+        self, changes: Sequence[ResourceChange], validate_only: bool, done: ResourcesCallback
+    ) -> None:
+        """Settings of brokers, groups, subscriptions; `done` gets None or an error per change."""
+        self._post(AlterResources(tuple(changes), validate_only, done))
+
+    def elect_leaders(
+        self, unclean: bool, partitions: Sequence[TopicPartition], done: ElectionsCallback
+    ) -> None:
+        """Have the preferred replicas lead, or any that live where nobody does."""
+        self._post(ElectLeaders(unclean, tuple(partitions), done))
+
+    def alter_in_sync(
+        self,
+        leader: int,
+        broker_epoch: int,
+        changes: Sequence[InSyncChange],
+        done: PartitionsCallback,
+    ) -> None:
+        """What a leader that was registered under this epoch wants of its in-sync sets."""
+        self._post(AlterInSync(leader, broker_epoch, tuple(changes), done))
+
+    def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None:
+        """What another broker, which is the controller, says."""
+        self._post(FollowImage(update, done))
+
+    def allocate_producer_ids(self, count: int, done: BlockCallback) -> None:
+        """`done` gets a block of ids that nobody else has had or will have, or a KafkaError."""
+        if not 0 < count <= PRODUCER_IDS_AT_ONCE_MAX:
+            raise InvariantError(f"{count} producer ids asked for at once")
+        self._post(AllocateProducerIds(count, done))

@@ -1,0 +1,177 @@
+"""The controller tells the other brokers what holds: to each the difference from what it has.
+
+Place in the flow: after every publication the controller's thread hands the image over. A channel
+for each living broker remembers which image that broker acknowledged and has one request in flight
+at most; what changes meanwhile goes with the next one, so nothing queues up behind a slow broker. A
+broker that starts, or says that it has another image than we think, is sent everything.
+
+A request is fenced twice: by the controller's epoch, so that whoever was replaced is not obeyed,
+and by the epoch of the broker, so that it is not taken for one to a start before. When it is not
+known whether a request arrived, everything is sent, after a pause that doubles up to RETRY_MS_MAX.
+
+On the controller's thread only. The transport answers from any thread; who makes this object sees
+to it that `answered` and `retry` are called here. Nothing waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from kbroker.errors import ErrorCode
+from kbroker.metadata.cluster_delta import ClusterDelta
+from kbroker.metadata.image import BrokerImage, ClusterImage
+from kbroker.types import TopicPartition
+
+log = logging.getLogger("kbroker.controller")
+
+NOTHING: Final = -1
+RETRY_MS: Final = 50
+RETRY_MS_MAX: Final = 2_000
+
+
+class ImageUpdate(NamedTuple):
+    """From the controller of this epoch to a broker registered under that one: `version` of its
+    image, as a difference from `base`, which it has acknowledged; NOTHING: from an empty one."""
+
+    controller_id: int
+    controller_epoch: int
+    broker_epoch: int
+    base: int
+    version: int
+    delta: ClusterDelta
+
+
+class ImageAnswer(NamedTuple):
+    """NONE: the broker is at that version, but for these partitions, whose logs it cannot open."""
+
+    error: ErrorCode
+    offline: tuple[TopicPartition, ...] = ()
+
+
+class Transport(Protocol):
+    """Requests to other brokers, and a clock for the pauses between them."""
+
+    def update(
+        self,
+        broker: BrokerImage,
+        update: ImageUpdate,
+        done: Callable[[ImageAnswer | None], None],
+    ) -> None:
+        """Send; `done` is called once, from any thread. None: it is not known what became of it."""
+
+    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """Call, from any thread, when so much time has passed."""
+
+
+@dataclass(slots=True)
+class _Channel:
+    broker: BrokerImage
+    acknowledged: ClusterImage | None = None
+    sent: ClusterImage | None = None  # in flight, or to be sent again after a pause
+    failures: int = 0
+
+
+class BrokerChannels:
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        node_id: int,
+        transport: Transport,
+        answered: Callable[[int, int, ImageAnswer | None], None],
+        retry: Callable[[int, int], None],
+        dice: random.Random,
+    ) -> None:
+        """`answered(node id, broker epoch, answer)` and `retry(node id, broker epoch)` are called
+        from any thread, and bring what they are told back to the methods of these names."""
+        self._node_id = node_id
+        self._transport = transport
+        self._answered = answered
+        self._retry = retry
+        self._dice = dice
+        self._epoch = NOTHING
+        self._image = ClusterImage()
+        self._channels: dict[int, _Channel] = {}
+
+    def follow(self, image: ClusterImage, controller_epoch: int) -> None:
+        """This is the image now, of the controller of this epoch."""
+        if controller_epoch != self._epoch:
+            self._channels.clear()
+        self._epoch, self._image = controller_epoch, image
+        for node_id in [each for each in self._channels if each not in image.brokers]:
+            del self._channels[node_id]
+        for node_id, broker in image.brokers.items():
+            if node_id == self._node_id:
+                continue
+            channel = self._channels.get(node_id)
+            if channel is None or channel.broker.epoch != broker.epoch:
+                channel = self._channels[node_id] = _Channel(broker)
+            self._send(channel)
+
+    def leave(self) -> None:
+        """Out of office: nobody is told anything any more."""
+        self._channels.clear()
+
+    def answered(self, node_id: int, broker_epoch: int, answer: ImageAnswer | None) -> bool:
+        """What became of the request in flight; whether it says something about the broker."""
+        channel = self._current(node_id, broker_epoch)
+        if channel is None or channel.sent is None:
+            return False
+        if answer is not None and answer.error is ErrorCode.NONE:
+            channel.acknowledged, channel.sent, channel.failures = channel.sent, None, 0
+            self._send(channel)
+            return True
+        if answer is not None:
+            log.warning("broker %d refuses the image: %s", node_id, answer.error.name)
+        channel.acknowledged = None
+        channel.failures += 1
+        self._transport.later(
+            self._pause_ms(channel.failures), lambda: self._retry(node_id, broker_epoch)
+        )
+        return False
+
+    def retry(self, node_id: int, broker_epoch: int) -> None:
+        """The pause behind a request that failed is over."""
+        channel = self._current(node_id, broker_epoch)
+        if channel is not None and channel.failures:
+            channel.sent = None
+            self._send(channel)
+
+    @property
+    def behind(self) -> int:
+        """Brokers that have not acknowledged the image yet."""
+        return sum(each.acknowledged is not self._image for each in self._channels.values())
+
+    def _current(self, node_id: int, broker_epoch: int) -> _Channel | None:
+        channel = self._channels.get(node_id)
+        if channel is None or channel.broker.epoch != broker_epoch:
+            return None  # an answer to a start before, or of a term before
+        return channel
+
+    def _pause_ms(self, failures: int) -> int:
+        longest = min(RETRY_MS_MAX, RETRY_MS << min(failures - 1, 10))
+        return self._dice.randint(longest // 2, longest)
+
+    def _send(self, channel: _Channel) -> None:
+        image, known = self._image, channel.acknowledged
+        if channel.sent is not None or known is image:
+            return
+        channel.sent = image
+        broker = channel.broker
+        update = ImageUpdate(
+            self._node_id,
+            self._epoch,
+            broker.epoch,
+            NOTHING if known is None else known.version,
+            image.version,
+            ClusterDelta.between(known or ClusterImage(), image),
+        )
+        self._transport.update(
+            broker,
+            update,
+            lambda answer: self._answered(broker.node_id, broker.epoch, answer),
+        )

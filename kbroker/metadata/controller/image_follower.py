@@ -1,0 +1,64 @@
+"""A broker that is not the controller: its image is what the controller says, in order, fenced.
+
+Place in the flow: a request of the controller (`broker_channels.py`) becomes an event of this
+broker's own controller thread, which calls `follow`: the difference is applied to the image that
+this broker acknowledged last, the logs follow (`Propagation.catch_up`), the image is published, and
+the answer names the partitions that could not be opened. What does not fit changes nothing.
+
+Refused with Kafka's codes: a controller of an epoch before one that was obeyed
+(STALE_CONTROLLER_EPOCH), a request to a start of this broker before this one (STALE_BROKER_EPOCH),
+a difference from another image than ours (INVALID_UPDATE_VERSION; everything is sent then).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from kbroker.errors import ErrorCode
+from kbroker.metadata.cluster_delta import DeltaMismatchError
+from kbroker.metadata.controller.broker_channels import NOTHING, ImageAnswer, ImageUpdate
+from kbroker.metadata.controller.propagation import Propagation
+from kbroker.metadata.image import ClusterImage, delta_between
+
+log = logging.getLogger("kbroker.controller")
+
+
+class ImageFollower:
+    """See the head of this file; on the controller's thread only."""
+
+    def __init__(self, propagation: Propagation) -> None:
+        self._propagation = propagation
+        self._epoch = NOTHING
+        self._version = NOTHING
+        self._image: ClusterImage | None = None  # as the controller said it, logs or not
+
+    @property
+    def follows(self) -> bool:
+        """Whether a controller has told us everything."""
+        return self._image is not None
+
+    def obey(self, controller_epoch: int) -> None:
+        """Nobody of an epoch before this one is obeyed from now on; it may be our own."""
+        if controller_epoch > self._epoch:
+            self._epoch, self._version, self._image = controller_epoch, NOTHING, None
+
+    def follow(self, update: ImageUpdate, broker_epoch: int) -> ImageAnswer:
+        """Be at that version. `broker_epoch` is ours."""
+        if update.broker_epoch != broker_epoch:
+            return ImageAnswer(ErrorCode.STALE_BROKER_EPOCH)
+        if update.controller_epoch < self._epoch:
+            return ImageAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
+        self.obey(update.controller_epoch)
+        base = ClusterImage() if update.base == NOTHING else self._image
+        if base is None or update.base not in (NOTHING, self._version):
+            return ImageAnswer(ErrorCode.INVALID_UPDATE_VERSION)
+        try:
+            image = update.delta.applied_to(base)
+        except DeltaMismatchError as error:
+            log.warning("the controller's image does not fit: %s", error)
+            return ImageAnswer(ErrorCode.INVALID_UPDATE_VERSION)
+        delta = delta_between(self._propagation.image, image)
+        self._propagation.catch_up(image, replace(delta, from_store=True))
+        self._version, self._image = update.version, image
+        return ImageAnswer(ErrorCode.NONE, tuple(sorted(self._propagation.offline)))

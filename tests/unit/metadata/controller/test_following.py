@@ -1,0 +1,168 @@
+"""What the controller decides, as the other brokers come to know it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.errors import ErrorCode
+from kbroker.metadata.cluster_delta import ClusterDelta
+from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic
+from kbroker.metadata.controller.broker_channels import NOTHING, ImageAnswer, ImageUpdate
+from kbroker.metadata.image import NO_LEADER, ClusterImage
+from kbroker.types import TopicPartition
+from tests.unit.metadata.controller.brokers import Cluster, Wire
+from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, wire: Wire) -> Iterator[Cluster]:
+    made = Cluster(tmp_path, wire)
+    follow(made)
+    yield made
+    for node_id in sorted(made.brokers, reverse=True):
+        made.brokers[node_id].stop()
+
+
+def agree(one: ClusterImage, other: ClusterImage) -> bool:
+    return one.at_version(0) == other.at_version(0)
+
+
+def follow(cluster: Cluster) -> None:
+    """Until all have what the controller has."""
+    one = cluster.controller
+    eventually(lambda: all(agree(each.image, one.image) for each in cluster.brokers.values()))
+
+
+def test_everybody_comes_to_know_every_change(cluster: Cluster) -> None:
+    one = cluster.controller
+    one.create(NewTopic("t", 3, 2), NewTopic("u", 1, 3, configs={"k": "v"}))
+    one.alter(ConfigChange("t", set={"k": "w"}))
+    one.grow(MorePartitions("u", 4))
+    one.create("gone")
+    one.delete("gone")
+    follow(cluster)
+    for broker in cluster.brokers.values():
+        assert broker.image.topics.keys() == {"t", "u"}
+        assert sorted(broker.replicas.logs.values()) == ["t", "u"]
+
+
+def test_who_starts_is_told_everything_and_then_what_changes(
+    cluster: Cluster, wire: Wire, tmp_path: Path
+) -> None:
+    cluster.controller.create("t", "u")
+    cluster.end(3)
+    wire.sent.clear()
+    cluster.start(3, tmp_path)
+    follow(cluster)
+    cluster.controller.create("v")
+    follow(cluster)
+    to_three = [update for node_id, update in wire.sent if node_id == 3]
+    assert to_three[0].base == NOTHING and len(to_three[0].delta.topics) == 2
+    assert to_three[-1].base != NOTHING
+    assert [each.name for each in to_three[-1].delta.topics] == ["v"]
+
+
+@pytest.mark.parametrize("what", ["requests", "answers"])
+def test_what_is_lost_is_sent_again(cluster: Cluster, wire: Wire, what: str) -> None:
+    lossy = wire.loses if what == "requests" else wire.loses_answers
+    lossy.add(3)
+    cluster.controller.create("t")
+    cluster.controller.create("u")
+    eventually(lambda: agree(cluster.brokers[2].image, cluster.controller.image))
+    wire.pauses_end()
+    lossy.clear()
+    eventually(lambda: (wire.pauses_end(), "u" in cluster.brokers[3].image.topics)[1])
+    follow(cluster)
+
+
+def test_nothing_queues_up_behind_a_slow_broker(cluster: Cluster, wire: Wire) -> None:
+    wire.holds.add(3)
+    wire.sent.clear()
+    for number in range(20):
+        cluster.controller.create(f"t{number}")
+    assert sum(node_id == 3 for node_id, _ in wire.sent) <= 1
+    wire.release()
+    follow(cluster)
+    assert sum(node_id == 3 for node_id, _ in wire.sent) <= 3
+
+
+def update_of(cluster: Cluster, to: OneBroker, **fields: int) -> ImageUpdate:
+    """One that would delete everything."""
+    update = ImageUpdate(
+        1,
+        cluster.controller.controller.statistics().controller_epoch,
+        to.controller.broker_epoch,
+        NOTHING,
+        1_000_000,
+        ClusterDelta.between(ClusterImage(), ClusterImage()),
+    )
+    return update._replace(**fields)
+
+
+def test_what_is_old_is_refused(cluster: Cluster) -> None:
+    cluster.controller.create("t")
+    follow(cluster)
+    two = cluster.brokers[2]
+    for fields, code in (
+        ({"controller_epoch": 0}, ErrorCode.STALE_CONTROLLER_EPOCH),
+        ({"broker_epoch": two.controller.broker_epoch - 1}, ErrorCode.STALE_BROKER_EPOCH),
+        ({"base": 999_999}, ErrorCode.INVALID_UPDATE_VERSION),
+    ):
+        update = update_of(cluster, two, **fields)
+        answer: ImageAnswer = wait(lambda done, u=update: two.controller.follow(u, done))
+        assert answer.error is code
+    assert "t" in two.image.topics
+    answer = wait(lambda done: two.controller.follow(update_of(cluster, two), done))
+    assert answer.error is ErrorCode.NONE and not two.image.topics  # it would have, had it fitted
+
+
+def test_the_next_controller_is_obeyed_and_the_last_one_is_not(cluster: Cluster) -> None:
+    cluster.make(3, 2)
+    follow(cluster)
+    one = cluster.brokers[1]
+    late = update_of(cluster, cluster.brokers[2])
+    one.embedded.expire()
+    eventually(lambda: any(cluster.brokers[n].controller.active for n in (2, 3)))
+    two, three = cluster.brokers[2], cluster.brokers[3]
+    eventually(lambda: agree(two.image, three.image) and 1 not in two.image.brokers)
+    assert "t" in two.image.topics and two.image.controller_id in (2, 3)
+    answer: ImageAnswer = wait(lambda done: two.controller.follow(late, done))
+    assert answer.error is ErrorCode.STALE_CONTROLLER_EPOCH
+    # Who was the controller serves what it knew, and changes nothing.
+    eventually(lambda: not one.controller.active)
+    assert "t" in one.image.topics
+    assert one.create("u")[0].error is ErrorCode.NOT_CONTROLLER
+
+
+def test_a_leader_that_cannot_open_its_log_is_replaced(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.make(3, 2)
+    follow(cluster)
+    cluster.end(3)
+    assert (cluster.state.leader, cluster.state.isr) == (2, (2,))
+    cluster.end(2)
+    assert cluster.state.leader == NO_LEADER
+    cluster.start(2, tmp_path)
+    eventually(lambda: cluster.state.leader == 2)
+    epoch = cluster.state.leader_epoch
+    # The one replica that is in sync does not open: nobody leads, and everybody is told.
+    cluster.end(2)
+    two = OneBroker(tmp_path, 2)
+    two.replicas.offline = [TopicPartition("t", 0)]
+    cluster.brokers[2] = two
+    two.start(
+        cluster.controller.embedded.new_session(),
+        directories=["d2"],
+        transport=cluster.wire,
+        rules_of=lambda _: cluster.rules,
+    )
+    eventually(lambda: cluster.state.leader == NO_LEADER and cluster.state.leader_epoch > epoch + 1)
+    eventually(lambda: agree(two.image, cluster.controller.image))
+    assert cluster.state.isr == (2,)

@@ -1,0 +1,125 @@
+"""Differences between images: taken, sent, read back, and applied to what they are from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from kbroker.metadata.cluster_delta import ClusterDelta, DeltaMismatchError
+from kbroker.metadata.cluster_delta_codec import decode_delta, encode_delta
+from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.image import (
+    NO_LEADER,
+    BrokerImage,
+    ClusterImage,
+    ConfigKind,
+    ConfigResource,
+    TopicImage,
+)
+from kbroker.protocol.wire import ProtocolError
+
+NAMES = ("a", "b", "__consumer_offsets")
+NODES = st.lists(st.integers(0, 4), min_size=1, max_size=3, unique=True).map(tuple)
+CONFIGS = st.dictionaries(st.sampled_from(["k", "retention.ms"]), st.text(max_size=5), max_size=2)
+RESOURCES = st.builds(ConfigResource, st.sampled_from(ConfigKind), st.sampled_from(["", "1", "é"]))
+
+
+@st.composite
+def topics(draw: st.DrawFn, name: str) -> TopicImage:
+    # Of few ids, so that a name is often made again under another one.
+    topic_id = UUID(int=1 + NAMES.index(name) + 8 * draw(st.integers(0, 1)))
+    topic = new_topic_image(name, topic_id, draw(st.lists(NODES, min_size=1)), draw(CONFIGS))
+    return replace(
+        topic,
+        partitions=tuple(
+            replace(
+                each,
+                leader=draw(st.sampled_from([*each.replicas, NO_LEADER])),
+                isr=draw(st.just(each.replicas) | st.just(each.replicas[:1])),
+                eligible=draw(st.just(()) | st.just(each.replicas[1:])),
+            )
+            for each in topic.partitions
+        ),
+    )
+
+
+@st.composite
+def images(draw: st.DrawFn) -> ClusterImage:
+    names = draw(st.sets(st.sampled_from(NAMES)))
+    brokers = st.builds(
+        BrokerImage,
+        st.integers(0, 4),
+        st.text(max_size=4),
+        st.integers(-1, 65535),
+        st.none() | st.text(max_size=3),
+        st.integers(-1, 2**62),
+    )
+    return (
+        replace(ClusterImage(cluster_id="c"), controller_id=draw(st.integers(-1, 4)))
+        .with_brokers(draw(st.lists(brokers, max_size=3)))
+        .with_topics([draw(topics(name)) for name in sorted(names)])
+        .with_configs(draw(st.dictionaries(RESOURCES, CONFIGS, max_size=3)))
+    )
+
+
+@given(old=images(), new=images())
+def test_what_is_taken_sent_and_applied_is_the_new_image(
+    old: ClusterImage, new: ClusterImage
+) -> None:
+    sent = encode_delta(ClusterDelta.between(old, new))
+    delta = decode_delta(sent)
+    assert encode_delta(delta) == sent
+    assert delta.applied_to(old) == new
+
+
+@given(new=images())
+def test_from_nothing_it_is_everything(new: ClusterImage) -> None:
+    assert (
+        decode_delta(encode_delta(ClusterDelta.between(ClusterImage(), new))).applied_to(
+            ClusterImage()
+        )
+        == new
+    )
+
+
+def test_one_state_of_many_travels_alone() -> None:
+    topic = new_topic_image("t", UUID(int=1), [(0, 1)] * 1000, {"k": "v"})
+    old = ClusterImage().with_topics([topic, new_topic_image("u", UUID(int=2), [(0,)], {})])
+    moved = replace(topic.partitions[7], leader=1, leader_epoch=1, partition_epoch=1)
+    delta = ClusterDelta.between(old, old.with_partitions([moved]))
+    assert (delta.topics, delta.partitions, delta.deleted) == ((), (moved,), ())
+    assert len(encode_delta(delta)) < 64
+
+
+def test_one_from_another_image_does_not_fit() -> None:
+    topic = new_topic_image("t", UUID(int=1), [(0, 1)], {})
+    old = ClusterImage().with_topics([topic])
+    (state,) = topic.partitions
+    moved = old.with_partitions([replace(state, leader=1, leader_epoch=3, partition_epoch=3)])
+    delta = ClusterDelta.between(old, moved)
+    for image in (
+        ClusterImage(),
+        old.with_partitions([replace(state, leader_epoch=4, partition_epoch=4)]),
+        old.with_topics([new_topic_image("t", UUID(int=1), [(0, 2)], {})]),
+    ):
+        with pytest.raises(DeltaMismatchError):
+            delta.applied_to(image)
+    with pytest.raises(DeltaMismatchError):
+        ClusterDelta.between(old, ClusterImage()).applied_to(ClusterImage())
+
+
+@given(data=st.data())
+def test_what_is_no_difference_is_refused_and_nothing_else_happens(data: st.DataObject) -> None:
+    sent = bytearray(encode_delta(ClusterDelta.between(ClusterImage(), data.draw(images()))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(sent) - 1))
+        sent[at] = data.draw(st.integers(0, 255))
+    cut = bytes(sent[: data.draw(st.integers(0, len(sent)))])
+    try:
+        decode_delta(cut)
+    except ProtocolError:
+        pass
