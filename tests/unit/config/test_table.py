@@ -148,6 +148,7 @@ READ_WITHOUT_EFFECT = {
     "replica.fetch.wait.max.ms": "the same",
     "transaction.state.log.replication.factor": "kbroker doctor looks at it",
     "min.insync.replicas": "the log has it; with one replica of each partition one is enough",
+    "unclean.leader.election.enable": "the controller has it; there is one replica to elect",
     "retention.ms": "topics of measurements are made with it, for Apache Kafka",
     "max.compaction.lag.ms": "compared with min.compaction.lag.ms",
     "min.compaction.lag.ms": "the same",
