@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kbroker import limits
-from kbroker._net import WrappedRequest
+from kbroker._net import WrappedRequest, give_back_memory
 from kbroker.clock import Clock, SystemClock
 from kbroker.config.admin_listeners import ADMIN_LISTENERS
 from kbroker.config.key import ConfigSource
@@ -440,6 +440,7 @@ class Broker:
 
     def _begin_observing(self) -> None:
         self._observe()
+        give_back_memory()  # of what was compiled for it, if that came behind the warm-up's
 
     def _observe(self) -> Observer:
         """The observer; made when the first figures are asked for, or soon after the start."""

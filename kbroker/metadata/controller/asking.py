@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kbroker.errors import InvariantError
-from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.config_changes import ResourceChange, ResourcesCallback
 from kbroker.metadata.controller.decisions import ConfigChange, MorePartitions, NewTopic
 from kbroker.metadata.controller.events import (
@@ -34,6 +33,9 @@ from kbroker.metadata.controller.events import (
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.controller.producer_ids import BlockCallback
 from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
 
 PRODUCER_IDS_AT_ONCE_MAX: Final = 1_000_000
 

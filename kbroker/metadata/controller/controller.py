@@ -30,7 +30,7 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from kbroker.clock import Clock
@@ -38,12 +38,6 @@ from kbroker.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaE
 from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.asking import Asking
-from kbroker.metadata.controller.broker_channels import (
-    BrokerChannels,
-    ImageAnswer,
-    ImageUpdate,
-    Transport,
-)
 from kbroker.metadata.controller.config_changes import (
     ConfigChanges,
     ConfigRules,
@@ -77,7 +71,6 @@ from kbroker.metadata.controller.events import (
     Stop,
     TellBrokerAgain,
 )
-from kbroker.metadata.controller.image_follower import ImageFollower
 from kbroker.metadata.controller.nodes import (
     FencedError,
     MetadataNodes,
@@ -111,6 +104,15 @@ from kbroker.metadata.store.base import (
 )
 from kbroker.own_thread import OwnThread
 from kbroker.types import uuid_text
+
+if TYPE_CHECKING:
+    from kbroker.metadata.controller.broker_channels import (
+        BrokerChannels,
+        ImageAnswer,
+        ImageUpdate,
+        Transport,
+    )
+    from kbroker.metadata.controller.image_follower import ImageFollower
 
 log = logging.getLogger("kbroker.controller")
 
@@ -176,9 +178,14 @@ class Controller(Asking):
             THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, _abandoned
         )
         self._propagation = Propagation(apply, show, follow, self.thread.failures, node_id)
-        self._follower = ImageFollower(self._propagation)
         self._channels: BrokerChannels | None = None
+        self._follower: ImageFollower | None = None
         if transport is not None:
+            # Imported for a cluster: a broker that stands alone is small.
+            from kbroker.metadata.controller.broker_channels import BrokerChannels
+            from kbroker.metadata.controller.image_follower import ImageFollower
+
+            self._follower = ImageFollower(self._propagation)
             again, dice = self._tell_broker_again, dice or random.Random()
             self._channels = BrokerChannels(node_id, transport, self._broker_answered, again, dice)
         self._configs = ConfigChanges(self._propagation, rules or NoSettings())
@@ -371,7 +378,8 @@ class Controller(Asking):
     def _run_for_office(self) -> None:
         if self._election.try_win():
             self._nodes = MetadataNodes(self._store, self._election.fence, self._election.epoch)
-            self._follower.obey(self._election.epoch)
+            if self._follower is not None:
+                self._follower.obey(self._election.epoch)
             log.info("node %d is the controller, epoch %d", self._node_id, self._election.epoch)
             self._load()
             return
@@ -386,7 +394,7 @@ class Controller(Asking):
             cluster_id=self._cluster_id or "",
             controller_id=self._election.current_controller(),
         )
-        if not self._follower.follows:
+        if self._follower is None or not self._follower.follows:
             image = image.with_brokers(load_brokers(self._store))
         self._propagation.publish(image)
 
@@ -395,6 +403,8 @@ class Controller(Asking):
             self._leave_office(
                 f"node {update.controller_id} is, in epoch {update.controller_epoch}"
             )
+        if self._follower is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker stands alone.")
         return self._follower.follow(update, self._broker_epoch)
 
     def _note_answer(self, event: BrokerAnswered) -> None:

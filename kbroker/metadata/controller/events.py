@@ -8,11 +8,10 @@ what the controller decided or through `fail` with one error for all of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
 from kbroker.errors import KafkaError
-from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.config_changes import ResourceChange, ResourcesCallback
 from kbroker.metadata.controller.decisions import (
     ConfigChange,
@@ -24,6 +23,9 @@ from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.controller.producer_ids import BlockCallback
 from kbroker.metadata.image import ZERO_UUID, PartitionImage
 from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
 
 TopicsCallback = Callable[[list[TopicResult]], None]
 # One for each change that was asked for, in their order: the partition as it is now, or why not.
@@ -129,6 +131,8 @@ class FollowImage(NamedTuple):
     done: Callable[[ImageAnswer], None]
 
     def fail(self, error: KafkaError) -> None:
+        from kbroker.metadata.controller.broker_channels import ImageAnswer  # a cluster's
+
         self.done(ImageAnswer(error.code))
 
 
