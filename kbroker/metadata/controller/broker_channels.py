@@ -149,7 +149,7 @@ class BrokerChannels:
     def _current(self, node_id: int, broker_epoch: int) -> _Channel | None:
         channel = self._channels.get(node_id)
         if channel is None or channel.broker.epoch != broker_epoch:
-            return None  # an answer to a start before, or of a term before
+            return None  # an answer to a start before
         return channel
 
     def _pause_ms(self, failures: int) -> int:

@@ -19,7 +19,7 @@ is unknown, the request fails with KAFKA_STORAGE_ERROR and the store is read aga
 
 Bounds: CONTROLLER_EVENTS_MAX requests wait; the next one is answered REQUEST_TIMED_OUT, to be
 retried, on the caller's own thread. A broker that is not the controller, or is stopping, answers
-NOT_CONTROLLER; its image then shows the brokers only. Locks: none but the event queue's.
+NOT_CONTROLLER. Locks: none but the event queue's.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class BrokerAnswered(NamedTuple):
     answer: ImageAnswer | None
 
     def fail(self, error: KafkaError) -> None:
-        pass  # there is no controller here any more whom that would tell anything
+        pass  # nobody waits for more
 
 
 class TellBrokerAgain(NamedTuple):
