@@ -58,6 +58,9 @@ cdef int32_t offset_index_lookup(
     const Index* index, const char* path, int32_t relative) noexcept nogil
 cdef int32_t time_index_lookup(
     const Index* index, const char* path, int64_t timestamp_ms) noexcept nogil
+# The last entry of times whose relative offset is below `limit`: that offset; 0 as above.
+cdef int32_t time_index_last_below(
+    const Index* index, const char* path, int64_t limit) noexcept nogil
 
 # `fits`: the file was there and whole, and its last `checked` entries rise and stay inside the
 # segment: below `size_bytes`, or below `relative_end`.

@@ -268,23 +268,49 @@ cdef int32_t time_index_lookup(
     return look_up(index, path, timestamp_ms)
 
 
-cdef int index_cut(Index* index, const char* path, int32_t at, int64_t limit) noexcept nogil:
-    cdef int32_t low = 0, high = index.entries, middle
-    cdef IndexReader reader
-    cdef int status = reader_open(&reader, index, path)
-    while status == 0 and low < high:     # low: how many entries stay
+cdef int entries_below(
+    IndexReader* reader, int32_t at, int64_t limit, int32_t* count
+) noexcept nogil:
+    # How many entries have a number below `limit` there; each number is above the one before it.
+    cdef int32_t low = 0, high = reader.index.entries, middle
+    cdef int status = 0
+    while status == 0 and low < high:
         middle = low + (high - low) / 2
-        status = read_entry(&reader, middle)
+        status = read_entry(reader, middle)
         if status == 0 and get_i32(reader.entry + at) < limit:
             low = middle + 1
         else:
             high = middle
+    count[0] = low
+    return status
+
+
+cdef int32_t time_index_last_below(
+    const Index* index, const char* path, int64_t limit
+) noexcept nogil:
+    cdef int32_t count = 0
+    cdef IndexReader reader
+    cdef int status = reader_open(&reader, index, path)
+    if status == 0:
+        status = entries_below(&reader, AT_RELATIVE_OFFSET, limit, &count)
+    if status == 0 and count > 0:
+        status = read_entry(&reader, count - 1)
     reader_close(&reader)
-    if status != 0 or low == index.entries and index.entries_max == 0:
+    return get_i32(reader.entry + AT_RELATIVE_OFFSET) if status == 0 and count > 0 else 0
+
+
+cdef int index_cut(Index* index, const char* path, int32_t at, int64_t limit) noexcept nogil:
+    cdef int32_t stay = 0
+    cdef IndexReader reader
+    cdef int status = reader_open(&reader, index, path)
+    if status == 0:
+        status = entries_below(&reader, at, limit, &stay)
+    reader_close(&reader)
+    if status != 0 or stay == index.entries and index.entries_max == 0:
         return status
     index_close(index)
-    index.entries = low
-    return cut_file(path, <int64_t>low * index.entry_bytes)
+    index.entries = stay
+    return cut_file(path, <int64_t>stay * index.entry_bytes)
 
 
 cdef inline int32_t from_entry(const Index* index, int32_t checked) noexcept nogil:

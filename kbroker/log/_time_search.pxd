@@ -20,6 +20,6 @@ cdef int16_t log_find_by_time(
     Log* log, const Bound* bound, int64_t timestamp_ms, int64_t from_offset, TimedOffset* out
 ) noexcept nogil
 
-# The first record with the largest timestamp of the log, if it lies below the bound.
+# Of the records below the bound, the first one with the largest timestamp. Takes the lock.
 cdef int16_t log_find_max_timestamp(
     Log* log, const Bound* bound, TimedOffset* out) noexcept nogil

@@ -7,6 +7,9 @@ it. So a segment whose largest is below the wanted one is passed over; in the fi
 nothing before the index entry at or below the wanted timestamp can match; from there batches are
 taken by their header's largest timestamp, and in the first that reaches it the records are walked.
 
+The record with the largest timestamp is mostly the newest one, which followers may not have yet: it
+is looked for below the bound, so that an append beside the search hides no older one.
+
 For ListOffsets, from Python. The log's lock is held to pick a segment, not while its file is
 read. No GIL.
 """
@@ -17,7 +20,7 @@ from libc.stdlib cimport free, malloc
 
 from kbroker._error_codes cimport CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR
 from kbroker.log._file_operations cimport files
-from kbroker.log._index cimport time_index_lookup
+from kbroker.log._index cimport time_index_last_below, time_index_lookup
 from kbroker.log._read cimport bytes_below
 from kbroker.log._records cimport (
     CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_BIT, Rules, Walk, records_walk, rules_none)
@@ -128,6 +131,12 @@ cdef void next_candidate(
     unlock_log(log)
 
 
+cdef inline int16_t error_of(const Scan* scan, int found) noexcept nogil:
+    if found == 0 or scan.torn:   # as a read takes it
+        return NO_ERROR
+    return KAFKA_STORAGE_ERROR if scan.status != 0 else CORRUPT_MESSAGE
+
+
 cdef int16_t scan_segment(
     const Candidate* candidate, int64_t timestamp_ms, int64_t from_offset, TimedOffset* out
 ) noexcept nogil:
@@ -143,9 +152,7 @@ cdef int16_t scan_segment(
                 return error
         scan_advance(&scan)
         found = scan_next(&scan)
-    if found == 0 or scan.torn:   # as a read takes it
-        return NO_ERROR
-    return KAFKA_STORAGE_ERROR if scan.status != 0 else CORRUPT_MESSAGE
+    return error_of(&scan, found)
 
 
 cdef inline void nothing(TimedOffset* out) noexcept nogil:
@@ -180,36 +187,90 @@ cdef int16_t log_find_by_time(
 
 # --- The largest ----------------------------------------------------------------------------------
 
+cdef struct Largest:
+    int64_t timestamp_ms          # -1: no batch yet
+    int64_t batch_end             # the last offset of the first batch that has it
+
+
+cdef void pick_segments_locked(
+    Log* log, const Bound* bound, Largest* largest, Candidate* whole, Candidate* parted
+) noexcept nogil:
+    # `whole`: the segment with the largest timestamp among those whose largest lies below the
+    # bound. `parted`: the one whose largest lies above it, and where in it to begin: what its time
+    # index knows below the bound is the largest up to there.
+    cdef Segment* segment
+    cdef SegmentPart* part
+    cdef int32_t at
+    for at in range(log.segment_count):
+        segment = log.segments[at]
+        part = part_of(segment)
+        if segment.base_offset > bound.segment_base:
+            break
+        if segment.base_offset == bound.segment_base and part.max_timestamp_offset >= bound.offset:
+            parted.segment = segment
+            parted.position = segment_scan_start(
+                segment, segment.base_offset + time_index_last_below(
+                    &part.times, part.times_path, bound.offset - segment.base_offset))
+        elif part.max_timestamp_ms > largest.timestamp_ms:
+            whole.segment = segment
+            largest.timestamp_ms = part.max_timestamp_ms
+            largest.batch_end = part.max_timestamp_offset
+    if parted.segment != NULL:
+        segment_add_reference(parted.segment)
+        parted.limit = bytes_below(parted.segment, bound)
+    if whole.segment != NULL:
+        segment_add_reference(whole.segment)
+        whole.position = segment_scan_start(whole.segment, largest.batch_end)
+        whole.limit = bytes_below(whole.segment, bound)
+
+
+cdef int16_t scan_for_largest(Candidate* parted, Largest* largest, Candidate* best) noexcept nogil:
+    # `best` takes the place and the reference of `parted` if a batch of it is later.
+    cdef Scan scan
+    cdef int64_t position = -1
+    cdef int found
+    scan_begin(&scan, parted.segment.fd, parted.position, parted.limit)
+    found = scan_next(&scan)
+    while found == 1:
+        if scan.header.max_timestamp_ms > largest.timestamp_ms:
+            largest.timestamp_ms = scan.header.max_timestamp_ms
+            largest.batch_end = scan.header.base_offset + scan.header.last_offset_delta
+            position = scan.position
+        scan_advance(&scan)
+        found = scan_next(&scan)
+    if position >= 0:
+        parted.segment, best.segment = best.segment, parted.segment
+        best.position = position
+        best.limit = parted.limit
+    if parted.segment != NULL:
+        segment_drop_reference(parted.segment)
+    return error_of(&scan, found)
+
+
 cdef int16_t log_find_max_timestamp(
     Log* log, const Bound* bound, TimedOffset* out
 ) noexcept nogil:
-    cdef Candidate best
+    cdef Candidate best, parted
+    cdef Largest largest
     cdef Scan scan
     cdef Rules rules
     cdef Walk walk
-    cdef int64_t timestamp_ms = -1, batch_end = -1
-    cdef int32_t at
     cdef int missing = 0
     cdef int16_t error = NO_ERROR
     nothing(out)
-    best.segment = NULL
+    best.segment = parted.segment = NULL
+    largest.timestamp_ms = largest.batch_end = -1
     lock_to_look(log)
     if not log.online:
         error = KAFKA_STORAGE_ERROR
-    for at in range(log.segment_count):
-        if part_of(log.segments[at]).max_timestamp_ms > timestamp_ms:
-            best.segment = log.segments[at]
-            timestamp_ms = part_of(best.segment).max_timestamp_ms
-            batch_end = part_of(best.segment).max_timestamp_offset
-    if best.segment != NULL:
-        segment_add_reference(best.segment)
-        best.position = segment_scan_start(best.segment, batch_end)
-        best.limit = bytes_below(best.segment, bound)
+    pick_segments_locked(log, bound, &largest, &best, &parted)
     unlock_log(log)
+    if parted.segment != NULL:
+        error = scan_for_largest(&parted, &largest, &best)
     if best.segment == NULL:
         return error
     scan_begin(&scan, best.segment.fd, best.position, best.limit)
-    if scan_to_offset(&scan, batch_end) == 1:             # else it lies beyond the bound
+    if error == NO_ERROR and scan_to_offset(&scan, largest.batch_end) == 1:
         rules_none(&rules)
         rules.gaps = 1
         out.timestamp_ms = scan.header.max_timestamp_ms

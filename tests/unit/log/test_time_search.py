@@ -13,8 +13,10 @@ from tests.support.record_batches import CODECS, Record, build_batch, parse_batc
 from tests.unit.log.conftest import OpenLog
 
 
-def filled(log: LedLog, seed: int, *, codecs: list[str]) -> list[int]:
-    """Timestamps by offset; they wander about and repeat."""
+def filled(
+    log: LedLog, seed: int, *, codecs: list[str], ends: list[int] | None = None
+) -> list[int]:
+    """Timestamps by offset; they wander about and repeat. `ends`: where each batch ends."""
     rng = random.Random(seed)
     times: list[int] = []
     for number in range(60):
@@ -22,6 +24,8 @@ def filled(log: LedLog, seed: int, *, codecs: list[str]) -> list[int]:
         records = [Record(rng.randbytes(30), timestamp_ms=time_ms) for time_ms in batch]
         log.append(build_batch(records, codec=rng.choice(codecs)))
         times += batch
+        if ends is not None:
+            ends.append(len(times))
     return times
 
 
@@ -42,6 +46,21 @@ def test_the_first_record_that_is_not_older(
         assert log.offset_for_time(wanted) == expected
     largest = max(times)
     assert log.offset_of_max_timestamp() == (times.index(largest), largest, 3)
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 30, 1_200])
+def test_the_largest_is_that_of_what_can_be_read(open_log: OpenLog, segment_bytes: int) -> None:
+    """A newer one above the high watermark hides none below it."""
+    log = open_log(segment_bytes=segment_bytes, index_interval_bytes=250)
+    log.set_leadership(1, True, 0, 1, {2: True})
+    ends: list[int] = []
+    times = filled(log, 5, codecs=list(CODECS), ends=ends)
+    assert log.offset_of_max_timestamp() is None
+    for end in ends:
+        log.note_fetch(2, end, end)
+        assert log.high_watermark == end
+        largest = max(times[:end])
+        assert log.offset_of_max_timestamp() == (times.index(largest), largest, 0)
 
 
 def test_an_empty_log(log: LedLog) -> None:
