@@ -254,7 +254,7 @@ def follower_changes_before_sync(talk: Talk, version: int) -> None:
     leader.joined(record=True)
 
 
-@book.case("from another connection while waiting", versions=SOME)
+@book.case("from another connection while waiting", versions=SOME, alone=True)
 def waiting_twice(talk: Talk, version: int) -> None:
     """The same member asks twice; the last one is answered when the other one comes."""
     leader = stable(talk)
@@ -526,7 +526,7 @@ def static_back_while_waiting(talk: Talk, version: int) -> None:
     leader.joined(record=True)
 
 
-@book.case("static, back again while it waits for its assignment", versions=SOME_STATIC)
+@book.case("static, back again while it waits for its assignment", versions=SOME_STATIC, alone=True)
 def static_back_while_syncing(talk: Talk, version: int) -> None:
     leader, old = in_one(talk, [{}, {"instance": "two"}])
     old.send_sync()

@@ -108,7 +108,7 @@ def waited_for(talk: Talk, version: int) -> None:
     other.joined(record=True)
 
 
-@book.case("one that waits for its assignment", versions=SOME)
+@book.case("one that waits for its assignment", versions=SOME, alone=True)
 def syncing(talk: Talk, version: int) -> None:
     """Whose request Apache Kafka never answers."""
     leader, follower = together(talk, 2)
@@ -119,7 +119,7 @@ def syncing(talk: Talk, version: int) -> None:
     talk.note("state", state_of(talk, leader.group))
 
 
-@book.case("the leader before its sync", versions=SOME)
+@book.case("the leader before its sync", versions=SOME, alone=True)
 def leader_before_sync(talk: Talk, version: int) -> None:
     leader, follower = together(talk, 2)
     follower.send_sync()

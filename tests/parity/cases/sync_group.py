@@ -122,7 +122,7 @@ def followers_own(talk: Talk, version: int) -> None:
     follower.line.receive()
 
 
-@book.case("a follower asks twice", versions=SOME)
+@book.case("a follower asks twice", versions=SOME, alone=True)
 def follower_twice(talk: Talk, version: int) -> None:
     """From two connections; the first one's answer."""
     leader, follower = together(talk, 2)
@@ -156,7 +156,7 @@ def preparing(talk: Talk, version: int) -> None:
     leader.sync({leader.id: b"x"}, version=version, record=True)
 
 
-@book.case("a waiting follower and a new member", versions=SOME)
+@book.case("a waiting follower and a new member", versions=SOME, alone=True)
 def interrupted(talk: Talk, version: int) -> None:
     """Whoever waits for an assignment is told that there is another rebalance."""
     leader, follower = together(talk, 2)
