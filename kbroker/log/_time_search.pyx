@@ -259,6 +259,7 @@ cdef int16_t log_find_max_timestamp(
     cdef int16_t error = NO_ERROR
     nothing(out)
     best.segment = parted.segment = NULL
+    best.position = best.limit = 0
     largest.timestamp_ms = largest.batch_end = -1
     lock_to_look(log)
     if not log.online:
