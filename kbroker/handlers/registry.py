@@ -16,7 +16,8 @@ anything else unexpected becomes UNKNOWN_SERVER_ERROR in the shape of the answer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.handlers import (
@@ -48,9 +49,12 @@ from kbroker.handlers import (
     reassignments,
     sync_group,
     topics,
+    update_metadata,
 )
 from kbroker.handlers.api_versions import ApiVersions
+from kbroker.handlers.forwarding import forward, is_for_another
 from kbroker.handlers.reply import Failure, answer_exception, api_name, close
+from kbroker.metadata.controller.broker_messages import UPDATE_KEY, UPDATE_VERSION
 from kbroker.protocol.versions import SERVED
 from kbroker.types import ApiKey
 
@@ -70,6 +74,7 @@ class Api(NamedTuple):
     handle: Handle | None
     failure: Failure | None
     hot: bool = False
+    by_controller: bool = False  # by no other broker of a cluster
 
     @property
     def name(self) -> str:
@@ -115,9 +120,14 @@ class Registry:
     def dispatch(self, services: Services, request: ColdRequest) -> None:
         """Handle one cold request; whatever happens is an answer or a closed connection."""
         api = self._by_key.get(request.api_key)
+        between = BETWEEN_BROKERS.get((request.api_key, request.api_version))
         try:
-            if api is not None and request.api_version in SERVED[api.key]:
-                if api.handle is None:
+            if between is not None:
+                between(services, request)
+            elif api is not None and request.api_version in SERVED[api.key]:
+                if api.by_controller and api.failure and is_for_another(services, request):
+                    forward(services, request, api.failure)
+                elif api.handle is None:
                     close(request, f"{api_name(request)} is served by the compiled path only")
                 else:
                     api.handle(services, request)
@@ -143,22 +153,27 @@ APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.SYNC_GROUP, sync_group.handle, sync_group.failure),
     Api(ApiKey.DESCRIBE_GROUPS, describe_groups.handle, describe_groups.failure),
     Api(ApiKey.LIST_GROUPS, list_groups.handle, list_groups.failure),
-    Api(ApiKey.CREATE_TOPICS, topics.handle_create, topics.create_failure),
-    Api(ApiKey.DELETE_TOPICS, topics.handle_delete, topics.delete_failure),
+    Api(ApiKey.CREATE_TOPICS, topics.handle_create, topics.create_failure, by_controller=True),
+    Api(ApiKey.DELETE_TOPICS, topics.handle_delete, topics.delete_failure, by_controller=True),
     Api(ApiKey.DELETE_RECORDS, delete_records.handle, delete_records.failure),
-    Api(ApiKey.INIT_PRODUCER_ID, init_producer_id.handle, init_producer_id.failure),
+    Api(
+        ApiKey.INIT_PRODUCER_ID,
+        init_producer_id.handle,
+        init_producer_id.failure,
+        by_controller=True,
+    ),
     Api(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         offset_for_leader_epoch.handle,
         offset_for_leader_epoch.failure,
     ),
-    Api(ApiKey.CREATE_PARTITIONS, partitions.handle, partitions.failure),
+    Api(ApiKey.CREATE_PARTITIONS, partitions.handle, partitions.failure, by_controller=True),
     Api(ApiKey.OFFSET_DELETE, offset_delete.handle, offset_delete.failure),
     Api(ApiKey.DELETE_GROUPS, delete_groups.handle, delete_groups.failure),
     Api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe, configs.describe_failure),
     Api(ApiKey.ALTER_CONFIGS, alter_configs.handle_alter, alter_configs.failure),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter_configs.handle_incremental, alter_configs.failure),
-    Api(ApiKey.ELECT_LEADERS, elect_leaders.handle, elect_leaders.failure),
+    Api(ApiKey.ELECT_LEADERS, elect_leaders.handle, elect_leaders.failure, by_controller=True),
     Api(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         reassignments.handle_alter,
@@ -179,6 +194,11 @@ APIS: Final[tuple[Api, ...]] = (
         describe_topic_partitions.handle,
         describe_topic_partitions.failure,
     ),
+)
+
+# What brokers of a cluster ask each other, by key and version: never listed.
+BETWEEN_BROKERS: Final[Mapping[tuple[int, int], Handle]] = MappingProxyType(
+    {(int(UPDATE_KEY), UPDATE_VERSION): update_metadata.handle}
 )
 
 REGISTRY: Final = Registry(APIS)

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
     from kbroker.coordinator.group.coordinator import GroupCoordinator
+    from kbroker.handlers.forwarding import Peers
     from kbroker.log._results import DirectoryUse
+    from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
     from kbroker.metadata.image import ClusterImage
     from kbroker.purgatory.timer import CallLater
     from kbroker.types import TopicPartition
@@ -147,6 +149,11 @@ class Controller(Protocol):
     @property
     def image(self) -> ClusterImage: ...
 
+    @property
+    def active(self) -> bool:
+        """Whether this broker is the controller."""
+        ...
+
     def create_topics(
         self, specs: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
     ) -> None: ...
@@ -164,6 +171,8 @@ class Controller(Protocol):
     def alter_resource_configs(
         self, changes: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
     ) -> None: ...
+
+    def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None: ...
 
     def elect_leaders(
         self, unclean: bool, partitions: Sequence[TopicPartition], done: Callable[[Any], None]
@@ -191,6 +200,7 @@ class Services:
     # This node's host and port as the peer of this connection should be told them.
     advertised: Callable[[ColdRequest], tuple[str, int]]
     groups: GroupCoordinator
+    peers: Peers | None = None  # None: this broker stands alone
     metadata_cache: MetadataCache = field(default_factory=MetadataCache)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
     offsets: GroupTable = field(default_factory=GroupTable)

@@ -43,6 +43,7 @@ from kbroker.handlers.services import Services
 from kbroker.log.manager import LogManager
 from kbroker.metadata.controller import Controller, ProducerIdManager
 from kbroker.metadata.image import BrokerImage
+from kbroker.metadata.store.zookeeper_settings import CONNECT
 from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
 from kbroker.replica._topic_table import TopicTable
@@ -51,6 +52,7 @@ from kbroker.replica.metadata_publisher import MetadataPublisher
 from kbroker.requests._hot import HotPath
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
+from kbroker.server.broker_links import BrokerLinks
 from kbroker.server.closes import ClosedConnections
 from kbroker.server.directories import Directories
 from kbroker.server.dynamic_config import DynamicConfig
@@ -156,6 +158,7 @@ class Broker:
         self._metrics_topic: MetricsTopic | None = None
         self._observer: Observer | None = None
         self._control_loop: ControlLoop | None = None
+        self._links = BrokerLinks(self._submit) if config[CONNECT] else None
         self._control_loop_lock, self._observer_lock = threading.Lock(), threading.Lock()
         self._served = False
         self._serve_admin = serve_admin
@@ -279,6 +282,8 @@ class Broker:
             rules=self._dynamic,
             follow=self._dynamic.follow,
             rules_of=self._dynamic.election_rules,
+            transport=self._links,
+            replication_factor_max=1,
         )
         self._controller.start()
 
@@ -309,6 +314,7 @@ class Broker:
             cluster_id=self._controller.image.cluster_id,
             node_id=self.config.node_id,
             advertised=self._advertised,
+            peers=self._links,
             groups=self._groups.coordinator,
             offsets=self._groups.table,
         )

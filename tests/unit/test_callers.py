@@ -34,9 +34,8 @@ ALLOWED: Final = (
      "users of testcontainers"),
     ("kbroker/replica/_replica.pyx", "append_as_follower|follow_bounds|note_fetch",
      "the replica fetchers, once there are several brokers"),
-    ("kbroker/metadata/controller/asking.py", "alter_in_sync|follow",
-     "requests of other brokers, once there is a transport between them"),
-    ("kbroker/metadata/cluster_delta_codec.py", "encode_delta|decode_delta", "the same transport"),
+    ("kbroker/metadata/controller/asking.py", "alter_in_sync",
+     "leaders, once there are replica fetchers"),
     ("spark_jobs/html/plots.py", "set_locs", "matplotlib, of a formatter"),
     ("spark_jobs/kbroker_source.py",
      "initialOffset|prepareForTriggerAvailableNow|getDefaultReadLimit|reportLatestOffset"

@@ -29,6 +29,7 @@ from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
 from kbroker.log._results import DirectoryUse
 from kbroker.log.leader_epochs import LeaderEpochs
+from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.config_changes import ResourceChange, plan_change
 from kbroker.metadata.controller.decisions import (
     ConfigChange,
@@ -152,6 +153,8 @@ class FakeController:
             BrokerImage(node, f"host{node}", 9000 + node, f"rack{node}")
             for node in range(NODE_ID, NODE_ID + brokers)
         )
+        self.active = True
+        self.followed: list[ImageUpdate] = []
         self.hold = False
         self.held: list[Callable[[], None]] = []
         self.broken: Exception | None = None
@@ -275,6 +278,15 @@ class FakeController:
             if not isinstance(plan, KafkaError) and not validate_only:
                 self.publish(self.image.with_configs({change.resource: plan}))
         done(results)
+
+    def elect_leaders(
+        self, unclean: bool, partitions: Sequence[TopicPartition], done: Callable[[Any], None]
+    ) -> None:
+        raise NotImplementedError  # test_brokers.py has the real one
+
+    def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None:
+        self.followed.append(update)
+        done(ImageAnswer(ErrorCode.NONE, (TopicPartition("t", 3),)))
 
     def publish(self, image: ClusterImage) -> None:
         delta = delta_between(self.image, image)

@@ -1,0 +1,64 @@
+"""What only the controller can do, asked of another broker: handed on, and its answer handed back.
+
+Place in the flow: clients may take any broker for the controller (KIP-590), so `registry.dispatch`
+hands the requests of such APIs to `forward` where another broker is the controller. The body goes
+to it as it came, and the body of the answer back as it came. Brokers call themselves
+BETWEEN_BROKERS, and what comes from one is not handed on again: two that take each other for the
+controller say so, and the client asks once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.reply import Failure, Reply
+
+if TYPE_CHECKING:
+    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.metadata.image import BrokerImage
+
+# The client id of connections between brokers.
+BETWEEN_BROKERS: Final = "kbroker-between-brokers"
+
+
+class Peers(Protocol):
+    """The way to other brokers."""
+
+    def forward(
+        self,
+        broker: BrokerImage,
+        api_key: int,
+        version: int,
+        body: bytes,
+        done: Callable[[bytes | None], None],
+    ) -> None:
+        """`done` gets the body of the answer, from any thread; None: it is not known what became
+        of the request."""
+
+
+def is_for_another(services: Services, request: ColdRequest) -> bool:
+    """Whether this broker is one of several, not the controller, and was asked by a client."""
+    return (
+        services.peers is not None
+        and not services.controller.active
+        and request.client_id != BETWEEN_BROKERS
+    )
+
+
+def forward(services: Services, request: ColdRequest, failure: Failure) -> None:
+    reply = Reply(request, failure)
+    image = services.controller.image
+    broker = image.brokers.get(image.controller_id)
+    if services.peers is None or broker is None or broker.node_id == services.node_id:
+        reply.fail(ErrorCode.NOT_CONTROLLER, "there is no controller now")
+        return
+
+    def done(body: bytes | None) -> None:
+        if body is None:
+            reply.fail(ErrorCode.REQUEST_TIMED_OUT, "the controller did not answer")
+        else:
+            reply.send(lambda: body)
+
+    services.peers.forward(broker, request.api_key, request.api_version, request.body, done)

@@ -1,0 +1,38 @@
+"""UpdateMetadata (6), in a version of kbroker's own: the controller tells a broker what holds.
+
+Served between the brokers of a cluster only, on the listener that is theirs
+(`inter.broker.listener.name`); else the connection is closed, as for every API that is not there,
+and ApiVersions never lists it. The answer comes from the controller's thread, when this broker's
+logs have followed. Any handler thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.handlers.reply import Reply, api_name, close
+from kbroker.metadata.controller.broker_channels import ImageAnswer
+from kbroker.metadata.controller.broker_messages import decode_update, encode_answer
+
+if TYPE_CHECKING:
+    from kbroker.errors import ErrorCode
+    from kbroker.handlers.services import ColdRequest, Services
+
+
+def handle(services: Services, request: ColdRequest) -> None:
+    inside = services.config.listeners.inter_broker_name
+    if services.peers is None or request.listener != inside:
+        close(request, f"{api_name(request)} is not served", cause="not served")
+        return
+    update = decode_update(request.body)
+    reply = Reply(request, failure)
+    with reply:
+        services.controller.follow(update, lambda answer: _respond(reply, answer))
+
+
+def _respond(reply: Reply, answer: ImageAnswer) -> None:
+    reply.send(lambda: encode_answer(answer))
+
+
+def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
+    return encode_answer(ImageAnswer(code))

@@ -1,0 +1,92 @@
+"""Three brokers and a ZooKeeper: what one of them decides, all of them know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kbroker.testing.broker import Broker
+from tests.clients.agents.driver import eventually as until
+from tests.support.ports import free_port
+from tests.support.zookeeper import ZooKeeper
+
+pytestmark = [pytest.mark.client, pytest.mark.java, pytest.mark.timeout(300)]
+
+NODES = (1, 2, 3)
+PARTITIONS = 6
+TIMEOUT_S = 30
+
+
+@pytest.fixture
+def brokers(zookeeper: ZooKeeper) -> Iterator[dict[int, Broker]]:
+    connect = zookeeper.connect + zookeeper.chroot()
+    made: dict[int, Broker] = {}
+    try:
+        for node_id in NODES:
+            settings = {
+                "zookeeper.connect": connect,
+                "zookeeper.session.timeout.ms": "4000",
+                "node.id": str(node_id),
+            }
+            made[node_id] = Broker(settings, port=free_port())
+            made[node_id].start()
+        yield made
+    finally:
+        for broker in made.values():
+            broker.close()
+
+
+def leaders(broker: Broker) -> dict[int, int]:
+    """As this broker tells them, of the topic `spread`."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    topic = client.list_topics("spread", TIMEOUT_S).topics["spread"]
+    return {index: partition.leader for index, partition in topic.partitions.items()}
+
+
+def write(broker: Broker, partitions: list[int], value: str) -> None:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True}
+    )
+    failed: list[object] = []
+    for index in partitions:
+        producer.produce(
+            "spread", value, partition=index, on_delivery=lambda e, _: e and failed.append(e)
+        )
+    assert producer.flush(TIMEOUT_S) == 0
+    assert not failed
+
+
+def test_what_one_decides_all_know(brokers: dict[int, Broker]) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers[3].bootstrap})  # which is not the controller
+    admin.create_topics([NewTopic("spread", PARTITIONS, 1)])["spread"].result(TIMEOUT_S)
+    everywhere = {index: NODES[index % 3] for index in range(PARTITIONS)}
+    until(
+        lambda: sorted(leaders(brokers[2]).values()) == sorted(everywhere.values()),
+        "broker 2 knows who leads",
+    )
+    led = leaders(brokers[2])
+    until(lambda: all(leaders(each) == led for each in brokers.values()), "all know the same")
+    write(brokers[2], list(led), "first")
+
+    brokers[1].kill9()
+    of_one = [index for index, leader in led.items() if leader == 1]
+    others = [index for index in led if index not in of_one]
+    gone = led | dict.fromkeys(of_one, -1)
+    for node_id in (2, 3):
+        until(lambda n=node_id: leaders(brokers[n]) == gone, f"{node_id} knows that 1 is gone")
+    write(brokers[3], others, "second")
+
+    brokers[1].start()
+    until(lambda: all(leaders(each) == led for each in brokers.values()), "1 is back")
+    write(brokers[1], list(led), "third")
+    found = {
+        index: [each.value for each in brokers[2].records("spread") if each.partition == index]
+        for index in led
+    }
+    assert found == {
+        index: [b"first", b"third"] if index in of_one else [b"first", b"second", b"third"]
+        for index in led
+    }

@@ -1,0 +1,122 @@
+"""What brokers of a cluster say to each other: requests handed on, and the controller's image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.forwarding import BETWEEN_BROKERS
+from kbroker.metadata.cluster_delta import ClusterDelta
+from kbroker.metadata.controller.broker_channels import NOTHING, ImageAnswer, ImageUpdate
+from kbroker.metadata.controller.broker_messages import (
+    UPDATE_KEY,
+    UPDATE_VERSION,
+    decode_answer,
+    encode_answer,
+    encode_update,
+)
+from kbroker.metadata.image import NO_CONTROLLER, BrokerImage, ClusterImage
+from kbroker.protocol.versions import SERVED
+from kbroker.protocol.wire import Reader
+from kbroker.types import ApiKey, TopicPartition
+from tests.unit.handlers.support import NODE_ID, FakeBroker, answer_of
+from tests.unit.handlers.test_partitions import grow
+
+UPDATE = ImageUpdate(
+    2, 7, 55, NOTHING, 9, ClusterDelta.between(ClusterImage(), ClusterImage(cluster_id="c"))
+)
+ANSWER = ImageAnswer(ErrorCode.NONE, (TopicPartition("t", 3),))
+
+
+class FakePeers:
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int, int, bytes]] = []
+        self.answer: bytes | None = b"whatever"
+
+    def forward(
+        self,
+        broker: BrokerImage,
+        api_key: int,
+        version: int,
+        body: bytes,
+        done: Callable[[bytes | None], None],
+    ) -> None:
+        self.asked.append((broker.node_id, api_key, version, body))
+        done(self.answer)
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    """One of two, and not the controller."""
+    made = FakeBroker(brokers=2)
+    made.services.peers = FakePeers()
+    made.controller.active = False
+    made.controller.image = replace(made.controller.image, controller_id=NODE_ID + 1)
+    return made
+
+
+def peers(broker: FakeBroker) -> FakePeers:
+    assert isinstance(broker.services.peers, FakePeers)
+    return broker.services.peers
+
+
+def code_of(broker: FakeBroker, **fields: str) -> ErrorCode:
+    (result,) = broker.call(grow(3, ("t", 2)), **fields).results
+    return ErrorCode(result.error_code)
+
+
+def test_what_only_the_controller_can_do_is_handed_on_as_it_came(broker: FakeBroker) -> None:
+    request = broker.ask(grow(3, ("t", 2)))
+    assert request.answer == b"whatever"
+    assert peers(broker).asked == [(NODE_ID + 1, ApiKey.CREATE_PARTITIONS, 3, request.body)]
+
+
+def test_what_became_of_it_may_not_be_known(broker: FakeBroker) -> None:
+    peers(broker).answer = None
+    assert code_of(broker) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_what_comes_from_a_broker_is_not_handed_on_again(broker: FakeBroker) -> None:
+    assert code_of(broker, client_id=BETWEEN_BROKERS) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert not peers(broker).asked
+
+
+def test_the_controller_and_who_stands_alone_decide_themselves(broker: FakeBroker) -> None:
+    broker.controller.active = True
+    assert code_of(broker) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    alone = FakeBroker()
+    alone.controller.active = False
+    assert code_of(alone) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert not peers(broker).asked
+
+
+@pytest.mark.parametrize("controller", [NO_CONTROLLER, NODE_ID, 99])
+def test_without_a_controller_the_client_asks_again(broker: FakeBroker, controller: int) -> None:
+    broker.controller.image = replace(broker.controller.image, controller_id=controller)
+    assert code_of(broker) is ErrorCode.NOT_CONTROLLER
+    assert not peers(broker).asked
+
+
+def test_the_image_of_the_controller_is_followed_and_answered(broker: FakeBroker) -> None:
+    request = broker.send(UPDATE_KEY, UPDATE_VERSION, encode_update(UPDATE))
+    assert broker.controller.followed == [UPDATE]
+    assert request.answer == encode_answer(ANSWER)
+    assert decode_answer(Reader(request.answer, flexible=True)) == ANSWER
+
+
+def test_elsewhere_it_is_no_api_at_all(broker: FakeBroker) -> None:
+    body = encode_update(UPDATE)
+    assert broker.send(UPDATE_KEY, UPDATE_VERSION, body, listener="OUTSIDE").closed
+    assert broker.send(UPDATE_KEY, 8, body).closed
+    assert FakeBroker().send(UPDATE_KEY, UPDATE_VERSION, body).closed
+    assert broker.send(UPDATE_KEY, UPDATE_VERSION, body[:-1]).closed
+    assert not broker.controller.followed
+    assert UPDATE_KEY not in SERVED  # of which ApiVersions is made
+
+
+def test_versions_are_answered_whoever_asks(broker: FakeBroker) -> None:
+    versions = broker.send(ApiKey.API_VERSIONS, 0, b"")
+    assert UPDATE_KEY not in [each.api_key for each in answer_of(versions).api_keys]
