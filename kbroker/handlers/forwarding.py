@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.reply import Failure, Reply
 
 if TYPE_CHECKING:
     from kbroker.handlers.services import ColdRequest, Services
     from kbroker.metadata.image import BrokerImage
 
+# Reads a request, or raises ProtocolError.
+Decode = Callable[["ColdRequest"], object]
 # The client id of connections between brokers.
 BETWEEN_BROKERS: Final = "kbroker-between-brokers"
 
@@ -32,10 +34,9 @@ class Peers(Protocol):
         api_key: int,
         version: int,
         body: bytes,
-        done: Callable[[bytes | None], None],
+        done: Callable[[bytes | KafkaError], None],
     ) -> None:
-        """`done` gets the body of the answer, from any thread; None: it is not known what became
-        of the request."""
+        """`done` gets the body of the answer, from any thread, or what the client is told."""
 
 
 def is_for_another(services: Services, request: ColdRequest) -> bool:
@@ -47,7 +48,10 @@ def is_for_another(services: Services, request: ColdRequest) -> bool:
     )
 
 
-def forward(services: Services, request: ColdRequest, failure: Failure) -> None:
+def forward(services: Services, request: ColdRequest, decode: Decode, failure: Failure) -> None:
+    """Raises ProtocolError for what cannot be decoded: the connection between brokers is others',
+    too, and would be closed for it."""
+    decode(request)
     reply = Reply(request, failure)
     image = services.controller.image
     broker = image.brokers.get(image.controller_id)
@@ -55,10 +59,10 @@ def forward(services: Services, request: ColdRequest, failure: Failure) -> None:
         reply.fail(ErrorCode.NOT_CONTROLLER, "there is no controller now")
         return
 
-    def done(body: bytes | None) -> None:
-        if body is None:
-            reply.fail(ErrorCode.REQUEST_TIMED_OUT, "the controller did not answer")
+    def done(answer: bytes | KafkaError) -> None:
+        if isinstance(answer, KafkaError):
+            reply.fail(answer.code, answer.message)
         else:
-            reply.send(lambda: body)
+            reply.send(lambda: answer)
 
     services.peers.forward(broker, request.api_key, request.api_version, request.body, done)

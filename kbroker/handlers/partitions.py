@@ -37,7 +37,7 @@ class _Asked(NamedTuple):
     validate_only: bool
 
 
-def _decode(request: ColdRequest) -> _Asked:
+def decode(request: ColdRequest) -> _Asked:
     reader = Reader(request.body, flexible=_flexible(request))
     topics = [_topic(reader) for _ in range(reader.array())]
     asked = _Asked(topics, reader.int32(), reader.boolean())
@@ -64,7 +64,7 @@ def _flexible(request: ColdRequest) -> bool:
 
 
 def _create(services: Services, request: ColdRequest, reply: Reply) -> None:
-    asked = _decode(request)
+    asked = decode(request)
     if asked.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
@@ -95,7 +95,7 @@ def _encode(request: ColdRequest, results: Mapping[str | None, TopicResult]) -> 
 
 
 def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    names = dict.fromkeys(topic.topic for topic in _decode(request).topics)
+    names = dict.fromkeys(topic.topic for topic in decode(request).topics)
     results: dict[str | None, TopicResult] = {
         name: TopicResult(name, code, message or None) for name in names
     }

@@ -52,9 +52,9 @@ from kbroker.handlers import (
     update_metadata,
 )
 from kbroker.handlers.api_versions import ApiVersions
-from kbroker.handlers.forwarding import forward, is_for_another
+from kbroker.handlers.forwarding import Decode, forward, is_for_another
 from kbroker.handlers.reply import Failure, answer_exception, api_name, close
-from kbroker.metadata.controller.broker_messages import UPDATE_KEY, UPDATE_VERSION
+from kbroker.metadata.controller.image_updates import UPDATE_KEY, UPDATE_VERSION
 from kbroker.protocol.versions import SERVED
 from kbroker.types import ApiKey
 
@@ -74,7 +74,8 @@ class Api(NamedTuple):
     handle: Handle | None
     failure: Failure | None
     hot: bool = False
-    by_controller: bool = False  # by no other broker of a cluster
+    # Reads a request that only the controller of a cluster can do; None: any broker can.
+    for_controller: Decode | None = None
 
     @property
     def name(self) -> str:
@@ -125,8 +126,8 @@ class Registry:
             if between is not None:
                 between(services, request)
             elif api is not None and request.api_version in SERVED[api.key]:
-                if api.by_controller and api.failure and is_for_another(services, request):
-                    forward(services, request, api.failure)
+                if api.for_controller and api.failure and is_for_another(services, request):
+                    forward(services, request, api.for_controller, api.failure)
                 elif api.handle is None:
                     close(request, f"{api_name(request)} is served by the compiled path only")
                 else:
@@ -153,27 +154,47 @@ APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.SYNC_GROUP, sync_group.handle, sync_group.failure),
     Api(ApiKey.DESCRIBE_GROUPS, describe_groups.handle, describe_groups.failure),
     Api(ApiKey.LIST_GROUPS, list_groups.handle, list_groups.failure),
-    Api(ApiKey.CREATE_TOPICS, topics.handle_create, topics.create_failure, by_controller=True),
-    Api(ApiKey.DELETE_TOPICS, topics.handle_delete, topics.delete_failure, by_controller=True),
+    Api(
+        ApiKey.CREATE_TOPICS,
+        topics.handle_create,
+        topics.create_failure,
+        for_controller=topics.decode_create,
+    ),
+    Api(
+        ApiKey.DELETE_TOPICS,
+        topics.handle_delete,
+        topics.delete_failure,
+        for_controller=topics.decode_delete,
+    ),
     Api(ApiKey.DELETE_RECORDS, delete_records.handle, delete_records.failure),
     Api(
         ApiKey.INIT_PRODUCER_ID,
         init_producer_id.handle,
         init_producer_id.failure,
-        by_controller=True,
+        for_controller=init_producer_id.decode,
     ),
     Api(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         offset_for_leader_epoch.handle,
         offset_for_leader_epoch.failure,
     ),
-    Api(ApiKey.CREATE_PARTITIONS, partitions.handle, partitions.failure, by_controller=True),
+    Api(
+        ApiKey.CREATE_PARTITIONS,
+        partitions.handle,
+        partitions.failure,
+        for_controller=partitions.decode,
+    ),
     Api(ApiKey.OFFSET_DELETE, offset_delete.handle, offset_delete.failure),
     Api(ApiKey.DELETE_GROUPS, delete_groups.handle, delete_groups.failure),
     Api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe, configs.describe_failure),
     Api(ApiKey.ALTER_CONFIGS, alter_configs.handle_alter, alter_configs.failure),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter_configs.handle_incremental, alter_configs.failure),
-    Api(ApiKey.ELECT_LEADERS, elect_leaders.handle, elect_leaders.failure, by_controller=True),
+    Api(
+        ApiKey.ELECT_LEADERS,
+        elect_leaders.handle,
+        elect_leaders.failure,
+        for_controller=elect_leaders.decode,
+    ),
     Api(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         reassignments.handle_alter,

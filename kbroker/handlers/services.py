@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group.coordinator import GroupCoordinator
     from kbroker.handlers.forwarding import Peers
     from kbroker.log._results import DirectoryUse
-    from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
+    from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
     from kbroker.metadata.image import ClusterImage
     from kbroker.purgatory.timer import CallLater
     from kbroker.types import TopicPartition

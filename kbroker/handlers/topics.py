@@ -56,7 +56,7 @@ class _Asked(NamedTuple):
     validate_only: bool
 
 
-def _decode_create(request: ColdRequest) -> _Asked:
+def decode_create(request: ColdRequest) -> _Asked:
     reader = Reader(request.body, flexible=is_flexible(ApiKey.CREATE_TOPICS, request.api_version))
     topics = [_new_topic(reader) for _ in range(reader.array())]
     asked = _Asked(topics, reader.int32(), reader.boolean())
@@ -84,7 +84,7 @@ def _assignment(reader: Reader) -> tuple[int, tuple[int, ...]]:
 
 
 def _create(services: Services, request: ColdRequest, reply: Reply) -> None:
-    asked = _decode_create(request)
+    asked = decode_create(request)
     if asked.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     refused = _refused(asked.topics)
@@ -184,7 +184,7 @@ class _Described:
 
 
 def create_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    names = dict.fromkeys(topic.name for topic in _decode_create(request).topics)
+    names = dict.fromkeys(topic.name for topic in decode_create(request).topics)
     results = [TopicResult(name, code, message or None) for name in names]
     return _encode_created(request.api_version, results)
 
@@ -218,7 +218,7 @@ def handle_delete(services: Services, request: ColdRequest) -> None:
 
 
 def _delete(services: Services, request: ColdRequest, reply: Reply) -> None:
-    topics, timeout_ms = _decode_delete(request)
+    topics, timeout_ms = decode_delete(request)
     if not services.config["delete.topic.enable"]:
         known = request.api_version >= _DELETE_SINCE_DISABLED_CODE
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
@@ -236,7 +236,7 @@ def _delete(services: Services, request: ColdRequest, reply: Reply) -> None:
     services.controller.delete_topics(deletion.wanted, done)
 
 
-def _decode_delete(request: ColdRequest) -> tuple[list[tuple[str | None, UUID | None]], int]:
+def decode_delete(request: ColdRequest) -> tuple[list[tuple[str | None, UUID | None]], int]:
     """The topics, by name or id, and how many ms the client waits."""
     version = request.api_version
     reader = Reader(request.body, flexible=is_flexible(ApiKey.DELETE_TOPICS, version))
@@ -305,6 +305,6 @@ def _encode_deleted(version: int, results: Sequence[TopicResult]) -> bytes:
 
 
 def delete_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    topics, _ = _decode_delete(request)
+    topics, _ = decode_delete(request)
     results = [TopicResult(name, code, message or None, id or ZERO_UUID) for name, id in topics]
     return _encode_deleted(request.api_version, results)

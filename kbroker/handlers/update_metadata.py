@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.handlers.reply import Reply, api_name, close
-from kbroker.metadata.controller.broker_channels import ImageAnswer
-from kbroker.metadata.controller.broker_messages import decode_update, encode_answer
+from kbroker.metadata.controller.image_updates import ImageAnswer
 
 if TYPE_CHECKING:
     from kbroker.errors import ErrorCode
@@ -24,6 +23,8 @@ def handle(services: Services, request: ColdRequest) -> None:
     if services.peers is None or request.listener != inside:
         close(request, f"{api_name(request)} is not served", cause="not served")
         return
+    from kbroker.metadata.controller.broker_messages import decode_update  # a cluster's
+
     update = decode_update(request.body)
     reply = Reply(request, failure)
     with reply:
@@ -31,8 +32,14 @@ def handle(services: Services, request: ColdRequest) -> None:
 
 
 def _respond(reply: Reply, answer: ImageAnswer) -> None:
-    reply.send(lambda: encode_answer(answer))
+    reply.send(lambda: _encoded(answer))
+
+
+def _encoded(answer: ImageAnswer) -> bytes:
+    from kbroker.metadata.controller.broker_messages import encode_answer
+
+    return encode_answer(answer)
 
 
 def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    return encode_answer(ImageAnswer(code))
+    return _encoded(ImageAnswer(code))

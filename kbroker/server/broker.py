@@ -52,7 +52,6 @@ from kbroker.replica.metadata_publisher import MetadataPublisher
 from kbroker.requests._hot import HotPath
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
-from kbroker.server.broker_links import BrokerLinks
 from kbroker.server.closes import ClosedConnections
 from kbroker.server.directories import Directories
 from kbroker.server.dynamic_config import DynamicConfig
@@ -85,6 +84,7 @@ if TYPE_CHECKING:
     from kbroker.metrics.model import Figures
     from kbroker.own_thread import OwnThread
     from kbroker.replica._replica import Replica
+    from kbroker.server.broker_links import BrokerLinks
     from kbroker.server.control_loop import ControlLoop
     from kbroker.server.metadata_store import Store
     from kbroker.server.metrics_sampler import RequestTimes
@@ -158,7 +158,7 @@ class Broker:
         self._metrics_topic: MetricsTopic | None = None
         self._observer: Observer | None = None
         self._control_loop: ControlLoop | None = None
-        self._links = BrokerLinks(self._submit) if config[CONNECT] else None
+        self._links = self._to_other_brokers() if config[CONNECT] else None
         self._control_loop_lock, self._observer_lock = threading.Lock(), threading.Lock()
         self._served = False
         self._serve_admin = serve_admin
@@ -545,14 +545,21 @@ class Broker:
 
     # --- the control loop and the admin port ------------------------------------------------------
 
+    def _to_other_brokers(self) -> BrokerLinks:
+        # Imported for a cluster: a broker that stands alone is small.
+        from kbroker.server.broker_links import BrokerLinks
+
+        return BrokerLinks(self._submit)
+
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the control loop; from any thread that is not the loop's."""
         with self._control_loop_lock:
             if self._control_loop is None:
                 from kbroker.server.control_loop import ControlLoop
 
-                self._control_loop = ControlLoop()
-                self._control_loop.start()
+                loop = ControlLoop()
+                loop.start()
+                self._control_loop = loop
         return self._control_loop.submit(work)
 
     def _stop_control_loop(self) -> None:

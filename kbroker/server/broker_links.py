@@ -12,24 +12,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.forwarding import BETWEEN_BROKERS
 from kbroker.log_lines import LogLines
-from kbroker.metadata.controller.broker_messages import (
-    UPDATE_KEY,
-    UPDATE_VERSION,
-    decode_answer,
-    encode_update,
-)
-from kbroker.protocol.wire import ProtocolError, Reader
+from kbroker.metadata.controller.broker_messages import decode_answer, encode_update
+from kbroker.metadata.controller.image_updates import UPDATE_KEY, UPDATE_VERSION
+from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
+    from concurrent.futures import Future
+
+    from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
     from kbroker.metadata.image import BrokerImage
+    from kbroker.peer.address import Address
     from kbroker.peer.network_client import NetworkClient
 
 logger: Final = logging.getLogger("kbroker.controller")
@@ -38,8 +36,10 @@ lines: Final = LogLines(logger)
 
 # A broker that opens many logs answers late; one that is gone leaves the image with its session.
 REQUEST_TIMEOUT_MS: Final = 30_000
+# A controller that was killed is in the image until its session is over; nobody waits for that.
+READY_TIMEOUT_MS: Final = 1_000
 
-Submit = Callable[[Coroutine[Any, Any, None]], Future[None]]
+Submit = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
 
 
 class BrokerLinks:
@@ -55,7 +55,7 @@ class BrokerLinks:
         update: ImageUpdate,
         done: Callable[[ImageAnswer | None], None],
     ) -> None:
-        self._begin(self._update(broker, update, done))
+        self._begin(self._update(broker, update, done), lambda: done(None))
 
     def forward(
         self,
@@ -63,19 +63,22 @@ class BrokerLinks:
         api_key: int,
         version: int,
         body: bytes,
-        done: Callable[[bytes | None], None],
+        done: Callable[[bytes | KafkaError], None],
     ) -> None:
-        self._begin(self._forward(broker, ApiKey(api_key), version, body, done))
+        work = self._forward(broker, ApiKey(api_key), version, body, done)
+        self._begin(work, lambda: done(_not_sent("this broker cannot ask others")))
 
     def later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        self._begin(self._later(delay_ms, call))
+        self._begin(self._later(delay_ms, call), _nothing)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None], failed: Callable[[], None]) -> None:
         try:
             self._submit(work)
-        except RuntimeError as error:
+        except Exception as error:
             # Without the loop nobody is told anything; health says so, and this once a second.
+            work.close()
             lines.write(logging.ERROR, "no loop", "other brokers cannot be told: %s", error)
+            failed()
 
     async def _update(
         self,
@@ -85,7 +88,9 @@ class BrokerLinks:
     ) -> None:
         answer: ImageAnswer | None = None
         try:
-            reader = await self._call(broker, UPDATE_KEY, UPDATE_VERSION, encode_update(update))
+            address = self._address(broker)
+            body = encode_update(update)
+            reader = await self._peers().call(address, UPDATE_KEY, UPDATE_VERSION, body)
             answer = decode_answer(reader)
         except (KafkaError, ProtocolError) as error:
             lines.write(
@@ -95,7 +100,8 @@ class BrokerLinks:
                 broker.node_id,
                 error,
             )
-        done(answer)
+        finally:
+            done(answer)
 
     async def _forward(
         self,
@@ -103,41 +109,56 @@ class BrokerLinks:
         api_key: ApiKey,
         version: int,
         body: bytes,
-        done: Callable[[bytes | None], None],
+        done: Callable[[bytes | KafkaError], None],
     ) -> None:
-        answer: bytes | None = None
+        answer: bytes | KafkaError = _not_sent("the controller cannot be reached")
         try:
-            reader = await self._call(broker, api_key, version, body)
+            address, peers = self._address(broker), self._peers()
+            await peers.wait_ready(address, timeout_ms=READY_TIMEOUT_MS, fail_fast=True)
+            answer = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the controller did not answer")
+            reader = await peers.call(address, api_key, version, body)
             answer = reader.raw(reader.left)
         except (KafkaError, ProtocolError) as error:
             lines.write(
                 logging.WARNING,
                 "forwarding",
-                "%s could not be handed on to broker %d, the controller: %s",
+                "%s was not done by broker %d, the controller: %s",
                 api_key.label,
                 broker.node_id,
                 error,
             )
-        done(answer)
+        finally:
+            done(answer)
 
-    async def _call(
-        self, broker: BrokerImage, api_key: ApiKey, version: int, body: bytes
-    ) -> Reader:
+    def _address(self, broker: BrokerImage) -> Address:
         from kbroker.peer.address import Address
-        from kbroker.peer.connection import NetworkClientOptions
-        from kbroker.peer.network_client import NetworkClient
 
         if broker.port < 0:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "it does not listen yet")
+        return Address(broker.host, broker.port)
+
+    def _peers(self) -> NetworkClient:
+        from kbroker.peer.connection import NetworkClientOptions
+        from kbroker.peer.network_client import NetworkClient
+
         if self._client is None:
             options = NetworkClientOptions(
                 client_id=BETWEEN_BROKERS, request_timeout_ms=REQUEST_TIMEOUT_MS
             )
             self._client = NetworkClient(options)
-        return await self._client.call(Address(broker.host, broker.port), api_key, version, body)
+        return self._client
 
     async def _later(self, delay_ms: int, call: Callable[[], None]) -> None:
         import asyncio  # not before the control loop wants it
 
         await asyncio.sleep(delay_ms / 1000)
         call()
+
+
+def _not_sent(why: str) -> KafkaError:
+    """Nothing was done: the client looks for the controller and asks again."""
+    return KafkaError(ErrorCode.NOT_CONTROLLER, why)
+
+
+def _nothing() -> None:
+    """A pause that cannot be waited for ends with the loop."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from kbroker.errors import InvariantError
@@ -30,12 +30,10 @@ from kbroker.metadata.controller.events import (
     PartitionsCallback,
     TopicsCallback,
 )
+from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.controller.producer_ids import BlockCallback
 from kbroker.types import TopicPartition
-
-if TYPE_CHECKING:
-    from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
 
 PRODUCER_IDS_AT_ONCE_MAX: Final = 1_000_000
 

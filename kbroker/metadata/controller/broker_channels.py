@@ -19,52 +19,23 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 from kbroker.errors import ErrorCode
 from kbroker.metadata.cluster_delta import ClusterDelta
+from kbroker.metadata.controller.image_updates import (
+    NOTHING,
+    ImageAnswer,
+    ImageUpdate,
+    Sent,
+    Transport,
+)
 from kbroker.metadata.image import BrokerImage, ClusterImage
-from kbroker.types import TopicPartition
 
 log = logging.getLogger("kbroker.controller")
 
-NOTHING: Final = -1
 RETRY_MS: Final = 50
 RETRY_MS_MAX: Final = 2_000
-
-
-class ImageUpdate(NamedTuple):
-    """From the controller of this epoch to a broker registered under that one: `version` of its
-    image, as a difference from `base`, which it has acknowledged; NOTHING: from an empty one."""
-
-    controller_id: int
-    controller_epoch: int
-    broker_epoch: int
-    base: int
-    version: int
-    delta: ClusterDelta
-
-
-class ImageAnswer(NamedTuple):
-    """NONE: the broker is at that version, but for these partitions, whose logs it cannot open."""
-
-    error: ErrorCode
-    offline: tuple[TopicPartition, ...] = ()
-
-
-class Transport(Protocol):
-    """Requests to other brokers, and a clock for the pauses between them."""
-
-    def update(
-        self,
-        broker: BrokerImage,
-        update: ImageUpdate,
-        done: Callable[[ImageAnswer | None], None],
-    ) -> None:
-        """Send; `done` is called once, from any thread. None: it is not known what became of it."""
-
-    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        """Call, from any thread, when so much time has passed."""
 
 
 @dataclass(slots=True)
@@ -82,12 +53,12 @@ class BrokerChannels:
         self,
         node_id: int,
         transport: Transport,
-        answered: Callable[[int, int, ImageAnswer | None], None],
-        retry: Callable[[int, int], None],
+        answered: Callable[[Sent, ImageAnswer | None], None],
+        retry: Callable[[Sent], None],
         dice: random.Random,
     ) -> None:
-        """`answered(node id, broker epoch, answer)` and `retry(node id, broker epoch)` are called
-        from any thread, and bring what they are told back to the methods of these names."""
+        """`answered` and `retry` are called from any thread, and bring what they are told back to
+        the methods of these names."""
         self._node_id = node_id
         self._transport = transport
         self._answered = answered
@@ -116,27 +87,25 @@ class BrokerChannels:
         """Out of office: nobody is told anything any more."""
         self._channels.clear()
 
-    def answered(self, node_id: int, broker_epoch: int, answer: ImageAnswer | None) -> bool:
+    def answered(self, sent: Sent, answer: ImageAnswer | None) -> bool:
         """What became of the request in flight; whether it says something about the broker."""
-        channel = self._current(node_id, broker_epoch)
-        if channel is None or channel.sent is None:
+        channel = self._current(sent)
+        if channel is None:
             return False
         if answer is not None and answer.error is ErrorCode.NONE:
             channel.acknowledged, channel.sent, channel.failures = channel.sent, None, 0
             self._send(channel)
             return True
         if answer is not None:
-            log.warning("broker %d refuses the image: %s", node_id, answer.error.name)
+            log.warning("broker %d refuses the image: %s", sent.node_id, answer.error.name)
         channel.acknowledged = None
         channel.failures += 1
-        self._transport.later(
-            self._pause_ms(channel.failures), lambda: self._retry(node_id, broker_epoch)
-        )
+        self._transport.later(self._pause_ms(channel.failures), lambda: self._retry(sent))
         return False
 
-    def retry(self, node_id: int, broker_epoch: int) -> None:
+    def retry(self, sent: Sent) -> None:
         """The pause behind a request that failed is over."""
-        channel = self._current(node_id, broker_epoch)
+        channel = self._current(sent)
         if channel is not None and channel.failures:
             channel.sent = None
             self._send(channel)
@@ -146,11 +115,15 @@ class BrokerChannels:
         """Brokers that have not acknowledged the image yet."""
         return sum(each.acknowledged is not self._image for each in self._channels.values())
 
-    def _current(self, node_id: int, broker_epoch: int) -> _Channel | None:
-        channel = self._channels.get(node_id)
-        if channel is None or channel.broker.epoch != broker_epoch:
-            return None  # an answer to a start before
+    def _current(self, sent: Sent) -> _Channel | None:
+        channel = self._channels.get(sent.node_id)
+        if channel is None or channel.sent is None or self._sent(channel, channel.sent) != sent:
+            return None  # of a term, to a start, or for a request before
         return channel
+
+    def _sent(self, channel: _Channel, image: ClusterImage) -> Sent:
+        broker = channel.broker
+        return Sent(self._epoch, broker.node_id, broker.epoch, image.version)
 
     def _pause_ms(self, failures: int) -> int:
         longest = min(RETRY_MS_MAX, RETRY_MS << min(failures - 1, 10))
@@ -161,7 +134,7 @@ class BrokerChannels:
         if channel.sent is not None or known is image:
             return
         channel.sent = image
-        broker = channel.broker
+        broker, sent = channel.broker, self._sent(channel, image)
         update = ImageUpdate(
             self._node_id,
             self._epoch,
@@ -173,5 +146,5 @@ class BrokerChannels:
         self._transport.update(
             broker,
             update,
-            lambda answer: self._answered(broker.node_id, broker.epoch, answer),
+            lambda answer: self._answered(sent, answer),
         )

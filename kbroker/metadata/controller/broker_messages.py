@@ -1,22 +1,16 @@
 """What brokers of a cluster say to each other about metadata, as bytes.
 
-The request has UpdateMetadata's API key, which clients never send and Apache Kafka 4 has given up
-(KIP-896), under a version of ours that it never had; headers as of its flexible versions. The body
-is a head of fixed fields and a difference between images. Bytes from a peer are not trusted.
+The request has UpdateMetadata's API key (`image_updates.py`); headers as of its flexible versions.
+The body is a head of fixed fields and a difference between images. A peer's bytes are not trusted.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 from kbroker.errors import ErrorCode
 from kbroker.metadata.cluster_delta_codec import decode_delta, encode_delta
-from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
+from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey, TopicPartition
-
-UPDATE_KEY: Final = ApiKey.UPDATE_METADATA
-UPDATE_VERSION: Final = 1000
+from kbroker.types import TopicPartition
 
 
 def encode_update(update: ImageUpdate) -> bytes:

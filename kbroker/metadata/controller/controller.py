@@ -71,6 +71,12 @@ from kbroker.metadata.controller.events import (
     Stop,
     TellBrokerAgain,
 )
+from kbroker.metadata.controller.image_updates import (
+    ImageAnswer,
+    ImageUpdate,
+    Sent,
+    Transport,
+)
 from kbroker.metadata.controller.nodes import (
     FencedError,
     MetadataNodes,
@@ -106,12 +112,7 @@ from kbroker.own_thread import OwnThread
 from kbroker.types import uuid_text
 
 if TYPE_CHECKING:
-    from kbroker.metadata.controller.broker_channels import (
-        BrokerChannels,
-        ImageAnswer,
-        ImageUpdate,
-        Transport,
-    )
+    from kbroker.metadata.controller.broker_channels import BrokerChannels
     from kbroker.metadata.controller.image_follower import ImageFollower
 
 log = logging.getLogger("kbroker.controller")
@@ -120,6 +121,8 @@ THREAD_NAME: Final = "kbroker-controller"
 MIN_IN_SYNC: Final = "min.insync.replicas"
 
 Answer = Callable[[], None]
+# Heard while the store is away as well, or nobody would be told anything ever after.
+_NEEDS_NO_STORE: Final = (Stop, BrokerAnswered, TellBrokerAgain)
 
 
 class ControllerStatistics(NamedTuple):
@@ -279,7 +282,7 @@ class Controller(Asking):
         self._events_handled += 1
         answer: Answer
         try:
-            if self._stale and self._nodes is not None and not isinstance(event, Stop):
+            if self._stale and self._nodes is not None and not isinstance(event, _NEEDS_NO_STORE):
                 self._load()
             answer = self._decide(event)
         except Exception as error:
@@ -291,7 +294,10 @@ class Controller(Asking):
                 answer = partial(event.fail, self._trouble(event, error))
         if self._stale and self._nodes is not None:
             self._try_load()  # before the answer, so that who asks again finds the truth
-        self._tell_brokers()
+        try:
+            self._tell_brokers()
+        except Exception as error:
+            self.thread.failures.note("telling the other brokers", error)
         try:
             answer()
         except Exception as error:
@@ -327,7 +333,7 @@ class Controller(Asking):
                 self._note_answer(event)
             case TellBrokerAgain():
                 if self._channels is not None:
-                    self._channels.retry(event.node_id, event.broker_epoch)
+                    self._channels.retry(event.sent)
             case Start():
                 self._start()
                 return event.started
@@ -402,30 +408,36 @@ class Controller(Asking):
         self._propagation.publish(image)
 
     def _followed(self, update: ImageUpdate) -> ImageAnswer:
-        if update.controller_epoch > self._election.epoch:
-            self._leave_office(
-                f"node {update.controller_id} is, in epoch {update.controller_epoch}"
-            )
         if self._follower is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker stands alone.")
-        return self._follower.follow(update, self._broker_epoch)
+        epoch = update.controller_epoch
+        if update.broker_epoch != self._broker_epoch:
+            return ImageAnswer(ErrorCode.STALE_BROKER_EPOCH)
+        if update.delta.cluster_id != self._cluster_id:
+            return ImageAnswer(ErrorCode.INCONSISTENT_CLUSTER_ID)
+        if epoch > self._follower.epoch:
+            # Whoever can connect can say so. Only the store knows who was elected.
+            if epoch > self._election.last_epoch():
+                return ImageAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
+            self._leave_office(f"node {update.controller_id} is, in epoch {epoch}")
+        return self._follower.follow(update)
 
     def _note_answer(self, event: BrokerAnswered) -> None:
         if self._channels is None or self._nodes is None:
             return
         answer = event.answer
-        if self._channels.answered(event.node_id, event.broker_epoch, answer) and answer:
-            self._partitions.note_closed(self._nodes, event.node_id, answer.offline)
+        if self._channels.answered(event.sent, answer) and answer:
+            self._partitions.note_closed(self._nodes, event.sent.node_id, answer.offline)
 
     def _tell_brokers(self) -> None:
         if self._channels is not None and self._nodes is not None and not self._stale:
             self._channels.follow(self.image, self._election.epoch)
 
-    def _broker_answered(self, node_id: int, epoch: int, answer: ImageAnswer | None) -> None:
-        self._notify(BrokerAnswered(node_id, epoch, answer))
+    def _broker_answered(self, sent: Sent, answer: ImageAnswer | None) -> None:
+        self._notify(BrokerAnswered(sent, answer))
 
-    def _tell_broker_again(self, node_id: int, epoch: int) -> None:
-        self._notify(TellBrokerAgain(node_id, epoch))
+    def _tell_broker_again(self, sent: Sent) -> None:
+        self._notify(TellBrokerAgain(sent))
 
     def _brokers_changed(self) -> None:
         if self._nodes is None:
@@ -444,7 +456,8 @@ class Controller(Asking):
             .with_topics(loaded.topics)
             .with_configs(loaded.configs)
         )
-        image = self._partitions.elect(nodes, image, new_epochs=self._new_epochs)
+        known = self.image.brokers if self.image.version else image.brokers
+        image = self._partitions.elect(nodes, image, known, new_epochs=self._new_epochs)
         if self.image.version == 0:
             delta = ImageDelta(created=tuple(image.topics.values()))
         else:
@@ -494,6 +507,10 @@ class Controller(Asking):
     def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
             self._notify(SessionLost())
+        elif event is SessionEvent.CONNECTED:
+            # What was tried meanwhile has failed, and nobody else says that it is time again.
+            self._notify(ControllerChanged())
+            self._notify(BrokersChanged())
 
     def _told(self, event: Event, _: WatchEvent) -> None:
         self._notify(event)

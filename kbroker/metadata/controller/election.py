@@ -37,7 +37,7 @@ class Election:
         self.fence = Check(records.CONTROLLER_EPOCH, -1)
 
     def try_win(self) -> bool:
-        """Become the controller unless somebody is; False then."""
+        """Become the controller unless somebody else is; False then."""
         node = self._store.get(records.CONTROLLER_EPOCH)
         epoch = records.decode_controller_epoch(records.CONTROLLER_EPOCH, node.data) + 1
         me = records.encode_controller(self._node_id, self._clock.wall_ms())
@@ -54,11 +54,30 @@ class Election:
             )
         except MultiError as error:
             if isinstance(error.cause, NodeExistsError | BadVersionError):
-                return False
+                return self._has_won()
             raise
         self.epoch = epoch
         self.fence = Check(records.CONTROLLER_EPOCH, versions[1])
         return True
+
+    def _has_won(self) -> bool:
+        """Whether /controller is of our own session: then the answer was lost when we won, and
+        nobody has raised the epoch since, which only who creates that node does."""
+        try:
+            holder = self._store.get(records.CONTROLLER)
+        except NoNodeError:
+            return False
+        if holder.owner != self._store.session_id:
+            return False
+        node = self._store.get(records.CONTROLLER_EPOCH)
+        self.epoch = records.decode_controller_epoch(records.CONTROLLER_EPOCH, node.data)
+        self.fence = Check(records.CONTROLLER_EPOCH, node.version)
+        return True
+
+    def last_epoch(self) -> int:
+        """Of whoever was elected last."""
+        node = self._store.get(records.CONTROLLER_EPOCH)
+        return records.decode_controller_epoch(records.CONTROLLER_EPOCH, node.data)
 
     def holds_office(self) -> bool:
         """Whether /controller is ours and nobody was elected since."""

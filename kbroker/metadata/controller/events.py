@@ -8,7 +8,7 @@ what the controller decided or through `fail` with one error for all of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from kbroker.errors import KafkaError
@@ -19,13 +19,11 @@ from kbroker.metadata.controller.decisions import (
     NewTopic,
     TopicResult,
 )
+from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate, Sent
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.controller.producer_ids import BlockCallback
 from kbroker.metadata.image import ZERO_UUID, PartitionImage
 from kbroker.types import TopicPartition
-
-if TYPE_CHECKING:
-    from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
 
 TopicsCallback = Callable[[list[TopicResult]], None]
 # One for each change that was asked for, in their order: the partition as it is now, or why not.
@@ -131,25 +129,21 @@ class FollowImage(NamedTuple):
     done: Callable[[ImageAnswer], None]
 
     def fail(self, error: KafkaError) -> None:
-        from kbroker.metadata.controller.broker_channels import ImageAnswer  # a cluster's
-
         self.done(ImageAnswer(error.code))
 
 
 class BrokerAnswered(NamedTuple):
     """A broker has the image that it was sent, or not; None: it is not known."""
 
-    node_id: int
-    broker_epoch: int
+    sent: Sent
     answer: ImageAnswer | None
 
     def fail(self, error: KafkaError) -> None:
-        pass  # nobody waits for more
+        pass  # what it said is noted first, and nobody waits for more
 
 
 class TellBrokerAgain(NamedTuple):
-    node_id: int
-    broker_epoch: int
+    sent: Sent
 
     def fail(self, error: KafkaError) -> None:
         pass  # as above

@@ -5,9 +5,10 @@ broker's own controller thread, which calls `follow`: the difference is applied 
 this broker acknowledged last, the logs follow (`Propagation.catch_up`), the image is published, and
 the answer names the partitions that could not be opened. What does not fit changes nothing.
 
-Refused with Kafka's codes: a controller of an epoch before one that was obeyed
-(STALE_CONTROLLER_EPOCH), a request to a start of this broker before this one (STALE_BROKER_EPOCH),
-a difference from another image than ours (INVALID_UPDATE_VERSION; everything is sent then).
+Refused with Kafka's codes: a controller of an epoch before one that was obeyed, or of one that the
+store does not know (STALE_CONTROLLER_EPOCH), a request to another start of this broker
+(STALE_BROKER_EPOCH), of another cluster (INCONSISTENT_CLUSTER_ID), a difference from another image
+than ours (INVALID_UPDATE_VERSION; everything is sent then).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import replace
 
 from kbroker.errors import ErrorCode
 from kbroker.metadata.cluster_delta import DeltaMismatchError
-from kbroker.metadata.controller.broker_channels import NOTHING, ImageAnswer, ImageUpdate
+from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.propagation import Propagation
 from kbroker.metadata.image import ClusterImage, delta_between
 
@@ -38,15 +39,18 @@ class ImageFollower:
         """Whether a controller has told us everything."""
         return self._image is not None
 
+    @property
+    def epoch(self) -> int:
+        """Of the controller that was obeyed last."""
+        return self._epoch
+
     def obey(self, controller_epoch: int) -> None:
         """Nobody of an epoch before this one is obeyed from now on; it may be our own."""
         if controller_epoch > self._epoch:
             self._epoch, self._version, self._image = controller_epoch, NOTHING, None
 
-    def follow(self, update: ImageUpdate, broker_epoch: int) -> ImageAnswer:
-        """Be at that version. `broker_epoch` is ours."""
-        if update.broker_epoch != broker_epoch:
-            return ImageAnswer(ErrorCode.STALE_BROKER_EPOCH)
+    def follow(self, update: ImageUpdate) -> ImageAnswer:
+        """Be at that version; it is for this start of this broker."""
         if update.controller_epoch < self._epoch:
             return ImageAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
         self.obey(update.controller_epoch)

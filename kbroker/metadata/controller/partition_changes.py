@@ -8,8 +8,9 @@ was elected beside an in-sync set with the dead still in it. On the controller's
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log_lines import first_few
@@ -49,36 +50,31 @@ class PartitionChanges:
         self.unclean_elections = 0
 
     def elect(
-        self, nodes: MetadataNodes, image: ClusterImage, *, new_epochs: bool = False
+        self,
+        nodes: MetadataNodes,
+        image: ClusterImage,
+        known: Mapping[int, BrokerImage],
+        *,
+        new_epochs: bool = False,
     ) -> ClusterImage:
-        """The image, just read, with a leader for what its brokers can lead; written."""
-        changed = after_brokers_changed(image, image.brokers, self._rules_of, new_epochs=new_epochs)
+        """The image, just read, with a leader for what its brokers can lead; written. `known` are
+        the brokers as they were known before. What they cannot open, all are asked again, and so
+        are we: none of it is counted."""
+        self._closed_at.clear()
+        changed = self._changed(image, known, frozenset(), new_epochs=new_epochs)
         return self._write(nodes, image, changed)
 
     def brokers_changed(self, nodes: MetadataNodes, brokers: Sequence[BrokerImage]) -> None:
-        """These are the brokers now. One that has started again was gone in between, and whoever
-        led or waited beside it is told so, even if nobody saw it gone."""
+        """These are the brokers now."""
         before = self._propagation.image
         if tuple(before.brokers.values()) == tuple(brokers):
             return
-        stayed = [
-            each.node_id
-            for each in brokers
-            if (known := before.brokers.get(each.node_id)) and known.epoch == each.epoch
-        ]
-        image = before
+        image = before.with_brokers(brokers)
+        stayed = _stayed(image, before.brokers)
         for node_id in [each for each in self._closed_at if each not in stayed]:
             del self._closed_at[node_id]  # whoever starts again says it again
-        for alive in (stayed, [each.node_id for each in brokers]):
-            image = image.with_partitions(
-                after_brokers_changed(image, alive, self._rules_of, closed=self._closed())
-            )
-        changed = [
-            now
-            for was, now in zip(before.partitions(), image.partitions(), strict=True)
-            if now is not was and now != was
-        ]
-        image = self._write(nodes, before, changed).with_brokers(brokers)
+        changed = self._changed(image, before.brokers, self._closed())
+        image = self._write(nodes, image, changed)
         log.info(
             "brokers are now %s; %d partitions changed, %d have no leader",
             first_few([str(each.node_id) for each in brokers]),
@@ -87,23 +83,50 @@ class PartitionChanges:
         )
         self._follow(image)
 
+    def _changed(
+        self,
+        image: ClusterImage,
+        known: Mapping[int, BrokerImage],
+        closed: frozenset[tuple[TopicPartition, int]],
+        *,
+        new_epochs: bool = False,
+    ) -> list[PartitionImage]:
+        """What becomes of the partitions of this image. A broker that has started again since it
+        was known was gone in between, and whoever led or waited beside it is told so, even if
+        nobody saw it gone."""
+        now = image
+        stayed = _stayed(image, known)
+        if len(stayed) < len(known.keys() & image.brokers.keys()):
+            now = now.with_partitions(
+                after_brokers_changed(now, stayed, self._rules_of, closed=closed)
+            )
+        now = now.with_partitions(
+            after_brokers_changed(
+                now, image.brokers, self._rules_of, closed=closed, new_epochs=new_epochs
+            )
+        )
+        pairs = zip(image.partitions(), now.partitions(), strict=True)
+        return [after for before, after in pairs if after is not before and after != before]
+
     def note_closed(
         self, nodes: MetadataNodes, node_id: int, closed: Sequence[TopicPartition]
     ) -> None:
         """Another broker cannot open the logs of these partitions, and of no others."""
         if self._closed_at.get(node_id, ()) == tuple(closed):
             return
-        self._closed_at[node_id] = tuple(closed)
         image = self._propagation.image
-        changed = after_brokers_changed(image, image.brokers, self._rules_of, closed=self._closed())
+        now = self._closed({node_id: closed})
+        changed = after_brokers_changed(image, image.brokers, self._rules_of, closed=now)
         log.warning(
             "broker %d cannot open %d logs; %d partitions changed",
             node_id,
             len(closed),
             len(changed),
         )
+        written = self._write(nodes, image, changed)
+        self._closed_at[node_id] = tuple(closed)
         if changed:
-            self._follow(self._write(nodes, image, changed))
+            self._follow(written)
 
     def alter_in_sync(
         self, nodes: MetadataNodes, event: AlterInSync
@@ -139,11 +162,11 @@ class PartitionChanges:
 
     def elect_leaders(self, nodes: MetadataNodes, event: ElectLeaders) -> Elections:
         """Who was asked for leads, where that is possible; each partition's own outcome."""
-        image = self._propagation.image
+        image, closed = self._propagation.image, self._closed()
         results: Elections = []
         changed: dict[TopicPartition, PartitionImage] = {}
         for name in event.partitions:
-            plan = self._election(image, name, event.unclean)
+            plan = _election(image, name, event.unclean, closed)
             if isinstance(plan, KafkaError):
                 results.append((name, plan))
             else:
@@ -158,16 +181,6 @@ class PartitionChanges:
             )
         return results
 
-    def _election(
-        self, image: ClusterImage, name: TopicPartition, unclean: bool
-    ) -> PartitionImage | KafkaError:
-        partition = image.partition(*name)
-        if partition is None:
-            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}")
-        closed = self._closed()
-        alive = [node for node in image.brokers if (name, node) not in closed]
-        return (unclean_election if unclean else preferred_election)(partition, alive)
-
     def forget_eligible(self, nodes: MetadataNodes, topics: Iterable[str] | None) -> None:
         """Of these topics, or of all, before min.insync.replicas changes for them."""
         image = self._propagation.image
@@ -177,8 +190,10 @@ class PartitionChanges:
         if changed:
             self._follow(self._write(nodes, image, changed))
 
-    def _closed(self) -> frozenset[tuple[TopicPartition, int]]:
-        closed = {**self._closed_at, self._node_id: self._propagation.offline}
+    def _closed(
+        self, more: Mapping[int, Sequence[TopicPartition]] = MappingProxyType({})
+    ) -> frozenset[tuple[TopicPartition, int]]:
+        closed = {**self._closed_at, self._node_id: self._propagation.offline, **more}
         return frozenset((name, node_id) for node_id, names in closed.items() for name in names)
 
     def _write(
@@ -205,3 +220,25 @@ def _unclean(image: ClusterImage, changed: Iterable[PartitionImage]) -> Iterable
         was = image.partition(now.topic, now.index)
         if was and now.leader not in (NO_LEADER, *was.isr, *was.eligible):
             yield TopicPartition(now.topic, now.index)
+
+
+def _stayed(image: ClusterImage, known: Mapping[int, BrokerImage]) -> list[int]:
+    """The brokers of the image that have not started again since they were known."""
+    return [
+        node_id
+        for node_id, broker in image.brokers.items()
+        if node_id in known and known[node_id].epoch == broker.epoch
+    ]
+
+
+def _election(
+    image: ClusterImage,
+    name: TopicPartition,
+    unclean: bool,
+    closed: Collection[tuple[TopicPartition, int]],
+) -> PartitionImage | KafkaError:
+    partition = image.partition(*name)
+    if partition is None:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}")
+    alive = [node for node in image.brokers if (name, node) not in closed]
+    return (unclean_election if unclean else preferred_election)(partition, alive)

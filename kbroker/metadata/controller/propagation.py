@@ -125,10 +125,11 @@ class Propagation:
             self._failures.note("applying the whole image", error)
             log.error("applying the whole image failed, trying topic by topic")
         else:
-            self._note_offline(delta.created + delta.changed, offline)
+            self._note_offline(delta.deleted + delta.created + delta.changed, offline)
             self.publish(self._without_leaders(image, offline))
             return list(delta.deleted)
         removed = self._remove(image, delta.deleted)
+        self._note_offline(delta.deleted, ())
         for topic in (*delta.created, *delta.changed):
             try:
                 offline = self._call(image, ImageDelta(created=(topic,), from_store=True))

@@ -29,7 +29,6 @@ from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
 from kbroker.log._results import DirectoryUse
 from kbroker.log.leader_epochs import LeaderEpochs
-from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.config_changes import ResourceChange, plan_change
 from kbroker.metadata.controller.decisions import (
     ConfigChange,
@@ -42,6 +41,7 @@ from kbroker.metadata.controller.decisions import (
     plan_partitions,
     plan_topics,
 )
+from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage, delta_between
 from kbroker.protocol import cold
 from kbroker.server.dynamic_config import DynamicConfig

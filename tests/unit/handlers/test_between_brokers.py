@@ -7,16 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.forwarding import BETWEEN_BROKERS
 from kbroker.metadata.cluster_delta import ClusterDelta
-from kbroker.metadata.controller.broker_channels import NOTHING, ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.broker_messages import (
-    UPDATE_KEY,
-    UPDATE_VERSION,
     decode_answer,
     encode_answer,
     encode_update,
+)
+from kbroker.metadata.controller.image_updates import (
+    NOTHING,
+    UPDATE_KEY,
+    UPDATE_VERSION,
+    ImageAnswer,
+    ImageUpdate,
 )
 from kbroker.metadata.image import NO_CONTROLLER, BrokerImage, ClusterImage
 from kbroker.protocol.versions import SERVED
@@ -34,7 +38,7 @@ ANSWER = ImageAnswer(ErrorCode.NONE, (TopicPartition("t", 3),))
 class FakePeers:
     def __init__(self) -> None:
         self.asked: list[tuple[int, int, int, bytes]] = []
-        self.answer: bytes | None = b"whatever"
+        self.answer: bytes | KafkaError = b"whatever"
 
     def forward(
         self,
@@ -42,7 +46,7 @@ class FakePeers:
         api_key: int,
         version: int,
         body: bytes,
-        done: Callable[[bytes | None], None],
+        done: Callable[[bytes | KafkaError], None],
     ) -> None:
         self.asked.append((broker.node_id, api_key, version, body))
         done(self.answer)
@@ -75,8 +79,13 @@ def test_what_only_the_controller_can_do_is_handed_on_as_it_came(broker: FakeBro
 
 
 def test_what_became_of_it_may_not_be_known(broker: FakeBroker) -> None:
-    peers(broker).answer = None
+    peers(broker).answer = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     assert code_of(broker) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_what_cannot_be_read_closes_the_connection_it_came_on(broker: FakeBroker) -> None:
+    request = broker.send(ApiKey.CREATE_PARTITIONS, 3, b"\xff")
+    assert request.closed and not peers(broker).asked
 
 
 def test_what_comes_from_a_broker_is_not_handed_on_again(broker: FakeBroker) -> None:

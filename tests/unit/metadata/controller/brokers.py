@@ -10,7 +10,7 @@ from typing import Any
 from kbroker.errors import KafkaError
 from kbroker.metadata.cluster_delta_codec import decode_delta, encode_delta
 from kbroker.metadata.controller import NewTopic
-from kbroker.metadata.controller.broker_channels import ImageAnswer, ImageUpdate
+from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.partition_states import ElectionRules, InSyncChange
 from kbroker.metadata.image import BrokerImage, PartitionImage
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait

@@ -14,8 +14,9 @@ from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.controller.election import Election
 from kbroker.metadata.controller.nodes import FencedError, MetadataNodes, ensure_skeleton
 from kbroker.metadata.image import NO_CONTROLLER, new_uuid
+from kbroker.metadata.store.base import StoreUnavailableError
 from kbroker.metadata.store.embedded import EmbeddedStore
-from tests.unit.metadata.controller.harness import OneBroker, codes, eventually
+from tests.unit.metadata.controller.harness import FaultyStore, OneBroker, codes, eventually
 
 OK = ErrorCode.NONE
 
@@ -32,7 +33,8 @@ def test_one_is_elected_and_the_epoch_counts_the_terms(store: EmbeddedStore) -> 
     other = store.new_session()
     first, second = Election(store, 1, ManualClock()), Election(other, 2, ManualClock())
     assert first.current_controller() == NO_CONTROLLER
-    assert first.try_win() and not second.try_win() and not first.try_win()
+    assert first.try_win() and not second.try_win()
+    assert first.try_win() and first.epoch == 1  # it is the controller already
     assert first.holds_office() and not second.holds_office()
     assert second.current_controller() == 1
     second.resign()  # not his to leave
@@ -41,6 +43,18 @@ def test_one_is_elected_and_the_epoch_counts_the_terms(store: EmbeddedStore) -> 
     assert second.try_win()
     assert (first.epoch, second.epoch) == (1, 2)
     other.close()
+
+
+def test_who_won_unheard_has_won(store: EmbeddedStore) -> None:
+    deaf = FaultyStore(store)
+    election = Election(deaf, 1, ManualClock())
+    deaf.die_at, deaf.die_after_commit = 1, True
+    with pytest.raises(StoreUnavailableError):
+        election.try_win()
+    deaf.down = False
+    assert election.try_win() and election.holds_office()
+    assert election.epoch == election.last_epoch() == 1
+    store.multi([election.fence])
 
 
 def test_who_was_replaced_writes_nothing(store: EmbeddedStore) -> None:

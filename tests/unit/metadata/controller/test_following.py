@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from kbroker.errors import ErrorCode
 from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic
-from kbroker.metadata.controller.broker_channels import NOTHING, ImageAnswer, ImageUpdate
+from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
 from kbroker.metadata.image import NO_LEADER, ClusterImage
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.brokers import Cluster, Wire
@@ -102,7 +103,9 @@ def update_of(cluster: Cluster, to: OneBroker, **fields: int) -> ImageUpdate:
         to.controller.broker_epoch,
         NOTHING,
         1_000_000,
-        ClusterDelta.between(ClusterImage(), ClusterImage()),
+        ClusterDelta.between(
+            ClusterImage(), ClusterImage(cluster_id=cluster.controller.image.cluster_id)
+        ),
     )
     return update._replace(**fields)
 
@@ -115,13 +118,59 @@ def test_what_is_old_is_refused(cluster: Cluster) -> None:
         ({"controller_epoch": 0}, ErrorCode.STALE_CONTROLLER_EPOCH),
         ({"broker_epoch": two.controller.broker_epoch - 1}, ErrorCode.STALE_BROKER_EPOCH),
         ({"base": 999_999}, ErrorCode.INVALID_UPDATE_VERSION),
+        # Nobody was elected in that one.
+        ({"controller_epoch": 2**31 - 1}, ErrorCode.STALE_CONTROLLER_EPOCH),
     ):
         update = update_of(cluster, two, **fields)
         answer: ImageAnswer = wait(lambda done, u=update: two.controller.follow(u, done))
         assert answer.error is code
     assert "t" in two.image.topics
+    other = update_of(cluster, two)
+    other = other._replace(delta=replace(other.delta, cluster_id="another"))
+    answer = wait(lambda done: two.controller.follow(other, done))
+    assert answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID
     answer = wait(lambda done: two.controller.follow(update_of(cluster, two), done))
     assert answer.error is ErrorCode.NONE and not two.image.topics  # it would have, had it fitted
+
+
+def test_nobody_talks_the_controller_out_of_office(cluster: Cluster) -> None:
+    one = cluster.controller
+    for epoch in (2, 2**31 - 1):
+        update = update_of(cluster, one, controller_epoch=epoch)
+        answer: ImageAnswer = wait(lambda done, u=update: one.controller.follow(u, done))
+        assert answer.error is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert one.controller.active
+
+
+def test_an_answer_is_heard_while_the_store_is_away(cluster: Cluster, wire: Wire) -> None:
+    one = cluster.controller
+    wire.holds.add(3)
+    one.create("t")
+    one.store.down = True
+    assert one.create("u")[0].error is ErrorCode.KAFKA_STORAGE_ERROR
+    wire.release()
+    eventually(lambda: "t" in cluster.brokers[3].image.topics)
+    one.store.down = False
+    assert one.create("v")[0].error is ErrorCode.NONE
+    follow(cluster)
+
+
+def test_a_start_while_the_store_was_away_is_one_as_well(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.make(3, 2)
+    follow(cluster)
+    one, first = cluster.controller, cluster.brokers[3]
+    one.store.down = True
+    assert one.create("u")[0].error is ErrorCode.KAFKA_STORAGE_ERROR
+    second = OneBroker(tmp_path, 3)
+    second.start(first.embedded.new_session(), directories=["d3"], transport=cluster.wire)
+    cluster.brokers[3] = second
+    eventually(lambda: one.controller.statistics().events_failed >= 2)  # it heard of that
+    one.store.down = False
+    one.controller.reload()
+    eventually(lambda: cluster.epochs()[3] == second.controller.broker_epoch)
+    assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (2, (2,), 1)
+    first.embedded.expire()
+    first.stop()
 
 
 def test_the_next_controller_is_obeyed_and_the_last_one_is_not(cluster: Cluster) -> None:
@@ -166,3 +215,7 @@ def test_a_leader_that_cannot_open_its_log_is_replaced(cluster: Cluster, tmp_pat
     eventually(lambda: cluster.state.leader == NO_LEADER and cluster.state.leader_epoch > epoch + 1)
     eventually(lambda: agree(two.image, cluster.controller.image))
     assert cluster.state.isr == (2,)
+    # Whoever reads the store again asks again, and is told the same.
+    epoch = cluster.state.leader_epoch
+    cluster.controller.controller.reload()
+    eventually(lambda: cluster.state.leader_epoch > epoch and cluster.state.leader == NO_LEADER)
