@@ -26,6 +26,8 @@ cdef void followers_replace(
             fresh[at].caught_up_ns = 0
             fresh[at].fetched_ns = 0
             fresh[at].leader_end_offset = -1
+            fresh[at].told_high_watermark = -1
+            fresh[at].broker_epoch = -1
         else:
             in_sync = fresh[at].in_sync
             fresh[at] = before[0]

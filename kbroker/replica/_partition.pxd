@@ -38,6 +38,8 @@ cdef struct Partition:
     # Owned by the request path: fetches that wait for this partition.
     void* watchers                # under the lock
     int has_watchers              # atomic; set before the last look, read after an append
+    int advanced                  # atomic: in a worker's list of those that followers moved
+    Partition* next_advanced      # there
     # Counters, atomic.
     int64_t refused_produces      # batches answered with an error
     int64_t rejected_bytes        # of those that were too large
@@ -92,14 +94,34 @@ cdef int16_t partition_follow_bounds(
     Partition* partition, int32_t leader_epoch, int64_t high_watermark,
     int64_t log_start_offset) noexcept nogil
 
+# What a follower says with a fetch, and what came of it.
+cdef struct NotedFetch:
+    int32_t broker_id
+    int64_t broker_epoch          # of its registration; -1: it does not say
+    int32_t leader_epoch          # in which it takes us for the leader; -1: it does not say
+    int64_t offset
+    int64_t now_ns
+    int moved                     # the high watermark did: others may wait for that
+    int has_news                  # it has not been told of where the high watermark is now
+
 # As leader, a follower's fetch from an offset: it has all below. The high watermark moves where it
-# was the last one. 6 where this broker does not lead, 3 for a broker without a replica, 1 where the
-# log has no such offset.
-cdef int16_t partition_note_fetch(
-    Partition* partition, int32_t broker_id, int64_t offset, int64_t now_ns) noexcept nogil
+# was the last one. 6 where this broker does not lead, 74 and 75 in which epoch; 75 (6 without an
+# epoch) for a broker without a replica, 6 for an older start of it, 1 where the log has no such
+# offset; then nothing is known that was not before.
+cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexcept nogil
+
+# A follower that waited is told where the high watermark is now.
+cdef void partition_note_told(
+    Partition* partition, int32_t broker_id, int64_t high_watermark) noexcept nogil
 
 # log_flush(), and the high watermark follows. 0 or an errno.
 cdef int partition_flush(Partition* partition, FlushDepth depth) noexcept nogil
+
+# How far a fetch may read (Kafka's FetchIsolation).
+cdef enum FetchIsolation:
+    TO_HIGH_WATERMARK = 0
+    TO_LAST_STABLE = 1            # read_committed
+    TO_LOG_END = 2                # a follower
 
 # Where the replica stood at one moment.
 cdef struct ReplicaOffsets:
@@ -107,16 +129,18 @@ cdef struct ReplicaOffsets:
     int64_t high_watermark
     int64_t last_stable
 
-# Where `offset` lies, as log_slice says; never beyond the high watermark (or the last stable offset
-# with read_committed), which is told with the others as they were at that moment. Error 1 out of
-# range, 6 not leader, and those of log_slice; then the offsets are unchanged or mean nothing.
+# Where `offset` lies, as log_slice says; never beyond what the isolation says, which is told with
+# the others as they were at that moment. Error 1 out of range, 6 not leader, and those of
+# log_slice; then the offsets are unchanged or mean nothing.
 cdef int16_t partition_read(
-    Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
-    Patience patience, FileSlice* out, ReplicaOffsets* offsets) noexcept nogil
+    Partition* partition, int64_t offset, int64_t max_bytes, int whole_first,
+    FetchIsolation isolation, Patience patience, FileSlice* out, ReplicaOffsets* offsets
+) noexcept nogil
 
 # Bytes that such a read could find: what a waiting fetch asks after each append.
 cdef int64_t partition_readable_bytes_locked(
-    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed) noexcept nogil
+    Partition* partition, int64_t offset, int64_t max_bytes, FetchIsolation isolation
+) noexcept nogil
 
 # Whether the high watermark is in a later segment than the offset.
 cdef int partition_in_older_segment_locked(Partition* partition, int64_t offset) noexcept nogil

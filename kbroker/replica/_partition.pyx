@@ -25,7 +25,8 @@ from kbroker.log._epochs cimport epoch_end_locked
 from kbroker.log._flush cimport log_flush
 from kbroker.log._read cimport (
     Found, log_bound_locked, log_find_locked, log_readable_bytes_locked, log_slice)
-from kbroker.log._storage cimport Log, lock_log, lock_to_look_if, log_acquire, log_release
+from kbroker.log._storage cimport (
+    Log, lock_log, lock_to_look_if, log_acquire, log_end_locked, log_release)
 from kbroker.log._types cimport READ_WOULD_WAIT
 from kbroker.log._trim cimport log_move_start_locked
 from kbroker.replica._followers cimport (
@@ -213,24 +214,53 @@ cdef int16_t partition_follow_bounds(
     return error
 
 
-cdef int16_t partition_note_fetch(
-    Partition* partition, int32_t broker_id, int64_t offset, int64_t now_ns
+cdef int16_t _serves_follower_locked(
+    const Partition* partition, const Follower* follower, const NotedFetch* fetch
 ) noexcept nogil:
+    cdef const Log* log = partition.log
+    if fetch.leader_epoch >= 0 and fetch.leader_epoch != partition.leader_epoch:
+        return (FENCED_LEADER_EPOCH if fetch.leader_epoch < partition.leader_epoch
+                else UNKNOWN_LEADER_EPOCH)
+    if follower == NULL:          # it may have heard of its assignment before us
+        return UNKNOWN_LEADER_EPOCH if fetch.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
+    if 0 <= fetch.broker_epoch < follower.broker_epoch:
+        return NOT_LEADER_OR_FOLLOWER
+    if not log.log_start_offset <= fetch.offset <= log.log_end_offset:
+        return OFFSET_OUT_OF_RANGE           # it has another history, or lies too far behind
+    return NO_ERROR
+
+
+cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexcept nogil:
     cdef Follower* follower
+    cdef int64_t before
     cdef int16_t error
+    fetch.moved = fetch.has_news = 0
     lock_log(partition.log)
     error = _leads_locked(partition)
     if error == NO_ERROR:
-        follower = followers_find(&partition.followers, broker_id)
-        if follower == NULL:
-            error = UNKNOWN_TOPIC_OR_PARTITION
-        elif not partition.log.log_start_offset <= offset <= partition.log.log_end_offset:
-            error = OFFSET_OUT_OF_RANGE      # it has another history, or lies too far behind
-        else:
-            follower_note_fetch(follower, offset, partition.log.log_end_offset, now_ns)
-            partition_advance_locked(partition)
+        follower = followers_find(&partition.followers, fetch.broker_id)
+        error = _serves_follower_locked(partition, follower, fetch)
+    if error == NO_ERROR:
+        before = partition.high_watermark.offset
+        follower_note_fetch(follower, fetch.offset, partition.log.log_end_offset, fetch.now_ns)
+        follower.broker_epoch = fetch.broker_epoch
+        partition_advance_locked(partition)
+        fetch.moved = partition.high_watermark.offset > before
+        fetch.has_news = follower.told_high_watermark < partition.high_watermark.offset
+        follower.told_high_watermark = partition.high_watermark.offset
     unlock_log(partition.log)
     return error
+
+
+cdef void partition_note_told(
+    Partition* partition, int32_t broker_id, int64_t high_watermark
+) noexcept nogil:
+    cdef Follower* follower
+    lock_log(partition.log)
+    follower = followers_find(&partition.followers, broker_id)
+    if follower != NULL and high_watermark > follower.told_high_watermark:
+        follower.told_high_watermark = high_watermark
+    unlock_log(partition.log)
 
 
 # --- Produce, fetch, delete -----------------------------------------------------------------------
@@ -266,13 +296,15 @@ cdef int partition_flush(Partition* partition, FlushDepth depth) noexcept nogil:
     return status
 
 
-cdef Bound _readable_to(Partition* partition, int read_committed) noexcept nogil:
-    return partition.last_stable if read_committed else partition.high_watermark
+cdef Bound _readable_to(Partition* partition, FetchIsolation isolation) noexcept nogil:
+    if isolation == TO_LOG_END:
+        return log_end_locked(partition.log)
+    return partition.last_stable if isolation == TO_LAST_STABLE else partition.high_watermark
 
 
 cdef int16_t partition_read(
-    Partition* partition, int64_t offset, int64_t max_bytes, int whole_first, int read_committed,
-    Patience patience, FileSlice* out, ReplicaOffsets* offsets
+    Partition* partition, int64_t offset, int64_t max_bytes, int whole_first,
+    FetchIsolation isolation, Patience patience, FileSlice* out, ReplicaOffsets* offsets
 ) noexcept nogil:
     cdef Log* log = partition.log
     cdef Bound bound
@@ -292,7 +324,7 @@ cdef int16_t partition_read(
         offsets.log_start = log.log_start_offset
         offsets.high_watermark = partition.high_watermark.offset
         offsets.last_stable = partition.last_stable.offset
-        bound = _readable_to(partition, read_committed)
+        bound = _readable_to(partition, isolation)
         error = log_find_locked(log, offset, &bound, &found)
         if found.segment != NULL and found.exact:
             log.fast_reads += 1
@@ -303,9 +335,9 @@ cdef int16_t partition_read(
 
 
 cdef int64_t partition_readable_bytes_locked(
-    Partition* partition, int64_t offset, int64_t max_bytes, int read_committed
+    Partition* partition, int64_t offset, int64_t max_bytes, FetchIsolation isolation
 ) noexcept nogil:
-    cdef Bound bound = _readable_to(partition, read_committed)
+    cdef Bound bound = _readable_to(partition, isolation)
     if _leads_locked(partition) != NO_ERROR:
         return 0
     return log_readable_bytes_locked(partition.log, offset, &bound, max_bytes)

@@ -26,7 +26,15 @@ class Replica:
     def follow_bounds(
         self, leader_epoch: int, high_watermark: int, log_start_offset: int
     ) -> None: ...
-    def note_fetch(self, broker_id: int, offset: int, now_ns: int) -> None: ...
+    def note_fetch(
+        self,
+        broker_id: int,
+        offset: int,
+        now_ns: int,
+        *,
+        broker_epoch: int = -1,
+        leader_epoch: int = -1,
+    ) -> None: ...
     def followers(self) -> list[tuple[int, bool, int, int, int]]: ...
     def append(
         self,
@@ -53,6 +61,7 @@ class Replica:
         *,
         whole_first: bool = True,
         read_committed: bool = False,
+        to_log_end: bool = False,
     ) -> bytes: ...
     def borrow(
         self,
@@ -61,6 +70,7 @@ class Replica:
         *,
         whole_first: bool = True,
         read_committed: bool = False,
+        to_log_end: bool = False,
     ) -> Slice: ...
     def find_by_time(
         self, timestamp_ms: int, from_offset: int = 0

@@ -25,7 +25,7 @@ from kbroker.log._types cimport NEEDS_PYTHON, WAITS_FOR_DISK, Batch, Bound
 from kbroker.log._validate cimport log_validate
 from kbroker.replica._followers cimport Follower
 from kbroker.replica._partition cimport (
-    Partition, ReplicaOffsets, partition_append, partition_append_as_follower,
+    TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch, Partition, ReplicaOffsets, partition_append, partition_append_as_follower,
     partition_delete_records,
     partition_flush, partition_follow_bounds, partition_follow_cut, partition_lock, partition_new,
     partition_note_fetch, partition_read, partition_readable_bytes_locked, partition_release,
@@ -156,15 +156,25 @@ cdef class Replica:
         if error:
             raise KafkaError(ErrorCode(error))
 
-    def note_fetch(self, int32_t broker_id, int64_t offset, int64_t now_ns) -> None:
+    def note_fetch(
+        self, int32_t broker_id, int64_t offset, int64_t now_ns, *, int64_t broker_epoch = -1,
+        int32_t leader_epoch = -1,
+    ) -> None:
         """A follower has fetched from an offset, so it has all below; the high watermark follows.
 
-        KafkaError: 6 where this broker does not lead, 3 for a broker without a replica, 1 where the
-        log has no such offset: then nothing is known of the follower that was not before.
+        KafkaError, and then nothing is known of the follower that was not before: 6 where this
+        broker does not lead, or for an older start of the follower; 74 and 75 for another leader
+        epoch; 6 or 75 for a broker without a replica; 1 where the log has no such offset.
         """
+        cdef NotedFetch fetch
         cdef int16_t error
+        fetch.broker_id = broker_id
+        fetch.broker_epoch = broker_epoch
+        fetch.leader_epoch = leader_epoch
+        fetch.offset = offset
+        fetch.now_ns = now_ns
         with nogil:
-            error = partition_note_fetch(self.partition, broker_id, offset, now_ns)
+            error = partition_note_fetch(self.partition, &fetch)
         if error:
             raise KafkaError(ErrorCode(error), f"broker {broker_id}")
 
@@ -255,11 +265,12 @@ cdef class Replica:
 
     def read(
         self, int64_t offset, int64_t max_bytes = 1 << 20, *, bint whole_first = True,
-        bint read_committed = False,
+        bint read_committed = False, bint to_log_end = False,
     ) -> bytes:
-        """The bytes that a fetch would get."""
+        """The bytes that a fetch would get; `to_log_end`: a follower's."""
         slice = self.borrow(
-            offset, max_bytes, whole_first=whole_first, read_committed=read_committed)
+            offset, max_bytes, whole_first=whole_first, read_committed=read_committed,
+            to_log_end=to_log_end)
         try:
             return slice.read()
         finally:
@@ -267,15 +278,18 @@ cdef class Replica:
 
     def borrow(
         self, int64_t offset, int64_t max_bytes = 1 << 20, *, bint whole_first = True,
-        bint read_committed = False,
+        bint read_committed = False, bint to_log_end = False,
     ) -> Slice:
         """Where a fetch would read, as a slice that keeps its file open."""
         cdef Slice slice = Slice()
         cdef ReplicaOffsets _offsets
         cdef int16_t error
+        cdef FetchIsolation isolation = TO_LAST_STABLE if read_committed else TO_HIGH_WATERMARK
+        if to_log_end:
+            isolation = TO_LOG_END
         with nogil:
             error = partition_read(
-                self.partition, offset, max_bytes, whole_first, read_committed, WAITS_FOR_DISK,
+                self.partition, offset, max_bytes, whole_first, isolation, WAITS_FOR_DISK,
                 &slice.piece, &_offsets)
         if error:
             raise KafkaError(ErrorCode(error), f"offset {offset}")
@@ -310,7 +324,8 @@ cdef class Replica:
         cdef int64_t found
         with nogil:
             partition_lock(self.partition)
-            found = partition_readable_bytes_locked(self.partition, offset, max_bytes, 0)
+            found = partition_readable_bytes_locked(
+                self.partition, offset, max_bytes, TO_HIGH_WATERMARK)
             partition_unlock(self.partition)
         return found
 

@@ -10,7 +10,7 @@ from kbroker.log._types cimport Batch
 from kbroker.net._types cimport LISTENERS_MAX, Handler, Request, RequestChannel
 from kbroker.replica._fetch_session cimport SessionCache
 from kbroker.replica._metadata_view cimport MetadataView
-from kbroker.replica._partition cimport Partition
+from kbroker.replica._partition cimport FetchIsolation, Partition
 from kbroker.replica._snapshot cimport SnapshotReader, SnapshotRegistry
 
 
@@ -41,6 +41,7 @@ cdef struct ParkedWatch:
     ParkedFetch* parked
     Partition* partition          # one reference
     int64_t fetch_offset
+    int64_t high_watermark        # as the answer would tell it
     int64_t counted               # bytes of it in the fetch's `readable`, under the same lock
     int32_t max_bytes
     int linked                    # under the partition's lock
@@ -54,7 +55,7 @@ cdef struct ParkedFetch:
     int64_t min_bytes
     uint64_t readable             # atomic: bytes to be read, the sum over the watches
     int must_answer               # atomic: of an error there is something to be told
-    int read_committed
+    FetchIsolation isolation
     uint64_t tick                 # of its deadline
     ParkedFetch* previous         # in the bucket of its tick, under the table's lock
     ParkedFetch* next
@@ -133,6 +134,7 @@ cdef struct HotWorker:
     Request* cold_tail
     Partition** touched           # partitions with watchers that this run appended to
     int touched_count
+    Partition* advanced           # partitions that this run's followers moved, with watchers
     Request* put_off              # produces of this run with much to unpack: its last
     int unpacks                   # it serves one of them
     AwaitedFlush* flushes         # of this run, and below the produces that wait for them

@@ -7,7 +7,10 @@ wait is answered at once; any other is parked on its partitions and comes back t
 
 Sessions (KIP-227) are C: a full fetch with epoch 0 makes one when it is answered, an incremental
 one changes and serves its partitions under the session's lock, which is never held while parked.
-Followers come with replication: a follower's fetch is answered with 9 until then.
+
+A follower's fetch reads to the log's end and says that all below where it begins is in its log:
+that is noted once, before the read, and may move the high watermark (`partition_note_fetch`). Who
+waits for that is woken when the fetches of the run are done.
 
 A run never waits for the disk: a fetch that would, to find its place or for a short range, is set
 aside and comes again in a run that may (`net/_aside`). On a Processor's thread (`_at_once`) it
@@ -22,7 +25,7 @@ Locks: session, then what partition_read takes.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from kbroker._arena cimport ArenaMark, arena_back_to, arena_mark, arena_take
-from kbroker._atomics cimport kb_add_i64
+from kbroker._atomics cimport kb_add_i64, kb_cas_int, kb_load_int
 from kbroker._error_codes cimport (
     FENCED_LEADER_EPOCH,
     FETCH_SESSION_ID_NOT_FOUND,
@@ -31,13 +34,13 @@ from kbroker._error_codes cimport (
     NO_ERROR,
     NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
-    REPLICA_NOT_AVAILABLE,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from kbroker._figures cimport kb_count
 from kbroker._lock_order cimport RANK_SESSION, lock_ranked, try_lock_ranked, unlock_ranked
+from kbroker._sync cimport kb_now_ns
 from kbroker.log._types cimport (
     READ_WOULD_WAIT,
     WAITS_FOR_DISK,
@@ -61,9 +64,13 @@ from kbroker.replica._fetch_session cimport (
     session_release,
 )
 from kbroker.replica._partition cimport (
+    TO_LOG_END,
+    NotedFetch,
     Partition,
     ReplicaOffsets,
     partition_epoch_end,
+    partition_note_fetch,
+    partition_note_told,
     partition_offsets,
     partition_read,
 )
@@ -278,19 +285,45 @@ cdef int16_t _check_divergence(FetchTarget* target, Patience patience) noexcept 
     return NO_ERROR
 
 
-cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexcept nogil:
+cdef void _note_advanced(HotWorker* worker, Partition* partition) noexcept nogil:
+    # In one worker's list at most; whoever has it there wakes who waits, after this.
+    if kb_load_int(&partition.has_watchers) and kb_cas_int(&partition.advanced, 0, 1):
+        partition.next_advanced = worker.advanced
+        worker.advanced = partition
+
+
+cdef int16_t _note_follower(
+    HotWorker* worker, FetchPlan* plan, FetchTarget* target
+) noexcept nogil:
+    cdef NotedFetch fetch
+    cdef int16_t error
+    fetch.broker_id = plan.replica_id
+    fetch.broker_epoch = plan.replica_epoch
+    fetch.leader_epoch = target.leader_epoch
+    fetch.offset = target.fetch_offset
+    fetch.now_ns = kb_now_ns()
+    error = partition_note_fetch(target.partition, &fetch)
+    plan.any_error |= fetch.has_news
+    if fetch.moved:
+        _note_advanced(worker, target.partition)
+    return error
+
+
+cdef void _read_target(
+    HotWorker* worker, FetchPlan* plan, FetchTarget* target, int64_t left
+) noexcept nogil:
     cdef ReplicaOffsets offsets
     cdef int64_t most = target.max_bytes
     target.high_watermark = -1
     target.last_stable = -1
     target.log_start = -1
-    if plan.replica_id >= 0:
-        target.error = REPLICA_NOT_AVAILABLE
     if target.error == NO_ERROR:
         target.error = _check_epoch(target.partition, target)
     if target.error == NO_ERROR and target.fetched_epoch >= 0:
         target.error = _check_divergence(target, plan.patience)
         plan.any_error |= target.diverges
+    if plan.notes_follower and target.error == NO_ERROR and not target.diverges:
+        target.error = _note_follower(worker, plan, target)
     if target.error == NO_ERROR and not target.diverges:
         if most > left:
             most = left
@@ -298,7 +331,7 @@ cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexc
             most = 0
         target.error = partition_read(
             target.partition, target.fetch_offset, most, plan.read_bytes == 0,
-            plan.read_committed, plan.patience, &target.slice, &offsets)
+            plan.isolation, plan.patience, &target.slice, &offsets)
     elif target.error == NO_ERROR and plan.patience == WAITS_FOR_NOTHING:
         target.error = READ_WOULD_WAIT  # to tell where the log stands: rare
     if target.error == READ_WOULD_WAIT:
@@ -318,16 +351,18 @@ cdef void _read_target(FetchPlan* plan, FetchTarget* target, int64_t left) noexc
     target.log_start = offsets.log_start
     target.high_watermark = offsets.high_watermark
     target.last_stable = offsets.last_stable
+    if plan.isolation == TO_LOG_END and not plan.notes_follower:
+        partition_note_told(target.partition, plan.replica_id, target.high_watermark)
     plan.read_bytes += target.slice.length
 
 
-cdef void _read_all(FetchPlan* plan) noexcept nogil:
+cdef void _read_all(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     # In order; the first data may exceed the bounds by one whole batch, then they hold.
     cdef int32_t i
     plan.read_bytes = 0
     plan.any_error = 0
     for i in range(plan.count):
-        _read_target(plan, &plan.targets[i], plan.max_bytes - plan.read_bytes)
+        _read_target(worker, plan, &plan.targets[i], plan.max_bytes - plan.read_bytes)
         if plan.slow != NULL:
             return
 
@@ -399,9 +434,11 @@ cdef void _note_small_cold(HotWorker* worker, FetchPlan* plan) noexcept nogil:
 
 
 cdef int _is_a_handlers(FetchPlan* plan) noexcept nogil:
-    # Much to read; a session to begin or to end, which may free a large one.
+    # Much to read; a session to begin or to end, which may free a large one; a follower's, which
+    # takes locks to be noted.
     return (
         plan.count > PARTITIONS_AT_ONCE_MAX
+        or plan.replica_id >= 0
         or plan.session_epoch == INITIAL_EPOCH
         or (plan.session_epoch == FINAL_EPOCH and plan.session_id != 0)
     )
@@ -483,7 +520,8 @@ cdef void _serve(
     if plan.error == NO_ERROR:
         _look_up(snapshot, plan)
         plan.patience = _patience(worker)
-        _read_all(plan)
+        plan.notes_follower = plan.replica_id >= 0 and resumed != FETCH_LAST
+        _read_all(worker, plan)
         if _is_set_aside(worker, snapshot, plan, resumed):
             return
         is_due = resumed == FETCH_LAST or _is_due(plan)

@@ -40,6 +40,7 @@ from kbroker.protocol._cursor cimport (
     put_uvarint,
 )
 from kbroker.replica._fetch_session cimport session_to_tail_locked
+from kbroker.replica._partition cimport TO_LAST_STABLE
 from kbroker.requests._answers cimport worker_answer
 from kbroker.requests._context cimport ERROR_CODES, HotWorker
 from kbroker.requests._fetch_plan cimport TOPIC_IDS_FROM, FetchPlan, FetchTarget
@@ -180,7 +181,7 @@ cdef uint8_t* _put_target_head(uint8_t* at, FetchPlan* plan, FetchTarget* target
     # Aborted transactions: null unless the reader asked for committed records, or nothing was read.
     at = put_count(
         at, plan.flexible,
-        0 if target.not_there or (plan.read_committed and target.error == 0) else -1)
+        0 if target.not_there or (plan.isolation == TO_LAST_STABLE and target.error == 0) else -1)
     if plan.version >= 11:
         at = put_i32(at, -1)      # preferred_read_replica
     if plan.flexible:

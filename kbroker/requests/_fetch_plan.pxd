@@ -6,7 +6,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from kbroker.log._types cimport FileSlice, Patience
 from kbroker.net._types cimport Request
 from kbroker.replica._fetch_session cimport FetchSession, SessionPartition
-from kbroker.replica._partition cimport Partition
+from kbroker.replica._partition cimport FetchIsolation, Partition
 from kbroker.requests._leaders cimport LeadersTold
 
 cdef enum:
@@ -43,11 +43,12 @@ cdef struct FetchPlan:
     Request* request
     int16_t version
     int flexible
-    int32_t replica_id
+    int32_t replica_id            # of a follower, else negative
+    int64_t replica_epoch         # of its registration as a broker; -1: it does not say
     int32_t max_wait_ms
     int32_t min_bytes
     int32_t max_bytes
-    int read_committed
+    FetchIsolation isolation
     int32_t session_id
     int32_t session_epoch
     int32_t count
@@ -62,6 +63,7 @@ cdef struct FetchPlan:
     int64_t read_bytes
     Patience patience
     Partition* slow               # where it would have to wait for more, or the disk
-    int any_error                 # or a divergence: nothing to wait for
+    int any_error                 # or a divergence, or news for a follower: nothing to wait for
+    int notes_follower            # it says for the first time how far a follower is
     int32_t not_there_count
     LeadersTold leaders           # what the answer has told

@@ -24,6 +24,7 @@ from kbroker.protocol._cursor cimport (
     take_uvarint,
 )
 from kbroker.protocol._versions cimport FETCH_FLEXIBLE_SINCE
+from kbroker.replica._partition cimport TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END
 from kbroker.requests._context cimport REQUEST_PARTITIONS_MAX, HotWorker
 from kbroker.requests._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan, FetchTarget
 
@@ -126,6 +127,7 @@ cdef void _parse_tags(Cursor* cursor, FetchPlan* plan) noexcept nogil:
         field.failed = 0
         if tag == REPLICA_STATE_TAG and plan.version >= REPLICA_STATE_FROM and not cursor.failed:
             plan.replica_id = take_i32(&field)
+            plan.replica_epoch = take_i64(&field)
             cursor.failed |= field.failed
 
 
@@ -156,13 +158,14 @@ cdef int fetch_parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     plan.flexible = plan.version >= FETCH_FLEXIBLE_SINCE
     take_header(&cursor, &header, request.data, request.length_bytes, plan.flexible)
     plan.replica_id = -1
+    plan.replica_epoch = -1
+    plan.isolation = TO_HIGH_WATERMARK
     if plan.version < REPLICA_STATE_FROM:
         plan.replica_id = take_i32(&cursor)
     plan.max_wait_ms = take_i32(&cursor)
     plan.min_bytes = take_i32(&cursor)
     plan.max_bytes = take_i32(&cursor)
     isolation_level = take_i8(&cursor)
-    plan.read_committed = isolation_level == READ_COMMITTED
     plan.session_epoch = FINAL_EPOCH
     if plan.version >= 7:
         plan.session_id = take_i32(&cursor)
@@ -178,6 +181,10 @@ cdef int fetch_parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         plan.max_bytes = worker.context.fetch_bytes_max
     if plan.min_bytes > plan.max_bytes:
         plan.min_bytes = plan.max_bytes  # more will never be in one answer
-    if isolation_level != READ_UNCOMMITTED and not plan.read_committed:
+    if plan.replica_id >= 0:
+        plan.isolation = TO_LOG_END
+    elif isolation_level == READ_COMMITTED:
+        plan.isolation = TO_LAST_STABLE
+    elif isolation_level != READ_UNCOMMITTED:
         _refuse_isolation_level(plan)
     return -1 if cursor.failed else 0

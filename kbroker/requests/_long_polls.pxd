@@ -6,6 +6,7 @@ from kbroker.replica._snapshot cimport Snapshot
 from kbroker.requests._context cimport HotWorker
 
 cdef void long_polls_wake_touched(HotWorker* worker, Snapshot* snapshot) noexcept nogil
+cdef void long_polls_wake_advanced(HotWorker* worker, Snapshot* snapshot) noexcept nogil
 cdef void long_polls_wake(
     HotWorker* worker, Snapshot* snapshot, Partition* partition) noexcept nogil
 cdef void long_polls_expire(HotWorker* worker, Snapshot* snapshot, uint64_t tick) noexcept nogil

@@ -2,6 +2,7 @@
 """Who completes long polls: an append, a deadline, a connection's end, the broker's.
 
     wake    after an append the worker counts the watches of the partitions it touched anew
+    advance after followers' fetches, of the partitions whose high watermark they moved
     expire  the time wheel (Python) holds one operation per deadline tick and calls in here
     close   the broker stops: everybody is answered
     end     of fetches whose connection has gone, between two runs
@@ -95,6 +96,16 @@ cdef void long_polls_wake_touched(HotWorker* worker, Snapshot* snapshot) noexcep
     for i in range(worker.touched_count):
         long_polls_wake(worker, snapshot, worker.touched[i])
     worker.touched_count = 0
+
+
+cdef void long_polls_wake_advanced(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
+    """Of the partitions whose high watermark a follower moved."""
+    cdef Partition* partition
+    while worker.advanced != NULL:
+        partition = worker.advanced
+        worker.advanced = partition.next_advanced
+        kb_store_int(&partition.advanced, 0)  # before the look: what comes now is listed anew
+        long_polls_wake(worker, snapshot, partition)
 
 
 cdef void _complete_bucket(

@@ -42,6 +42,7 @@ from kbroker.net._request cimport request_detach
 from kbroker.net._request_channel cimport request_channel_call
 from kbroker.net._types cimport Channel
 from kbroker.replica._partition cimport (
+    TO_LOG_END,
     Partition,
     partition_acquire,
     partition_in_older_segment_locked,
@@ -124,8 +125,10 @@ cdef void watch_count_locked(ParkedWatch* watch) noexcept nogil:
     ):
         kb_store_int(&parked.must_answer, 1)
         return
+    if parked.isolation == TO_LOG_END and partition.high_watermark.offset > watch.high_watermark:
+        kb_store_int(&parked.must_answer, 1)  # followers are told where it is now
     here = partition_readable_bytes_locked(
-        partition, watch.fetch_offset, watch.max_bytes, parked.read_committed)
+        partition, watch.fetch_offset, watch.max_bytes, parked.isolation)
     if here < 0:
         here = 0
     if here != watch.counted:
@@ -302,7 +305,7 @@ cdef ParkedFetch* _new(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     parked.refs = 2               # the deadline list's and this thread's
     parked.request = plan.request
     parked.min_bytes = plan.min_bytes
-    parked.read_committed = plan.read_committed
+    parked.isolation = plan.isolation
     parked.tick = _deadline_tick(now_ns, plan.max_wait_ms)
     watch = parked.watches
     for i in range(plan.count):
@@ -312,6 +315,7 @@ cdef ParkedFetch* _new(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         watch.parked = parked
         watch.partition = target.partition
         watch.fetch_offset = target.fetch_offset
+        watch.high_watermark = target.high_watermark
         watch.max_bytes = <int>target.max_bytes
         partition_acquire(target.partition)
         watch += 1

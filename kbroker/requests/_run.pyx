@@ -20,6 +20,7 @@ from kbroker.requests._context cimport HotWorker
 from kbroker.requests._fetch cimport fetch_run
 from kbroker.requests._heartbeat cimport heartbeat_run
 from kbroker.requests._metadata cimport metadata_run
+from kbroker.requests._long_polls cimport long_polls_wake_advanced
 from kbroker.requests._offset_commit cimport offset_commit_run
 from kbroker.requests._produce cimport produce_flush, produce_run
 from kbroker.requests._read_ahead cimport read_ahead_run
@@ -101,6 +102,7 @@ cdef void _do_share(HotWorker* worker, Request* run) noexcept nogil:
         produce_run(worker, snapshot, shares.produces)
     if shares.fetches != NULL:
         fetch_run(worker, snapshot, shares.fetches)
+        long_polls_wake_advanced(worker, snapshot)
     if shares.heartbeats != NULL:
         heartbeat_run(worker, shares.heartbeats)
     worker_flush(worker)

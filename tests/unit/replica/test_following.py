@@ -139,7 +139,7 @@ def test_who_has_no_replica_is_not_one(open_leader: Open) -> None:
     log = open_leader()
     with pytest.raises(KafkaError) as caught:
         log.note_fetch(ELSEWHERE, 0, 1)
-    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     log.set_leadership(ONE, False, 1, 3)
     with pytest.raises(KafkaError) as caught:
         log.note_fetch(ONE, 0, 1)

@@ -155,14 +155,6 @@ def test_the_leader_epoch_is_checked(rig: Rig, version: int, asked: int, error: 
     assert bool(answer.only.records) == (error == 0)
 
 
-@every_version
-def test_a_follower_is_told_that_it_is_none(rig: Rig, version: int) -> None:
-    topic = rig.create("t")
-    fill(topic)
-    answer = fetch(rig.client(), version, [Ask(topic)], replica_id=2, max_wait_ms=60_000)
-    assert answer.only.error == ErrorCode.REPLICA_NOT_AVAILABLE
-
-
 def test_a_partition_led_elsewhere(rig: Rig) -> None:
     topic = rig.create("t")
     fill(topic)

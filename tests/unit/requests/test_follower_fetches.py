@@ -1,0 +1,226 @@
+"""Fetches of followers: what they may read, what they say with it, and whom that wakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kbroker.errors import ErrorCode
+from tests.support.record_batches import build_batch
+from tests.unit.net.harness import Rig, Topic
+from tests.unit.requests.wire import (
+    FETCH_VERSIONS,
+    Ask,
+    Fetched,
+    fetch,
+    fetch_frame,
+    fetched_in,
+)
+
+LEADER, ONE, TWO, ELSEWHERE = 1, 2, 3, 9
+LONG_MS = 600_000
+BATCH = build_batch([b"x" * 100])
+every_version = pytest.mark.parametrize("version", FETCH_VERSIONS)
+
+
+@pytest.fixture
+def led(rig: Rig) -> Topic:
+    """A partition that three brokers have, with five batches."""
+    topic = rig.create("t")
+    lead(topic)
+    for _ in range(5):
+        topic.logs[0].append(BATCH)
+    return topic
+
+
+def lead(topic: Topic, leader_epoch: int = 0) -> None:
+    topic.logs[0].set_leadership(LEADER, True, leader_epoch, 3, {ONE: True, TWO: True})
+
+
+def follow(rig: Rig, topic: Topic, broker: int, offset: int, version: int = 17) -> Fetched:
+    asks = [Ask(topic, 0, offset, leader_epoch=topic.logs[0].leader_epoch)]
+    return fetch(rig.client(), version, asks, replica_id=broker).only
+
+
+@every_version
+def test_a_follower_reads_to_the_end_and_a_consumer_to_the_high_watermark(
+    rig: Rig, led: Topic, version: int
+) -> None:
+    found = fetch(rig.client(), version, [Ask(led)], replica_id=ONE).only
+    assert (found.error, found.high_watermark) == (0, 0)
+    assert found.records is not None and len(found.records) == 5 * len(BATCH)
+    assert fetch(rig.client(), version, [Ask(led)]).only.records == b""
+
+
+@every_version
+def test_where_it_begins_moves_the_high_watermark(rig: Rig, led: Topic, version: int) -> None:
+    log = led.logs[0]
+    marks = []
+    for broker, offset in ((ONE, 5), (TWO, 0), (TWO, 3), (TWO, 5)):
+        answer = fetch(rig.client(), version, [Ask(led, 0, offset)], replica_id=broker).only
+        assert answer.error == 0
+        assert answer.high_watermark == log.high_watermark
+        marks.append(log.high_watermark)
+    assert marks == [0, 0, 3, 5]
+
+
+def test_the_last_follower_wakes_who_waits_for_the_high_watermark(rig: Rig, led: Topic) -> None:
+    reader = rig.client()
+    reader.send(fetch_frame(13, [Ask(led)], max_wait_ms=LONG_MS))
+    rig.wait_parked(1)
+    follow(rig, led, ONE, 5)
+    assert rig.hot.statistics()["parked_now"] == 1 and not reader.has_bytes()
+    follow(rig, led, TWO, 3)
+    records = fetched_in(13, reader.receive()).only.records
+    assert records is not None and len(records) == 3 * len(BATCH)
+    assert rig.hot.statistics()["parked_expired"] == 0
+
+
+def test_many_partitions_in_one_fetch_wake_theirs(rig: Rig) -> None:
+    topics = [rig.create(name, partitions=3) for name in ("a", "b")]
+    asks = []
+    for topic in topics:
+        for index, log in enumerate(topic.logs):
+            log.set_leadership(LEADER, True, 0, 2, {ONE: True})
+            log.append(BATCH)
+            asks.append(Ask(topic, index, 1))
+    readers = []
+    for topic in topics:
+        for index in range(3):
+            reader = rig.client()
+            reader.send(fetch_frame(13, [Ask(topic, index)], max_wait_ms=LONG_MS))
+            readers.append(reader)
+    rig.wait_parked(6)
+    fetch(rig.client(), 17, asks, replica_id=ONE)
+    for reader in readers:
+        assert fetched_in(13, reader.receive()).only.high_watermark == 1
+
+
+def test_a_follower_waits_for_an_append(rig: Rig, led: Topic) -> None:
+    follower = rig.client()
+    follow(rig, led, ONE, 5)
+    follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
+    rig.wait_parked(1)
+    led.logs[0].append(BATCH)
+    rig.hot.wake(led.logs[0])
+    answer = fetched_in(17, follower.receive()).only
+    assert answer.records is not None and len(answer.records) == len(BATCH)
+    assert answer.high_watermark == 0
+
+
+def test_a_follower_that_waits_is_told_where_the_high_watermark_is(rig: Rig, led: Topic) -> None:
+    """It has all records, and learns that they are committed when the other one has them."""
+    follower = rig.client()
+    follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
+    assert fetched_in(17, follower.receive()).only.high_watermark == 0  # the first time at once
+    follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
+    rig.wait_parked(1)
+    follow(rig, led, TWO, 5)
+    answer = fetched_in(17, follower.receive()).only
+    assert (answer.records, answer.high_watermark) == (b"", 5)
+    follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
+    rig.wait_parked(1)  # it has heard everything
+
+
+def test_it_is_noted_once_however_long_it_waits(rig: Rig, led: Topic) -> None:
+    follow(rig, led, ONE, 5)
+    caught_up_ns = told(led, ONE)[3]
+    follower = rig.client()
+    follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
+    rig.wait_parked(1)
+    noted = told(led, ONE)
+    assert noted[3] > caught_up_ns
+    rig.expire_all(follower)
+    follower.receive()
+    assert told(led, ONE) == noted
+
+
+def told(topic: Topic, broker: int) -> tuple[int, bool, int, int, int]:
+    (found,) = [each for each in topic.logs[0].followers() if each[0] == broker]
+    return found
+
+
+@every_version
+def test_who_has_no_replica_is_refused_and_says_nothing(rig: Rig, led: Topic, version: int) -> None:
+    answer = fetch(
+        rig.client(), version, [Ask(led, 0, 5)], replica_id=ELSEWHERE, max_wait_ms=LONG_MS
+    ).only
+    assert (answer.error, answer.records) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+    if version >= 9:
+        asks = [Ask(led, 0, 5, leader_epoch=0)]
+        answer = fetch(rig.client(), version, asks, replica_id=ELSEWHERE).only
+        assert answer.error == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert led.logs[0].high_watermark == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [(0, ErrorCode.FENCED_LEADER_EPOCH), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+def test_another_leader_epoch_is_refused_and_says_nothing(
+    rig: Rig, led: Topic, asked: int, error: ErrorCode
+) -> None:
+    lead(led, leader_epoch=1)
+    answer = fetch(rig.client(), 17, [Ask(led, 0, 5, leader_epoch=asked)], replica_id=ONE).only
+    assert answer.error == error
+    assert told(led, ONE)[2] == -1
+
+
+@pytest.mark.parametrize("offset", [-1, 6, 1 << 60])
+def test_an_offset_that_is_not_there_says_nothing(rig: Rig, led: Topic, offset: int) -> None:
+    answer = follow(rig, led, ONE, offset)
+    assert answer.error == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert told(led, ONE)[2] == -1
+
+
+def test_another_history_is_told_and_moves_nothing(rig: Rig, led: Topic) -> None:
+    """Five records of epoch 0 are here; who comes with seven of them has two too many."""
+    lead(led, leader_epoch=3)
+    led.logs[0].append(BATCH)
+    led.logs[0].append(BATCH)
+    asks = [Ask(led, 0, 7, leader_epoch=3, fetched_epoch=0)]
+    answer = fetch(rig.client(), 17, asks, replica_id=ONE, max_wait_ms=LONG_MS).only
+    assert (answer.error, answer.records) == (0, b"")
+    assert told(led, ONE)[2] == -1
+    assert led.logs[0].high_watermark == 0
+
+
+def test_an_older_start_of_a_broker_is_fenced(rig: Rig, led: Topic) -> None:
+    led.logs[0].note_fetch(ONE, 1, 1, broker_epoch=7)
+    answer = follow(rig, led, ONE, 5)  # of the registration with epoch 1
+    assert answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert told(led, ONE)[2] == 1
+
+
+def test_a_follower_with_a_session(rig: Rig, led: Topic) -> None:
+    """What it follows and has not changed moves the high watermark all the same."""
+    follower = rig.client()
+    first = fetch(follower, 17, [Ask(led, 0, 0)], session=(0, 0), replica_id=ONE)
+    assert first.session_id
+    follow(rig, led, TWO, 5)
+    second = fetch(follower, 17, [Ask(led, 0, 5)], session=(first.session_id, 1), replica_id=ONE)
+    assert led.logs[0].high_watermark == 5
+    assert second.only.high_watermark == 5
+
+
+def test_no_wake_up_is_lost_between_followers_and_readers(
+    make_rig: Callable[..., Rig],
+) -> None:
+    """A reader for each step of the high watermark, which two followers move in turn."""
+    rig = make_rig(handlers=4)
+    topic = rig.create("t")
+    lead(topic)
+    one, two = rig.client(), rig.client()
+    for step in range(1, 200):
+        reader = rig.client()
+        reader.send(fetch_frame(13, [Ask(topic, 0, step - 1)], max_wait_ms=LONG_MS))
+        topic.logs[0].append(BATCH)
+        for follower, broker in ((one, ONE), (two, TWO)):
+            asks = [Ask(topic, 0, step)]
+            follower.send(fetch_frame(17, asks, replica_id=broker, correlation_id=step))
+        assert fetched_in(13, reader.receive()).only.high_watermark == step
+        for follower in (one, two):
+            assert fetched_in(17, follower.receive()).only.error == 0
+        reader.close()
+    assert rig.hot.statistics()["parked_expired"] == 0
