@@ -39,6 +39,12 @@ class Peers(Protocol):
         """`done` gets the body of the answer, from any thread, or what the client is told."""
 
 
+def is_between_brokers(services: Services, request: ColdRequest) -> bool:
+    """Whether it came on the listener that brokers of a cluster have for each other."""
+    inside = services.config.listeners.inter_broker_name
+    return services.peers is not None and request.listener == inside
+
+
 def is_for_another(services: Services, request: ColdRequest) -> bool:
     """Whether this broker is one of several, not the controller, and was asked by a client."""
     return (

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.handlers import (
     alter_configs,
+    alter_partition,
     client_quotas,
     cluster,
     configs,
@@ -52,9 +53,14 @@ from kbroker.handlers import (
     update_metadata,
 )
 from kbroker.handlers.api_versions import ApiVersions
-from kbroker.handlers.forwarding import Decode, forward, is_for_another
+from kbroker.handlers.forwarding import Decode, forward, is_between_brokers, is_for_another
 from kbroker.handlers.reply import Failure, answer_exception, api_name, close
-from kbroker.metadata.controller.image_updates import UPDATE_KEY, UPDATE_VERSION
+from kbroker.metadata.controller.image_updates import (
+    IN_SYNC_KEY,
+    IN_SYNC_VERSION,
+    UPDATE_KEY,
+    UPDATE_VERSION,
+)
 from kbroker.protocol.versions import SERVED
 from kbroker.types import ApiKey
 
@@ -124,7 +130,10 @@ class Registry:
         between = BETWEEN_BROKERS.get((request.api_key, request.api_version))
         try:
             if between is not None:
-                between(services, request)
+                if is_between_brokers(services, request):
+                    between(services, request)
+                else:
+                    close(request, f"{api_name(request)} is not served", cause="not served")
             elif api is not None and request.api_version in SERVED[api.key]:
                 if api.for_controller and api.failure and is_for_another(services, request):
                     forward(services, request, api.for_controller, api.failure)
@@ -217,9 +226,13 @@ APIS: Final[tuple[Api, ...]] = (
     ),
 )
 
-# What brokers of a cluster ask each other, by key and version: never listed.
+# What brokers of a cluster ask each other, by key and version, on the listener that is theirs
+# (`inter.broker.listener.name`): never listed, and elsewhere as if it were not there.
 BETWEEN_BROKERS: Final[Mapping[tuple[int, int], Handle]] = MappingProxyType(
-    {(int(UPDATE_KEY), UPDATE_VERSION): update_metadata.handle}
+    {
+        (int(UPDATE_KEY), UPDATE_VERSION): update_metadata.handle,
+        (int(IN_SYNC_KEY), IN_SYNC_VERSION): alter_partition.handle,
+    }
 )
 
 REGISTRY: Final = Registry(APIS)

@@ -172,6 +172,14 @@ class Controller(Protocol):
         self, changes: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
     ) -> None: ...
 
+    def alter_in_sync(
+        self,
+        leader: int,
+        broker_epoch: int,
+        changes: Sequence[Any],
+        done: Callable[[Any], None],
+    ) -> None: ...
+
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None: ...
 
     def elect_leaders(

@@ -1,16 +1,14 @@
 """UpdateMetadata (6), in a version of kbroker's own: the controller tells a broker what holds.
 
-Served between the brokers of a cluster only, on the listener that is theirs
-(`inter.broker.listener.name`); else the connection is closed, as for every API that is not there,
-and ApiVersions never lists it. The answer comes from the controller's thread, when this broker's
-logs have followed. Any handler thread.
+Between the brokers of a cluster only (`registry.py`). The answer comes from the controller's
+thread, when this broker's logs have followed. Any handler thread.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.handlers.reply import Reply, api_name, close
+from kbroker.handlers.reply import Reply
 from kbroker.metadata.controller.image_updates import ImageAnswer
 
 if TYPE_CHECKING:
@@ -19,10 +17,6 @@ if TYPE_CHECKING:
 
 
 def handle(services: Services, request: ColdRequest) -> None:
-    inside = services.config.listeners.inter_broker_name
-    if services.peers is None or request.listener != inside:
-        close(request, f"{api_name(request)} is not served", cause="not served")
-        return
     from kbroker.metadata.controller.broker_messages import decode_update  # a cluster's
 
     update = decode_update(request.body)

@@ -180,7 +180,8 @@ cdef class Replica:
 
     def followers(self) -> list:
         """(broker id, whether the high watermark waits for it, log end offset or -1, when it last
-        had everything, when it last fetched), times in nanoseconds or 0 for never."""
+        had everything, when it last fetched, its broker epoch or -1), times in nanoseconds or 0
+        for never."""
         cdef Follower* copies = NULL
         cdef int32_t count, at
         with nogil:
@@ -195,7 +196,7 @@ cdef class Replica:
             raise MemoryError
         found = [
             (copies[at].broker_id, bool(copies[at].in_sync), copies[at].log_end_offset,
-             copies[at].caught_up_ns, copies[at].fetched_ns)
+             copies[at].caught_up_ns, copies[at].fetched_ns, copies[at].broker_epoch)
             for at in range(count)
         ]
         free(copies)

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 UPDATE_KEY: Final = ApiKey.UPDATE_METADATA
 UPDATE_VERSION: Final = 1000
 
+# AlterPartition (KIP-497) with the epochs of KIP-903.
+IN_SYNC_KEY: Final = ApiKey.ALTER_PARTITION
+IN_SYNC_VERSION: Final = 3
+
 NOTHING: Final = -1
 
 

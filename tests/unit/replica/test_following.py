@@ -156,4 +156,4 @@ def test_an_offset_that_the_log_does_not_have_says_nothing(open_leader: Open, of
     with pytest.raises(KafkaError) as caught:
         log.note_fetch(ONE, offset, 1)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert log.followers()[0][2:] == (-1, 0, 0)
+    assert log.followers()[0][2:] == (-1, 0, 0, -1)

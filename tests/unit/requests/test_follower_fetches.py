@@ -136,7 +136,7 @@ def test_it_is_noted_once_however_long_it_waits(rig: Rig, led: Topic) -> None:
     assert told(led, ONE) == noted
 
 
-def told(topic: Topic, broker: int) -> tuple[int, bool, int, int, int]:
+def told(topic: Topic, broker: int) -> tuple[int, bool, int, int, int, int]:
     (found,) = [each for each in topic.logs[0].followers() if each[0] == broker]
     return found
 

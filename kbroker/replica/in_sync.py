@@ -1,0 +1,227 @@
+"""Who is in sync: a leader sees how its followers keep up, and asks for other in-sync sets.
+
+A member that has not had all of the log for `replica.lag.time.max.ms` is to leave its set; a
+replica beside it that has reached the high watermark, and the beginning of this leader's epoch, is
+to join (KIP-497). The controller decides; what it decided comes with its next image.
+
+Until then the high watermark is over the *maximal* set: the committed one and everybody who has
+been asked for. A record counts as committed only if it is with all who may be in the set that the
+controller elects from, and what became of a request whose answer was lost nobody knows: those that
+it asked for are waited for until the partition has another epoch.
+
+One request at a time, for all partitions. On the controller's thread only, in step with the images
+that it applies.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kbroker.clock import NS_PER_MS, Clock
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.controller.partition_states import InSyncChange
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.metadata.image import BrokerImage, PartitionImage
+    from kbroker.replica._replica import Replica
+
+log: Final = logging.getLogger("kbroker.replica")
+
+# What became of each change, in their order; None: nobody knows.
+Outcome = Sequence["PartitionImage | KafkaError"] | None
+Ask = Callable[[Sequence[InSyncChange], Callable[[Outcome], None]], None]
+
+
+class Follower(NamedTuple):
+    """A follower as its leader knows it from its fetches; see Replica.followers."""
+
+    broker_id: int
+    is_waited_for: bool
+    log_end_offset: int
+    caught_up_ns: int
+    fetched_ns: int
+    broker_epoch: int
+
+
+@dataclass(slots=True)
+class _Led:
+    """A partition that this broker leads with others, since it does in this epoch."""
+
+    replica: Replica
+    partition: PartitionImage
+    began_ns: int
+    began_offset: int  # the log's end then
+    # Who was asked for on top of the committed set, in this partition epoch.
+    joining: set[int] = field(default_factory=set)
+
+
+class InSyncSets:
+    """See the head of this file."""
+
+    def __init__(self, node_id: int, ask: Ask, clock: Clock, lag_time_max_ms: int) -> None:
+        """`ask` hands changes to the controller; its callback comes on the controller's thread."""
+        self._node_id = node_id
+        self._ask = ask
+        self._clock = clock
+        self._lag_max_ns = lag_time_max_ms * NS_PER_MS
+        self._led: dict[TopicPartition, _Led] = {}
+        self._in_flight: list[tuple[_Led, InSyncChange]] = []
+        self._unknown: list[tuple[_Led, InSyncChange]] = []  # whose answer was lost
+        self.shrinks = 0
+        self.expands = 0
+
+    def lead(self, replica: Replica, partition: PartitionImage) -> None:
+        """What the controller says of a partition that is here, to its replica."""
+        if partition.leader == self._node_id and len(partition.replicas) > 1:
+            joining = self._note(replica, partition).joining
+        else:
+            joining = set()
+            self._led.pop(replica.name, None)
+        set_leadership(self._node_id, replica, partition, joining)
+
+    def forget(self, names: Collection[TopicPartition]) -> None:
+        """These partitions are not here any more."""
+        for name in names:
+            self._led.pop(name, None)
+
+    def _note(self, replica: Replica, partition: PartitionImage) -> _Led:
+        led = self._led.get(replica.name)
+        if led is None or led.partition.leader_epoch != partition.leader_epoch:
+            now_ns = self._clock.monotonic_ns()
+            led = self._led[replica.name] = _Led(replica, partition, now_ns, replica.log_end_offset)
+        elif led.partition.partition_epoch < partition.partition_epoch:
+            # Whatever was asked for in an epoch before cannot happen any more.
+            led.joining.clear()
+        led.partition = partition
+        return led
+
+    # --- every so often ---------------------------------------------------------------------------
+
+    def look(self, brokers: Mapping[int, BrokerImage]) -> None:
+        """Ask for what the followers' fetches call for, unless a request is on its way."""
+        if self._in_flight:
+            return
+        changes = [each for each in self._unknown if self._is_current(*each)]
+        self._unknown = []
+        if not changes:
+            changes = list(self._all_wanted(brokers))
+        if changes:
+            self._in_flight = changes
+            self._ask([change for _, change in changes], self._answered)
+
+    def _is_current(self, led: _Led, change: InSyncChange) -> bool:
+        """Whether the partition is still what it was when this was asked for."""
+        return (
+            self._led.get(led.replica.name) is led
+            and led.partition.partition_epoch == change.partition_epoch
+        )
+
+    def _all_wanted(
+        self, brokers: Mapping[int, BrokerImage]
+    ) -> Iterator[tuple[_Led, InSyncChange]]:
+        for led in self._led.values():
+            if led.replica.online and self._node_id in brokers:
+                in_sync = self._wanted(led, brokers)
+                if in_sync.keys() != {*led.partition.isr}:
+                    self._wait_for(led, in_sync)
+                    yield (
+                        led,
+                        InSyncChange(
+                            led.replica.topic_id,
+                            led.partition.index,
+                            led.partition.leader_epoch,
+                            led.partition.partition_epoch,
+                            in_sync,
+                        ),
+                    )
+
+    def _wanted(self, led: _Led, brokers: Mapping[int, BrokerImage]) -> dict[int, int]:
+        """Brokers with their epochs."""
+        now_ns = self._clock.monotonic_ns()
+        in_sync = {self._node_id: brokers[self._node_id].epoch}
+        for each in (Follower(*found) for found in led.replica.followers()):
+            broker = brokers.get(each.broker_id)
+            if broker is None:
+                continue  # the controller takes out the dead by itself
+            if each.broker_id in led.partition.isr:
+                stays = not self._lags(each, led, now_ns)
+            else:
+                stays = each.broker_epoch == broker.epoch and self._has_caught_up(each, led)
+            if stays:
+                in_sync[each.broker_id] = broker.epoch
+        return in_sync
+
+    def _lags(self, follower: Follower, led: _Led, now_ns: int) -> bool:
+        if follower.log_end_offset >= led.replica.log_end_offset:
+            return False
+        return now_ns - max(follower.caught_up_ns, led.began_ns) > self._lag_max_ns
+
+    def _has_caught_up(self, follower: Follower, led: _Led) -> bool:
+        return follower.log_end_offset >= max(led.replica.high_watermark, led.began_offset)
+
+    def _wait_for(self, led: _Led, in_sync: Collection[int]) -> None:
+        """Before it is asked for: whoever may be in the set must have what is committed."""
+        left = sorted({*led.partition.isr}.difference(in_sync))
+        joining = sorted({*in_sync}.difference(led.partition.isr))
+        if left:
+            self.shrinks += 1
+            log.info("%s: brokers %s lag behind and are to leave", led.replica.name, left)
+        if joining:
+            self.expands += 1
+            log.info("%s: brokers %s have caught up and are to join", led.replica.name, joining)
+        led.joining.update(joining)
+        set_leadership(self._node_id, led.replica, led.partition, led.joining)
+
+    def _answered(self, outcome: Outcome) -> None:
+        asked, self._in_flight = self._in_flight, []
+        if outcome is None:
+            # The same once more: what refuses that, has refused or will refuse the first one.
+            self._unknown = asked
+            return
+        for (led, change), result in zip(asked, outcome, strict=True):
+            if isinstance(result, KafkaError):
+                self._refused(led, change, result)
+
+    def _refused(self, led: _Led, change: InSyncChange, error: KafkaError) -> None:
+        if error.code not in _ANOTHER_IMAGE_COMES:
+            log.warning(
+                "%s: the controller refused the in-sync set %s: %s",
+                led.replica.name,
+                sorted(change.in_sync),
+                error.message,
+            )
+        if self._is_current(led, change) and error.code is not ErrorCode.INVALID_UPDATE_VERSION:
+            led.joining.clear()
+            set_leadership(self._node_id, led.replica, led.partition)
+
+
+def set_leadership(
+    node_id: int, replica: Replica, partition: PartitionImage, joining: Collection[int] = ()
+) -> None:
+    """Who leads and who is waited for: the committed in-sync set and who is joining it."""
+    replica.set_leadership(
+        partition.leader,
+        partition.leader == node_id,
+        partition.leader_epoch,
+        len(partition.isr),
+        {
+            each: each in partition.isr or each in joining
+            for each in partition.replicas
+            if each != node_id
+        },
+    )
+
+
+# Decided on an older state than the controller's: an image is on its way.
+_ANOTHER_IMAGE_COMES: Final = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)

@@ -1,0 +1,206 @@
+"""In-sync sets as their leader asks for them: who lags, who has caught up, who is waited for."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbroker.clock import ManualClock
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.controller.partition_states import InSyncChange
+from kbroker.metadata.image import BrokerImage, PartitionImage
+from kbroker.replica.in_sync import InSyncSets, Outcome
+from tests.support.led_log import LedLog, open_led_log
+from tests.support.record_batches import build_batch
+
+LEADER, ONE, TWO = 1, 2, 3
+LAG_MS = 30_000
+BROKERS = {each: BrokerImage(each, "h", 9092, None, 10 * each) for each in (LEADER, ONE, TWO)}
+PARTITION = PartitionImage("words", 0, (LEADER, ONE, TWO), (LEADER, ONE, TWO), LEADER, 4, 7)
+
+
+class Rig:
+    """A partition that broker 1 leads, and a controller that is told what to say."""
+
+    def __init__(self, log: LedLog) -> None:
+        self.log = log
+        self.clock = ManualClock()
+        self.asked: list[Sequence[InSyncChange]] = []
+        self.answer: Callable[[Outcome], None] = lambda _: None
+        self.sets = InSyncSets(LEADER, self._ask, self.clock, LAG_MS)
+
+    def _ask(self, changes: Sequence[InSyncChange], done: Callable[[Outcome], None]) -> None:
+        self.asked.append(changes)
+        self.answer = done
+
+    def lead(self, *isr: int, partition_epoch: int = 7, leader_epoch: int = 4) -> PartitionImage:
+        image = replace(
+            PARTITION, isr=isr, partition_epoch=partition_epoch, leader_epoch=leader_epoch
+        )
+        self.sets.lead(self.log, image)
+        return image
+
+    def fill(self, count: int) -> None:
+        for _ in range(count):
+            assert self.log.append(build_batch()).error == 0
+
+    def fetch(self, broker: int, offset: int, broker_epoch: int | None = None) -> None:
+        epoch = BROKERS[broker].epoch if broker_epoch is None else broker_epoch
+        self.log.note_fetch(broker, offset, self.clock.monotonic_ns(), broker_epoch=epoch)
+
+    def look(self, brokers: dict[int, BrokerImage] = BROKERS) -> list[tuple[int, ...]]:
+        """The sets that are asked for now."""
+        before = len(self.asked)
+        self.sets.look(brokers)
+        return [tuple(sorted(each.in_sync)) for asked in self.asked[before:] for each in asked]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    log = open_led_log(tmp_path / "words-0", "words", 0, uuid.UUID(int=1), {})
+    yield Rig(log)
+    log.close()
+
+
+def test_who_has_had_nothing_new_for_too_long_is_to_leave(rig: Rig) -> None:
+    rig.lead(LEADER, ONE, TWO)
+    rig.fill(3)
+    rig.fetch(ONE, 3)
+    rig.fetch(TWO, 2)
+    rig.clock.advance(LAG_MS)
+    assert rig.look() == []
+    rig.clock.advance(1)
+    assert rig.look() == [(LEADER, ONE)]
+    (change,) = rig.asked[-1]
+    assert change.in_sync == {LEADER: 10, ONE: 20}
+    assert (change.leader_epoch, change.partition_epoch) == (4, 7)
+    assert rig.sets.shrinks == 1
+
+
+def test_who_has_everything_stays_however_long_nothing_comes(rig: Rig) -> None:
+    rig.lead(LEADER, ONE, TWO)
+    rig.fetch(ONE, 0)
+    rig.fetch(TWO, 0)
+    rig.clock.advance(100 * LAG_MS)
+    assert rig.look() == []
+
+
+def test_a_new_leader_gives_everybody_the_whole_time(rig: Rig) -> None:
+    rig.clock.advance(10 * LAG_MS)
+    rig.lead(LEADER, ONE, TWO)
+    rig.fill(1)
+    rig.clock.advance(LAG_MS)
+    assert rig.look() == []
+    rig.clock.advance(1)
+    assert rig.look() == [(LEADER,)]
+
+
+def test_a_leaver_is_waited_for_until_the_controller_has_said_so(rig: Rig) -> None:
+    rig.lead(LEADER, ONE, TWO)
+    rig.fill(3)
+    rig.clock.advance(LAG_MS + 1)
+    rig.fetch(ONE, 3)
+    assert rig.look() == [(LEADER, ONE)]
+    assert rig.log.high_watermark == 0
+    rig.lead(LEADER, ONE, partition_epoch=8)
+    assert rig.log.high_watermark == 3
+
+
+def test_who_has_caught_up_is_to_join_and_is_waited_for_from_then_on(rig: Rig) -> None:
+    rig.lead(LEADER)
+    rig.fill(3)
+    assert rig.log.high_watermark == 3
+    rig.fetch(ONE, 2)
+    assert rig.look() == []
+    rig.fetch(ONE, 3)
+    assert rig.look() == [(LEADER, ONE)]
+    assert rig.sets.expands == 1
+    rig.fill(2)
+    assert rig.log.high_watermark == 3, "asked for, so it may be elected"
+    rig.fetch(ONE, 5)
+    assert rig.log.high_watermark == 5
+
+
+def test_one_request_at_a_time(rig: Rig) -> None:
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0)
+    assert rig.look() == [(LEADER, ONE)]
+    rig.fetch(TWO, 0)
+    assert rig.look() == []
+    rig.answer([rig.lead(LEADER, ONE, partition_epoch=8)])
+    assert rig.look() == [(LEADER, ONE, TWO)]
+
+
+def test_below_the_leaders_own_beginning_nobody_joins(rig: Rig) -> None:
+    """The high watermark of a new leader may lie below records that its predecessor committed."""
+    rig.lead(LEADER)
+    rig.fill(5)
+    rig.lead(LEADER, ONE, partition_epoch=8)
+    rig.lead(LEADER, leader_epoch=5, partition_epoch=9)
+    rig.log.set_high_watermark(0)
+    rig.fetch(ONE, 4)
+    assert rig.look() == []
+    rig.fetch(ONE, 5)
+    assert rig.look() == [(LEADER, ONE)]
+
+
+@pytest.mark.parametrize("brokers", [{LEADER, TWO}, {LEADER, ONE, TWO}])
+def test_the_dead_and_those_of_another_start_do_not_join(rig: Rig, brokers: set[int]) -> None:
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0, broker_epoch=19)  # its start before
+    assert rig.look({each: BROKERS[each] for each in brokers}) == []
+
+
+def test_who_is_refused_is_not_waited_for(rig: Rig) -> None:
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0)
+    assert rig.look() == [(LEADER, ONE)]
+    rig.fill(1)
+    assert rig.log.high_watermark == 0
+    rig.answer([KafkaError(ErrorCode.INELIGIBLE_REPLICA)])
+    assert rig.log.high_watermark == 1
+
+
+def test_an_answer_that_was_lost_keeps_both_sets_and_asks_the_same_again(rig: Rig) -> None:
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0)
+    rig.look()
+    rig.answer(None)
+    rig.fill(1)
+    assert rig.log.high_watermark == 0
+    rig.fetch(TWO, 1)
+    rig.look()
+    assert rig.asked[1] == rig.asked[0]
+    rig.answer([KafkaError(ErrorCode.INVALID_UPDATE_VERSION)])  # the first one was done
+    assert rig.log.high_watermark == 0
+    assert rig.look() == [(LEADER, ONE, TWO)]
+    assert rig.log.high_watermark == 0
+    rig.lead(LEADER, ONE, partition_epoch=8)
+    rig.fetch(ONE, 1)
+    assert rig.log.high_watermark == 1
+
+
+def test_another_epoch_ends_what_was_asked_for(rig: Rig) -> None:
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0)
+    rig.look()
+    rig.answer(None)
+    rig.lead(LEADER, leader_epoch=5, partition_epoch=9)
+    rig.fill(1)
+    assert rig.log.high_watermark == 1
+    assert rig.look() == []
+
+
+def test_who_leads_no_more_asks_for_nothing(rig: Rig) -> None:
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0)
+    rig.sets.lead(rig.log, replace(PARTITION, leader=ONE, leader_epoch=5))
+    assert rig.look() == []
+    rig.lead(LEADER, leader_epoch=6, partition_epoch=10)
+    rig.sets.forget([rig.log.name])
+    rig.fetch(ONE, 0)
+    assert rig.look() == []
