@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller.partition_states import InSyncChange
+from kbroker.replica.leadership import set_leadership
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("kbroker.replica")
 
-# What became of each change, in their order; None: nobody knows.
-Outcome = Sequence["PartitionImage | KafkaError"] | None
+# Why each change was refused, in their order, and anything else where it was done; None: nobody
+# knows. What was done comes with the next image.
+Outcome = Sequence[object] | None
 Ask = Callable[[Sequence[InSyncChange], Callable[[Outcome], None]], None]
 
 
@@ -197,23 +199,6 @@ class InSyncSets:
         if self._is_current(led, change) and error.code is not ErrorCode.INVALID_UPDATE_VERSION:
             led.joining.clear()
             set_leadership(self._node_id, led.replica, led.partition)
-
-
-def set_leadership(
-    node_id: int, replica: Replica, partition: PartitionImage, joining: Collection[int] = ()
-) -> None:
-    """Who leads and who is waited for: the committed in-sync set and who is joining it."""
-    replica.set_leadership(
-        partition.leader,
-        partition.leader == node_id,
-        partition.leader_epoch,
-        len(partition.isr),
-        {
-            each: each in partition.isr or each in joining
-            for each in partition.replicas
-            if each != node_id
-        },
-    )
 
 
 # Decided on an older state than the controller's: an image is on its way.

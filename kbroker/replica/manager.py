@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from kbroker.config.keys_topic import SYNONYMS
 from kbroker.config.topic import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.replica._replica import Replica
+from kbroker.replica.leadership import set_leadership
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -31,10 +33,11 @@ if TYPE_CHECKING:
     from kbroker.log._results import DirectoryUse
     from kbroker.log.manager import LogManager
     from kbroker.log.partition_log import PartitionLog
-    from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
+    from kbroker.metadata.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
     from kbroker.replica._topic_table import TopicTable
 
     # One topic of the C snapshot: name, id, internal, the replicas that are here by partition.
+    Lead = Callable[[Replica, PartitionImage], None]
     Row = tuple[str, bytes, bool, list[Replica | None]]
 
 logger: Final = logging.getLogger("kbroker.replica")
@@ -106,13 +109,16 @@ class ReplicaManager:
         logs: LogManager,
         table: TopicTable,
         wake: Callable[[Replica], None],
+        lead: Lead | None = None,
     ) -> None:
-        """`wake` answers the fetches that are parked on a partition."""
+        """`wake` answers the fetches that are parked on a partition. `lead` says to a replica who
+        leads it; by default as the controller has confirmed it."""
         self._config = config
         self._node_id = node_id
         self._logs = logs
         self._table = table
         self._wake = wake
+        self._lead = lead or partial(set_leadership, node_id)
         self._partitions: Mapping[TopicPartition, Replica] = {}
         logs.high_watermark_of = self._high_watermark_of
         self._topic_ids: dict[str, UUID] = {}
@@ -246,17 +252,7 @@ class ReplicaManager:
                     continue
                 fresh.append(replica)
                 partitions[name] = replica
-            replica.set_leadership(
-                partition.leader,
-                partition.leader == self._node_id,
-                partition.leader_epoch,
-                len(partition.isr),
-                {
-                    each: each in partition.isr
-                    for each in partition.replicas
-                    if each != self._node_id
-                },
-            )
+            self._lead(replica, partition)
             replicas.append(replica)
         return topic.name, topic.topic_id.bytes, topic.internal, replicas
 

@@ -80,11 +80,13 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from kbroker.config import BrokerConfig
+    from kbroker.metadata.controller.propagation import Show
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.metrics.model import Figures
     from kbroker.own_thread import OwnThread
     from kbroker.replica._replica import Replica
     from kbroker.server.broker_links import BrokerLinks
+    from kbroker.server.replication import Replication
     from kbroker.server.control_loop import ControlLoop
     from kbroker.server.metadata_store import Store
     from kbroker.server.metrics_sampler import RequestTimes
@@ -121,6 +123,7 @@ class Broker:
         self._advertised = Advertised(config.listeners)
         self._bound: dict[str, list[tuple[str, int]]] = {}
         self._server = socket_server(config)
+        self._replication_failures = Failures("replication")
         self._table = TopicTable()
         self._timer = Timer(self._clock)
         self._groups = Groups(
@@ -147,8 +150,15 @@ class Broker:
             recovery_threads=config["num.recovery.threads.per.data.dir"],
             segment_delete_delay_ms=config["log.segment.delete.delay.ms"],
         )
+        self._links = self._to_other_brokers() if config[CONNECT] else None
+        self._replication = self._replicated(config, self._links) if self._links else None
         self._replicas = ReplicaManager(
-            config, config.node_id, self._logs, self._table, self._hot.wake
+            config,
+            config.node_id,
+            self._logs,
+            self._table,
+            self._hot.wake,
+            self._replication.lead if self._replication else None,
         )
         self._cluster_id: str | None = None
         self._store: Store | None = None
@@ -158,7 +168,6 @@ class Broker:
         self._metrics_topic: MetricsTopic | None = None
         self._observer: Observer | None = None
         self._control_loop: ControlLoop | None = None
-        self._links = self._to_other_brokers() if config[CONNECT] else None
         self._control_loop_lock, self._observer_lock = threading.Lock(), threading.Lock()
         self._served = False
         self._serve_admin = serve_admin
@@ -167,7 +176,7 @@ class Broker:
         self._handler_failures = Failures("request handlers")
         parts = (
             self._groups.coordinator.failures, self._admin.failures, self._handler_failures,
-            request_failures,
+            request_failures, self._replication_failures,
         )  # fmt: skip
         self.health = Health(self._own_threads, parts)
         self.readiness = Readiness(config.log_dirs, self.health.dead)
@@ -278,14 +287,25 @@ class Broker:
             directories=self._directories.locked_ids(),
             cluster_id=self._cluster_id,
             new_epochs_at_start=not self._logs.clean,
-            show=MetadataPublisher(self._table).show,
+            show=self._shown(),
             rules=self._dynamic,
             follow=self._dynamic.follow,
             rules_of=self._dynamic.election_rules,
             transport=self._links,
-            replication_factor_max=1,
         )
         self._controller.start()
+
+    def _shown(self) -> Show:
+        """Who follows what is published: Metadata, and those who fetch from other brokers."""
+        publisher, replication = MetadataPublisher(self._table), self._replication
+        if replication is None:
+            return publisher.show
+
+        def show(image: ClusterImage) -> None:
+            publisher.show(image)
+            replication.follow(image)
+
+        return show
 
     def _claim_directories(self) -> None:
         if self._store is None or self._controller is None:
@@ -293,11 +313,15 @@ class Broker:
         self._directories.claim(self._store, self._controller.image.cluster_id)
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
+        if self._replication is not None:
+            self._replication.before(delta)
         offline = self._replicas.apply(image, delta)
         self._groups.follow(image, delta)
         return offline
 
     def _stop_controller(self) -> None:
+        if self._replication is not None:
+            self._replication.stop()
         if self._controller is not None:
             self._controller.stop()
 
@@ -431,6 +455,8 @@ class Broker:
                 period_ms if 0 < period_ms <= limits.TASK_PERIOD_MS_MAX else None,
                 delay_ms=self.config["log.initial.task.delay.ms"],
             )
+        if self._replication is not None:
+            self._replication.schedule(self._scheduler)
         closes = ClosedConnections(self._server.closes)
         self._scheduler.schedule("closed-connections", closes.tell, limits.LOG_LINE_PERIOD_MS)
         self._scheduler.start()
@@ -550,6 +576,24 @@ class Broker:
         from kbroker.server.broker_links import BrokerLinks
 
         return BrokerLinks(self._submit)
+
+    def _replicated(self, config: BrokerConfig, links: BrokerLinks) -> Replication:
+        from kbroker.server.replication import Replication
+
+        return Replication(
+            config,
+            self._clock,
+            links,
+            self._submit,
+            lambda: self._replicas,
+            self._running_controller,
+            self._replication_failures,
+        )
+
+    def _running_controller(self) -> Controller:
+        if self._controller is None:
+            raise UserError("the controller is not there")
+        return self._controller
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the control loop; from any thread that is not the loop's."""

@@ -65,6 +65,7 @@ from kbroker.metadata.controller.events import (
     ElectLeaders,
     Event,
     FollowImage,
+    InStep,
     Reload,
     SessionLost,
     Start,
@@ -122,7 +123,7 @@ MIN_IN_SYNC: Final = "min.insync.replicas"
 
 Answer = Callable[[], None]
 # Heard while the store is away as well, or nobody would be told anything ever after.
-_NEEDS_NO_STORE: Final = (Stop, BrokerAnswered, TellBrokerAgain)
+_NEEDS_NO_STORE: Final = (Stop, BrokerAnswered, TellBrokerAgain, InStep)
 
 
 class ControllerStatistics(NamedTuple):
@@ -244,6 +245,10 @@ class Controller(Asking):
         """Of this broker's registration; NO_BROKER_EPOCH before there is one."""
         return self._broker_epoch
 
+    def in_step(self, call: Callable[[], None]) -> None:
+        """Have this done on the controller's thread, between two images; not if that has ended."""
+        self._notify(InStep(call))
+
     def reload(self) -> None:
         """Read the store again, and try again to open what is offline."""
         self._notify(Reload())
@@ -329,6 +334,8 @@ class Controller(Asking):
                 return partial(event.done, ProducerIdBlock(first, event.ids))
             case FollowImage():
                 return partial(event.done, self._followed(event.update))
+            case InStep():
+                return event.call
             case BrokerAnswered():
                 self._note_answer(event)
             case TellBrokerAgain():

@@ -149,6 +149,15 @@ class TellBrokerAgain(NamedTuple):
         pass  # as above
 
 
+class InStep(NamedTuple):
+    """Something of this broker's own that is done between two images; it must not raise."""
+
+    call: Callable[[], None]
+
+    def fail(self, error: KafkaError) -> None:
+        pass  # the broker stops
+
+
 class Start(NamedTuple):
     """`failed` is called, with anything, instead of `started` if the start did not work."""
 

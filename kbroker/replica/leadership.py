@@ -1,0 +1,28 @@
+"""A partition as the controller says it, to its replica here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kbroker.metadata.image import PartitionImage
+    from kbroker.replica._replica import Replica
+
+
+def set_leadership(
+    node_id: int, replica: Replica, partition: PartitionImage, joining: Collection[int] = ()
+) -> None:
+    """Who leads, and for whom the high watermark waits: the committed in-sync set and who is
+    joining it."""
+    replica.set_leadership(
+        partition.leader,
+        partition.leader == node_id,
+        partition.leader_epoch,
+        len(partition.isr),
+        {
+            each: each in partition.isr or each in joining
+            for each in partition.replicas
+            if each != node_id
+        },
+    )

@@ -1,0 +1,214 @@
+"""Replication in a broker of a cluster: what it fetches from others, who follows what it leads.
+
+Place in the flow: the controller's images. Before one is applied, `before` ends the fetching of
+every partition whose leader it changes, so that no word of an earlier leader arrives later; `lead`
+says to each replica who leads it and for whom its high watermark waits; when the image is
+published, `follow` begins to fetch what others lead now. All of it on the controller's thread, and
+so is every look at who is in sync; what the controller answers to that comes back to this thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.failures import Failures
+from kbroker.handlers.forwarding import BETWEEN_BROKERS
+from kbroker.log_lines import LogLines
+from kbroker.metadata.controller.image_updates import IN_SYNC_KEY, IN_SYNC_VERSION
+from kbroker.metadata.controller.in_sync_messages import (
+    InSyncAsked,
+    decode_answers,
+    encode_asked,
+)
+from kbroker.peer.address import Address
+from kbroker.protocol.wire import ProtocolError
+from kbroker.replica.fetcher import Us
+from kbroker.replica.fetcher_manager import FetcherManager, Leader
+from kbroker.replica.fetcher_settings import fetcher_settings, leader_links
+from kbroker.replica.in_sync import InSyncSets, Outcome
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kbroker.clock import Clock
+    from kbroker.config import BrokerConfig
+    from kbroker.metadata.controller import Controller
+    from kbroker.metadata.controller.partition_states import InSyncChange
+    from kbroker.metadata.image import (
+        BrokerImage,
+        ClusterImage,
+        ImageDelta,
+        PartitionImage,
+        TopicImage,
+    )
+    from kbroker.replica._replica import Replica
+    from kbroker.replica.fetcher_manager import Submit
+    from kbroker.replica.manager import ReplicaManager
+    from kbroker.server.broker_links import BrokerLinks
+    from kbroker.server.scheduler import Scheduler
+
+logger: Final = logging.getLogger("kbroker.replica")
+lines: Final = LogLines(logger)
+
+# How soon who has caught up may join; Kafka's followers are looked at with each fetch.
+LOOK_PERIOD_MS: Final = 100
+
+
+class Replication:
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        links: BrokerLinks,
+        submit: Submit,
+        replicas: Callable[[], ReplicaManager],
+        controller: Callable[[], Controller],
+        failures: Failures,
+    ) -> None:
+        """`replicas` and `controller` are asked for when there are images to follow."""
+        self._node_id = config.node_id
+        self._links = links
+        self._replicas = replicas
+        self._controller = controller
+        self._in_sync = InSyncSets(
+            config.node_id, self._ask, clock, config["replica.lag.time.max.ms"]
+        )
+        self._fetchers = FetcherManager(
+            Us(config.node_id, lambda: self._controller().broker_epoch),
+            submit,
+            leader_links(config, BETWEEN_BROKERS),
+            lambda name: self._replicas().partition(*name),
+            fetcher_settings(config),
+            clock,
+            random.Random(),
+            failures,
+        )
+        self._brokers: Mapping[int, BrokerImage] = {}
+        self._followed: dict[TopicPartition, Leader] = {}
+        self._touched: set[str] = set()  # topics, since an image was published
+
+    # --- images, on the controller's thread -------------------------------------------------------
+
+    def lead(self, replica: Replica, partition: PartitionImage) -> None:
+        """What the controller says of a partition that is here, to its replica."""
+        self._in_sync.lead(replica, partition)
+
+    def before(self, delta: ImageDelta) -> None:
+        """This is to be applied."""
+        gone = [
+            TopicPartition(topic.name, each.index)
+            for topic in delta.deleted
+            for each in topic.partitions
+        ]
+        ended = [name for name in gone if name in self._followed]
+        for topic in (*delta.created, *delta.changed):
+            self._touched.add(topic.name)
+            for partition in topic.partitions:
+                leader = self._followed.get(name := TopicPartition(topic.name, partition.index))
+                if leader is not None and not _is_led_by(partition, leader):
+                    ended.append(name)
+        for name in ended:
+            self._followed.pop(name, None)
+        if ended:
+            self._fetchers.remove(ended)
+        self._in_sync.forget(gone)
+
+    def follow(self, image: ClusterImage) -> None:
+        """This is published."""
+        names: Iterable[str] = image.topics if image.brokers is not self._brokers else self._touched
+        self._brokers = image.brokers
+        changes: dict[TopicPartition, Leader | None] = {}
+        for name in names:
+            topic = image.topics.get(name)
+            for partition in topic.partitions if topic is not None else ():
+                leader = self._leader_of(image, topic, partition)
+                key = TopicPartition(name, partition.index)
+                if leader != self._followed.get(key):
+                    changes[key] = leader
+        self._touched.clear()
+        for key, leader in changes.items():
+            if leader is None:
+                del self._followed[key]
+            else:
+                self._followed[key] = leader
+        if changes:
+            self._fetchers.follow(changes)
+
+    def _leader_of(
+        self, image: ClusterImage, topic: TopicImage, partition: PartitionImage
+    ) -> Leader | None:
+        """Of a partition that is here, and led elsewhere by somebody whom we can reach."""
+        broker = image.brokers.get(partition.leader)
+        if broker is None or broker.node_id == self._node_id or broker.port < 0:
+            return None
+        if self._replicas().partition(topic.name, partition.index) is None:
+            return None
+        address = Address(broker.host, broker.port)
+        return Leader(topic.topic_id, broker.node_id, address, partition.leader_epoch)
+
+    def stop(self) -> None:
+        """On return no log is changed by a fetcher any more."""
+        self._fetchers.stop()
+
+    # --- in-sync sets -----------------------------------------------------------------------------
+
+    def schedule(self, scheduler: Scheduler) -> None:
+        scheduler.schedule("in-sync-replicas", self._look, LOOK_PERIOD_MS)
+
+    def _look(self) -> None:
+        controller = self._controller()
+        controller.in_step(lambda: self._in_sync.look(controller.image.brokers))
+
+    def _ask(self, changes: Sequence[InSyncChange], done: Callable[[Outcome], None]) -> None:
+        controller = self._controller()
+        if controller.active:
+            controller.alter_in_sync(self._node_id, controller.broker_epoch, changes, done)
+            return
+        image = controller.image
+        broker = image.brokers.get(image.controller_id)
+        if broker is None or broker.node_id == self._node_id:
+            done([KafkaError(ErrorCode.NOT_CONTROLLER) for _ in changes])
+            return
+        asked = InSyncAsked(self._node_id, controller.broker_epoch, tuple(changes))
+
+        def answered(answer: bytes | KafkaError) -> None:
+            outcome = _outcome(changes, answer)
+            controller.in_step(lambda: done(outcome))
+
+        self._links.forward(broker, IN_SYNC_KEY, IN_SYNC_VERSION, encode_asked(asked), answered)
+
+
+def _is_led_by(partition: PartitionImage, leader: Leader) -> bool:
+    return (leader.node_id, leader.leader_epoch) == (partition.leader, partition.leader_epoch)
+
+
+def _outcome(changes: Sequence[InSyncChange], answer: bytes | KafkaError) -> Outcome:
+    """None: it may have been done."""
+    if isinstance(answer, KafkaError):
+        if answer.code is ErrorCode.NOT_CONTROLLER:  # it was not sent
+            return [answer for _ in changes]
+        return None
+    try:
+        error, answers = decode_answers(answer)
+    except ProtocolError as malformed:
+        lines.write(
+            logging.WARNING, "in-sync answer", "the controller's answer is malformed: %s", malformed
+        )
+        return None
+    if error:
+        return [KafkaError(error) for _ in changes]
+    by_name = {(each.topic_id, each.partition): each for each in answers}
+    found = [by_name.get((each.topic_id, each.partition)) for each in changes]
+    return [
+        KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR if each is None else each.error)
+        if each is None or each.error
+        else None
+        for each in found
+    ]
