@@ -28,8 +28,8 @@ REPLICATION_KEYS: Final = (
     ),
     Key(
         "num.replica.fetchers", INT, 1,
-        "Fetcher threads for each leader that this broker follows.",
-        low=1, dynamic=CLUSTER_WIDE,
+        "Connections to each leader that this broker follows.",
+        low=1, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "num.replica.alter.log.dirs.threads", INT, None,
@@ -42,29 +42,32 @@ REPLICATION_KEYS: Final = (
     Key(
         "replica.fetch.max.bytes", INT, 1_048_576,
         "Bytes a follower asks for per partition; a larger first batch still comes whole.",
-        low=0,
+        low=0, supported=True,
     ),
     Key(
         "replica.fetch.response.max.bytes", INT, 10_485_760,
         "Bytes a follower asks for in one answer; a larger first batch still comes whole.",
-        low=0,
+        low=0, supported=True,
     ),
     Key(
         "replica.fetch.min.bytes", INT, 1,
         "Bytes for which a follower's fetch waits at the leader.",
+        supported=True,
     ),
     Key(
         "replica.fetch.wait.max.ms", INT, 500,
         "How long a follower's fetch may wait; must stay below replica.lag.time.max.ms.",
+        supported=True,
     ),
     Key(
         "replica.fetch.backoff.ms", INT, 1_000,
-        "Pause of a follower after a failed fetch of a partition.",
-        low=0,
+        "Longest pause of a follower after a failed fetch; the first is shorter.",
+        low=0, supported=True,
     ),
     Key(
         "replica.socket.timeout.ms", INT, 30_000,
         "Timeout of a follower's requests; at least replica.fetch.wait.max.ms.",
+        supported=True,
     ),
     Key(
         "replica.socket.receive.buffer.bytes", INT, 65_536,

@@ -97,6 +97,8 @@ class PartitionLog(_log.LocalLog):
         log is offline.
         """
         if offset >= self.log_end_offset:
+            # Without a batch, an epoch of our own at the end is nothing the leader has to know.
+            self.epochs.truncate_from_end(self.log_end_offset)
             return
         if not self._begins_before(offset):
             self.begin_again(offset)
@@ -115,7 +117,10 @@ class PartitionLog(_log.LocalLog):
         self._forget_behind(self.log_end_offset)
 
     def begin_again(self, offset: int) -> None:
-        """Lets go of everything; the log goes on empty at an offset. OSError as `truncate_to`."""
+        """Lets go of everything; the log goes on empty at an offset. OSError as `truncate_to`.
+
+        Without batches there are no epochs: those of before are not the history up to here.
+        """
         try:
             for base_offset in reversed(segments_from(self, 0)):
                 self._give_up_names(base_offset)
@@ -124,6 +129,7 @@ class PartitionLog(_log.LocalLog):
             super().close()
             raise
         self._trimmed_to = offset
+        self.epochs.restore([])
         self._forget_behind(offset)
 
     def _begins_before(self, offset: int) -> bool:

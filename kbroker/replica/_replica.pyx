@@ -115,6 +115,12 @@ cdef class Replica:
         with nogil:
             partition_follow_cut(self.partition)
 
+    def begin_again(self, int64_t offset) -> None:
+        """Empties the log, which goes on at an offset, as `PartitionLog.begin_again`."""
+        self.log.begin_again(offset)
+        with nogil:
+            partition_follow_cut(self.partition)
+
     # --- Following and being followed -------------------------------------------------------------
 
     def append_as_follower(
@@ -141,7 +147,7 @@ cdef class Replica:
             if found.new_epoch >= 0:
                 self.log.epochs.assign(found.new_epoch, found.new_epoch_offset)
             elif found.begin_again_at >= 0:
-                self.log.begin_again(found.begin_again_at)
+                self.begin_again(found.begin_again_at)
             else:
                 return self.log_end_offset
 

@@ -145,7 +145,6 @@ def test_support_of_a_topic_key_follows_its_broker_key() -> None:
 READ_WITHOUT_EFFECT = {
     "log.retention.ms": "0 is refused at the start",
     "replica.lag.time.max.ms": "compared with replica.fetch.wait.max.ms at the start",
-    "replica.fetch.wait.max.ms": "the same",
     "transaction.state.log.replication.factor": "kbroker doctor looks at it",
     "min.insync.replicas": "the log has it; with one replica of each partition one is enough",
     "unclean.leader.election.enable": "the controller has it; there is one replica to elect",

@@ -113,9 +113,28 @@ def test_at_an_offset_before_the_log_it_begins_again_there(open_log: OpenLog) ->
 
 def test_the_same_at_the_offset_where_it_began(open_log: OpenLog) -> None:
     log = filled(open_log, 3)
-    log.log.begin_again(0)
+    log.begin_again(0)
     assert log.log_end_offset == 0 and names(log) == [f"{0:020d}.log"]
     assert log.append(build_batch()).base_offset == 0
+
+
+@pytest.mark.parametrize("offset", [0, 5, 50])
+def test_an_empty_log_has_no_epochs_of_before(open_log: OpenLog, offset: int) -> None:
+    """Else its replica would ask its leader about a history that it does not hold."""
+    log = filled(open_log, 3)
+    log.set_leadership(1, True, 7, 1)
+    log.append(build_batch())
+    log.begin_again(offset)
+    assert log.epochs.entries == []
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (offset,) * 3
+
+
+def test_an_epoch_without_a_batch_goes_with_a_cut_at_the_end(open_log: OpenLog) -> None:
+    """A leader that wrote nothing and follows now: its own epoch would be asked for, for ever."""
+    log = filled(open_log, 3)
+    log.set_leadership(1, True, 7, 1)
+    log.truncate_to(3)
+    assert log.epochs.entries == [(0, 0)] and log.log_end_offset == 3
 
 
 def test_what_goes_is_removed_with_the_next_trim(open_log: OpenLog) -> None:
@@ -153,8 +172,7 @@ def test_a_cut_that_fails_half_way_leaves_a_beginning_of_the_log(
         again = open_log(**SMALL)
         found = stored(again)
         assert len(found) >= 6 and found == values(*range(len(found)))
-        again.log.begin_again(0)
-        again.epochs.truncate_from_end(0)
+        again.begin_again(0)
         again.close()
         if not any(each.failed for each in faults.seen):
             break

@@ -1,0 +1,36 @@
+"""One connection to a broker whose partitions are followed.
+
+`NetworkClient` with one address and one request in flight: a fetch may wait at the leader, and what
+has to go before it is over takes a link of its own. A refusal is told at once, since whoever asks
+knows better than a queue when to ask again.
+
+Owner: one asyncio loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.peer.network_client import NetworkClient
+
+if TYPE_CHECKING:
+    from kbroker.peer.address import Address
+    from kbroker.peer.connection import NetworkClientOptions
+    from kbroker.protocol.wire import Reader
+    from kbroker.types import ApiKey
+
+
+class LeaderLink:
+    """Connects with the first call, and again after a loss."""
+
+    def __init__(self, address: Address, options: NetworkClientOptions) -> None:
+        self._address = address
+        self._client = NetworkClient(options)
+
+    async def call(self, api_key: ApiKey, version: int, body: bytes) -> Reader:
+        """The response; KafkaError where none came, and whether the request arrived is unknown."""
+        await self._client.wait_ready(self._address, fail_fast=True)
+        return await self._client.call(self._address, api_key, version, body)
+
+    async def close(self) -> None:
+        await self._client.close()

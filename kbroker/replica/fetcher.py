@@ -1,0 +1,337 @@
+"""ReplicaFetcher: everything that is fetched from one broker over one link, and a second beside it.
+
+Place in the flow: the controller's word comes through `FetcherManager`; the leader's side is
+`requests/_fetch`. A round is one request for all partitions that may be asked, one answer, and what
+each partition makes of its part (`fetcher_partition.py`); then the next begins at once. The leader
+keeps a request until there is something, so a round takes as long as nothing happens.
+
+What must be asked meanwhile, such as a partition that was just given another leader, would wait for
+that. It goes over a second link, in rounds that hardly wait, until the first comes back and takes
+everything along again: whoever waits for a new leader's high watermark waits for its followers.
+
+After a refused connection, a lost one, or an answer that is none, the source has a pause, and every
+partition stays. Pauses double, with jitter, up to `replica.fetch.backoff.ms`: a leader that has not
+heard yet that it leads is asked soon again, one that is gone seldom. A partition whose records our
+log refuses has the whole pause at once. Which partition was served goes behind the others, so that
+an answer's bound on bytes starves nobody.
+
+Owner: one asyncio loop, the control loop in a broker. An append gives the GIL away and keeps the
+loop until the disk has the bytes: see docs/adr/0034.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, decode_list_offsets
+from kbroker.peer.replica_fetch import (
+    FETCH_VERSION,
+    LIST_OFFSETS_VERSION,
+    Asked,
+    Fetched,
+    FetchLimits,
+    decode_fetch,
+    encode_fetch,
+    encode_list_offsets,
+)
+from kbroker.protocol.wire import ProtocolError
+from kbroker.replica.fetcher_partition import FollowedPartition, Outcome
+from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kbroker.clock import Clock
+    from kbroker.failures import Failures
+    from kbroker.log_lines import LogLines
+    from kbroker.peer.address import Address
+    from kbroker.replica.fetcher_settings import FetcherSettings, Link
+    from kbroker.types import TopicPartition
+
+# The first pause behind a failure; each is twice the one before, up to the key's.
+BACKOFF_MS_MIN: Final = 20
+BACKOFF_JITTER: Final = 0.2
+# How long a round over the second link waits at the leader.
+SIDE_WAIT_MS: Final = 10
+
+
+class Source(NamedTuple):
+    """Whom a fetcher asks: a broker, where it listens, and which of several fetchers of it."""
+
+    node_id: int
+    address: Address
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
+
+
+class Us(NamedTuple):
+    """What a leader must know of who asks."""
+
+    node_id: int
+    broker_epoch: Callable[[], int]
+
+
+class _Lane:
+    """A link, and whether a round is under way on it."""
+
+    def __init__(self, link: Link, limits: FetchLimits) -> None:
+        self.link = link
+        self.limits = limits
+        self.busy = False
+        self.changed = asyncio.Event()
+
+
+class ReplicaFetcher:
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        us: Us,
+        source: Source,
+        connect: Callable[[Address], Link],
+        settings: FetcherSettings,
+        clock: Clock,
+        dice: random.Random,
+        failures: Failures,
+        lines: LogLines,
+    ) -> None:
+        self.source = source
+        self.bytes_fetched = 0
+        self.requests = 0
+        self._us = us
+        self._settings = settings
+        self._clock = clock
+        self._dice = dice
+        self._failures = failures
+        self._lines = lines
+        self._partitions: dict[TopicPartition, FollowedPartition] = {}
+        self._source_failures = 0
+        self._source_retry_at_ms = 0
+        limits = settings.limits
+        self._main = _Lane(connect(source.address), limits)
+        brief = limits._replace(max_wait_ms=min(SIDE_WAIT_MS, limits.max_wait_ms))
+        self._side = _Lane(connect(source.address), brief)
+
+    # --- which partitions ---
+
+    def follow(self, partition: FollowedPartition) -> None:
+        self._partitions[partition.name] = partition
+        self._look_again()
+
+    def forget(self, partition: FollowedPartition) -> None:
+        """Unless another has taken its place."""
+        if self._partitions.get(partition.name) is partition:
+            del self._partitions[partition.name]
+
+    @property
+    def partitions(self) -> list[FollowedPartition]:
+        return list(self._partitions.values())
+
+    # --- rounds ---
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._serve(self._main))
+                group.create_task(self._serve(self._side))
+        finally:
+            for lane in (self._main, self._side):
+                with contextlib.suppress(KafkaError):
+                    await lane.link.close()
+
+    async def _serve(self, lane: _Lane) -> None:
+        while True:
+            lane.changed.clear()
+            taken = self._take(lane)
+            if not taken:
+                await self._pause(lane)
+                continue
+            lane.busy = True
+            self._look_again()  # what this one leaves is the other's
+            try:
+                await self._round(lane, taken)
+            except Exception as error:
+                # Of ours, not of the source: nobody else's partitions may stand still for it.
+                self._failures.note(f"a fetch from broker {self.source.node_id}", error)
+                for partition in taken:
+                    self._later(partition, Outcome.FAULT)
+            finally:
+                lane.busy = False
+                for partition in taken:
+                    partition.in_flight = False
+                self._look_again()
+
+    def _take(self, lane: _Lane) -> list[FollowedPartition]:
+        """The partitions of this lane's next round."""
+        if lane is self._main:
+            if self._side.busy:
+                return []  # it comes back soon, and all go on together
+        elif not self._main.busy:
+            return []
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._source_retry_at_ms:
+            return []
+        taken = []
+        for partition in self._partitions.values():
+            if self._may_ask(partition) and partition.retry_at_ms <= now_ms:
+                partition.in_flight = True
+                taken.append(partition)
+        return taken
+
+    @staticmethod
+    def _may_ask(partition: FollowedPartition) -> bool:
+        return not (partition.in_flight or partition.offline or partition.ended)
+
+    async def _pause(self, lane: _Lane) -> None:
+        """Until something changes, or a pause is over."""
+        times = [each.retry_at_ms for each in self._partitions.values() if self._may_ask(each)]
+        now_ms = self._clock.monotonic_ms()
+        due_ms = max(min(times, default=now_ms), self._source_retry_at_ms)
+        if due_ms <= now_ms:
+            await lane.changed.wait()
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout((due_ms - now_ms) / 1000):
+                await lane.changed.wait()
+
+    def _look_again(self) -> None:
+        self._main.changed.set()
+        self._side.changed.set()
+
+    async def _round(self, lane: _Lane, taken: list[FollowedPartition]) -> None:
+        asked = {(each.topic_id, each.name.partition): (each, each.asked()) for each in taken}
+        by_topic: dict[UUID, list[Asked]] = {}
+        for (topic_id, _), (_, each) in asked.items():
+            by_topic.setdefault(topic_id, []).append(each)
+        body = encode_fetch(self._us.node_id, self._us.broker_epoch(), by_topic, lane.limits)
+        self.requests += 1
+        try:
+            found = decode_fetch(await lane.link.call(ApiKey.FETCH, FETCH_VERSION, body))
+        except (KafkaError, ProtocolError) as error:
+            self._source_failed(error)
+            return
+        self._source_failures = 0
+        outside = self._apply(asked, found)
+        if outside:
+            await self._enter_ranges(lane, outside)
+
+    def _apply(
+        self,
+        asked: dict[tuple[UUID, int], tuple[FollowedPartition, Asked]],
+        found: Iterable[Fetched],
+    ) -> list[tuple[FollowedPartition, Asked]]:
+        """What came, to the partitions it is for; those that are out of the leader's range."""
+        outside = []
+        now_ms = self._clock.wall_ms()
+        for each in found:
+            if each.topic_id is None:
+                continue
+            known = asked.pop((each.topic_id, each.partition), None)
+            if known is None:
+                continue  # not asked, or answered twice
+            partition, position = known
+            outcome = self._applied(partition, position, each, now_ms)
+            if outcome is Outcome.OUT_OF_RANGE:
+                outside.append(known)
+            else:
+                self._settle(partition, outcome, len(each.records or b""))
+        for partition, _ in asked.values():
+            self._later(partition, Outcome.NOT_YET)  # left out of the answer
+        return outside
+
+    def _applied(
+        self, partition: FollowedPartition, asked: Asked, fetched: Fetched, now_ms: int
+    ) -> Outcome:
+        try:
+            return partition.apply(asked, fetched, now_ms)
+        except Exception as error:
+            self._failures.note(f"the fetch of {partition.name}", error)
+            return Outcome.FAULT
+
+    async def _enter_ranges(
+        self, lane: _Lane, outside: list[tuple[FollowedPartition, Asked]]
+    ) -> None:
+        """The leader's log begins behind our end, or ends before it."""
+        epochs = {each.name: each.leader_epoch for each, _ in outside}
+        try:
+            # The end first: until the start is known it can only grow.
+            ends = await self._list_offsets(lane, epochs, LATEST_TIMESTAMP)
+            starts = await self._list_offsets(lane, epochs, EARLIEST_TIMESTAMP)
+        except (KafkaError, ProtocolError) as error:
+            self._source_failed(error)
+            return
+        for partition, asked in outside:
+            start, end = starts.get(partition.name, -1), ends.get(partition.name, -1)
+            if min(start, end) < 0:
+                self._later(partition, Outcome.NOT_YET)
+                continue
+            self._settle(partition, partition.enter_range(asked, start, end), 0)
+
+    async def _list_offsets(
+        self, lane: _Lane, epochs: dict[TopicPartition, int], timestamp: int
+    ) -> dict[TopicPartition, int]:
+        body = encode_list_offsets(self._us.node_id, epochs, timestamp)
+        reader = await lane.link.call(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, body)
+        answers = decode_list_offsets(reader, LIST_OFFSETS_VERSION)
+        return {
+            name: answer.offset
+            for name, answer in answers.items()
+            if answer.error is ErrorCode.NONE
+        }
+
+    # --- what becomes of it ---
+
+    def _settle(self, partition: FollowedPartition, outcome: Outcome, record_bytes: int) -> None:
+        match outcome:
+            case Outcome.APPENDED:
+                partition.failures = 0
+                self.bytes_fetched += record_bytes
+                self._to_the_end(partition)
+            case Outcome.NOTHING_NEW | Outcome.CUT:
+                partition.failures = 0
+            case Outcome.OFFLINE:
+                partition.offline = True
+                self._failures.counted()
+            case Outcome.DROPPED:
+                # Its end is on the way here, or the replica has not heard of this epoch.
+                self._later(partition, Outcome.NOT_YET)
+            case _:
+                self._later(partition, outcome)
+
+    def _to_the_end(self, partition: FollowedPartition) -> None:
+        if self._partitions.get(partition.name) is partition:
+            del self._partitions[partition.name]
+            self._partitions[partition.name] = partition
+
+    def _later(self, partition: FollowedPartition, outcome: Outcome) -> None:
+        partition.failures += 1
+        failures = partition.failures if outcome is Outcome.NOT_YET else _MANY
+        partition.retry_at_ms = self._clock.monotonic_ms() + self._backoff_ms(failures)
+
+    def _source_failed(self, error: Exception) -> None:
+        self._source_failures += 1
+        pause_ms = self._backoff_ms(self._source_failures)
+        self._source_retry_at_ms = self._clock.monotonic_ms() + pause_ms
+        self._lines.write(
+            logging.WARNING,
+            f"broker {self.source.node_id}",
+            "broker %d, whose %d partitions are followed, does not answer: %s",
+            self.source.node_id,
+            len(self._partitions),
+            str(error),
+        )
+
+    def _backoff_ms(self, failures: int) -> int:
+        plain_ms = min(BACKOFF_MS_MIN << min(failures - 1, _MANY), self._settings.backoff_ms)
+        jitter = self._dice.uniform(1 - BACKOFF_JITTER, 1 + BACKOFF_JITTER)
+        return max(1, round(plain_ms * jitter))  # nobody asks without a pause
+
+
+# Failures after which the pause is as long as it gets.
+_MANY: Final = 30

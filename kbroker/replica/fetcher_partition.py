@@ -1,0 +1,226 @@
+"""One partition that this broker follows, in one leader epoch: what is asked, what answers do.
+
+Place in the flow: `ReplicaFetcher` puts what `asked` says into a request and gives what came back
+to `apply`; the log does what is decided here. When the controller names another leader or epoch, a
+new object takes this one's place, and this one is `end`ed: whatever comes back for it is dropped.
+
+The lock orders both. The fetcher holds it while it looks at an answer and changes the log; who ends
+the partition, on the controller's thread, waits for that, and afterwards nothing that an old leader
+said can reach the log any more. So a replica is made a leader behind `end`: a cut is no single step
+under the log's own lock, and must not meet an append as leader.
+
+An answer counts only for the position it was asked for. One that comes twice, or late, finds that
+the log has gone on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log_lines import LogLines
+from kbroker.peer.replica_fetch import Asked
+from kbroker.replica.truncation import Divergence, cut_offset
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kbroker.peer.replica_fetch import Fetched
+    from kbroker.replica._replica import Replica
+    from kbroker.types import TopicPartition
+
+logger: Final = logging.getLogger("kbroker.replica")
+UNKNOWN: Final = -1
+
+
+class Outcome(Enum):
+    """What became of one partition of an answer, and what its fetcher does then."""
+
+    APPENDED = "records came"
+    NOTHING_NEW = "there were none"
+    CUT = "the log was cut, and its new end is asked"
+    OUT_OF_RANGE = "the leader is asked where its log begins and ends"
+    NOT_YET = "the leader does not take us for its follower: soon again"
+    FAULT = "what came cannot be taken: again after a whole pause"
+    OFFLINE = "our log is out of order: no more"
+    DROPPED = "it was meant for another epoch or position"
+
+
+# The leader has not heard what we have heard from the controller, or the other way round.
+NOT_YET_CODES: Final = frozenset({
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+})  # fmt: skip
+
+
+class FollowedPartition:
+    """See the head of this file. Made and ended by the controller's thread, else the loop's."""
+
+    def __init__(
+        self,
+        name: TopicPartition,
+        topic_id: UUID,
+        leader_epoch: int,
+        replica: Replica,
+        lines: LogLines,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.leader_epoch = leader_epoch
+        self.replica = replica
+        # The fetcher's own: whether a request of it is under way, and when it may ask again.
+        self.in_flight = False
+        self.retry_at_ms = 0
+        self.failures = 0
+        self.offline = False
+        self.leader_high_watermark = UNKNOWN
+        self._lines = lines
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def end(self) -> None:
+        """On return nothing of this leader's epoch changes the log any more; from any thread."""
+        with self._lock:
+            self._ended = True
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    @property
+    def lag(self) -> int:
+        """Records below the leader's high watermark, as it was last heard, that are not here."""
+        return max(0, self.leader_high_watermark - self.replica.log_end_offset)
+
+    def asked(self) -> Asked:
+        """From the end of the log, behind the epoch of its last batch."""
+        replica = self.replica
+        return Asked(
+            self.topic_id,
+            self.name.partition,
+            self.leader_epoch,
+            replica.log_end_offset,
+            replica.epochs.latest,
+            replica.log_start_offset,
+        )
+
+    def apply(self, asked: Asked, fetched: Fetched, now_ms: int) -> Outcome:
+        """`now_ms`: the wall clock's, for the segments that begin."""
+        with self._lock:
+            if not self._is_meant(asked):
+                return Outcome.DROPPED
+            try:
+                return self._apply_locked(asked, fetched, now_ms)
+            except KafkaError as error:
+                return self._refused(error)
+            except OSError as error:
+                return self._disk_failed(error)
+
+    def enter_range(self, asked: Asked, start_offset: int, end_offset: int) -> Outcome:
+        """The leader's log begins and ends there, and ours ends outside of it."""
+        with self._lock:
+            if not self._is_meant(asked):
+                return Outcome.DROPPED
+            try:
+                return self._enter_range_locked(asked.fetch_offset, start_offset, end_offset)
+            except KafkaError as error:
+                return self._refused(error)
+            except OSError as error:
+                return self._disk_failed(error)
+
+    def _is_meant(self, asked: Asked) -> bool:
+        replica = self.replica
+        return (
+            not self._ended
+            and replica.leader_epoch == self.leader_epoch
+            and replica.log_end_offset == asked.fetch_offset
+        )
+
+    # --- what the leader says ---
+
+    def _apply_locked(self, asked: Asked, fetched: Fetched, now_ms: int) -> Outcome:
+        if fetched.error in NOT_YET_CODES:
+            return Outcome.NOT_YET
+        if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return Outcome.OUT_OF_RANGE
+        if fetched.error is not ErrorCode.NONE:
+            self._say(f"the leader answers {fetched.error.name}")
+            return Outcome.FAULT
+        if fetched.diverging is not None:
+            return self._cut_locked(Divergence(*fetched.diverging))
+        return self._append_locked(asked, fetched, now_ms)
+
+    def _append_locked(self, asked: Asked, fetched: Fetched, now_ms: int) -> Outcome:
+        replica, records = self.replica, fetched.records
+        end = asked.fetch_offset
+        if records:
+            end = replica.append_as_follower(records, self.leader_epoch, now_ms)
+            # Before the next request says that these batches are here.
+            replica.flush_if_due()
+        self.leader_high_watermark = fetched.high_watermark
+        replica.follow_bounds(self.leader_epoch, fetched.high_watermark, fetched.log_start_offset)
+        if end > asked.fetch_offset:
+            return Outcome.APPENDED
+        if records:
+            self._say("the leader sends no whole batch")
+            return Outcome.FAULT
+        return Outcome.NOTHING_NEW
+
+    def _cut_locked(self, leader: Divergence) -> Outcome:
+        replica = self.replica
+        end, epochs = replica.log_end_offset, replica.epochs.entries
+        offset = cut_offset(replica.epochs, end, leader)
+        if offset < end:
+            logger.info(
+                "%s: cut from %d to %d: its leader's epoch %d ends at %d",
+                self.name, end, offset, leader.epoch, leader.end_offset,
+            )  # fmt: skip
+        replica.truncate_to(offset)
+        if replica.log_end_offset == end and replica.epochs.entries == epochs:
+            self._say(f"the leader names epoch {leader.epoch}, where both logs agree")
+            return Outcome.FAULT
+        return Outcome.CUT
+
+    def _enter_range_locked(self, end: int, leader_start: int, leader_end: int) -> Outcome:
+        if end < leader_start:
+            logger.info(
+                "%s: begins again at %d, where its leader's log begins; its own ended at %d",
+                self.name, leader_start, end,
+            )  # fmt: skip
+            self.replica.begin_again(leader_start)
+        elif end > leader_end:
+            logger.warning(
+                "%s: cut from %d to %d, where its leader's log ends", self.name, end, leader_end
+            )
+            self.replica.truncate_to(leader_end)
+        else:
+            self._say("the leader does not know the epoch of its last batch")
+            return Outcome.FAULT
+        return Outcome.CUT
+
+    # --- what our log says ---
+
+    def _refused(self, error: KafkaError) -> Outcome:
+        if error.code in NOT_YET_CODES:
+            return Outcome.DROPPED  # the controller has made somebody else its leader meanwhile
+        if not self.replica.online:
+            return self._disk_failed(error)
+        self._say(f"what the leader sends is refused: {error.message or error.code.name}")
+        return Outcome.FAULT
+
+    def _disk_failed(self, error: Exception) -> Outcome:
+        if self.replica.online:
+            self._say(f"its disk fails: {error}")
+            return Outcome.FAULT
+        self._say(f"it is offline, and follows no more: {error}")
+        return Outcome.OFFLINE
+
+    def _say(self, what: str) -> None:
+        self._lines.write(logging.ERROR, str(self.name), "%s: %s", str(self.name), what)
