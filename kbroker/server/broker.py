@@ -86,12 +86,12 @@ if TYPE_CHECKING:
     from kbroker.own_thread import OwnThread
     from kbroker.replica._replica import Replica
     from kbroker.server.broker_links import BrokerLinks
-    from kbroker.server.replication import Replication
     from kbroker.server.control_loop import ControlLoop
     from kbroker.server.metadata_store import Store
     from kbroker.server.metrics_sampler import RequestTimes
     from kbroker.server.metrics_topic import MetricsTopic
     from kbroker.server.observe import Observer
+    from kbroker.server.replication import Replication
 
 logger: Final = logging.getLogger("kbroker.server")
 
