@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def run_start(arguments: StartArguments) -> int:
     """Runs a broker until it is told to stop; returns the exit status."""
     config = build_config(arguments)
-    from kbroker.server.broker import run
+    from kbroker.server.running import run
 
     ready_file = arguments.ready_file
     return run(

@@ -18,9 +18,7 @@ the GIL for a cold request waits no longer than that behind a busy one.
 
 from __future__ import annotations
 
-import gc
 import logging
-import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from pathlib import Path
@@ -59,8 +57,7 @@ from kbroker.server.groups import Groups
 from kbroker.server.handler_pool import HandlerPool
 from kbroker.server.health import Health
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
-from kbroker.server.live_objects import live_objects, tell_what_stayed
-from kbroker.server.logs import configure_logging
+from kbroker.server.live_objects import live_objects
 from kbroker.server.metadata_store import open_store
 from kbroker.server.open_files import raise_open_file_limit
 from kbroker.server.readiness import RUNNING, STOPPING, Readiness
@@ -71,7 +68,6 @@ from kbroker.server.ready import (
     write_ready_file,
 )
 from kbroker.server.scheduler import Scheduler
-from kbroker.server.signals import EndSignal
 from kbroker.server.sockets import listen, socket_server
 from kbroker.types import ApiKey, TopicPartition
 
@@ -621,31 +617,3 @@ class Broker:
         if self._serve_admin is None:
             raise InvariantError("there is nothing to serve the admin port with")
         return self._serve_admin(self, sockets, self._admin.run)
-
-
-def run(
-    config: BrokerConfig,
-    *,
-    data_dir: str,
-    ready_file: str | None,
-    serve_admin: ServeAdmin | None = None,
-    make: type[Broker] = Broker,
-) -> int:
-    """`kbroker start`: a broker until a signal asks for its end; the exit status."""
-    configure_logging(config["logging.format"])
-    for warning in config.warnings:
-        logger.warning(warning)
-    ready_path = None if ready_file is None else Path(ready_file)
-    end = EndSignal()
-    # Whoever sees the ready file may end this process at once, and that is to be a clean end.
-    broker = make(config, Path(data_dir), ready_path, serve_admin, before_ready=end.install)
-    broker.start()
-    gc.collect()
-    gc.freeze()
-    sys.setswitchinterval(limits.GIL_SWITCH_INTERVAL_S)
-    number = end.wait(broker.reload)
-    logger.info("stopping on %s", number.name)
-    clean = broker.stop()
-    tell_what_stayed(broker.live_objects())
-    logger.info("stopped")
-    return 0 if clean else 1

@@ -15,8 +15,9 @@ from kbroker.cli.start import build_config, serve_admin
 from kbroker.cli.start_arguments import parse_plain
 from kbroker.config import BrokerConfig
 from kbroker.errors import KafkaError, UserError
-from kbroker.server.broker import ServeAdmin, run
+from kbroker.server.broker import ServeAdmin
 from kbroker.server.lifecycle import nothing
+from kbroker.server.running import run
 from kbroker.testing.control import serve
 from kbroker.testing.inspected import InspectedBroker
 

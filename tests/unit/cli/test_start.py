@@ -17,10 +17,10 @@ from kbroker.errors import UsageError
 
 
 class FakeBroker(ModuleType):
-    """Stands in for kbroker.server.broker and remembers how it was run."""
+    """Stands in for kbroker.server.running and remembers how it was run."""
 
     def __init__(self) -> None:
-        super().__init__("kbroker.server.broker")
+        super().__init__("kbroker.server.running")
         self.calls: list[tuple[BrokerConfig, dict[str, Any]]] = []
 
     def run(self, config: BrokerConfig, **options: Any) -> int:
@@ -31,7 +31,7 @@ class FakeBroker(ModuleType):
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
     fake = FakeBroker()
-    monkeypatch.setitem(sys.modules, "kbroker.server.broker", fake)
+    monkeypatch.setitem(sys.modules, "kbroker.server.running", fake)
     for variable in ("KAFKA_NUM_IO_THREADS", "KBROKER_NUM_IO_THREADS"):
         monkeypatch.delenv(variable, raising=False)
     return fake
