@@ -8,8 +8,8 @@ cdef enum LiveKind:
     LIVE_CHUNKS = 1               # receive chunks, but for the one each Processor reads into
     LIVE_FRAME_COPIES = 2         # of requests that wait
     LIVE_SLOT_RINGS = 3           # of connections with requests in the pipeline
-    LIVE_PARKED_FETCHES = 4
-    LIVE_WATCHES = 5              # of parked fetches, one for each partition
+    LIVE_PARKED_REQUESTS = 4
+    LIVE_WATCHES = 5              # of parked requests, one for each partition
     LIVE_FETCH_SESSIONS = 6       # in the cache, or still served
     LIVE_SESSION_PARTITIONS = 7
     LIVE_GROUPS = 8               # in the shards

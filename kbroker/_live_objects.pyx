@@ -26,7 +26,7 @@ KINDS = {
     "chunks": LIVE_CHUNKS,
     "frame_copies": LIVE_FRAME_COPIES,
     "slot_rings": LIVE_SLOT_RINGS,
-    "parked_fetches": LIVE_PARKED_FETCHES,
+    "parked_requests": LIVE_PARKED_REQUESTS,
     "watches": LIVE_WATCHES,
     "fetch_sessions": LIVE_FETCH_SESSIONS,
     "session_partitions": LIVE_SESSION_PARTITIONS,

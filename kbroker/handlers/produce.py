@@ -53,8 +53,15 @@ class _Batch(NamedTuple):
 class ColdProduce:
     """`handle` is the registry's entry for Produce."""
 
-    def __init__(self, hot: HotPath, budget: BytesBudget = UNPACKED) -> None:
+    def __init__(
+        self,
+        hot: HotPath,
+        watch_deadline: Callable[[int], None],
+        budget: BytesBudget = UNPACKED,
+    ) -> None:
+        """`watch_deadline` is told the ticks of requests that wait for followers."""
         self._hot = hot
+        self._watch_deadline = watch_deadline
         self._budget = budget
 
     def handle(self, services: Services, request: ColdRequest) -> None:
@@ -67,13 +74,23 @@ class ColdProduce:
                 work = _Repacking(lambda batch: self._copy(request, batch), held)
                 for batch in batches:
                     work.look_into(batch, opaque)
-                opaque |= set(
-                    self._hot.produce_checked(request, work.twins, work.stored, work.errors)
+                unknown, ticks = self._hot.produce_checked(
+                    request, work.twins, work.stored, work.errors
                 )
+                opaque |= set(unknown)
+            self._watch(ticks)
             if request.answered:
                 return
         # The topic changed twice meanwhile. Nothing is written; the client sends it again.
         request.close_connection("the topic's compression changes")
+
+    def _watch(self, ticks: list[int]) -> None:
+        for tick in ticks:
+            try:
+                self._watch_deadline(tick)
+            except BaseException:
+                self._hot.expire(tick)  # nobody waits for a deadline that will not come
+                raise
 
     def _batches(self, services: Services, request: _net.WrappedRequest) -> list[_Batch]:
         topics: dict[bytes, tuple[Packing | None, int]] = {}

@@ -43,6 +43,7 @@ cdef struct Batch:
     int8_t prechecked             # its compressed records were validated by the caller
     int8_t repacked               # the caller has what is stored instead of it
     int8_t awaits_flush           # for the caller: its log was due when it was appended
+    int8_t awaits_followers       # out: acks is -1, and it lies above the high watermark
     int16_t error                 # in and out: a Kafka error code; not 0: the batch is left out
     int32_t error_record          # index of the record at fault, or -1
     const char* error_message     # static text or NULL
@@ -50,6 +51,7 @@ cdef struct Batch:
     Arena* arena                  # where bad_records may be; NULL: only the first is told
     int32_t* bad_records          # place * 2, + 1 where it is the timestamp; bad_record_text()
     int32_t bad_record_count
+    int32_t led_since             # out, with awaits_followers: see replica/_partition.pxd
     int64_t* unpacked_left        # of what all batches of its request may unpack to; NULL: no bound
     int64_t base_offset           # out, -1 unless appended (or a duplicate: the first one's)
     int64_t append_time_ms        # out, -1 for CreateTime

@@ -21,6 +21,12 @@ from kbroker.log._types cimport Batch, Bound, FileSlice, Patience
 from kbroker.replica._followers cimport Follower, Followers
 
 
+# A list of the request path's own.
+cdef struct Watchers:
+    void* first
+    void* last
+
+
 cdef struct Partition:
     int refs                      # atomic
     Log* log                      # one reference
@@ -30,13 +36,15 @@ cdef struct Partition:
     int32_t leader_id             # this broker's id when it leads
     int8_t is_leader
     int32_t leader_epoch
+    int32_t led_since             # the epoch in which this broker became the leader that it is
     int32_t in_sync_count         # of the set that the controller has confirmed, the leader in it
     Followers followers           # of a leader
     # What may be read; the offsets are atomic.
     Bound high_watermark
     Bound last_stable
-    # Owned by the request path: fetches that wait for this partition.
-    void* watchers                # under the lock
+    # Owned by the request path: who waits for this partition, under the lock.
+    Watchers waiting_fetches
+    Watchers waiting_produces     # in the order of their offsets
     int has_watchers              # atomic; set before the last look, read after an append
     int advanced                  # atomic: in a worker's list of those that followers moved
     Partition* next_advanced      # there
@@ -79,8 +87,15 @@ cdef void partition_follow_cut(Partition* partition) noexcept nogil
 
 # As leader: log_append_locked for the batches that may be appended; the high watermark moves along
 # if it may. If the log's `flush_due` stands behind it, nothing is answered before
-# partition_flush().
-cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil
+# partition_flush(). Not 0: of acks=-1 there are batches above the high watermark, which wait until
+# partition_settle_locked() says what became of them: `awaits_followers`.
+cdef int partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil
+
+# 1: a batch that waited for the followers does not any more; its error is 0 where the high
+# watermark has passed it, 20 if fewer than min.insync.replicas are in sync by then, 6 or 56 where
+# this broker does not lead, has not led all the time, or has no log. The same leader in a higher
+# epoch goes on waiting.
+cdef int partition_settle_locked(const Partition* partition, Batch* batch) noexcept nogil
 
 # As follower, what the leader of that epoch sent: log_append_follower_locked. `out` has the error,
 # among them 6 where this broker leads, 74 and 75 where the epoch is older or newer than its own.
@@ -114,8 +129,9 @@ cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexc
 cdef void partition_note_told(
     Partition* partition, int32_t broker_id, int64_t high_watermark) noexcept nogil
 
-# log_flush(), and the high watermark follows. 0 or an errno.
-cdef int partition_flush(Partition* partition, FlushDepth depth) noexcept nogil
+# log_flush(), and the high watermark follows. 0 or an errno. Of the batches that waited for it,
+# NULL for none, those that need not wait for followers either are settled.
+cdef int partition_flush(Partition* partition, FlushDepth depth, Batch* first) noexcept nogil
 
 # How far a fetch may read (Kafka's FetchIsolation).
 cdef enum FetchIsolation:

@@ -17,7 +17,8 @@ from libc.string cimport memcpy
 from kbroker._atomics cimport kb_add_int, kb_store_i64
 from kbroker._error_codes cimport (
     FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR, NOT_ENOUGH_REPLICAS,
-    NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION)
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION)
 from kbroker._live_objects cimport LIVE_PARTITIONS, live_add
 from kbroker.log._append cimport log_append_locked, refuse_batch, refuse_batches
 from kbroker.log._append_follower cimport followed_bytes, log_append_follower_locked
@@ -79,6 +80,8 @@ cdef void partition_set_leadership(
     followers_replace(
         &partition.followers, fresh, count,
         not partition.is_leader or leader_epoch != partition.leader_epoch)
+    if is_leader and not partition.is_leader:
+        partition.led_since = leader_epoch
     partition.leader_id = leader_id
     partition.is_leader = is_leader
     partition.leader_epoch = leader_epoch
@@ -149,7 +152,7 @@ cdef void partition_offsets(
     unlock_log(partition.log)
 
 
-cdef int16_t _leads_locked(Partition* partition) noexcept nogil:
+cdef int16_t _leads_locked(const Partition* partition) noexcept nogil:
     if not partition.log.online:
         return KAFKA_STORAGE_ERROR
     return NO_ERROR if partition.is_leader else NOT_LEADER_OR_FOLLOWER
@@ -275,8 +278,23 @@ cdef void _refuse_too_few_in_sync(Partition* partition, Batch* first) noexcept n
         batch = batch.next
 
 
-cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil:
+cdef int _note_waiting_locked(Partition* partition, Batch* first) noexcept nogil:
+    cdef Batch* batch = first
+    cdef int waiting = 0
+    while batch != NULL:
+        # Among them duplicates: what they repeat may be lost as long as it is above.
+        if (batch.acks == -1 and batch.error == NO_ERROR
+                and batch.last_offset >= partition.high_watermark.offset):
+            batch.awaits_followers = 1
+            batch.led_since = partition.led_since
+            waiting = 1
+        batch = batch.next
+    return waiting
+
+
+cdef int partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil:
     cdef Log* log = partition.log
+    cdef int waiting = 0
     lock_log(log)
     if log.online and not partition.is_leader:
         refuse_batches(
@@ -285,13 +303,35 @@ cdef void partition_append(Partition* partition, Batch* first, int64_t now_ms) n
         _refuse_too_few_in_sync(partition, first)
     log_append_locked(log, first, partition.leader_epoch, now_ms)
     partition_advance_locked(partition)
+    if partition.high_watermark.offset < log.log_end_offset:
+        waiting = _note_waiting_locked(partition, first)
     unlock_log(log)
+    return waiting
 
 
-cdef int partition_flush(Partition* partition, FlushDepth depth) noexcept nogil:
+cdef int partition_settle_locked(const Partition* partition, Batch* batch) noexcept nogil:
+    cdef int16_t error = _leads_locked(partition)
+    if error == NO_ERROR and partition.led_since != batch.led_since:
+        error = NOT_LEADER_OR_FOLLOWER       # another did meanwhile: the offset may be his record's
+    if error == NO_ERROR:
+        if partition.high_watermark.offset <= batch.last_offset:
+            return 0
+        if partition.in_sync_count < partition.log.settings.min_in_sync:
+            error = NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    batch.error = error
+    batch.awaits_followers = 0
+    return 1
+
+
+cdef int partition_flush(Partition* partition, FlushDepth depth, Batch* first) noexcept nogil:
+    cdef Batch* batch = first
     cdef int status = log_flush(partition.log, depth)
     lock_log(partition.log)
     partition_advance_locked(partition)
+    while batch != NULL and status == 0:
+        if batch.awaits_followers:
+            partition_settle_locked(partition, batch)
+        batch = batch.next
     unlock_log(partition.log)
     return status
 

@@ -254,7 +254,7 @@ cdef class Replica:
                 if verdict == 0 and count:
                     partition_append(self.partition, group, now_ms)
                     if kb_load_int(&self.partition.log.flush_due):
-                        status = partition_flush(self.partition, FLUSH_RECORDS)
+                        status = partition_flush(self.partition, FLUSH_RECORDS, NULL)
             if status:
                 raise OSError(status, os.strerror(status), self.log.directory)
             if verdict == NEEDS_PYTHON:
@@ -367,7 +367,7 @@ cdef class Replica:
         if not kb_load_int(&self.partition.log.flush_due):
             return
         with nogil:
-            status = partition_flush(self.partition, FLUSH_RECORDS)
+            status = partition_flush(self.partition, FLUSH_RECORDS, NULL)
         if status:
             raise OSError(status, os.strerror(status), self.log.directory)
 
@@ -414,6 +414,11 @@ cdef class Replica:
     @property
     def leader_epoch(self) -> int:
         return self.partition.leader_epoch
+
+    @property
+    def has_watchers(self) -> bool:
+        """Whether a fetch or a produce waits for it: whoever moves it has to wake them."""
+        return bool(kb_load_int(&self.partition.has_watchers))
 
     @property
     def online(self) -> bool:

@@ -1,9 +1,10 @@
 """ReplicaManager: which partitions this broker holds, in step with the controller's images.
 
 `apply` runs on the controller's thread before an image is published: it opens or creates logs, sets
-who leads, publishes the C snapshot, and only then may anybody see the topic. Removed topics leave
-the snapshot first, then the fetches parked on them are answered, then their logs go. `apply` may be
-repeated with the same delta; what is done already is left alone.
+who leads, publishes the C snapshot, and only then may anybody see the topic; then whoever waits for
+a partition that was there before is looked at, since its leader or its high watermark may be another
+now. Removed topics leave the snapshot first, then their logs go and the requests parked on them are
+answered. `apply` may be repeated with the same delta; what is done already is left alone.
 
 A partition that was made just now and has no log takes the whole delta with it. One that was read
 in the store stays **offline** when its log cannot be opened, beside others that serve: it has no
@@ -111,7 +112,7 @@ class ReplicaManager:
         wake: Callable[[Replica], None],
         lead: Lead | None = None,
     ) -> None:
-        """`wake` answers the fetches that are parked on a partition. `lead` says to a replica who
+        """`wake` answers the requests that are parked on a partition. `lead` says to a replica who
         leads it; by default as the controller has confirmed it."""
         self._config = config
         self._node_id = node_id
@@ -227,8 +228,19 @@ class ReplicaManager:
                     if name not in self._partitions
                 }
             raise
-        self._partitions = partitions
-        self._topic_ids.update((topic.name, topic.topic_id) for topic in topics)
+        else:
+            self._partitions = partitions
+            self._topic_ids.update((topic.name, topic.topic_id) for topic in topics)
+        finally:
+            self._wake_watchers(topics)
+
+    def _wake_watchers(self, topics: Iterable[TopicImage]) -> None:
+        """Leaders, in-sync sets and with them high watermarks of their partitions have changed."""
+        for topic in topics:
+            for name in _names(topic):
+                replica = self._partitions.get(name)
+                if replica is not None and replica.has_watchers:
+                    self._wake(replica)
 
     def _open_topic(
         self,

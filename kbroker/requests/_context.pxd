@@ -35,49 +35,54 @@ cdef enum HotReason:
     REASON_GROUP = 6              # of a group, and not plainly right; see _offset_commit
 
 
+# What a parked request waits for at one partition: a fetch for bytes, a produce until the followers
+# have one batch.
 cdef struct ParkedWatch:
-    ParkedWatch* previous         # in the partition's list, under its lock
+    ParkedWatch* previous         # in one of the partition's lists, under its lock
     ParkedWatch* next
-    ParkedFetch* parked
+    ParkedRequest* parked
     Partition* partition          # one reference
+    int64_t counted               # of it in the request's `found`, under the same lock
+    Batch* batch                  # of a produce; what becomes of it, under the same lock
     int64_t fetch_offset
-    int64_t high_watermark        # as the answer would tell it
-    int64_t counted               # bytes of it in the fetch's `readable`, under the same lock
+    int64_t high_watermark        # of a follower's fetch: as the answer would tell it
     int32_t max_bytes
     int linked                    # under the partition's lock
 
 
-cdef struct ParkedFetch:
+cdef struct ParkedRequest:
     int refs                      # atomic: the deadline list's one, and each visitor's
     int state                     # atomic: ParkedState, moved by parked_fire() alone
     Request* request
     ParkedTable* table
-    int64_t min_bytes
-    uint64_t readable             # atomic: bytes to be read, the sum over the watches
+    void* produce                 # ProducePlan: what a produce will answer; NULL: it is a fetch
+    int64_t wanted                # a fetch: bytes; a produce: batches, all that wait
+    uint64_t found                # atomic: of that, the sum over the watches
     int must_answer               # atomic: of an error there is something to be told
     FetchIsolation isolation
     uint64_t tick                 # of its deadline
-    ParkedFetch* previous         # in the bucket of its tick, under the table's lock
-    ParkedFetch* next
-    ParkedFetch* next_left        # its connection has gone; under the table's lock
+    ParkedRequest* previous       # in the bucket of its tick, under the table's lock
+    ParkedRequest* next
+    ParkedRequest* next_left      # its connection has gone; under the table's lock
     int listed
     int left
     int count
-    int64_t size_bytes            # with the frame that its request keeps
+    int64_t size_bytes            # with what is kept for its answer
     ParkedWatch* watches          # in the same allocation
 
 
 cdef struct ParkedTable:
     pthread_mutex_t lock          # "queue" in the lock order
-    ParkedFetch* buckets[PARKED_BUCKETS]
+    ParkedRequest* buckets[PARKED_BUCKETS]
     uint64_t announced[PARKED_BUCKETS]  # the tick last told to Python, per bucket
-    void* left                    # ParkedFetch; written under the lock, looked at without
+    void* left                    # ParkedRequest; written under the lock, looked at without
     int64_t count                 # parked now
-    int64_t parked_total
+    int64_t produce_count         # of them
     int64_t expired_total
+    int64_t expired_produces      # of them
     int64_t left_total            # their connections went first
     int closing                   # atomic: nothing is parked any more
-    int64_t bytes                 # atomic: of fetches in memory, with their frames
+    int64_t bytes                 # atomic: of requests in memory, with what they keep
 
 
 # What clients of one listener are told about this node; host NULL: the address they used.
@@ -156,6 +161,7 @@ cdef struct HotWorker:
     int64_t fetch_errors
     int64_t fetch_codes[ERROR_CODES]    # answers and their partitions
     int64_t parked_fetches
+    int64_t parked_produces
     int64_t metadata_requests     # those that Python did not answer
     int64_t metadata_bytes
     int64_t heartbeat_requests    # those that Python did not answer

@@ -39,6 +39,7 @@ class _HotPathStatistics(TypedDict):
     fetch_bytes: int
     fetch_errors: int
     parked_fetches: int
+    parked_produces: int
     metadata_requests: int
     metadata_bytes: int
     # Answered in C; what Python decides is not counted here.
@@ -48,10 +49,13 @@ class _HotPathStatistics(TypedDict):
     # Answers by error code, those that were given.
     produce_codes: dict[int, int]
     fetch_codes: dict[int, int]
+    # Fetches and produces; and the produces of them.
     parked_now: int
+    parked_produces_now: int
     parked_expired: int
+    parked_produces_expired: int
     parked_left: int  # ended because their connections went
-    parked_bytes: int  # with the frames
+    parked_bytes: int  # with what they keep
     fetch_sessions: int
     fetch_session_partitions: int
     fetch_session_bytes: int
@@ -101,5 +105,5 @@ class HotPath:
         twins: dict[int, bytearray],
         stored: dict[int, bytearray],
         errors: dict[int, int],
-    ) -> list[int]: ...
+    ) -> tuple[list[int], list[int]]: ...
     def statistics(self) -> _HotPathStatistics: ...

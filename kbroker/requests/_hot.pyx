@@ -280,7 +280,7 @@ cdef class HotPath:
         return tick * TICK_MS
 
     def expire(self, uint64_t tick):
-        """Answers the parked fetches whose deadline tick has come."""
+        """Answers the parked requests whose deadline tick has come."""
         cdef HotWorker* worker = self.own_worker
         with self.own_lock:
             with nogil:
@@ -288,7 +288,7 @@ cdef class HotPath:
                 _leave(worker)
 
     def wake(self, Replica replica not None):
-        """Answers the fetches parked on a partition that moved or went away."""
+        """Answers the requests parked on a partition that moved, went away or is led elsewhere."""
         cdef HotWorker* worker = self.own_worker
         with self.own_lock:
             with nogil:
@@ -366,7 +366,8 @@ cdef class HotPath:
         By ordinal: `twins` are uncompressed batches, whose records C walks in place of the
         original's; `stored` replaces what is written; `errors` are Kafka error codes. Answers the
         ordinals of batches that C cannot walk, or that are to be stored in another codec by now:
-        then nothing is written, nobody is answered, and it is to be called again with more.
+        then nothing is written, nobody is answered, and it is to be called again with more. And new
+        deadline ticks, as `serve` has them: what is appended may wait for followers.
         """
         cdef HotWorker* worker = self.cold_worker
         cdef Snapshot* snapshot
@@ -394,7 +395,7 @@ cdef class HotPath:
                         _replace(&place.batch, stored[ordinal])
                         _put_max_timestamp(&place.batch)
                 if unknown:
-                    return unknown
+                    return unknown, []
                 request.node = NULL
                 with nogil:
                     _finish_checked(worker, snapshot, plan)
@@ -403,7 +404,7 @@ cdef class HotPath:
                 with nogil:
                     produce_flush(worker)
                 arena_reset(&worker.arena)
-        return unknown
+            return unknown, self._take_ticks(worker)
 
     def statistics(self):
         """Figures of the hot path as a dict; counters since the start."""

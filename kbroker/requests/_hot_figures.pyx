@@ -33,6 +33,7 @@ cdef int _add(HotWorker* worker, dict totals, dict produce_codes, dict fetch_cod
     totals["commit_requests"] += kb_figure(&worker.commit_requests)
     totals["commit_offsets"] += kb_figure(&worker.commit_offsets)
     totals["parked_fetches"] += kb_figure(&worker.parked_fetches)
+    totals["parked_produces"] += kb_figure(&worker.parked_produces)
     for place in range(ERROR_CODES):
         if kb_figure(&worker.produce_codes[place]) > 0:
             produce_codes[place - 1] = (
@@ -60,7 +61,7 @@ cdef dict hot_statistics(
     HotContext* context, HotWorker** workers, int count, HotWorker* own, HotWorker* cold,
 ):
     """Figures of the hot path as a dict; counters since the start."""
-    cdef long long parked, expired, left, evictions
+    cdef long long parked, parked_produces, expired, expired_produces, left, evictions
     cdef int sessions, at
     cdef HotWorker* at_once
     cdef dict produce_codes = {}
@@ -68,7 +69,7 @@ cdef dict hot_statistics(
     cdef dict totals = dict.fromkeys((
         "produce_requests", "produce_partitions", "produce_batches", "produce_records",
         "produce_bytes", "produce_errors", "rejected_bytes", "fetch_requests",
-        "fetch_partitions", "fetch_bytes", "fetch_errors", "parked_fetches",
+        "fetch_partitions", "fetch_bytes", "fetch_errors", "parked_fetches", "parked_produces",
         "metadata_requests", "metadata_bytes", "heartbeat_requests", "commit_requests",
         "commit_offsets"), 0)
     for at in range(count):
@@ -82,7 +83,9 @@ cdef dict hot_statistics(
     with nogil:
         lock_ranked(&context.parked.lock, RANK_QUEUE)
         parked = context.parked.count
+        parked_produces = context.parked.produce_count
         expired = context.parked.expired_total
+        expired_produces = context.parked.expired_produces
         left = context.parked.left_total
         unlock_ranked(&context.parked.lock, RANK_QUEUE)
         lock_ranked(&context.sessions.lock, RANK_TABLE)
@@ -92,7 +95,9 @@ cdef dict hot_statistics(
     totals["produce_codes"] = produce_codes
     totals["fetch_codes"] = fetch_codes
     totals["parked_now"] = parked
+    totals["parked_produces_now"] = parked_produces
     totals["parked_expired"] = expired
+    totals["parked_produces_expired"] = expired_produces
     totals["parked_left"] = left
     totals["parked_bytes"] = kb_load_i64(&context.parked.bytes)
     totals["fetch_sessions"] = sessions

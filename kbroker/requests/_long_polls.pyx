@@ -1,17 +1,18 @@
 # cython: language_level=3
-"""Who completes long polls: an append, a deadline, a connection's end, the broker's.
+"""Who completes parked requests: a partition that moved, a deadline, a connection's end, ours.
 
-    wake    after an append the worker counts the watches of the partitions it touched anew
-    advance after followers' fetches, of the partitions whose high watermark they moved
+    wake    whoever moved a partition (an append, a follower's fetch that moved its high watermark,
+            a change of leadership) counts the watches on it anew
     expire  the time wheel (Python) holds one operation per deadline tick and calls in here
     close   the broker stops: everybody is answered
-    end     of fetches whose connection has gone, between two runs
+    end     of requests whose connection has gone, between two runs
 
-A parked fetch (_parked) that somebody moves to done is read again and answered with what there is
-(_fetch), by the thread that moved it, once no lock is held.
+A parked request (_parked) that somebody moves to done is answered by the thread that moved it, once
+no lock is held: a fetch reads again and gets what there is (_fetch), a produce is told what became
+of its batches (_produce_wait).
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport uint64_t
 
 from kbroker._arena cimport arena_reset, arena_take
 from kbroker._atomics cimport kb_add_int, kb_load_int, kb_load_ptr, kb_store_int, kb_store_ptr
@@ -23,7 +24,7 @@ from kbroker.requests._answers cimport worker_answer, worker_flush, worker_give_
 from kbroker.requests._context cimport (
     PARKED_BUCKETS,
     HotWorker,
-    ParkedFetch,
+    ParkedRequest,
     ParkedTable,
     ParkedWatch,
 )
@@ -36,59 +37,87 @@ from kbroker.requests._parked cimport (
     watch_count_locked,
 )
 from kbroker.requests._parked_state cimport OPEN
+from kbroker.requests._produce_wait cimport produce_resume
 
 cdef enum:
     WAKE_BATCH = 64
 
 
-cdef int _complete(HotWorker* worker, Snapshot* snapshot, ParkedFetch* parked) noexcept nogil:
+# Requests that are to be completed once the partition's lock is free, each with a reference.
+cdef struct Due:
+    ParkedRequest* some[WAKE_BATCH]
+    ParkedRequest** requests
+    int count
+    int capacity
+
+
+cdef void _answer(HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked) noexcept nogil:
+    if parked.produce != NULL:
+        produce_resume(worker, snapshot, parked)
+    else:
+        fetch_resume(worker, snapshot, parked.request)
+
+
+cdef int _complete(HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked) noexcept nogil:
     # With a reference of the caller's, which it drops. 0: somebody else was faster.
     cdef int mine = parked_complete(parked)
     if mine:
-        fetch_resume(worker, snapshot, parked.request)
+        _answer(worker, snapshot, parked)
     parked_drop(parked)
     return mine
 
 
-cdef ParkedFetch** _grown(HotWorker* worker, ParkedFetch** waiting, int count) noexcept nogil:
-    cdef ParkedFetch** more = <ParkedFetch**>arena_take(
-        &worker.arena, sizeof(ParkedFetch*) * 2 * <size_t>count)
+cdef int _grow(HotWorker* worker, Due* due) noexcept nogil:
+    cdef ParkedRequest** more = <ParkedRequest**>arena_take(
+        &worker.arena, sizeof(ParkedRequest*) * 2 * <size_t>due.count)
     cdef int i
-    if more != NULL:
-        for i in range(count):
-            more[i] = waiting[i]
-    return more
+    if more == NULL:
+        return -1
+    for i in range(due.count):
+        more[i] = due.requests[i]
+    due.requests = more
+    due.capacity *= 2
+    return 0
+
+
+cdef void _note_due_locked(HotWorker* worker, Due* due, ParkedRequest* parked) noexcept nogil:
+    if not parked_has_enough(parked) or kb_load_int(&parked.state) != OPEN:
+        return
+    if due.count == due.capacity and _grow(worker, due) != 0:
+        return                    # it waits for the next event or its deadline
+    kb_add_int(&parked.refs, 1)
+    due.requests[due.count] = parked
+    due.count += 1
 
 
 cdef void long_polls_wake(
     HotWorker* worker, Snapshot* snapshot, Partition* partition
 ) noexcept nogil:
-    """After the partition moved: completes every fetch on it that now has enough."""
-    cdef ParkedFetch* some[WAKE_BATCH]
-    cdef ParkedFetch** waiting = some
-    cdef ParkedFetch** more
+    """After the partition moved: completes every request on it that now has enough."""
+    cdef Due due
     cdef ParkedWatch* watch
-    cdef int capacity = WAKE_BATCH
-    cdef int count = 0
+    cdef ParkedWatch* following
     cdef int i
+    due.requests = due.some
+    due.count = 0
+    due.capacity = WAKE_BATCH
     partition_lock(partition)
-    watch = <ParkedWatch*>partition.watchers
+    watch = <ParkedWatch*>partition.waiting_fetches.first
     while watch != NULL:
         watch_count_locked(watch)
-        if parked_has_enough(watch.parked) and kb_load_int(&watch.parked.state) == OPEN:
-            if count == capacity:
-                more = _grown(worker, waiting, count)
-                if more == NULL:
-                    break         # the others wait for the next append or their deadline
-                waiting = more
-                capacity *= 2
-            kb_add_int(&watch.parked.refs, 1)
-            waiting[count] = watch.parked
-            count += 1
+        _note_due_locked(worker, &due, watch.parked)
         watch = watch.next
+    watch = <ParkedWatch*>partition.waiting_produces.first
+    while watch != NULL:
+        following = watch.next
+        watch_count_locked(watch)
+        if watch.linked:          # it waits on, and so does everything behind it
+            break
+        _note_due_locked(worker, &due, watch.parked)
+        watch = following
     partition_unlock(partition)
-    for i in range(count):
-        _complete(worker, snapshot, waiting[i])
+    for i in range(due.count):
+        _complete(worker, snapshot, due.requests[i])
 
 
 cdef void long_polls_wake_touched(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
@@ -109,15 +138,18 @@ cdef void long_polls_wake_advanced(HotWorker* worker, Snapshot* snapshot) noexce
 
 
 cdef void _complete_bucket(
-    HotWorker* worker, Snapshot* snapshot, uint64_t bucket, uint64_t tick_max, int64_t* completed,
+    HotWorker* worker, Snapshot* snapshot, uint64_t bucket, uint64_t tick_max, int expires,
 ) noexcept nogil:
     # One at a time: the list may change whenever its lock is free.
     cdef ParkedTable* table = &worker.context.parked
-    cdef ParkedFetch* parked
-    cdef int64_t done = 0
+    cdef ParkedRequest* parked
+    cdef int done = 0
+    cdef int is_produce = 0
     while True:
         lock_ranked(&table.lock, RANK_QUEUE)
-        completed[0] += done
+        if expires and done:
+            table.expired_total += 1
+            table.expired_produces += is_produce
         parked = table.buckets[bucket]
         while parked != NULL and (
             parked.tick > tick_max or kb_load_int(&parked.state) != OPEN
@@ -128,6 +160,7 @@ cdef void _complete_bucket(
         unlock_ranked(&table.lock, RANK_QUEUE)
         if parked == NULL:
             return
+        is_produce = parked.produce != NULL
         done = _complete(worker, snapshot, parked)
 
 
@@ -140,19 +173,18 @@ cdef void long_polls_expire(HotWorker* worker, Snapshot* snapshot, uint64_t tick
     if table.announced[bucket] == tick:
         table.announced[bucket] = 0
     unlock_ranked(&table.lock, RANK_QUEUE)
-    _complete_bucket(worker, snapshot, bucket, tick, &table.expired_total)
+    _complete_bucket(worker, snapshot, bucket, tick, 1)
 
 
 cdef void long_polls_close(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
     """The broker stops: everything parked is answered, nothing is parked any more."""
     cdef uint64_t bucket
-    cdef int64_t answered = 0
     kb_store_int(&worker.context.parked.closing, 1)
     for bucket in range(<uint64_t>PARKED_BUCKETS):
-        _complete_bucket(worker, snapshot, bucket, <uint64_t>-1, &answered)
+        _complete_bucket(worker, snapshot, bucket, <uint64_t>-1, 0)
 
 
-cdef void _end_left(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
+cdef void _end_left(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
     # With a reference, which it drops. A peer that still reads gets what there is.
     cdef Snapshot* snapshot
     cdef int how
@@ -165,7 +197,7 @@ cdef void _end_left(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
             worker_answer(worker, parked.request)
         else:
             snapshot = snapshot_enter(worker.context.registry, worker.reader)
-            fetch_resume(worker, snapshot, parked.request)
+            _answer(worker, snapshot, parked)
             snapshot_leave(worker.reader)
         worker_flush(worker)
         arena_reset(&worker.arena)
@@ -173,15 +205,15 @@ cdef void _end_left(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
 
 
 cdef int long_polls_end_left(HotWorker* worker) noexcept nogil:
-    """Between two runs: ends every fetch whose connection has gone. 0: there was none."""
+    """Between two runs: ends every request whose connection has gone. 0: there was none."""
     cdef ParkedTable* table = &worker.context.parked
-    cdef ParkedFetch* parked
-    cdef ParkedFetch* following
+    cdef ParkedRequest* parked
+    cdef ParkedRequest* following
     if kb_load_ptr(&table.left) == NULL:
         return 0
     worker_give_up_role(worker)
     lock_ranked(&table.lock, RANK_QUEUE)
-    parked = <ParkedFetch*>table.left
+    parked = <ParkedRequest*>table.left
     kb_store_ptr(&table.left, NULL)
     unlock_ranked(&table.lock, RANK_QUEUE)
     while parked != NULL:

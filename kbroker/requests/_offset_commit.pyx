@@ -419,7 +419,7 @@ cdef void _flush(HotWorker* worker, ShardPlans* plans, Partition* partition) noe
     cdef CommitPlan* plan = plans.first
     worker_flush(worker)
     worker_give_up_role(worker)
-    if partition_flush(partition, FLUSH_RECORDS) == 0:
+    if partition_flush(partition, FLUSH_RECORDS, NULL) == 0:
         return
     while plan != NULL:
         plan.accepted = 0

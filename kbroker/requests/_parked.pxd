@@ -1,7 +1,8 @@
 # cython: language_level=3
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from kbroker.requests._context cimport HotContext, HotWorker, ParkedFetch, ParkedWatch
+from kbroker.net._types cimport Request
+from kbroker.requests._context cimport HotContext, HotWorker, ParkedRequest, ParkedWatch
 from kbroker.requests._fetch_plan cimport FetchPlan
 
 cdef enum ParkStatus:
@@ -11,10 +12,19 @@ cdef enum ParkStatus:
 cdef int parked_init(HotContext* context) noexcept nogil
 cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil
 
-# For who completes them (_long_polls). Under the lock of the watch's partition:
+# For a produce that parks itself (_produce_wait): begun, with its watches to be filled; then it
+# waits (not 0: it must not be used any more) or is given up.
+cdef ParkedRequest* parked_new(
+    HotWorker* worker, Request* request, int count, int64_t kept_bytes, int32_t wait_ms,
+) noexcept nogil
+cdef int parked_wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil
+cdef void parked_abandon(ParkedRequest* parked) noexcept nogil
+
+# For who completes them (_long_polls). Under the lock of the watch's partition; a produce's watch
+# that has what it waits for leaves the partition's list:
 cdef void watch_count_locked(ParkedWatch* watch) noexcept nogil
-cdef int parked_has_enough(ParkedFetch* parked) noexcept nogil
+cdef int parked_has_enough(ParkedRequest* parked) noexcept nogil
 # Where the deadline list of a tick begins.
 cdef uint64_t parked_bucket(uint64_t tick) noexcept nogil
-cdef int parked_complete(ParkedFetch* parked) noexcept nogil
-cdef void parked_drop(ParkedFetch* parked) noexcept nogil
+cdef int parked_complete(ParkedRequest* parked) noexcept nogil
+cdef void parked_drop(ParkedRequest* parked) noexcept nogil

@@ -1,24 +1,27 @@
 # cython: language_level=3
-"""Long polls: fetches that wait for bytes, as C nodes on the partitions they read.
+"""Requests that wait, as C nodes on their partitions: fetches for bytes, produces for followers.
 
-    park    copy the frame; link a watch to every partition, which counts what is there; list the
-            fetch under its deadline and open it; look at the sum once more, only then leave
+    park    keep what the answer needs; link a watch to every partition, which counts what is there;
+            list the request under its deadline and open it; look at the sum once more, only then
+            leave
     leave   a Processor says that a connection has gone; the next handler ends what waits for it
 
-A fetch moves from building to open to done (_parked_state); whoever moves it from open to done
-takes it off the lists, reads again and answers (_long_polls). Everybody else only drops its
-reference.
+A request moves from building to open to done (_parked_state); whoever moves it from open to done
+takes it off the lists and answers (_long_polls). Everybody else only drops its reference.
 Until it is open nobody but the parker touches its lists; what came meanwhile is in the sum. The
-deadline list holds one reference until the completer takes the fetch off it.
+deadline list holds one reference until the completer takes the request off it.
 
-An append costs one count for each watch on its partition, however many partitions those fetches
-name: a fetch has one watch on a partition (_fetch drops what is named twice), and a watch brings
-its own difference to the fetch's sum.
+The watch of a fetch counts bytes to be read: an append costs one count for each on its partition,
+however many partitions those fetches name: a fetch has one watch on a partition (_fetch drops what
+is named twice), and a watch brings its own difference to the fetch's sum. The watch of a produce
+counts one, once its batch is settled (_produce_wait), and leaves its partition's list with that:
+the list is in the order of the offsets, so whoever looks stops at the first that waits on.
 
 Locks: a partition's for its watches and their counts, the table's ("queue") for the deadline lists
 and the channels' `parked`; never two at once, and nothing is completed while one is held. Bounds:
-one parked fetch per connection; PARKED_BYTES_MAX for frames and watches of all, beyond which a
-fetch is answered at once; ticks are TICK_MS wide, and wider for waits of more than a second.
+one parked request per connection; PARKED_BYTES_MAX for watches and what is kept of all, beyond
+which a request is answered at once; ticks are TICK_MS wide, and wider for waits of more than a
+second.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -35,20 +38,22 @@ from kbroker._atomics cimport (
     kb_store_ptr,
 )
 from kbroker._figures cimport kb_count
-from kbroker._live_objects cimport LIVE_PARKED_FETCHES, LIVE_WATCHES, live_add
+from kbroker._live_objects cimport LIVE_PARKED_REQUESTS, LIVE_WATCHES, live_add
 from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._sync cimport kb_now_ns
 from kbroker.net._request cimport request_detach
 from kbroker.net._request_channel cimport request_channel_call
-from kbroker.net._types cimport Channel
+from kbroker.net._types cimport Channel, Request
 from kbroker.replica._partition cimport (
     TO_LOG_END,
     Partition,
+    Watchers,
     partition_acquire,
     partition_in_older_segment_locked,
     partition_lock,
     partition_readable_bytes_locked,
     partition_release,
+    partition_settle_locked,
     partition_unlock,
 )
 from kbroker.requests._context cimport (
@@ -57,7 +62,7 @@ from kbroker.requests._context cimport (
     TICKS_MAX,
     HotContext,
     HotWorker,
-    ParkedFetch,
+    ParkedRequest,
     ParkedTable,
     ParkedWatch,
 )
@@ -71,13 +76,15 @@ from kbroker.requests._parked_state cimport (
     PARKED_MOVED,
     parked_fire,
 )
+from kbroker.requests._produce_kept cimport produce_kept_free
+from kbroker.requests._produce_plan cimport ProducePlan
 
 cdef extern from "debug.h" nogil:
     void kb_assert(int condition, const char* text)
 
 cdef enum:
     EXACT_TICKS = 256             # a wait of more of them ends up to a 128th of itself late
-    PARKED_BYTES_MAX = 256 << 20  # of all connections; beyond it fetches do not wait
+    PARKED_BYTES_MAX = 256 << 20  # of all connections; beyond it requests do not wait
 
 
 cdef int parked_init(HotContext* context) noexcept nogil:
@@ -87,23 +94,26 @@ cdef int parked_init(HotContext* context) noexcept nogil:
     return kb_mutex_init(&context.parked.lock)
 
 
-cdef int _fire(ParkedFetch* parked, int event) noexcept nogil:
+cdef int _fire(ParkedRequest* parked, int event) noexcept nogil:
     cdef int verdict = parked_fire(&parked.state, event)
-    kb_assert(verdict != PARKED_ILLEGAL, "a parked fetch met an event that its state does not know")
+    kb_assert(
+        verdict != PARKED_ILLEGAL, "a parked request met an event that its state does not know")
     return verdict == PARKED_MOVED
 
 
-cdef void parked_drop(ParkedFetch* parked) noexcept nogil:
+cdef void parked_drop(ParkedRequest* parked) noexcept nogil:
     # The partitions go with the last reference: a visitor may still look at them after another
-    # thread has completed the fetch and a topic's removal has let go of them.
+    # thread has completed the request and a topic's removal has let go of them.
     cdef ParkedTable* table = parked.table
     cdef int i
     if kb_add_int(&parked.refs, -1) != 0:
         return
     for i in range(parked.count):
         partition_release(parked.watches[i].partition)
+    if parked.produce != NULL:
+        produce_kept_free(<ProducePlan*>parked.produce)
     live_add(LIVE_WATCHES, -parked.count)
-    live_add(LIVE_PARKED_FETCHES, -1)
+    live_add(LIVE_PARKED_REQUESTS, -1)
     kb_add_i64(&table.bytes, -parked.size_bytes)
     free(parked)
 
@@ -111,9 +121,18 @@ cdef void parked_drop(ParkedFetch* parked) noexcept nogil:
 # --- watches -------------------------------------------------------------------------------------
 
 cdef void watch_count_locked(ParkedWatch* watch) noexcept nogil:
+    if watch.batch == NULL:
+        _count_bytes_locked(watch)
+    elif watch.counted == 0 and partition_settle_locked(watch.partition, watch.batch):
+        watch.counted = 1
+        kb_add_u64(&watch.parked.found, 1)
+        _unlink_locked(watch)
+
+
+cdef void _count_bytes_locked(ParkedWatch* watch) noexcept nogil:
     # What there is to be read here, and whether there is something to be told of it.
     cdef Partition* partition = watch.partition
-    cdef ParkedFetch* parked = watch.parked
+    cdef ParkedRequest* parked = watch.parked
     cdef int64_t here
     if (
         not (partition.log.online and partition.is_leader)     # deleted, broken or led elsewhere
@@ -132,47 +151,78 @@ cdef void watch_count_locked(ParkedWatch* watch) noexcept nogil:
     if here < 0:
         here = 0
     if here != watch.counted:
-        kb_add_u64(&parked.readable, <uint64_t>(here - watch.counted))
+        kb_add_u64(&parked.found, <uint64_t>(here - watch.counted))
         watch.counted = here
 
 
-cdef int parked_has_enough(ParkedFetch* parked) noexcept nogil:
+cdef int parked_has_enough(ParkedRequest* parked) noexcept nogil:
     return (
-        <int64_t>kb_load_u64(&parked.readable) >= parked.min_bytes
+        <int64_t>kb_load_u64(&parked.found) >= parked.wanted
         or kb_load_int(&parked.must_answer)
     )
 
 
-cdef void _link(ParkedWatch* watch) noexcept nogil:
-    cdef Partition* partition = watch.partition
-    cdef ParkedWatch* head
-    partition_lock(partition)
-    head = <ParkedWatch*>partition.watchers
-    watch.next = head
-    watch.previous = NULL
-    if head != NULL:
-        head.previous = watch
-    partition.watchers = watch
+cdef inline Watchers* _list_of(ParkedWatch* watch) noexcept nogil:
+    if watch.batch != NULL:
+        return &watch.partition.waiting_produces
+    return &watch.partition.waiting_fetches
+
+
+cdef void _link_locked(ParkedWatch* watch) noexcept nogil:
+    # The last of its list; among produces behind those with lower offsets, mostly the last, too.
+    cdef Watchers* watchers = _list_of(watch)
+    cdef ParkedWatch* before = <ParkedWatch*>watchers.last
+    cdef ParkedWatch* behind = NULL
+    while before != NULL and watch.batch != NULL and (
+        before.batch.last_offset > watch.batch.last_offset
+    ):
+        behind = before
+        before = before.previous
+    watch.previous = before
+    watch.next = behind
+    if before != NULL:
+        before.next = watch
+    else:
+        watchers.first = watch
+    if behind != NULL:
+        behind.previous = watch
+    else:
+        watchers.last = watch
     watch.linked = 1
-    kb_store_int(&partition.has_watchers, 1)
+    kb_store_int(&watch.partition.has_watchers, 1)
+
+
+cdef void _unlink_locked(ParkedWatch* watch) noexcept nogil:
+    cdef Watchers* watchers = _list_of(watch)
+    if not watch.linked:
+        return
+    if watch.previous != NULL:
+        watch.previous.next = watch.next
+    else:
+        watchers.first = watch.next
+    if watch.next != NULL:
+        watch.next.previous = watch.previous
+    else:
+        watchers.last = watch.previous
+    watch.linked = 0
+    if (watch.partition.waiting_fetches.first == NULL
+            and watch.partition.waiting_produces.first == NULL):
+        kb_store_int(&watch.partition.has_watchers, 0)
+
+
+cdef void _link(ParkedWatch* watch) noexcept nogil:
+    partition_lock(watch.partition)
+    _link_locked(watch)
     watch_count_locked(watch)          # what comes from now on finds the watch
-    partition_unlock(partition)
+    partition_unlock(watch.partition)
 
 
 cdef void _unlink(ParkedWatch* watch) noexcept nogil:
-    cdef Partition* partition = watch.partition
-    partition_lock(partition)
-    if watch.linked:
-        if watch.previous != NULL:
-            watch.previous.next = watch.next
-        else:
-            partition.watchers = watch.next
-        if watch.next != NULL:
-            watch.next.previous = watch.previous
-        watch.linked = 0
-        if partition.watchers == NULL:
-            kb_store_int(&partition.has_watchers, 0)
-    partition_unlock(partition)
+    partition_lock(watch.partition)
+    if watch.batch != NULL:
+        watch_count_locked(watch)      # who moved the partition may not have come to it yet
+    _unlink_locked(watch)
+    partition_unlock(watch.partition)
 
 
 # --- deadlines and connections -------------------------------------------------------------------
@@ -196,11 +246,11 @@ cdef void _announce_locked(HotWorker* worker, ParkedTable* table, uint64_t tick)
         worker.tick_count += 1
 
 
-cdef int _open(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
+cdef int _open(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
     # On the last list, the bucket of its tick, and open; 0: it may not wait (any more).
     cdef ParkedTable* table = parked.table
     cdef Channel* channel = parked.request.channel
-    cdef ParkedFetch** head = &table.buckets[parked_bucket(parked.tick)]
+    cdef ParkedRequest** head = &table.buckets[parked_bucket(parked.tick)]
     cdef int opened = 0
     lock_ranked(&table.lock, RANK_QUEUE)
     if not kb_load_int(&table.closing) and channel.left == 0 and channel.parked == NULL:
@@ -211,7 +261,7 @@ cdef int _open(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
         parked.listed = 1
         channel.parked = parked
         table.count += 1
-        table.parked_total += 1
+        table.produce_count += parked.produce != NULL
         _announce_locked(worker, table, parked.tick)
         opened = _fire(parked, LISTED)
     unlock_ranked(&table.lock, RANK_QUEUE)
@@ -220,7 +270,7 @@ cdef int _open(HotWorker* worker, ParkedFetch* parked) noexcept nogil:
     return opened
 
 
-cdef void _unlist(ParkedFetch* parked) noexcept nogil:
+cdef void _unlist(ParkedRequest* parked) noexcept nogil:
     cdef ParkedTable* table = parked.table
     lock_ranked(&table.lock, RANK_QUEUE)
     if parked.listed:
@@ -233,6 +283,7 @@ cdef void _unlist(ParkedFetch* parked) noexcept nogil:
         parked.listed = 0
         parked.request.channel.parked = NULL
         table.count -= 1
+        table.produce_count -= parked.produce != NULL
     unlock_ranked(&table.lock, RANK_QUEUE)
 
 
@@ -241,14 +292,14 @@ cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:
     # partitions' locks, which are held while a roll creates files.
     cdef HotContext* hot = <HotContext*>context
     cdef ParkedTable* table = &hot.parked
-    cdef ParkedFetch* parked
+    cdef ParkedRequest* parked
     lock_ranked(&table.lock, RANK_QUEUE)
     channel.left = <signed char>how
-    parked = <ParkedFetch*>channel.parked
+    parked = <ParkedRequest*>channel.parked
     if parked != NULL and not parked.left:
         parked.left = 1
         kb_add_int(&parked.refs, 1)
-        parked.next_left = <ParkedFetch*>table.left
+        parked.next_left = <ParkedRequest*>table.left
         table.left_total += 1
         kb_store_ptr(&table.left, parked)
     else:
@@ -260,29 +311,6 @@ cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:
 
 # --- park and complete ---------------------------------------------------------------------------
 
-cdef ParkedFetch* _allocate(HotWorker* worker, FetchPlan* plan, int count) noexcept nogil:
-    # NULL: no memory, or no more may be parked.
-    cdef ParkedTable* table = &worker.context.parked
-    cdef size_t node_bytes = sizeof(ParkedFetch) + sizeof(ParkedWatch) * <size_t>count
-    cdef int64_t size_bytes = <int64_t>node_bytes + plan.request.length_bytes
-    cdef ParkedFetch* parked = NULL
-    if kb_add_i64(&table.bytes, size_bytes) <= PARKED_BYTES_MAX:
-        parked = <ParkedFetch*>calloc(1, node_bytes)
-    if parked != NULL and request_detach(plan.request) != 0:
-        free(parked)
-        parked = NULL
-    if parked == NULL:
-        kb_add_i64(&table.bytes, -size_bytes)
-        return NULL
-    live_add(LIVE_WATCHES, count)
-    live_add(LIVE_PARKED_FETCHES, 1)
-    parked.table = table
-    parked.count = count
-    parked.size_bytes = size_bytes
-    parked.watches = <ParkedWatch*>(<char*>parked + sizeof(ParkedFetch))
-    return parked
-
-
 cdef uint64_t _deadline_tick(int64_t now_ns, int32_t wait_ms) noexcept nogil:
     # Long waits share ticks, or whoever comes and goes with ever other ones fills the time wheel.
     cdef uint64_t tick = <uint64_t>(now_ns // 1000000 + wait_ms) // TICK_MS + 1
@@ -292,22 +320,79 @@ cdef uint64_t _deadline_tick(int64_t now_ns, int32_t wait_ms) noexcept nogil:
     return (tick + width - 1) & ~(width - 1)
 
 
-cdef ParkedFetch* _new(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    cdef ParkedFetch* parked = _allocate(worker, plan, plan.count - plan.not_there_count)
-    cdef ParkedWatch* watch
-    cdef FetchTarget* target
+cdef ParkedRequest* parked_new(
+    HotWorker* worker, Request* request, int count, int64_t kept_bytes, int32_t wait_ms,
+) noexcept nogil:
+    """Being built, with room for so many watches and counted with what is kept for its answer.
+
+    NULL: no memory, no more may be parked, or the broker stops.
+    """
+    cdef ParkedTable* table = &worker.context.parked
+    cdef size_t node_bytes = sizeof(ParkedRequest) + sizeof(ParkedWatch) * <size_t>count
+    cdef int64_t size_bytes = <int64_t>node_bytes + kept_bytes
     cdef int64_t now_ns = kb_now_ns()
-    cdef int i
-    if parked == NULL:
+    cdef ParkedRequest* parked = NULL
+    if kb_load_int(&table.closing):
         return NULL
-    plan.request.waiting_ns = now_ns
+    if kb_add_i64(&table.bytes, size_bytes) <= PARKED_BYTES_MAX:
+        parked = <ParkedRequest*>calloc(1, node_bytes)
+    if parked == NULL:
+        kb_add_i64(&table.bytes, -size_bytes)
+        return NULL
+    live_add(LIVE_WATCHES, count)
+    live_add(LIVE_PARKED_REQUESTS, 1)
+    request.waiting_ns = now_ns
     parked.state = BUILDING
     parked.refs = 2               # the deadline list's and this thread's
-    parked.request = plan.request
-    parked.min_bytes = plan.min_bytes
-    parked.isolation = plan.isolation
-    parked.tick = _deadline_tick(now_ns, plan.max_wait_ms)
-    watch = parked.watches
+    parked.request = request
+    parked.table = table
+    parked.tick = _deadline_tick(now_ns, wait_ms)
+    parked.count = count
+    parked.size_bytes = size_bytes
+    parked.watches = <ParkedWatch*>(<char*>parked + sizeof(ParkedRequest))
+    return parked
+
+
+cdef void parked_abandon(ParkedRequest* parked) noexcept nogil:
+    """What was begun with parked_new(), before a watch has a partition."""
+    parked.request.waiting_ns = 0
+    live_add(LIVE_WATCHES, -parked.count)
+    parked.count = 0
+    parked.refs = 1
+    parked_drop(parked)
+
+
+cdef void _unhook(ParkedRequest* parked) noexcept nogil:
+    # By the one who moved it to done: off every list, and the deadline list's reference with it.
+    cdef int i
+    for i in range(parked.count):
+        _unlink(&parked.watches[i])
+    _unlist(parked)
+    parked_drop(parked)
+
+
+cdef int parked_wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
+    """Links, lists and opens it. 0: there is enough, or it may not wait (any more); then it is off
+    every list, and the caller's with the reference that it has."""
+    cdef int mine = 1
+    cdef int i
+    for i in range(parked.count):
+        _link(&parked.watches[i])
+    if _open(worker, parked):
+        # Whoever came before this found it being built and left it: the sum says what they had.
+        mine = parked_has_enough(parked) and _fire(parked, COMPLETED)
+    if not mine:
+        parked_drop(parked)
+        return 1
+    parked.request.waiting_ns = 0
+    _unhook(parked)
+    return 0
+
+
+cdef void _watch_targets(ParkedRequest* parked, FetchPlan* plan) noexcept nogil:
+    cdef ParkedWatch* watch = parked.watches
+    cdef FetchTarget* target
+    cdef int i
     for i in range(plan.count):
         target = &plan.targets[i]
         if target.not_there:
@@ -319,45 +404,29 @@ cdef ParkedFetch* _new(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         watch.max_bytes = <int>target.max_bytes
         partition_acquire(target.partition)
         watch += 1
-    return parked
-
-
-cdef void _unhook(ParkedFetch* parked) noexcept nogil:
-    # By the one who moved it to done: off every list, and the deadline list's reference with it.
-    cdef int i
-    for i in range(parked.count):
-        _unlink(&parked.watches[i])
-    _unlist(parked)
-    parked_drop(parked)
 
 
 cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     """Parks a fetch that found too little; what it names and is there has no error."""
-    cdef ParkedFetch* parked
-    cdef int mine
-    cdef int i
-    if kb_load_int(&worker.context.parked.closing):
-        return PARK_READ_AGAIN
-    parked = _new(worker, plan)
+    cdef ParkedRequest* parked = parked_new(
+        worker, plan.request, plan.count - plan.not_there_count, plan.request.length_bytes,
+        plan.max_wait_ms)
     if parked == NULL:
         return PARK_READ_AGAIN
-    for i in range(parked.count):
-        _link(&parked.watches[i])
-    mine = 1
-    if _open(worker, parked):
-        # Whoever came before this found it being built and left it: the sum says what they had.
-        mine = parked_has_enough(parked) and _fire(parked, COMPLETED)
-    if not mine:
+    if request_detach(plan.request) != 0:
+        parked_abandon(parked)
+        return PARK_READ_AGAIN
+    parked.wanted = plan.min_bytes
+    parked.isolation = plan.isolation
+    _watch_targets(parked, plan)
+    if parked_wait(worker, parked):
         kb_count(&worker.parked_fetches, 1)
-        parked_drop(parked)
         return PARK_WAITS
-    parked.request.waiting_ns = 0
-    _unhook(parked)
     parked_drop(parked)
     return PARK_READ_AGAIN
 
 
-cdef int parked_complete(ParkedFetch* parked) noexcept nogil:
+cdef int parked_complete(ParkedRequest* parked) noexcept nogil:
     """Moves it to done and off every list: its request is the caller's; 0: somebody was faster.
 
     The caller holds a reference, before and after.

@@ -11,7 +11,7 @@ cdef enum ParkedState:
 cdef enum ParkedEvent:
     LISTED = 0                    # the parker has put it on the last list
     GIVEN_UP = 1                  # the parker could not
-    COMPLETED = 2                 # bytes, an error, its deadline, its connection's end, ours
+    COMPLETED = 2                 # enough, an error, its deadline, its connection's end, ours
     PARKED_EVENTS = 3
 
 
@@ -20,5 +20,5 @@ cdef enum ParkedVerdict:
     PARKED_STAYED = 0             # the event came too early or too late: somebody else's affair
     PARKED_MOVED = 1              # by this caller and nobody else
 
-# The one place where the state of a parked fetch moves; any thread, without a lock.
+# The one place where the state of a parked request moves; any thread, without a lock.
 cdef int parked_fire(int* state, int event) noexcept nogil

@@ -1,4 +1,4 @@
-"""The states of a parked fetch; see _parked_state.pyx."""
+"""The states of a parked request; see _parked_state.pyx."""
 
 from enum import IntEnum
 from typing import Final

@@ -17,6 +17,9 @@ Where a topic wants records on the disk first (`flush.messages`), requests that 
 aside until the rest of the run is done. Then the handler, without the role of taker and outside the
 snapshot, flushes and answers: it waits for the disk alone, and num.io.threads bounds how many may.
 
+With acks=-1 a batch that lies above the high watermark behind its append (and flush) keeps the
+answer back until its followers have it (`_produce_wait`).
+
 Protocol: ProduceRequest and ProduceResponse 3-13 (KIP-467 record errors from 8, flexible from 9,
 topic ids from 13). Threads: the worker's own; locks only inside partition_append.
 """
@@ -104,6 +107,7 @@ from kbroker.requests._context cimport (
 )
 from kbroker.requests._long_polls cimport long_polls_wake, long_polls_wake_touched
 from kbroker.requests._produce_answer cimport produce_answer
+from kbroker.requests._produce_kept cimport produce_acquire_partitions, produce_release_partitions
 from kbroker.requests._produce_plan cimport (
     TOPIC_IDS_FROM,
     ProduceFrame,
@@ -112,6 +116,7 @@ from kbroker.requests._produce_plan cimport (
     ProduceTopic,
 )
 from kbroker.requests._produce_unique cimport produce_unique
+from kbroker.requests._produce_wait cimport produce_answer_or_wait
 
 cdef enum:
     PARTITION_BYTES_MIN = 8       # an index, and no records
@@ -119,6 +124,10 @@ cdef enum:
     GROUPS_MIN = 64
     UNPACK_STEP_BYTES = 64 << 10  # compressed; a batch may unpack to 256 times its size
     PUT_OFF_BYTES = 16 << 10      # the same, of one request
+
+    APPENDED = 0
+    APPENDED_SOME_WAIT = 1
+    APPENDED_NOTHING = -1
 
 cdef const char* ADMIN_CLIENT = b"__admin_client"
 
@@ -185,7 +194,7 @@ cdef void _parse_frame(
     frame.unpacked_left = unpacked_bytes_max(length)
     frame.transactional = take_string(&cursor, flexible, &transactional_length) != NULL
     frame.acks = take_i16(&cursor)
-    take_i32(&cursor)             # timeout_ms: one replica never waits
+    frame.timeout_ms = take_i32(&cursor)
     count = take_count(&cursor, flexible, _topic_bytes_min(version))
     if not cursor.failed and count <= REQUEST_PARTITIONS_MAX:
         frame.topics = <ProduceTopic*>arena_take(
@@ -371,13 +380,15 @@ cdef void _gather(Group* groups, uint32_t mask, ProducePlan* plan) noexcept nogi
 
 
 cdef int _append_all(HotWorker* worker, ProducePlan* plans, int64_t now_ms) noexcept nogil:
-    # One group append per partition; -1: no memory, nothing was written.
+    # One group append per partition. APPENDED_NOTHING: no memory. APPENDED_SOME_WAIT: for their
+    # followers, or for the disk.
     cdef ProducePlan* plan = plans
     cdef Partition* partition
     cdef Group* groups
     cdef uint32_t batches = 0
     cdef uint32_t capacity = GROUPS_MIN
     cdef uint32_t i
+    cdef int status = APPENDED
     while plan != NULL:
         batches += <uint32_t>plan.batch_count
         plan = plan.next
@@ -387,7 +398,7 @@ cdef int _append_all(HotWorker* worker, ProducePlan* plans, int64_t now_ms) noex
     worker.touched = <Partition**>arena_take(&worker.arena, sizeof(Partition*) * (batches + 1))
     worker.touched_count = 0
     if groups == NULL or worker.touched == NULL:
-        return -1
+        return APPENDED_NOTHING
     plan = plans
     while plan != NULL:
         _gather(groups, capacity - 1, plan)
@@ -396,13 +407,14 @@ cdef int _append_all(HotWorker* worker, ProducePlan* plans, int64_t now_ms) noex
         partition = groups[i].partition
         if partition == NULL:
             continue
-        partition_append(partition, groups[i].first, now_ms)
+        if partition_append(partition, groups[i].first, now_ms):
+            status = APPENDED_SOME_WAIT
         if kb_load_int(&partition.log.flush_due):
             _await_flush(worker, &groups[i])
         if kb_load_int(&partition.has_watchers):
             worker.touched[worker.touched_count] = partition
             worker.touched_count += 1
-    return 0
+    return status
 
 
 # --- what waits for the disk ----------------------------------------------------------------------
@@ -424,9 +436,10 @@ cdef void _await_flush(HotWorker* worker, Group* group) noexcept nogil:
 
 
 cdef void _flush_group(Partition* partition, Batch* batch) noexcept nogil:
-    if partition_flush(partition, FLUSH_RECORDS) == 0:
+    if partition_flush(partition, FLUSH_RECORDS, batch) == 0:
         return
     while batch != NULL:
+        batch.awaits_followers = 0
         if batch.error == 0:
             batch.error = KAFKA_STORAGE_ERROR
             batch.error_message = b"the log cannot be brought to the disk"
@@ -448,28 +461,13 @@ cdef int _awaits_flush(ProducePlan* plan) noexcept nogil:
                 awaits |= frame.topics[topic].partitions[number].batch.awaits_flush
         frame = frame.next
     if awaits:
-        _keep_partitions(plan, 1)
+        produce_acquire_partitions(plan)
     return awaits
 
 
-cdef void _keep_partitions(ProducePlan* plan, int keep) noexcept nogil:
-    cdef ProduceFrame* frame = plan.frames
-    cdef Partition* partition
-    cdef int32_t topic
-    cdef int32_t number
-    while frame != NULL and not frame.malformed:
-        for topic in range(frame.topic_count):
-            for number in range(frame.topics[topic].partition_count):
-                partition = frame.topics[topic].partitions[number].partition
-                if partition != NULL and keep:
-                    partition_acquire(partition)
-                elif partition != NULL:
-                    partition_release(partition)
-        frame = frame.next
-
-
 cdef void produce_flush(HotWorker* worker) noexcept nogil:
-    """The end of a run that wrote to topics with `flush.messages`: to the disk, then answered."""
+    """The end of a run that wrote to topics with `flush.messages`: to the disk, then answered, or
+    to wait for the followers."""
     cdef AwaitedFlush* awaited = worker.flushes
     cdef ProducePlan* plan = <ProducePlan*>worker.unflushed
     cdef ProducePlan* following
@@ -484,8 +482,8 @@ cdef void produce_flush(HotWorker* worker) noexcept nogil:
     snapshot = snapshot_enter(worker.context.registry, worker.reader)
     while plan != NULL:
         following = plan.next
-        produce_answer(worker, plan)
-        _keep_partitions(plan, 0)
+        produce_answer_or_wait(worker, snapshot, plan)
+        produce_release_partitions(plan)
         plan = following
     worker_flush(worker)
     awaited = worker.flushes
@@ -515,7 +513,7 @@ cdef void produce_finish(
     while plan != NULL:
         following = plan.next
         plan.next = NULL
-        if status != 0:
+        if status == APPENDED_NOTHING:
             plan.frames = NULL    # nothing was written; the connections end
             plan.request.action = ACTION_CLOSE
             plan.request.cause = CAUSE_NO_MEMORY
@@ -523,6 +521,8 @@ cdef void produce_finish(
         elif worker.flushes != NULL and _awaits_flush(plan):
             place[0] = plan
             place = &plan.next
+        elif status == APPENDED_SOME_WAIT:
+            produce_answer_or_wait(worker, snapshot, plan)
         else:
             produce_answer(worker, plan)
         plan = following

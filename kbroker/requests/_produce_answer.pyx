@@ -175,10 +175,12 @@ cdef uint8_t* _put_frame(
     return at
 
 
-cdef int _frame_failed(ProduceFrame* frame) noexcept nogil:
-    # acks=0: an error can only be told by closing the connection.
+cdef int produce_frame_ends(const ProduceFrame* frame) noexcept nogil:
+    # It did not parse; or acks=0, where an error can only be told by closing the connection.
     cdef int32_t topic
     cdef int32_t number
+    if frame.malformed or frame.acks != 0:
+        return frame.malformed
     for topic in range(frame.topic_count):
         for number in range(frame.topics[topic].partition_count):
             if frame.topics[topic].partitions[number].batch.error != 0:
@@ -209,7 +211,7 @@ cdef void _count(HotWorker* worker, ProduceFrame* frame) noexcept nogil:
             place = &frame.topics[topic].partitions[number]
             if -1 <= place.batch.error < ERROR_CODES - 1:
                 kb_count(&worker.produce_codes[place.batch.error + 1], 1)
-            if place.batch.error == 0:
+            if place.batch.base_offset >= 0:  # it is in the log, whatever its followers have
                 kb_count(&worker.produce_batches, 1)
                 kb_count(&worker.produce_records, place.batch.record_count)
                 kb_count(&worker.produce_bytes, place.batch.length_bytes)
@@ -231,7 +233,7 @@ cdef void produce_answer(HotWorker* worker, ProducePlan* plan) noexcept nogil:
     while frame != NULL and head != NULL:
         if not frame.malformed:
             _count(worker, frame)
-        if frame.malformed or (frame.acks == 0 and _frame_failed(frame)):
+        if produce_frame_ends(frame):
             request.action = ACTION_CLOSE
             request.cause = CAUSE_MALFORMED if frame.malformed else CAUSE_SILENT_ERROR
             break

@@ -30,6 +30,7 @@ cdef struct ProduceFrame:
     ProduceFrame* next            # of the same request's train
     int32_t correlation_id
     int16_t acks
+    int32_t timeout_ms            # how long it may wait for followers
     int transactional             # the request names a transactional id
     int admin                     # the client may write internal topics
     int malformed

@@ -343,7 +343,8 @@ class Broker:
             self._advertised.by_listener(self.config.listeners.names),
             self.config["auto.create.topics.enable"],
         )
-        registry = REGISTRY.with_hot(ApiKey.PRODUCE, ColdProduce(self._hot).handle, None)
+        cold_produce = ColdProduce(self._hot, self._deadlines.watch)
+        registry = REGISTRY.with_hot(ApiKey.PRODUCE, cold_produce.handle, None)
         self._handlers = HandlerPool(
             self._hot,
             self.config["num.io.threads"],

@@ -29,7 +29,7 @@ OF_CONNECTIONS: Final = (
     "requests",
     "frame_copies",
     "slot_rings",
-    "parked_fetches",
+    "parked_requests",
     "watches",
     "chunks",
 )

@@ -257,8 +257,14 @@ class Observer:
             "gil_wait": [((), observe_traffic.gil_waits(handlers))],
             "log_flush_time": [((), flushed)],
             # acks=-1 never waits for followers with one broker.
-            "purgatory_size": [(("Fetch",), figures["parked_now"]), (("Produce",), 0)],
-            "purgatory_expired": [(("Fetch",), figures["parked_expired"]), (("Produce",), 0)],
+            "purgatory_size": [
+                (("Fetch",), figures["parked_now"] - figures["parked_produces_now"]),
+                (("Produce",), figures["parked_produces_now"]),
+            ],
+            "purgatory_expired": [
+                (("Fetch",), figures["parked_expired"] - figures["parked_produces_expired"]),
+                (("Produce",), figures["parked_produces_expired"]),
+            ],
             "fetch_sessions": [((), figures["fetch_sessions"])],
             "fetch_session_partitions": [((), figures["fetch_session_partitions"])],
         }  # fmt: skip

@@ -58,7 +58,7 @@ def beyond(objects: Mapping[str, int]) -> list[str]:
         "connections": waiting,
         "requests": waiting,
         "frame_copies": waiting,
-        "parked_fetches": 0,
+        "parked_requests": 0,
         "watches": 0,
         "slot_rings": OWN_CONNECTIONS,
         "chunks": CHUNKS_MAX,

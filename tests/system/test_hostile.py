@@ -128,7 +128,7 @@ def test_what_a_refused_fetch_names_and_forgets(broker: Broker) -> None:
 def parked(broker: Broker) -> int:
     with urllib.request.urlopen(f"{broker.admin}/metrics", timeout=60) as metrics:
         lines = metrics.read().decode().splitlines()
-    name = 'kbroker_live_objects{kind="parked_fetches"} '
+    name = 'kbroker_live_objects{kind="parked_requests"} '
     return sum(int(line.removeprefix(name)) for line in lines if line.startswith(name))
 
 

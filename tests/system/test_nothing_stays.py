@@ -63,7 +63,7 @@ def test_a_long_poll_is_counted_and_goes() -> None:
                 "connections": 1,
                 "requests": 1,
                 "frame_copies": 1,
-                "parked_fetches": 1,
+                "parked_requests": 1,
                 "watches": PARTITIONS,
             }
             until(lambda: stayed(broker.live_objects()) == waiting, "it was never parked")

@@ -416,7 +416,7 @@ def test_what_was_asked_last_counts(rig: Rig, version: int) -> None:
 def waiting() -> dict[str, int]:
     """What fetches that wait keep in memory."""
     counts = live_counts()
-    return {kind: counts[kind] for kind in ("parked_fetches", "watches", "frame_copies")}
+    return {kind: counts[kind] for kind in ("parked_requests", "watches", "frame_copies")}
 
 
 def test_a_fetch_ends_with_its_connection(rig: Rig) -> None:

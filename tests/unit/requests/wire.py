@@ -55,6 +55,7 @@ def produce_frame(
     batches: Batches,
     *,
     acks: int = 1,
+    timeout_ms: int = 1000,
     correlation_id: int = 1,
     transactional_id: str | None = None,
 ) -> bytes:
@@ -73,7 +74,7 @@ def produce_frame(
         ApiKey.PRODUCE,
         version,
         acks=acks,
-        timeout=timedelta(seconds=1),
+        timeout=timedelta(milliseconds=timeout_ms),
         topic_data=tuple(topics),
         transactional_id=transactional_id,
     )
