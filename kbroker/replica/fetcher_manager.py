@@ -178,7 +178,9 @@ class FetcherManager:
             self._failures.note("following other brokers", error)
 
     def _source(self, leader: Leader, name: TopicPartition) -> Source:
-        index = zlib.crc32(str(name).encode()) % self._fetchers_per_source
+        # A topic's partitions take turns.
+        spread = zlib.crc32(name.topic.encode()) + name.partition
+        index = spread % self._fetchers_per_source
         return Source(leader.node_id, leader.address, index)
 
     def _fetcher(self, source: Source) -> ReplicaFetcher:

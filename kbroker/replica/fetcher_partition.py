@@ -210,7 +210,7 @@ class FollowedPartition:
     def _refused(self, error: KafkaError) -> Outcome:
         if error.code in NOT_YET_CODES:
             return Outcome.DROPPED  # the controller has made somebody else its leader meanwhile
-        if not self.replica.online:
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR or not self.replica.online:
             return self._disk_failed(error)
         self._say(f"what the leader sends is refused: {error.message or error.code.name}")
         return Outcome.FAULT

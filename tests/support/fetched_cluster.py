@@ -9,6 +9,7 @@ that lose requests and answers, refuse and delay, as the dice say. The controlle
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 import struct
@@ -68,12 +69,16 @@ class Faults:
 
 def records_of(log: LedLog, start: int = 0) -> list[Record]:
     """All that the files hold, also beyond the high watermark."""
-    return [
+    found = [record for data in files_of(log) for record in _parsed(data)]
+    return [record for record in found if record.offset >= start] if start else found
+
+
+@functools.lru_cache(maxsize=1_000)
+def _parsed(data: bytes) -> tuple[Record, ...]:
+    return tuple(
         Record(batch.base_offset, batch.leader_epoch, batch.records[0].value)
-        for data in files_of(log)
         for batch in parse_batches(data)
-        if batch.base_offset >= start
-    ]
+    )
 
 
 def files_of(log: LedLog) -> Iterator[bytes]:

@@ -1,5 +1,43 @@
-"""The rig of the network tests: sessions and snapshots are used through the hot path."""
+"""The rig of the network tests: sessions and snapshots are used through the hot path. And stories
+about brokers that follow each other, on virtual time."""
 
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fetched_cluster import Cluster
+from tests.support.virtual_loop import VirtualLoop
 from tests.unit.net.conftest import make_rig, rig
 
 __all__ = ["make_rig", "rig"]
+
+Story = Callable[[Cluster], Coroutine[Any, Any, None]]
+Tell = Callable[..., None]
+
+
+@pytest.fixture
+def tell(tmp_path: Path) -> Tell:
+    """Runs a story about a cluster on a loop of its own."""
+
+    def run(story: Story, *, seed: int = 1, failures: int = 0, **how: Any) -> None:
+        loop = VirtualLoop()
+
+        async def whole() -> None:
+            cluster = Cluster(tmp_path, loop, random.Random(seed), **how)
+            try:
+                await story(cluster)
+            finally:
+                cluster.close()
+                await asyncio.sleep(0.001)
+            assert cluster.links == 0
+            assert sum(node.failures.count for node in cluster.nodes.values()) == failures
+
+        loop.run(whole())
+
+    return run
