@@ -34,7 +34,8 @@ pytest_plugins = [
 ]
 collect_ignore = ["sample_project"]  # a project of its own: tests/system/test_wheel.py runs it
 
-# Files in the order of their time, as `make test ARGS=--durations=0` last showed it.
+# Files in the order of their time, as `make test ARGS=--durations=0` last showed it; none with tests
+# that are alone, for which the others would wait in the midst of their own.
 LONGEST = (
     "spark/test_stream.py",
     "spark/test_cluster.py",
@@ -47,7 +48,6 @@ LONGEST = (
     "spark/test_maintain_deaths.py",
     "spark/test_end_to_end.py",
     "spark/test_report.py",
-    "fuzz/test_frames.py",
     "spark/test_maintain.py",
     "chaos/test_chaos.py",
     "spark/test_kbroker_source.py",
