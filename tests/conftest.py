@@ -34,8 +34,8 @@ pytest_plugins = [
 ]
 collect_ignore = ["sample_project"]  # a project of its own: tests/system/test_wheel.py runs it
 
-# Files in the order of their time, as `make test ARGS=--durations=0` last showed it; none with tests
-# that are alone, for which the others would wait in the midst of their own.
+# Files in the order of their time, as `make test ARGS=--durations=0` last showed it; none with a
+# test that is alone, for which the others would wait in the midst of theirs.
 LONGEST = (
     "spark/test_stream.py",
     "spark/test_cluster.py",
