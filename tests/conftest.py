@@ -34,22 +34,37 @@ pytest_plugins = [
 ]
 collect_ignore = ["sample_project"]  # a project of its own: tests/system/test_wheel.py runs it
 
-# Files in the order of their time, as `make test ARGS=--durations=0` last showed it.
+# Files in the order of their time, as `make test ARGS=--durations=0` last showed it; none with a
+# test that is alone, for which the others would wait in the midst of theirs.
 LONGEST = (
-    "spark/test_kills.py",
-    "parity/test_parity.py",
-    "system/test_wheel.py",
     "spark/test_stream.py",
-    "spark/test_rollup.py",
-    "clients/test_matrix.py",
-    "spark/test_maintain.py",
-    "spark/test_maintain_deaths.py",
-    "chaos/test_chaos.py",
-    "spark/test_report.py",
     "spark/test_cluster.py",
-    "system/test_admin.py",
+    "spark/test_kills.py",
+    "spark/test_rollup.py",
+    "parity/test_parity.py",
+    "sanitizers/test_short_runs.py",
+    "spark/test_first_report.py",
+    "clients/test_matrix.py",
+    "spark/test_maintain_deaths.py",
+    "spark/test_end_to_end.py",
+    "spark/test_report.py",
+    "spark/test_maintain.py",
+    "chaos/test_chaos.py",
+    "spark/test_kbroker_source.py",
+    "system/test_wheel.py",
+    "spark/test_silence_process.py",
+    "spark/test_sections_pipeline.py",
     "clients/test_assignments.py",
+    "spark/test_secure.py",
+    "unit/log/test_every_file_operation.py",
+    "spark/test_throughput.py",
+    "spark/test_stream_process.py",
+    "parity/test_recorded_anew.py",
+    "system/test_start_memory.py",
+    "unit/replica/test_failing_disk.py",
+    "spark/test_sections_metrics.py",
     "system/test_latency_study.py",
+    "unit/metadata/store/test_zookeeper.py",
 )
 
 ROOM = pytest.StashKey[Room]()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -23,10 +24,11 @@ from kbroker.types import ApiKey
 from tests.parity.book import Case
 from tests.parity.requests import build
 from tests.parity.talk import Address, Talk
+from tests.support import memory
 from tests.support.kafka import KafkaBroker
 
 AT_A_TIME: Final = 6
-STOP_TIMEOUT_S: Final = 120.0  # thousands of logs are synced, on a machine that may be busy
+STOP_TIMEOUT_S: Final = 120.0  # thousands of logs are closed, on a machine that may be busy
 COORDINATORS: Final = "coordinators"
 SHORT_SESSIONS: Final = "short sessions"
 DELAY: Final = "a delay"
@@ -79,7 +81,9 @@ class Side:
     """Brokers of one make, one for each setup; a context manager that ends them."""
 
     def __init__(
-        self, make: Callable[[Mapping[str, object]], ServerProcess], coordinated: Sequence[str]
+        self,
+        make: Callable[[Mapping[str, object], Path], ServerProcess],
+        coordinated: Sequence[str],
     ) -> None:
         self._make = make
         self._coordinated = coordinated
@@ -88,11 +92,11 @@ class Side:
 
     @classmethod
     def kafka(cls) -> Side:
-        return cls(lambda overrides: KafkaBroker(overrides), COORDINATED)
+        return cls(lambda overrides, place: KafkaBroker(overrides, place), COORDINATED)
 
     @classmethod
     def kbroker(cls) -> Side:
-        return cls(lambda overrides: Broker(overrides), COORDINATED[:1])
+        return cls(lambda overrides, place: Broker(overrides, place), COORDINATED[:1])
 
     def __enter__(self) -> Self:
         return self
@@ -117,8 +121,9 @@ class Side:
     def address(self, setup: str) -> Address:
         broker = self._brokers.get(setup)
         if broker is None:
-            broker = self._make(SETUPS[setup])
-            # Killed at the end: a clean stop would bring thousands of logs to the disk for nobody.
+            # A disk would have thousands of logs brought to it, for nobody.
+            place = self._stack.enter_context(memory.directory())
+            broker = self._make(SETUPS[setup], place / "data")
             self._stack.callback(broker.close)
             broker.start()
             self._brokers[setup] = broker

@@ -11,13 +11,15 @@ import errno
 import gc
 import random
 import shutil
-import tempfile
 from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kbroker.testing.file_faults import Fault, FileFaults, Seen
+from tests.support import memory
 from tests.unit.log.disk_scenario import Life, Work, go_on, live, populate, verify
 
 # What such an operation meets on a bad day; a number of bytes: it comes up short.
@@ -35,10 +37,8 @@ SEEDS = 60
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """In memory where that can be had: thousands of syncs that nobody needs to wait for."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        yield Path(name)
+    with memory.directory() as made:
+        yield made
 
 
 def prepared(directory: Path, *, go_on_after: str) -> Life:
@@ -51,8 +51,16 @@ def prepared(directory: Path, *, go_on_after: str) -> Life:
     return life
 
 
-def count(directory: Path, work: Work, *, go_on_after: str, crash: bool) -> list[Seen]:
-    life = prepared(directory, go_on_after=go_on_after)
+def again(life: Life, directory: Path) -> Life:
+    """The same life, on a copy of its files."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    if life.directory.exists():
+        shutil.copytree(life.directory, directory / "data")
+    return replace(deepcopy(life), directory=directory / "data")
+
+
+def count(life: Life, work: Work, *, crash: bool) -> list[Seen]:
     with FileFaults() as faults:
         live(life, work, crash=crash)
     verify(life)
@@ -64,14 +72,15 @@ def count(directory: Path, work: Work, *, go_on_after: str, crash: bool) -> list
 @pytest.mark.parametrize("go_on_after", ["", "stop", "crash"])
 def test_each_operation_fails_once(place: Path, go_on_after: str, crash: bool) -> None:
     work = go_on if go_on_after else populate
-    seen = count(place / "it", work, go_on_after=go_on_after, crash=crash)
+    before = prepared(place / "before", go_on_after=go_on_after)
+    seen = count(again(before, place / "it"), work, crash=crash)
     assert len(seen) > 100
     for at, operation in enumerate(seen, start=1):
         faults = [Fault(nth=at, error=e) for e in ERRORS.get(operation.operation, (errno.EIO,))]
         if operation.operation in ("read", "write"):
             faults.append(Fault(nth=at, bytes_max=7))
         for fault in faults:
-            life = prepared(place / "it", go_on_after=go_on_after)
+            life = again(before, place / "it")
             with FileFaults(fault):
                 live(life, work, crash=crash)
             try:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import random
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager, log_settings
 from kbroker.testing.file_faults import Fault, FileFaults, Seen
 from kbroker.types import TopicPartition
+from tests.support import memory
 from tests.support.record_batches import build_batch, parse_batches
 
 NODE_ID = 1
@@ -148,10 +148,9 @@ def small_segments() -> Iterator[None]:
 
 
 @pytest.fixture
-def memory() -> Iterator[Path]:
-    """A directory where a sync costs nothing, if there is one: these tests do thousands."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as path:
-        yield Path(path)
+def place() -> Iterator[Path]:
+    with memory.directory() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -238,23 +237,23 @@ def check_both_ends(world: World, path: Path) -> None:
 
 
 @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
-def test_each_operation_in_turn(seed: World, memory: Path, deed: Callable[[World], None]) -> None:
-    world = fresh(seed, memory / "counted")
+def test_each_operation_in_turn(seed: World, place: Path, deed: Callable[[World], None]) -> None:
+    world = fresh(seed, place / "counted")
     done = run(world, deed)
     assert len(done) > 3
-    check_both_ends(world, memory / "killed")
+    check_both_ends(world, place / "killed")
     for nth, seen in enumerate(done, start=1):
         fault = Fault(nth=nth, error=ERRORS[nth % len(ERRORS)])
         if seen.operation == "write" and nth % 2:
             fault = Fault(nth=nth, bytes_max=3)
-        world = fresh(seed, memory / "world")
+        world = fresh(seed, place / "world")
         run(world, deed, fault)
-        check_both_ends(world, memory / "killed")
+        check_both_ends(world, place / "killed")
 
 
 @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
-def test_several_at_random(seed: World, memory: Path, deed: Callable[[World], None]) -> None:
-    world = fresh(seed, memory / "counted")
+def test_several_at_random(seed: World, place: Path, deed: Callable[[World], None]) -> None:
+    world = fresh(seed, place / "counted")
     count = len(run(world, deed))
     world.logs.stop()
     choose = random.Random(deed.__name__)
@@ -264,6 +263,6 @@ def test_several_at_random(seed: World, memory: Path, deed: Callable[[World], No
                   error=choose.choice(ERRORS))
             for _ in range(choose.randint(1, 3))
         ]  # fmt: skip
-        world = fresh(seed, memory / "world")
+        world = fresh(seed, place / "world")
         run(world, deed, *faults)
-        check_both_ends(world, memory / "killed")
+        check_both_ends(world, place / "killed")
