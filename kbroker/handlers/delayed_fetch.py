@@ -1,11 +1,12 @@
-"""Deadlines of parked fetches: one delayed operation for all fetches of one tick.
+"""Deadlines of parked requests: one delayed operation for all fetches and produces of one tick.
 
-The fetches themselves are C nodes on their partitions, completed by appends without the GIL. What
-Python holds is the longest wait: the first fetch of a tick makes one operation, and when the time
-wheel reaches it, every fetch of that tick that is still parked is answered with what there is. So
-ten thousand consumers cost the wheel a few hundred entries a second, not ten thousand.
+The requests themselves are C nodes on their partitions, completed by appends and followers without
+the GIL. What Python holds is the longest wait: the first request of a tick makes one operation, and
+when the time wheel reaches it, every request of that tick that is still parked is answered with
+what there is. So ten thousand consumers cost the wheel a few hundred entries a second, not ten
+thousand.
 
-An entry stays until its time has come, whatever becomes of its fetches. So each tick has one, and
+An entry stays until its time has come, whatever becomes of its requests. So each tick has one, and
 there are some thousands at most: ticks of long waits are far apart (`_parked.pyx`).
 """
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kbroker.requests._hot import HotPath
 
 
-class ParkedFetchesDue(DelayedOperation):
+class ParkedRequestsDue(DelayedOperation):
     """The deadline of one tick; nothing but time completes it."""
 
     __slots__ = ("_due", "_tick")
@@ -51,14 +52,14 @@ class FetchDeadlines:
         self._waiting: set[int] = set()
 
     def watch(self, tick: int) -> None:
-        """Called by a handler thread when the fetch that made the tick new is listed."""
+        """Called by a handler thread when the request that made the tick new is listed."""
         with self._lock:
             if tick in self._waiting:
                 return
             self._waiting.add(tick)
         delay_ms = max(1, self._hot.tick_deadline_ms(tick) - self._clock.monotonic_ms())
         try:
-            operation = ParkedFetchesDue(self._due, tick, delay_ms)
+            operation = ParkedRequestsDue(self._due, tick, delay_ms)
             self._purgatory.try_complete_else_watch(operation, (tick,))
         except BaseException:
             self._forget(tick)

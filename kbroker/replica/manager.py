@@ -1,9 +1,9 @@
 """ReplicaManager: which partitions this broker holds, in step with the controller's images.
 
 `apply` runs on the controller's thread before an image is published: it opens or creates logs, sets
-who leads, publishes the C snapshot, and only then may anybody see the topic; then whoever waits for
-a partition that was there before is looked at, since its leader or its high watermark may be another
-now. Removed topics leave the snapshot first, then their logs go and the requests parked on them are
+who leads, publishes the C snapshot, and only then may anybody see the topic. Requests parked on
+partitions that were there before are looked at then: leader and high watermark may be others now.
+Removed topics leave the snapshot first, then their logs go, and the requests parked on them are
 answered. `apply` may be repeated with the same delta; what is done already is left alone.
 
 A partition that was made just now and has no log takes the whole delta with it. One that was read

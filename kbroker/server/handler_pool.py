@@ -123,7 +123,7 @@ class HandlerPool:
             self._watch_deadline(tick)
         except BaseException as error:
             # The handler must live, and nobody wait for a deadline that will not come.
-            self.failures.note("setting the deadline of parked fetches", error)
+            self.failures.note("setting the deadline of parked requests", error)
             self._hot.expire(tick)
 
     def _serve(self, worker: int) -> None:

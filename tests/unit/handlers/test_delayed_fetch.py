@@ -1,4 +1,4 @@
-"""Deadlines of parked fetches: one entry of the time wheel for each tick, and never none."""
+"""Deadlines of parked requests: one entry of the time wheel for each tick, and never none."""
 
 from __future__ import annotations
 

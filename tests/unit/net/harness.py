@@ -6,7 +6,7 @@ test waits for time to pass; requests that Python must answer go to `rig.dispatc
 replace. `Client` is a raw socket that sends and receives frames.
 
 Waiting is always for a condition (`eventually`) or for bytes, with a bound that only a failure
-reaches. `close` asserts that connections and parked fetches are back to zero.
+reaches. `close` asserts that connections and parked requests are back to zero.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ class Rig:
     def wait_parked(self, count: int) -> None:
         eventually(
             lambda: self.hot.statistics()["parked_now"] == count and len(self.ticks) >= (count > 0),
-            f"{count} parked fetches",
+            f"{count} parked requests",
         )
 
     # --- the end ----------------------------------------------------------------------------------

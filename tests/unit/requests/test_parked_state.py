@@ -1,4 +1,4 @@
-"""Walks every cell of the parked fetch's states against a grid that is written down here."""
+"""Walks every cell of the parked request's states against a grid that is written down here."""
 
 from __future__ import annotations
 

@@ -9,13 +9,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from kbroker._live_objects import live_counts
 from kbroker._net import WrappedRequest
+from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode
 from kbroker.handlers.produce import ColdProduce
+from kbroker.log.manager import LogManager
+from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.image import ClusterImage, ImageDelta, new_uuid
+from kbroker.replica._replica import Replica
+from kbroker.replica.manager import ReplicaManager
 from kbroker.requests._hot import HotPath
 from kbroker.types import ApiKey
 from tests.support.led_log import LedLog
@@ -527,6 +535,48 @@ def test_the_connection_is_not_read_while_it_waits(rig: Rig) -> None:
     assert topic.logs[0].log_end_offset == 4
     follow(rig, topic.logs[0])
     assert produced_in(9, client.receive())[0] == 2
+
+
+# --- the replica manager --------------------------------------------------------------------------
+
+
+def test_a_change_that_the_controller_tells_wakes_who_waits(rig: Rig, tmp_path: Path) -> None:
+    logs = LogManager([tmp_path / "data"])
+    logs.start()
+    woken: list[Replica] = []
+
+    def wake(replica: Replica) -> None:
+        woken.append(replica)
+        rig.hot.wake(replica)
+
+    replicas = ReplicaManager(BrokerConfig.load(None, {}, []), NODE_ID, logs, rig.table, wake)
+    image = new_topic_image("t", new_uuid(), [(NODE_ID, FOLLOWER)] * 3, {})
+    replicas.apply(ClusterImage(), ImageDelta(created=(image,)))
+    topic = Topic("t", image.topic_id, [])
+    kept, shrunk, lost = image.partitions
+    clients = [rig.client() for _ in range(3)]
+    for number, client in enumerate(clients):
+        send(client, topic, number)
+        rig.wait_parked(number + 1)
+    changed = replace(
+        image,
+        partitions=(
+            replace(kept, leader_epoch=1),
+            replace(shrunk, isr=(NODE_ID,)),
+            replace(lost, leader=FOLLOWER, leader_epoch=1),
+        ),
+    )
+    replicas.apply(ClusterImage(), ImageDelta(changed=(changed,)))
+    assert codes(clients[1]) == [0]
+    assert codes(clients[2]) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert rig.hot.statistics()["parked_now"] == 1 and not clients[0].has_bytes()
+    # Once more, and only who still waits is looked at.
+    del woken[:]
+    replicas.apply(ClusterImage(), ImageDelta(changed=(changed,)))
+    assert [replica.name.partition for replica in woken] == [0]
+    rig.stop()
+    assert codes(clients[0]) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    logs.stop()
 
 
 # --- records that are refused, flushed, unpacked --------------------------------------------------
