@@ -64,10 +64,19 @@ class _Led:
 class InSyncSets:
     """See the head of this file."""
 
-    def __init__(self, node_id: int, ask: Ask, clock: Clock, lag_time_max_ms: int) -> None:
-        """`ask` hands changes to the controller; its callback comes on the controller's thread."""
+    def __init__(
+        self,
+        node_id: int,
+        ask: Ask,
+        wake: Callable[[Replica], None],
+        clock: Clock,
+        lag_time_max_ms: int,
+    ) -> None:
+        """`ask` hands changes to the controller; its callback comes on the controller's thread.
+        `wake` is for who waits for a high watermark that moved."""
         self._node_id = node_id
         self._ask = ask
+        self._wake = wake
         self._clock = clock
         self._lag_max_ns = lag_time_max_ms * NS_PER_MS
         self._led: dict[TopicPartition, _Led] = {}
@@ -199,6 +208,7 @@ class InSyncSets:
         if self._is_current(led, change) and error.code is not ErrorCode.INVALID_UPDATE_VERSION:
             led.joining.clear()
             set_leadership(self._node_id, led.replica, led.partition)
+            self._wake(led.replica)
 
 
 # Decided on an older state than the controller's: an image is on its way.

@@ -584,6 +584,7 @@ class Broker:
             self._submit,
             lambda: self._replicas,
             self._running_controller,
+            self._hot.wake,
             self._replication_failures,
         )
 

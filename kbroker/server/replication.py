@@ -70,6 +70,7 @@ class Replication:
         submit: Submit,
         replicas: Callable[[], ReplicaManager],
         controller: Callable[[], Controller],
+        wake: Callable[[Replica], None],
         failures: Failures,
     ) -> None:
         """`replicas` and `controller` are asked for when there are images to follow."""
@@ -78,7 +79,7 @@ class Replication:
         self._replicas = replicas
         self._controller = controller
         self._in_sync = InSyncSets(
-            config.node_id, self._ask, clock, config["replica.lag.time.max.ms"]
+            config.node_id, self._ask, wake, clock, config["replica.lag.time.max.ms"]
         )
         self._fetchers = FetcherManager(
             Us(config.node_id, lambda: self._controller().broker_epoch),

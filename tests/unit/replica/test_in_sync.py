@@ -31,7 +31,7 @@ class Rig:
         self.clock = ManualClock()
         self.asked: list[Sequence[InSyncChange]] = []
         self.answer: Callable[[Outcome], None] = lambda _: None
-        self.sets = InSyncSets(LEADER, self._ask, self.clock, LAG_MS)
+        self.sets = InSyncSets(LEADER, self._ask, lambda _: None, self.clock, LAG_MS)
 
     def _ask(self, changes: Sequence[InSyncChange], done: Callable[[Outcome], None]) -> None:
         self.asked.append(changes)
