@@ -128,7 +128,9 @@ class Replication:
         changes: dict[TopicPartition, Leader | None] = {}
         for name in names:
             topic = image.topics.get(name)
-            for partition in topic.partitions if topic is not None else ():
+            if topic is None:
+                continue
+            for partition in topic.partitions:
                 leader = self._leader_of(image, topic, partition)
                 key = TopicPartition(name, partition.index)
                 if leader != self._followed.get(key):
