@@ -1,0 +1,86 @@
+"""Three brokers that have the same records: what was acknowledged outlives whoever led."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kbroker.testing.broker import Broker
+from tests.clients.agents.driver import eventually as until
+from tests.support.ports import free_port
+from tests.support.zookeeper import ZooKeeper
+
+pytestmark = [pytest.mark.client, pytest.mark.java, pytest.mark.timeout(300)]
+
+NODES = (1, 2, 3)
+TIMEOUT_S = 30
+TOPIC = "kept"
+
+
+@pytest.fixture
+def brokers(zookeeper: ZooKeeper) -> Iterator[dict[int, Broker]]:
+    connect = zookeeper.connect + zookeeper.chroot()
+    made: dict[int, Broker] = {}
+    try:
+        for node_id in NODES:
+            settings = {
+                "zookeeper.connect": connect,
+                "zookeeper.session.timeout.ms": "4000",
+                "node.id": str(node_id),
+                "min.insync.replicas": "2",
+                "replica.lag.time.max.ms": "3000",
+            }
+            made[node_id] = Broker(settings, port=free_port())
+            made[node_id].start()
+        yield made
+    finally:
+        for broker in made.values():
+            broker.close()
+
+
+def partition(broker: Broker) -> tuple[int, list[int]]:
+    """The leader and who is in sync, as this broker tells it."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    found = client.list_topics(TOPIC, TIMEOUT_S).topics[TOPIC].partitions[0]
+    return found.leader, sorted(found.isrs)
+
+
+def write(brokers: dict[int, Broker], values: list[str]) -> None:
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": ",".join(each.bootstrap for each in brokers.values()),
+            "enable.idempotence": True,
+            "acks": "all",
+        }
+    )
+    failed: list[object] = []
+    for value in values:
+        producer.produce(TOPIC, value, on_delivery=lambda e, _: e and failed.append(e))
+    assert producer.flush(TIMEOUT_S) == 0
+    assert not failed
+
+
+def test_acknowledged_records_outlive_their_leader(brokers: dict[int, Broker]) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers[2].bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(TIMEOUT_S)
+    until(lambda: partition(brokers[1])[1] == [1, 2, 3], "all are in sync")
+    expected: list[str] = []
+    for turn in range(3):
+        values = [f"{turn}-{number}" for number in range(100)]
+        write(brokers, values)
+        expected += values
+        leader, _ = partition(brokers[1])
+        brokers[leader].kill9()
+        left = {node: each for node, each in brokers.items() if node != leader}
+        first = next(iter(left.values()))
+        until(lambda: partition(first)[0] in left, "another one leads")  # noqa: B023
+        values = [f"{turn}-without-{number}" for number in range(100)]
+        write(left, values)
+        expected += values
+        brokers[leader].start()
+        until(lambda: partition(first)[1] == [1, 2, 3], "it is back and in sync")  # noqa: B023
+    found = [each.value.decode() for each in brokers[1].records(TOPIC)]
+    assert found == expected
