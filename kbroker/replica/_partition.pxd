@@ -29,7 +29,7 @@ cdef struct Partition:
     # Leadership, written under the lock by the replica layer.
     int32_t leader_id             # this broker's id when it leads
     int8_t is_leader
-    int32_t leader_epoch
+    int leader_epoch              # atomic
     int32_t in_sync_count         # of the set that the controller has confirmed, the leader in it
     Followers followers           # of a leader
     # What may be read; the offsets are atomic.

@@ -391,8 +391,8 @@ cdef class Replica:
 
     @property
     def leader_epoch(self) -> int:
-        return self.partition.leader_epoch
+        return kb_load_int(&self.partition.leader_epoch)
 
     @property
     def online(self) -> bool:
-        return bool(self.partition.log.online)
+        return bool(kb_load_int(&self.partition.log.online))

@@ -22,7 +22,7 @@ Locks: session, then what partition_read takes.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from kbroker._arena cimport ArenaMark, arena_back_to, arena_mark, arena_take
-from kbroker._atomics cimport kb_add_i64
+from kbroker._atomics cimport kb_add_i64, kb_load_int
 from kbroker._error_codes cimport (
     FENCED_LEADER_EPOCH,
     FETCH_SESSION_ID_NOT_FOUND,
@@ -257,9 +257,10 @@ cdef void _look_up(Snapshot* snapshot, FetchPlan* plan) noexcept nogil:
 
 
 cdef int16_t _check_epoch(Partition* partition, FetchTarget* target) noexcept nogil:
-    if target.leader_epoch < 0 or target.leader_epoch == partition.leader_epoch:
+    cdef int32_t leader_epoch = kb_load_int(&partition.leader_epoch)
+    if target.leader_epoch < 0 or target.leader_epoch == leader_epoch:
         return NO_ERROR
-    if target.leader_epoch < partition.leader_epoch:
+    if target.leader_epoch < leader_epoch:
         return FENCED_LEADER_EPOCH
     return UNKNOWN_LEADER_EPOCH
 
