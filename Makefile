@@ -59,7 +59,7 @@ parity: setup ## record Apache Kafka's answers again, then compare ours with the
 test-asan: build $(VENV)/.test ## address and undefined sanitizers over the compiled core, ten minutes at most
 	@$(PY) -m tests.sanitizers.address $(ARGS)
 
-test-tsan: build $(VENV)/.test ## the thread sanitizer: one broker under everything at once
+test-tsan: build $(VENV)/.test ## the thread sanitizer: replicas by themselves, then one broker under everything at once
 	@$(PY) -m tests.sanitizers.thread
 
 fuzz: build $(VENV)/.test ## hostile frames: FRAMES= of them, by default a million

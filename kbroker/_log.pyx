@@ -16,7 +16,7 @@ import os
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
-from kbroker._atomics cimport kb_load_i64, kb_store_i64
+from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
 from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.log._epochs cimport epochs_replace
 from kbroker.log._flush cimport (
@@ -190,19 +190,22 @@ cdef class LocalLog:
         cdef int status = 0
         cdef int32_t at
         with nogil:
+            lock_log(log)             # behind a cut others look at producers, and trim segments
             for at in range(log.segment_count):
                 if at + 1 < log.segment_count and log.segments[at + 1].base_offset <= from_offset:
                     continue
                 status = replay_producers(&log.producers, log.segments[at], from_offset)
                 if status:
                     break
+            unlock_log(log)
         if status:
             raise os_error(status, self.directory)
 
     def find_epochs(self, int32_t above = -1, int64_t from_offset = 0) -> list:
         """(leader epoch, start offset) of every epoch that the batches carry, oldest first.
 
-        Of those above one, as batches at or behind an offset have them.
+        Of those above one, as batches at or behind an offset have them. Before the log is online:
+        no lock is taken.
         """
         cdef Log* log = self.storage
         cdef int32_t at, epoch = above
@@ -236,7 +239,7 @@ cdef class LocalLog:
             kb_store_i64(&log.recovery_point, recovery_point)
             kb_store_i64(&log.settled_offset, recovery_point)
             kb_store_i64(&log.flushed_ns, kb_now_ns())
-            log.online = 1
+            kb_store_int(&log.online, 1)
             unlock_log(log)
 
     # --- Numbers ----------------------------------------------------------------------------------
@@ -251,7 +254,7 @@ cdef class LocalLog:
 
     @property
     def online(self) -> bool:
-        return bool(self.storage.online)
+        return bool(kb_load_int(&self.storage.online))
 
     @property
     def recovery_point(self) -> int:
@@ -326,7 +329,7 @@ cdef class LocalLog:
         cdef Log* log = self.storage
         with nogil:
             lock_log(self.storage)
-            self.storage.online = 0
+            kb_store_int(&log.online, 0)
             if log.segment_count:
                 segment_seal(active_of(log))
             recent_clear(log)

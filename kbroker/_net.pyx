@@ -356,7 +356,8 @@ cdef dict _processor_statistics(Processor* processor, list listeners, int64_t no
         "train_frames": kb_figure(&processor.train_frames),
         "idle_ns": kb_figure(&processor.idle_ns),
         "serving": bool(processor_is_serving(processor)),
-        "alive_ns": max(kb_figure(&processor.served_ns) + now_ns - processor.started_ns, 1),
+        "alive_ns": max(kb_figure(&processor.served_ns) + now_ns
+                        - kb_figure(&processor.started_ns), 1),
         "muted_waits": sum([found["count"] for found in waits]),
         "listeners": dict(zip(listeners, waits)),
     }

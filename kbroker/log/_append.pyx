@@ -203,7 +203,7 @@ cdef int flush_write(Log* log, Write* write) noexcept nogil:
         producers_roll_back(&log.producers)
         log.failed_writes += 1
         if status < 0:
-            log.online = 0
+            kb_store_int(&log.online, 0)
         refuse_unwritten(write.first, log.log_end_offset)
     write.count = 0
     write.size_bytes = 0

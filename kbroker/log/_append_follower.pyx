@@ -150,7 +150,7 @@ cdef int write_piece(Log* log, Piece* piece, Followed* out) noexcept nogil:
         producers_roll_back(&log.producers)
         log.failed_writes += 1
         if status < 0:
-            log.online = 0
+            kb_store_int(&log.online, 0)
         end_with(out, KAFKA_STORAGE_ERROR, "the log cannot be written")
     piece.data += piece.size_bytes
     piece.size_bytes = 0

@@ -12,6 +12,9 @@ holds it from its beginning and makes its indexes anew. So the indexes of the ac
 brought to the disk only at a clean stop; a full segment's, before the recovery point leaves it
 behind (`settled_offset`).
 
+Where a log is cut meanwhile the sync counts for nothing: what it brought to the disk may be gone,
+and other records stand there.
+
 A sync that fails is told once: the kernel drops the pages and says yes the next time. So nobody
 knows what the file holds, and the log goes offline, as after a write that cannot be undone.
 """
@@ -47,6 +50,7 @@ cdef struct Flushing:
     int64_t active_base
     int64_t end                   # the recovery point, if all goes well
     int names                     # files have appeared since the directory was synced
+    int64_t cuts                  # of the log
 
 
 cdef int begin_locked(Log* log, int64_t log_end, FlushDepth depth, Flushing* it) noexcept nogil:
@@ -55,6 +59,7 @@ cdef int begin_locked(Log* log, int64_t log_end, FlushDepth depth, Flushing* it)
     cdef int64_t done
     if last < 0:                  # closed
         return 0
+    it.cuts = log.cuts
     it.rolled = <Segment**>calloc(<size_t>last + 1, sizeof(Segment*))
     if it.rolled == NULL:
         return ENOMEM
@@ -114,6 +119,8 @@ cdef int work(const char* directory, FlushDepth depth, Flushing* it) noexcept no
 
 cdef void finish_locked(Log* log, FlushDepth depth, Flushing* it) noexcept nogil:
     cdef int64_t settled = it.active_base if depth <= FLUSH_RECORDS else it.end
+    if log.cuts != it.cuts:       # what was brought to the disk may not be there any more
+        return
     if it.end > log.recovery_point:
         kb_store_i64(&log.recovery_point, it.end)
     if settled > log.settled_offset:
@@ -139,6 +146,7 @@ cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil:
     it.active_base = -1
     it.end = -1
     it.names = 0
+    it.cuts = 0
     lock_log(log)
     status = begin_locked(log, log.log_end_offset, depth, &it)
     unlock_log(log)
@@ -151,7 +159,7 @@ cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil:
         if status == 0:
             finish_locked(log, depth, &it)
         elif status == EIO or status == ENOSPC:     # what the kernel calls a lost write
-            log.online = 0
+            kb_store_int(&log.online, 0)
             log.failed_flushes += 1
         unlock_log(log)
     free(it.rolled)

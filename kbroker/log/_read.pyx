@@ -27,7 +27,7 @@ from kbroker.log._segment cimport (
     segment_scan_start)
 from kbroker.log._storage cimport (
     HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look_if,
-    log_end_locked, log_find_segment, recent_find, unlock_log)
+    log_end_locked, log_find_segment, log_has_segment, recent_find, unlock_log)
 from kbroker.log._types cimport (
     READ_WOULD_WAIT, WAITS_FOR_DISK, WAITS_FOR_NOTHING, Bound, FileSlice, Segment)
 from kbroker.log._warmth cimport look_whether_cold
@@ -41,7 +41,8 @@ cdef int64_t bytes_below(Segment* segment, const Bound* bound) noexcept nogil:
         return kb_load_i64(&segment.size_bytes)
     if segment.base_offset > bound.segment_base:
         return 0
-    return bound.position
+    # Whoever took the bound some time ago may meet a log that was cut since.
+    return min(bound.position, kb_load_i64(&segment.size_bytes))
 
 
 cdef int16_t look_up_locked(
@@ -170,6 +171,10 @@ cdef void look_for_next(Found* found, int64_t length) noexcept nogil:
         found.size_bytes = 0
 
 
+cdef inline int64_t largest_of(Segment* segment) noexcept nogil:
+    return kb_load_i64(&part_of(segment).largest_batch_bytes)
+
+
 cdef int16_t cut(
     Found* found, int64_t max_bytes, int whole_first, FileSlice* out
 ) noexcept nogil:
@@ -179,7 +184,7 @@ cdef int16_t cut(
     if length > max_bytes:
         length = max_bytes if max_bytes > 0 else 0
         # Only if some batch here is larger than what may be sent does this one's size matter.
-        if found.size_bytes == 0 and part_of(found.segment).largest_batch_bytes > max_bytes:
+        if found.size_bytes == 0 and largest_of(found.segment) > max_bytes:
             error = measure(found)
         elif found.size_bytes == 0 and length <= ABOUT_A_BATCH_BYTES:
             look_for_next(found, length)
@@ -196,7 +201,10 @@ cdef int16_t cut(
 
 
 cdef void note_place(Log* log, Found* found, int64_t offset, const FileSlice* out) noexcept nogil:
-    # Where the next reader of the same offset finds it, or the same reader goes on.
+    # Where the next reader of the same offset finds it, or the same reader goes on. In a segment
+    # that was cut meanwhile another batch lies there.
+    if not log_has_segment(log, out.segment):
+        return
     if out.length == found.size_bytes:
         handed_out_note(
             log, found.next_offset, out.segment.base_offset, out.position + out.length, 0)

@@ -20,7 +20,7 @@ cdef struct SegmentPart:
     int64_t first_timestamp_ms    # of the first batch, what the roll by time counts from; -1: none
     int64_t created_ms            # when it was created or opened: the roll's, without timestamps
     int64_t bytes_since_entry
-    int64_t largest_batch_bytes   # INT64_MAX where nobody has looked
+    int64_t largest_batch_bytes   # atomic; INT64_MAX where nobody has looked
 
 
 cdef enum:

@@ -10,13 +10,13 @@ lock. Scans read with pread and need none. No GIL. A scan trusts nothing that it
 that does not fit in the file or does not agree with itself ends it.
 """
 
-from libc.errno cimport EINTR, EIO, ENOMEM, errno
+from libc.errno cimport EINTR, EIO, ENOENT, ENOMEM, errno
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strlen
 
-from kbroker._atomics cimport kb_add_int
+from kbroker._atomics cimport kb_add_int, kb_store_i64
 from kbroker._live_objects cimport LIVE_SEGMENTS, live_add
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport (
@@ -199,11 +199,12 @@ cdef int sync_file(int fd) noexcept nogil:
 
 
 cdef int sync_path(const char* path) noexcept nogil:
-    # By its own descriptor: the maps belong to who holds the lock.
+    # By its own descriptor: the maps belong to who holds the lock. A segment that has left the log
+    # meanwhile has lost its names, and nobody will look for its indexes.
     cdef int fd = files.open(path, O_RDWR | O_CLOEXEC, 0)
     cdef int status
     if fd < 0:
-        return errno
+        return 0 if errno == ENOENT else errno
     status = sync_file(fd)
     close(fd)
     return status
@@ -279,7 +280,7 @@ cdef void segment_note_batch(
         part.bytes_since_entry = 0
     part.bytes_since_entry += header.size_bytes
     if header.size_bytes > part.largest_batch_bytes:
-        part.largest_batch_bytes = header.size_bytes
+        kb_store_i64(&part.largest_batch_bytes, header.size_bytes)
 
 
 # --- Scanning -------------------------------------------------------------------------------------

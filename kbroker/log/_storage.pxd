@@ -10,7 +10,7 @@ on return. While an append writes its bytes the lock is free: who only looks goe
 the log waits for the write.
 """
 
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from kbroker._lock_order cimport RANK_PARTITION, lock_ranked, try_lock_ranked, unlock_ranked
 from kbroker._sync cimport pthread_cond_t, pthread_mutex_t
@@ -85,7 +85,7 @@ cdef struct Log:
     int64_t slow_until_ns         # atomic: till then its writes count as slow
     int writing_waiters           # who wants to change the log when the bytes are there
     pthread_cond_t written
-    int8_t online                 # 0: closed, deleted or its directory failed
+    int online                    # atomic; 0: closed, deleted or its directory failed
     # Written under the lock, after the bytes; each may be read without it.
     int64_t log_start_offset
     int64_t log_end_offset
@@ -99,6 +99,7 @@ cdef struct Log:
     int64_t recovery_point        # everything below is on the disk, not only in the page cache
     int64_t settled_offset        # the same with indexes; may lie behind it in the active segment
     int64_t named_base_offset     # of the newest file whose name is on the disk; -1: none
+    int64_t cuts                  # how often its end was taken away: see _truncate.pyx
     int64_t flushed_ns            # atomic: when something was brought to the disk last
     RecentBatch* recent           # a ring, oldest first at recent_first
     int32_t recent_first
@@ -173,6 +174,8 @@ cdef int log_add_segment(Log* log, Segment* segment) noexcept nogil
 cdef void log_drop_segments_after(Log* log, int32_t keep) noexcept nogil
 # Index of the segment that holds an offset, or -1 where it lies below all.
 cdef int32_t log_find_segment(const Log* log, int64_t offset) noexcept nogil
+# Whether it is still the log's: one whose end was cut off, or that was dropped, is not.
+cdef int log_has_segment(const Log* log, const Segment* segment) noexcept nogil
 cdef int64_t log_size_bytes(const Log* log) noexcept nogil
 
 # Where the log ends, in its files too.

@@ -161,6 +161,11 @@ cdef int32_t log_find_segment(const Log* log, int64_t offset) noexcept nogil:
     return low - 1
 
 
+cdef int log_has_segment(const Log* log, const Segment* segment) noexcept nogil:
+    cdef int32_t at = log_find_segment(log, segment.base_offset)
+    return at >= 0 and log.segments[at] == segment
+
+
 cdef int64_t log_size_bytes(const Log* log) noexcept nogil:
     cdef int64_t total = 0
     cdef int32_t at

@@ -16,7 +16,7 @@ else changes the log meanwhile. Under the log's lock, readers of memory wait for
 
 from libc.errno cimport EBUSY, EIO
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport free, malloc
 
 import os
 
@@ -77,6 +77,7 @@ cdef Segment* open_cut(Log* log, const Cut* cut, int64_t base_offset, int* statu
 
 
 cdef void forget_behind_locked(Log* log, int64_t end_offset, int64_t settled) noexcept nogil:
+    log.cuts += 1
     kb_store_i64(&log.log_end_offset, end_offset)
     if log.log_start_offset > end_offset:
         kb_store_i64(&log.log_start_offset, end_offset)
@@ -113,7 +114,7 @@ cdef int cut_locked(Log* log, int64_t offset, int replaced) noexcept nogil:
     if status == 0:
         fresh = open_cut(log, &cut, old.base_offset, &status)
     if fresh == NULL:
-        log.online = 0            # nobody knows what its files hold
+        kb_store_int(&log.online, 0)  # nobody knows what its files hold
         return status
     # What is behind it has lost its names already: see the caller.
     log_drop_segments_after(log, cut.at)
@@ -142,14 +143,22 @@ def place_of(LocalLog log not None, int64_t offset) -> tuple:
 def segments_from(LocalLog log not None, int64_t offset) -> list:
     """Base offsets of the segments that begin at an offset or behind it, oldest first."""
     cdef Log* storage = log.storage
-    cdef int32_t at
-    bases = []
-    lock_to_look(storage)
-    for at in range(storage.segment_count):
-        if storage.segments[at].base_offset >= offset:
-            bases.append(storage.segments[at].base_offset)
-    unlock_log(storage)
-    return bases
+    cdef int64_t* bases = NULL
+    cdef int32_t count = 0, at
+    with nogil:
+        lock_to_look(storage)
+        bases = <int64_t*>malloc(<size_t>storage.segment_count * sizeof(int64_t) + 1)
+        if bases != NULL:
+            for at in range(storage.segment_count):
+                if storage.segments[at].base_offset >= offset:
+                    bases[count] = storage.segments[at].base_offset
+                    count += 1
+        unlock_log(storage)
+    if bases == NULL:
+        raise MemoryError
+    found = [bases[at] for at in range(count)]
+    free(bases)
+    return found
 
 
 def cut_end(LocalLog log not None, int64_t offset, *, bint replaced) -> bool:
@@ -180,7 +189,7 @@ def begin_again(LocalLog log not None, int64_t offset) -> None:
         fresh = segment_create(
             storage.directory, offset, storage.settings.index_bytes, kb_wall_ms(), &status)
         if fresh == NULL:
-            storage.online = 0
+            kb_store_int(&storage.online, 0)
         else:
             log_drop_segments_after(storage, 0)
             log_add_segment(storage, fresh)

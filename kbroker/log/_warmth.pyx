@@ -13,7 +13,8 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
 
 from kbroker._sync cimport kb_now_ns
-from kbroker.log._storage cimport WARM_STRETCHES, Log, WarmStretch, lock_to_look_if, unlock_log
+from kbroker.log._storage cimport (
+    WARM_STRETCHES, Log, WarmStretch, lock_to_look_if, log_has_segment, unlock_log)
 
 cdef extern from "page_cache.h" nogil:
     int kb_in_page_cache(int fd, int64_t position, int64_t length)
@@ -50,7 +51,7 @@ cdef void _note_warm(
         return                    # then the kernel is asked once more
     if log.warm == NULL:
         log.warm = <WarmStretch*>calloc(WARM_STRETCHES, sizeof(WarmStretch))
-    if log.warm != NULL:
+    if log.warm != NULL and log_has_segment(log, slice.segment):
         stretch = &log.warm[log.warm_next]
         stretch.segment_base = slice.segment.base_offset
         stretch.start = slice.position

@@ -6,12 +6,15 @@ files when records or a topic are deleted. Made by the loader; its replica (`rep
 holds it. `trim` and the flushes come from the scheduler's thread, the rest from one thread at a
 time.
 
-Lock: the log's own, taken by the methods below it. Nothing here is called by a request.
+Locks: the log's own, taken by the methods below it; and one that keeps what changes the set of
+files apart, a trim, a cut, a snapshot: one beside a cut would lack the producers that are being
+restored. Nothing here is called by a request.
 """
 
 from __future__ import annotations
 
 import errno
+import threading
 import uuid
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +47,7 @@ class PartitionLog(_log.LocalLog):
         self.epochs = LeaderEpochs(self.path / LEADER_EPOCH_FILE, self.set_epochs)
         # What the last checkpoint said, for the replica to begin with.
         self.checkpointed_high_watermark = 0
+        self._changing = threading.Lock()
         self._snapshot_offset = -1
         self._trimmed_to = 0
         # Segments out of the log: whose files have their names yet, and files that had them.
@@ -76,18 +80,19 @@ class PartitionLog(_log.LocalLog):
         What they say of producers goes into a snapshot first, since replay finds it no more. A file
         that cannot be renamed is an OSError, and its turn comes again.
         """
-        start = self.log_start_offset
-        if start != self._trimmed_to:
-            self.epochs.truncate_from_start(start)
-            self._trimmed_to = start
-        if segments_below_start(self):
-            self.write_snapshot(sync=True)
-            self._dropped += drop_below_start(self)
-        while self._dropped:
-            self._give_up_names(self._dropped[0])
-            del self._dropped[0]
-        renamed, self._renamed = self._renamed, []
-        return renamed
+        with self._changing:
+            start = self.log_start_offset
+            if start != self._trimmed_to:
+                self.epochs.truncate_from_start(start)
+                self._trimmed_to = start
+            if segments_below_start(self):
+                self._write_snapshot_locked(sync=True)
+                self._dropped += drop_below_start(self)
+            while self._dropped:
+                self._give_up_names(self._dropped[0])
+                del self._dropped[0]
+            renamed, self._renamed = self._renamed, []
+            return renamed
 
     def truncate_to(self, offset: int) -> None:
         """Cuts the log so that it ends at an offset, or where the batch begins that holds it.
@@ -96,13 +101,25 @@ class PartitionLog(_log.LocalLog):
         that go are among those that the next `trim` answers. OSError: it went half way, and the
         log is offline.
         """
-        if offset >= self.log_end_offset:
-            # Without a batch, an epoch of our own at the end is nothing the leader has to know.
-            self.epochs.truncate_from_end(self.log_end_offset)
-            return
-        if not self._begins_before(offset):
-            self.begin_again(offset)
-            return
+        with self._changing:
+            if offset >= self.log_end_offset:
+                # Without a batch, an epoch of our own at the end is nothing the leader has to know.
+                self.epochs.truncate_from_end(self.log_end_offset)
+                return
+            if self._begins_before(offset):
+                self._cut_locked(offset)
+            else:
+                self._begin_again_locked(offset)
+
+    def begin_again(self, offset: int) -> None:
+        """Lets go of everything; the log goes on empty at an offset. OSError as `truncate_to`.
+
+        Without batches there are no epochs: those of before are not the history up to here.
+        """
+        with self._changing:
+            self._begin_again_locked(offset)
+
+    def _cut_locked(self, offset: int) -> None:
         base_offset, position = place_of(self, offset)
         try:
             # From the end on: what a crash leaves is the beginning of the log.
@@ -116,11 +133,7 @@ class PartitionLog(_log.LocalLog):
             raise
         self._forget_behind(self.log_end_offset)
 
-    def begin_again(self, offset: int) -> None:
-        """Lets go of everything; the log goes on empty at an offset. OSError as `truncate_to`.
-
-        Without batches there are no epochs: those of before are not the history up to here.
-        """
+    def _begin_again_locked(self, offset: int) -> None:
         try:
             for base_offset in reversed(segments_from(self, 0)):
                 self._give_up_names(base_offset)
@@ -173,6 +186,10 @@ class PartitionLog(_log.LocalLog):
 
     def write_snapshot(self, *, sync: bool = False) -> bool:
         """Writes the producers' state, if there is something new. True if a file was written."""
+        with self._changing:
+            return self._write_snapshot_locked(sync=sync)
+
+    def _write_snapshot_locked(self, *, sync: bool) -> bool:
         offset, entries = self.producer_entries()
         if offset == self._snapshot_offset or (not entries and self._snapshot_offset < 0):
             return False

@@ -22,7 +22,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from posix.unistd cimport close, read, write
 
-from kbroker._atomics cimport kb_exchange_int, kb_load_int, kb_load_ptr, kb_store_int
+from kbroker._atomics cimport (
+    kb_exchange_int, kb_load_int, kb_load_ptr, kb_store_i64, kb_store_int)
 from kbroker._figures cimport kb_count
 from kbroker._live_objects cimport LIVE_CHUNKS, live_add
 from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
@@ -130,7 +131,7 @@ cdef Processor* processor_new(
 
 cdef int processor_start(Processor* processor) noexcept nogil:
     cdef char name[16]
-    processor.started_ns = kb_now_ns()
+    kb_store_i64(&processor.started_ns, kb_now_ns())
     if pthread_create(&processor.thread, NULL, _main, processor) != 0:
         return -1
     processor.started = 1

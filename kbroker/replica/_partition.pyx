@@ -14,7 +14,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from kbroker._atomics cimport kb_add_int, kb_store_i64
+from kbroker._atomics cimport kb_add_int, kb_store_i64, kb_store_int
 from kbroker._error_codes cimport (
     FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR, NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE,
@@ -84,7 +84,7 @@ cdef void partition_set_leadership(
         partition.led_since = leader_epoch
     partition.leader_id = leader_id
     partition.is_leader = is_leader
-    partition.leader_epoch = leader_epoch
+    kb_store_int(&partition.leader_epoch, leader_epoch)
     partition.in_sync_count = in_sync_count
     partition_advance_locked(partition)
     unlock_log(partition.log)

@@ -413,7 +413,7 @@ cdef class Replica:
 
     @property
     def leader_epoch(self) -> int:
-        return self.partition.leader_epoch
+        return kb_load_int(&self.partition.leader_epoch)
 
     @property
     def has_watchers(self) -> bool:
@@ -422,4 +422,4 @@ cdef class Replica:
 
     @property
     def online(self) -> bool:
-        return bool(self.partition.log.online)
+        return bool(kb_load_int(&self.partition.log.online))

@@ -264,9 +264,10 @@ cdef void _look_up(Snapshot* snapshot, FetchPlan* plan) noexcept nogil:
 
 
 cdef int16_t _check_epoch(Partition* partition, FetchTarget* target) noexcept nogil:
-    if target.leader_epoch < 0 or target.leader_epoch == partition.leader_epoch:
+    cdef int32_t leader_epoch = kb_load_int(&partition.leader_epoch)
+    if target.leader_epoch < 0 or target.leader_epoch == leader_epoch:
         return NO_ERROR
-    if target.leader_epoch < partition.leader_epoch:
+    if target.leader_epoch < leader_epoch:
         return FENCED_LEADER_EPOCH
     return UNKNOWN_LEADER_EPOCH
 

@@ -22,11 +22,17 @@ from tests.sanitizers import tree
 TOPIC: Final = "raced"
 PARTITIONS: Final = 3
 _SUPPRESSIONS: Final = Path(__file__).with_name("tsan.supp")
-_MARKS: Final = ("WARNING: ThreadSanitizer", "ERROR: ThreadSanitizer")
+MARKS: Final = ("WARNING: ThreadSanitizer", "ERROR: ThreadSanitizer")
 
 Address = tuple[str, int]
 # Begins in its own thread, by connecting; what that answers is done over and over.
 Role = Callable[[], Callable[[], object]]
+
+
+def environment(copy: Path, folder: Path) -> dict[str, str]:
+    """For a program of the copy, whose reports go to `folder`."""
+    options = f"log_path={folder}/tsan:history_size=4:exitcode=0:suppressions={_SUPPRESSIONS}"
+    return tree.environment(copy, ["libtsan.so"], {"TSAN_OPTIONS": options})
 
 
 class SanitizedBroker(PlainBroker):
@@ -35,9 +41,7 @@ class SanitizedBroker(PlainBroker):
     start_timeout_s = 120.0
 
     def __init__(self, copy: Path, folder: Path, settings: Mapping[str, object]) -> None:
-        options = f"log_path={folder}/tsan:history_size=4:exitcode=0:suppressions={_SUPPRESSIONS}"
-        environment = tree.environment(copy, ["libtsan.so"], {"TSAN_OPTIONS": options})
-        wanted = {k: v for k, v in environment.items() if os.environ.get(k) != v}
+        wanted = {k: v for k, v in environment(copy, folder).items() if os.environ.get(k) != v}
         super().__init__(settings, env=wanted, cwd=copy, python=sys.executable)
 
     @property
@@ -60,7 +64,7 @@ def run(copy: Path, settings: Mapping[str, object], what: str, load: Load) -> in
         problems.append(f"{error!r}\n{broker.log_text()[-2000:]}")
     finally:
         broker.close()
-    return tree.verdict(what, tree.reports(folder, _MARKS), problems)
+    return tree.verdict(what, tree.reports(folder, MARKS), problems)
 
 
 Load = Callable[[SanitizedBroker], list[str]]

@@ -1,12 +1,13 @@
 """ThreadSanitizer over request queue, tables, appends and parking: `make test-tsan`.
 
-One broker runs from the sanitized copy, under everything at once: producers with trains of every
-codec, long polls, reads of what is not in memory, Metadata, topics that come and go, settings and
-records that change, hostile frames, connections that are reset, scrapes. Then comes the stress of
-tests/system/long_polls.py: fetches of many partitions beside runs above 1 MiB, syncs,
-DeleteRecords, deletions, settings that change, connections that go (`--long-polls SECONDS` is that
-alone). The load runs without the sanitizer, from the tree's own build. Every report that names our
-code fails; the broker must stop cleanly. The fuzzer may take KBROKER_SANITIZER_TESTS_S seconds.
+First comes what a lone broker is not asked to do (`in_process.py`). Then one broker runs from the
+sanitized copy, under everything at once: producers with trains of every codec, long polls, reads
+of what is not in memory, Metadata, topics that come and go, settings and records that change,
+hostile frames, connections that are reset, scrapes. Then the stress of tests/system/long_polls.py:
+fetches of many partitions beside runs above 1 MiB, syncs, DeleteRecords, deletions, settings that
+change, connections that go (`--long-polls SECONDS` is that alone). The load runs without the
+sanitizer, from the tree's own build. Every report that names our code fails; the broker must stop
+cleanly. The tests in one process and the fuzzer may take KBROKER_SANITIZER_TESTS_S seconds each.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Final
 from kbroker.types import ApiKey
 from tests.fuzz.mutate import framed
 from tests.fuzz.target import OVERRIDES, Admin
-from tests.sanitizers import groups, races, tree
+from tests.sanitizers import groups, in_process, races, tree
 from tests.sanitizers.races import (
     PARTITIONS,
     TOPIC,
@@ -67,7 +68,9 @@ def main() -> int:
         problems = [] if long_polls_s is not None else _load(broker)
         return problems + _long_polls(broker, long_polls_s or LONG_POLLS_S)
 
-    return races.run(tree.sanitized_copy("thread"), SETTINGS, "thread", load)
+    copy = tree.sanitized_copy("thread")
+    alone = 0 if long_polls_s is not None else in_process.run(copy, FUZZ_TIMEOUT_S)
+    return races.run(copy, SETTINGS, "thread", load) or alone
 
 
 # --- the load ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +13,15 @@ from kbroker.clock import ManualClock
 from kbroker.config.key import LONG_MAX
 from kbroker.log import _flush_times
 from kbroker.log.checkpoints import RECOVERY_POINT_FILE
+from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch
 from tests.unit.log.conftest import OpenLog
+from tests.unit.net.harness import eventually
 
 TOPIC = uuid.UUID(int=1)
 HOUR_MS = 3_600_000
+SLOW_MS = 1000
 THREE = build_batch([b"a", b"b", b"c"])
 
 
@@ -136,6 +140,52 @@ def test_a_start_after_a_crash_reads_from_the_recovery_point_on(open_log: OpenLo
     damaged[-1] ^= 1
     active.write_bytes(damaged)
     assert open_log(recovery_point=point, **settings).log_end_offset == 18
+
+
+# --- While the log changes ------------------------------------------------------------------------
+
+
+def flushing(log: LedLog, faults: FileFaults) -> threading.Thread:
+    """A flush that is at the disk; the log's lock is free."""
+    thread = threading.Thread(target=log.flush)
+    thread.start()
+    eventually(lambda: any(seen.operation == "sync" for seen in faults.look()), "it syncs")
+    return thread
+
+
+def test_a_segment_that_leaves_the_log_meanwhile_is_no_fault(open_log: OpenLog) -> None:
+    """DeleteRecords, and the files lose their names: nothing of them has to be on the disk."""
+    log = open_log(segment_bytes=len(THREE))
+    for _ in range(3):
+        log.append(THREE)
+    failed: list[BaseException] = []
+    with FileFaults(Fault(("sync",), delay_ms=SLOW_MS)) as faults:
+        hook, threading.excepthook = threading.excepthook, lambda e: failed.append(e.exc_value)
+        try:
+            flush = flushing(log, faults)
+            log.delete_records(6)
+            assert log.trim()
+            flush.join()
+        finally:
+            threading.excepthook = hook
+    assert failed == []
+    assert (log.online, log.recovery_point) == (True, 9)
+
+
+def test_what_was_synced_before_a_cut_says_nothing_of_what_comes_behind_it(
+    open_log: OpenLog,
+) -> None:
+    log = open_log()
+    for _ in range(3):
+        log.append(THREE)
+    with FileFaults(Fault(("sync",), delay_ms=SLOW_MS)) as faults:
+        flush = flushing(log, faults)
+        log.truncate_to(3)
+        for _ in range(3):
+            log.append(THREE)
+        flush.join()
+    assert log.recovery_point == 0
+    assert log.flush() == 12
 
 
 # --- By the clock ---------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 
 import pytest
 
@@ -12,8 +13,10 @@ from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import build_batch, parse_batches
 from tests.unit.log.conftest import TOPIC_ID, OpenLog
+from tests.unit.net.harness import eventually
 
 SMALL = {"segment_bytes": 300, "index_interval_bytes": 0}
+SLOW_MS = 2000
 
 
 def filled(open_log: OpenLog, count: int = 20, **settings: int) -> LedLog:
@@ -55,6 +58,22 @@ def test_what_was_lent_is_sent_whole_and_the_log_goes_on_without_it(open_log: Op
     assert stored(open_log(clean=True, segment_bytes=1 << 20)) == values(
         *range(12), *range(100, 120)
     )
+
+
+def test_who_was_looking_for_a_place_meanwhile_leaves_none_behind(open_log: OpenLog) -> None:
+    """The reader's place is one of the old file: whoever came next would be sent half a batch."""
+    log = filled(open_log, 300, segment_bytes=1 << 20)  # more than the tail that is remembered
+    found: list[bytes] = []
+    with FileFaults(Fault(("read",), delay_ms=SLOW_MS)) as faults:
+        reader = threading.Thread(target=lambda: found.append(log.read(10, 1)))
+        reader.start()
+        eventually(lambda: any(seen.operation == "read" for seen in faults.look()), "it reads")
+        log.truncate_to(5)
+        for number in range(300):
+            log.append(build_batch([b"%09d" % number]))
+        reader.join()
+    assert parse_batches(found[0])[0].base_offset == 10
+    assert parse_batches(log.read(11, 1))[0].base_offset == 11
 
 
 def test_inside_a_batch_the_batch_goes(open_log: OpenLog) -> None:
@@ -135,6 +154,45 @@ def test_an_epoch_without_a_batch_goes_with_a_cut_at_the_end(open_log: OpenLog) 
     log.set_leadership(1, True, 7, 1)
     log.truncate_to(3)
     assert log.epochs.entries == [(0, 0)] and log.log_end_offset == 3
+
+
+def test_a_snapshot_beside_a_cut_has_the_producers(open_log: OpenLog) -> None:
+    log = open_log()
+    log.append(build_batch(producer_id=7, producer_epoch=0, base_sequence=0))
+    log.write_snapshot()
+    log.append(build_batch(producer_id=7, producer_epoch=0, base_sequence=1))
+    log.set_leadership(1, True, 1, 1)
+    log.append(build_batch(producer_id=7, producer_epoch=0, base_sequence=2))
+    with FileFaults(Fault((), "leader-epoch", delay_ms=SLOW_MS)) as faults:
+        cutter = threading.Thread(target=log.truncate_to, args=(2,))
+        cutter.start()
+        eventually(lambda: any("leader-epoch" in seen.path for seen in faults.look()), "it is cut")
+        log.write_snapshot()
+        cutter.join()
+    offset, (producer,) = log.producer_entries()
+    assert (offset, producer.producer_id, producer.last_sequence) == (2, 7, 1)
+
+
+def test_who_waits_for_a_roll_to_cut_lets_the_others_go_on(open_log: OpenLog) -> None:
+    log = filled(open_log, segment_bytes=1 << 20)
+    begins = threading.Event()
+
+    def cut() -> None:
+        begins.set()
+        log.truncate_to(5)
+
+    roll, cutter = threading.Thread(target=log.roll), threading.Thread(target=cut)
+    with FileFaults(Fault(("open",), delay_ms=SLOW_MS)) as faults:
+        roll.start()
+        eventually(lambda: any(seen.operation == "open" for seen in faults.look()), "it rolls")
+        cutter.start()
+        begins.wait()
+        for _ in range(20):
+            threading.Event().wait(0.001)
+        assert roll.is_alive(), "the interpreter stood while somebody waited for the log's lock"
+        roll.join()
+        cutter.join()
+    assert stored(log) == values(*range(5))
 
 
 def test_what_goes_is_removed_with_the_next_trim(open_log: OpenLog) -> None:

@@ -1,0 +1,51 @@
+"""ThreadSanitizer over parts of the compiled core in one process, without a broker around them.
+
+What a lone broker is not asked to do: follow a leader, be cut, count followers, lead in a new
+epoch; and fetches in moments so quiet that a Processor serves them. Each is a test that every run
+has, a function of a folder; here it runs once more, with the sanitizer loaded, and what counts is a
+report. `make test-tsan` begins with it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tests.sanitizers import races, tree
+
+TESTS: Final = (
+    "tests.unit.replica.test_threads:test_leading_and_following_beside_everybody_who_looks",
+    "tests.unit.requests.test_threads:test_fetches_at_once_beside_all_that_changes",
+)
+
+
+def run(copy: Path, timeout_s: float) -> int:
+    """The exit status; the tests run with the modules in `copy`."""
+    folder = tree.fresh_reports(copy)
+    problems = []
+    try:
+        status = subprocess.run(
+            [sys.executable, "-m", "tests.sanitizers.in_process"],
+            cwd=copy, env=races.environment(copy, folder), timeout=timeout_s, check=False,
+        ).returncode  # fmt: skip
+        if status:
+            problems.append(f"the tests ended with status {status}")
+    except subprocess.TimeoutExpired:
+        problems.append(f"the tests took longer than {timeout_s:.0f} s")
+    return tree.verdict("thread, in one process", tree.reports(folder, races.MARKS), problems)
+
+
+def main() -> None:
+    for name in TESTS:
+        module, _, function = name.partition(":")
+        with tempfile.TemporaryDirectory(prefix="kbroker-test-") as directory:
+            getattr(importlib.import_module(module), function)(Path(directory))
+        print(f"{function}: done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
