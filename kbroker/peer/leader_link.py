@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.peer.connection import network_error
 from kbroker.peer.network_client import NetworkClient
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ class LeaderLink:
     async def call(self, api_key: ApiKey, version: int, body: bytes) -> Reader:
         """The response; KafkaError where none came, and whether the request arrived is unknown."""
         await self._client.wait_ready(self._address, fail_fast=True)
-        return await self._client.call(self._address, api_key, version, body)
+        response = self._client.try_send(self._address, api_key, version, body)
+        if response is None:
+            raise network_error(f"{self._address} has a request of ours already")
+        return await response
 
     async def close(self) -> None:
         await self._client.close()

@@ -142,13 +142,14 @@ def test_tagged_fields_known_unknown_cut_and_too_many() -> None:
         Reader(many + b"\x00\x00" * (limits.TAGGED_FIELDS_MAX + 1), flexible=True).tags()
 
 
-@given(data=st.binary(max_size=12), steps=st.lists(st.integers(0, 11), max_size=8))
+@given(data=st.binary(max_size=12), steps=st.lists(st.integers(0, 12), max_size=8))
 def test_reading_never_leaves_the_bytes(data: bytes, steps: list[int]) -> None:
     for flexible in (False, True):
         reader = Reader(data, flexible=flexible)
         reads = [
             *(reader.int8, reader.int16, reader.int32, reader.int64, reader.uuid, reader.boolean),
             *(reader.nullable_string, reader.nullable_bytes, reader.nullable_array),
+            reader.nullable_view,
             *(reader.tags, reader.unsigned_varint, reader.float64),
         ]
         try:
