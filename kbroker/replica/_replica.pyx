@@ -25,11 +25,11 @@ from kbroker.log._types cimport NEEDS_PYTHON, WAITS_FOR_DISK, Batch, Bound
 from kbroker.log._validate cimport log_validate
 from kbroker.replica._followers cimport Follower
 from kbroker.replica._partition cimport (
-    TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch, Partition, ReplicaOffsets, partition_append, partition_append_as_follower,
-    partition_delete_records,
-    partition_flush, partition_follow_bounds, partition_follow_cut, partition_lock, partition_new,
-    partition_note_fetch, partition_read, partition_readable_bytes_locked, partition_release,
-    partition_set_high_watermark, partition_set_leadership, partition_unlock)
+    TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch, Partition,
+    ReplicaOffsets, partition_append, partition_append_as_follower, partition_delete_records,
+    partition_flush, partition_follow_bounds, partition_follow_cut, partition_lock,
+    partition_new, partition_note_fetch, partition_read, partition_readable_bytes_locked,
+    partition_release, partition_set_high_watermark, partition_set_leadership, partition_unlock)
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log._results import AppendResult

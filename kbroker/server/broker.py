@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kbroker import limits
 from kbroker._net import WrappedRequest, give_back_memory
@@ -58,6 +58,7 @@ from kbroker.server.handler_pool import HandlerPool
 from kbroker.server.health import Health
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
 from kbroker.server.live_objects import live_objects
+from kbroker.server.loop_on_demand import LoopOnDemand
 from kbroker.server.metadata_store import open_store
 from kbroker.server.open_files import raise_open_file_limit
 from kbroker.server.readiness import RUNNING, STOPPING, Readiness
@@ -73,16 +74,13 @@ from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
     import socket
-    from concurrent.futures import Future
 
     from kbroker.config import BrokerConfig
-    from kbroker.metadata.controller.propagation import Show
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.metrics.model import Figures
     from kbroker.own_thread import OwnThread
     from kbroker.replica._replica import Replica
     from kbroker.server.broker_links import BrokerLinks
-    from kbroker.server.control_loop import ControlLoop
     from kbroker.server.metadata_store import Store
     from kbroker.server.metrics_sampler import RequestTimes
     from kbroker.server.metrics_topic import MetricsTopic
@@ -121,6 +119,8 @@ class Broker:
         self._server = socket_server(config)
         self._replication_failures = Failures("replication")
         self._table = TopicTable()
+        self._publisher = MetadataPublisher(self._table)
+        self._loop = LoopOnDemand()
         self._timer = Timer(self._clock)
         self._groups = Groups(
             lambda: self.config,
@@ -146,16 +146,9 @@ class Broker:
             recovery_threads=config["num.recovery.threads.per.data.dir"],
             segment_delete_delay_ms=config["log.segment.delete.delay.ms"],
         )
-        self._links = self._to_other_brokers() if config[CONNECT] else None
-        self._replication = self._replicated(config, self._links) if self._links else None
-        self._replicas = ReplicaManager(
-            config,
-            config.node_id,
-            self._logs,
-            self._table,
-            self._hot.wake,
-            self._replication.lead if self._replication else None,
-        )
+        self._links: BrokerLinks | None = None
+        self._replication: Replication | None = None
+        self._replicas = self._hold_replicas(config)
         self._cluster_id: str | None = None
         self._store: Store | None = None
         self._controller: Controller | None = None
@@ -163,12 +156,11 @@ class Broker:
         self._services: Services | None = None
         self._metrics_topic: MetricsTopic | None = None
         self._observer: Observer | None = None
-        self._control_loop: ControlLoop | None = None
-        self._control_loop_lock, self._observer_lock = threading.Lock(), threading.Lock()
+        self._observer_lock = threading.Lock()
         self._served = False
         self._serve_admin = serve_admin
         self._before_ready = before_ready
-        self._admin = AdminPort(self._serve_http, self._submit)
+        self._admin = AdminPort(self._serve_http, self._loop.submit)
         self._handler_failures = Failures("request handlers")
         parts = (
             self._groups.coordinator.failures, self._admin.failures, self._handler_failures,
@@ -178,6 +170,32 @@ class Broker:
         self.readiness = Readiness(config.log_dirs, self.health.dead)
         self._lifecycle = Lifecycle(self._steps())
 
+    def _hold_replicas(self, config: BrokerConfig) -> ReplicaManager:
+        """What is here, and in a cluster the way to what others have."""
+        if config[CONNECT]:
+            # Imported for a cluster: a broker that stands alone is small.
+            from kbroker.server.broker_links import BrokerLinks
+            from kbroker.server.replication import Replication
+
+            self._links = BrokerLinks(self._loop.submit)
+            self._replication = Replication(
+                config,
+                self._clock,
+                self._links,
+                self._loop.submit,
+                lambda: self._replicas,
+                self._running_controller,
+                self._hot.wake,
+                self._replication_failures,
+            )
+        lead = self._replication.lead if self._replication else None
+        return ReplicaManager(config, config.node_id, self._logs, self._table, self._hot.wake, lead)
+
+    def _running_controller(self) -> Controller:
+        if self._controller is None:
+            raise UserError("the controller is not there")
+        return self._controller
+
     def _steps(self) -> list[Step]:
         """In the order in which they come up."""
         return [
@@ -186,8 +204,7 @@ class Broker:
             Step("metadata store", self._open_store, self._close_store),
             Step("listeners", self._bind, self._server.stop_accepting),
             Step("timer", self._timer.start, self._timer.stop),
-            # Comes up when it is first needed, or behind the ready line.
-            Step("control loop", stop=self._stop_control_loop),
+            Step("control loop", stop=self._loop.stop),
             Step("admin port", self._start_admin, self._admin.stop),
             Step("logs", self._start_logs, self._stop_logs),
             Step("controller", self._start_controller, self._stop_controller),
@@ -283,7 +300,7 @@ class Broker:
             directories=self._directories.locked_ids(),
             cluster_id=self._cluster_id,
             new_epochs_at_start=not self._logs.clean,
-            show=self._shown(),
+            show=self._show,
             rules=self._dynamic,
             follow=self._dynamic.follow,
             rules_of=self._dynamic.election_rules,
@@ -291,22 +308,15 @@ class Broker:
         )
         self._controller.start()
 
-    def _shown(self) -> Show:
-        """Who follows what is published: Metadata, and those who fetch from other brokers."""
-        publisher, replication = MetadataPublisher(self._table), self._replication
-        if replication is None:
-            return publisher.show
-
-        def show(image: ClusterImage) -> None:
-            publisher.show(image)
-            replication.follow(image)
-
-        return show
-
     def _claim_directories(self) -> None:
-        if self._store is None or self._controller is None:
-            raise UserError("the controller is not there")
-        self._directories.claim(self._store, self._controller.image.cluster_id)
+        if self._store is None:
+            raise UserError("the metadata store is not open")
+        self._directories.claim(self._store, self._running_controller().image.cluster_id)
+
+    def _show(self, image: ClusterImage) -> None:
+        self._publisher.show(image)
+        if self._replication is not None:
+            self._replication.follow(image)
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         if self._replication is not None:
@@ -504,7 +514,7 @@ class Broker:
         # asyncio and uvloop are imported here, behind the ready line.
         from kbroker.server.control_loop import warm_schemas
 
-        self._submit(warm_schemas())
+        self._loop.submit(warm_schemas())
 
     def _start_metrics_topic(self) -> None:
         if not self.config["metrics.topic.enable"]:
@@ -539,7 +549,7 @@ class Broker:
         yield self._admin.thread
         yield None if self._store is None else self._store.watches.thread
         yield None if self._controller is None else self._controller.thread
-        yield None if self._control_loop is None else self._control_loop.thread
+        yield self._loop.thread
         yield None if self._metrics_topic is None else self._metrics_topic.thread
         yield from () if self._handlers is None else self._handlers.threads
 
@@ -566,47 +576,7 @@ class Broker:
         """Durations of logs' flushes since the start."""
         return self._observe().flush_times()
 
-    # --- the control loop and the admin port ------------------------------------------------------
-
-    def _to_other_brokers(self) -> BrokerLinks:
-        # Imported for a cluster: a broker that stands alone is small.
-        from kbroker.server.broker_links import BrokerLinks
-
-        return BrokerLinks(self._submit)
-
-    def _replicated(self, config: BrokerConfig, links: BrokerLinks) -> Replication:
-        from kbroker.server.replication import Replication
-
-        return Replication(
-            config,
-            self._clock,
-            links,
-            self._submit,
-            lambda: self._replicas,
-            self._running_controller,
-            self._hot.wake,
-            self._replication_failures,
-        )
-
-    def _running_controller(self) -> Controller:
-        if self._controller is None:
-            raise UserError("the controller is not there")
-        return self._controller
-
-    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the control loop; from any thread that is not the loop's."""
-        with self._control_loop_lock:
-            if self._control_loop is None:
-                from kbroker.server.control_loop import ControlLoop
-
-                loop = ControlLoop()
-                loop.start()
-                self._control_loop = loop
-        return self._control_loop.submit(work)
-
-    def _stop_control_loop(self) -> None:
-        if self._control_loop is not None:
-            self._control_loop.stop()
+    # --- the admin port ---------------------------------------------------------------------------
 
     def _start_admin(self) -> None:
         if self._serve_admin is None:

@@ -82,7 +82,7 @@ SIGNS: dict[str, Sign] = {
     "scheduler": lambda b: b._scheduler.thread.is_alive(),
     "groups": lambda b: b._groups.loader.thread.is_alive(),
     "observer": lambda b: "observer" in b._scheduler.statistics(),
-    "warm-up": lambda b: b._control_loop is not None,
+    "warm-up": lambda b: b._loop.thread is not None,
     "metrics topic": lambda b: b._metrics_topic is not None,
 }
 # An answer takes an acceptor, a network thread and a handler: behind its step it is waited for.
