@@ -2,8 +2,8 @@
 
 What a lone broker is not asked to do: follow a leader, be cut, count followers, lead in a new
 epoch; and fetches in moments so quiet that a Processor serves them. Each is a test that every run
-has, a function of a folder; here it runs once more, with the sanitizer loaded, and what counts is a
-report. `make test-tsan` begins with it.
+has, a function of a folder; here it runs a few times with the sanitizer loaded, and what counts is
+a report. `make test-tsan` begins with it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Final
 
 from tests.sanitizers import races, tree
 
+ROUNDS: Final = 3
+DONE: Final = ": done"
 TESTS: Final = (
     "tests.unit.replica.test_threads:test_leading_and_following_beside_everybody_who_looks",
     "tests.unit.requests.test_threads:test_fetches_at_once_beside_all_that_changes",
@@ -28,23 +30,26 @@ def run(copy: Path, timeout_s: float) -> int:
     folder = tree.fresh_reports(copy)
     problems = []
     try:
-        status = subprocess.run(
-            [sys.executable, "-m", "tests.sanitizers.in_process"],
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.sanitizers.in_process"], stdout=subprocess.PIPE,
             cwd=copy, env=races.environment(copy, folder), timeout=timeout_s, check=False,
-        ).returncode  # fmt: skip
-        if status:
-            problems.append(f"the tests ended with status {status}")
+        )  # fmt: skip
+        done = ended.stdout.decode()
+        print(done, end="", flush=True)
+        # A sanitizer that cannot begin ends with status 0, too.
+        if ended.returncode or done.count(DONE) != len(TESTS) * ROUNDS:
+            problems.append(f"the tests ended with status {ended.returncode} behind {done!r}")
     except subprocess.TimeoutExpired:
         problems.append(f"the tests took longer than {timeout_s:.0f} s")
     return tree.verdict("thread, in one process", tree.reports(folder, races.MARKS), problems)
 
 
 def main() -> None:
-    for name in TESTS:
+    for name in TESTS * ROUNDS:
         module, _, function = name.partition(":")
         with tempfile.TemporaryDirectory(prefix="kbroker-test-") as directory:
             getattr(importlib.import_module(module), function)(Path(directory))
-        print(f"{function}: done", flush=True)
+        print(f"{function}{DONE}", flush=True)
 
 
 if __name__ == "__main__":
