@@ -139,8 +139,8 @@ class ReplicaManager:
         """Moves starts of logs forward, -1 to the high watermark; where each is now, or why not.
 
         From any thread. On return the new starts survive the end of this process, and fetches that
-        waited below them are answered. With one replica the log's start is the partition's low
-        watermark; with followers the answer would wait here until theirs have moved as well.
+        waited below them are answered. Followers' logs follow with
+        their next fetch, which is not waited for.
         """
         results: dict[TopicPartition, int | KafkaError] = {}
         moved: list[Replica] = []

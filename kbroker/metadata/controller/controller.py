@@ -162,7 +162,6 @@ class Controller(Asking):
         follow: Show = nobody_copies,
         rules_of: RulesOf = clean_elections,
         transport: Transport | None = None,
-        replication_factor_max: int | None = None,
         dice: random.Random | None = None,
     ) -> None:
         """`directories`: see registration.py. `cluster_id` is what a new cluster will be called and
@@ -194,9 +193,7 @@ class Controller(Asking):
             again, dice = self._tell_broker_again, dice or random.Random()
             self._channels = BrokerChannels(node_id, transport, self._broker_answered, again, dice)
         self._configs = ConfigChanges(self._propagation, rules or NoSettings())
-        self._changes = TopicChanges(
-            self._propagation, config, validate_configs, edit_list, new_id, replication_factor_max
-        )
+        self._changes = TopicChanges(self._propagation, config, validate_configs, edit_list, new_id)
         self._partitions = PartitionChanges(self._propagation, rules_of, node_id)
         self._broker_epoch = NO_BROKER_EPOCH
         self._nodes: MetadataNodes | None = None  # None: somebody else is the controller

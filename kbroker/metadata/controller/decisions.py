@@ -115,7 +115,6 @@ class Defaults(NamedTuple):
     replication_factor: int
     validate_configs: ConfigValidator
     # Of every new topic; None: as many as there are brokers.
-    replication_factor_max: int | None = None
 
 
 def plan_topics(
@@ -141,7 +140,6 @@ def plan_topics(
             else:
                 replicas = _placed_replicas(spec, defaults, image.brokers, placement_start)
                 placement_start += len(replicas)
-            _check_factor(len(replicas[0]), defaults.replication_factor_max)
         except KafkaError as error:
             plans.append(error)
             continue
@@ -267,14 +265,6 @@ class _Collisions:
                 if has_collision_chars(other)
             }
         return self._by_key.get(collision_key(name))
-
-
-def _check_factor(factor: int, factor_max: int | None) -> None:
-    if factor_max is not None and factor > factor_max:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor {factor} is refused: nothing is replicated yet.",
-        )
 
 
 def _racks(brokers: Mapping[int, BrokerImage]) -> dict[int, str | None]:

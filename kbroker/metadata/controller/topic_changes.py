@@ -61,14 +61,12 @@ class TopicChanges:
         validate_configs: ConfigValidator,
         edit_list: ListEditor,
         new_id: Callable[[], UUID],
-        replication_factor_max: int | None = None,
     ) -> None:
         self._propagation = propagation
         self._config = config
         self._validate_configs = validate_configs
         self._edit_list = edit_list
         self._new_id = new_id
-        self._replication_factor_max = replication_factor_max
         self._placement_start = 0
 
     def create_topics(self, nodes: MetadataNodes, event: CreateTopics) -> list[TopicResult]:
@@ -161,7 +159,6 @@ class TopicChanges:
             int(self._config["num.partitions"]),
             int(self._config["default.replication.factor"]),
             self._validate_configs,
-            self._replication_factor_max,
         )
 
 

@@ -107,21 +107,6 @@ def test_what_is_refused(spec: NewTopic, code: ErrorCode, words: str) -> None:
     assert words in refused.message
 
 
-def test_no_more_replicas_than_there_may_be() -> None:
-    specs = [
-        NewTopic("a", 1, 1),
-        NewTopic("b", 1, 2),
-        NewTopic("c"),
-        NewTopic("d", assignments={0: [0, 1]}),
-        NewTopic("e", assignments={0: [1]}),
-    ]
-    defaults = DEFAULTS._replace(replication_factor_max=1)
-    plans = plan_topics(cluster(), specs, defaults, ids(), 0)
-    refused = [isinstance(plan, KafkaError) and plan.code for plan in plans]
-    few = E.INVALID_REPLICATION_FACTOR
-    assert refused == [False, few, few, few, False]
-
-
 def test_defaults_stand_for_minus_one() -> None:
     topic = plan_one(NewTopic("t"))
     assert isinstance(topic, TopicImage)
