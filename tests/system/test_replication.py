@@ -63,6 +63,37 @@ def write(brokers: dict[int, Broker], values: list[str]) -> None:
     assert not failed
 
 
+def refused(broker: Broker, value: str) -> object:
+    """Why it was not written, or None: it was."""
+    told: list[object] = []
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap, "acks": "all", "retries": 0}
+    )
+    producer.produce(TOPIC, value, on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(TIMEOUT_S) == 0
+    (error,) = told
+    return error and error.name()
+
+
+def test_with_too_few_in_sync_nothing_is_written(brokers: dict[int, Broker]) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers[1].bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(TIMEOUT_S)
+    leader, _ = partition(brokers[1])
+    others = [node for node in NODES if node != leader]
+    assert refused(brokers[leader], "first") is None
+    brokers[others[0]].kill9()
+    until(lambda: len(partition(brokers[leader])[1]) == 2, "one is gone")
+    assert refused(brokers[leader], "second") is None
+    brokers[others[1]].kill9()
+    until(lambda: partition(brokers[leader])[1] == [leader], "it is alone")
+    assert refused(brokers[leader], "not written") == "NOT_ENOUGH_REPLICAS"
+    brokers[others[0]].start()
+    until(lambda: len(partition(brokers[leader])[1]) == 2, "one is back")
+    assert refused(brokers[leader], "third") is None
+    found = [each.value for each in brokers[leader].records(TOPIC)]
+    assert found == [b"first", b"second", b"third"]
+
+
 def test_acknowledged_records_outlive_their_leader(brokers: dict[int, Broker]) -> None:
     admin = AdminClient({"bootstrap.servers": brokers[2].bootstrap})
     admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(TIMEOUT_S)
