@@ -32,6 +32,7 @@ from kbroker.handlers.configs import (
     TOPIC,
     check_node,
 )
+from kbroker.handlers.forwarding import forward, is_for_another
 from kbroker.handlers.reply import Reply, told
 from kbroker.metadata.controller.config_changes import ResourceChange
 from kbroker.metadata.controller.decisions import ConfigChange, TopicResult
@@ -98,13 +99,24 @@ def _flexible(request: ColdRequest) -> bool:
 
 
 def handle_alter(services: Services, request: ColdRequest) -> None:
-    with Reply(request, failure) as reply:
-        _alter(services, request, reply, replace=True)
+    _handle(services, request, replace=True)
 
 
 def handle_incremental(services: Services, request: ColdRequest) -> None:
+    _handle(services, request, replace=False)
+
+
+def _handle(services: Services, request: ColdRequest, *, replace: bool) -> None:
+    if is_for_another(services, request) and all(map(_is_of_the_cluster, decode(request)[0])):
+        forward(services, request, decode, failure)
+        return
     with Reply(request, failure) as reply:
-        _alter(services, request, reply, replace=False)
+        _alter(services, request, reply, replace=replace)
+
+
+def _is_of_the_cluster(resource: Resource) -> bool:
+    """Clients ask each broker for its own settings and loggers, and any for the others'."""
+    return resource.type != BROKER_LOGGER and (resource.type != BROKER or not resource.name)
 
 
 def _alter(services: Services, request: ColdRequest, reply: Reply, *, replace: bool) -> None:

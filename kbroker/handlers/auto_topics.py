@@ -1,7 +1,7 @@
 """Topics that appear because somebody named them.
 
 Place in the flow: a Metadata request that may create topics names one that does not exist. The
-handler answers at once that it is unknown, as Apache Kafka does, and asks the controller here to
+handler answers at once that it is unknown, as Apache Kafka does, and asks the controller to
 create it with the broker's defaults; the client comes again after its back-off and finds it.
 
 Several clients that name the same topic cause one creation: names under way are remembered until
@@ -23,7 +23,7 @@ from kbroker.errors import ErrorCode
 from kbroker.log_lines import LogLines
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Controller
+    from kbroker.handlers.topic_creation import TopicCreator
     from kbroker.metadata.controller.decisions import TopicResult
 
 lines: Final = LogLines(logging.getLogger("kbroker.request"))
@@ -46,7 +46,7 @@ class AutoTopicCreation:
         with self._lock:
             return frozenset(self._under_way)
 
-    def create(self, controller: Controller, names: Iterable[str]) -> None:
+    def create(self, creator: TopicCreator, names: Iterable[str]) -> None:
         """Have these topics created with the broker's defaults; returns at once."""
         from kbroker.metadata.controller.decisions import NewTopic
 
@@ -71,7 +71,7 @@ class AutoTopicCreation:
                     )
 
         try:
-            controller.create_topics([NewTopic(name) for name in wanted], False, done)
+            creator.create_topics([NewTopic(name) for name in wanted], False, done)
         except BaseException:
             self._forget(wanted)
             raise

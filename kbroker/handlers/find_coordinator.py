@@ -23,6 +23,7 @@ from kbroker.coordinator.group._groups import partition_for
 from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode
 from kbroker.handlers.services import brokers_as_seen
+from kbroker.handlers.topic_creation import topic_creator
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
@@ -103,7 +104,8 @@ class _Groups:
 
     def find(self, group_id: str) -> Found:
         if not self._homes:
-            self._services.offsets_topic.ensure(self._services.controller, self._services.config)
+            creator = topic_creator(self._services)
+            self._services.offsets_topic.ensure(creator, self._services.config)
             return _NOT_AVAILABLE
         leader = self._homes[partition_for(group_id, len(self._homes))].leader
         found = self._found.get(leader)

@@ -33,6 +33,7 @@ from kbroker.handlers.metadata_cache import (
     topic_operations,
 )
 from kbroker.handlers.services import BrokersSeen, brokers_as_seen
+from kbroker.handlers.topic_creation import topic_creator
 from kbroker.metadata.image import INTERNAL_TOPICS
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol.versions import is_flexible
@@ -166,7 +167,7 @@ def _topics_by_name(
         internal = name in INTERNAL_TOPICS
         found.append(encode_missing_topic(version, code, name, None, operations, internal=internal))
     if creatable and asked.auto_creation and services.config["auto.create.topics.enable"]:
-        services.auto_topics.create(services.controller, creatable)
+        services.auto_topics.create(topic_creator(services), creatable)
     return found
 
 

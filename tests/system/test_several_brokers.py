@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from kbroker.testing.broker import Broker
 from tests.clients.agents.driver import eventually as until
@@ -57,6 +63,42 @@ def write(broker: Broker, partitions: list[int], value: str) -> None:
         )
     assert producer.flush(TIMEOUT_S) == 0
     assert not failed
+
+
+def test_who_asks_any_of_them_gets_topics_and_groups(brokers: dict[int, Broker]) -> None:
+    """Broker 3 is not the controller."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": brokers[3].bootstrap})
+    producer.produce("made-by-naming-it", b"x")
+    assert producer.flush(TIMEOUT_S) == 0
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": brokers[3].bootstrap,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["made-by-naming-it"])
+    found = consumer.poll(TIMEOUT_S)
+    assert found is not None and found.error() is None and found.value() == b"x"
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    admin = AdminClient({"bootstrap.servers": brokers[3].bootstrap})
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC,
+        "made-by-naming-it",
+        incremental_configs=[
+            ConfigEntry("retention.ms", "5", incremental_operation=AlterConfigOpType.SET)
+        ],
+    )
+    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    for each in brokers.values():
+        asked = AdminClient({"bootstrap.servers": each.bootstrap})
+        until(
+            lambda a=asked: a.describe_configs([resource])[resource].result(TIMEOUT_S)[
+                "retention.ms"
+            ].value == "5",
+            "it has the setting",
+        )  # fmt: skip
 
 
 def test_what_one_decides_all_know(brokers: dict[int, Broker]) -> None:

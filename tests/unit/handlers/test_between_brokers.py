@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
+from uuid import UUID
 
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.forwarding import BETWEEN_BROKERS
+from kbroker.handlers.topic_creation import topic_creator
+from kbroker.handlers.topics import decode_create
 from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.controller.broker_messages import (
     decode_answer,
     encode_answer,
     encode_update,
 )
+from kbroker.metadata.controller.decisions import NewTopic, TopicResult
 from kbroker.metadata.controller.image_updates import (
     NOTHING,
     UPDATE_KEY,
@@ -24,9 +29,11 @@ from kbroker.metadata.controller.image_updates import (
 )
 from kbroker.metadata.image import NO_CONTROLLER, BrokerImage, ClusterImage
 from kbroker.protocol.versions import SERVED
-from kbroker.protocol.wire import Reader
+from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey, TopicPartition
+from tests.unit.handlers import test_alter_configs as configs
 from tests.unit.handlers.support import NODE_ID, FakeBroker, answer_of
+from tests.unit.handlers.test_alter_configs import ask as alter
 from tests.unit.handlers.test_partitions import grow
 
 UPDATE = ImageUpdate(
@@ -129,3 +136,79 @@ def test_elsewhere_it_is_no_api_at_all(broker: FakeBroker) -> None:
 def test_versions_are_answered_whoever_asks(broker: FakeBroker) -> None:
     versions = broker.send(ApiKey.API_VERSIONS, 0, b"")
     assert UPDATE_KEY not in [each.api_key for each in answer_of(versions).api_keys]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "handed_on"),
+    [
+        (configs.TOPIC, "t", True),
+        (configs.BROKER, "", True),
+        (configs.BROKER, str(NODE_ID), False),
+        (configs.LOGGER, str(NODE_ID), False),
+    ],
+)
+def test_settings_of_the_cluster_are_handed_on_and_a_brokers_own_are_not(
+    broker: FakeBroker, kind: int, name: str, handed_on: bool
+) -> None:
+    broker.ask(alter(configs.INCREMENTAL, 1, (kind, name, [("log.retention.ms", 0, "5")])))
+    assert bool(peers(broker).asked) is handed_on
+
+
+def test_a_topic_that_is_named_is_made_by_the_controller_that_is_another(
+    broker: FakeBroker,
+) -> None:
+    told: list[TopicResult] = []
+    specs = [NewTopic("fresh", 3, 2, configs={"cleanup.policy": "compact"}), NewTopic("more")]
+    peers(broker).answer = _created(("fresh", ErrorCode.NONE), ("more", ErrorCode.POLICY_VIOLATION))
+    topic_creator(broker.services).create_topics(specs, False, told.extend)
+    assert [(each.name, each.error) for each in told] == [
+        ("fresh", ErrorCode.NONE),
+        ("more", ErrorCode.POLICY_VIOLATION),
+    ]
+    ((node_id, key, version, body),) = peers(broker).asked
+    assert (node_id, key) == (NODE_ID + 1, ApiKey.CREATE_TOPICS)
+    (fresh, more) = decode_create(ColdBody(key, version, body)).topics
+    assert fresh == NewTopic("fresh", 3, 2, None, {"cleanup.policy": "compact"})
+    assert more == NewTopic("more", -1, -1, None, {})
+
+
+@pytest.mark.parametrize("answer", [b"\xff", KafkaError(ErrorCode.NOT_CONTROLLER)])
+def test_a_topic_that_was_not_made_is_told(broker: FakeBroker, answer: bytes | KafkaError) -> None:
+    told: list[TopicResult] = []
+    peers(broker).answer = answer
+    topic_creator(broker.services).create_topics([NewTopic("fresh")], False, told.extend)
+    assert [each.name for each in told] == ["fresh"]
+    assert told[0].error is not ErrorCode.NONE
+
+
+def test_without_a_controller_no_topic_is_made(broker: FakeBroker) -> None:
+    told: list[TopicResult] = []
+    broker.controller.image = replace(broker.controller.image, controller_id=NO_CONTROLLER)
+    topic_creator(broker.services).create_topics([NewTopic("fresh")], False, told.extend)
+    assert [each.error for each in told] == [ErrorCode.NOT_CONTROLLER]
+
+
+class ColdBody(NamedTuple):
+    """What of a request is decoded."""
+
+    api_key: int
+    api_version: int
+    body: bytes
+
+
+def _created(*results: tuple[str, ErrorCode]) -> bytes:
+    """CreateTopics 7 as its controller answers it."""
+    writer = Writer(flexible=True)
+    writer.int32(0)
+    writer.array(len(results))
+    for name, error in results:
+        writer.string(name)
+        writer.uuid(UUID(int=9))
+        writer.int16(error)
+        writer.string(None)
+        writer.int32(3)
+        writer.int16(1)
+        writer.array(0)
+        writer.tags()
+    writer.tags()
+    return writer.getvalue()
