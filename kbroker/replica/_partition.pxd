@@ -35,7 +35,12 @@ cdef struct Partition:
     # Leadership, written under the lock by the replica layer.
     int32_t leader_id             # this broker's id when it leads
     int8_t is_leader
+<<<<<<< HEAD
     int leader_epoch              # atomic
+=======
+    int8_t begins_epoch           # of a leader: its next one is being written down
+    int32_t leader_epoch
+>>>>>>> origin/hunt-compiled
     int32_t led_since             # the epoch in which this broker became the leader that it is
     int32_t in_sync_count         # of the set that the controller has confirmed, the leader in it
     Followers followers           # of a leader
@@ -74,6 +79,10 @@ cdef void partition_release(Partition* partition) noexcept nogil
 cdef void partition_set_leadership(
     Partition* partition, int32_t leader_id, int is_leader, int32_t leader_epoch,
     int32_t in_sync_count, Follower* fresh, int32_t count) noexcept nogil
+
+# A leader is about to begin another epoch, or does not after all. It appends nothing until
+# partition_set_leadership(): what came in the old one would lie behind the start of the new one.
+cdef void partition_begin_epoch(Partition* partition, int begins) noexcept nogil
 
 # The high watermark as a checkpoint has it, or a partition with followers: to the start of the
 # batch that holds an offset, not beyond the log's end. 0 or a Kafka error code.

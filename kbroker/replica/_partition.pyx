@@ -84,9 +84,20 @@ cdef void partition_set_leadership(
         partition.led_since = leader_epoch
     partition.leader_id = leader_id
     partition.is_leader = is_leader
+<<<<<<< HEAD
     kb_store_int(&partition.leader_epoch, leader_epoch)
+=======
+    partition.begins_epoch = 0
+    partition.leader_epoch = leader_epoch
+>>>>>>> origin/hunt-compiled
     partition.in_sync_count = in_sync_count
     partition_advance_locked(partition)
+    unlock_log(partition.log)
+
+
+cdef void partition_begin_epoch(Partition* partition, int begins) noexcept nogil:
+    lock_log(partition.log)
+    partition.begins_epoch = begins
     unlock_log(partition.log)
 
 
@@ -238,7 +249,8 @@ cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexc
     cdef int64_t before
     cdef int16_t error
     fetch.moved = fetch.has_news = 0
-    lock_log(partition.log)
+    # Not behind a write that is under way: this comes in a run of other requests.
+    partition_lock(partition)
     error = _leads_locked(partition)
     if error == NO_ERROR:
         follower = followers_find(&partition.followers, fetch.broker_id)
@@ -251,7 +263,7 @@ cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexc
         fetch.moved = partition.high_watermark.offset > before
         fetch.has_news = follower.told_high_watermark < partition.high_watermark.offset
         follower.told_high_watermark = partition.high_watermark.offset
-    unlock_log(partition.log)
+    partition_unlock(partition)
     return error
 
 
@@ -259,11 +271,11 @@ cdef void partition_note_told(
     Partition* partition, int32_t broker_id, int64_t high_watermark
 ) noexcept nogil:
     cdef Follower* follower
-    lock_log(partition.log)
+    partition_lock(partition)
     follower = followers_find(&partition.followers, broker_id)
     if follower != NULL and high_watermark > follower.told_high_watermark:
         follower.told_high_watermark = high_watermark
-    unlock_log(partition.log)
+    partition_unlock(partition)
 
 
 # --- Produce, fetch, delete -----------------------------------------------------------------------
@@ -299,6 +311,9 @@ cdef int partition_append(Partition* partition, Batch* first, int64_t now_ms) no
     if log.online and not partition.is_leader:
         refuse_batches(
             first, NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
+    elif log.online and partition.begins_epoch:
+        refuse_batches(
+            first, NOT_LEADER_OR_FOLLOWER, "the partition's leader begins another epoch")
     elif log.online and partition.in_sync_count < log.settings.min_in_sync:
         _refuse_too_few_in_sync(partition, first)
     log_append_locked(log, first, partition.leader_epoch, now_ms)

@@ -26,10 +26,11 @@ from kbroker.log._validate cimport log_validate
 from kbroker.replica._followers cimport Follower
 from kbroker.replica._partition cimport (
     TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch, Partition,
-    ReplicaOffsets, partition_append, partition_append_as_follower, partition_delete_records,
-    partition_flush, partition_follow_bounds, partition_follow_cut, partition_lock,
-    partition_new, partition_note_fetch, partition_read, partition_readable_bytes_locked,
-    partition_release, partition_set_high_watermark, partition_set_leadership, partition_unlock)
+    ReplicaOffsets, partition_append, partition_append_as_follower, partition_begin_epoch,
+    partition_delete_records, partition_flush, partition_follow_bounds, partition_follow_cut,
+    partition_lock, partition_new, partition_note_fetch, partition_read,
+    partition_readable_bytes_locked, partition_release, partition_set_high_watermark,
+    partition_set_leadership, partition_unlock)
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log._results import AppendResult
@@ -57,6 +58,21 @@ cdef Bound _high_watermark(Partition* partition) noexcept nogil:
     bound = partition.high_watermark
     partition_unlock(partition)
     return bound
+
+
+cdef int _begin_epoch(Replica replica, int32_t leader_epoch) except -1:
+    # At the log's end, where nothing of an earlier epoch comes meanwhile.
+    if leader_epoch <= replica.log.epochs.latest:
+        return 0
+    with nogil:
+        partition_begin_epoch(replica.partition, 1)
+    try:
+        replica.log.epochs.assign(leader_epoch, replica.log_end_offset)
+    except BaseException:
+        with nogil:
+            partition_begin_epoch(replica.partition, 0)
+        raise
+    return 0
 
 
 cdef class Replica:
@@ -89,7 +105,7 @@ cdef class Replica:
         cdef int32_t count = <int32_t>len(followers) if is_leader and followers else 0
         cdef Follower* fresh = NULL
         if is_leader:
-            self.log.epochs.assign(leader_epoch, self.log_end_offset)
+            _begin_epoch(self, leader_epoch)
         if count:
             fresh = <Follower*>calloc(<size_t>count, sizeof(Follower))
             if fresh == NULL:

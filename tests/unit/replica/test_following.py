@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -157,3 +158,40 @@ def test_an_offset_that_the_log_does_not_have_says_nothing(open_leader: Open, of
         log.note_fetch(ONE, offset, 1)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.followers()[0][2:] == (-1, 0, 0, -1)
+
+
+def test_no_record_of_an_epoch_is_behind_the_start_of_the_next(
+    open_leader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a follower that has it is told for ever that its log is another one there."""
+    log = open_leader()
+    fill(log, 3)
+    assign = log.epochs.assign
+
+    def assign_between_appends(epoch: int, start_offset: int) -> None:
+        with pytest.raises(KafkaError) as caught:
+            fill(log, 1)
+        assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assign(epoch, start_offset)
+
+    monkeypatch.setattr(log.epochs, "assign", assign_between_appends)
+    log.set_leadership(LEADER, True, 2, 3, {ONE: True, TWO: True})
+    assert log.epochs.entries == [(0, 0), (2, 3)]
+    fill(log, 1)
+    assert log.log_end_offset == 4
+
+
+def test_an_epoch_that_cannot_be_written_down_leaves_the_leader_to_the_last_one(
+    open_leader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_leader()
+
+    def no_assign(epoch: int, start_offset: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="no space"):
+        patched.setattr(log.epochs, "assign", no_assign)
+        log.set_leadership(LEADER, True, 2, 3, {ONE: True, TWO: True})
+    fill(log, 1)
+    log.set_leadership(LEADER, True, 2, 3, {ONE: True, TWO: True})
+    assert log.epochs.entries == [(0, 0), (2, 1)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
 
 from kbroker.errors import ErrorCode
+from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.record_batches import build_batch
-from tests.unit.net.harness import Rig, Topic
+from tests.unit.net.harness import Rig, Topic, eventually
 from tests.unit.requests.wire import (
     FETCH_VERSIONS,
     Ask,
@@ -20,6 +22,7 @@ from tests.unit.requests.wire import (
 
 LEADER, ONE, TWO, ELSEWHERE = 1, 2, 3, 9
 LONG_MS = 600_000
+WRITE_MS = 2_000
 BATCH = build_batch([b"x" * 100])
 every_version = pytest.mark.parametrize("version", FETCH_VERSIONS)
 
@@ -202,6 +205,21 @@ def test_a_follower_with_a_session(rig: Rig, led: Topic) -> None:
     second = fetch(follower, 17, [Ask(led, 0, 5)], session=(first.session_id, 1), replica_id=ONE)
     assert led.logs[0].high_watermark == 5
     assert second.only.high_watermark == 5
+
+
+def test_a_follower_does_not_stand_behind_a_write(rig: Rig, led: Topic) -> None:
+    """Nor does whoever else is served with it."""
+    log = led.logs[0]
+    with FileFaults(Fault(("write",), "t-0", delay_ms=WRITE_MS)) as faults:
+        write = threading.Thread(target=log.append, args=(BATCH,))
+        write.start()
+        eventually(lambda: any(seen.operation == "write" for seen in faults.look()), "it writes")
+        for broker in (ONE, TWO):
+            assert follow(rig, led, broker, 5).error == 0
+        assert write.is_alive(), "a follower waited for a write"
+        assert log.high_watermark == 5
+        write.join()
+    assert log.log_end_offset == 6
 
 
 def test_no_wake_up_is_lost_between_followers_and_readers(
