@@ -35,12 +35,8 @@ cdef struct Partition:
     # Leadership, written under the lock by the replica layer.
     int32_t leader_id             # this broker's id when it leads
     int8_t is_leader
-<<<<<<< HEAD
-    int leader_epoch              # atomic
-=======
     int8_t begins_epoch           # of a leader: its next one is being written down
-    int32_t leader_epoch
->>>>>>> origin/hunt-compiled
+    int leader_epoch              # atomic
     int32_t led_since             # the epoch in which this broker became the leader that it is
     int32_t in_sync_count         # of the set that the controller has confirmed, the leader in it
     Followers followers           # of a leader

@@ -18,7 +18,7 @@ from kbroker._atomics cimport kb_add_int, kb_store_i64, kb_store_int
 from kbroker._error_codes cimport (
     FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR, NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE,
-    UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION)
+    UNKNOWN_LEADER_EPOCH)
 from kbroker._live_objects cimport LIVE_PARTITIONS, live_add
 from kbroker.log._append cimport log_append_locked, refuse_batch, refuse_batches
 from kbroker.log._append_follower cimport followed_bytes, log_append_follower_locked
@@ -84,12 +84,8 @@ cdef void partition_set_leadership(
         partition.led_since = leader_epoch
     partition.leader_id = leader_id
     partition.is_leader = is_leader
-<<<<<<< HEAD
-    kb_store_int(&partition.leader_epoch, leader_epoch)
-=======
     partition.begins_epoch = 0
-    partition.leader_epoch = leader_epoch
->>>>>>> origin/hunt-compiled
+    kb_store_int(&partition.leader_epoch, leader_epoch)
     partition.in_sync_count = in_sync_count
     partition_advance_locked(partition)
     unlock_log(partition.log)
