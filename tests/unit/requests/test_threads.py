@@ -130,7 +130,10 @@ def what_changes(rig: Rig) -> list[Callable[[int], object]]:
 
     def appends(number: int) -> None:
         log = topic.logs[number % PARTITIONS]
-        log.append(LARGE if number % 50 == 0 else SMALL)
+        try:
+            log.append(LARGE if number % 50 == 0 else SMALL)
+        except KafkaError as error:  # its leader begins another epoch in this moment
+            assert error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         rig.hot.wake(log)
 
     def deletes(number: int) -> None:
