@@ -167,6 +167,22 @@ def collect(walk: Walk, wanted: dict[Partition, int], *names: str) -> None:
         raise TimeoutError(f"{error}; missing: {missing}") from None
 
 
+def commit_all(walk: Walk, *names: str) -> None:
+    """Take and commit until the group's offsets are the ends.
+
+    After one more rebalance whoever has lost a partition has nothing of it to commit, and its owner
+    reads it anew from what was committed.
+    """
+
+    def committed() -> dict[Partition, int]:
+        for name in names:
+            walk.agent.take(name)
+            walk.agent.commit(name)
+        return walk.groups.committed(walk.group)
+
+    comes_to_be(committed, walk.ends)
+
+
 def settle(walk: Walk, *names: str) -> list[set[Partition]]:
     """Wait until the members have all partitions between them, each its share."""
     everything = set(walk.ends)
@@ -199,15 +215,7 @@ def a_second_joins_in_the_middle(walk: Walk) -> None:
     settle(walk, "first", "second")
     walk.write(plain(40, "after"))
     collect(walk, walk.ends, "first", "second")
-
-    def committed() -> dict[Partition, int]:
-        # Who has lost a partition has nothing of it to commit, and its new owner reads it anew.
-        for name in ("first", "second"):
-            walk.agent.take(name)
-            walk.agent.commit(name)
-        return walk.groups.committed(walk.group)
-
-    comes_to_be(committed, walk.ends)
+    commit_all(walk, "first", "second")
     comes_to_be(lambda: walk.groups.state(walk.group).members, 2)
 
 
@@ -231,16 +239,14 @@ def the_first_leaves(walk: Walk) -> None:
     walk.write(plain(20, "the second alone"))
     settle(walk, "second")
     collect(walk, walk.ends, "second")
-    walk.agent.commit("second")
-    assert walk.groups.committed(walk.group) == walk.ends
+    commit_all(walk, "second")
 
 
 def the_broker_restarts(walk: Walk) -> None:
     walk.server.restart()
     walk.write(plain(20, "after the restart"))
     collect(walk, walk.ends, "second")
-    walk.agent.commit("second")
-    assert walk.groups.committed(walk.group) == walk.ends
+    commit_all(walk, "second")
 
 
 def all_leave(walk: Walk) -> None:
