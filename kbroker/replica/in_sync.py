@@ -6,8 +6,10 @@ to join (KIP-497). The controller decides; what it decided comes with its next i
 
 Until then the high watermark is over the *maximal* set: the committed one and everybody who has
 been asked for. A record counts as committed only if it is with all who may be in the set that the
-controller elects from, and what became of a request whose answer was lost nobody knows: those that
-it asked for are waited for until the partition has another epoch.
+controller elects from. What became of a request nobody knows whose answer was lost, or of which the
+controller says only that something failed: perhaps its store has it. Those that it asked for are
+waited for, and it is made again, until the controller refuses just that or the partition has
+another epoch.
 
 One request at a time, for all partitions. On the controller's thread only, in step with the images
 that it applies.
@@ -22,15 +24,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log_lines import LogLines
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.replica.leadership import set_leadership
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from kbroker.metadata.image import BrokerImage, PartitionImage
     from kbroker.replica._replica import Replica
 
 log: Final = logging.getLogger("kbroker.replica")
+lines: Final = LogLines(log)
 
 # Why each change was refused, in their order, and anything else where it was done; None: nobody
 # knows. What was done comes with the next image.
@@ -81,7 +87,7 @@ class InSyncSets:
         self._lag_max_ns = lag_time_max_ms * NS_PER_MS
         self._led: dict[TopicPartition, _Led] = {}
         self._in_flight: list[tuple[_Led, InSyncChange]] = []
-        self._unknown: list[tuple[_Led, InSyncChange]] = []  # whose answer was lost
+        self._unknown: list[tuple[_Led, InSyncChange]] = []  # what became of it
         self.shrinks = 0
         self.expands = 0
 
@@ -94,14 +100,18 @@ class InSyncSets:
             self._led.pop(replica.name, None)
         set_leadership(self._node_id, replica, partition, joining)
 
-    def forget(self, names: Collection[TopicPartition]) -> None:
-        """These partitions are not here any more."""
-        for name in names:
-            self._led.pop(name, None)
+    def forget(self, topic_ids: Collection[UUID]) -> None:
+        """These topics are not here any more; others may have their names by now."""
+        for name in [name for name, led in self._led.items() if led.replica.topic_id in topic_ids]:
+            del self._led[name]
 
     def _note(self, replica: Replica, partition: PartitionImage) -> _Led:
         led = self._led.get(replica.name)
-        if led is None or led.partition.leader_epoch != partition.leader_epoch:
+        if (
+            led is None
+            or led.replica is not replica  # its log was closed, and opened again
+            or led.partition.leader_epoch != partition.leader_epoch
+        ):
             now_ns = self._clock.monotonic_ns()
             led = self._led[replica.name] = _Led(replica, partition, now_ns, replica.log_end_offset)
         elif led.partition.partition_epoch < partition.partition_epoch:
@@ -118,8 +128,8 @@ class InSyncSets:
             return
         changes = [each for each in self._unknown if self._is_current(*each)]
         self._unknown = []
-        if not changes:
-            changes = list(self._all_wanted(brokers))
+        again = {led.replica.name for led, _ in changes}
+        changes += self._all_wanted(brokers, again)
         if changes:
             self._in_flight = changes
             self._ask([change for _, change in changes], self._answered)
@@ -132,10 +142,10 @@ class InSyncSets:
         )
 
     def _all_wanted(
-        self, brokers: Mapping[int, BrokerImage]
+        self, brokers: Mapping[int, BrokerImage], asked: Collection[TopicPartition]
     ) -> Iterator[tuple[_Led, InSyncChange]]:
-        for led in self._led.values():
-            if led.replica.online and self._node_id in brokers:
+        for name, led in self._led.items():
+            if name not in asked and led.replica.online and self._node_id in brokers:
                 in_sync = self._wanted(led, brokers)
                 if in_sync.keys() != {*led.partition.isr}:
                     self._wait_for(led, in_sync)
@@ -161,7 +171,11 @@ class InSyncSets:
             if each.broker_id in led.partition.isr:
                 stays = not self._lags(each, led, now_ns)
             else:
-                stays = each.broker_epoch == broker.epoch and self._has_caught_up(each, led)
+                stays = (
+                    each.broker_epoch == broker.epoch
+                    and self._has_caught_up(each, led)
+                    and not self._lags(each, led, now_ns)  # it would have to leave at once
+                )
             if stays:
                 in_sync[each.broker_id] = broker.epoch
         return in_sync
@@ -194,29 +208,31 @@ class InSyncSets:
             self._unknown = asked
             return
         for (led, change), result in zip(asked, outcome, strict=True):
-            if isinstance(result, KafkaError):
+            if isinstance(result, KafkaError) and result.code not in _ANOTHER_IMAGE_COMES:
                 self._refused(led, change, result)
 
     def _refused(self, led: _Led, change: InSyncChange, error: KafkaError) -> None:
-        if error.code not in _ANOTHER_IMAGE_COMES:
-            log.warning(
-                "%s: the controller refused the in-sync set %s: %s",
-                led.replica.name,
-                sorted(change.in_sync),
-                error.message,
-            )
-        if self._is_current(led, change) and error.code is not ErrorCode.INVALID_UPDATE_VERSION:
+        refused = error.code in _NOT_DONE
+        lines.write(
+            logging.WARNING,
+            error.code.name,
+            "%s: the controller refused the in-sync set %s%s: %s",
+            str(led.replica.name),
+            str(sorted(change.in_sync)),
+            "" if refused else ", and is asked again",
+            error.message or error.code.name,
+        )
+        if not refused:
+            self._unknown.append((led, change))
+        elif self._is_current(led, change):
             led.joining.clear()
             set_leadership(self._node_id, led.replica, led.partition)
             self._wake(led.replica)
 
 
+# The controller has looked at the set itself, as things are now, and has not done it.
+_NOT_DONE: Final = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST})
 # Decided on an older state than the controller's: an image is on its way.
 _ANOTHER_IMAGE_COMES: Final = frozenset(
-    {
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.INVALID_UPDATE_VERSION,
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-    }
+    {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION}
 )

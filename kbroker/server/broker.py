@@ -326,10 +326,11 @@ class Broker:
         return offline
 
     def _stop_controller(self) -> None:
-        if self._replication is not None:
-            self._replication.stop()
         if self._controller is not None:
             self._controller.stop()
+        # Behind the controller's thread, which follows every image that it still takes.
+        if self._replication is not None:
+            self._replication.stop()
 
     def _start_handlers(self) -> None:
         if self._controller is None:

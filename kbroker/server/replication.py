@@ -94,6 +94,7 @@ class Replication:
         self._brokers: Mapping[int, BrokerImage] = {}
         self._followed: dict[TopicPartition, Leader] = {}
         self._touched: set[str] = set()  # topics, since an image was published
+        self._look_waits = False  # for its turn on the controller's thread
 
     # --- images, on the controller's thread -------------------------------------------------------
 
@@ -103,12 +104,11 @@ class Replication:
 
     def before(self, delta: ImageDelta) -> None:
         """This is to be applied."""
-        gone = [
-            TopicPartition(topic.name, each.index)
-            for topic in delta.deleted
-            for each in topic.partitions
+        # By their ids: a topic that was deleted long ago may have left its name to another.
+        gone = {topic.topic_id for topic in delta.deleted}
+        ended = [
+            name for name, leader in self._followed.items() if gone and leader.topic_id in gone
         ]
-        ended = [name for name in gone if name in self._followed]
         for topic in (*delta.created, *delta.changed):
             self._touched.add(topic.name)
             for partition in topic.partitions:
@@ -119,7 +119,8 @@ class Replication:
             self._followed.pop(name, None)
         if ended:
             self._fetchers.remove(ended)
-        self._in_sync.forget(gone)
+        if gone:
+            self._in_sync.forget(gone)
 
     def follow(self, image: ClusterImage) -> None:
         """This is published."""
@@ -166,8 +167,14 @@ class Replication:
         scheduler.schedule("in-sync-replicas", self._look, LOOK_PERIOD_MS)
 
     def _look(self) -> None:
-        controller = self._controller()
-        controller.in_step(lambda: self._in_sync.look(controller.image.brokers))
+        if self._look_waits:
+            return  # the controller's thread is busy, with thousands of logs or a slow store
+        self._look_waits = True
+        self._controller().in_step(self._look_now)
+
+    def _look_now(self) -> None:
+        self._look_waits = False
+        self._in_sync.look(self._controller().image.brokers)
 
     def _ask(self, changes: Sequence[InSyncChange], done: Callable[[Outcome], None]) -> None:
         controller = self._controller()

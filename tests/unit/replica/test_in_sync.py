@@ -125,6 +125,19 @@ def test_who_has_caught_up_is_to_join_and_is_waited_for_from_then_on(rig: Rig) -
     assert rig.log.high_watermark == 5
 
 
+def test_who_would_have_to_leave_at_once_does_not_join(rig: Rig) -> None:
+    """It is beyond what the slowest member has, and still a long way from the leader's end."""
+    rig.lead(LEADER, TWO)
+    rig.fill(4)
+    rig.clock.advance(LAG_MS + 1)
+    rig.fetch(TWO, 4)
+    rig.fill(4)
+    rig.fetch(ONE, 5)
+    assert rig.look() == []
+    rig.fetch(ONE, 8)
+    assert rig.look() == [(LEADER, ONE, TWO)]
+
+
 def test_one_request_at_a_time(rig: Rig) -> None:
     rig.lead(LEADER)
     rig.fetch(ONE, 0)
@@ -184,6 +197,58 @@ def test_an_answer_that_was_lost_keeps_both_sets_and_asks_the_same_again(rig: Ri
     assert rig.log.high_watermark == 1
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.KAFKA_STORAGE_ERROR,  # the store failed: perhaps it has it
+        ErrorCode.UNKNOWN_SERVER_ERROR,  # the controller did, perhaps behind the write
+        ErrorCode.NOT_CONTROLLER,  # its session ended over the write
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ],
+)
+def test_who_may_have_joined_for_all_that_is_known_is_waited_for(rig: Rig, code: ErrorCode) -> None:
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0)
+    rig.look()
+    rig.answer([KafkaError(code)])
+    rig.fill(1)
+    assert rig.log.high_watermark == 0, "it may be elected"
+    rig.look({LEADER: BROKERS[LEADER], TWO: BROKERS[TWO]})  # even if it has died meanwhile
+    assert rig.asked[1] == rig.asked[0]
+    rig.answer([KafkaError(ErrorCode.INELIGIBLE_REPLICA)])
+    assert rig.log.high_watermark == 1
+
+
+def test_the_controller_goes_away_behind_an_answer_that_was_lost(rig: Rig) -> None:
+    """It wrote the set, and died: what could not be sent again says nothing of the first."""
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0)
+    rig.look()
+    rig.answer(None)
+    rig.look()
+    rig.answer([KafkaError(ErrorCode.NOT_CONTROLLER)])
+    rig.fill(1)
+    assert rig.log.high_watermark == 0
+    rig.lead(LEADER, ONE, partition_epoch=8)
+    assert rig.log.high_watermark == 0
+    rig.fetch(ONE, 1)
+    assert rig.log.high_watermark == 1
+
+
+def test_one_partition_that_is_asked_for_again_keeps_no_other_waiting(
+    rig: Rig, tmp_path: Path
+) -> None:
+    other = open_led_log(tmp_path / "words-1", "words", 1, uuid.UUID(int=1), {})
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0)
+    rig.look()
+    rig.answer([KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)])
+    rig.sets.lead(other, replace(PARTITION, index=1, isr=(LEADER,)))
+    other.note_fetch(TWO, 0, rig.clock.monotonic_ns(), broker_epoch=BROKERS[TWO].epoch)
+    assert rig.look() == [(LEADER, ONE), (LEADER, TWO)]
+    other.close()
+
+
 def test_another_epoch_ends_what_was_asked_for(rig: Rig) -> None:
     rig.lead(LEADER)
     rig.fetch(ONE, 0)
@@ -201,6 +266,26 @@ def test_who_leads_no_more_asks_for_nothing(rig: Rig) -> None:
     rig.sets.lead(rig.log, replace(PARTITION, leader=ONE, leader_epoch=5))
     assert rig.look() == []
     rig.lead(LEADER, leader_epoch=6, partition_epoch=10)
-    rig.sets.forget([rig.log.name])
+    rig.sets.forget([rig.log.topic_id])
     rig.fetch(ONE, 0)
     assert rig.look() == []
+
+
+def test_an_earlier_topic_of_the_same_name_is_not_this_one(rig: Rig) -> None:
+    """A deletion that could not be finished is told again with each reading of the store."""
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0)
+    rig.sets.forget([uuid.UUID(int=2)])
+    assert rig.look() == [(LEADER, ONE)]
+
+
+def test_a_log_that_was_closed_and_opened_again_is_the_one_that_is_looked_at(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """Another topic of the same request could not be opened: all are closed and tried again."""
+    rig.lead(LEADER)
+    rig.log.close()
+    rig.log = open_led_log(tmp_path / "words-0", "words", 0, uuid.UUID(int=1), {})
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0)
+    assert rig.look() == [(LEADER, ONE)]
