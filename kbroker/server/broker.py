@@ -58,6 +58,7 @@ from kbroker.server.handler_pool import HandlerPool
 from kbroker.server.health import Health
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
 from kbroker.server.live_objects import live_objects
+from kbroker.server.log_tasks import schedule_log_tasks
 from kbroker.server.loop_on_demand import LoopOnDemand
 from kbroker.server.metadata_store import open_store
 from kbroker.server.open_files import raise_open_file_limit
@@ -297,7 +298,7 @@ class Broker:
             validate_configs=validate_topic_overrides,
             edit_list=edit_topic_list,
             broker=BrokerImage(self.config.node_id, host, port, self.config["broker.rack"]),
-            directories=self._directories.locked_ids(),
+            directories=self._directories.locked_ids,
             cluster_id=self._cluster_id,
             new_epochs_at_start=not self._logs.clean,
             show=self._show,
@@ -305,8 +306,17 @@ class Broker:
             follow=self._dynamic.follow,
             rules_of=self._dynamic.election_rules,
             transport=self._links,
+            new_session=self._next_session if self._links else None,
         )
         self._controller.start()
+
+    def _next_session(self) -> Store:
+        """In place of one that is over; on the controller's thread."""
+        if self._store is None:
+            raise InvariantError("there is no session to follow")
+        self._store.close()
+        self._store = self._store.new_session()
+        return self._store
 
     def _claim_directories(self) -> None:
         if self._store is None:
@@ -442,27 +452,7 @@ class Broker:
             remove_ready_file(self._ready_file)
 
     def _start_scheduler(self) -> None:
-        self._scheduler.schedule(
-            "log-checkpoints",
-            self._logs.checkpoint,
-            limits.LOG_CHECKPOINT_PERIOD_MS,
-            delay_ms=limits.LOG_CHECKPOINT_PERIOD_MS,
-        )
-        self._scheduler.schedule(
-            "log-removals", self._logs.remove_deleted, limits.LOG_REMOVAL_PERIOD_MS
-        )
-        for name, work, key in (
-            ("log-flusher", self._logs.flush_old, "log.flush.scheduler.interval.ms"),
-            ("recovery-points", self._logs.checkpoint_recovery_points,
-             "log.flush.offset.checkpoint.interval.ms"),
-        ):  # fmt: skip
-            period_ms = self.config[key]
-            self._scheduler.schedule(
-                name,
-                work,
-                period_ms if 0 < period_ms <= limits.TASK_PERIOD_MS_MAX else None,
-                delay_ms=self.config["log.initial.task.delay.ms"],
-            )
+        schedule_log_tasks(self._scheduler, self._logs, self.config)
         if self._replication is not None:
             self._replication.schedule(self._scheduler)
         closes = ClosedConnections(self._server.closes)

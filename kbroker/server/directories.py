@@ -110,7 +110,7 @@ class Directories:
         return self.absence
 
     def locked_ids(self) -> frozenset[str]:
-        """Of those that had an id before this start, and are there."""
+        """Of those that are there and have one by now. From any thread."""
         return frozenset(
             meta.directory_id
             for path, meta in self._found.items()
@@ -122,7 +122,7 @@ class Directories:
         used = dict(self._missing)
         for path in self._paths:
             if path not in self.absence.unused:
-                meta = ensure(path, cluster_id, self._node_id)
+                meta = self._found[path] = ensure(path, cluster_id, self._node_id)
                 if meta.directory_id:  # those of early versions of Kafka have none
                     used[meta.directory_id] = os.path.abspath(path)
         save_used_directories(store, self._node_id, used)

@@ -1,7 +1,7 @@
 """The controller's public face; what each name means stands in the file it comes from."""
 
 from kbroker.metadata.controller.config_changes import ConfigRules, ResourceChange
-from kbroker.metadata.controller.controller import Controller, ControllerStatistics
+from kbroker.metadata.controller.controller import Controller
 from kbroker.metadata.controller.decisions import (
     USE_DEFAULT,
     ConfigChange,
@@ -10,6 +10,7 @@ from kbroker.metadata.controller.decisions import (
     TopicResult,
 )
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock, ProducerIdManager
+from kbroker.metadata.controller.statistics import ControllerStatistics
 from kbroker.metadata.controller.topic_changes import Settings
 
 __all__ = [

@@ -21,10 +21,10 @@ from typing import Final, NamedTuple, Protocol
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log_lines import first_few
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.decisions import check_config_bytes
+from kbroker.metadata.controller.decisions import ConfigChange, check_config_bytes
 from kbroker.metadata.controller.nodes import MetadataNodes
 from kbroker.metadata.controller.propagation import Propagation
-from kbroker.metadata.image import ConfigResource
+from kbroker.metadata.image import ConfigKind, ConfigResource
 
 log = logging.getLogger("kbroker.controller")
 
@@ -41,6 +41,13 @@ class ResourceChange(NamedTuple):
     replace: bool = False
     append: Mapping[str, str] = _NOTHING
     subtract: Mapping[str, str] = _NOTHING
+
+
+def touches(change: ConfigChange | ResourceChange, key: str) -> bool:
+    """Whether this may change what the key is for a topic."""
+    if isinstance(change, ResourceChange) and change.resource.kind is not ConfigKind.BROKER:
+        return False
+    return change.replace or key in change.set or key in change.remove
 
 
 # One for each change, in their order: None, or why it was not made.

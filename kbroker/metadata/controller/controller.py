@@ -30,11 +30,11 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kbroker.clock import Clock
-from kbroker.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError
+from kbroker.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError, UserError
 from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.asking import Asking
@@ -42,13 +42,9 @@ from kbroker.metadata.controller.config_changes import (
     ConfigChanges,
     ConfigRules,
     NoSettings,
-    ResourceChange,
+    touches,
 )
-from kbroker.metadata.controller.decisions import (
-    ConfigChange,
-    ConfigValidator,
-    ListEditor,
-)
+from kbroker.metadata.controller.decisions import ConfigChange, ConfigValidator, ListEditor
 from kbroker.metadata.controller.election import Election
 from kbroker.metadata.controller.event_loop import EventLoop
 from kbroker.metadata.controller.events import (
@@ -89,12 +85,12 @@ from kbroker.metadata.controller.partition_states import RulesOf, clean_election
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock
 from kbroker.metadata.controller.propagation import Apply, Propagation, Show, nobody_copies
 from kbroker.metadata.controller.registration import register
+from kbroker.metadata.controller.statistics import ControllerStatistics
 from kbroker.metadata.controller.topic_changes import Settings, TopicChanges, forget_deletions
 from kbroker.metadata.image import (
     NO_BROKER_EPOCH,
     BrokerImage,
     ClusterImage,
-    ConfigKind,
     ImageDelta,
     delta_between,
     new_uuid,
@@ -123,20 +119,9 @@ MIN_IN_SYNC: Final = "min.insync.replicas"
 
 Answer = Callable[[], None]
 # Heard while the store is away as well, or nobody would be told anything ever after.
-_NEEDS_NO_STORE: Final = (Stop, BrokerAnswered, TellBrokerAgain, InStep)
-
-
-class ControllerStatistics(NamedTuple):
-    active: bool
-    controller_epoch: int
-    image_version: int
-    events_queued: int
-    events_handled: int
-    events_failed: int
-    topics: int
-    partitions: int
-    offline_partitions: int
-    unclean_elections: int
+_NEEDS_NO_STORE: Final = (Stop, BrokerAnswered, TellBrokerAgain, InStep, SessionLost)
+# Before a session is begun again that could not be begun.
+SESSION_RETRY_MS: Final = 1_000
 
 
 class Controller(Asking):
@@ -153,7 +138,7 @@ class Controller(Asking):
         validate_configs: ConfigValidator,
         edit_list: ListEditor,
         broker: BrokerImage | None = None,
-        directories: Collection[str] = (),
+        directories: Callable[[], Collection[str]] = tuple,
         cluster_id: str | None = None,
         new_epochs_at_start: bool = False,
         new_id: Callable[[], UUID] = new_uuid,
@@ -162,6 +147,7 @@ class Controller(Asking):
         follow: Show = nobody_copies,
         rules_of: RulesOf = clean_elections,
         transport: Transport | None = None,
+        new_session: Callable[[], MetadataStore] | None = None,
         dice: random.Random | None = None,
     ) -> None:
         """`directories`: see registration.py. `cluster_id` is what a new cluster will be called and
@@ -169,7 +155,8 @@ class Controller(Asking):
         it after an unclean end, when logs may have lost a tail that consumers have seen. `show`,
         `follow`: see Propagation. `rules_of` is what a topic's settings say of elections.
         Without a `transport` no other broker is told anything; `dice` are for the pauses before
-        something is sent again."""
+        something is sent again. `new_session` begins one in place of one that is over, when the
+        broker is to come back by itself."""
         self._store = store
         self._node_id = node_id
         self._clock = clock
@@ -182,6 +169,8 @@ class Controller(Asking):
             THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, _abandoned
         )
         self._propagation = Propagation(apply, show, follow, self.thread.failures, node_id)
+        self._new_session = new_session
+        self._transport = transport
         self._channels: BrokerChannels | None = None
         self._follower: ImageFollower | None = None
         if transport is not None:
@@ -350,7 +339,7 @@ class Controller(Asking):
                     self._load()
                     log.info("topics and settings were read again")
             case SessionLost():
-                self._leave_office("the session with the metadata store is over")
+                self._session_lost(event.session_id)
             case Stop():
                 self._leave()
             case _:
@@ -359,7 +348,7 @@ class Controller(Asking):
 
     def _before_settings(self, event: AlterConfigs | AlterResources) -> None:
         """Who may be elected by a setting must not be by another, if this is cut half way."""
-        touched = [each for each in event.changes if _touches(each, MIN_IN_SYNC)]
+        touched = [each for each in event.changes if touches(each, MIN_IN_SYNC)]
         if touched and not event.validate_only:
             topics = [each.topic for each in touched if isinstance(each, ConfigChange)]
             self._partitions.forget_eligible(self._office(), topics or None)  # a broker's: all
@@ -375,18 +364,48 @@ class Controller(Asking):
                 "use the data directory and the store of one cluster together",
             )
         self._cluster_id = cluster_id
-        now_ms = self._clock.wall_ms()
-        self._broker_epoch = register(self._store, self._broker, self._directories, now_ms)
-        self._store.on_session_event(self._on_session_event)
+        self._register()
+        self._run_for_office()
+        self._new_epochs = False
+
+    def _register(self) -> None:
+        """In the session that there is now, of which everything is heard from here on."""
+        store, session_id = self._store, self._store.session_id
+        self._election = Election(store, self._node_id, self._clock)
+        store.on_session_event(partial(self._on_session_event, session_id))
+        epoch = register(store, self._broker, self._directories(), self._clock.wall_ms())
         # Armed before standing for election, so that no loss of office goes unseen, nor a broker
         # that comes or goes after the brokers were read.
         for path, kind, event in (
             (records.CONTROLLER, WatchKind.DATA, ControllerChanged()),
             (records.BROKER_IDS, WatchKind.CHILDREN, BrokersChanged()),
         ):
-            self._store.watch(path, kind, partial(self._told, event), persistent=True)
+            store.watch(path, kind, partial(self._told, event), persistent=True)
+        self._broker_epoch = epoch
+
+    def _session_lost(self, session_id: int) -> None:
+        """Others lead by now what we led. So we serve nobody as a leader until we are registered
+        anew and the controller has told us everything, or we are it."""
+        if session_id != self._store.session_id:
+            return  # there has been another since
+        self._leave_office("the session with the metadata store is over")
+        if self._new_session is None:
+            return
+        self._broker_epoch = NO_BROKER_EPOCH
+        if self._follower is not None:
+            self._follower.forget()
+        self._propagation.lead_nothing()
+        try:
+            self._store = self._new_session()
+            self._register()
+        except (StoreError, UserError) as error:
+            log.error("broker %d is not registered, and tries again: %s", self._node_id, error)
+            if self._transport is not None:
+                again = SessionLost(self._store.session_id)
+                self._transport.later(SESSION_RETRY_MS, partial(self._notify, again))
+            return
+        log.info("broker %d is registered again, in epoch %d", self._node_id, self._broker_epoch)
         self._run_for_office()
-        self._new_epochs = False
 
     def _run_for_office(self) -> None:
         if self._election.try_win():
@@ -508,9 +527,9 @@ class Controller(Asking):
         finally:
             self._nodes = None
 
-    def _on_session_event(self, event: SessionEvent) -> None:
+    def _on_session_event(self, session_id: int, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
-            self._notify(SessionLost())
+            self._notify(SessionLost(session_id))
         elif event is SessionEvent.CONNECTED:
             # What was tried meanwhile has failed, and nobody else says that it is time again.
             self._notify(ControllerChanged())
@@ -542,12 +561,6 @@ class Controller(Asking):
                 return KafkaError(
                     ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed; see the broker's log."
                 )
-
-
-def _touches(change: ConfigChange | ResourceChange, key: str) -> bool:
-    if isinstance(change, ResourceChange) and change.resource.kind is not ConfigKind.BROKER:
-        return False
-    return change.replace or key in change.set or key in change.remove
 
 
 def _nobody_asked() -> None:

@@ -176,8 +176,13 @@ class BrokersChanged(Notice):
     """A broker was registered, or is gone."""
 
 
-class SessionLost(Notice):
-    """Our session with the store is over."""
+class SessionLost(NamedTuple):
+    """This session of ours with the store is over, or has never come to a registration."""
+
+    session_id: int
+
+    def fail(self, error: KafkaError) -> None:
+        pass  # as a notice
 
 
 class Reload(Notice):

@@ -47,7 +47,12 @@ class ImageFollower:
     def obey(self, controller_epoch: int) -> None:
         """Nobody of an epoch before this one is obeyed from now on; it may be our own."""
         if controller_epoch > self._epoch:
-            self._epoch, self._version, self._image = controller_epoch, NOTHING, None
+            self._epoch = controller_epoch
+            self.forget()
+
+    def forget(self) -> None:
+        """What was told so far does not count: everything is to be told."""
+        self._version, self._image = NOTHING, None
 
     def follow(self, update: ImageUpdate) -> ImageAnswer:
         """Be at that version; it is for this start of this broker."""

@@ -24,6 +24,7 @@ from kbroker.metadata.image import (
     ConfigResource,
     ImageDelta,
     TopicImage,
+    delta_between,
 )
 from kbroker.types import TopicPartition
 
@@ -107,6 +108,14 @@ class Propagation:
         self._offline = {each for each in self._offline if each.topic not in names}
         self.publish(image)
         return removed
+
+    def lead_nothing(self) -> None:
+        """Publish that nobody leads what this broker does: it may not know who does by now."""
+        led = [each for each in self._image.partitions() if each.leader == self._node_id]
+        if led:
+            image = self._image.with_partitions([replace(each, leader=NO_LEADER) for each in led])
+            changed = delta_between(self._image, image).changed
+            self.catch_up(image, ImageDelta(changed=changed, from_store=True))
 
     def unremoved(self, names: Iterable[str]) -> list[TopicImage]:
         """Deleted topics of these names whose logs could not be removed yet."""

@@ -93,9 +93,12 @@ class Cluster:
     def start(self, node_id: int, directory: Path) -> None:
         broker = self.brokers[node_id] = OneBroker(directory, node_id)
         one = self.brokers[1] if node_id > 1 else None
-        options: dict[str, Any] = {"directories": [f"d{node_id}"], "rules_of": lambda _: self.rules}
+        options: dict[str, Any] = {
+            "directories": lambda: [f"d{node_id}"],
+            "rules_of": lambda _: self.rules,
+        }
         if self.wire is not None:
-            options["transport"] = self.wire
+            options |= {"transport": self.wire, "new_session": broker.next_session}
         broker.start(one and one.embedded.new_session(), **options)
         eventually(lambda: self.epochs().get(node_id) == broker.controller.broker_epoch)
 

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from kbroker.clock import ManualClock
-from kbroker.errors import ErrorCode, KafkaError
+from kbroker.errors import ErrorCode, KafkaError, MetadataStoreError
 from kbroker.metadata.controller import (
     ConfigChange,
     Controller,
@@ -152,6 +152,7 @@ class OneBroker:
         self.clock = ManualClock()
         self.replicas = FakeReplicas()
         self.settings: dict[str, int] = dict(SETTINGS)
+        self.store_is_away = False  # for who wants a new session
 
     def start(self, store: EmbeddedStore | None = None, **options: Any) -> Controller:
         self.embedded = store or EmbeddedStore.open(self.directory)
@@ -173,6 +174,15 @@ class OneBroker:
             self.embedded.close()
             raise
         return self.controller
+
+    def next_session(self) -> FaultyStore:
+        """As a broker of a cluster begins one behind one that is over."""
+        if self.store_is_away:
+            raise MetadataStoreError("nobody answers", "wait")
+        self.embedded.close()
+        self.embedded = self.embedded.new_session()
+        self.store = FaultyStore(self.embedded)
+        return self.store
 
     def stop(self) -> None:
         self.controller.stop()

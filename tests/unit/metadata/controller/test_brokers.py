@@ -88,7 +88,8 @@ def test_a_start_that_nobody_saw_end_is_an_end_and_a_start(
     cluster.make(3, 2)
     first = cluster.brokers[3]
     second = OneBroker(tmp_path, 3)
-    second.start(first.embedded.new_session(), directories=["d3"])  # takes the registration over
+    # It takes the registration over.
+    second.start(first.embedded.new_session(), directories=lambda: ["d3"])
     cluster.brokers[3] = second
     eventually(lambda: cluster.epochs()[3] == second.controller.broker_epoch)
     assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (2, (2,), 1)

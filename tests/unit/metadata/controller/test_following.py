@@ -162,22 +162,26 @@ def test_a_start_while_the_store_was_away_is_one_as_well(cluster: Cluster, tmp_p
     one.store.down = True
     assert one.create("u")[0].error is ErrorCode.KAFKA_STORAGE_ERROR
     second = OneBroker(tmp_path, 3)
-    second.start(first.embedded.new_session(), directories=["d3"], transport=cluster.wire)
+    second.start(first.embedded.new_session(), directories=lambda: ["d3"], transport=cluster.wire)
     cluster.brokers[3] = second
     eventually(lambda: one.controller.statistics().events_failed >= 2)  # it heard of that
     one.store.down = False
     one.controller.reload()
     eventually(lambda: cluster.epochs()[3] == second.controller.broker_epoch)
     assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (2, (2,), 1)
-    first.embedded.expire()
+    first.store.down = True  # what it had registered is the second one's
     first.stop()
 
 
-def test_the_next_controller_is_obeyed_and_the_last_one_is_not(cluster: Cluster) -> None:
+def test_the_next_controller_is_obeyed_and_the_last_one_is_not(
+    cluster: Cluster, wire: Wire
+) -> None:
     cluster.make(3, 2)
     follow(cluster)
     one = cluster.brokers[1]
     late = update_of(cluster, cluster.brokers[2])
+    before = one.controller.broker_epoch
+    one.store_is_away = True
     one.embedded.expire()
     eventually(lambda: any(cluster.brokers[n].controller.active for n in (2, 3)))
     two, three = cluster.brokers[2], cluster.brokers[3]
@@ -185,10 +189,57 @@ def test_the_next_controller_is_obeyed_and_the_last_one_is_not(cluster: Cluster)
     assert "t" in two.image.topics and two.image.controller_id in (2, 3)
     answer: ImageAnswer = wait(lambda done: two.controller.follow(late, done))
     assert answer.error is ErrorCode.STALE_CONTROLLER_EPOCH
-    # Who was the controller serves what it knew, and changes nothing.
+    # Who was the controller shows what it knew, and changes nothing.
     eventually(lambda: not one.controller.active)
     assert "t" in one.image.topics
     assert one.create("u")[0].error is ErrorCode.NOT_CONTROLLER
+    # Once the store answers it is one of the brokers again.
+    one.store_is_away = False
+    eventually(lambda: (wire.pauses_end(), one.controller.broker_epoch > before)[1])
+    eventually(lambda: 1 in two.image.brokers and agree(one.image, two.image))
+    assert agree(three.image, two.image)
+
+
+def test_who_lost_its_session_leads_nothing_until_it_is_told_everything(
+    cluster: Cluster, wire: Wire
+) -> None:
+    cluster.make(3, 2)
+    cluster.controller.create(NewTopic("alone", assignments={0: (3,)}))
+    follow(cluster)
+    three = cluster.brokers[3]
+    before = update_of(cluster, three)
+    wire.holds.add(3)
+    three.embedded.expire()
+    eventually(lambda: cluster.epochs().get(3, -1) > before.broker_epoch)
+    # What was meant for its start before is not heard.
+    answer: ImageAnswer = wait(lambda done: three.controller.follow(before, done))
+    assert answer.error is ErrorCode.STALE_BROKER_EPOCH
+    assert [each.leader for each in three.image.partitions()] == [NO_LEADER, NO_LEADER]
+    assert {topic.name for topic in three.replicas.calls[-1].changed} == {"t", "alone"}
+    assert three.controller.broker_epoch == cluster.epochs()[3]
+    wire.release()
+    follow(cluster)
+    state = three.image.topics["alone"].partitions[0]
+    assert (state.leader, state.leader_epoch) == (3, 2)
+    assert (cluster.state.leader, cluster.state.isr) == (2, (2,))
+
+
+def test_a_controller_whose_session_is_over_reads_the_store_again(tmp_path: Path) -> None:
+    """If nobody was elected meanwhile."""
+    wire = Wire()
+    one = OneBroker(tmp_path, 1)
+    wire.brokers[1] = one
+    one.start(transport=wire, new_session=one.next_session, directories=lambda: ["d1"])
+    one.create("t")
+    beside = one.embedded.new_session()  # the tree outlives its sessions
+    before = one.image.brokers[1].epoch
+    one.embedded.expire()
+    eventually(lambda: one.controller.active and one.image.brokers[1].epoch > before)
+    state = one.image.topics["t"].partitions[0]
+    assert (state.leader, state.leader_epoch) == (1, 2)
+    assert one.create("u")[0].error is ErrorCode.NONE
+    one.stop()
+    beside.close()
 
 
 def test_a_leader_that_cannot_open_its_log_is_replaced(cluster: Cluster, tmp_path: Path) -> None:
@@ -208,7 +259,7 @@ def test_a_leader_that_cannot_open_its_log_is_replaced(cluster: Cluster, tmp_pat
     cluster.brokers[2] = two
     two.start(
         cluster.controller.embedded.new_session(),
-        directories=["d2"],
+        directories=lambda: ["d2"],
         transport=cluster.wire,
         rules_of=lambda _: cluster.rules,
     )
