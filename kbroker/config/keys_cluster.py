@@ -187,7 +187,9 @@ KEYS: Final = (
     ),
     Key(
         "initial.broker.registration.timeout.ms", INT, 60_000,
-        "How long a broker tries to register with a Raft controller before it gives up.",
+        "How long the start of a broker of a cluster waits to be told what holds, by a controller,"
+        " before it gives up.",
+        supported=True,
     ),
     Key(
         "metadata.log.dir", STRING, None,

@@ -2,8 +2,8 @@
 
     limits -> identity -> metadata store -> listeners bound -> timer -> admin port bound -> logs
     -> controller (partitions opened)
-    -> request handlers -> network threads -> ready file -> scheduler -> groups loaded
-    -> control loop -> readiness
+    -> request handlers -> network threads -> first image (in a cluster) -> ready file
+    -> scheduler -> groups loaded -> control loop -> readiness
 
 `Broker(...).start()` and `.stop()` walk that list down and up; `run` is what `kbroker start` calls:
 it starts a broker, waits for a signal, stops it and returns the exit status. Stopping the network
@@ -81,12 +81,11 @@ if TYPE_CHECKING:
     from kbroker.metrics.model import Figures
     from kbroker.own_thread import OwnThread
     from kbroker.replica._replica import Replica
-    from kbroker.server.broker_links import BrokerLinks
+    from kbroker.server.cluster_member import ClusterMember
     from kbroker.server.metadata_store import Store
     from kbroker.server.metrics_sampler import RequestTimes
     from kbroker.server.metrics_topic import MetricsTopic
     from kbroker.server.observe import Observer
-    from kbroker.server.replication import Replication
 
 logger: Final = logging.getLogger("kbroker.server")
 
@@ -147,8 +146,7 @@ class Broker:
             recovery_threads=config["num.recovery.threads.per.data.dir"],
             segment_delete_delay_ms=config["log.segment.delete.delay.ms"],
         )
-        self._links: BrokerLinks | None = None
-        self._replication: Replication | None = None
+        self._member = self._join_cluster(config)
         self._replicas = self._hold_replicas(config)
         self._cluster_id: str | None = None
         self._store: Store | None = None
@@ -168,28 +166,28 @@ class Broker:
             request_failures, self._replication_failures,
         )  # fmt: skip
         self.health = Health(self._own_threads, parts)
-        self.readiness = Readiness(config.log_dirs, self.health.dead)
+        informed = self._member and self._member.informed
+        self.readiness = Readiness(config.log_dirs, self.health.dead, informed)
         self._lifecycle = Lifecycle(self._steps())
 
-    def _hold_replicas(self, config: BrokerConfig) -> ReplicaManager:
-        """What is here, and in a cluster the way to what others have."""
-        if config[CONNECT]:
-            # Imported for a cluster: a broker that stands alone is small.
-            from kbroker.server.broker_links import BrokerLinks
-            from kbroker.server.replication import Replication
+    def _join_cluster(self, config: BrokerConfig) -> ClusterMember | None:
+        if not config[CONNECT]:
+            return None
+        # Imported for a cluster: a broker that stands alone is small.
+        from kbroker.server.cluster_member import ClusterMember
 
-            self._links = BrokerLinks(self._loop.submit)
-            self._replication = Replication(
-                config,
-                self._clock,
-                self._links,
-                self._loop.submit,
-                lambda: self._replicas,
-                self._running_controller,
-                self._hot.wake,
-                self._replication_failures,
-            )
-        lead = self._replication.lead if self._replication else None
+        return ClusterMember(
+            config,
+            self._clock,
+            self._loop.submit,
+            lambda: self._replicas,
+            self._running_controller,
+            self._hot.wake,
+            self._replication_failures,
+        )
+
+    def _hold_replicas(self, config: BrokerConfig) -> ReplicaManager:
+        lead = self._member.replication.lead if self._member else None
         return ReplicaManager(config, config.node_id, self._logs, self._table, self._hot.wake, lead)
 
     def _running_controller(self) -> Controller:
@@ -212,6 +210,7 @@ class Broker:
             Step("data directories", self._claim_directories),
             Step("request handlers", self._start_handlers, self._stop_handlers),
             Step("network threads", self._start_network, self._stop_network),
+            Step("first image", self._await_image),
             Step("ready file", self._announce, self._withdraw),
             Step("scheduler", self._start_scheduler, self._scheduler.stop),
             Step("groups", self._start_groups, self._groups.stop),
@@ -305,8 +304,8 @@ class Broker:
             rules=self._dynamic,
             follow=self._dynamic.follow,
             rules_of=self._dynamic.election_rules,
-            transport=self._links,
-            new_session=self._next_session if self._links else None,
+            transport=self._member and self._member.links,
+            new_session=self._next_session if self._member else None,
         )
         self._controller.start()
 
@@ -324,13 +323,16 @@ class Broker:
         self._directories.claim(self._store, self._running_controller().image.cluster_id)
 
     def _show(self, image: ClusterImage) -> None:
-        self._publisher.show(image)
-        if self._replication is not None:
-            self._replication.follow(image)
+        member = self._member
+        if member is None:
+            self._publisher.show(image)
+        elif member.shows():
+            self._publisher.show(image)
+            member.follow(image)
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
-        if self._replication is not None:
-            self._replication.before(delta)
+        if self._member is not None:
+            self._member.replication.before(delta)
         offline = self._replicas.apply(image, delta)
         self._groups.follow(image, delta)
         return offline
@@ -339,8 +341,8 @@ class Broker:
         if self._controller is not None:
             self._controller.stop()
         # Behind the controller's thread, which follows every image that it still takes.
-        if self._replication is not None:
-            self._replication.stop()
+        if self._member is not None:
+            self._member.replication.stop()
 
     def _start_handlers(self) -> None:
         if self._controller is None:
@@ -355,7 +357,7 @@ class Broker:
             cluster_id=self._controller.image.cluster_id,
             node_id=self.config.node_id,
             advertised=self._advertised,
-            peers=self._links,
+            peers=self._member and self._member.links,
             groups=self._groups.coordinator,
             offsets=self._groups.table,
         )
@@ -366,10 +368,11 @@ class Broker:
         )
         cold_produce = ColdProduce(self._hot, self._deadlines.watch)
         registry = REGISTRY.with_hot(ApiKey.PRODUCE, cold_produce.handle, None)
+        dispatch = self._dispatcher(lambda request: registry.dispatch(services, request))
         self._handlers = HandlerPool(
             self._hot,
             self.config["num.io.threads"],
-            self._dispatcher(lambda request: registry.dispatch(services, request)),
+            dispatch if self._member is None else self._member.first_image.held(dispatch),
             self._deadlines.watch,
             self._handler_failures,
         )
@@ -427,6 +430,10 @@ class Broker:
         self._hot.close_parked()
         self._server.stop()
 
+    def _await_image(self) -> None:
+        if self._member is not None:
+            self._member.await_image()
+
     def _announce(self) -> None:
         self._before_ready()
         self.readiness.phase = RUNNING
@@ -453,8 +460,8 @@ class Broker:
 
     def _start_scheduler(self) -> None:
         schedule_log_tasks(self._scheduler, self._logs, self.config)
-        if self._replication is not None:
-            self._replication.schedule(self._scheduler)
+        if self._member is not None:
+            self._member.replication.schedule(self._scheduler)
         closes = ClosedConnections(self._server.closes)
         self._scheduler.schedule("closed-connections", closes.tell, limits.LOG_LINE_PERIOD_MS)
         self._scheduler.start()

@@ -2,7 +2,8 @@
 
 The lifecycle's steps set the phase from the main thread; the admin side asks from its own. A broker
 is ready while it is running, none of its threads is dead, and every log directory can be written;
-what a directory says is asked for anew each time, two system calls each.
+what a directory says is asked for anew each time, two system calls each. In a cluster it must be
+registered as well, and told what holds.
 """
 
 from __future__ import annotations
@@ -28,17 +29,27 @@ class Readiness:
     """Written by the main thread, read by any."""
 
     def __init__(
-        self, log_dirs: Sequence[str], dead_threads: Callable[[], Sequence[str]] = tuple
+        self,
+        log_dirs: Sequence[str],
+        dead_threads: Callable[[], Sequence[str]] = tuple,
+        informed: Callable[[], bool] | None = None,
     ) -> None:
-        """`dead_threads`: names of our threads that are lost (health.py)."""
+        """`dead_threads`: names of our threads that are lost (health.py). `informed`: whether a
+        broker of a cluster knows what holds; None: it stands alone."""
         self._log_dirs = tuple(log_dirs)
         self._dead_threads = dead_threads
+        self._informed = informed
         self.phase = STARTING
         self.absent: frozenset[str] = frozenset()  # not used, since a disk is not mounted there
 
     def checks(self) -> list[Check]:
         """All conditions; the broker is ready when each is ok."""
         accepts = Check("kafka-requests", self.phase == RUNNING, self.phase)
+        if self._informed is not None and self.phase == RUNNING:
+            told = self._informed()
+            accepts = Check(
+                accepts.name, told, RUNNING if told else "not registered, or not told what holds"
+            )
         dead = [
             Check(f"thread {name}", False, "is dead: restart the broker")
             for name in self._dead_threads()

@@ -202,6 +202,12 @@ class Controller(Asking):
         """Whether this broker is the controller."""
         return self._nodes is not None
 
+    @property
+    def informed(self) -> bool:
+        """Whether a controller has said what holds since this broker was registered, or it is it:
+        what is published then is no empty cluster."""
+        return self.active or (self._follower is not None and self._follower.follows)
+
     def start(self) -> None:
         """Register this broker, stand for election, load and apply; returns when all is visible.
 

@@ -68,6 +68,6 @@ class ImageFollower:
             log.warning("the controller's image does not fit: %s", error)
             return ImageAnswer(ErrorCode.INVALID_UPDATE_VERSION)
         delta = delta_between(self._propagation.image, image)
-        self._propagation.catch_up(image, replace(delta, from_store=True))
         self._version, self._image = update.version, image
+        self._propagation.catch_up(image, replace(delta, from_store=True))
         return ImageAnswer(ErrorCode.NONE, tuple(sorted(self._propagation.offline)))

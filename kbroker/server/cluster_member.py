@@ -1,0 +1,85 @@
+"""What a broker of a cluster has beside one that stands alone.
+
+    links           the way to the other brokers
+    replication     what it fetches from them, who follows what it leads
+    first image     nobody is answered, and nothing is called ready, before it is told what holds
+
+Imported where `zookeeper.connect` is set. `server/broker.py` builds one and says in which step of
+the start and the stop each of its methods has its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kbroker.errors import MetadataStoreError
+from kbroker.metadata.image import NO_CONTROLLER
+from kbroker.server.broker_links import BrokerLinks
+from kbroker.server.first_image import FirstImage
+from kbroker.server.replication import Replication
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.config import BrokerConfig
+    from kbroker.failures import Failures
+    from kbroker.metadata.controller import Controller
+    from kbroker.metadata.image import ClusterImage
+    from kbroker.replica._replica import Replica
+    from kbroker.replica.fetcher_manager import Submit
+    from kbroker.replica.manager import ReplicaManager
+
+WAIT_KEY: Final = "initial.broker.registration.timeout.ms"
+
+
+class ClusterMember:
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        submit: Submit,
+        replicas: Callable[[], ReplicaManager],
+        controller: Callable[[], Controller],
+        wake: Callable[[Replica], None],
+        failures: Failures,
+    ) -> None:
+        """`replicas` and `controller` are asked for when there are images to follow."""
+        self._config = config
+        self._controller = controller
+        self.links = BrokerLinks(submit)
+        self.replication = Replication(
+            config, clock, self.links, submit, replicas, controller, wake, failures
+        )
+        self.first_image = FirstImage()
+
+    def shows(self) -> bool:
+        """Whether an image that is published now may be seen: not the empty one of a start."""
+        return self.first_image.has_come or self._controller().informed
+
+    def follow(self, image: ClusterImage) -> None:
+        """This is published, and shown."""
+        self.replication.follow(image)
+        self.first_image.came()
+
+    def informed(self) -> bool:
+        """Whether this broker is registered and has been told what holds since; for readiness."""
+        return self.first_image.has_come and self._controller().informed
+
+    def await_image(self) -> None:
+        """MetadataStoreError, which ends the start, if nobody says what holds."""
+        timeout_ms = self._config[WAIT_KEY]
+        if self.first_image.wait(timeout_ms):
+            return
+        controller_id = self._controller().image.controller_id
+        if controller_id == NO_CONTROLLER:
+            raise MetadataStoreError(
+                f"there was no controller for {timeout_ms} ms",
+                f"see why the other brokers are none, or raise {WAIT_KEY}",
+            )
+        raise MetadataStoreError(
+            f"broker {controller_id}, the controller, did not say what holds for {timeout_ms} ms",
+            "let it reach this broker's inter.broker.listener.name at the address that is"
+            f" advertised, or raise {WAIT_KEY}",
+        )

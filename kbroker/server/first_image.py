@@ -1,0 +1,72 @@
+"""Until a broker of a cluster is told what holds, whoever asks it waits.
+
+Place in the flow: a broker that starts has to listen before it knows a topic, since the controller
+tells it over the same listeners, and what it is asked meanwhile would be answered out of an empty
+cluster. So what comes to Python is held (Metadata too, as long as C is shown nothing), and done in
+its order when the first image is there; then the broker says that it is ready. Other brokers and
+ApiVersions are not held. What C answers by itself says that the partition or the coordinator is not
+here, and clients ask again.
+
+`came` is called on the controller's thread, `hold` on request handlers', the rest on the main one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kbroker.handlers.forwarding import BETWEEN_BROKERS
+from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker._net import WrappedRequest
+
+    Dispatch = Callable[[WrappedRequest], None]
+
+
+class FirstImage:
+    """See the head of this file."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: list[Callable[[], None]] = []
+        self._came = threading.Event()
+
+    @property
+    def has_come(self) -> bool:
+        return self._came.is_set()
+
+    def held(self, dispatch: Dispatch) -> Dispatch:
+        """This dispatch, behind the first image."""
+
+        def dispatch_then(request: WrappedRequest) -> None:
+            if self._came.is_set() or not self._hold(request, dispatch):
+                dispatch(request)
+
+        return dispatch_then
+
+    def _hold(self, request: WrappedRequest, dispatch: Dispatch) -> bool:
+        if request.api_key == ApiKey.API_VERSIONS or request.client_id == BETWEEN_BROKERS:
+            return False
+        with self._lock:
+            if self._came.is_set():
+                return False
+            self._held.append(lambda: dispatch(request))
+            return True
+
+    def came(self) -> None:
+        """The image is published; only the first time matters."""
+        with self._lock:
+            self._came.set()
+            held, self._held = self._held, []
+        for go_on in held:
+            go_on()
+
+    def wait(self, timeout_ms: int) -> bool:
+        """False: it has not come, and whoever waits for it loses the connection."""
+        if self._came.wait(timeout_ms / 1000):
+            return True
+        with self._lock:
+            self._held.clear()
+        return False

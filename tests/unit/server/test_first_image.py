@@ -1,0 +1,108 @@
+"""A broker that has not been told what holds: who asks it waits, and so does its ready line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kbroker.clock import SystemClock
+from kbroker.config import BrokerConfig
+from kbroker.errors import MetadataStoreError
+from kbroker.failures import Failures
+from kbroker.handlers.forwarding import BETWEEN_BROKERS
+from kbroker.metadata.image import NO_CONTROLLER, ClusterImage
+from kbroker.server.cluster_member import ClusterMember
+from kbroker.server.first_image import FirstImage
+from kbroker.server.readiness import RUNNING, Readiness
+from kbroker.types import ApiKey
+
+
+class Asked:
+    """As much of a request as decides whether it waits."""
+
+    def __init__(self, api_key: int, client_id: str | None = "c") -> None:
+        self.api_key = api_key
+        self.client_id = client_id
+
+
+def dispatch_of(first: FirstImage, done: list[int]) -> Callable[[Any], None]:
+    return first.held(lambda request: done.append(request.api_key))
+
+
+def test_what_needs_metadata_waits_for_it_and_keeps_its_order() -> None:
+    first, done = FirstImage(), list[int]()
+    dispatch = dispatch_of(first, done)
+    for key in (ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.CREATE_TOPICS):
+        dispatch(Asked(key))
+    dispatch(Asked(ApiKey.UPDATE_METADATA, BETWEEN_BROKERS))
+    assert done == [ApiKey.API_VERSIONS, ApiKey.UPDATE_METADATA]
+    assert not first.has_come
+    first.came()
+    assert done[2:] == [ApiKey.METADATA, ApiKey.CREATE_TOPICS]
+    first.came()
+    dispatch(Asked(ApiKey.METADATA))
+    assert done[4:] == [ApiKey.METADATA]
+    assert first.wait(0)
+
+
+def test_who_waits_in_vain_is_let_go() -> None:
+    first, done = FirstImage(), list[int]()
+    request = Asked(ApiKey.METADATA)
+    dispatch_of(first, done)(request)
+    assert not first.wait(1)
+    first.came()
+    assert done == []  # it was dropped, which closes its connection
+
+
+class Told:
+    """As much of a controller as a member of a cluster asks."""
+
+    def __init__(self, controller_id: int) -> None:
+        self.image = ClusterImage(controller_id=controller_id)
+        self.informed = False
+
+
+def member_of(told: Told) -> ClusterMember:
+    config = BrokerConfig.load(overrides=["node.id=1", "initial.broker.registration.timeout.ms=1"])
+    unused: Any = None
+    controller: Any = told
+    return ClusterMember(
+        config,
+        SystemClock(),
+        unused,
+        unused,
+        lambda: controller,
+        unused,
+        Failures("replication"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("controller_id", "said"),
+    [
+        (NO_CONTROLLER, "there was no controller for 1 ms"),
+        (2, "broker 2, the controller, did not say what holds for 1 ms"),
+    ],
+)
+def test_a_start_that_is_told_nothing_ends_with_a_line(controller_id: int, said: str) -> None:
+    with pytest.raises(MetadataStoreError, match=said):
+        member_of(Told(controller_id)).await_image()
+
+
+def test_ready_is_who_was_told_and_is_registered() -> None:
+    told = Told(2)
+    member = member_of(told)
+    readiness = Readiness([], informed=member.informed)
+    readiness.phase = RUNNING
+    assert not member.shows()
+    (check,) = readiness.checks()
+    assert (check.ok, check.detail) == (False, "not registered, or not told what holds")
+    told.informed = True
+    assert member.shows()
+    member.first_image.came()
+    member.await_image()
+    assert readiness.checks()[0].ok
+    told.informed = False  # its session is over: what it knew is shown, and it is not ready
+    assert member.shows() and not readiness.checks()[0].ok
