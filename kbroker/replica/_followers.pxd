@@ -13,6 +13,8 @@ cdef struct Follower:
     # The high watermark waits for it: it is in the in-sync set that the controller has confirmed,
     # or in one that it has been asked for.
     int8_t in_sync
+    # Of its registration, as the controller says; -1: not known. An older start of it is not heard.
+    int64_t registered_epoch
     int64_t log_end_offset        # where its last fetch began; -1: none in this leader epoch
     int64_t caught_up_ns          # when it last had all that there was; 0: never in this epoch
     int64_t fetched_ns            # when its last fetch came
@@ -25,7 +27,8 @@ cdef struct Followers:
     Follower* list                # NULL where there are none
     int32_t count
 
-# Takes over `fresh`. Who stays keeps his position, but for a new leader epoch.
+# Takes over `fresh`, of which it reads the first three fields. Who stays keeps his position, but
+# for a new leader epoch.
 cdef void followers_replace(
     Followers* followers, Follower* fresh, int32_t count, int new_epoch) noexcept nogil
 cdef void followers_free(Followers* followers) noexcept nogil

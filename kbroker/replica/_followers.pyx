@@ -17,10 +17,11 @@ cdef void followers_replace(
     Followers* followers, Follower* fresh, int32_t count, int new_epoch
 ) noexcept nogil:
     cdef Follower* before
-    cdef int8_t in_sync
+    cdef Follower said
     cdef int32_t at
     for at in range(count):
-        before = followers_find(followers, fresh[at].broker_id)
+        said = fresh[at]
+        before = followers_find(followers, said.broker_id)
         if new_epoch or before == NULL:
             fresh[at].log_end_offset = -1
             fresh[at].caught_up_ns = 0
@@ -29,9 +30,9 @@ cdef void followers_replace(
             fresh[at].told_high_watermark = -1
             fresh[at].broker_epoch = -1
         else:
-            in_sync = fresh[at].in_sync
             fresh[at] = before[0]
-            fresh[at].in_sync = in_sync
+            fresh[at].in_sync = said.in_sync
+            fresh[at].registered_epoch = said.registered_epoch
     free(followers.list)
     followers.list = fresh
     followers.count = count

@@ -71,7 +71,7 @@ cdef void partition_acquire(Partition* partition) noexcept nogil
 cdef void partition_release(Partition* partition) noexcept nogil
 
 # Who leads, in which epoch, how many replicas are in sync with it, and who else has one: it takes
-# over `fresh`, of which it reads broker_id and in_sync; NULL for none.
+# over `fresh`, of which it reads broker_id, in_sync and registered_epoch; NULL for none.
 cdef void partition_set_leadership(
     Partition* partition, int32_t leader_id, int is_leader, int32_t leader_epoch,
     int32_t in_sync_count, Follower* fresh, int32_t count) noexcept nogil
@@ -126,8 +126,9 @@ cdef struct NotedFetch:
 
 # As leader, a follower's fetch from an offset: it has all below. The high watermark moves where it
 # was the last one. 6 where this broker does not lead, 74 and 75 in which epoch; 75 (6 without an
-# epoch) for a broker without a replica, 6 for an older start of it, 1 where the log has no such
-# offset; then nothing is known that was not before.
+# epoch) for a broker without a replica, 6 for an older start of it than the controller has
+# registered, 1 where the log has no such offset; then nothing is known that was not before. A start
+# that the controller has not told us of yet is heard, as in Apache Kafka: it joins no in-sync set.
 cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexcept nogil
 
 # A follower that waited is told where the high watermark is now.

@@ -233,7 +233,7 @@ cdef int16_t _serves_follower_locked(
                 else UNKNOWN_LEADER_EPOCH)
     if follower == NULL:          # it may have heard of its assignment before us
         return UNKNOWN_LEADER_EPOCH if fetch.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
-    if 0 <= fetch.broker_epoch < follower.broker_epoch:
+    if 0 <= fetch.broker_epoch < follower.registered_epoch:
         return NOT_LEADER_OR_FOLLOWER
     if not log.log_start_offset <= fetch.offset <= log.log_end_offset:
         return OFFSET_OUT_OF_RANGE           # it has another history, or lies too far behind

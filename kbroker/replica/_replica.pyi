@@ -1,4 +1,5 @@
 import uuid
+from collections.abc import Mapping
 
 from kbroker.log._results import AppendResult
 from kbroker.log._slice import Slice
@@ -17,6 +18,7 @@ class Replica:
         leader_epoch: int,
         in_sync_count: int,
         followers: dict[int, bool] | None = None,
+        broker_epochs: Mapping[int, int] | None = None,
     ) -> None: ...
     def set_high_watermark(self, offset: int) -> None: ...
     def truncate_to(self, offset: int) -> None: ...

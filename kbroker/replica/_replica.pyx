@@ -94,16 +94,18 @@ cdef class Replica:
 
     def set_leadership(
         self, int32_t leader_id, bint is_leader, int32_t leader_epoch, int32_t in_sync_count,
-        dict followers = None,
+        dict followers = None, object broker_epochs = None,
     ) -> None:
         """Who leads, in which epoch, and how many replicas are in sync with it, itself among them.
 
         `followers` of a leader: brokers that have a replica, each with whether the high watermark
-        waits for it. A leader's epoch begins at the log's end, in its file before it is used.
-        OSError if it cannot be written.
+        waits for it. `broker_epochs` are those of the brokers that are registered. A leader's
+        epoch begins at the log's end, in its file before it is used. OSError if it cannot be
+        written.
         """
         cdef int32_t count = <int32_t>len(followers) if is_leader and followers else 0
         cdef Follower* fresh = NULL
+        epochs = broker_epochs or {}
         if is_leader:
             _begin_epoch(self, leader_epoch)
         if count:
@@ -113,6 +115,7 @@ cdef class Replica:
             for at, (broker_id, in_sync) in enumerate(followers.items()):
                 fresh[<int32_t>at].broker_id = broker_id
                 fresh[<int32_t>at].in_sync = bool(in_sync)
+                fresh[<int32_t>at].registered_epoch = epochs.get(broker_id, -1)
         with nogil:
             partition_set_leadership(
                 self.partition, leader_id, is_leader, leader_epoch, in_sync_count, fresh, count)

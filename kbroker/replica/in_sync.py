@@ -85,11 +85,26 @@ class InSyncSets:
         self._wake = wake
         self._clock = clock
         self._lag_max_ns = lag_time_max_ms * NS_PER_MS
+        self._broker_epochs: dict[int, int] = {}
         self._led: dict[TopicPartition, _Led] = {}
         self._in_flight: list[tuple[_Led, InSyncChange]] = []
         self._unknown: list[tuple[_Led, InSyncChange]] = []  # what became of it
         self.shrinks = 0
         self.expands = 0
+
+    def know(self, brokers: Mapping[int, BrokerImage]) -> None:
+        """Who is registered, in the image that is applied next. Every leader hears of it: a start
+        before these is not listened to any more."""
+        epochs = {node_id: broker.epoch for node_id, broker in brokers.items()}
+        if epochs != self._broker_epochs:
+            self._broker_epochs = epochs
+            for led in self._led.values():
+                self._tell(led.replica, led.partition, led.joining)
+
+    def _tell(
+        self, replica: Replica, partition: PartitionImage, joining: Collection[int] = ()
+    ) -> None:
+        set_leadership(self._node_id, replica, partition, joining, self._broker_epochs)
 
     def lead(self, replica: Replica, partition: PartitionImage) -> None:
         """What the controller says of a partition that is here, to its replica."""
@@ -98,7 +113,7 @@ class InSyncSets:
         else:
             joining = set()
             self._led.pop(replica.name, None)
-        set_leadership(self._node_id, replica, partition, joining)
+        self._tell(replica, partition, joining)
 
     def forget(self, topic_ids: Collection[UUID]) -> None:
         """These topics are not here any more; others may have their names by now."""
@@ -199,7 +214,7 @@ class InSyncSets:
             self.expands += 1
             log.info("%s: brokers %s have caught up and are to join", led.replica.name, joining)
         led.joining.update(joining)
-        set_leadership(self._node_id, led.replica, led.partition, led.joining)
+        self._tell(led.replica, led.partition, led.joining)
 
     def _answered(self, outcome: Outcome) -> None:
         asked, self._in_flight = self._in_flight, []
@@ -226,7 +241,7 @@ class InSyncSets:
             self._unknown.append((led, change))
         elif self._is_current(led, change):
             led.joining.clear()
-            set_leadership(self._node_id, led.replica, led.partition)
+            self._tell(led.replica, led.partition)
             self._wake(led.replica)
 
 

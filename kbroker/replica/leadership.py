@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kbroker.metadata.image import PartitionImage
     from kbroker.replica._replica import Replica
 
 
+_NOT_KNOWN: Final[Mapping[int, int]] = MappingProxyType({})
+
+
 def set_leadership(
-    node_id: int, replica: Replica, partition: PartitionImage, joining: Collection[int] = ()
+    node_id: int,
+    replica: Replica,
+    partition: PartitionImage,
+    joining: Collection[int] = (),
+    broker_epochs: Mapping[int, int] = _NOT_KNOWN,
 ) -> None:
     """Who leads, and for whom the high watermark waits: the committed in-sync set and who is
-    joining it."""
+    joining it. `broker_epochs` are those of the registered brokers: who says that it is an older
+    start is not heard."""
     replica.set_leadership(
         partition.leader,
         partition.leader == node_id,
@@ -25,4 +34,5 @@ def set_leadership(
             for each in partition.replicas
             if each != node_id
         },
+        broker_epochs,
     )

@@ -332,7 +332,7 @@ class Broker:
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         if self._member is not None:
-            self._member.replication.before(delta)
+            self._member.replication.before(image, delta)
         offline = self._replicas.apply(image, delta)
         self._groups.follow(image, delta)
         return offline

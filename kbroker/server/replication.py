@@ -102,8 +102,9 @@ class Replication:
         """What the controller says of a partition that is here, to its replica."""
         self._in_sync.lead(replica, partition)
 
-    def before(self, delta: ImageDelta) -> None:
+    def before(self, image: ClusterImage, delta: ImageDelta) -> None:
         """This is to be applied."""
+        self._in_sync.know(image.brokers)
         # By their ids: a topic that was deleted long ago may have left its name to another.
         gone = {topic.topic_id for topic in delta.deleted}
         ended = [

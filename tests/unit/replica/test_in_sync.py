@@ -168,6 +168,20 @@ def test_the_dead_and_those_of_another_start_do_not_join(rig: Rig, brokers: set[
     assert rig.look({each: BROKERS[each] for each in brokers}) == []
 
 
+def test_who_has_started_again_is_known_without_a_change_of_the_partition(rig: Rig) -> None:
+    """It was not in sync, so nothing changed for the partition when it came back."""
+    rig.sets.know(BROKERS)
+    rig.lead(LEADER)
+    later = {**BROKERS, ONE: replace(BROKERS[ONE], epoch=40)}
+    rig.fetch(ONE, 0, broker_epoch=40)
+    assert rig.look() == []  # its leader has not heard of that start
+    rig.sets.know(later)
+    with pytest.raises(KafkaError) as refused:
+        rig.fetch(ONE, 0)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert rig.look(later) == [(LEADER, ONE)]
+
+
 def test_who_is_refused_is_not_waited_for(rig: Rig) -> None:
     rig.lead(LEADER)
     rig.fetch(ONE, 0)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.record_batches import build_batch
 from tests.unit.net.harness import Rig, Topic, eventually
@@ -189,11 +189,29 @@ def test_another_history_is_told_and_moves_nothing(rig: Rig, led: Topic) -> None
     assert led.logs[0].high_watermark == 0
 
 
-def test_an_older_start_of_a_broker_is_fenced(rig: Rig, led: Topic) -> None:
-    led.logs[0].note_fetch(ONE, 1, 1, broker_epoch=7)
+def test_an_older_start_than_is_registered_is_fenced(rig: Rig, led: Topic) -> None:
+    log = led.logs[0]
+    log.set_leadership(LEADER, True, 0, 3, {ONE: True, TWO: True}, {ONE: 7})
+    log.note_fetch(ONE, 1, 1, broker_epoch=7)
     answer = follow(rig, led, ONE, 5)  # of the registration with epoch 1
     assert answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert told(led, ONE)[2] == 1
+
+
+def test_a_start_that_nobody_has_heard_of_shuts_nobody_out(led: Topic) -> None:
+    """The controller may tell its leader of it in a moment, or it is a lie."""
+    log = led.logs[0]
+    log.set_leadership(LEADER, True, 0, 3, {ONE: True, TWO: True}, {ONE: 7, TWO: 8})
+    log.note_fetch(ONE, 1, 1, broker_epoch=2**63 - 1)
+    log.note_fetch(ONE, 2, 1, broker_epoch=7)
+    assert told(led, ONE)[2] == 2
+    # As soon as it is registered, the start before it is over; positions stay.
+    log.set_leadership(LEADER, True, 0, 3, {ONE: True, TWO: True}, {ONE: 9, TWO: 8})
+    with pytest.raises(KafkaError) as refused:
+        log.note_fetch(ONE, 3, 1, broker_epoch=7)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    log.note_fetch(ONE, 4, 1, broker_epoch=9)
+    assert told(led, ONE)[2] == 4
 
 
 def test_a_follower_with_a_session(rig: Rig, led: Topic) -> None:
