@@ -53,8 +53,6 @@ REMOVED_KEYS: Final[dict[str, str]] = {
     "advertised.port": "use advertised.listeners",
     "broker.id.generation.enable": "set node.id",
     "control.plane.listener.name": "there is no separate control plane",
-    "controlled.shutdown.max.retries": "a shutdown is tried once",
-    "controlled.shutdown.retry.backoff.ms": "a shutdown is tried once",
     "delegation.token.master.key": "use delegation.token.secret.key",
     "host.name": "use listeners",
     "leader.imbalance.per.broker.percentage": "Apache Kafka 4.3 has it no more",

@@ -71,7 +71,18 @@ KEYS: Final = (
     ),
     Key(
         "controlled.shutdown.enable", BOOLEAN, True,
-        "Hand leadership over before the broker stops.",
+        "Hand leadership over before a broker of a cluster stops.",
+        supported=True,
+    ),
+    Key(
+        "controlled.shutdown.max.retries", INT, 3,
+        "How often the controller is asked to hand leadership over, until nothing is left.",
+        low=1, supported=True, kafka="-",
+    ),
+    Key(
+        "controlled.shutdown.retry.backoff.ms", LONG, 5_000,
+        "Pause before it is asked again; a change in the cluster ends it.",
+        low=1, supported=True, kafka="-",
     ),
     Key(
         "auto.leader.rebalance.enable", BOOLEAN, True,

@@ -26,6 +26,7 @@ from kbroker.handlers import (
     client_quotas,
     cluster,
     configs,
+    controlled_shutdown,
     delete_groups,
     delete_records,
     describe_groups,
@@ -58,6 +59,8 @@ from kbroker.handlers.reply import Failure, answer_exception, api_name, close
 from kbroker.metadata.controller.image_updates import (
     IN_SYNC_KEY,
     IN_SYNC_VERSION,
+    SHUTDOWN_KEY,
+    SHUTDOWN_VERSION,
     UPDATE_KEY,
     UPDATE_VERSION,
 )
@@ -232,6 +235,7 @@ BETWEEN_BROKERS: Final[Mapping[tuple[int, int], Handle]] = MappingProxyType(
     {
         (int(UPDATE_KEY), UPDATE_VERSION): update_metadata.handle,
         (int(IN_SYNC_KEY), IN_SYNC_VERSION): alter_partition.handle,
+        (int(SHUTDOWN_KEY), SHUTDOWN_VERSION): controlled_shutdown.handle,
     }
 )
 

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("kbroker.replica")
 lines: Final = LogLines(log)
 
+# Before a partition whose change was refused is asked for again: a broker that is about to stop is
+# refused until it has.
+REFUSED_PAUSE_MS: Final = 1_000
+
 # Why each change was refused, in their order, and anything else where it was done; None: nobody
 # knows. What was done comes with the next image.
 Outcome = Sequence[object] | None
@@ -65,6 +69,7 @@ class _Led:
     began_offset: int  # the log's end then
     # Who was asked for on top of the committed set, in this partition epoch.
     joining: set[int] = field(default_factory=set)
+    ask_again_ns: int = 0  # when that may be, behind a refusal
 
 
 class InSyncSets:
@@ -159,8 +164,11 @@ class InSyncSets:
     def _all_wanted(
         self, brokers: Mapping[int, BrokerImage], asked: Collection[TopicPartition]
     ) -> Iterator[tuple[_Led, InSyncChange]]:
+        now_ns = self._clock.monotonic_ns()
         for name, led in self._led.items():
-            if name not in asked and led.replica.online and self._node_id in brokers:
+            if name in asked or now_ns < led.ask_again_ns:
+                continue
+            if led.replica.online and self._node_id in brokers:
                 in_sync = self._wanted(led, brokers)
                 if in_sync.keys() != {*led.partition.isr}:
                     self._wait_for(led, in_sync)
@@ -241,6 +249,7 @@ class InSyncSets:
             self._unknown.append((led, change))
         elif self._is_current(led, change):
             led.joining.clear()
+            led.ask_again_ns = self._clock.monotonic_ns() + REFUSED_PAUSE_MS * NS_PER_MS
             self._tell(led.replica, led.partition)
             self._wake(led.replica)
 

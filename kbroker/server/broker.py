@@ -217,6 +217,7 @@ class Broker:
             Step("observer", self._schedule_observer, self._stop_observer),
             Step("warm-up", self._warm_up),
             Step("metrics topic", self._start_metrics_topic, self._stop_metrics_topic),
+            Step("leadership", stop=self._hand_over),
             Step("readiness", stop=self._readiness_ends),
         ]
 
@@ -534,6 +535,10 @@ class Broker:
     def _stop_metrics_topic(self) -> None:
         if self._metrics_topic is not None:
             self._metrics_topic.stop()
+
+    def _hand_over(self) -> None:
+        if self._member is not None:
+            self._member.shutdown.run()
 
     def _readiness_ends(self) -> None:
         """Before anything goes down: whoever asks is told, no further scrape begins."""

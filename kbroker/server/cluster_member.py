@@ -2,6 +2,7 @@
 
     links           the way to the other brokers
     replication     what it fetches from them, who follows what it leads
+    shutdown        before it stops, others lead what it leads
     first image     nobody is answered, and nothing is called ready, before it is told what holds
 
 Imported where `zookeeper.connect` is set. `server/broker.py` builds one and says in which step of
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.errors import MetadataStoreError
 from kbroker.metadata.image import NO_CONTROLLER
 from kbroker.server.broker_links import BrokerLinks
+from kbroker.server.controlled_shutdown import ControlledShutdown
 from kbroker.server.first_image import FirstImage
 from kbroker.server.replication import Replication
 
@@ -53,6 +55,7 @@ class ClusterMember:
             config, clock, self.links, submit, replicas, controller, wake, failures
         )
         self.first_image = FirstImage()
+        self.shutdown = ControlledShutdown(config, clock, self.links, controller)
 
     def shows(self) -> bool:
         """Whether an image that is published now may be seen: not the empty one of a start."""
@@ -62,6 +65,7 @@ class ClusterMember:
         """This is published, and shown."""
         self.replication.follow(image)
         self.first_image.came()
+        self.shutdown.followed()
 
     def informed(self) -> bool:
         """Whether this broker is registered and has been told what holds since; for readiness."""

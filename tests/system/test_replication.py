@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import confluent_kafka
 import pytest
@@ -64,6 +65,29 @@ def write(brokers: dict[int, Broker], values: list[str]) -> None:
     assert not failed
 
 
+def written_while(brokers: dict[int, Broker], work: Callable[[], object]) -> list[str]:
+    """What a producer that is busy all the time has written; no error reaches it."""
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": ",".join(each.bootstrap for each in brokers.values()),
+            "enable.idempotence": True,
+            "acks": "all",
+        }
+    )
+    values: list[str] = []
+    failed: list[object] = []
+    working = threading.Thread(target=work)
+    working.start()
+    while working.is_alive():
+        values.append(f"meanwhile-{len(values)}")
+        producer.produce(TOPIC, values[-1], on_delivery=lambda e, _: e and failed.append(e))
+        producer.poll(0.01)
+    working.join()
+    assert producer.flush(TIMEOUT_S) == 0
+    assert not failed
+    return values
+
+
 def refused(broker: Broker, value: str) -> str | None:
     """Why it was not written, or None: it was."""
     told: list[confluent_kafka.KafkaError | None] = []
@@ -96,7 +120,8 @@ def test_with_too_few_in_sync_nothing_is_written(brokers: dict[int, Broker]) -> 
 
 
 def test_acknowledged_records_outlive_their_leader(brokers: dict[int, Broker]) -> None:
-    """It is killed, or stands still for longer than its session: then it comes back by itself."""
+    """It is killed, or stands still for longer than its session: then it comes back by itself; or
+    it stops, and before that others lead."""
     admin = AdminClient({"bootstrap.servers": brokers[2].bootstrap})
     admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(TIMEOUT_S)
     until(lambda: partition(brokers[1])[1] == [1, 2, 3], "all are in sync")
@@ -109,6 +134,9 @@ def test_acknowledged_records_outlive_their_leader(brokers: dict[int, Broker]) -
         stands_still = turn == 1
         if stands_still:
             brokers[leader].signal(signal.SIGSTOP)
+        elif turn == 2:
+            expected += written_while(brokers, brokers[leader].stop)
+            assert "controlled shutdown: others lead" in brokers[leader].log_text()
         else:
             brokers[leader].kill9()
         left = {node: each for node, each in brokers.items() if node != leader}

@@ -28,6 +28,8 @@ from kbroker.metadata.controller.events import (
     Event,
     FollowImage,
     PartitionsCallback,
+    ShutDown,
+    ShutDownCallback,
     TopicsCallback,
 )
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
@@ -88,6 +90,11 @@ class Asking(ABC):
     ) -> None:
         """What a leader that was registered under this epoch wants of its in-sync sets."""
         self._post(AlterInSync(leader, broker_epoch, tuple(changes), done))
+
+    def shut_down(self, node_id: int, broker_epoch: int, done: ShutDownCallback) -> None:
+        """A broker that was registered under this epoch stops; what it leads still, if others can
+        come to lead it."""
+        self._post(ShutDown(node_id, broker_epoch, done))
 
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None:
         """What another broker, which is the controller, says."""

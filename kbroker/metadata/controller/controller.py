@@ -64,6 +64,7 @@ from kbroker.metadata.controller.events import (
     InStep,
     Reload,
     SessionLost,
+    ShutDown,
     Start,
     Stop,
     TellBrokerAgain,
@@ -319,6 +320,8 @@ class Controller(Asking):
                 )
             case AlterInSync():
                 return partial(event.done, self._partitions.alter_in_sync(self._office(), event))
+            case ShutDown():
+                return partial(event.done, self._partitions.shut_down(self._office(), event))
             case ElectLeaders():
                 return partial(event.done, self._partitions.elect_leaders(self._office(), event))
             case AllocateProducerIds():

@@ -35,6 +35,10 @@ Elections = list[tuple[TopicPartition, KafkaError | None]]
 ElectionsCallback = Callable[[Elections], None]
 
 
+# What others may come to lead, and the broker leads still.
+ShutDownCallback = Callable[[list[TopicPartition] | KafkaError], None]
+
+
 class Event(Protocol):
     """What all events have in common."""
 
@@ -111,6 +115,17 @@ class AlterInSync(NamedTuple):
 
     def fail(self, error: KafkaError) -> None:
         self.done([error for _ in self.changes])
+
+
+class ShutDown(NamedTuple):
+    """A broker, of this registration, is about to stop: others are to lead."""
+
+    node_id: int
+    broker_epoch: int
+    done: ShutDownCallback
+
+    def fail(self, error: KafkaError) -> None:
+        self.done(error)
 
 
 class ElectLeaders(NamedTuple):

@@ -14,13 +14,15 @@ from types import MappingProxyType
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log_lines import first_few
-from kbroker.metadata.controller.events import AlterInSync, Elections, ElectLeaders
+from kbroker.metadata.controller.events import AlterInSync, Elections, ElectLeaders, ShutDown
 from kbroker.metadata.controller.nodes import MetadataNodes
 from kbroker.metadata.controller.partition_states import (
     RulesOf,
     after_brokers_changed,
     alter_in_sync,
+    before_stop,
     nobody_eligible,
+    others_may_lead,
     preferred_election,
     unclean_election,
 )
@@ -47,6 +49,7 @@ class PartitionChanges:
         self._node_id = node_id
         self._rules_of = rules_of
         self._closed_at: dict[int, tuple[TopicPartition, ...]] = {}
+        self._shutting_down: dict[int, int] = {}  # of brokers, the epochs in which they are
         self.unclean_elections = 0
 
     def elect(
@@ -105,6 +108,8 @@ class PartitionChanges:
                 now, image.brokers, self._rules_of, closed=closed, new_epochs=new_epochs
             )
         )
+        if stopping := self._stopping(now):
+            now = now.with_partitions(before_stop(now, stopping, self._rules_of))
         pairs = zip(image.partitions(), now.partitions(), strict=True)
         return [after for before, after in pairs if after is not before and after != before]
 
@@ -133,16 +138,13 @@ class PartitionChanges:
     ) -> list[PartitionImage | KafkaError]:
         """One for each change that was asked for: the partition as it is now, or why not."""
         image = self._propagation.image
-        broker = image.brokers.get(event.leader)
-        if broker is None or broker.epoch != event.broker_epoch:
-            raise KafkaError(
-                ErrorCode.STALE_BROKER_EPOCH, f"Broker {event.leader} is not registered so."
-            )
+        _check_registered(image, event.leader, event.broker_epoch)
+        stopping = self._stopping(image)
         plans: list[PartitionImage | KafkaError] = []
         changed: list[PartitionImage] = []
         for change in event.changes:
             try:
-                plan = alter_in_sync(image, event.leader, change, self._rules_of)
+                plan = alter_in_sync(image, event.leader, change, self._rules_of, stopping)
             except KafkaError as error:
                 plans.append(error)
                 continue
@@ -160,13 +162,36 @@ class PartitionChanges:
             for plan in plans
         ]
 
+    def shut_down(self, nodes: MetadataNodes, event: ShutDown) -> list[TopicPartition]:
+        """A broker is about to stop: others lead, where others are in sync. What it leads still
+        and others may come to lead."""
+        image = self._propagation.image
+        _check_registered(image, event.node_id, event.broker_epoch)
+        self._shutting_down[event.node_id] = event.broker_epoch
+        changed = self._changed(image, image.brokers, self._closed())
+        if changed:
+            self._follow(self._write(nodes, image, changed))
+            log.info("broker %d stops; %d partitions changed", event.node_id, len(changed))
+        now = self._propagation.image
+        return others_may_lead(now, event.node_id, self._stopping(now))
+
+    def _stopping(self, image: ClusterImage) -> frozenset[int]:
+        """Who has said so since it started last."""
+        return frozenset(
+            node_id
+            for node_id, epoch in self._shutting_down.items()
+            if node_id in image.brokers and image.brokers[node_id].epoch == epoch
+        )
+
     def elect_leaders(self, nodes: MetadataNodes, event: ElectLeaders) -> Elections:
         """Who was asked for leads, where that is possible; each partition's own outcome."""
         image, closed = self._propagation.image, self._closed()
+        able = image.brokers.keys() - self._stopping(image)
         results: Elections = []
         changed: dict[TopicPartition, PartitionImage] = {}
         for name in event.partitions:
-            plan = _election(image, name, event.unclean, closed)
+            alive = [node for node in able if (name, node) not in closed]
+            plan = _election(image, name, event.unclean, alive)
             if isinstance(plan, KafkaError):
                 results.append((name, plan))
             else:
@@ -231,14 +256,19 @@ def _stayed(image: ClusterImage, known: Mapping[int, BrokerImage]) -> list[int]:
     ]
 
 
+def _check_registered(image: ClusterImage, node_id: int, broker_epoch: int) -> None:
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.epoch != broker_epoch:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {node_id} is not registered so.")
+
+
 def _election(
     image: ClusterImage,
     name: TopicPartition,
     unclean: bool,
-    closed: Collection[tuple[TopicPartition, int]],
+    alive: Collection[int],
 ) -> PartitionImage | KafkaError:
     partition = image.partition(*name)
     if partition is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}")
-    alive = [node for node in image.brokers if (name, node) not in closed]
     return (unclean_election if unclean else preferred_election)(partition, alive)

@@ -91,6 +91,37 @@ def after_brokers_changed(
     return changed
 
 
+def before_stop(
+    image: ClusterImage, stopping: Collection[int], rules_of: RulesOf = clean_elections
+) -> list[PartitionImage]:
+    """The partitions that change before these brokers stop, in their new state: where others are
+    in sync, they are in sync no more and do not lead. Elsewhere they go on as long as they can."""
+    changed: list[PartitionImage] = []
+    for topic in image.topics.values():
+        rules = rules_of(topic)
+        for partition in topic.partitions:
+            stay = tuple(node for node in partition.isr if node not in stopping)
+            if len(stay) == len(partition.isr) or image.brokers.keys().isdisjoint(stay):
+                continue
+            state = _with_in_sync(partition, stay, rules)
+            if state.leader not in stay:
+                state = _led(state, frozenset(stay) & image.brokers.keys(), rules)
+            changed.append(state)
+    return changed
+
+
+def others_may_lead(
+    image: ClusterImage, leader: int, stopping: Collection[int] = ()
+) -> list[TopicPartition]:
+    """What this broker leads and others that live, and do not stop, have a replica of."""
+    others = image.brokers.keys() - {leader, *stopping}
+    return [
+        TopicPartition(each.topic, each.index)
+        for each in image.partitions()
+        if each.leader == leader and not others.isdisjoint(each.replicas)
+    ]
+
+
 def preferred_election(
     partition: PartitionImage, alive: Collection[int]
 ) -> PartitionImage | KafkaError:
@@ -124,13 +155,14 @@ def alter_in_sync(
     leader: int,
     change: InSyncChange,
     rules_of: RulesOf = clean_elections,
+    stopping: Collection[int] = (),
 ) -> PartitionImage:
     """The partition as its leader wants it; the same object where that is what it is already.
 
     Raises KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH and
     INVALID_UPDATE_VERSION for what was decided on an older state; NOT_CONTROLLER for one on a newer
     state than ours; INVALID_REQUEST for a set that no leader may ask for; INELIGIBLE_REPLICA for
-    one with a broker that is dead or has started again.
+    one with a broker that is dead or has started again, or joins although it is `stopping`.
     """
     topic = image.topic_by_id(change.topic_id)
     if topic is None:
@@ -139,7 +171,7 @@ def alter_in_sync(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition = topic.partitions[change.partition]
     _check_epochs(partition, leader, change)
-    _check_members(image, partition, change)
+    _check_members(image, partition, change, stopping)
     isr = tuple(node for node in partition.replicas if node in change.in_sync)
     if frozenset(isr) == frozenset(partition.isr):
         return partition
@@ -170,7 +202,12 @@ def _check_epochs(partition: PartitionImage, leader: int, change: InSyncChange) 
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
 
 
-def _check_members(image: ClusterImage, partition: PartitionImage, change: InSyncChange) -> None:
+def _check_members(
+    image: ClusterImage,
+    partition: PartitionImage,
+    change: InSyncChange,
+    stopping: Collection[int],
+) -> None:
     strangers = [node for node in change.in_sync if node not in partition.replicas]
     if strangers:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Brokers {strangers} hold no replica of it.")
@@ -179,11 +216,14 @@ def _check_members(image: ClusterImage, partition: PartitionImage, change: InSyn
     stale = [
         node
         for node, epoch in change.in_sync.items()
-        if node not in image.brokers or image.brokers[node].epoch != epoch
+        if node not in image.brokers
+        or image.brokers[node].epoch != epoch
+        or (node in stopping and node not in partition.isr)
     ]
     if stale:
         raise KafkaError(
-            ErrorCode.INELIGIBLE_REPLICA, f"Brokers {stale} are dead or have started again."
+            ErrorCode.INELIGIBLE_REPLICA,
+            f"Brokers {stale} are dead, are stopping or have started again.",
         )
 
 

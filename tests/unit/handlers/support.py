@@ -155,10 +155,16 @@ class FakeController:
         )
         self.active = True
         self.followed: list[ImageUpdate] = []
+        self.stopping: list[tuple[int, int]] = []
+        self.leads_still: list[TopicPartition] | KafkaError = []
         self.hold = False
         self.held: list[Callable[[], None]] = []
         self.broken: Exception | None = None
         self.asked: list[list[NewTopic]] = []
+
+    def shut_down(self, node_id: int, broker_epoch: int, done: Callable[[Any], None]) -> None:
+        self.stopping.append((node_id, broker_epoch))
+        self._run(partial(done, self.leads_still))
 
     def _run(self, work: Callable[[], None]) -> None:
         if self.broken is not None:

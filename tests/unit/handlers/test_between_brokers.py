@@ -22,10 +22,17 @@ from kbroker.metadata.controller.broker_messages import (
 from kbroker.metadata.controller.decisions import NewTopic, TopicResult
 from kbroker.metadata.controller.image_updates import (
     NOTHING,
+    SHUTDOWN_KEY,
+    SHUTDOWN_VERSION,
     UPDATE_KEY,
     UPDATE_VERSION,
     ImageAnswer,
     ImageUpdate,
+)
+from kbroker.metadata.controller.shutdown_messages import (
+    ShutdownAsked,
+    decode_remaining,
+    encode_shutdown,
 )
 from kbroker.metadata.image import NO_CONTROLLER, BrokerImage, ClusterImage
 from kbroker.protocol.versions import SERVED
@@ -121,6 +128,24 @@ def test_the_image_of_the_controller_is_followed_and_answered(broker: FakeBroker
     assert broker.controller.followed == [UPDATE]
     assert request.answer == encode_answer(ANSWER)
     assert decode_answer(Reader(request.answer, flexible=True)) == ANSWER
+
+
+@pytest.mark.parametrize(
+    "outcome", [[TopicPartition("t", 3)], [], KafkaError(ErrorCode.STALE_BROKER_EPOCH)]
+)
+def test_who_stops_is_told_what_it_leads_still(
+    broker: FakeBroker, outcome: list[TopicPartition] | KafkaError
+) -> None:
+    broker.controller.leads_still = outcome
+    asked = encode_shutdown(ShutdownAsked(7, 55))
+    request = broker.send(SHUTDOWN_KEY, SHUTDOWN_VERSION, asked)
+    assert broker.controller.stopping == [(7, 55)]
+    assert request.answer is not None
+    error, left = decode_remaining(request.answer)
+    if isinstance(outcome, KafkaError):
+        assert (error, left) == (outcome.code, [])
+    else:
+        assert (error, left) == (ErrorCode.NONE, outcome)
 
 
 def test_elsewhere_it_is_no_api_at_all(broker: FakeBroker) -> None:

@@ -13,7 +13,7 @@ from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.image import BrokerImage, PartitionImage
-from kbroker.replica.in_sync import InSyncSets, Outcome
+from kbroker.replica.in_sync import REFUSED_PAUSE_MS, InSyncSets, Outcome
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import build_batch
 
@@ -190,6 +190,10 @@ def test_who_is_refused_is_not_waited_for(rig: Rig) -> None:
     assert rig.log.high_watermark == 0
     rig.answer([KafkaError(ErrorCode.INELIGIBLE_REPLICA)])
     assert rig.log.high_watermark == 1
+    rig.fetch(ONE, 1)
+    assert rig.look() == []
+    rig.clock.advance(REFUSED_PAUSE_MS)
+    assert rig.look() == [(LEADER, ONE)]
 
 
 def test_an_answer_that_was_lost_keeps_both_sets_and_asks_the_same_again(rig: Rig) -> None:

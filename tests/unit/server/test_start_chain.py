@@ -88,7 +88,7 @@ SIGNS: dict[str, Sign] = {
 # An answer takes an acceptor, a network thread and a handler: behind its step it is waited for.
 WAITED_FOR: dict[str, Sign] = {"network threads": lambda b: answers(b, PATIENCE_S)}
 ONLY_STOPS = {"control loop", "readiness"}
-IN_A_CLUSTER = {"first image"}
+IN_A_CLUSTER = {"first image", "leadership"}
 
 
 def make(data: Path, *directories: str) -> Broker:

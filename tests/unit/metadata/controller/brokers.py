@@ -13,6 +13,7 @@ from kbroker.metadata.controller import NewTopic
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.partition_states import ElectionRules, InSyncChange
 from kbroker.metadata.image import BrokerImage, PartitionImage
+from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
 
 Answers = list[PartitionImage | KafkaError]
@@ -114,6 +115,14 @@ class Cluster:
 
     def make(self, *replicas: int) -> None:
         assert not self.controller.create(NewTopic("t", assignments={0: replicas}))[0].error
+
+    def shut_down(self, node_id: int, broker_epoch: int = -1) -> list[TopicPartition] | KafkaError:
+        """What it leads still, as the controller answers."""
+        epoch = self.epochs()[node_id] if broker_epoch == -1 else broker_epoch
+        left: list[TopicPartition] | KafkaError = wait(
+            lambda done: self.controller.controller.shut_down(node_id, epoch, done)
+        )
+        return left
 
     @property
     def state(self) -> PartitionImage:

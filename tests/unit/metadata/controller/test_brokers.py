@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.metadata.controller import ConfigChange, records
+from kbroker.metadata.controller import ConfigChange, NewTopic, records
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import NO_LEADER, PartitionImage
 from kbroker.types import TopicPartition
@@ -162,6 +162,37 @@ def test_another_minimum_ends_eligibility_first(cluster: Cluster) -> None:
     cluster.controller.alter(ConfigChange("t", set={"min.insync.replicas": "1"}))
     assert (cluster.state.eligible, cluster.state.partition_epoch) == ((), 2)
     assert cluster.controller.image.topics["t"].configs["min.insync.replicas"] == "1"
+
+
+def test_others_lead_before_a_broker_stops(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.make(3, 2)
+    cluster.controller.create(NewTopic("alone", assignments={0: (3,)}))
+    cluster.controller.create(NewTopic("followed", assignments={0: (1, 3)}))
+    stale = cluster.shut_down(3, cluster.epochs()[3] - 1)
+    assert isinstance(stale, KafkaError) and stale.code is ErrorCode.STALE_BROKER_EPOCH
+    assert cluster.state.leader == 3
+    assert cluster.shut_down(3) == []
+    assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (2, (2,), 1)
+    topics = cluster.controller.image.topics
+    assert topics["alone"].partitions[0].leader == 3
+    assert topics["followed"].partitions[0].isr == (1,)
+    # It does not join again, nor is it elected, before it has started again.
+    (answer,) = cluster.alter(2, 2, 3)
+    assert isinstance(answer, KafkaError) and answer.code is ErrorCode.INELIGIBLE_REPLICA
+    assert cluster.shut_down(2) == []  # nobody else is left who could lead
+    assert cluster.state.leader == 2
+    cluster.end(3)
+    cluster.start(3, tmp_path)
+    assert cluster.shut_down(2) == [TopicPartition("t", 0)]  # one may, once it is in sync
+    cluster.alter(2, 2, 3)
+    assert cluster.shut_down(2) == []
+    assert (cluster.state.leader, cluster.state.isr) == (3, (3,))
+
+
+def test_the_controller_stops_like_any_other(cluster: Cluster) -> None:
+    cluster.make(1, 2)
+    assert cluster.shut_down(1) == []
+    assert (cluster.state.leader, cluster.state.isr) == (2, (2,))
 
 
 def test_elections_that_somebody_asks_for(cluster: Cluster, tmp_path: Path) -> None:

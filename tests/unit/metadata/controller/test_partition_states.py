@@ -19,7 +19,9 @@ from kbroker.metadata.controller.partition_states import (
     InSyncChange,
     after_brokers_changed,
     alter_in_sync,
+    before_stop,
     nobody_eligible,
+    others_may_lead,
     preferred_election,
     unclean_election,
 )
@@ -175,6 +177,46 @@ def test_what_no_leader_may_ask_for(leader: int, asked: InSyncChange, code: E) -
     assert refused.value.code is code
 
 
+@pytest.mark.parametrize(
+    ("before", "stopping", "minimum", "after"),
+    [
+        pytest.param((0, (0, 1, 2)), {0}, 1, (1, (1, 2), (), 6), id="another leads"),
+        pytest.param((0, (0, 1, 2)), {1}, 1, (0, (0, 2), (), 5), id="who follows leaves"),
+        pytest.param((0, (0, 1, 2)), {0, 1}, 1, (2, (2,), (), 6), id="nobody who stops as well"),
+        pytest.param((0, (0, 2)), {0}, 2, (2, (2,), (0,), 6), id="below the minimum: eligible"),
+        pytest.param((0, (0,)), {0}, 1, None, id="who is alone goes on"),
+        pytest.param((0, (0, 1)), {0, 1}, 1, None, id="so do all, if all stop"),
+        pytest.param((0, (0, 1)), {2}, 1, None, id="who is not in sync is nobody's loss"),
+    ],
+)
+def test_before_a_broker_stops_others_lead(
+    before: tuple[int, tuple[int, ...]],
+    stopping: set[int],
+    minimum: int,
+    after: tuple[object, ...] | None,
+) -> None:
+    leader, isr = before
+    cluster = image(leader=leader, isr=isr)
+    changed = before_stop(cluster, stopping, lambda _: ElectionRules(minimum))
+    assert [told(each) for each in changed] == ([] if after is None else [after])
+
+
+def test_what_is_waited_for_before_a_stop() -> None:
+    name = TopicPartition("t", 0)
+    assert others_may_lead(image(leader=0, isr=(0,)), 0) == [name]
+    assert others_may_lead(image((0,), leader=0, isr=(0,)), 0) == []  # nobody else lives
+    assert others_may_lead(image(leader=0, isr=(0,)), 0, {1, 2}) == []
+    assert others_may_lead(image(leader=1, isr=(1,)), 0) == []
+
+
+def test_who_stops_does_not_join_again_and_is_not_put_out_by_itself() -> None:
+    cluster = image(leader=1, isr=(1,))
+    with pytest.raises(KafkaError) as refused:
+        alter_in_sync(cluster, 1, change(1, 0), stopping={0})
+    assert refused.value.code is E.INELIGIBLE_REPLICA
+    assert alter_in_sync(cluster, 1, change(1, 2), stopping={0, 1}).isr == (1, 2)
+
+
 def test_other_settings_end_eligibility() -> None:
     few = image(leader=1, isr=(1,), eligible=(2,))
     assert [told(each) for each in nobody_eligible(few.topics.values())] == [(1, (1,), (), 5)]
@@ -231,6 +273,12 @@ class Records(RuleBasedStateMachine):
     def some_die_at_once(self, nodes: set[int]) -> None:
         self.alive -= nodes
         self.follow()
+
+    @rule(nodes=st.sets(st.sampled_from(NODES)))
+    def some_are_about_to_stop(self, nodes: set[int]) -> None:
+        led = self.state.leader != NO_LEADER
+        self.take(before_stop(self.cluster, nodes, lambda _: self.election))
+        assert (self.state.leader != NO_LEADER) is led
 
     @precondition(lambda self: self.state.leader in self.alive)
     @rule(records=st.integers(1, 3))

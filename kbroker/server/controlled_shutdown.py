@@ -1,0 +1,131 @@
+"""Controlled shutdown: before a broker stops, others lead what it leads.
+
+Place in the flow: the first thing that a stop does, while everything still runs. The controller is
+asked, which may be this broker (`PartitionChanges.shut_down`); leaders and in-sync sets without
+this broker come back as images, and the stop goes on when there is nothing left that others could
+lead. Where they could, but are not in sync yet, or there is no controller, it is asked again:
+behind every image, at least every `controlled.shutdown.retry.backoff.ms`, as long as
+`controlled.shutdown.max.retries` of that would take. What nobody else has a living replica of is
+not waited for.
+
+On the main thread; `followed` on the controller's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log_lines import first_few
+from kbroker.metadata.controller.image_updates import SHUTDOWN_KEY, SHUTDOWN_VERSION
+from kbroker.metadata.controller.partition_states import others_may_lead
+from kbroker.metadata.controller.shutdown_messages import (
+    ShutdownAsked,
+    decode_remaining,
+    encode_shutdown,
+)
+from kbroker.metadata.image import NO_BROKER_EPOCH
+from kbroker.protocol.wire import ProtocolError
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.config import BrokerConfig
+    from kbroker.handlers.forwarding import Peers
+    from kbroker.metadata.controller import Controller
+    from kbroker.types import TopicPartition
+
+    Remaining = list[TopicPartition] | KafkaError
+
+logger: Final = logging.getLogger("kbroker.server")
+
+# The controller has answered: its image is on the way here.
+IMAGE_WAIT_MS: Final = 1_000
+
+
+class ControlledShutdown:
+    """See the head of this file."""
+
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, peers: Peers, controller: Callable[[], Controller]
+    ) -> None:
+        self._config = config
+        self._node_id = config.node_id
+        self._clock = clock
+        self._peers = peers
+        self._controller = controller
+        self._image_came = threading.Event()
+
+    def followed(self) -> None:
+        """There is another image."""
+        self._image_came.set()
+
+    def run(self) -> None:
+        """On return others lead, or the time for it is over; a line in the log says which."""
+        unregistered = self._controller().broker_epoch == NO_BROKER_EPOCH  # and leads nothing
+        if unregistered or not self._config["controlled.shutdown.enable"]:
+            return
+        backoff_ms = self._config["controlled.shutdown.retry.backoff.ms"]
+        began_ms = self._clock.monotonic_ms()
+        end_ms = began_ms + (self._config["controlled.shutdown.max.retries"] - 1) * backoff_ms
+        while True:
+            self._image_came.clear()
+            remaining = self._ask()
+            if remaining == []:
+                self._await_image()
+                took_ms = self._clock.monotonic_ms() - began_ms
+                logger.info("controlled shutdown: others lead what could be led, %d ms", took_ms)
+                return
+            left_ms = end_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                break
+            self._image_came.wait(min(left_ms, backoff_ms) / 1000)
+        logger.warning(
+            "controlled shutdown: this broker stops although %s",
+            f"the controller says: {remaining}"
+            if isinstance(remaining, KafkaError)
+            else f"others are to lead {first_few([str(name) for name in remaining])}",
+        )
+
+    def _ask(self) -> Remaining:
+        controller = self._controller()
+        answered: Future[Remaining] = Future()
+        if controller.active:
+            controller.shut_down(self._node_id, controller.broker_epoch, answered.set_result)
+            return answered.result()
+        image = controller.image
+        broker = image.brokers.get(image.controller_id)
+        if broker is None or broker.node_id == self._node_id:
+            return KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now")
+        asked = encode_shutdown(ShutdownAsked(self._node_id, controller.broker_epoch))
+        self._peers.forward(
+            broker,
+            SHUTDOWN_KEY,
+            SHUTDOWN_VERSION,
+            asked,
+            lambda answer: answered.set_result(_remaining(answer)),
+        )
+        return answered.result()
+
+    def _await_image(self) -> None:
+        """Until this broker has heard that it does not lead; it is what its clients go by."""
+        end_ms = self._clock.monotonic_ms() + IMAGE_WAIT_MS
+        while others_may_lead(self._controller().image, self._node_id):
+            left_ms = end_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                return
+            self._image_came.wait(left_ms / 1000)
+            self._image_came.clear()
+
+
+def _remaining(answer: bytes | KafkaError) -> Remaining:
+    if isinstance(answer, KafkaError):
+        return answer
+    try:
+        error, remaining = decode_remaining(answer)
+    except ProtocolError as malformed:
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a malformed answer: {malformed}")
+    return remaining if error is ErrorCode.NONE else KafkaError(error)
