@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -299,11 +299,11 @@ class LogManager:
         return min(self._directories, key=lambda each: counts[id(each)])
 
     def _set_aside(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
-        """Another topic of the same name was here: kept under another name, never appended to."""
+        """Its topic is no more: kept under another name, never appended to."""
         target = path.with_name(f"{path.name[:200]}.{uuid4().hex}{STRAY_SUFFIX}")
         file_operations.rename(path, target)
         self._names_changed(directory, name)
-        logger.warning("%s held another topic %s; it is now %s", path, name.topic, target.name)
+        logger.warning("%s is of a topic that is no more; it is now %s", path, target.name)
 
     def _begin_at_zero(self, directory: DataDirectory, name: TopicPartition) -> None:
         """A new log: what a deleted one of the same name left in the checkpoints is not its own."""
@@ -384,16 +384,33 @@ class LogManager:
             raise failure
 
     def _delete_directory(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
-        with self._lock:
-            if name in self._logs:
-                return
-            recovered = self._recovered.pop(name, None)
-        if recovered is not None:
-            recovered.log.close(clean=False)
+        if not self._is_free(name):
+            return
         target = deleted_path(path)
         file_operations.rename(path, target)
         self._names_changed(directory, name)
         self.removals.doom(target)
+
+    def set_aside_strays(self, topic_ids: Collection[UUID]) -> None:
+        """Logs of topics that are none of these: deleted while this broker was away."""
+        for directory in self._directories:
+            for name, path in directory.logs().items():
+                try:
+                    topic_id = topic_id_of(path)
+                    if topic_id is not None and topic_id not in topic_ids and self._is_free(name):
+                        self._set_aside(directory, name, path)
+                except OSError as error:
+                    logger.error("%s cannot be set aside: %s", path, error)
+
+    def _is_free(self, name: TopicPartition) -> bool:
+        """Whether nobody has the log; one that was only recovered is closed as a crash left it."""
+        with self._lock:
+            if name in self._logs:
+                return False
+            recovered = self._recovered.pop(name, None)
+        if recovered is not None:
+            recovered.log.close(clean=False)
+        return True
 
     def _forget_locked(self, log: PartitionLog) -> _Held | None:
         held = self._logs.get(log.name)

@@ -166,7 +166,7 @@ class Broker:
             request_failures, self._replication_failures,
         )  # fmt: skip
         self.health = Health(self._own_threads, parts)
-        informed = self._member and self._member.informed
+        informed = self._member.informed if self._member else None
         self.readiness = Readiness(config.log_dirs, self.health.dead, informed)
         self._lifecycle = Lifecycle(self._steps())
 
@@ -180,6 +180,7 @@ class Broker:
             config,
             self._clock,
             self._loop.submit,
+            self._logs,
             lambda: self._replicas,
             self._running_controller,
             self._hot.wake,
@@ -197,6 +198,7 @@ class Broker:
 
     def _steps(self) -> list[Step]:
         """In the order in which they come up."""
+        member = self._member
         return [
             Step("open-file limit", raise_open_file_limit),
             Step("cluster identity", self._read_identity),
@@ -210,14 +212,14 @@ class Broker:
             Step("data directories", self._claim_directories),
             Step("request handlers", self._start_handlers, self._stop_handlers),
             Step("network threads", self._start_network, self._stop_network),
-            Step("first image", self._await_image),
+            Step("first image", member.await_image if member else nothing),
             Step("ready file", self._announce, self._withdraw),
             Step("scheduler", self._start_scheduler, self._scheduler.stop),
             Step("groups", self._start_groups, self._groups.stop),
             Step("observer", self._schedule_observer, self._stop_observer),
             Step("warm-up", self._warm_up),
             Step("metrics topic", self._start_metrics_topic, self._stop_metrics_topic),
-            Step("leadership", stop=self._hand_over),
+            Step("leadership", stop=member.shutdown.run if member else nothing),
             Step("readiness", stop=self._readiness_ends),
         ]
 
@@ -305,7 +307,7 @@ class Broker:
             rules=self._dynamic,
             follow=self._dynamic.follow,
             rules_of=self._dynamic.election_rules,
-            transport=self._member and self._member.links,
+            transport=self._member.links if self._member else None,
             new_session=self._next_session if self._member else None,
         )
         self._controller.start()
@@ -335,6 +337,8 @@ class Broker:
         if self._member is not None:
             self._member.replication.before(image, delta)
         offline = self._replicas.apply(image, delta)
+        if self._member is not None:
+            self._member.applied(image)
         self._groups.follow(image, delta)
         return offline
 
@@ -358,7 +362,7 @@ class Broker:
             cluster_id=self._controller.image.cluster_id,
             node_id=self.config.node_id,
             advertised=self._advertised,
-            peers=self._member and self._member.links,
+            peers=self._member.links if self._member else None,
             groups=self._groups.coordinator,
             offsets=self._groups.table,
         )
@@ -430,10 +434,6 @@ class Broker:
         self._server.stop_accepting()
         self._hot.close_parked()
         self._server.stop()
-
-    def _await_image(self) -> None:
-        if self._member is not None:
-            self._member.await_image()
 
     def _announce(self) -> None:
         self._before_ready()
@@ -535,10 +535,6 @@ class Broker:
     def _stop_metrics_topic(self) -> None:
         if self._metrics_topic is not None:
             self._metrics_topic.stop()
-
-    def _hand_over(self) -> None:
-        if self._member is not None:
-            self._member.shutdown.run()
 
     def _readiness_ends(self) -> None:
         """Before anything goes down: whoever asks is told, no further scrape begins."""

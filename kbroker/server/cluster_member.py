@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
     from kbroker.failures import Failures
+    from kbroker.log.manager import LogManager
     from kbroker.metadata.controller import Controller
     from kbroker.metadata.image import ClusterImage
     from kbroker.replica._replica import Replica
@@ -42,6 +43,7 @@ class ClusterMember:
         config: BrokerConfig,
         clock: Clock,
         submit: Submit,
+        logs: LogManager,
         replicas: Callable[[], ReplicaManager],
         controller: Callable[[], Controller],
         wake: Callable[[Replica], None],
@@ -49,6 +51,8 @@ class ClusterMember:
     ) -> None:
         """`replicas` and `controller` are asked for when there are images to follow."""
         self._config = config
+        self._logs = logs
+        self._looked_for_strays = False
         self._controller = controller
         self.links = BrokerLinks(submit)
         self.replication = Replication(
@@ -56,6 +60,12 @@ class ClusterMember:
         )
         self.first_image = FirstImage()
         self.shutdown = ControlledShutdown(config, clock, self.links, controller)
+
+    def applied(self, image: ClusterImage) -> None:
+        """Its logs are open, and nobody has seen it yet."""
+        if not self._looked_for_strays:
+            self._looked_for_strays = True
+            self._logs.set_aside_strays(image.topic_ids)
 
     def shows(self) -> bool:
         """Whether an image that is published now may be seen: not the empty one of a start."""

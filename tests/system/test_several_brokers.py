@@ -103,7 +103,9 @@ def test_who_asks_any_of_them_gets_topics_and_groups(brokers: dict[int, Broker])
 
 def test_what_one_decides_all_know(brokers: dict[int, Broker]) -> None:
     admin = AdminClient({"bootstrap.servers": brokers[3].bootstrap})  # which is not the controller
-    admin.create_topics([NewTopic("spread", PARTITIONS, 1)])["spread"].result(TIMEOUT_S)
+    topics = [NewTopic("spread", PARTITIONS, 1), NewTopic("gone", PARTITIONS, 1)]
+    for made in admin.create_topics(topics).values():
+        made.result(TIMEOUT_S)
     everywhere = {index: NODES[index % 3] for index in range(PARTITIONS)}
     until(
         lambda: sorted(leaders(brokers[2]).values()) == sorted(everywhere.values()),
@@ -120,9 +122,15 @@ def test_what_one_decides_all_know(brokers: dict[int, Broker]) -> None:
     for node_id in (2, 3):
         until(lambda n=node_id: leaders(brokers[n]) == gone, f"{node_id} knows that 1 is gone")
     write(brokers[3], others, "second")
+    admin = AdminClient({"bootstrap.servers": brokers[3].bootstrap})  # which asks no dead one
+    admin.delete_topics(["gone"])["gone"].result(TIMEOUT_S)
+    at_one = {path.name.partition(".")[0] for path in brokers[1].data_dir.glob("gone-*")}
+    assert len(at_one) == PARTITIONS // len(NODES)
 
     brokers[1].start()
     assert leaders(brokers[1]).keys() == led.keys()  # nobody who is ready knows no topics
+    aside = {path.name.partition(".")[0] for path in brokers[1].data_dir.glob("gone-*-stray")}
+    assert aside == at_one and not any((brokers[1].data_dir / each).exists() for each in at_one)
     until(lambda: all(leaders(each) == led for each in brokers.values()), "1 is back")
     write(brokers[1], list(led), "third")
     found = {

@@ -64,6 +64,29 @@ def run(manager: LedLogManager) -> None:
             pass
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_logs_of_topics_that_are_no_more_are_set_aside(
+    managers: Managers, tmp_path: Path, clean: bool
+) -> None:
+    data = tmp_path / "data"
+    manager = managers.start()
+    for topic, topic_id in (("kept", TOPIC), ("gone", OTHER)):
+        lead(manager.open(topic, 0, topic_id, {})).append(build_batch([b"precious"]))
+    manager.stop(as_found=not clean)
+    manager = managers.start()
+    kept = manager.open("kept", 0, TOPIC, {})
+    manager.set_aside_strays({TOPIC, uuid.UUID(int=3)})
+    assert "gone-0" not in names(data) and kept.online
+    (stray,) = [name for name in names(data) if name.endswith("-stray")]
+    assert stray.startswith("gone-0.")
+    assert b"precious" in (data / stray / f"{0:020d}.log").read_bytes()
+    # Who has the name next begins at 0, and what is aside is left there.
+    again = manager.open("gone", 0, uuid.UUID(int=3), {})
+    assert (again.log_end_offset, again.high_watermark) == (0, 0)
+    manager.set_aside_strays({TOPIC, uuid.UUID(int=3)})
+    assert {"kept-0", "gone-0", stray} <= names(data)
+
+
 def test_a_log_survives_a_clean_stop(managers: Managers, tmp_path: Path) -> None:
     data = tmp_path / "data"
     manager = managers.start()

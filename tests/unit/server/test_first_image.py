@@ -73,6 +73,7 @@ def member_of(told: Told) -> ClusterMember:
         SystemClock(),
         unused,
         unused,
+        unused,
         lambda: controller,
         unused,
         Failures("replication"),
