@@ -16,7 +16,7 @@ log refuses has the whole pause at once. Which partition was served goes behind 
 an answer's bound on bytes starves nobody.
 
 Owner: one asyncio loop, the control loop in a broker. An append gives the GIL away and keeps the
-loop until the disk has the bytes: see docs/adr/0034.
+loop until the disk has the bytes (docs/adr/0034); between two appends others may have their turn.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ BACKOFF_MS_MIN: Final = 20
 BACKOFF_JITTER: Final = 0.2
 # How long a round over the second link waits at the leader.
 SIDE_WAIT_MS: Final = 10
+# After so long an answer's appends let the loop's other tenants go on.
+TURN_MS: Final = 5
 
 
 class Source(NamedTuple):
@@ -217,11 +219,11 @@ class ReplicaFetcher:
             self._source_failed(error)
             return
         self._source_failures = 0
-        outside = self._apply(asked, found)
+        outside = await self._apply(asked, found)
         if outside:
             await self._enter_ranges(lane, outside)
 
-    def _apply(
+    async def _apply(
         self,
         asked: dict[tuple[UUID, int], tuple[FollowedPartition, Asked]],
         found: Iterable[Fetched],
@@ -229,7 +231,11 @@ class ReplicaFetcher:
         """What came, to the partitions it is for; those that are out of the leader's range."""
         outside = []
         now_ms = self._clock.wall_ms()
+        turn_ends_ms = self._clock.monotonic_ms() + TURN_MS
         for each in found:
+            if self._clock.monotonic_ms() > turn_ends_ms:
+                await asyncio.sleep(0)
+                turn_ends_ms = self._clock.monotonic_ms() + TURN_MS
             if each.topic_id is None:
                 continue
             known = asked.pop((each.topic_id, each.partition), None)

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from kbroker.replica.fetcher_partition import FollowedPartition, Outcome
 from kbroker.testing.file_faults import Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support.fetched_cluster import (
@@ -428,6 +429,31 @@ def test_what_was_not_asked_and_what_was_left_out_do_no_harm(
 
 
 # --- what cannot wait ---
+
+
+def test_a_large_answer_does_not_keep_the_loop(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+    applied: list[int] = []
+    turns: list[int] = []
+    apply = FollowedPartition.apply
+
+    async def story(cluster: Cluster) -> None:
+        def slow(partition: FollowedPartition, *what: Any) -> Outcome:
+            cluster.clock.worked_ms += 2
+            if not applied:
+                cluster.loop.call_soon(lambda: turns.append(len(applied)))
+            applied.append(partition.name.partition)
+            return apply(partition, *what)
+
+        names = [cluster.create("words", index) for index in range(30)]
+        for name in names:
+            cluster.elect(name, 1)
+            fill(cluster, name, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(FollowedPartition, "apply", slow)
+            await cluster.until(lambda: len(applied) >= 30)
+        assert turns and turns[0] <= 4
+
+    tell(story)
 
 
 def test_a_partition_that_is_new_does_not_wait_for_a_fetch_that_does(tell: Tell) -> None:
