@@ -3,7 +3,10 @@
 A request names a timestamp per partition; the negative ones are questions of their own, each known
 from some version on. "Latest" is the high watermark for a consumer, the end of the log for whoever
 comes as a replica. A moment is answered by the first record (not batch) below the high watermark
-that is not older, with that record's own timestamp; none is no error, but offset -1.
+that is not older, with that record's own timestamp; none is no error, but offset -1. Of a leader
+that has just been elected nobody knows yet how far the one before has told consumers, until the
+high watermark has reached the start of its epoch: 78 then (5 in versions that lack it), or a
+consumer would see the end go back.
 
 Every partition has its own error: 42, once, if the request names it twice, 35 for a question that
 its version does not have, 3, 6 and 56 for a partition that is not there, not led or not readable
@@ -46,6 +49,7 @@ _SINCE: Final = {
 _SINCE_ISOLATION_LEVEL: Final = 2
 _SINCE_THROTTLE_TIME: Final = 2
 _SINCE_LEADER_EPOCH: Final = 4
+_SINCE_NOT_AVAILABLE: Final = 5
 _SINCE_TIMEOUT: Final = 10
 
 CONSUMER: Final = -1
@@ -129,13 +133,21 @@ def _find(
         return Found(ErrorCode.UNSUPPORTED_VERSION)
     try:
         replica = led_replica(services, topic, partition.partition, partition.leader_epoch)
-        return _find_on(replica, timestamp, is_consumer=asked.replica_id == CONSUMER)
+        found = _find_on(replica, timestamp, is_consumer=asked.replica_id == CONSUMER)
     except KafkaError as error:
         return Found(error.code)
+    if found is not None:
+        return found
+    if request.api_version < _SINCE_NOT_AVAILABLE:
+        return Found(ErrorCode.LEADER_NOT_AVAILABLE)
+    return Found(ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
-def _find_on(replica: LedReplica, timestamp: int, *, is_consumer: bool) -> Found:
+def _find_on(replica: LedReplica, timestamp: int, *, is_consumer: bool) -> Found | None:
+    """None: it is not known yet."""
     if timestamp == LATEST:
+        if is_consumer and not _has_caught_up(replica):
+            return None
         # Without transactions the last stable offset is the high watermark.
         end = replica.high_watermark if is_consumer else replica.log_end_offset
         return Found(ErrorCode.NONE, end, UNKNOWN, replica.leader_epoch)
@@ -150,9 +162,16 @@ def _find_on(replica: LedReplica, timestamp: int, *, is_consumer: bool) -> Found
     else:
         record = replica.offset_for_time(timestamp)
     if record is None:
-        return _NOTHING
+        return _NOTHING if not is_consumer or _has_caught_up(replica) else None
     offset, record_timestamp, leader_epoch = record
     return Found(ErrorCode.NONE, offset, record_timestamp, leader_epoch)
+
+
+def _has_caught_up(replica: LedReplica) -> bool:
+    """Whether the high watermark has reached the start of the leader's epoch."""
+    before = replica.leader_epoch - 1
+    _, start = replica.epochs.end_offset_for(before, replica.log_end_offset)
+    return replica.high_watermark >= start
 
 
 def encode(version: int, answers: list[tuple[str, list[tuple[int, Found]]]]) -> bytes:

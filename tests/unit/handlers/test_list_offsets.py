@@ -100,6 +100,22 @@ def test_the_ends(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_no_end_before_the_high_watermark_has_reached_the_leaders_epoch(version: int) -> None:
+    """The leader before may have told a larger one."""
+    broker = broker_with_records()
+    log = broker.replicas.logs["t", 0]
+    log.high_watermark = 4
+    code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
+    unknown = (code, -1, -1, -1 if version >= 4 else None)
+    assert one(broker, version, 0, -1) == unknown
+    assert one(broker, version, 0, 141) == unknown
+    assert one(broker, version, 0, 100)[:2] == one(broker, version, 0, -2)[:2] == (0, 2)
+    assert one(broker, version, 0, -1, replica=2)[:2] == (0, 9)
+    log.high_watermark = 5
+    assert one(broker, version, 0, -1)[:2] == (0, 5)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_replica_sees_the_end_of_the_log(version: int) -> None:
     broker, epoch = broker_with_records(), 4 if version >= 4 else None
     for replica in (1, 0, -2):
