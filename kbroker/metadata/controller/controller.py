@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -119,6 +119,7 @@ THREAD_NAME: Final = "kbroker-controller"
 MIN_IN_SYNC: Final = "min.insync.replicas"
 
 Answer = Callable[[], None]
+MakeLoop = Callable[[str, Callable[[Event], None], int, Callable[[Event], None]], EventLoop[Event]]
 # Heard while the store is away as well, or nobody would be told anything ever after.
 _NEEDS_NO_STORE: Final = (Stop, BrokerAnswered, TellBrokerAgain, InStep, SessionLost)
 # Before a session is begun again that could not be begun.
@@ -188,6 +189,8 @@ class Controller(Asking):
         self._broker_epoch = NO_BROKER_EPOCH
         self._nodes: MetadataNodes | None = None  # None: somebody else is the controller
         self._stale = False  # the store may hold more than the image: read it again
+        # The brokers as a controller knew them last; None: we have not been told, nor been it.
+        self._known: Mapping[int, BrokerImage] | None = None
         self._events_handled = 0
         self._events_failed = 0
 
@@ -452,7 +455,10 @@ class Controller(Asking):
             if epoch > self._election.last_epoch():
                 return ImageAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
             self._leave_office(f"node {update.controller_id} is, in epoch {epoch}")
-        return self._follower.follow(update)
+        answer = self._follower.follow(update)
+        if answer.error is ErrorCode.NONE:
+            self._known = self.image.brokers
+        return answer
 
     def _note_answer(self, event: BrokerAnswered) -> None:
         if self._channels is None or self._nodes is None:
@@ -462,7 +468,10 @@ class Controller(Asking):
             self._partitions.note_closed(self._nodes, event.sent.node_id, answer.offline)
 
     def _tell_brokers(self) -> None:
-        if self._channels is not None and self._nodes is not None and not self._stale:
+        if self._nodes is None or self._stale:
+            return
+        self._known = self.image.brokers
+        if self._channels is not None:
             self._channels.follow(self.image, self._election.epoch)
 
     def _broker_answered(self, sent: Sent, answer: ImageAnswer | None) -> None:
@@ -488,8 +497,10 @@ class Controller(Asking):
             .with_topics(loaded.topics)
             .with_configs(loaded.configs)
         )
-        known = self.image.brokers if self.image.version else image.brokers
-        image = self._partitions.elect(nodes, image, known, new_epochs=self._new_epochs)
+        # Whoever does not know which brokers there were cannot tell who has started again since.
+        new_epochs = self._new_epochs or (self._known is None and self._channels is not None)
+        known = image.brokers if self._known is None else self._known
+        image = self._partitions.elect(nodes, image, known, new_epochs=new_epochs)
         if self.image.version == 0:
             delta = ImageDelta(created=tuple(image.topics.values()))
         else:

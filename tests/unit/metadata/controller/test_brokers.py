@@ -12,7 +12,7 @@ from kbroker.metadata.controller import ConfigChange, NewTopic, records
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import NO_LEADER, PartitionImage
 from kbroker.types import TopicPartition
-from tests.unit.metadata.controller.brokers import Cluster
+from tests.unit.metadata.controller.brokers import Cluster, Wire
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
 
 
@@ -96,6 +96,26 @@ def test_a_start_that_nobody_saw_end_is_an_end_and_a_start(
     first.embedded.expire()
     first.stop()
     assert cluster.epochs().keys() == {1, 2, 3}
+
+
+def test_a_start_that_no_controller_saw_is_one_to_the_next_that_was_told_nothing(
+    tmp_path: Path,
+) -> None:
+    """Or it leads on in the epoch that it led before, with a high watermark that has gone back."""
+    cluster = Cluster(tmp_path, Wire())
+    cluster.make(2, 3)
+    one, three = cluster.brokers[1], cluster.brokers[3]
+    one.controller._loop.stop()  # as a process that hangs: it stays in office
+    cluster.brokers[2].stop()
+    again = OneBroker(tmp_path, 2)
+    again.start(three.embedded.new_session(), directories=["d2"], transport=Wire())
+    assert not again.controller.active
+    three.stop()
+    one.embedded.close()
+    eventually(lambda: again.controller.active and "t" in again.image.topics)
+    state = again.image.topics["t"].partitions[0]
+    again.stop()
+    assert (state.leader, state.isr, state.leader_epoch) == (2, (2,), 1)
 
 
 def test_a_leader_alters_its_in_sync_set(cluster: Cluster) -> None:
