@@ -69,7 +69,7 @@ BROKER_VALUES: Final = (
         "004",
         "auto.leader.rebalance.enable",
         "false (true by default)",
-        "Matters only with several brokers.",
+        "Matters only with several brokers: what a broker led before it was away is its again.",
     ),
     DocumentValue(
         "003",

@@ -87,11 +87,12 @@ KEYS: Final = (
     Key(
         "auto.leader.rebalance.enable", BOOLEAN, True,
         "Move leadership back to the preferred replicas from time to time.",
+        supported=True,
     ),
     Key(
         "leader.imbalance.check.interval.seconds", LONG, 300,
         "Pause between two looks for partitions whose leader is not the preferred one.",
-        low=1,
+        low=1, supported=True,
     ),
     Key(
         "unclean.leader.election.enable", BOOLEAN, False,

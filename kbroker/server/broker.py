@@ -462,7 +462,7 @@ class Broker:
     def _start_scheduler(self) -> None:
         schedule_log_tasks(self._scheduler, self._logs, self.config)
         if self._member is not None:
-            self._member.replication.schedule(self._scheduler)
+            self._member.schedule(self._scheduler)
         closes = ClosedConnections(self._server.closes)
         self._scheduler.schedule("closed-connections", closes.tell, limits.LOG_LINE_PERIOD_MS)
         self._scheduler.start()

@@ -3,6 +3,7 @@
     links           the way to the other brokers
     replication     what it fetches from them, who follows what it leads
     shutdown        before it stops, others lead what it leads
+    rebalance       leadership goes back to the preferred replicas
     first image     nobody is answered, and nothing is called ready, before it is told what holds
 
 Imported where `zookeeper.connect` is set. `server/broker.py` builds one and says in which step of
@@ -19,6 +20,7 @@ from kbroker.metadata.image import NO_CONTROLLER
 from kbroker.server.broker_links import BrokerLinks
 from kbroker.server.controlled_shutdown import ControlledShutdown
 from kbroker.server.first_image import FirstImage
+from kbroker.server.leader_rebalance import LeaderRebalance
 from kbroker.server.replication import Replication
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from kbroker.replica._replica import Replica
     from kbroker.replica.fetcher_manager import Submit
     from kbroker.replica.manager import ReplicaManager
+    from kbroker.server.scheduler import Scheduler
 
 WAIT_KEY: Final = "initial.broker.registration.timeout.ms"
 
@@ -60,6 +63,12 @@ class ClusterMember:
         )
         self.first_image = FirstImage()
         self.shutdown = ControlledShutdown(config, clock, self.links, controller)
+        self._rebalance = LeaderRebalance(controller)
+
+    def schedule(self, scheduler: Scheduler) -> None:
+        """What is looked at every so often."""
+        self.replication.schedule(scheduler)
+        self._rebalance.schedule(scheduler, self._config)
 
     def applied(self, image: ClusterImage) -> None:
         """Its logs are open, and nobody has seen it yet."""

@@ -21,7 +21,7 @@ since the leader saw it fetch (KIP-903).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -134,6 +134,15 @@ def preferred_election(
         code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         return KafkaError(code, f"replica {first}, which is preferred, cannot lead")
     return replace(partition, leader=first, leader_epoch=partition.leader_epoch + 1)
+
+
+def not_preferred(image: ClusterImage) -> Iterator[TopicPartition]:
+    """The partitions that somebody else leads though the preferred replica could."""
+    for topic in image.topics.values():
+        for each in topic.partitions:
+            first = each.replicas[0]
+            if each.leader != first and first in each.isr and first in image.brokers:
+                yield TopicPartition(each.topic, each.index)
 
 
 def unclean_election(
