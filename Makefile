@@ -17,6 +17,8 @@ ARGS ?=
 PORT ?= 9092
 DATA ?= ./data
 FRAMES ?= 1000000
+# Histories of a simulated cluster that `make simulate` runs.
+SEEDS ?= 0..10000
 BOOTSTRAP ?=
 LINTED = kbroker perf spark_jobs tests setup.py
 
@@ -28,7 +30,7 @@ REQUIREMENTS = import sys, tomllib; \
   [print(*project["optional-dependencies"][extra], sep="\n") for extra in sys.argv[1:]]
 
 .DEFAULT_GOAL = help
-.PHONY: help run build unit test test-fast test-asan test-tsan fuzz parity setup bench report lint clean
+.PHONY: help run build unit test test-fast test-asan test-tsan fuzz simulate parity setup bench report lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -64,6 +66,9 @@ test-tsan: build $(VENV)/.test ## the thread sanitizer: replicas by themselves, 
 
 fuzz: build $(VENV)/.test ## hostile frames: FRAMES= of them, by default a million
 	@$(PY) -m tests.fuzz.frames --frames $(FRAMES) $(ARGS)
+
+simulate: build $(VENV)/.test ## histories of a simulated cluster: SEEDS=FIRST..LAST; goes on where it stopped
+	@$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
 setup: build $(VENV)/.test $(VENV)/.spark ## what the tests need: kcat, promtool, jars, client programs
 	@$(PY) -m tests.support.setup

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from kbroker.replica._replica import Replica
     from kbroker.replica.fetcher_manager import Submit
+    from kbroker.replica.fetcher_settings import Link
     from kbroker.replica.manager import ReplicaManager
     from kbroker.server.broker_links import BrokerLinks
     from kbroker.server.scheduler import Scheduler
@@ -72,8 +73,11 @@ class Replication:
         controller: Callable[[], Controller],
         wake: Callable[[Replica], None],
         failures: Failures,
+        connect: Callable[[Address], Link] | None = None,
+        dice: random.Random | None = None,
     ) -> None:
-        """`replicas` and `controller` are asked for when there are images to follow."""
+        """`replicas` and `controller` are asked for when there are images to follow; `connect` is
+        another way to leaders than sockets, `dice` are for the pauses before one is asked again."""
         self._node_id = config.node_id
         self._links = links
         self._replicas = replicas
@@ -84,11 +88,11 @@ class Replication:
         self._fetchers = FetcherManager(
             Us(config.node_id, lambda: self._controller().broker_epoch),
             submit,
-            leader_links(config, BETWEEN_BROKERS),
+            connect or leader_links(config, BETWEEN_BROKERS),
             lambda name: self._replicas().partition(*name),
             fetcher_settings(config),
             clock,
-            random.Random(),
+            dice or random.Random(),
             failures,
         )
         self._brokers: Mapping[int, BrokerImage] = {}

@@ -46,7 +46,7 @@ from kbroker.metadata.controller.config_changes import (
 )
 from kbroker.metadata.controller.decisions import ConfigChange, ConfigValidator, ListEditor
 from kbroker.metadata.controller.election import Election
-from kbroker.metadata.controller.event_loop import EventLoop
+from kbroker.metadata.controller.event_loop import EventLoop, MakeLoop
 from kbroker.metadata.controller.events import (
     AllocateProducerIds,
     AlterConfigs,
@@ -119,7 +119,6 @@ THREAD_NAME: Final = "kbroker-controller"
 MIN_IN_SYNC: Final = "min.insync.replicas"
 
 Answer = Callable[[], None]
-MakeLoop = Callable[[str, Callable[[Event], None], int, Callable[[Event], None]], EventLoop[Event]]
 # Heard while the store is away as well, or nobody would be told anything ever after.
 _NEEDS_NO_STORE: Final = (Stop, BrokerAnswered, TellBrokerAgain, InStep, SessionLost)
 # Before a session is begun again that could not be begun.
@@ -151,6 +150,7 @@ class Controller(Asking):
         transport: Transport | None = None,
         new_session: Callable[[], MetadataStore] | None = None,
         dice: random.Random | None = None,
+        loop: MakeLoop[Event] = EventLoop,
     ) -> None:
         """`directories`: see registration.py. `cluster_id` is what a new cluster will be called and
         an old one must be called. `new_epochs_at_start` starts a new leader epoch everywhere: give
@@ -158,7 +158,7 @@ class Controller(Asking):
         `follow`: see Propagation. `rules_of` is what a topic's settings say of elections.
         Without a `transport` no other broker is told anything; `dice` are for the pauses before
         something is sent again. `new_session` begins one in place of one that is over, when the
-        broker is to come back by itself."""
+        broker is to come back by itself. `loop` is another than one with a thread of its own."""
         self._store = store
         self._node_id = node_id
         self._clock = clock
@@ -167,9 +167,7 @@ class Controller(Asking):
         self._cluster_id = cluster_id
         self._new_epochs = new_epochs_at_start
         self._election = Election(store, node_id, clock)
-        self._loop: EventLoop[Event] = EventLoop(
-            THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, _abandoned
-        )
+        self._loop = loop(THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, _abandoned)
         self._propagation = Propagation(apply, show, follow, self.thread.failures, node_id)
         self._new_session = new_session
         self._transport = transport
@@ -498,9 +496,8 @@ class Controller(Asking):
             .with_configs(loaded.configs)
         )
         # Whoever does not know which brokers there were cannot tell who has started again since.
-        new_epochs = self._new_epochs or (self._known is None and self._channels is not None)
-        known = image.brokers if self._known is None else self._known
-        image = self._partitions.elect(nodes, image, known, new_epochs=new_epochs)
+        anew = self._new_epochs or (self._known is None and self._channels is not None)
+        image = self._partitions.elect(nodes, image, self._known or image.brokers, new_epochs=anew)
         if self.image.version == 0:
             delta = ImageDelta(created=tuple(image.topics.values()))
         else:

@@ -8,6 +8,9 @@ a caller is never blocked, since it may be a request handler with other connecti
 `stop` the events already accepted are still handled, then the thread ends. Should the thread be
 lost (own_thread.py), `post` says False from then on, and what is queued is `abandoned`, which
 answers it; so is an event that the handler did not come to the end of.
+
+Whoever has no thread for it, such as a simulation of several brokers, calls `turn` instead of
+`start`.
 """
 
 from __future__ import annotations
@@ -82,13 +85,20 @@ class EventLoop(Generic[E]):
                     self._condition.wait()
                 if not self._queue:
                     return
-                event = self._queue.popleft()
-            try:
-                self._handle(event)
-            except BaseException as error:
-                # The handler answers its own failures; this is the net below it.
-                self._thread.failures.note(f"the event {type(event).__name__}", error)
-                self._abandon(event)
+            self.turn()
+
+    def turn(self) -> None:
+        """Handle the next event, if there is one; for one thread at a time."""
+        with self._condition:
+            if not self._queue:
+                return
+            event = self._queue.popleft()
+        try:
+            self._handle(event)
+        except BaseException as error:
+            # The handler answers its own failures; this is the net below it.
+            self._thread.failures.note(f"the event {type(event).__name__}", error)
+            self._abandon(event)
 
     def _given_up(self) -> None:
         with self._condition:
@@ -104,3 +114,6 @@ class EventLoop(Generic[E]):
             self._abandoned(event)
         except Exception as error:
             self._thread.failures.note(f"answering {type(event).__name__}", error)
+
+
+MakeLoop = Callable[[str, Callable[[E], None], int, Callable[[E], None]], EventLoop[E]]

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +21,7 @@ from kbroker.replica.fetcher_settings import fetcher_settings, leader_links
 from kbroker.server.control_loop import ControlLoop
 from kbroker.types import ApiKey, TopicPartition
 from tests.support.fetched_cluster import Cluster, Node, records_of
+from tests.unit.net.harness import eventually
 
 PARTITIONS = 8
 
@@ -74,13 +73,6 @@ def control() -> Iterator[ControlLoop]:
     yield loop
     loop.stop()
     assert not loop.thread.is_alive() and loop.thread.failures.count == 0
-
-
-def eventually(holds: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.01)
 
 
 def test_partitions_are_fetched_over_sockets(tmp_path: Path, control: ControlLoop) -> None:

@@ -108,7 +108,7 @@ def test_a_start_that_no_controller_saw_is_one_to_the_next_that_was_told_nothing
     one.controller._loop.stop()  # as a process that hangs: it stays in office
     cluster.brokers[2].stop()
     again = OneBroker(tmp_path, 2)
-    again.start(three.embedded.new_session(), directories=["d2"], transport=Wire())
+    again.start(three.embedded.new_session(), directories=lambda: ["d2"], transport=Wire())
     assert not again.controller.active
     three.stop()
     one.embedded.close()

@@ -1,0 +1,119 @@
+"""Histories by hand: one seed with all it did, or as many as one likes.
+
+    python -m tests.simulation --seed 17             what happened, and what did not hold
+    python -m tests.simulation --seeds 0..100000     one after the other; goes on where it stopped
+    python -m tests.simulation --seed 17 --shrink    the shortest schedule that fails the same way
+
+`--plant NAME` switches one of the planted faults on (`planted.py`). How far `--seeds` has come
+stands in the file that `--progress` names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from tests.simulation.history import Outcome, run
+from tests.simulation.planted import PLANTED
+from tests.simulation.schedule import Act
+from tests.simulation.shrink import shrink
+
+SAVED_EVERY = 20
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seeds", help="FIRST..LAST, without the last")
+    parser.add_argument("--progress", type=Path, default=Path("build/simulation.json"))
+    parser.add_argument("--shrink", action="store_true")
+    parser.add_argument("--plant", choices=sorted(PLANTED))
+    parser.add_argument("--stop-at-first", action="store_true")
+    options = parser.parse_args(arguments)
+    with planted(options.plant):
+        if options.seeds is not None:
+            return many(options)
+        return one(options)
+
+
+def planted(name: str | None) -> AbstractContextManager[Any]:
+    return nullcontext() if name is None else PLANTED[name].switched_on()
+
+
+def one(options: argparse.Namespace) -> int:
+    outcome = run(options.seed or 0)
+    schedule = outcome.schedule
+    if outcome.violation is not None and options.shrink:
+        schedule = shrunk(outcome)
+        outcome = run(outcome.seed, schedule)
+    for act in schedule:
+        print(act)
+    print(told(outcome))
+    return int(outcome.violation is not None)
+
+
+def shrunk(outcome: Outcome) -> list[Act]:
+    assert outcome.violation is not None
+
+    def fails(schedule: Any) -> str | None:
+        violation = run(outcome.seed, schedule).violation
+        return None if violation is None else violation.rule
+
+    return shrink(outcome.schedule, outcome.violation.rule, fails)
+
+
+def told(outcome: Outcome) -> str:
+    figures = (
+        f"{outcome.steps} steps, {outcome.requests} requests, {outcome.acknowledged} batches"
+        f" acknowledged, {outcome.consumed} records consumed in {outcome.virtual_ms} virtual ms"
+    )
+    return f"seed {outcome.seed}: {outcome.violation or 'all held'}; {figures}"
+
+
+def many(options: argparse.Namespace) -> int:
+    first, _, last = options.seeds.partition("..")
+    state = {"seeds": options.seeds, "next": int(first), "core_s": 0.0, "steps": 0, "failed": []}
+    if options.progress.exists():
+        known = json.loads(options.progress.read_text())
+        if known["seeds"] == options.seeds:
+            state = known
+    began, began_cpu = time.monotonic(), time.process_time()
+    begun_at, core_s = state["next"], state["core_s"]
+    for seed in range(state["next"], int(last)):
+        outcome = run(seed)
+        state["next"] = seed + 1
+        state["steps"] += outcome.steps
+        if outcome.violation is not None:
+            state["failed"].append(seed)
+            print(told(outcome), flush=True)
+            if options.stop_at_first:
+                break
+        if seed % SAVED_EVERY == 0:
+            state["core_s"] = core_s + time.process_time() - began_cpu
+            save(options.progress, state)
+    state["core_s"] = core_s + time.process_time() - began_cpu
+    save(options.progress, state)
+    done = state["next"] - begun_at
+    print(
+        f"{state['next'] - int(first)} histories, {len(state['failed'])} failed,"
+        f" {state['steps']} steps, {state['core_s']:.0f} core-seconds; in this run"
+        f" {done / max(0.001, time.monotonic() - began):.1f} histories/s"
+    )
+    return int(bool(state["failed"]))
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(state))
+    os.replace(temporary, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

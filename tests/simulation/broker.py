@@ -1,0 +1,405 @@
+"""One broker of a simulated cluster: what a real one is made of, without sockets and threads.
+
+`Broker` is the machine: a node id, a directory. `Running` is one start of it: the real controller
+(its events one by one, on the loop), replication with its fetchers and in-sync sets, replica and
+log manager, wired as `kbroker/server/broker.py` does; the handlers between brokers are the real
+ones, too. Played are the links, the scheduler and the request layer (`requests.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.failures import Failures
+from kbroker.handlers import (
+    alter_partition,
+    controlled_shutdown,
+    list_offsets,
+    update_metadata,
+)
+from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.manager import LogManager
+from kbroker.metadata.controller import Controller
+from kbroker.metadata.controller.broker_messages import decode_answer, encode_update
+from kbroker.metadata.controller.event_loop import EventLoop
+from kbroker.metadata.controller.events import Event
+from kbroker.metadata.controller.image_updates import (
+    SHUTDOWN_KEY,
+    SHUTDOWN_VERSION,
+    UPDATE_KEY,
+    UPDATE_VERSION,
+    ImageAnswer,
+    ImageUpdate,
+)
+from kbroker.metadata.controller.shutdown_messages import ShutdownAsked, encode_shutdown
+from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, PartitionImage
+from kbroker.peer.address import Address
+from kbroker.protocol.wire import Reader
+from kbroker.replica._replica import Replica
+from kbroker.replica._topic_table import TopicTable
+from kbroker.replica.manager import ReplicaManager
+from kbroker.server.dynamic_config import DynamicConfig
+from kbroker.server.replication import Replication
+from kbroker.types import ApiKey, TopicPartition
+from tests.simulation.loop import LoopClock, Process, StepLoop
+from tests.simulation.network import Answer, Lost
+from tests.simulation.requests import Fetches, Produces
+from tests.simulation.store import Session
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+_HANDLERS = {
+    ApiKey.UPDATE_METADATA: update_metadata.handle,
+    ApiKey.ALTER_PARTITION: alter_partition.handle,
+    ApiKey.LIST_OFFSETS: list_offsets.handle,
+    ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown.handle,
+}
+_PORT = 9092
+
+
+def host_of(node_id: int) -> str:
+    return f"broker-{node_id}"
+
+
+def node_of(host: str) -> int:
+    return int(host.rpartition("-")[2])
+
+
+class SteppedEvents(EventLoop[Event]):
+    """The controller's events, each a callback of the broker's process."""
+
+    def __init__(
+        self,
+        process: Process,
+        dice: random.Random,
+        name: str,
+        handle: Callable[[Event], None],
+        *how: Any,
+    ) -> None:
+        super().__init__(name, self._handled, *how)
+        self._handle_event = handle
+        self._process = process
+        self._dice = dice
+        self._started = False
+        self.handling: Event | None = None
+
+    def _handled(self, event: Event) -> None:
+        self.handling = event
+        try:
+            self._handle_event(event)
+        finally:
+            self.handling = None
+
+    def start(self) -> None:
+        """The first event, which its sender waits for, is handled where it is posted."""
+
+    def post(self, event: Event, *, urgent: bool = False) -> bool:
+        if not super().post(event, urgent=urgent):
+            return False
+        if not self._started:
+            self._started = True
+            self.turn()
+        else:
+            self._process.later(self._late_ms(), self.turn)
+        return True
+
+    def _late_ms(self) -> float:
+        """The store is slow at times, and whatever else this thread has to do."""
+        return self._dice.uniform(5, 60) if self._dice.randrange(50) == 0 else 0.05
+
+    def finish(self) -> None:
+        """A stop: what is queued is done at once."""
+        while self.queued:
+            self.turn()
+
+
+@dataclass
+class Request:
+    """What a real handler gets."""
+
+    api_key: int
+    api_version: int
+    body: bytes
+    answer: Answer
+    connection_id: str = "simulated"
+
+    def respond(self, body: bytes) -> None:
+        self.answer(body)
+
+    def close_connection(self, reason: str) -> None:
+        raise AssertionError(f"a broker cannot answer another: {reason}")
+
+
+class Link:
+    """To a leader, for the fetchers: one request at a time."""
+
+    def __init__(self, own: Running, address: Address) -> None:
+        self._own = own
+        self._target = node_of(address.host)
+
+    async def call(self, api_key: ApiKey, version: int, body: bytes) -> Reader:
+        own = self._own
+        future: asyncio.Future[bytes | Lost] = own.loop.create_future()
+
+        def done(result: bytes | Lost) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        own.process.run(lambda: own.request(self._target, api_key, version, body, done))
+        result = await future
+        if isinstance(result, Lost):
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, result.value)
+        return Reader(result, flexible=True)
+
+    async def close(self) -> None:
+        pass
+
+
+class Links:
+    """As `kbroker/server/broker_links.py`, over the simulated network."""
+
+    def __init__(self, own: Running) -> None:
+        self._own = own
+
+    def update(
+        self, broker: BrokerImage, update: ImageUpdate, done: Callable[[ImageAnswer | None], None]
+    ) -> None:
+        def answered(result: bytes | Lost) -> None:
+            lost = isinstance(result, Lost)
+            done(None if lost else decode_answer(Reader(result, flexible=True)))
+
+        body = encode_update(update)
+        self._own.request(node_of(broker.host), UPDATE_KEY, UPDATE_VERSION, body, answered)
+
+    def forward(
+        self, broker: BrokerImage, api_key: int, version: int, body: bytes,
+        done: Callable[[bytes | KafkaError], None],
+    ) -> None:  # fmt: skip
+        def answered(result: bytes | Lost) -> None:
+            if isinstance(result, Lost):
+                refused = result is Lost.REFUSED
+                code = ErrorCode.NOT_CONTROLLER if refused else ErrorCode.REQUEST_TIMED_OUT
+                done(KafkaError(code, result.value))
+            else:
+                done(result)
+
+        self._own.request(node_of(broker.host), ApiKey(api_key), version, body, answered)
+
+    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        self._own.process.later(delay_ms, call)
+
+
+class Running:
+    """One start of a broker. `start` may raise, as that of a real one; then it has ended."""
+
+    def __init__(self, cluster: Cluster, broker: Broker) -> None:
+        self.cluster = cluster
+        self.broker = broker
+        self.node_id = broker.node_id
+        self.loop: StepLoop = cluster.loop
+        self.clock = LoopClock(cluster.loop)
+        self.process = Process(cluster.loop)
+        self.session = cluster.tree.begin_session(self.process, self.node_id)
+        self.failures = Failures(f"broker {self.node_id}", logging.getLogger("simulation"))
+        self.min_in_sync = cluster.min_in_sync
+        self.fetches, self.produces = Fetches(self), Produces(self)
+        # As the controller said it, by the replica's partition.
+        self.states: dict[TopicPartition, PartitionImage] = {}
+        self._led_since: dict[TopicPartition, int] = {}
+        self.logs = LogManager([broker.directory], clock=self.clock)
+        self._informed = False
+        self.links = Links(self)
+        self._replication = Replication(
+            broker.config,
+            self.clock,
+            self.links,
+            self._submit,
+            lambda: self.replicas,
+            lambda: self.controller,
+            self.wake,
+            self.failures,
+            partial(Link, self),
+            random.Random(cluster.dice.random()),
+        )
+        self.replicas = ReplicaManager(
+            broker.config, self.node_id, self.logs, TopicTable(), self.wake, self._lead
+        )
+        self.controller: Controller
+        self.events: SteppedEvents
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.logs.start()
+        dice, dynamic = random.Random(self.cluster.dice.random()), DynamicConfig(self.broker.config)
+
+        def make_loop(*how: Any) -> SteppedEvents:
+            self.events = SteppedEvents(self.process, dice, *how)
+            return self.events
+
+        self.controller = Controller(
+            self.session,
+            self.broker.config,
+            self.node_id,
+            self.clock,
+            self._apply,
+            validate_configs=validate_topic_overrides,
+            edit_list=edit_topic_list,
+            broker=BrokerImage(self.node_id, host_of(self.node_id), _PORT),
+            directories=lambda: [f"directory-{self.node_id}"],
+            cluster_id=self.cluster.cluster_id,
+            new_epochs_at_start=not self.logs.clean,
+            new_id=lambda: UUID(int=dice.getrandbits(128)),
+            show=self._show,
+            rules=dynamic,
+            follow=dynamic.follow,
+            rules_of=dynamic.election_rules,
+            transport=self.links,
+            new_session=self._next_session,
+            dice=dice,
+            loop=make_loop,
+        )
+        self.controller.start()
+        self._replication.schedule(self)
+
+    def schedule(self, name: str, work: Callable[[], object], period_ms: int) -> None:
+        """As the scheduler does."""
+
+        def turn() -> None:
+            work()
+            self.process.later(period_ms, turn)
+
+        self.process.later(period_ms, turn)
+
+    def hand_over(self, then: Callable[[], None]) -> None:
+        """Controlled shutdown, asked for once: whatever the answer, the stop goes on behind it."""
+        controller = self.controller
+        image = controller.image
+        broker = image.brokers.get(image.controller_id)
+        if controller.active:
+            controller.shut_down(self.node_id, controller.broker_epoch, lambda remaining: then())
+        elif broker is None:
+            then()
+        else:
+            asked = encode_shutdown(ShutdownAsked(self.node_id, controller.broker_epoch))
+            self.links.forward(broker, SHUTDOWN_KEY, SHUTDOWN_VERSION, asked, lambda answer: then())
+
+    def end(self, *, clean: bool) -> None:
+        """`clean`: a stop, where the session ends at once; else a kill, where nothing is done any
+        more but what the kernel does: files are closed as they are."""
+        if clean:
+            self.controller.stop()
+            self.events.finish()
+        self.cluster.safety.ended(self)
+        self.process.die()
+        self._replication.stop()
+        if clean:
+            self.logs.stop()
+            self.session.close()
+        else:
+            self.logs.stop(as_found=True)
+            # What vouched for the files was gone when they were first written.
+            (self.broker.directory / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
+            for session in self.cluster.tree.sessions_of(self.process):
+                session.cut_off()
+
+    def checkpoint(self) -> None:
+        """A round of the background work."""
+        for work in (self.logs.checkpoint, self.logs.checkpoint_recovery_points):
+            for _ in work():
+                pass
+
+    @property
+    def failures_count(self) -> int:
+        return self.failures.count + self.controller.thread.failures.count
+
+    def _submit(self, work: Coroutine[Any, Any, None]) -> Any:
+        return self.loop.create_task(work)
+
+    # --- the controller's word --------------------------------------------------------------------
+
+    def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
+        self._replication.before(image, delta)
+        offline = self.replicas.apply(image, delta)
+        for topic in (*delta.created, *delta.changed):
+            for partition in topic.partitions:
+                self.wake_name(TopicPartition(topic.name, partition.index))
+        return offline
+
+    def _show(self, image: ClusterImage) -> None:
+        """Not the empty one of a start."""
+        self._informed = self._informed or self.controller.informed
+        if self._informed:
+            self._replication.follow(image)
+
+    def _next_session(self) -> Session:
+        self.session.close()
+        self.session = self.session.new_session()
+        return self.session
+
+    def _lead(self, replica: Replica, partition: PartitionImage) -> None:
+        name = replica.name
+        if partition.leader != self.node_id:
+            self._led_since.pop(name, None)
+        else:
+            self._led_since.setdefault(name, partition.leader_epoch)
+        self._replication.lead(replica, partition)
+        self.states[name] = partition
+        self.cluster.safety.led(self, replica, partition)
+
+    def leads(self, name: TopicPartition) -> bool:
+        return name in self._led_since
+
+    def led_since(self, name: TopicPartition) -> int:
+        return self._led_since.get(name, -1)
+
+    def in_sync_count(self, name: TopicPartition) -> int:
+        return len(self.states[name].isr)
+
+    def wake(self, replica: Replica) -> None:
+        self.wake_name(replica.name)
+
+    def wake_name(self, name: TopicPartition) -> None:
+        self.produces.wake(name)
+        self.fetches.wake(name)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def request(
+        self, target: int, api_key: ApiKey, version: int, body: bytes,
+        done: Callable[[bytes | Lost], None],
+    ) -> None:  # fmt: skip
+        self.cluster.network.request(
+            self.process,
+            (self.node_id, target),
+            lambda running, answer: running.serve(api_key, version, body, answer),
+            done,
+        )
+
+    def serve(self, api_key: ApiKey, version: int, body: bytes, answer: Answer) -> None:
+        if api_key is ApiKey.FETCH:
+            self.fetches.serve(body, answer)
+        else:
+            _HANDLERS[api_key](self, Request(api_key, version, body, answer))
+
+
+class Broker:
+    """The machine: what outlives a start."""
+
+    def __init__(self, node_id: int, directory: Path, config: BrokerConfig) -> None:
+        self.node_id = node_id
+        self.directory = directory
+        self.config = config
+        self.running: Running | None = None
+        self.isolated = 0  # from the store, so many times at once

@@ -1,0 +1,223 @@
+"""Clients of a simulated cluster: producers that send again and such that do not, a consumer.
+
+A producer has one batch under way for a partition. The idempotent one sends it again until it is
+acknowledged or GIVE_UP_MS are over, and is somebody else behind that, as a client would be; the
+plain one sends once, and does not know when no answer comes. Where the leader is they hear from any
+broker that runs, which may know of an old one; none believes in one that is older than what it has
+heard. The consumer reads on where it is, and asks where the log ends.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.image import NO_LEADER
+from kbroker.peer.messages import LATEST_TIMESTAMP, decode_list_offsets
+from kbroker.peer.replica_fetch import LIST_OFFSETS_VERSION, encode_list_offsets
+from kbroker.protocol.wire import Reader
+from kbroker.types import ApiKey, TopicPartition
+from tests.simulation.contents import Record, batch_of, records_in
+from tests.simulation.network import CLIENTS, Answer, Lost
+from tests.simulation.requests import Produced
+
+if TYPE_CHECKING:
+    from tests.simulation.broker import Running
+    from tests.simulation.cluster import Cluster
+
+GIVE_UP_MS = 6_000
+PRODUCE_TIMEOUT_MS = 800
+_NO_BROKER = -1  # the replica id of a consumer
+_PRODUCER_IDS_APART = 1_000
+
+
+@dataclass
+class _Line:
+    """Of an idempotent producer, in one partition."""
+
+    producer_id: int
+    sequence: int = 0
+
+
+@dataclass
+class _Sending:
+    """A batch under way."""
+
+    name: TopicPartition
+    value: bytes
+    batch: bytes
+    give_up_at_ms: int
+
+
+class _Client:
+    """What it knows of leaders."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._epochs: dict[TopicPartition, int] = {}
+
+    def _leader_of(self, name: TopicPartition) -> tuple[int, int]:
+        """And the epoch; nobody, where who was asked knows only an older one than we do."""
+        leader, epoch = self._cluster.leader_of(name)
+        if epoch < self._epochs.get(name, -1):
+            return NO_LEADER, -1
+        self._epochs[name] = epoch
+        return leader, epoch
+
+
+class Producer(_Client):
+    def __init__(
+        self, cluster: Cluster, number: int, dice: random.Random, *, idempotent: bool, acks: int
+    ) -> None:
+        super().__init__(cluster)
+        self._dice = dice
+        self._idempotent = idempotent
+        self._acks = acks
+        self._name = b"%d" % number
+        self._next_producer_id = number * _PRODUCER_IDS_APART
+        self._numbers = 0
+        self._lines: dict[TopicPartition, _Line] = {}
+        self.sending: dict[TopicPartition, _Sending] = {}
+        self.acknowledged = 0
+        if idempotent:
+            cluster.safety.in_order.add(self._name)
+
+    def produce(self, name: TopicPartition) -> None:
+        if name in self.sending:
+            return
+        self._numbers += 1
+        value = b"%s-%d" % (self._name, self._numbers)
+        self._cluster.safety.sent.add(value)
+        if self._idempotent:
+            line = self._line(name)
+            batch = batch_of(value, line.producer_id, 0, line.sequence)
+        else:
+            batch = batch_of(value)
+        sending = _Sending(name, value, batch, self._cluster.loop.now_ms + GIVE_UP_MS)
+        self.sending[name] = sending
+        self._send(sending)
+
+    def _line(self, name: TopicPartition) -> _Line:
+        if name not in self._lines:
+            self._next_producer_id += 1
+            self._lines[name] = _Line(self._next_producer_id)
+        return self._lines[name]
+
+    def _send(self, sending: _Sending) -> None:
+        leader, _ = self._leader_of(sending.name)
+        if leader == NO_LEADER:
+            self._failed(sending)
+        else:
+            self._cluster.network.request(
+                self._cluster.clients,
+                (CLIENTS, leader),
+                partial(self._serve, sending),
+                partial(self._answered, sending),
+            )
+
+    def _serve(self, sending: _Sending, running: Running, answer: Answer) -> None:
+        def done(produced: Produced) -> None:
+            if produced.error is ErrorCode.NONE and self._acks == -1:
+                self._cluster.safety.acknowledges(sending.name, sending.value, produced.offset)
+            answer(produced)
+
+        running.produces.serve(sending.name, sending.batch, self._acks, PRODUCE_TIMEOUT_MS, done)
+
+    def _answered(self, sending: _Sending, result: Produced | Lost) -> None:
+        if isinstance(result, Produced) and result.error is ErrorCode.NONE:
+            del self.sending[sending.name]
+            self._line(sending.name).sequence += 1
+            self.acknowledged += 1
+            return
+        if isinstance(result, Produced) and result.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self._cluster.safety.fail(
+                "the leader knows a producer's sequence",
+                f"{sending.value!r}",
+                self._cluster.safety.partition(sending.name),
+            )
+        self._failed(sending)
+
+    def _failed(self, sending: _Sending) -> None:
+        if self._idempotent and self._cluster.loop.now_ms < sending.give_up_at_ms:
+            self._cluster.clients.later(self._dice.uniform(20, 120), lambda: self._send(sending))
+            return
+        del self.sending[sending.name]
+        if self._idempotent:
+            # It may be there, and what comes next must not be taken for it.
+            self._lines.pop(sending.name, None)
+
+
+class Consumer(_Client):
+    """Of all partitions."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._positions: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._asking: set[TopicPartition] = set()
+        self.records = 0
+
+    def _ask(self, name: TopicPartition, serve: Any, done: Any) -> bool:
+        leader, epoch = self._leader_of(name)
+        if leader == NO_LEADER:
+            return False
+        self._cluster.network.request(
+            self._cluster.clients, (CLIENTS, leader), partial(serve, name, epoch), done
+        )
+        return True
+
+    def consume(self, name: TopicPartition) -> None:
+        self._ask(name, self._serve_fetch, partial(self._fetched, name))
+
+    def _serve_fetch(
+        self, name: TopicPartition, epoch: int, running: Running, answer: Answer
+    ) -> None:
+        position = self._positions.get(name, 0)
+        replica = running.replicas.partition(*name)
+        if replica is None or replica.leader_epoch != epoch:
+            answer([])
+            return
+        try:
+            answer(records_in(replica.read(position)))
+        except KafkaError:
+            answer([])
+
+    def _fetched(self, name: TopicPartition, result: list[tuple[int, Record]] | Lost) -> None:
+        if isinstance(result, Lost):
+            return
+        for offset, record in result:
+            if offset == self._positions.get(name, 0):
+                self._cluster.safety.consumed(name, offset, record)
+                self._positions[name] = offset + 1
+                self.records += 1
+
+    def ask_end(self, name: TopicPartition) -> None:
+        if name not in self._asking and self._ask(
+            name, self._serve_end, partial(self._end_told, name)
+        ):
+            self._asking.add(name)  # one after the other, or answers overtake each other
+
+    def _serve_end(
+        self, name: TopicPartition, epoch: int, running: Running, answer: Answer
+    ) -> None:
+        body = encode_list_offsets(_NO_BROKER, {name: epoch}, LATEST_TIMESTAMP)
+        running.serve(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, body, answer)
+
+    def _end_told(self, name: TopicPartition, result: bytes | Lost) -> None:
+        self._asking.discard(name)
+        if isinstance(result, Lost):
+            return
+        found = decode_list_offsets(Reader(result, flexible=True), LIST_OFFSETS_VERSION)[name]
+        if found.error is not ErrorCode.NONE:
+            return
+        before = self._ends.get(name, 0)
+        if found.offset < before:
+            self._cluster.safety.fail(
+                "offsets told to consumers do not go back",
+                f"the end was {before}, and is {found.offset}",
+                self._cluster.safety.partition(name),
+            )
+        self._ends[name] = found.offset

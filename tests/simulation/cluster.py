@@ -1,0 +1,313 @@
+"""A simulated cluster: brokers, the store, the network, clients, and what happens to them.
+
+Everything that may go wrong is one method here, called by the schedule (`schedule.py`); each ends
+by itself after a time. `heal` ends all of it at once, `unsettled` says what is not as it should be
+afterwards.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from pathlib import Path
+
+from kbroker.config import BrokerConfig
+from kbroker.errors import KafkaError, UserError
+from kbroker.metadata.controller import NewTopic, TopicResult
+from kbroker.metadata.image import NO_LEADER
+from kbroker.types import TopicPartition
+from tests.simulation.broker import Broker, Running
+from tests.simulation.clients import Consumer, Producer
+from tests.simulation.loop import Process, StepLoop
+from tests.simulation.network import CLIENTS, Network
+from tests.simulation.power import Synced, cut_power
+from tests.simulation.safety import Safety, View
+from tests.simulation.store import Tree
+
+TOPIC = "t"
+BROKERS = (1, 2, 3)
+PARTITIONS = 2
+RETRY_START_MS = 300
+HAND_OVER_MS = 5  # others have heard by then, mostly, who leads what a broker that stops led
+# A broker that stands alone in the simulation's time: pauses and time-outs are shorter, as are the
+# histories.
+SETTINGS = {
+    "replica.lag.time.max.ms": "1500",
+    "replica.fetch.wait.max.ms": "500",
+    "replica.fetch.backoff.ms": "300",
+}
+
+
+@cache
+def config_of(node_id: int) -> BrokerConfig:
+    settings = {**SETTINGS, "node.id": str(node_id)}
+    return BrokerConfig.load(overrides=[f"{key}={value}" for key, value in settings.items()])
+
+
+class Cluster:
+    """See the head of this file. `directory` takes the brokers' files."""
+
+    def __init__(self, directory: Path, dice: random.Random) -> None:
+        self.dice = dice
+        self.cluster_id = "simulated-cluster-0001"
+        self.min_in_sync = 2
+        self.safety = Safety(self)
+        # Not all of a loop: as much as is asked for.
+        self.loop = StepLoop(self.safety.after_step)  # type: ignore[abstract]
+        self.network = Network(self.loop, random.Random(dice.random()), dice.choice((0, 0, 3, 10)))
+        self.tree = Tree(
+            self.loop,
+            random.Random(dice.random()),
+            self.safety.written,
+            lambda node_id: not self.brokers[node_id].isolated,
+        )
+        self.clients = Process(self.loop)
+        self.names = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
+        self.brokers = {
+            each: Broker(each, directory / f"broker-{each}", config_of(each)) for each in BROKERS
+        }
+        kinds = ((True, -1), (True, -1), (False, -1), (False, 1))
+        self.producers = [
+            Producer(self, number, random.Random(dice.random()), idempotent=idempotent, acks=acks)
+            for number, (idempotent, acks) in enumerate(kinds, start=1)
+        ]
+        self.consumer = Consumer(self)
+        self.boots = dict.fromkeys(BROKERS, 1)
+
+    def begin(self) -> None:
+        """All run, and there is a topic."""
+        for node_id in self.brokers:
+            self.start(node_id)
+        replicas = {i: (*BROKERS[i % 3 :], *BROKERS[: i % 3]) for i in range(PARTITIONS)}
+        configs = {"min.insync.replicas": str(self.min_in_sync)}
+        topic = NewTopic(TOPIC, assignments=replicas, configs=configs)
+        results: list[TopicResult] = []
+        controller = self.running(BROKERS[0]).controller
+        while len(controller.image.brokers) < len(BROKERS):
+            self.loop.run_until(self.loop.now_ms + 1)
+        controller.create_topics([topic], False, results.extend)
+        while not results:
+            self.loop.run_until(self.loop.now_ms + 1)
+        assert not results[0].error, results
+
+    def running(self, node_id: int) -> Running:
+        running = self.brokers[node_id].running
+        assert running is not None
+        return running
+
+    def _all_running(self) -> list[Running]:
+        return [each.running for each in self.brokers.values() if each.running is not None]
+
+    def leader_of(self, name: TopicPartition) -> tuple[int, int]:
+        """And the epoch, as some broker knows them; NO_LEADER."""
+        known = [each for each in self._all_running() if not each.process.paused]
+        if not known:
+            return NO_LEADER, -1
+        partition = self.dice.choice(known).controller.image.partition(*name)
+        return (NO_LEADER, -1) if partition is None else (partition.leader, partition.leader_epoch)
+
+    # --- brokers ----------------------------------------------------------------------------------
+
+    def start(self, node_id: int) -> None:
+        broker = self.brokers[node_id]
+        if broker.running is not None:
+            return
+        running = Running(self, broker)
+        if broker.isolated:
+            self._cut_off(running)
+        try:
+            running.start()
+        except (UserError, KafkaError):
+            # The store is out of reach: a person, or systemd, tries again.
+            running.end(clean=False)
+            self.loop.later(RETRY_START_MS, self.start, node_id)
+            return
+        broker.running = self.network.brokers[node_id] = running
+
+    def kill(self, node_id: int, down_ms: int) -> None:
+        self._end(node_id, down_ms, clean=False)
+
+    def cut_power(self, node_id: int, down_ms: int) -> None:
+        running = self.brokers[node_id].running
+        if running is None:
+            return
+        synced = {name: Synced.of(each) for name, each in running.replicas.replicas().items()}
+        self._end(node_id, down_ms, clean=False)
+        self.boots[node_id] += 1
+        for name, each in synced.items():
+            view = self.safety.partition(name).views[node_id]
+            cut_power(each, view.contents.place_of, self.dice)
+            self.safety.power_cut(node_id, name, each.recovery_point)
+
+    def take_away(self, node_id: int) -> None:
+        """Until `heal`."""
+        self._end(node_id, -1, clean=False)
+
+    def stop(self, node_id: int, down_ms: int) -> None:
+        def end() -> None:
+            if self.brokers[node_id].running is running:
+                self._end(node_id, down_ms, clean=True)
+
+        running = self.brokers[node_id].running
+        if running is not None and not running.process.paused:
+            running.hand_over(lambda: running.process.later(HAND_OVER_MS, end))
+
+    def _end(self, node_id: int, down_ms: int, *, clean: bool) -> None:
+        broker = self.brokers[node_id]
+        running = broker.running
+        if running is None:
+            return
+        running.end(clean=clean)
+        self._count_failures(running)
+        broker.running = None
+        self.network.died(running)
+        if down_ms >= 0:
+            self.loop.later(down_ms, self.start, node_id)
+
+    def _count_failures(self, running: Running) -> None:
+        if running.failures_count:
+            self.safety.fail("no step raises", f"{running.failures_count} at {running.node_id}")
+
+    def pause(self, node_id: int, for_ms: int) -> None:
+        running = self.brokers[node_id].running
+        if running is None or running.process.paused:
+            return
+        running.process.paused = True
+        for session in self.tree.sessions_of(running.process):
+            session.cut_off()
+        self.loop.later(for_ms, self._go_on, running)
+
+    def _go_on(self, running: Running) -> None:
+        if running.process.alive and running.process.paused:
+            if not self.brokers[running.node_id].isolated:
+                self._back(running)
+            running.process.go_on()
+
+    # --- the store --------------------------------------------------------------------------------
+
+    def isolate(self, node_id: int, for_ms: int) -> None:
+        """From the store."""
+        broker = self.brokers[node_id]
+        broker.isolated += 1
+        if broker.running is not None:
+            self._cut_off(broker.running)
+        self.loop.later(for_ms, self._reach, broker)
+
+    def _reach(self, broker: Broker) -> None:
+        broker.isolated = max(0, broker.isolated - 1)
+        running = broker.running
+        if not broker.isolated and running is not None and not running.process.paused:
+            self._back(running)
+
+    def _cut_off(self, running: Running) -> None:
+        for session in self.tree.sessions_of(running.process):
+            session.cut_off()
+            session.lose_connection()
+
+    def _back(self, running: Running) -> None:
+        for session in self.tree.sessions_of(running.process):
+            session.back()
+
+    def lose_answer(self, node_id: int) -> None:
+        """Of the next write to the store."""
+        running = self.brokers[node_id].running
+        if running is not None:
+            for session in self.tree.sessions_of(running.process):
+                session.lose_answer = True
+
+    # --- the network ------------------------------------------------------------------------------
+
+    def cut(self, source: int, target: int, for_ms: int) -> None:
+        """One way."""
+        self.network.cut(source, target)
+        self.loop.later(for_ms, self.network.mend, source, target)
+
+    def part(self, one: int, other: int, for_ms: int) -> None:
+        self.cut(one, other, for_ms)
+        self.cut(other, one, for_ms)
+
+    def alone(self, node_id: int, for_ms: int) -> None:
+        """Out of reach of everybody, the store among them."""
+        for other in (*self.brokers, CLIENTS):
+            if other != node_id:
+                self.part(node_id, other, for_ms)
+        self.isolate(node_id, for_ms)
+
+    def drop(self, one: int, other: int) -> None:
+        self.network.drop(one, other)
+
+    # --- what people and clients do ---------------------------------------------------------------
+
+    def checkpoint(self, node_id: int) -> None:
+        running = self.brokers[node_id].running
+        if running is not None and not running.process.paused:
+            running.checkpoint()
+
+    def prefer(self, index: int) -> None:
+        """Have the first replica lead."""
+        for running in self._all_running():
+            if running.controller.active and not running.process.paused:
+                running.controller.elect_leaders(False, [self.names[index]], lambda outcome: None)
+
+    def produce(self, producer: int, index: int) -> None:
+        self.producers[producer].produce(self.names[index])
+
+    def consume(self, index: int) -> None:
+        self.consumer.consume(self.names[index])
+
+    def ask_end(self, index: int) -> None:
+        self.consumer.ask_end(self.names[index])
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Nothing is wrong any more."""
+        self.network.mend_all()
+        for broker in self.brokers.values():
+            broker.isolated = 0
+            running = broker.running
+            if running is not None:
+                self._back(running)
+                if running.process.paused:
+                    self._go_on(running)
+            self.start(broker.node_id)
+
+    def unsettled(self) -> str:
+        """What is not as it should be without faults; empty: nothing."""
+        if len(self._all_running()) < len(self.brokers):
+            return "not every broker runs"
+        for name in self.names:
+            partition = self.safety.partition(name)
+            state = partition.state
+            if state is None or state.leader == NO_LEADER:
+                return f"{name} has no leader"
+            if {*state.isr} != {*BROKERS} or state.eligible:
+                return f"{name} has in sync {state.isr}, eligible {state.eligible}"
+            reason = self._apart(partition.views, state.leader)
+            if reason:
+                return f"{name}: {reason}"
+        for running in self._all_running():
+            if running.produces.waiting:
+                return f"produces wait at broker {running.node_id}"
+        if any(producer.sending for producer in self.producers):
+            return "a producer waits"
+        return ""
+
+    def _apart(self, views: dict[int, View], leader: int) -> str:
+        end = views[leader].end_offset
+        for view in views.values():
+            if view.leads != (view.node_id == leader):
+                return f"broker {view.node_id} does not know who leads"
+            if (view.end_offset, view.high_watermark) != (end, end):
+                return (
+                    f"broker {view.node_id} ends at {view.end_offset}, its high watermark is"
+                    f" {view.high_watermark}, the leader ends at {end}"
+                )
+        return ""
+
+    def close(self) -> None:
+        self.clients.die()
+        self.safety.watching = False
+        for running in self._all_running():
+            running.end(clean=False)
+        self.loop.run_until(self.loop.now_ms + 10)

@@ -1,0 +1,133 @@
+"""One history: a seed, what happened, and what did not hold."""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from kbroker.replica import manager
+from tests.simulation.cluster import BROKERS, Cluster
+from tests.simulation.safety import Violation
+from tests.simulation.schedule import Act, schedule_of
+
+HEALED_WITHIN_MS = 60_000
+_SLICE_MS = 50
+# How many histories end with another test: whether two of three go on.
+ONE_AWAY = 0.25
+# Less than a topic may ask for: histories are short, and segments are to roll.
+SEGMENTS = {"segment_bytes": 600, "index_interval_bytes": 0}
+
+
+@dataclass
+class Outcome:
+    """`violation` is None where everything held."""
+
+    seed: int
+    violation: Violation | None
+    schedule: list[Act]
+    steps: int
+    requests: int
+    acknowledged: int
+    consumed: int
+    virtual_ms: int
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What goes wrong is told by the thousand."""
+    logger = logging.getLogger("kbroker")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def run(seed: int, schedule: Sequence[Act] | None = None, directory: Path | None = None) -> Outcome:
+    """The history of this seed, or one with another schedule."""
+    own, end_ms = schedule_of(random.Random(f"schedule {seed}"))
+    acts = own if schedule is None else list(schedule)
+    place = directory or Path(tempfile.mkdtemp(prefix="kbroker-simulation-", dir="/dev/shm"))
+    settings = manager.log_settings
+    with (
+        mock.patch.object(manager, "log_settings", lambda *how: {**settings(*how), **SEGMENTS}),
+        _quiet(),
+    ):
+        cluster = Cluster(place, random.Random(f"cluster {seed}"))
+        violation = None
+        try:
+            _live(cluster, acts, end_ms)
+        except Violation as error:
+            violation = error
+        finally:
+            cluster.close()
+            if directory is None:
+                shutil.rmtree(place, ignore_errors=True)
+    return Outcome(
+        seed,
+        violation,
+        acts,
+        cluster.loop.steps,
+        cluster.network.requests,
+        sum(each.acknowledged for each in cluster.producers),
+        cluster.consumer.records,
+        cluster.loop.now_ms,
+    )
+
+
+def _live(cluster: Cluster, acts: Sequence[Act], end_ms: int) -> None:
+    cluster.begin()
+    begun_ms = cluster.loop.now_ms
+    for act in acts:
+        cluster.loop.later(act.at_ms, getattr(cluster, act.what), *act.how)
+    cluster.loop.run_until(begun_ms + end_ms)
+    cluster.heal()
+    _settle(cluster)
+    _write_everywhere(cluster)
+    if cluster.dice.random() < ONE_AWAY:
+        cluster.take_away(cluster.dice.choice(BROKERS))
+        _write_everywhere(cluster)
+        cluster.heal()
+        _settle(cluster)
+    _all_there(cluster)
+
+
+def _write_everywhere(cluster: Cluster) -> None:
+    """A producer is served within the time, also with one broker away."""
+    producer = cluster.producers[0]
+    wanted = producer.acknowledged + len(cluster.names)
+    for index in range(len(cluster.names)):
+        cluster.produce(0, index)
+    while producer.acknowledged < wanted:
+        if not producer.sending:
+            raise Violation("service goes on", "a producer gave up")
+        cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)
+
+
+def _settle(cluster: Cluster) -> None:
+    """Service returns by itself, and everybody agrees."""
+    end_ms = cluster.loop.now_ms + HEALED_WITHIN_MS
+    while reason := cluster.unsettled():
+        if cluster.loop.now_ms >= end_ms:
+            raise Violation("service returns", reason)
+        cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)
+
+
+def _all_there(cluster: Cluster) -> None:
+    """What was acknowledged is at its offset, everywhere."""
+    for partition in cluster.safety.partitions.values():
+        if partition.lost:
+            continue
+        acknowledged = cluster.safety.acknowledged.get(partition.name, {})
+        for value, offset in acknowledged.items():
+            for view in partition.views.values():
+                if view.contents.records[offset].value != value:
+                    raise Violation("acknowledged is there", f"{partition.name}: {value!r}")

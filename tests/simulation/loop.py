@@ -1,0 +1,179 @@
+"""One thread's whole world: an asyncio loop whose time is a number, one callback a step.
+
+The real fetchers are tasks on it, everything else is callbacks. Nothing waits: when nothing is
+ready, time is what the next timer says. The order is the same every time, and an hour costs
+nothing. After every step somebody may look (`after_step`); what that raises ends the run, and so
+does an error in a callback, wherever it comes from.
+
+A `Process` is one start of a broker, or the clients: while it is paused its callbacks are kept, in
+their order, and when it has died they never run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, TypeVar
+
+from kbroker.clock import NS_PER_MS
+
+T = TypeVar("T")
+START_WALL_MS = 1_700_000_000_000
+
+
+class StepLoop(asyncio.AbstractEventLoop):
+    """See the head of this file: as much of a loop as tasks, futures and timeouts ask for."""
+
+    def __init__(self, after_step: Callable[[], None]) -> None:
+        self._after_step = after_step
+        self._now_s = 0.0
+        self._ready: deque[asyncio.Handle] = deque()
+        # By time, and in the order in which they were asked for.
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._asked = 0
+        self._failure: BaseException | None = None
+        self.steps = 0
+
+    def run_until(self, end_ms: int) -> None:
+        """Everything that happens up to then."""
+        end_s = end_ms / 1000
+        asyncio._set_running_loop(self)
+        try:
+            while self._next(end_s):
+                pass
+        finally:
+            asyncio._set_running_loop(None)
+        self._now_s = max(self._now_s, end_s)
+
+    def _next(self, end_s: float) -> bool:
+        if self._ready:
+            handle = self._ready.popleft()
+        elif self._timers and self._timers[0][0] <= end_s:
+            when, _, handle = heapq.heappop(self._timers)
+            self._now_s = max(self._now_s, when)
+        else:
+            return False
+        if not handle.cancelled():
+            handle._run()
+            self.steps += 1
+            if self._failure is not None:
+                raise self._failure
+            self._after_step()
+        return True
+
+    @property
+    def now_ms(self) -> int:
+        return int(self._now_s * 1000 + 1e-6)
+
+    def later(
+        self, delay_ms: float, call: Callable[..., object], *args: Any
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now_s + delay_ms / 1000, call, *args)
+
+    # --- what asyncio asks for --------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._now_s
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:  # fmt: skip
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:  # fmt: skip
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._asked += 1
+        heapq.heappush(self._timers, (when, self._asked, handle))
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, T], **how: Any
+    ) -> asyncio.Task[T]:
+        return asyncio.Task(coro, loop=self, **how)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if self._failure is None and error is not None:
+            self._failure = error
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        pass  # it stays where it is until its time has come
+
+
+class LoopClock:
+    """A `Clock` that shows the loop's time."""
+
+    def __init__(self, loop: StepLoop) -> None:
+        self._loop = loop
+
+    def monotonic_ns(self) -> int:
+        return round(self._loop.time() * 1e9)
+
+    def monotonic_ms(self) -> int:
+        return self.monotonic_ns() // NS_PER_MS
+
+    def wall_ms(self) -> int:
+        return START_WALL_MS + self.monotonic_ms()
+
+    def wait_until(self, condition: threading.Condition, deadline_ns: int | None) -> None:
+        raise NotImplementedError("what runs on a loop waits there")
+
+
+class Process:
+    """See the head of this file."""
+
+    def __init__(self, loop: StepLoop) -> None:
+        self._loop = loop
+        self._held: list[Callable[[], object]] = []
+        self.alive = True
+        self.paused = False
+
+    def run(self, call: Callable[[], object]) -> None:
+        """Now, or when it goes on."""
+        if not self.alive:
+            return
+        if self.paused:
+            self._held.append(call)
+        else:
+            call()
+
+    def later(self, delay_ms: float, call: Callable[[], object]) -> None:
+        self._loop.later(delay_ms, self.run, call)
+
+    def go_on(self) -> None:
+        """A pause is over: what came meanwhile is done at once, in its order."""
+        self.paused = False
+        held, self._held = self._held, []
+        for call in held:
+            self._loop.call_soon(self.run, call)
+
+    def die(self) -> None:
+        self.alive = False
+        self._held.clear()

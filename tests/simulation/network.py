@@ -1,0 +1,145 @@
+"""What lies between the processes of a simulated cluster: requests on their way, and what is lost.
+
+A request arrives a moment later, or much later, or never; so does its answer. A way that is cut
+loses what is sent along it, in one direction only. Where nobody listens the asker is refused at
+once; a connection that is lost, or a process that dies, ends the request for who asked, though it
+may still be carried out. Whoever waits for an answer waits REQUEST_TIMEOUT_MS at most.
+
+A broker that is paused is asked when it goes on: then the asker may long have given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.loop import Process, StepLoop
+
+if TYPE_CHECKING:
+    from tests.simulation.broker import Running
+
+CLIENTS = 0  # the place of everybody who is no broker
+REQUEST_TIMEOUT_MS = 1_500
+SLOW_MS_MAX = 400
+
+
+class Lost(Enum):
+    REFUSED = "nothing was sent"
+    UNKNOWN = "it may have been done"
+
+
+# Brokers answer each other with bytes, clients are answered with what they want to know.
+Answer = Callable[[Any], None]
+Serve = Callable[["Running", Answer], None]
+Done = Callable[[Any], None]
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(
+        self, network: Network, source: Process, ways: tuple[int, int], done: Done
+    ) -> None:
+        self._network = network
+        self._source = source
+        self._done = done
+        self.ways = ways
+        self.target: Running | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.over = False
+
+    def arrive(self, serve: Serve) -> None:
+        target = self.target
+        if target is not None:
+            target.process.run(lambda: serve(target, self.answer))
+
+    def answer(self, body: Any) -> None:
+        source, target = self.ways
+        if not self.over and not self._network.is_cut(target, source):
+            self._network.later(self.end, body)
+
+    def end(self, result: Any) -> None:
+        if self.over:
+            return
+        self.over = True
+        if self.timer is not None:
+            self.timer.cancel()
+        self._network.forget(self)
+        self._source.run(lambda: self._done(result))
+
+
+class Network:
+    """`brokers` are those that listen."""
+
+    def __init__(self, loop: StepLoop, dice: random.Random, slow_percent: int) -> None:
+        self._loop = loop
+        self._dice = dice
+        self._slow_percent = slow_percent
+        self._cut: dict[tuple[int, int], int] = {}
+        self._open: dict[Exchange, None] = {}
+        self.brokers: dict[int, Running] = {}
+        self.requests = 0
+
+    def request(self, source: Process, ways: tuple[int, int], serve: Serve, done: Done) -> None:
+        """From a process at the first place to whoever listens at the second."""
+        if not source.alive:
+            return
+        self.requests += 1
+        exchange = Exchange(self, source, ways, done)
+        exchange.target = self.brokers.get(ways[1])
+        self._open[exchange] = None
+        if self.is_cut(*ways):
+            self._time_out(exchange)
+        elif exchange.target is None:
+            self.later(exchange.end, Lost.REFUSED)
+        else:
+            self._time_out(exchange)
+            self.later(exchange.arrive, serve)
+
+    def _time_out(self, exchange: Exchange) -> None:
+        exchange.timer = self._loop.later(REQUEST_TIMEOUT_MS, exchange.end, Lost.UNKNOWN)
+
+    def later(self, call: Callable[..., object], *args: object) -> None:
+        """A moment later, as long as a message is under way."""
+        dice = self._dice
+        slow = dice.randrange(100) < self._slow_percent
+        self._loop.later(
+            dice.uniform(20, SLOW_MS_MAX) if slow else dice.uniform(0.5, 2), call, *args
+        )
+
+    def forget(self, exchange: Exchange) -> None:
+        self._open.pop(exchange, None)
+
+    # --- what goes wrong --------------------------------------------------------------------------
+
+    def is_cut(self, source: int, target: int) -> bool:
+        return (source, target) in self._cut
+
+    def cut(self, source: int, target: int) -> None:
+        """One way; counted, so that of two cuts at once each is mended by itself."""
+        self._cut[source, target] = self._cut.get((source, target), 0) + 1
+
+    def mend(self, source: int, target: int) -> None:
+        left = self._cut.get((source, target), 0) - 1
+        if left > 0:
+            self._cut[source, target] = left
+        else:
+            self._cut.pop((source, target), None)
+
+    def mend_all(self) -> None:
+        self._cut.clear()
+
+    def drop(self, one: int, other: int) -> None:
+        """The connections between two places are lost, with what was asked over them."""
+        for exchange in [each for each in self._open if {*each.ways} == {one, other}]:
+            self.later(exchange.end, Lost.UNKNOWN)
+
+    def died(self, running: Running) -> None:
+        """Nobody listens there any more, and who waits for an answer hears of that."""
+        if self.brokers.get(running.node_id) is running:
+            del self.brokers[running.node_id]
+        for exchange in [each for each in self._open if each.target is running]:
+            self.later(exchange.end, Lost.UNKNOWN)

@@ -1,0 +1,91 @@
+"""Faults that the simulation must find: each is one real function replaced by a wrong one.
+
+Each names how many seeds are enough, from 0 on; `test_planted.py` tries them all. A fault that is
+not found any more says that the histories, or what is looked at, have become too tame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from kbroker.metadata.controller import partition_states
+from kbroker.metadata.controller.partition_states import ElectionRules
+from kbroker.metadata.image import PartitionImage
+from kbroker.peer.replica_fetch import Asked
+from kbroker.replica import in_sync, leadership
+from kbroker.replica._replica import Replica
+from kbroker.replica.fetcher_partition import UNKNOWN, FollowedPartition
+from tests.simulation import requests
+
+
+@dataclass(frozen=True)
+class Plant:
+    """`seeds` are enough to find it."""
+
+    owner: Any
+    name: str
+    wrong: Callable[..., Any]
+    seeds: int
+
+    def switched_on(self) -> AbstractContextManager[Any]:
+        return mock.patch.object(self.owner, self.name, self.wrong)
+
+
+_begin = FollowedPartition.__init__
+_asked = FollowedPartition.asked
+_led = partition_states._led
+
+
+def _cut_to_the_high_watermark(partition: FollowedPartition, *how: Any) -> None:
+    """As before KIP-101: what is above it may be committed all the same."""
+    _begin(partition, *how)
+    partition.replica.truncate_to(partition.replica.high_watermark)
+
+
+def _without_epochs(partition: FollowedPartition) -> Asked:
+    """The leader is not told which history the follower has."""
+    return _asked(partition)._replace(last_fetched_epoch=UNKNOWN)
+
+
+def _over_the_committed_set(
+    node_id: int, replica: Replica, partition: PartitionImage, joining: Collection[int] = ()
+) -> None:
+    leadership.set_leadership(node_id, replica, partition)
+
+
+def _over_all(
+    node_id: int, replica: Replica, partition: PartitionImage, joining: Collection[int] = ()
+) -> None:
+    leadership.set_leadership(node_id, replica, partition, partition.replicas)
+
+
+def _at_once(replica: Replica, last_offset: int, *, appended: bool) -> bool:
+    """A duplicate is answered before the batch that it repeats is with everybody."""
+    return appended and last_offset >= replica.high_watermark
+
+
+def _with_the_dead(
+    partition: PartitionImage, living: frozenset[int], rules: ElectionRules
+) -> PartitionImage:
+    """Another leader, and the same in-sync set."""
+    if partition.leader in living:
+        return partition
+    alive = replace(partition, isr=tuple(each for each in partition.isr if each in living))
+    state = _led(alive if alive.isr else partition, living, rules)
+    return replace(state, isr=partition.isr)
+
+
+PLANTED: dict[str, Plant] = {
+    "cut-to-the-high-watermark": Plant(
+        FollowedPartition, "__init__", _cut_to_the_high_watermark, 30
+    ),
+    "without-epochs": Plant(FollowedPartition, "asked", _without_epochs, 10),
+    "over-the-committed-set": Plant(in_sync, "set_leadership", _over_the_committed_set, 60),
+    "over-all-replicas": Plant(in_sync, "set_leadership", _over_all, 20),
+    "duplicate-at-once": Plant(requests, "must_wait", _at_once, 10),
+    "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 10),
+}

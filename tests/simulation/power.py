@@ -1,0 +1,65 @@
+"""What a power cut leaves of a broker's logs: what was synced, and as much more as the dice say.
+
+Below the recovery point everything is on the disk. Behind it any number of bytes may be there, to
+the middle of a batch; names and indexes of later segments, the file of leader epochs and the newest
+snapshots may be gone or empty, unless they were brought to the disk. The checkpoints and the
+directory's own files are always synced by who writes them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from kbroker.log.checkpoints import LEADER_EPOCH_FILE
+from kbroker.replica._replica import Replica
+
+_INDEXES = (".index", ".timeindex")
+_SNAPSHOT = ".snapshot"
+
+
+class Synced(NamedTuple):
+    """What of one log is on the disk, as the log says it before the power goes."""
+
+    directory: Path
+    recovery_point: int
+    epochs_settled: bool
+
+    @classmethod
+    def of(cls, replica: Replica) -> Synced:
+        log = replica.log
+        settled = log.epochs.unsettled_from >= log.log_end_offset
+        return cls(log.path, log.recovery_point, settled)
+
+
+def cut_power(
+    synced: Synced, place_of: Callable[[int], tuple[int, int]], dice: random.Random
+) -> None:
+    """`place_of` an offset: the segment's base offset, and the position in its file."""
+    base, position = place_of(synced.recovery_point)
+    segments = [
+        (int(path.stem), path)
+        for path in sorted(synced.directory.glob("*.log"))
+        if int(path.stem) >= base
+    ]
+    starts = [position if at == base else 0 for at, _ in segments]
+    sizes = [path.stat().st_size for _, path in segments]
+    left = dice.choice((0, 0, dice.randint(0, sum(sizes) - sum(starts))))
+    for start, end, (_, path) in zip(starts, sizes, segments, strict=True):
+        size = end - start
+        kept = min(size, left)
+        left -= kept
+        os.truncate(path, start + kept)
+        if start + kept == 0 and dice.random() < 0.5:
+            path.unlink()
+        for suffix in _INDEXES:
+            if dice.random() < 0.5:
+                path.with_suffix(suffix).unlink(missing_ok=True)
+    if not synced.epochs_settled and dice.random() < 0.5:
+        (synced.directory / LEADER_EPOCH_FILE).write_bytes(b"")
+    for path in synced.directory.glob("*" + _SNAPSHOT):
+        if int(path.stem) > synced.recovery_point and dice.random() < 0.5:
+            path.write_bytes(b"")

@@ -1,0 +1,316 @@
+"""What a simulated broker answers to Fetch and Produce: the request layer, played.
+
+A broker serves both in compiled code that wants sockets (`kbroker/requests`). Here the same steps
+in the same order are taken in Python, on the real replica, whose compiled code decides everything:
+a follower's fetch is checked, noted and read as `_fetch._read_target` does, a batch that was
+appended with acks=-1 waits as `_produce_wait` says. Who waits is looked at again when the partition
+is woken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.protocol.wire import Reader, Writer
+from kbroker.types import TopicPartition
+from tests.simulation.network import Answer
+
+if TYPE_CHECKING:
+    from kbroker.replica._replica import Replica
+    from tests.simulation.broker import Running
+
+_DIVERGING_EPOCH_TAG = 0
+_REPLICA_STATE_TAG = 1
+
+
+class Position(NamedTuple):
+    topic_id: UUID
+    partition: int
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+    bytes_max: int
+
+
+class Read(NamedTuple):
+    """One partition of an answer."""
+
+    error: ErrorCode
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    diverging: tuple[int, int] | None = None
+    records: bytes = b""
+
+
+class _Fetch:
+    """One request of a follower."""
+
+    def __init__(self, broker: Running, body: bytes, answer: Answer) -> None:
+        reader = Reader(body, flexible=True)
+        self.max_wait_ms, _, self.bytes_max = reader.int32(), reader.int32(), reader.int32()
+        reader.raw(1 + 4 + 4)
+        self.positions = [
+            position
+            for _ in range(reader.array())
+            for position in _positions(reader)
+        ]  # fmt: skip
+        reader.array()
+        reader.string()
+        state: list[int] = []
+        reader.tags({_REPLICA_STATE_TAG: lambda tag: state.extend((tag.int32(), tag.int64()))})
+        self.follower, self.broker_epoch = state
+        self.answer = answer
+        self.names: list[TopicPartition] = []
+        self.over = False
+
+
+def _positions(reader: Reader) -> list[Position]:
+    topic_id = reader.uuid()
+    assert topic_id is not None
+    found = []
+    for _ in range(reader.array()):
+        partition, leader_epoch, offset = reader.int32(), reader.int32(), reader.int64()
+        last_epoch = reader.int32()
+        reader.int64()
+        found.append(
+            Position(topic_id, partition, leader_epoch, offset, last_epoch, reader.int32())
+        )
+        reader.tags()
+    reader.tags()
+    return found
+
+
+class Fetches:
+    """Followers' fetches at one leader, and those that wait."""
+
+    def __init__(self, broker: Running) -> None:
+        self._broker = broker
+        self._waiting: dict[TopicPartition, dict[_Fetch, None]] = {}
+        # What each follower was told, by the leader's own object: it is forgotten with a restart.
+        self._told: dict[tuple[TopicPartition, int, int], int] = {}
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(each) for each in self._waiting.values())
+
+    def serve(self, body: bytes, answer: Answer) -> None:
+        fetch = _Fetch(self._broker, body, answer)
+        if self._try(fetch, first=True, last=fetch.max_wait_ms <= 0):
+            return
+        fetch.names = [
+            name for each in fetch.positions if (name := self._name_of(each)) is not None
+        ]
+        for name in fetch.names:
+            self._waiting.setdefault(name, {})[fetch] = None
+        self._broker.process.later(fetch.max_wait_ms, lambda: self._expire(fetch))
+
+    def wake(self, name: TopicPartition) -> None:
+        for fetch in list(self._waiting.get(name, ())):
+            if not fetch.over:
+                self._try(fetch)
+
+    def _expire(self, fetch: _Fetch) -> None:
+        if not fetch.over:
+            self._try(fetch, last=True)
+
+    def _try(self, fetch: _Fetch, *, first: bool = False, last: bool = False) -> bool:
+        """Answer if there is something to say, or no time is left."""
+        left = fetch.bytes_max
+        reads: list[Read] = []
+        news = last
+        moved: list[TopicPartition] = []
+        for each in fetch.positions:
+            name = self._name_of(each)
+            read, has_news = self._read(fetch, name, each, left, first, moved)
+            left = max(0, left - len(read.records))
+            news |= has_news
+            reads.append(read)
+        if news:
+            fetch.over = True
+            for name in fetch.names:
+                self._waiting[name].pop(fetch, None)
+            fetch.answer(_encoded(fetch.positions, reads))
+        for name in moved:
+            self._broker.wake_name(name)
+        return news
+
+    def _name_of(self, at: Position) -> TopicPartition | None:
+        topic = self._broker.controller.image.topic_by_id(at.topic_id)
+        return None if topic is None else TopicPartition(topic.name, at.partition)
+
+    def _read(
+        self, fetch: _Fetch, name: TopicPartition | None, at: Position, left: int, first: bool,
+        moved: list[TopicPartition],
+    ) -> tuple[Read, bool]:  # fmt: skip
+        if name is None:
+            return Read(ErrorCode.UNKNOWN_TOPIC_ID), True
+        replica = self._broker.replicas.partition(*name)
+        if replica is None:
+            return Read(ErrorCode.NOT_LEADER_OR_FOLLOWER), True
+        try:
+            return self._read_replica(fetch, name, replica, at, left, first, moved)
+        except KafkaError as error:
+            return Read(error.code), True
+
+    def _read_replica(
+        self, fetch: _Fetch, name: TopicPartition, replica: Replica, at: Position, left: int,
+        first: bool, moved: list[TopicPartition],
+    ) -> tuple[Read, bool]:  # fmt: skip
+        if at.leader_epoch != replica.leader_epoch:
+            fenced = at.leader_epoch < replica.leader_epoch
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH
+            )
+        if not self._broker.leads(name):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if at.last_epoch >= 0:
+            epoch, end = replica.epochs.end_offset_for(at.last_epoch, replica.log_end_offset)
+            if epoch < 0:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            if epoch < at.last_epoch or end < at.offset:
+                marks = replica.high_watermark, replica.log_start_offset
+                return Read(ErrorCode.NONE, *marks, (epoch, end)), True
+        before = replica.high_watermark
+        if first:
+            replica.note_fetch(
+                fetch.follower,
+                at.offset,
+                self._broker.clock.monotonic_ns(),
+                broker_epoch=fetch.broker_epoch,
+                leader_epoch=at.leader_epoch,
+            )
+        if replica.high_watermark > before:
+            moved.append(name)
+        records = b""
+        if left > 0:
+            records = replica.read(at.offset, min(at.bytes_max, left), to_log_end=True)
+        told = name, fetch.follower, at.leader_epoch
+        news = bool(records) or self._told.get(told, -1) < replica.high_watermark
+        self._told[told] = replica.high_watermark
+        return (
+            Read(
+                ErrorCode.NONE,
+                replica.high_watermark,
+                replica.log_start_offset,
+                None,
+                records,
+            ),
+            news,
+        )
+
+
+def _encoded(positions: list[Position], reads: list[Read]) -> bytes:
+    writer = Writer(flexible=True)
+    writer.raw(bytes(4 + 2 + 4))
+    writer.array(len(positions))
+    for at, read in zip(positions, reads, strict=True):
+        writer.uuid(at.topic_id)
+        writer.array(1)
+        writer.int32(at.partition)
+        writer.int16(read.error)
+        for number in (read.high_watermark, -1, read.log_start_offset):
+            writer.int64(number)
+        writer.array(None)
+        writer.int32(-1)
+        writer.bytes(read.records)
+        if read.diverging is not None:
+            tag = Writer(flexible=True)
+            tag.int32(read.diverging[0])
+            tag.int64(read.diverging[1])
+            tag.tags()
+            writer.tags({_DIVERGING_EPOCH_TAG: tag.getvalue()})
+        else:
+            writer.tags()
+        writer.tags()
+    writer.tags()
+    return writer.getvalue()
+
+
+class Produced(NamedTuple):
+    error: ErrorCode
+    offset: int = -1
+
+
+ProducedDone = Callable[[Produced], None]
+
+
+class _Produce(NamedTuple):
+    name: TopicPartition
+    offset: int
+    led_since: int
+    done: list[ProducedDone]  # emptied by who answers
+
+
+class Produces:
+    """Produces at one broker, and those that wait for their followers."""
+
+    def __init__(self, broker: Running) -> None:
+        self._broker = broker
+        self._waiting: dict[TopicPartition, list[_Produce]] = {}
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(each) for each in self._waiting.values())
+
+    def serve(
+        self, name: TopicPartition, batch: bytes, acks: int, timeout_ms: int, done: ProducedDone
+    ) -> None:
+        replica = self._broker.replicas.partition(*name)
+        if replica is None:
+            done(Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            return
+        before = replica.log_end_offset
+        try:
+            result = replica.append(batch, acks=acks, now_ms=self._broker.clock.wall_ms())
+        except KafkaError as error:
+            done(Produced(error.code))
+            return
+        offset = result.last_offset
+        appended = replica.log_end_offset > before
+        if acks == -1 and must_wait(replica, offset, appended=appended):
+            led_since = self._broker.led_since(name)
+            waiting = _Produce(name, offset, led_since, [done])
+            self._waiting.setdefault(name, []).append(waiting)
+            self._broker.process.later(timeout_ms, lambda: self._expire(waiting))
+        else:
+            done(Produced(ErrorCode.NONE, offset))
+        if appended:
+            self._broker.wake_name(name)
+
+    def wake(self, name: TopicPartition) -> None:
+        for waiting in self._waiting.get(name, [])[:]:
+            error = self._settled(waiting)
+            if error is not None and waiting.done:
+                self._answer(waiting, error)
+
+    def _expire(self, waiting: _Produce) -> None:
+        if waiting.done:
+            self._answer(waiting, ErrorCode.REQUEST_TIMED_OUT)
+
+    def _answer(self, waiting: _Produce, error: ErrorCode) -> None:
+        self._waiting[waiting.name].remove(waiting)
+        waiting.done.pop()(Produced(error, waiting.offset))
+
+    def _settled(self, waiting: _Produce) -> ErrorCode | None:
+        """As `partition_settle_locked`; None: it waits on."""
+        replica = self._broker.replicas.partition(*waiting.name)
+        if replica is None or not replica.online:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if (
+            not self._broker.leads(waiting.name)
+            or self._broker.led_since(waiting.name) != waiting.led_since
+        ):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if replica.high_watermark <= waiting.offset:
+            return None
+        if self._broker.in_sync_count(waiting.name) < self._broker.min_in_sync:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+
+def must_wait(replica: Replica, last_offset: int, *, appended: bool) -> bool:
+    """Whether a batch is not with everybody yet, be it appended now or a duplicate."""
+    return last_offset >= replica.high_watermark

@@ -1,0 +1,362 @@
+"""What must hold after every step of a simulated cluster, and who has to show it.
+
+Committed is what lies below a high watermark: from the first leader that says so on it is at its
+offset for good, in every log below whose high watermark it lies, in the log of every later leader,
+and in the log of everybody in sync or eligible; unless min.insync.replicas or more of its replicas
+lost it with the power, when it was on no disk. An acknowledgement with acks=-1 says that a record
+is committed; consumers get nothing else. A log holds what was sent and no record twice. Epochs do
+not go back, nor does the high watermark of a leader; an epoch has one leader; who is not the
+controller any more, or dead, gets into no set.
+
+The first violation ends the run. It may be seen inside of code that catches what is raised, so it
+is kept, and raised behind the step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kbroker.metadata.controller import records as nodes
+from kbroker.metadata.controller.events import BrokersChanged
+from kbroker.metadata.image import PartitionImage
+from kbroker.metadata.store.base import Create, Operation, Set
+from kbroker.types import TopicPartition
+from tests.simulation.contents import Contents, Record
+
+if TYPE_CHECKING:
+    from kbroker.replica._replica import Replica
+    from tests.simulation.broker import Running
+    from tests.simulation.cluster import Cluster
+    from tests.simulation.store import Session
+
+
+class Violation(Exception):
+    """`rule` is the name of what does not hold, the same for every seed that shows it."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
+
+
+@dataclass(eq=False)
+class View:
+    """What is known of one broker's log of one partition, over its starts."""
+
+    node_id: int
+    name: TopicPartition
+    contents: Contents
+    replica: Replica | None = None  # None: its broker is down
+    high_watermark: int = 0
+    end_offset: int = 0
+    leader_epoch: int = -1
+    leads: bool = False
+    values: set[bytes] = field(default_factory=set)
+    checked: int = 0  # up to where it was compared with what is committed
+    synced_to: int | None = None  # behind a power cut: what it had on the disk
+
+
+@dataclass
+class Partition:
+    """What is known of a partition."""
+
+    name: TopicPartition
+    committed: list[Record] = field(default_factory=list)
+    leaders: dict[int, int] = field(default_factory=dict)  # by epoch
+    views: dict[int, View] = field(default_factory=dict)
+    state: nodes.PartitionRecord | None = None  # in the store
+    last_numbers: dict[bytes, int] = field(default_factory=dict)  # by producer
+    lost_at: dict[bytes, set[int]] = field(default_factory=dict)  # by value, to power cuts
+    lost: bool = False  # as many lost a committed record as may not
+
+
+class Safety:
+    """See the head of this file."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.sent: set[bytes] = set()
+        self.in_order: set[bytes] = set()  # the producers whose records keep their order
+        self.acknowledged: dict[TopicPartition, dict[bytes, int]] = {}
+        self.violation: Violation | None = None
+        self.watching = True
+        self._live: list[View] = []
+
+    def fail(self, rule: str, detail: str, partition: Partition | None = None) -> None:
+        """Nothing more is said of a partition that has lost what may be lost."""
+        if self.violation is None and (partition is None or not partition.lost):
+            name = "" if partition is None else f"{partition.name}: "
+            now_ms = self._cluster.loop.now_ms
+            self.violation = Violation(rule, f"{name}{detail} (at {now_ms} ms)")
+
+    def partition(self, name: TopicPartition) -> Partition:
+        return self.partitions.setdefault(name, Partition(name))
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def led(self, running: Running, replica: Replica, state: PartitionImage) -> None:
+        """A broker has told its replica who leads."""
+        partition = self.partition(replica.name)
+        view = partition.views.get(running.node_id)
+        if view is None:
+            contents = Contents(running.broker.directory / str(replica.name))
+            view = partition.views[running.node_id] = View(running.node_id, replica.name, contents)
+        if view.replica is not replica:
+            self._opened(partition, view, replica)
+        view.leads = state.leader == running.node_id
+        self._note(partition, view)
+        if not view.leads:
+            return
+        leader = partition.leaders.setdefault(state.leader_epoch, running.node_id)
+        if leader != running.node_id:
+            self.fail(
+                "one leader in an epoch",
+                f"led by {leader} and {running.node_id} in epoch {state.leader_epoch}",
+                partition,
+            )
+        stored = partition.state
+        if stored is None or stored.leader_epoch <= state.leader_epoch:
+            self._may_lead(partition, view)
+
+    def _opened(self, partition: Partition, view: View, replica: Replica) -> None:
+        """What a kill left must be all that there was, what a power cut left the beginning."""
+        before = view.contents.records
+        view.contents = Contents(view.contents.directory)
+        view.replica, view.leader_epoch = replica, -1
+        view.end_offset = replica.log_end_offset
+        now = view.contents.follow(view.end_offset)
+        view.high_watermark = view.checked = min(replica.high_watermark, view.end_offset)
+        view.values = {each.value for each in now}
+        kept = len(before) if view.synced_to is None else view.synced_to
+        if len(now) < kept or now != before[: len(now)]:
+            self.fail(
+                "what is on the disk is not lost",
+                f"broker {view.node_id} had {len(before)} records, at least {kept} of them on the"
+                f" disk, and has {len(now)}",
+                partition,
+            )
+        for record in before[len(now) :]:
+            partition.lost_at.setdefault(record.value, set()).add(view.node_id)
+        view.synced_to = None
+        if view not in self._live:
+            self._live.append(view)
+        self._agrees(partition, view, 0, view.high_watermark)
+
+    def power_cut(self, node_id: int, name: TopicPartition, synced_to: int) -> None:
+        self.partition(name).views[node_id].synced_to = synced_to
+
+    def ended(self, running: Running) -> None:
+        """What is written down of its logs stays; nothing of them moves."""
+        for partition in self.partitions.values():
+            view = partition.views.get(running.node_id)
+            if view is not None and view.replica is not None:
+                self._note(partition, view)
+                view.replica, view.leads = None, False
+                self._live.remove(view)
+
+    def written(self, session: Session, operations: Sequence[Operation]) -> None:
+        """The store was changed."""
+        tree = self._cluster.tree
+        for operation in operations:
+            if not isinstance(operation, Create | Set) or not operation.path.endswith("/state"):
+                continue
+            topic, index = operation.path.split("/")[3], int(operation.path.split("/")[5])
+            partition = self.partition(TopicPartition(topic, index))
+            epoch = int(tree.node(nodes.CONTROLLER_EPOCH).data)
+            by = json.loads(operation.data)["controller_epoch"]
+            if by != epoch:
+                self.fail(
+                    "who was the controller changes nothing",
+                    f"written in controller epoch {by}, and it is {epoch}",
+                    partition,
+                )
+            state = nodes.decode_partition(operation.path, operation.data)
+            self._stored(partition, state)
+            self._without_the_dead(partition, state, session)
+
+    def _stored(self, partition: Partition, state: nodes.PartitionRecord) -> None:
+        before, partition.state = partition.state, state
+        if before is None:
+            return
+        if state.leader_epoch < before.leader_epoch or (
+            state.leader_epoch == before.leader_epoch and state.leader != before.leader
+        ):
+            self.fail(
+                "leader epochs go forward",
+                f"{before.leader} in {before.leader_epoch}, then {state.leader} in"
+                f" {state.leader_epoch}",
+                partition,
+            )
+        for node_id in sorted({*state.isr, *state.eligible}):
+            view = partition.views.get(node_id)
+            if view is not None:
+                self._note(partition, view)
+                joins = node_id not in before.isr and node_id not in before.eligible
+                why = f"is in sync or eligible: {state.isr}, {state.eligible}"
+                self._has_all(partition, view, why, joins=joins)
+
+    def _without_the_dead(
+        self, partition: Partition, state: nodes.PartitionRecord, session: Session
+    ) -> None:
+        """A controller that has just read who lives leaves nobody else in a set, but the last."""
+        running = self._cluster.brokers[session.node_id].running
+        if running is None or not isinstance(running.events.handling, BrokersChanged):
+            return
+        ids = self._cluster.tree.children_of(nodes.BROKER_IDS)
+        dead = [each for each in state.isr if str(each) not in ids]
+        if dead and len(state.isr) > 1:
+            self.fail("the dead leave with the election", f"{dead} are in {state.isr}", partition)
+
+    def acknowledges(self, name: TopicPartition, value: bytes, offset: int) -> None:
+        """A broker answers so with acks=-1."""
+        self.look()
+        partition = self.partition(name)
+        if offset >= len(partition.committed) or partition.committed[offset].value != value:
+            self.fail(
+                "acknowledged is committed",
+                f"{value!r} at {offset}, {len(partition.committed)} are committed",
+                partition,
+            )
+        self.acknowledged.setdefault(name, {})[value] = offset
+
+    def consumed(self, name: TopicPartition, offset: int, record: Record) -> None:
+        partition = self.partition(name)
+        if offset >= len(partition.committed) or partition.committed[offset] != record:
+            self.fail("consumers get what is committed", f"{record} at {offset}", partition)
+
+    # --- after every step -------------------------------------------------------------------------
+
+    def look(self) -> None:
+        for view in self._live:
+            replica = view.replica
+            if replica is not None and (
+                replica.high_watermark != view.high_watermark
+                or replica.log_end_offset != view.end_offset
+                or replica.leader_epoch != view.leader_epoch
+            ):
+                self._note(self.partition(view.name), view)
+
+    def after_step(self) -> None:
+        if not self.watching:
+            return
+        self.look()
+        if self.violation is not None:
+            raise self.violation
+
+    def _note(self, partition: Partition, view: View) -> None:
+        replica = view.replica
+        if replica is None:
+            return
+        mark, end, epoch = replica.high_watermark, replica.log_end_offset, replica.leader_epoch
+        if epoch < view.leader_epoch:
+            told = f"at broker {view.node_id}: {view.leader_epoch}, then {epoch}"
+            self.fail("leader epochs go forward", told, partition)
+        if end != view.end_offset:
+            self._changed(partition, view, end)
+        if mark < view.high_watermark and view.leads:
+            told = f"at broker {view.node_id}: {view.high_watermark}, then {mark}"
+            self.fail("a leader's high watermark does not go back", told, partition)
+        before, view.high_watermark, view.leader_epoch = view.high_watermark, mark, epoch
+        view.checked = min(view.checked, mark)
+        if mark > before:
+            self._agrees(partition, view, view.checked, mark)
+            view.checked = mark
+
+    def _changed(self, partition: Partition, view: View, end: int) -> None:
+        if end < view.end_offset:
+            if end < view.high_watermark:
+                self.fail(
+                    "nothing committed is cut off",
+                    f"at broker {view.node_id}: from {view.end_offset} to {end}, with a high"
+                    f" watermark of {view.high_watermark}",
+                    partition,
+                )
+            view.contents.follow(end)
+            view.values = {each.value for each in view.contents.records}
+        for record in view.contents.follow(end):
+            if record.value not in self.sent:
+                self.fail("nothing is invented", f"{record}", partition)
+            if record.value in view.values:
+                self.fail("no record is stored twice", f"{record}", partition)
+            view.values.add(record.value)
+            partition.lost_at.get(record.value, set()).discard(view.node_id)
+        view.end_offset = end
+
+    def _agrees(self, partition: Partition, view: View, start: int, end: int) -> None:
+        """Its high watermark has passed these."""
+        for offset in range(start, end):
+            record = view.contents.records[offset]
+            if offset >= len(partition.committed):
+                partition.committed.append(record)
+                self._in_order(partition, record)
+                self._committed(partition, view)
+            elif partition.committed[offset] != record:
+                self.fail(
+                    "replicas agree below the high watermark",
+                    f"broker {view.node_id} has {record} at {offset}, where"
+                    f" {partition.committed[offset]} is committed",
+                    partition,
+                )
+
+    def _in_order(self, partition: Partition, record: Record) -> None:
+        """An idempotent producer's records, by their numbers."""
+        producer, _, number = record.value.partition(b"-")
+        if producer not in self.in_order:
+            return
+        before = partition.last_numbers.get(producer, -1)
+        partition.last_numbers[producer] = int(number)
+        if int(number) <= before:
+            self.fail("in the order of sending", f"{record} behind {before}", partition)
+
+    def _committed(self, partition: Partition, by: View) -> None:
+        if not by.leads:
+            told = f"at broker {by.node_id}: {len(partition.committed)}"
+            self.fail("a follower's high watermark is its leader's", told, partition)
+        state = partition.state
+        waited_for = () if state is None else (*state.isr, *state.eligible)
+        for node_id, view in partition.views.items():
+            later = view.leads and view.leader_epoch > by.leader_epoch
+            if view is not by and (later or node_id in waited_for):
+                if view.end_offset < len(partition.committed):
+                    self._note(partition, view)
+                self._has_all(partition, view, f"is waited for by broker {by.node_id}")
+
+    def _missing(self, partition: Partition, view: View) -> Record | None:
+        """The first record that is committed and not there."""
+        committed, records = partition.committed, view.contents.records
+        if len(records) >= len(committed) and records[: len(committed)] == committed:
+            return None
+        return next(
+            record
+            for offset, record in enumerate(committed)
+            if offset >= len(records) or records[offset] != record
+        )
+
+    def _has_all(self, partition: Partition, view: View, why: str, *, joins: bool = True) -> None:
+        """`joins`: else it may have lost records to a power cut, as long as it does not lead."""
+        missing = self._missing(partition, view)
+        if missing is None:
+            return
+        if joins or view.node_id not in partition.lost_at.get(missing.value, ()):
+            self.fail(
+                "what is committed is with everybody who may lead",
+                f"{missing} is not with broker {view.node_id}, which {why}",
+                partition,
+            )
+
+    def _may_lead(self, partition: Partition, view: View) -> None:
+        missing = self._missing(partition, view)
+        if missing is None:
+            return
+        lost_at = partition.lost_at.get(missing.value, set())
+        if len(lost_at) >= self._cluster.min_in_sync:
+            partition.lost = True
+        self.fail(
+            "a leader has what is committed",
+            f"{missing} is not with broker {view.node_id}, which leads; brokers {sorted(lost_at)}"
+            " lost it to power cuts",
+            partition,
+        )

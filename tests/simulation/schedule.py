@@ -1,0 +1,79 @@
+"""What happens in a history, and when: made of a seed, and nothing else.
+
+An act is a method of `Cluster` with its arguments; whatever it begins ends by itself. Faults and
+what clients do are acts alike, so a history is its schedule and its seed, and what is left out of
+the schedule (`shrink.py`) leaves the rest as it was.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from tests.simulation.cluster import BROKERS, PARTITIONS
+from tests.simulation.network import CLIENTS
+
+FAULTS_MIN, FAULTS_MAX = 3, 12
+SPAN_MS_MIN, SPAN_MS_MAX = 2_500, 6_000
+CLIENT_ACTS = frozenset({"produce", "consume", "ask_end"})
+
+
+class Act(NamedTuple):
+    at_ms: int
+    what: str
+    how: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.at_ms:6} ms  {self.what}({', '.join(map(str, self.how))})"
+
+
+def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
+    """By milliseconds since the topic is there, and when faults end."""
+    end_ms = dice.randint(SPAN_MS_MIN, SPAN_MS_MAX)
+    acts = [_fault(dice, end_ms) for _ in range(dice.randint(FAULTS_MIN, FAULTS_MAX))]
+    acts += _close_together(dice, end_ms)
+    for _ in range(dice.randint(40, 80)):
+        how = (dice.choice((0, 0, 1, 2, 3)), dice.randrange(PARTITIONS))
+        acts.append(Act(dice.randrange(end_ms), "produce", how))
+    for what, count in (("consume", 8), ("ask_end", 8)):
+        for _ in range(count):
+            act = Act(dice.randrange(end_ms), what, (dice.randrange(PARTITIONS),))
+            acts.append(act)
+    return sorted(acts), end_ms
+
+
+def _fault(dice: random.Random, end_ms: int) -> Act:
+    at_ms = dice.randrange(end_ms)
+    one, other = dice.sample(BROKERS, 2)
+    # Shorter and longer than a session, a request and the time a follower may lag.
+    for_ms = round(dice.choice((30, 200, 1_000, 2_500)) * dice.uniform(0.5, 1.5))
+    what = dice.choice(_WHAT)
+    match what:
+        case "kill" | "stop" | "pause" | "isolate" | "alone":
+            return Act(at_ms, what, (one, for_ms))
+        case "cut" | "part":
+            return Act(at_ms, what, (one, dice.choice((other, other, CLIENTS)), for_ms))
+        case "drop":
+            return Act(at_ms, what, (one, dice.choice((other, CLIENTS))))
+        case "prefer":
+            return Act(at_ms, what, (dice.randrange(PARTITIONS),))
+    return Act(at_ms, what, (one,))
+
+
+_WHAT = (
+    "kill", "kill", "kill", "kill", "stop", "pause", "pause", "isolate", "isolate", "alone", "cut",
+    "cut", "part", "drop", "lose_answer", "checkpoint", "checkpoint", "prefer", "prefer",
+)  # fmt: skip
+
+
+def _close_together(dice: random.Random, end_ms: int) -> list[Act]:
+    """Brokers that fail one shortly after the other, which is where the rules are needed."""
+    if dice.random() < 0.4:
+        return []
+    at_ms = dice.randrange(end_ms)
+    acts = []
+    for node_id in dice.sample(BROKERS, dice.randint(2, 3)):
+        what = dice.choice(("kill", "kill", "pause", "alone"))
+        acts.append(Act(at_ms, what, (node_id, round(dice.uniform(20, 900)))))
+        at_ms += round(dice.uniform(0, 400))
+    return acts

@@ -1,0 +1,331 @@
+"""The metadata store of a simulated cluster: one tree, sessions that are cut off and expire.
+
+It keeps the contract of `kbroker.metadata.store.base` as ZooKeeper does. A session lives on the
+ensemble's clock: a broker that is cut off, paused or dead for SESSION_MS loses it, with its
+ephemeral nodes, and learns of that when it is back. While it is cut off every call is
+StoreUnavailableError; `lose_answer` has the next write done and its answer lost. Watches and
+session events come one after the other, late by a moment, while the broker's process runs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kbroker.metadata.store.base import (
+    BadVersionError,
+    Check,
+    Create,
+    EventType,
+    MetadataStore,
+    MultiError,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    SessionCallback,
+    SessionEvent,
+    SessionExpiredError,
+    Set,
+    StoreError,
+    StoreUnavailableError,
+    Watch,
+    WatchCallback,
+    WatchEvent,
+    WatchKind,
+    parent_of,
+)
+from tests.simulation.loop import Process, StepLoop
+
+SESSION_MS = 1_200
+_EVENT_MS_MAX = 4
+
+Changes = list[tuple[EventType, str]]
+# Who has written what: the session, its operations.
+Written = Callable[["Session", Sequence[Operation]], None]
+
+
+class Tree:
+    """What the ensemble holds."""
+
+    def __init__(
+        self,
+        loop: StepLoop,
+        dice: random.Random,
+        written: Written,
+        reaches: Callable[[int], bool],
+    ) -> None:
+        """`reaches`: whether a broker's calls come through."""
+        self.reaches = reaches
+        self.loop = loop
+        self.dice = dice
+        self.nodes: dict[str, Node] = {"/": Node(b"", 0)}
+        self.sessions: list[Session] = []
+        self._begun: dict[Process, list[Session]] = {}
+        self._children: dict[str, set[str]] = {"/": set()}
+        self._written = written
+        self._created = 0
+        self._last_session = 0
+
+    def begin_session(self, process: Process, node_id: int) -> Session:
+        self._last_session += 1
+        session = Session(self, process, node_id, self._last_session)
+        self.sessions.append(session)
+        self._begun.setdefault(process, []).append(session)
+        return session
+
+    def sessions_of(self, process: Process) -> list[Session]:
+        """All that it has begun."""
+        return self._begun.get(process, [])
+
+    def children_of(self, path: str) -> list[str]:
+        self.node(path)
+        return sorted(self._children.get(path, ()))
+
+    def node(self, path: str) -> Node:
+        found = self.nodes.get(path)
+        if found is None:
+            raise NoNodeError(path)
+        return found
+
+    def multi(self, session: Session, operations: Sequence[Operation]) -> list[int]:
+        nodes, children = dict(self.nodes), {k: set(v) for k, v in self._children.items()}
+        versions: list[int] = []
+        changes: Changes = []
+        self._created += 1
+        for index, operation in enumerate(operations):
+            try:
+                versions.append(self._apply(session, operation, changes))
+            except StoreError as error:
+                self.nodes, self._children = nodes, children
+                raise MultiError(index, error) from None
+        self._publish(changes)
+        self._written(session, operations)
+        return versions
+
+    def _apply(self, session: Session, operation: Operation, changes: Changes) -> int:
+        path = operation.path
+        known = self.nodes.get(path)
+        if isinstance(operation, Create):
+            if known is not None:
+                raise NodeExistsError(path)
+            if parent_of(path) not in self.nodes:
+                raise NoNodeError(path, "no parent")
+            owner = session.session_id if operation.ephemeral else 0
+            self.nodes[path] = Node(operation.data, 0, owner, self._created)
+            self._children.setdefault(parent_of(path), set()).add(path.rpartition("/")[2])
+            changes.append((EventType.CREATED, path))
+            return 0
+        if known is None:
+            raise NoNodeError(path)
+        if operation.version is not None and operation.version != known.version:
+            raise BadVersionError(path, f"expected {operation.version}, found {known.version}")
+        if isinstance(operation, Set):
+            self.nodes[path] = known._replace(data=operation.data, version=known.version + 1)
+            changes.append((EventType.CHANGED, path))
+            return known.version + 1
+        if isinstance(operation, Check):
+            return known.version
+        if self._children.get(path):
+            raise NotEmptyError(path)
+        self._delete(path, changes)
+        return -1
+
+    def _delete(self, path: str, changes: Changes) -> None:
+        del self.nodes[path]
+        self._children.pop(path, None)
+        self._children[parent_of(path)].discard(path.rpartition("/")[2])
+        changes.append((EventType.DELETED, path))
+
+    def end(self, session: Session) -> None:
+        """Its ephemeral nodes vanish."""
+        if session not in self.sessions:
+            return
+        self.sessions.remove(session)
+        changes: Changes = []
+        for path in [p for p, node in self.nodes.items() if node.owner == session.session_id]:
+            self._delete(path, changes)
+        self._publish(changes)
+
+    def _publish(self, changes: Changes) -> None:
+        if changes:
+            for session in self.sessions:
+                session.changed(changes)
+
+
+@dataclass(eq=False)
+class _Watch(Watch):
+    session: Session
+    path: str
+    kind: WatchKind
+    callback: WatchCallback
+    persistent: bool
+    pending: EventType | None = None
+
+    def cancel(self) -> None:
+        if self in self.session.watches:
+            self.session.watches.remove(self)
+
+
+class Session(MetadataStore):
+    """One broker's. `cut_off` and `expire` are what happens to it."""
+
+    def __init__(self, tree: Tree, process: Process, node_id: int, session_id: int) -> None:
+        self._tree = tree
+        self._process = process
+        self.node_id = node_id
+        self._session_id = session_id
+        self._callbacks: list[SessionCallback] = []
+        self._queue: deque[_Watch | SessionEvent] = deque()
+        self._pumping = False
+        self._over = False
+        self._suspended = False
+        self._silent_since_ms: int | None = None
+        self.watches: list[_Watch] = []
+        self.lose_answer = False
+
+    # --- what happens to it -----------------------------------------------------------------------
+
+    def cut_off(self) -> None:
+        """Nothing comes through, or its process stands still; for SESSION_MS it survives that."""
+        if self._silent_since_ms is None:
+            self._silent_since_ms = now = self._tree.loop.now_ms
+            self._tree.loop.later(SESSION_MS, self._expire_if_silent, now)
+
+    def lose_connection(self) -> None:
+        """As its broker sees it."""
+        if not self._suspended:
+            self._suspended = True
+            self._tell(SessionEvent.SUSPENDED)
+
+    def back(self) -> None:
+        """It is heard again, too late or not."""
+        if self._silent_since_ms is None:
+            return
+        self._silent_since_ms = None
+        suspended, self._suspended = self._suspended, False
+        if self not in self._tree.sessions:
+            self._expired()
+        elif suspended:
+            self._tell(SessionEvent.CONNECTED)
+
+    def _expire_if_silent(self, since_ms: int) -> None:
+        if self._silent_since_ms == since_ms:
+            self._tree.end(self)
+
+    def _expired(self) -> None:
+        if not self._over:
+            self._over = True
+            self.watches.clear()
+            self._queue.clear()
+            self._tell(SessionEvent.EXPIRED)
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def changed(self, changes: Changes) -> None:
+        for type_, path in changes:
+            for watch in list(self.watches):
+                if watch.path == path and watch.kind is WatchKind.DATA:
+                    self._fire(watch, type_)
+                elif (
+                    watch.path == parent_of(path)
+                    and watch.kind is WatchKind.CHILDREN
+                    and type_ is not EventType.CHANGED
+                ):
+                    self._fire(watch, EventType.CHILDREN)
+
+    def _fire(self, watch: _Watch, type_: EventType) -> None:
+        if watch.pending is None:
+            self._tell(watch)
+        watch.pending = type_
+        if not watch.persistent:
+            watch.cancel()
+
+    def _tell(self, what: _Watch | SessionEvent) -> None:
+        self._queue.append(what)
+        self._pump()
+
+    def _pump(self) -> None:
+        if not self._pumping and self._queue:
+            self._pumping = True
+            self._process.later(self._tree.dice.uniform(0, _EVENT_MS_MAX), self._deliver)
+
+    def _deliver(self) -> None:
+        self._pumping = False
+        if not self._queue:
+            return
+        if self._suspended and isinstance(self._queue[0], _Watch):
+            self._process.later(_EVENT_MS_MAX, self._pump)  # told when it is back
+            return
+        head = self._queue.popleft()
+        if isinstance(head, SessionEvent):
+            for callback in self._callbacks:
+                callback(head)
+        elif head.pending is not None:
+            type_, head.pending = head.pending, None
+            head.callback(WatchEvent(type_, head.path))
+        self._pump()
+
+    # --- the contract -----------------------------------------------------------------------------
+
+    def _checked(self) -> Tree:
+        if self._over:
+            raise SessionExpiredError("", "this session has ended")
+        if self._suspended:
+            raise StoreUnavailableError("", "cut off")
+        if self not in self._tree.sessions:
+            self._expired()
+            raise SessionExpiredError("", "this session has ended")
+        return self._tree
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    def new_session(self) -> Session:
+        if not self._tree.reaches(self.node_id):
+            raise StoreUnavailableError("", "cut off")
+        return self._tree.begin_session(self._process, self.node_id)
+
+    def get(self, path: str) -> Node:
+        return self._checked().node(path)
+
+    def exists(self, path: str) -> bool:
+        return path in self._checked().nodes
+
+    def children(self, path: str) -> list[str]:
+        return self._checked().children_of(path)
+
+    def children_data(self, path: str) -> dict[str, Node]:
+        tree = self._checked()
+        return {name: tree.nodes[f"{path}/{name}"] for name in tree.children_of(path)}
+
+    def get_many(self, paths: Sequence[str]) -> dict[str, Node]:
+        nodes = self._checked().nodes
+        return {path: nodes[path] for path in paths if path in nodes}
+
+    def multi(self, operations: Sequence[Operation]) -> list[int]:
+        versions = self._checked().multi(self, operations)
+        if self.lose_answer:
+            self.lose_answer = False
+            raise StoreUnavailableError("", "the answer was lost")
+        return versions
+
+    def watch(
+        self, path: str, kind: WatchKind, callback: WatchCallback, *, persistent: bool = False
+    ) -> Watch:
+        if kind is WatchKind.CHILDREN:
+            self._checked().node(path)
+        watch = _Watch(self, path, kind, callback, persistent)
+        self.watches.append(watch)
+        return watch
+
+    def on_session_event(self, callback: SessionCallback) -> None:
+        self._callbacks.append(callback)
+
+    def close(self) -> None:
+        self._tree.end(self)
+        self._over = True

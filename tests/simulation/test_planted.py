@@ -1,0 +1,15 @@
+"""Every planted fault is found, within as many seeds as it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.history import run
+from tests.simulation.planted import PLANTED
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_it_is_found(name: str) -> None:
+    plant = PLANTED[name]
+    with plant.switched_on():
+        assert any(run(seed).violation is not None for seed in range(plant.seeds))

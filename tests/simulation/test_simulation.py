@@ -1,0 +1,63 @@
+"""Seeds in which everything must hold, and that a history is the same every time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.__main__ import main
+from tests.simulation.history import run
+from tests.simulation.schedule import Act
+from tests.simulation.shrink import shrink
+
+SEEDS = 200
+EVENTS_MIN = 200
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 50))
+def test_everything_holds(first: int, tmp_path: Path) -> None:
+    progress = tmp_path / "progress.json"
+    seeds = f"{first}..{first + 50}"
+    assert main(["--seeds", seeds, "--progress", str(progress)]) == 0
+
+
+def test_a_history_is_long_enough() -> None:
+    outcomes = [run(seed) for seed in range(5)]
+    assert all(outcome.steps >= EVENTS_MIN for outcome in outcomes)
+    assert all(outcome.acknowledged and outcome.consumed for outcome in outcomes)
+
+
+def test_a_seed_is_the_same_history_in_every_process() -> None:
+    """Whatever order a process has its sets in."""
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "3"]
+    told = {
+        subprocess.run(
+            command,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(told) == 1 and b"all held" in told.pop()
+
+
+def test_the_progress_is_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = tmp_path / "progress.json"
+    for _ in range(2):
+        assert main(["--seeds", "0..2", "--progress", str(progress)]) == 0
+    assert "2 histories, 0 failed" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_schedule_shrinks_to_what_makes_it_fail() -> None:
+    schedule = [Act(at, "produce", (at,)) for at in range(37)]
+
+    def fails(tried: object) -> str | None:
+        left = {act.at_ms for act in tried}  # type: ignore[attr-defined]
+        return "both" if {5, 30} <= left else None
+
+    assert [act.at_ms for act in shrink(schedule, "both", fails)] == [5, 30]
