@@ -255,6 +255,8 @@ class GroupLoader:
                     return
                 self._table.activate(job.partition)
         except BaseException as error:
+            if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                return  # led elsewhere since a moment ago: who follows that closes it
             # Whatever it is: nobody is to be told for ever that the partition is being loaded.
             if not isinstance(error, KafkaError | OSError):
                 self.thread.failures.note("loading groups", error)
@@ -306,9 +308,8 @@ class GroupLoader:
         values: dict[str, bytes] = {}
         offset, end = job.replica.log_start_offset, job.replica.log_end_offset
         while offset < end:
-            data = job.replica.read(offset, self._buffer_bytes)
-            if not data:
-                break
+            # To the end: of a leader before, there are records that its followers have not all yet.
+            data = job.replica.read(offset, self._buffer_bytes, to_log_end=True)
             with self._piece:
                 if job.cancelled or self._stopping:
                     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -100,8 +101,8 @@ class Node:
             self.table, self.loader, lambda _, index: self.open.get(index), NODE
         )
 
-    def lead(self, *leaders: int) -> None:
-        """The topic appears, or its leaders change."""
+    def lead(self, *leaders: int, followers: Sequence[int] = ()) -> None:
+        """The topic appears, or its leaders change; the followers are in sync."""
         first = not self.open
         topic = new_topic_image(OFFSETS_TOPIC, TOPIC_ID, [(leader,) for leader in leaders], {})
         for partition in topic.partitions:
@@ -110,7 +111,10 @@ class Node:
                     OFFSETS_TOPIC, partition.index, TOPIC_ID, {}
                 )
             log = self.open[partition.index]
-            log.set_leadership(partition.leader, partition.leader == NODE, 0, 1)
+            log.set_leadership(
+                partition.leader, partition.leader == NODE, 0, 1 + len(followers),
+                dict.fromkeys(followers, True),
+            )  # fmt: skip
         delta = ImageDelta(created=(topic,)) if first else ImageDelta(changed=(topic,))
         self.store.follow(ClusterImage().with_topics([topic]), delta)
 
@@ -235,6 +239,48 @@ def test_the_first_writes_of_a_group_that_was_made_anew_are_in_the_log(
     again.loader.start()
     again.await_load()
     assert again.groups.loaded == [image("g", 1, MEMBER)]
+
+
+def test_a_new_leader_loads_what_its_followers_have_not_yet(start: Callable[..., Node]) -> None:
+    """Above the high watermark there is what the leader before may have promised."""
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.write(image("g", 3, MEMBER)) is ErrorCode.NONE
+    assert node.table.commit("g", [offset("orders", 0, 7)]) == 0
+    again = start()
+    again.lead(*[ELSEWHERE] * COUNT)
+    for log in again.open.values():
+        log.set_high_watermark(0)
+    again.lead(*[NODE] * COUNT, followers=[ELSEWHERE])
+    assert {log.high_watermark for log in again.open.values()} == {0}
+    again.loader.start()
+    again.await_load()
+    assert again.groups.loaded == [image("g", 3, MEMBER)]
+    assert again.table.offset("g", "orders", 0) == offset("orders", 0, 7)
+
+
+def test_a_partition_that_is_led_elsewhere_in_the_middle_of_its_load_is_no_damage(
+    start: Callable[..., Node], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.write(image("g")) is ErrorCode.NONE
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    read, reads = LedLog.read, threading.Event()
+
+    def lost(log: LedLog, *where: int, **how: bool) -> bytes:
+        log.set_leadership(ELSEWHERE, False, 1, 1)
+        reads.set()
+        return read(log, *where, **how)
+
+    monkeypatch.setattr(LedLog, "read", lost)
+    node.loader.start()
+    assert reads.wait(60)
+    node.lead(*[ELSEWHERE] * COUNT)
+    eventually(lambda: node.groups.lost, "the coordinator is told")
+    assert node.states() == [NOT_OWNER] * COUNT
+    assert "cannot be read" not in caplog.text
 
 
 def test_a_partition_that_is_lost_takes_its_groups_along(start: Callable[..., Node]) -> None:
@@ -450,7 +496,7 @@ def test_a_log_that_cannot_be_read_leaves_its_partition_unowned(
     partition = partition_for("good", COUNT)
     states = [NOT_OWNER if index == partition else ACTIVE for index in range(COUNT)]
 
-    def read(*_: object) -> bytes:
+    def read(*_: object, **how: object) -> bytes:
         raise error
 
     monkeypatch.setattr(LedLog, "read", read)
