@@ -33,6 +33,8 @@ from kbroker.config.listeners import ListenerSet, parse_listeners
 from kbroker.config.sources import Setting, read_environment, read_file, read_overrides
 from kbroker.errors import ConfigError, InvariantError
 
+# Set in a broker of a cluster, and only there.
+_CLUSTER: Final = "zookeeper.connect"
 # Two names of one thing: the first that is set gives both their value.
 _NODE_ID_NAMES: Final = ("node.id", "broker.id")
 
@@ -114,7 +116,13 @@ class BrokerConfig:
     def __getitem__(self, name: str) -> Any:
         if name in self._effective:
             return self._effective[name]
-        return BROKER_KEYS[name].default
+        return self.default_of(BROKER_KEYS[name])
+
+    def default_of(self, key: ConfigKey) -> Any:
+        """What a key is that nobody sets: some are others in a cluster."""
+        if key.clustered is not None and self._effective.get(_CLUSTER) is not None:
+            return key.clustered
+        return key.default
 
     def __contains__(self, name: object) -> bool:
         return name in self._effective or name in BROKER_KEYS

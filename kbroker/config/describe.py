@@ -198,7 +198,7 @@ def _broker_synonyms(config: BrokerConfig, name: str) -> list[ConfigSynonym]:
     for each in family:
         key = BROKER_KEYS.get(each)
         if key is not None and key.default is not None and not key.sensitive:
-            text = format_value(key, key.default)
+            text = format_value(key, config.default_of(key))
             synonyms.append((each, text, int(ConfigSource.DEFAULT_CONFIG)))
     while synonyms and synonyms[0][0] != name:
         synonyms.pop(0)

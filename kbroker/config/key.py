@@ -96,8 +96,10 @@ class ConfigKey(NamedTuple):
 
     `default` is typed (None: unset). `kafka` is the default of Apache Kafka 4.3 where ours
     differs, as its tools print it (None: unset there; "-": the key is ours alone).
-    `default_words` explains a default that depends on the machine. `low` and `high` bound
-    numbers, `also` lists values outside those bounds, `choices` bounds texts and list elements.
+    `clustered` is the default where `zookeeper.connect` is set (None: the same).
+    `default_words` explains a default that depends on the machine or on other keys. `low` and
+    `high` bound numbers, `also` lists values outside those bounds, `choices` bounds texts and list
+    elements.
     `check` returns what is wrong, or None; `check_words` says what it lets through.
     `supported` says that setting the key has an effect in this version.
     """
@@ -117,6 +119,7 @@ class ConfigKey(NamedTuple):
     supported: bool = False
     kafka: str | _Same | None = SAME
     default_words: str = ""
+    clustered: Any = None
     internal: bool = False
 
     @property

@@ -141,8 +141,10 @@ OFFSETS_KEYS: Final = (
     ),
     Key(
         "offsets.topic.replication.factor", SHORT, 1,
-        "Replicas of the topic of committed offsets.",
-        low=1, kafka="3", supported=True,
+        "Replicas of the topic of committed offsets, which is made when so many brokers live. Until"
+        " then groups have no coordinator.",
+        low=1, kafka="3", supported=True, clustered=3,
+        default_words="1, with zookeeper.connect 3",
     ),
     Key(
         "offsets.topic.segment.bytes", INT, 104_857_600,

@@ -2,8 +2,10 @@
 
 A group belongs to one partition, found by the hash of its id; whoever leads that partition is the
 group's coordinator. The topic appears when the first client asks for a coordinator, which is told
-to come again (COORDINATOR_NOT_AVAILABLE), as Apache Kafka does. Its number of partitions is the
-topic's own from then on, whatever the configuration says later.
+to come again (COORDINATOR_NOT_AVAILABLE), as Apache Kafka does. While fewer brokers live than it
+shall have replicas it is not made, and everybody is told so (KIP-115): with fewer, what groups have
+committed would go with one broker for good. Its number of partitions is the topic's own from then
+on, whatever the configuration says later.
 
 Pure but for `OffsetsTopicCreation`, which holds one flag under a leaf lock and may be called from
 any thread.
@@ -17,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kbroker.errors import ErrorCode
+from kbroker.log_lines import LogLines
 from kbroker.metadata.controller.decisions import NewTopic
 
 if TYPE_CHECKING:
@@ -59,9 +62,10 @@ def new_topic(config: Settings) -> NewTopic:
 class OffsetsTopicCreation:
     """Has the topic made when somebody needs it."""
 
-    __slots__ = ("_lock", "_under_way")
+    __slots__ = ("_lines", "_lock", "_under_way")
 
     def __init__(self) -> None:
+        self._lines = LogLines(logger)  # clients ask many times a second until it is there
         self._lock = threading.Lock()
         self._under_way = False
 
@@ -81,9 +85,11 @@ class OffsetsTopicCreation:
         self._end()
         for result in results:
             if result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                logger.error(
-                    "%s cannot be created, so no group has a coordinator: %s %s; check"
-                    " offsets.topic.replication.factor and the number of brokers",
+                self._lines.write(
+                    logging.WARNING,
+                    f"not created {result.error.name}",
+                    "%s cannot be created yet, so no group has a coordinator: %s %s; it needs as"
+                    " many brokers as offsets.topic.replication.factor says",
                     OFFSETS_TOPIC,
                     result.error.name,
                     result.message or "",

@@ -34,6 +34,17 @@ def test_every_key_is_listed_in_order() -> None:
     assert list(_topic({})) == sorted(TOPIC_KEYS)
 
 
+def test_a_default_of_its_own_in_a_cluster() -> None:
+    name, cluster = "offsets.topic.replication.factor", "zookeeper.connect=localhost:2181"
+    for overrides, value, synonyms in (
+        ((), "1", [(name, "1", DEFAULT)]),
+        ((cluster,), "3", [(name, "3", DEFAULT)]),
+        ((cluster, f"{name}=2"), "2", [(name, "2", STATIC), (name, "3", DEFAULT)]),
+    ):
+        entry = _broker(*overrides)[name]
+        assert (entry.value, entry.synonyms) == (value, synonyms)
+
+
 def test_a_default() -> None:
     entry = _broker()["num.io.threads"]
     assert entry == ConfigEntry(

@@ -136,6 +136,20 @@ def test_a_topic_that_cannot_be_made_is_asked_for_again(caplog: pytest.LogCaptur
     assert "offsets.topic.replication.factor" in caplog.text
 
 
+def test_in_a_cluster_groups_wait_for_three_brokers() -> None:
+    """KIP-115: with fewer replicas the offsets would go with the first broker that is lost."""
+    broker = FakeBroker(brokers=2, overrides=["zookeeper.connect=localhost:2181"])
+    (found,) = coordinators(6, broker.call(find(6, ["g"])))
+    assert found[1] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert broker.controller.image.topic(OFFSETS_TOPIC) is None
+    image = FakeBroker(brokers=3).controller.image
+    broker.controller.publish(broker.controller.image.with_brokers(image.brokers.values()))
+    broker.call(find(6, ["g"]))
+    topic = broker.controller.image.topic(OFFSETS_TOPIC)
+    assert topic is not None
+    assert {len(each.replicas) for each in topic.partitions} == {3}
+
+
 @pytest.mark.parametrize("version", range(1, 7))
 def test_a_transactional_producer_is_told_at_once(version: int) -> None:
     answer = FakeBroker().call(find(version, ["tx"], 1))
