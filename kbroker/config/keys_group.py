@@ -172,8 +172,8 @@ OFFSETS_KEYS: Final = (
     ),
     Key(
         "offsets.commit.timeout.ms", INT, 5_000,
-        "How long a commit waits for its replicas.",
-        low=1,
+        "How long a commit, or another write of a group, waits for its replicas.",
+        low=1, supported=True,
     ),
     Key(
         "offset.metadata.max.bytes", INT, 4_096,

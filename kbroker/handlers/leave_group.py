@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.group.messages import Leaver
 from kbroker.errors import ErrorCode
+from kbroker.handlers.reply import Reply
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
+    from kbroker.coordinator.group.messages import LeaveAnswer
     from kbroker.handlers.services import ColdRequest, Services
 
 _SINCE_THROTTLE: Final = 1
@@ -45,10 +47,16 @@ def decode(request: ColdRequest) -> tuple[str, list[Leaver]]:
 
 def handle(services: Services, request: ColdRequest) -> None:
     group_id, leavers = decode(request)
-    code, codes = services.groups.leave(group_id, leavers)
-    if request.api_version < _SINCE_BATCH and codes:
-        code = codes[0]
-    request.respond(encode(request.api_version, code, list(zip(leavers, codes, strict=False))))
+    version = request.api_version
+    with Reply(request, failure) as reply:
+
+        def answer(told: LeaveAnswer) -> None:
+            code, codes = told
+            if version < _SINCE_BATCH and codes:
+                code = codes[0]
+            reply.send(lambda: encode(version, code, list(zip(leavers, codes, strict=False))))
+
+        services.groups.leave(group_id, leavers, answer)
 
 
 def encode(version: int, code: ErrorCode, members: Sequence[tuple[Leaver, ErrorCode]]) -> bytes:

@@ -1,7 +1,8 @@
 """OffsetCommit (8): how far a group has read.
 
 What the compiled path cannot decide comes here, whole; this file is the authority, and what C
-answers are its bytes. An offset is in the log, as acks=-1 asks, before it is answered.
+answers are its bytes. An offset is in the log before it is answered, and its followers have it, as
+acks=-1 asks.
 
 A partition that is not there is refused alone (3, by id 100), and so is a text longer than
 `offset.metadata.max.bytes` (12). What the group itself refuses is refused for all the others. In
@@ -14,11 +15,13 @@ Versions 2 to 10: a retention of its own from 2 to 4, leader epochs from 6, grou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from kbroker.coordinator.group._groups import CommittedOffset
+from kbroker.coordinator.group._groups import CommittedOffset, Written
 from kbroker.errors import ErrorCode
+from kbroker.handlers.reply import Reply
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
@@ -97,8 +100,15 @@ def handle(services: Services, request: ColdRequest) -> None:
     version = request.api_version
     asked = decode(request)
     missing, there = _sorted_out(services, version, asked.topics)
-    told = _commit(services, version, asked, there) if there else []
-    request.respond(encode(version, _merged(missing, told)))
+    with Reply(request, failure) as reply:
+
+        def answer(told: list[Told]) -> None:
+            reply.send(lambda: encode(version, _merged(missing, told)))
+
+        if there:
+            _commit(services, version, asked, there, answer)
+        else:
+            answer([])
 
 
 def _sorted_out(
@@ -131,8 +141,12 @@ def _sorted_out(
 
 
 def _commit(
-    services: Services, version: int, asked: Asked, topics: list[tuple[TopicImage, AskedTopic]]
-) -> list[Told]:
+    services: Services,
+    version: int,
+    asked: Asked,
+    topics: list[tuple[TopicImage, AskedTopic]],
+    answer: Callable[[list[Told]], None],
+) -> None:
     longest = services.config["offset.metadata.max.bytes"]
     code = services.groups.check_commit(
         asked.group_id,
@@ -158,14 +172,19 @@ def _commit(
             if not error:
                 offsets.append(_committed(topic, partition, now_ms, expire_ms))
         told.append(Told(key, errors))
-    if offsets:
-        code = _error_of(services.offsets.commit(asked.group_id, offsets))
-        if code:
-            return [
-                Told(key, [(index, error or code) for index, error in errors])
-                for key, errors in told
-            ]
-    return told
+    if not offsets:
+        answer(told)
+        return
+    written = Written()
+    code = _error_of(services.offsets.commit(asked.group_id, offsets, written))
+    services.offsets.when_replicated(
+        written, code, lambda code: answer(_with_error(told, code) if code else told)
+    )
+
+
+def _with_error(told: list[Told], code: ErrorCode) -> list[Told]:
+    """What has no error of its own has this one."""
+    return [Told(key, [(index, error or code) for index, error in errors]) for key, errors in told]
 
 
 def _committed(

@@ -3,7 +3,8 @@
 The group answers first, for everything: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP where
 its members are not consumers, the codes of a group that is not ours. Then each partition:
 UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC, or none, also where nothing was committed.
-What is answered is in the log. What is not there comes first, as Apache Kafka puts it.
+What is answered is in the log, and its followers have it. What is not there comes first, as Apache
+Kafka puts it.
 
 Version 0, never flexible. Any handler thread; does not import the schema library.
 """
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbroker.coordinator.group._groups import Written
 from kbroker.errors import ErrorCode
+from kbroker.handlers.reply import Reply
 from kbroker.protocol.wire import Reader, Writer
 
 if TYPE_CHECKING:
@@ -64,11 +67,17 @@ def handle(services: Services, request: ColdRequest) -> None:
                 gone.append((name, partition))
         if errors:
             told.append((name, errors))
-    code = ErrorCode(services.offsets.remove_offsets(group_id, gone)) if gone else ErrorCode.NONE
-    if code:
-        request.respond(encode(code, []))
-        return
-    request.respond(encode(code, _merged(missing, told)))
+    with Reply(request, failure) as reply:
+
+        def answer(code: ErrorCode) -> None:
+            reply.send(lambda: encode(code, [] if code else _merged(missing, told)))
+
+        if gone:
+            written = Written()
+            removed = services.offsets.remove_offsets(group_id, gone, written=written)
+            services.offsets.when_replicated(written, removed, answer)
+        else:
+            answer(ErrorCode.NONE)
 
 
 def _merged(missing: dict[str, list[tuple[int, ErrorCode]]], told: Told) -> Told:

@@ -35,15 +35,15 @@ cdef enum HotReason:
     REASON_GROUP = 6              # of a group, and not plainly right; see _offset_commit
 
 
-# What a parked request waits for at one partition: a fetch for bytes, a produce until the followers
-# have one batch.
+# What a parked request waits for at one partition: a fetch for bytes, a produce or a group's write
+# until the followers have one batch.
 cdef struct ParkedWatch:
     ParkedWatch* previous         # in one of the partition's lists, under its lock
     ParkedWatch* next
     ParkedRequest* parked
     Partition* partition          # one reference
     int64_t counted               # of it in the request's `found`, under the same lock
-    Batch* batch                  # of a produce; what becomes of it, under the same lock
+    Batch* batch                  # of a write; what becomes of it, under the same lock
     int64_t fetch_offset
     int64_t high_watermark        # of a follower's fetch: as the answer would tell it
     int32_t max_bytes
@@ -53,17 +53,18 @@ cdef struct ParkedWatch:
 cdef struct ParkedRequest:
     int refs                      # atomic: the deadline list's one, and each visitor's
     int state                     # atomic: ParkedState, moved by parked_fire() alone
-    Request* request
+    Request* request              # NULL: of a group's write, and Python is told
     ParkedTable* table
-    void* produce                 # ProducePlan: what a produce will answer; NULL: it is a fetch
-    int64_t wanted                # a fetch: bytes; a produce: batches, all that wait
+    void* produce                 # ProducePlan: what a produce will answer
+    void* group_write             # GroupWrite; where both are NULL it is a fetch
+    int64_t wanted                # a fetch: bytes; a write: batches, all that wait
     uint64_t found                # atomic: of that, the sum over the watches
     int must_answer               # atomic: of an error there is something to be told
     FetchIsolation isolation
     uint64_t tick                 # of its deadline
     ParkedRequest* previous       # in the bucket of its tick, under the table's lock
     ParkedRequest* next
-    ParkedRequest* next_left      # its connection has gone; under the table's lock
+    ParkedRequest* next_left      # in the table's `left`, or in a worker's `settled`
     int listed
     int left
     int count
@@ -75,9 +76,11 @@ cdef struct ParkedTable:
     pthread_mutex_t lock          # "queue" in the lock order
     ParkedRequest* buckets[PARKED_BUCKETS]
     uint64_t announced[PARKED_BUCKETS]  # the tick last told to Python, per bucket
-    void* left                    # ParkedRequest; written under the lock, looked at without
+    # ParkedRequests for a handler: their connections have gone, or Python is to be told. Written
+    # under the lock, looked at without.
+    void* left
     int64_t count                 # parked now
-    int64_t produce_count         # of them
+    int64_t produce_count         # of them, with the writes of groups
     int64_t expired_total
     int64_t expired_produces      # of them
     int64_t left_total            # their connections went first
@@ -146,6 +149,7 @@ cdef struct HotWorker:
     void* unflushed               # ProducePlan
     uint64_t ticks[TICKS_MAX]
     int tick_count
+    ParkedRequest* settled        # writes of Python's that are over, each with a reference
     # Figures, written by the worker's thread, read by anyone.
     int64_t produce_requests
     int64_t produce_partitions    # named by these requests

@@ -1,4 +1,6 @@
 # cython: language_level=3
+from libc.stdint cimport int64_t
+
 from kbroker._net cimport SocketServer
 from kbroker.coordinator.group._groups cimport GroupTable
 from kbroker.replica._topic_table cimport TopicTable
@@ -20,5 +22,8 @@ cdef class HotPath:
     cdef HotWorker* cold_worker
     cdef object cold_lock
     cdef list own_hosts
+    cdef dict awaiting            # who waits for a write to have its followers, by number
+    cdef int64_t last_number      # under own_lock
+    cdef public object watch_deadline  # of parked requests: the handlers' own, set by their pool
     cdef list _wrap_cold(self, HotWorker* worker)
     cdef list _take_ticks(self, HotWorker* worker)

@@ -1,11 +1,13 @@
 """The hot path's face; see _hot.pyx for what `serve` does without the GIL."""
 
+from collections.abc import Callable
 from typing import Final, Self, TypedDict, type_check_only
 
 from typing_extensions import disjoint_base
 
 from kbroker._net import SocketServer, WrappedRequest
 from kbroker.coordinator.group._groups import GroupTable
+from kbroker.errors import ErrorCode
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
 
@@ -92,6 +94,18 @@ class HotPath:
     def tick_deadline_ms(tick: int) -> int: ...
     def expire(self, tick: int) -> None: ...
     def wake(self, replica: Replica) -> None: ...
+    def await_followers(
+        self,
+        replica: Replica,
+        last_offset: int,
+        led_since: int,
+        timeout_ms: int,
+        done: Callable[[ErrorCode], object],
+    ) -> None: ...
+    # behind `serve`, for the same worker: (who is to be told, what)
+    def take_settled(self, index: int) -> list[tuple[Callable[[ErrorCode], object], ErrorCode]]: ...
+    # called with the ticks that a wait without a request makes new
+    watch_deadline: Callable[[int], None]
     def close_parked(self) -> None: ...
     # (ordinal, topic id, bytes) of every batch whose partition is known
     def pass_on(self, request: WrappedRequest) -> tuple[list[WrappedRequest], list[int]]: ...

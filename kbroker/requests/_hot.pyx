@@ -15,7 +15,7 @@ which know nothing of each other.
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
-from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 import threading
 
@@ -27,7 +27,8 @@ from kbroker._keyed_hash cimport kb_random_key
 from kbroker._net cimport SocketServer, WrappedRequest, request_wrap
 from kbroker._sync cimport kb_now_ns, kb_wall_ms, pthread_self, pthread_setname_np
 from kbroker.coordinator.group._groups cimport GroupTable
-from kbroker.errors import InvariantError
+from kbroker.coordinator.group._shards cimport batch_prepare
+from kbroker.errors import ErrorCode, InvariantError
 from kbroker.log._cursor cimport get_i64, kb_put_u32, kb_put_u64
 from kbroker.log._records cimport AT_CRC, AT_MAX_TIMESTAMP, batch_crc
 from kbroker.log._types cimport VALIDATED, Batch
@@ -46,11 +47,13 @@ from kbroker.requests._answers cimport (
 from kbroker.requests._at_once cimport at_once_cover, at_once_end
 from kbroker.requests._context cimport (
     REASON_COLD, REASON_DECOMPRESS, REASON_GROUP, REASON_METADATA, REASON_NONE, REASON_RECOMPRESS,
-    TICK_MS, HotWorker, OwnAddress)
+    TICK_MS, HotWorker, OwnAddress, ParkedRequest)
+from kbroker.requests._group_write cimport (
+    WRITE_WAITS, GroupWrite, group_write_new, group_write_wait)
 from kbroker.requests._hot_figures cimport hot_statistics, note_gil_wait
 from kbroker.requests._long_polls cimport (
     long_polls_close, long_polls_end_left, long_polls_expire, long_polls_wake)
-from kbroker.requests._parked cimport parked_init
+from kbroker.requests._parked cimport parked_drop, parked_init
 from kbroker.requests._produce cimport (
     produce_finish, produce_flush, produce_plan, produce_validate)
 from kbroker.requests._produce_plan cimport ProduceFrame, ProducePartition, ProducePlan
@@ -102,6 +105,11 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
             request_channel_leave_python(worker.context.channel, &worker.handler)
             return TAKE_CLOSED
         long_polls_end_left(worker)
+        if worker.settled != NULL:
+            worker_give_up_role(worker)
+            request_channel_enter_python(
+                worker.context.channel, &worker.handler, 1, &worker.cold_head, &worker.cold_tail)
+            return TAKE_COLD
         status = request_channel_take(
             worker.context.channel, &worker.handler, worker.has_role, IDLE_TICK_NS, &run, &count)
         worker.has_role = 0
@@ -147,6 +155,7 @@ cdef class HotPath:
         self.table = table
         self.groups = groups
         self.own_lock = threading.Lock()
+        self.awaiting = {}
         self.cold_lock = threading.Lock()
         self.context.channel = &server.channel
         self.context.hash_seed = kb_random_key()
@@ -156,6 +165,7 @@ cdef class HotPath:
         if groups is not None:
             self.context.groups = groups.shards
             groups.wake = self.wake
+            groups.wait = self.await_followers
         self.context.fetch_bytes_max = fetch_bytes_max
         self.context.inline_range_bytes = inline_range_bytes
         self.context.sessions = sessions_new(session_slots_max, session_eviction_ms_min)
@@ -294,6 +304,56 @@ cdef class HotPath:
             with nogil:
                 long_polls_wake(worker, _enter(worker), replica.partition)
                 _leave(worker)
+
+    def await_followers(
+        self, Replica replica not None, int64_t last_offset, int32_t led_since, int32_t timeout_ms,
+        done not None,
+    ):
+        """Has `done` called once with what a coordinator says, when the followers have an offset
+        that was written while this broker led since that epoch, or it is known that they will not:
+        now, or on a handler's thread."""
+        cdef HotWorker* worker = self.own_worker
+        cdef Batch batch
+        cdef GroupWrite* write
+        cdef int status
+        batch_prepare(&batch, NULL, 0, 1, 0)
+        batch.last_offset = last_offset
+        batch.led_since = led_since
+        batch.awaits_followers = 1
+        write = group_write_new(&batch, 0)
+        if write == NULL:
+            raise MemoryError
+        with self.own_lock:
+            self.last_number += 1
+            write.number = self.last_number
+            self.awaiting[write.number] = done
+            with nogil:
+                status = group_write_wait(worker, write, replica.partition, timeout_ms)
+                arena_reset(&worker.arena)
+            if status != WRITE_WAITS:
+                del self.awaiting[self.last_number]
+            ticks = self._take_ticks(worker)
+        for tick in ticks:
+            self.watch_deadline(tick)
+        if status != WRITE_WAITS:
+            done(ErrorCode(status))
+
+    def take_settled(self, int index):
+        """What `serve` came back with beside requests: (who waited for a write, what to tell)."""
+        cdef HotWorker* worker = self.workers[index]
+        cdef ParkedRequest* parked = worker.settled
+        cdef ParkedRequest* following
+        cdef GroupWrite* write
+        told = []
+        worker.settled = NULL
+        while parked != NULL:
+            following = parked.next_left
+            write = <GroupWrite*>parked.group_write
+            told.append((self.awaiting.pop(write.number), ErrorCode(write.error)))
+            with nogil:
+                parked_drop(parked)
+            parked = following
+        return told
 
     def close_parked(self):
         """Answers everything that is parked; from now on nothing parks."""

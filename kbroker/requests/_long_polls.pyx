@@ -9,7 +9,7 @@
 
 A parked request (_parked) that somebody moves to done is answered by the thread that moved it, once
 no lock is held: a fetch reads again and gets what there is (_fetch), a produce is told what became
-of its batches (_produce_wait).
+of its batches (_produce_wait), and so are the groups whose writes wait (_group_write).
 """
 
 from libc.stdint cimport uint64_t
@@ -29,11 +29,13 @@ from kbroker.requests._context cimport (
     ParkedWatch,
 )
 from kbroker.requests._fetch cimport fetch_resume
+from kbroker.requests._group_write cimport group_write_resume
 from kbroker.requests._parked cimport (
     parked_bucket,
     parked_complete,
     parked_drop,
     parked_has_enough,
+    parked_is_write,
     watch_count_locked,
 )
 from kbroker.requests._parked_state cimport OPEN
@@ -54,6 +56,8 @@ cdef struct Due:
 cdef void _answer(HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked) noexcept nogil:
     if parked.produce != NULL:
         produce_resume(worker, snapshot, parked)
+    elif parked.group_write != NULL:
+        group_write_resume(worker, parked)
     else:
         fetch_resume(worker, snapshot, parked.request)
 
@@ -160,7 +164,7 @@ cdef void _complete_bucket(
         unlock_ranked(&table.lock, RANK_QUEUE)
         if parked == NULL:
             return
-        is_produce = parked.produce != NULL
+        is_produce = parked_is_write(parked)
         done = _complete(worker, snapshot, parked)
 
 
@@ -188,6 +192,10 @@ cdef void _end_left(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
     # With a reference, which it drops. A peer that still reads gets what there is.
     cdef Snapshot* snapshot
     cdef int how
+    if parked.request == NULL:    # it is over already: this thread takes it to Python
+        parked.next_left = worker.settled
+        worker.settled = parked
+        return
     if parked_complete(parked):
         lock_ranked(&parked.table.lock, RANK_QUEUE)
         how = parked.request.channel.left
@@ -205,7 +213,8 @@ cdef void _end_left(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
 
 
 cdef int long_polls_end_left(HotWorker* worker) noexcept nogil:
-    """Between two runs: ends every request whose connection has gone. 0: there was none."""
+    """Between two runs: ends every request whose connection has gone, and gathers the writes of
+    Python's that are over. 0: there was none."""
     cdef ParkedTable* table = &worker.context.parked
     cdef ParkedRequest* parked
     cdef ParkedRequest* following

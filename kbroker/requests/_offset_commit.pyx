@@ -12,8 +12,7 @@ is not known or may not commit now, a log that refuses. Up to that moment nothin
 so nothing has to be undone.
 
 An offset that is answered is in the log, and with one replica in sync that is all that acks=-1 asks
-for. With followers the answer is to wait until the high watermark has passed `batch.last_offset`:
-`_commit_shard` is the place.
+for. With followers the answer waits until they have it (`_group_write`).
 
 Fairness: after STEP_BYTES of requests the role of taker is given up. Protocol: OffsetCommitRequest
 2-10 (retention 2-4, throttle time from 3, leader epochs from 6, instance ids from 7, flexible from
@@ -21,6 +20,7 @@ Fairness: after STEP_BYTES of requests the role of taker is given up. Protocol: 
 """
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free
 
 from kbroker._arena cimport arena_take
 from kbroker._atomics cimport kb_load_i64, kb_load_int
@@ -99,6 +99,11 @@ from kbroker.requests._group_member cimport (
     take_asking_member,
     take_text,
 )
+from kbroker.requests._group_write cimport (
+    GroupWrite,
+    group_write_answer,
+    group_write_new,
+)
 from kbroker.requests._long_polls cimport long_polls_wake
 
 cdef enum:
@@ -123,6 +128,7 @@ cdef struct ShardPlans:
     Shard* shard
     CommitPlan* first
     CommitPlan* last
+    Batch* batches                # what of them was written
 
 
 # --- plan ----------------------------------------------------------------------------------------
@@ -318,13 +324,14 @@ cdef void _apply_locked(CommitPlan* plan) noexcept nogil:
 
 
 cdef Partition* _commit_shard(ShardPlans* plans, int64_t now_ms, int64_t heard_ms) noexcept nogil:
-    # The partition, with a reference, if it was written to and somebody waits for it, or the disk
-    # comes first.
+    # The partition, with a reference, if it was written to and somebody waits for it, or it has to
+    # wait for the disk or followers.
     cdef Shard* shard = plans.shard
     cdef CommitPlan* plan = plans.first
     cdef Batch* first = NULL
     cdef Batch** place = &first
     cdef Partition* partition = NULL
+    cdef int waiting
     shard_lock(shard)
     while plan != NULL:
         plan.accepted = shard.state == SHARD_ACTIVE and _accepts_locked(plan, heard_ms)
@@ -332,9 +339,10 @@ cdef Partition* _commit_shard(ShardPlans* plans, int64_t now_ms, int64_t heard_m
             place[0] = &plan.batch
             place = &plan.batch.next
         plan = plan.next
+    plans.batches = first
     if first != NULL:
-        shard_append_locked(shard, first, now_ms)
-        if (kb_load_int(&shard.partition.has_watchers)
+        waiting = shard_append_locked(shard, first, now_ms)
+        if (waiting or kb_load_int(&shard.partition.has_watchers)
                 or kb_load_int(&shard.partition.log.flush_due)):
             partition = shard.partition
             partition_acquire(partition)
@@ -351,8 +359,9 @@ cdef Partition* _commit_shard(ShardPlans* plans, int64_t now_ms, int64_t heard_m
 
 # --- the run -------------------------------------------------------------------------------------
 
-cdef void _answer(HotWorker* worker, CommitPlan* plan) noexcept nogil:
-    # Everything is well; what was asked, with a 0 behind each partition.
+cdef int _put_answer(CommitPlan* plan, uint32_t* places) noexcept nogil:
+    # What was asked, with a 0 behind each partition. Where those stand goes to `places`, unless it
+    # is NULL. -1: no memory.
     cdef int version = plan.request.api_version
     cdef int flexible = version >= OFFSET_COMMIT_FLEXIBLE_SINCE
     cdef size_t bound = HEAD_BYTES_MAX + PARTITION_BYTES * <size_t>plan.partition_count
@@ -365,8 +374,7 @@ cdef void _answer(HotWorker* worker, CommitPlan* plan) noexcept nogil:
         bound += TOPIC_BYTES_MAX + <size_t>plan.topics[number].name_length + 16
     head = answer_reserve(plan.request, <uint32_t>bound, 1)
     if head == NULL:
-        cold_push(worker, plan.request, REASON_GROUP)   # once more, which changes nothing
-        return
+        return -1
     at = put_i32(head + 4, plan.correlation_id)
     at = put_no_tags(at, flexible)
     if version >= THROTTLE_FROM:
@@ -381,15 +389,37 @@ cdef void _answer(HotWorker* worker, CommitPlan* plan) noexcept nogil:
         at = put_count(at, flexible, topic.partition_count)
         for i in range(topic.partition_count):
             at = put_i32(at, topic.partitions[i].key.partition)
+            if places != NULL:
+                places[0] = <uint32_t>(at - head)
+                places += 1
             at = put_i16(at, 0)
             at = put_no_tags(at, flexible)
         at = put_no_tags(at, flexible)
     at = put_no_tags(at, flexible)
     kb_put_u32(head, <uint32_t>(at - head - 4))
     answer_bytes(plan.request, head, at - head)
-    plan.request.action = ACTION_SEND
+    return 0
+
+
+cdef void _answer(HotWorker* worker, CommitPlan* plan, Partition* partition) noexcept nogil:
+    # Everything is well, or will be when the followers have it.
+    cdef GroupWrite* write = NULL
+    cdef int status = 0
+    if plan.batch.awaits_followers:
+        write = group_write_new(&plan.batch, plan.partition_count)
+        status = -1 if write == NULL else _put_answer(plan, write.places)
+    else:
+        status = _put_answer(plan, NULL)
+    if status != 0:
+        free(write)
+        cold_push(worker, plan.request, REASON_GROUP)   # once more, which changes nothing
+        return
     kb_count(&worker.commit_requests, 1)
     kb_count(&worker.commit_offsets, plan.partition_count)
+    if write != NULL:
+        group_write_answer(worker, plan.request, write, partition)
+        return
+    plan.request.action = ACTION_SEND
     worker_answer(worker, plan.request)
 
 
@@ -417,12 +447,12 @@ cdef void _gather(ShardPlans* shards, int* count, CommitPlan* plan) noexcept nog
 cdef void _flush(HotWorker* worker, ShardPlans* plans, Partition* partition) noexcept nogil:
     # What the topic wants on the disk first. If it cannot be, Python hears of it from the log.
     cdef CommitPlan* plan = plans.first
+    cdef int status
     worker_flush(worker)
     worker_give_up_role(worker)
-    if partition_flush(partition, FLUSH_RECORDS, NULL) == 0:
-        return
+    status = partition_flush(partition, FLUSH_RECORDS, plans.batches)
     while plan != NULL:
-        plan.accepted = 0
+        plan.accepted = plan.accepted and status == 0 and plan.batch.error == 0
         plan = plan.next
 
 
@@ -447,7 +477,7 @@ cdef void _finish(
         plan = shards[i].first
         while plan != NULL:
             if plan.accepted:
-                _answer(worker, plan)
+                _answer(worker, plan, partition)
             else:
                 cold_push(worker, plan.request, REASON_GROUP)
             plan = plan.next

@@ -12,8 +12,9 @@ cdef enum ParkStatus:
 cdef int parked_init(HotContext* context) noexcept nogil
 cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil
 
-# For a produce that parks itself (_produce_wait): begun, with its watches to be filled; then it
-# waits (not 0: it must not be used any more) or is given up.
+# For writes, which park themselves (_produce_wait; _group_write, there without a request, too):
+# begun, with its watches to be filled; then it waits (not 0: it must not be used any more) or is
+# given up.
 cdef ParkedRequest* parked_new(
     HotWorker* worker, Request* request, int count, int64_t kept_bytes, int32_t wait_ms,
 ) noexcept nogil
@@ -28,3 +29,8 @@ cdef int parked_has_enough(ParkedRequest* parked) noexcept nogil
 cdef uint64_t parked_bucket(uint64_t tick) noexcept nogil
 cdef int parked_complete(ParkedRequest* parked) noexcept nogil
 cdef void parked_drop(ParkedRequest* parked) noexcept nogil
+# One without a request is over: the next handler gets it, with a reference, among its `settled`.
+cdef void parked_hand_over(HotContext* context, ParkedRequest* parked) noexcept nogil
+
+cdef inline int parked_is_write(const ParkedRequest* parked) noexcept nogil:
+    return parked.produce != NULL or parked.group_write != NULL

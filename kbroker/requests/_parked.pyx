@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Requests that wait, as C nodes on their partitions: fetches for bytes, produces for followers.
+"""Requests that wait, as C nodes on their partitions: fetches for bytes, writes for followers.
 
     park    keep what the answer needs; link a watch to every partition, which counts what is there;
             list the request under its deadline and open it; look at the sum once more, only then
@@ -13,9 +13,10 @@ deadline list holds one reference until the completer takes the request off it.
 
 The watch of a fetch counts bytes to be read: an append costs one count for each on its partition,
 however many partitions those fetches name: a fetch has one watch on a partition (_fetch drops what
-is named twice), and a watch brings its own difference to the fetch's sum. The watch of a produce
-counts one, once its batch is settled (_produce_wait), and leaves its partition's list with that:
-the list is in the order of the offsets, so whoever looks stops at the first that waits on.
+is named twice), and a watch brings its own difference to the fetch's sum. The watch of a write
+counts one, once its batch is settled (_produce_wait, _group_write), and leaves its partition's list
+with that: the list is in the order of the offsets, so whoever looks stops at the first that waits
+on.
 
 Locks: a partition's for its watches and their counts, the table's ("queue") for the deadline lists
 and the channels' `parked`; never two at once, and nothing is completed while one is held. Bounds:
@@ -112,6 +113,7 @@ cdef void parked_drop(ParkedRequest* parked) noexcept nogil:
         partition_release(parked.watches[i].partition)
     if parked.produce != NULL:
         produce_kept_free(<ProducePlan*>parked.produce)
+    free(parked.group_write)
     live_add(LIVE_WATCHES, -parked.count)
     live_add(LIVE_PARKED_REQUESTS, -1)
     kb_add_i64(&table.bytes, -parked.size_bytes)
@@ -169,7 +171,7 @@ cdef inline Watchers* _list_of(ParkedWatch* watch) noexcept nogil:
 
 
 cdef void _link_locked(ParkedWatch* watch) noexcept nogil:
-    # The last of its list; among produces behind those with lower offsets, mostly the last, too.
+    # The last of its list; among writes behind those with lower offsets, mostly the last, too.
     cdef Watchers* watchers = _list_of(watch)
     cdef ParkedWatch* before = <ParkedWatch*>watchers.last
     cdef ParkedWatch* behind = NULL
@@ -249,19 +251,22 @@ cdef void _announce_locked(HotWorker* worker, ParkedTable* table, uint64_t tick)
 cdef int _open(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
     # On the last list, the bucket of its tick, and open; 0: it may not wait (any more).
     cdef ParkedTable* table = parked.table
-    cdef Channel* channel = parked.request.channel
+    cdef Channel* channel = parked.request.channel if parked.request != NULL else NULL
     cdef ParkedRequest** head = &table.buckets[parked_bucket(parked.tick)]
     cdef int opened = 0
     lock_ranked(&table.lock, RANK_QUEUE)
-    if not kb_load_int(&table.closing) and channel.left == 0 and channel.parked == NULL:
+    if not kb_load_int(&table.closing) and (
+        channel == NULL or (channel.left == 0 and channel.parked == NULL)
+    ):
         parked.next = head[0]
         if parked.next != NULL:
             parked.next.previous = parked
         head[0] = parked
         parked.listed = 1
-        channel.parked = parked
+        if channel != NULL:
+            channel.parked = parked
         table.count += 1
-        table.produce_count += parked.produce != NULL
+        table.produce_count += parked_is_write(parked)
         _announce_locked(worker, table, parked.tick)
         opened = _fire(parked, LISTED)
     unlock_ranked(&table.lock, RANK_QUEUE)
@@ -281,9 +286,10 @@ cdef void _unlist(ParkedRequest* parked) noexcept nogil:
         if parked.next != NULL:
             parked.next.previous = parked.previous
         parked.listed = 0
-        parked.request.channel.parked = NULL
+        if parked.request != NULL:
+            parked.request.channel.parked = NULL
         table.count -= 1
-        table.produce_count -= parked.produce != NULL
+        table.produce_count -= parked_is_write(parked)
     unlock_ranked(&table.lock, RANK_QUEUE)
 
 
@@ -307,6 +313,16 @@ cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:
     unlock_ranked(&table.lock, RANK_QUEUE)
     if parked != NULL:
         request_channel_call(hot.channel)
+
+
+cdef void parked_hand_over(HotContext* context, ParkedRequest* parked) noexcept nogil:
+    cdef ParkedTable* table = &context.parked
+    kb_add_int(&parked.refs, 1)
+    lock_ranked(&table.lock, RANK_QUEUE)
+    parked.next_left = <ParkedRequest*>table.left
+    kb_store_ptr(&table.left, parked)
+    unlock_ranked(&table.lock, RANK_QUEUE)
+    request_channel_call(context.channel)
 
 
 # --- park and complete ---------------------------------------------------------------------------
@@ -341,7 +357,8 @@ cdef ParkedRequest* parked_new(
         return NULL
     live_add(LIVE_WATCHES, count)
     live_add(LIVE_PARKED_REQUESTS, 1)
-    request.waiting_ns = now_ns
+    if request != NULL:
+        request.waiting_ns = now_ns
     parked.state = BUILDING
     parked.refs = 2               # the deadline list's and this thread's
     parked.request = request
@@ -384,7 +401,8 @@ cdef int parked_wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
     if not mine:
         parked_drop(parked)
         return 1
-    parked.request.waiting_ns = 0
+    if parked.request != NULL:
+        parked.request.waiting_ns = 0
     _unhook(parked)
     return 0
 

@@ -43,7 +43,10 @@ class Groups:
         self._config = config
         self._image: ClusterImage | None = None
         self.table: Final = GroupTable()
-        self.table.set_bounds(metadata_bytes_max=settings["offset.metadata.max.bytes"])
+        self.table.set_bounds(
+            metadata_bytes_max=settings["offset.metadata.max.bytes"],
+            commit_timeout_ms=settings["offsets.commit.timeout.ms"],
+        )
         self.loader: Final = GroupLoader(
             self.table,
             clock,

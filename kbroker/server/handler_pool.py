@@ -1,8 +1,8 @@
 """KafkaRequestHandlerPool: the threads that do requests, and how idle they are.
 
 Each thread spends its life in `HotPath.serve`, without the GIL; it comes back with the requests
-that Python must answer, which it dispatches one after the other, and with deadlines for the time
-wheel.
+that Python must answer, which it dispatches one after the other, with deadlines for the time wheel,
+and with writes of groups whose followers have them now.
 Threads are `kafka-request-handler-N` in logs and metrics (the kernel shows request-hand-N, since it
 keeps 15 bytes).
 
@@ -48,6 +48,7 @@ class HandlerPool:
         self._hot = hot
         self._dispatch = dispatch
         self._watch_deadline = watch_deadline
+        hot.watch_deadline = self._watch
         self._lock = threading.Lock()
         self._started = False
         self._closed = False
@@ -126,6 +127,14 @@ class HandlerPool:
             self.failures.note("setting the deadline of parked requests", error)
             self._hot.expire(tick)
 
+    def _tell_settled(self, worker: int) -> None:
+        """Whoever waited for a group's write to have its followers."""
+        for tell, code in self._hot.take_settled(worker):
+            try:
+                tell(code)
+            except Exception as error:
+                self.failures.note("what waited for a group's write", error)
+
     def _serve(self, worker: int) -> None:
         while True:
             status, requests, ticks = self._hot.serve(worker)
@@ -139,6 +148,7 @@ class HandlerPool:
             try:
                 for tick in ticks:
                     self._watch(tick)
+                self._tell_settled(worker)
                 self._dispatch_all(left)
             finally:
                 self._end_all(left)
@@ -153,6 +163,7 @@ class HandlerPool:
                     return
                 for tick in ticks:
                     self._hot.expire(tick)
+                self._tell_settled(worker)
                 self._end_all(deque(requests))
             except BaseException as error:
                 self.failures.note("what the last handler does when it is lost", error)

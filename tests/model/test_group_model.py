@@ -280,7 +280,7 @@ class GroupModel(RuleBasedStateMachine):
         client.alive = False
         if client.member_id and self.group is not None:
             leaver = Leaver(client.member_id, client.instance_id)
-            self.world.coordinator.leave(GROUP, [leaver])
+            self.world.coordinator.leave(GROUP, [leaver], lambda told: None)
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())

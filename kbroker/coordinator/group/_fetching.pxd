@@ -9,6 +9,7 @@ from kbroker.coordinator.group._structs cimport Group
 cdef struct FetchForm:
     int flexible
     int leader_epochs
+    int64_t high_watermark        # of the group's partition: what is above it is not told
 
 
 # One topic's array of partitions, as the answer carries it.

@@ -4,6 +4,7 @@
 A topic's partitions are asked as the bytes of the request, and answered as bytes of the answer, so
 that a group of a thousand partitions makes no thousand objects. What has not been committed is
 offset -1 with no text and no error; so is what was committed for another topic of the same name.
+What is above the high watermark has not been committed: told is what was before.
 
 A partition takes four bytes to name and its metadata may be 4 KB. As often as it is named it is
 told, within a bound for what is told again; beyond it a partition has an error.
@@ -18,6 +19,7 @@ from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._offsets cimport (
     entry_find_locked,
     entry_metadata,
+    entry_shown,
     topic_find_locked,
 )
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry
@@ -36,10 +38,13 @@ cdef enum:
     COUNT_BYTES_MAX = 5
 
 
-cdef inline OffsetEntry* _entry(GroupTopic* topic, const uint8_t* index) noexcept nogil:
+cdef inline const OffsetEntry* _entry(
+    GroupTopic* topic, const uint8_t* index, const FetchForm* form,
+) noexcept nogil:
     if topic == NULL:
         return NULL
-    return entry_find_locked(topic, <int32_t>kb_get_u32(index))
+    return entry_shown(
+        entry_find_locked(topic, <int32_t>kb_get_u32(index)), form.high_watermark)
 
 
 cdef inline int64_t _text_length(const OffsetEntry* entry) noexcept nogil:
@@ -81,18 +86,18 @@ cdef int _fetch_topic(
     cdef int64_t bound = COUNT_BYTES_MAX + <int64_t>PARTITION_BYTES_MAX * fetched.count
     cdef int64_t told = 0
     cdef int64_t length
-    cdef OffsetEntry* entry
+    cdef const OffsetEntry* entry
     cdef uint8_t* at
     cdef int16_t error
     cdef int32_t i
     for i in range(fetched.count):
-        told += _text_length(_entry(topic, fetched.indexes + 4 * i))
+        told += _text_length(_entry(topic, fetched.indexes + 4 * i, form))
     fetched.data = <uint8_t*>malloc(<size_t>(bound + min(told, texts_left[0])))
     if fetched.data == NULL:
         return -1
     at = put_count(fetched.data, form.flexible, fetched.count)
     for i in range(fetched.count):
-        entry = _entry(topic, fetched.indexes + 4 * i)
+        entry = _entry(topic, fetched.indexes + 4 * i, form)
         length = _text_length(entry)
         error = 0
         if length > texts_left[0]:
@@ -114,11 +119,12 @@ cdef int64_t _texts_asked(const Fetched* fetched, Group* group) noexcept nogil:
         if topic == NULL:
             continue
         for j in range(fetched.topics[i].count):
-            length += _text_length(_entry(topic, fetched.topics[i].indexes + 4 * j))
+            length += _text_length(
+                _entry(topic, fetched.topics[i].indexes + 4 * j, &fetched.form))
     return length
 
 
-cdef int64_t _texts_held(const Group* group) noexcept nogil:
+cdef int64_t _texts_held(const Group* group, const FetchForm* form) noexcept nogil:
     cdef int64_t length = 0
     cdef uint32_t place
     cdef int32_t i
@@ -127,7 +133,8 @@ cdef int64_t _texts_held(const Group* group) noexcept nogil:
     for place in range(group.topic_mask + 1):
         if group.topics[place] != NULL:
             for i in range(group.topics[place].count):
-                length += _text_length(&group.topics[place].entries[i])
+                length += _text_length(
+                    entry_shown(&group.topics[place].entries[i], form.high_watermark))
     return length
 
 
@@ -137,7 +144,7 @@ cdef int _fetch_named(Fetched* fetched, Group* group) noexcept nogil:
     cdef int64_t left
     cdef int32_t i
     if asked > fetched.texts_again_max and not fetched.named_before:
-        once = _texts_held(group)  # all of it, at most: so much is no repetition
+        once = _texts_held(group, &fetched.form)  # all of it, at most: so much is no repetition
     left = fetched.texts_again_max + once
     for i in range(fetched.count):
         if _fetch_topic(group, &fetched.form, &fetched.topics[i], &left) != 0:
@@ -149,18 +156,28 @@ cdef int _fetch_named(Fetched* fetched, Group* group) noexcept nogil:
 cdef int _fetch_whole_topic(
     const GroupTopic* topic, const FetchForm* form, FetchedTopic* fetched,
 ) noexcept nogil:
+    # 1: some of its offsets may be told; -1: no memory.
     cdef int64_t bound = COUNT_BYTES_MAX
+    cdef const OffsetEntry* entry
     cdef uint8_t* at
+    cdef int32_t count = 0
     cdef int32_t i
     for i in range(topic.count):
-        bound += PARTITION_BYTES_MAX + _text_length(&topic.entries[i])
+        entry = entry_shown(&topic.entries[i], form.high_watermark)
+        if entry != NULL:
+            bound += PARTITION_BYTES_MAX + _text_length(entry)
+            count += 1
+    if count == 0:
+        return 0
     # The name behind it, since the topic may go when the lock is let go of.
     fetched.data = <uint8_t*>malloc(<size_t>(bound + topic.name_length))
     if fetched.data == NULL:
         return -1
-    at = put_count(fetched.data, form.flexible, topic.count)
+    at = put_count(fetched.data, form.flexible, count)
     for i in range(topic.count):
-        at = _put(at, form, topic.entries[i].partition, &topic.entries[i], 0)
+        entry = entry_shown(&topic.entries[i], form.high_watermark)
+        if entry != NULL:
+            at = _put(at, form, entry.partition, entry, 0)
     fetched.length = at - fetched.data
     fetched.name.at = at
     fetched.name.length = topic.name_length
@@ -168,11 +185,12 @@ cdef int _fetch_whole_topic(
     memcpy(fetched.topic_id, topic.topic_id, 16)
     for i in range(topic.name_length):
         at[i] = topic.name[i]
-    return 0
+    return 1
 
 
 cdef int fetch_locked(Fetched* fetched, Group* group) noexcept nogil:
     cdef uint32_t place
+    cdef int status
     if not fetched.all_topics:
         return _fetch_named(fetched, group)
     if group == NULL or group.topics == NULL:
@@ -181,13 +199,13 @@ cdef int fetch_locked(Fetched* fetched, Group* group) noexcept nogil:
     if fetched.topics == NULL:
         return -1
     for place in range(group.topic_mask + 1):
-        if group.topics[place] == NULL or group.topics[place].count == 0:
+        if group.topics[place] == NULL:
             continue
-        if _fetch_whole_topic(
-            group.topics[place], &fetched.form, &fetched.topics[fetched.count],
-        ) != 0:
+        status = _fetch_whole_topic(
+            group.topics[place], &fetched.form, &fetched.topics[fetched.count])
+        if status < 0:
             return -1
-        fetched.count += 1
+        fetched.count += status
     return 0
 
 

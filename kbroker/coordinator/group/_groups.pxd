@@ -1,8 +1,13 @@
 # cython: language_level=3
 from libc.stdint cimport int64_t
 
-from kbroker.coordinator.group._structs cimport GroupShards, Shard
+from kbroker.coordinator.group._structs cimport Appended, GroupShards, Shard
 from kbroker.replica._replica cimport Replica
+
+
+cdef class Written:
+    cdef Appended appended
+    cdef Replica replica          # None: nobody has to wait
 
 
 cdef class GroupTable:
@@ -10,10 +15,12 @@ cdef class GroupTable:
     cdef dict replicas            # partition: Replica, for `wake`
     cdef dict open_transactions   # (partition, producer id): records without a marker yet
     cdef public object wake       # called with the replica behind an append, when nothing is locked
+    cdef public object wait       # HotPath.await_followers, or None
     cdef Shard* _shard(self, int partition) except NULL
     cdef Shard* _shard_of(self, str group_id)
-    cdef int _append(self, Shard* shard, list pairs, list topic_ids) except? -2
-    cdef int _written(self, Shard* shard, int error) except? -2
+    cdef int _append(self, Shard* shard, list pairs, list topic_ids, Written written) except? -2
+    cdef int _written(
+        self, Shard* shard, int error, const Appended* appended, Written written) except? -2
     cdef int64_t _shift_ms(self) noexcept nogil
     cdef int _index_of(self, str group_id) except? -1
     cdef list _copied(

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Self
 from typing_extensions import disjoint_base
 
 from kbroker.coordinator.group.seams import ShownGroup
+from kbroker.errors import ErrorCode
 from kbroker.replica._replica import Replica
 
 # What a shard (a partition of __consumer_offsets) is.
@@ -53,12 +54,20 @@ def offset_value(offset: CommittedOffset) -> bytes:
     """The value of a committed offset's record, in Apache Kafka 4.3's version of it."""
 
 @disjoint_base
+class Written:
+    """What one call has written, for `GroupTable.when_replicated`; once."""
+
+    def __new__(cls) -> Self: ...
+
+@disjoint_base
 class GroupTable:
     """One per broker. It knows no partition until `set_partition_count`."""
 
     def __new__(cls) -> Self: ...
     # Called with the replica behind an append from Python, when nothing is locked: `HotPath.wake`.
     wake: Callable[[Replica], None] | None
+    # Has a function called when the followers have an offset: `HotPath.await_followers`.
+    wait: Callable[[Replica, int, int, int, Callable[[ErrorCode], object]], None] | None
     @property
     def partition_count(self) -> int: ...
     def set_partition_count(self, count: int) -> None:
@@ -67,8 +76,9 @@ class GroupTable:
     def set_clock_shift_ms(self, shift_ms: int) -> None:
         """What a broker under test adds to the machine's clocks."""
 
-    def set_bounds(self, *, metadata_bytes_max: int) -> None:
-        """`offset.metadata.max.bytes`; a longer text of a commit is refused (12)."""
+    def set_bounds(self, *, metadata_bytes_max: int, commit_timeout_ms: int = 5000) -> None:
+        """`offset.metadata.max.bytes`: a longer text of a commit is refused (12);
+        `offsets.commit.timeout.ms`: how long a write waits for its followers (15)."""
     # --- Shards: by whoever follows the leadership of __consumer_offsets -----------------------
     def open(self, partition: int, replica: Replica) -> None:
         """This broker leads the partition: LOADING, empty, its log held."""
@@ -105,16 +115,31 @@ class GroupTable:
     def shown(self, group_id: str) -> ShownGroup | None: ...
     def last_heard_ms(self, group_id: str, member_id: str) -> int: ...
     # --- The log: the only way to write to __consumer_offsets ----------------------------------
-    def append(self, partition: int, records: Sequence[tuple[bytes, bytes | None]]) -> int:
+    # What these return is the append's; where others are told, `when_replicated` comes behind it.
+    def append(
+        self,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        written: Written | None = None,
+    ) -> int:
         """Appends records as one batch with acks=-1 and applies those of offsets: an error code.
 
         Order in memory is order in the log. Fetches that wait there are woken.
         """
 
+    def when_replicated(
+        self, written: Written, code: int, done: Callable[[ErrorCode], object]
+    ) -> None:
+        """`done` is called once, when the high watermark has passed what a call has written whose
+        `code` this is: now, with no lock held, where that is an error or nobody has to be waited
+        for, else on a handler's thread. NOT_COORDINATOR if the partition is led elsewhere before;
+        COORDINATOR_NOT_AVAILABLE if too few are in sync, or the time is over."""
+
     def commit(
         self,
         group_id: str,
         offsets: Sequence[CommittedOffset],
+        written: Written | None = None,
     ) -> int:
         """Appends and applies; the caller has checked that the group may. An error code."""
 
@@ -125,6 +150,7 @@ class GroupTable:
         *,
         committed_until_ms: int = -1,
         topic_id: bytes | None = None,
+        written: Written | None = None,
     ) -> int:
         """Tombstones for those that are there, with a time >= 0 only for those committed by then,
         with an id only for those that were not committed for a topic with another one.
@@ -133,7 +159,10 @@ class GroupTable:
         """
 
     def delete_group(
-        self, group_id: str, records: Sequence[tuple[bytes, bytes | None]] = ()
+        self,
+        group_id: str,
+        records: Sequence[tuple[bytes, bytes | None]] = (),
+        written: Written | None = None,
     ) -> int:
         """Tombstones for all offsets of the group, with these records behind them (the
         tombstone of its metadata). An error code; after 0 C has forgotten the group."""

@@ -7,7 +7,8 @@
     hot path          -> the shards themselves (GroupTable.shards), without the GIL
 
 Whoever writes to `__consumer_offsets` comes through here, Python or C, so that what the memory says
-is what the log says, in its order. Any thread may call. Every method reads its arguments with the
+is what the log says, in its order; `when_replicated` says when the followers have it, too. Any
+thread may call. Every method reads its arguments with the
 GIL, lets go of it, takes one shard's lock, and makes objects of what it copied when it has let go
 of that. The lock's rank is "session". `wake` is called behind an append, with nothing held.
 """
@@ -18,20 +19,15 @@ from libc.stdlib cimport calloc, free
 from kbroker._arena cimport Arena, arena_free, arena_take
 from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
 from kbroker._error_codes cimport (
-    COORDINATOR_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR)
+    COORDINATOR_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE)
 from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._copies cimport Copies, Wanted, copies_free, copy_offsets
 from kbroker.coordinator.group._fetching cimport Fetched, FetchForm, fetch_locked, fetched_free
-from kbroker.coordinator.group._loading cimport NO_MEMORY, record_apply_locked
 from kbroker.coordinator.group._members cimport member_find_locked, member_free
 from kbroker.coordinator.group._offset_records cimport (
-    BatchWriter,
     OffsetKey,
     Text,
-    batch_begin,
     batch_bound,
-    batch_end,
-    batch_put_record,
     record_bound,
 )
 from kbroker.coordinator.group._python cimport (
@@ -58,7 +54,7 @@ from kbroker.coordinator.group._python import (
     partition_for,
 )
 from kbroker.coordinator.group._shards cimport (
-    batch_prepare,
+    appended_of,
     coordinator_error,
     group_find_locked,
     group_hide_locked,
@@ -66,7 +62,6 @@ from kbroker.coordinator.group._shards cimport (
     group_shards_grow,
     group_shards_new,
     group_show_locked,
-    shard_append_locked,
     shard_clear_locked,
     shard_error_locked,
     shard_index,
@@ -80,6 +75,7 @@ from kbroker.coordinator.group._structs cimport (
     SHARD_LOADING,
     SHARD_NOT_OWNER,
     SHARDS_MAX,
+    Appended,
     Group,
     Member,
     Shard,
@@ -89,6 +85,8 @@ from kbroker.coordinator.group._tombstones cimport (
     group_delete_locked,
     offsets_remove_locked,
 )
+from kbroker.coordinator.group._writing cimport records_build, records_write_locked
+from kbroker.errors import ErrorCode
 from kbroker.log._records cimport HEADER_BYTES
 from kbroker.log._types cimport Batch
 from kbroker.replica._partition cimport Partition, partition_acquire, partition_release
@@ -102,6 +100,7 @@ __all__ = [
     "GroupTable",
     "LoadedRecord",
     "ShardStatistics",
+    "Written",
     "offset_key",
     "offset_value",
     "partition_for",
@@ -113,6 +112,10 @@ cdef enum:
 NOT_OWNER = SHARD_NOT_OWNER
 LOADING = SHARD_LOADING
 ACTIVE = SHARD_ACTIVE
+
+
+cdef class Written:
+    """What one call has written, for `when_replicated`; once."""
 
 
 cdef class GroupTable:
@@ -141,8 +144,9 @@ cdef class GroupTable:
     def set_clock_shift_ms(self, int64_t shift_ms):
         kb_store_i64(&self.shards.clock_shift_ms, shift_ms)
 
-    def set_bounds(self, *, int64_t metadata_bytes_max):
+    def set_bounds(self, *, int64_t metadata_bytes_max, int64_t commit_timeout_ms=5000):
         kb_store_i64(&self.shards.metadata_bytes_max, metadata_bytes_max)
+        kb_store_i64(&self.shards.commit_timeout_ms, commit_timeout_ms)
 
     cdef Shard* _shard(self, int partition) except NULL:
         if not 0 <= partition < kb_load_int(&self.shards.count):
@@ -316,17 +320,20 @@ cdef class GroupTable:
 
     # --- The log ----------------------------------------------------------------------------------
 
-    def append(self, int partition, records):
+    def append(self, int partition, records, Written written=None):
         cdef Shard* shard = self._shard(partition)
-        return self._append(shard, list(records), None)
+        return self._append(shard, list(records), None, written)
 
-    cdef int _append(self, Shard* shard, list pairs, list topic_ids) except? -2:
+    cdef int _append(
+        self, Shard* shard, list pairs, list topic_ids, Written written,
+    ) except? -2:
         # One batch, applied and, with nothing held, told to who waits for the log.
         cdef Py_ssize_t count = len(pairs)
         cdef Arena arena
         cdef Text* texts
         cdef const uint8_t** ids
         cdef Batch batch
+        cdef Appended appended
         cdef size_t bound = batch_bound()
         cdef uint8_t* memory
         cdef int error = 0
@@ -346,17 +353,20 @@ cdef class GroupTable:
             if memory == NULL:
                 raise MemoryError
             with nogil:
-                _build(&batch, memory, texts, count, kb_wall_ms() + self._shift_ms())
+                records_build(&batch, memory, texts, count, kb_wall_ms() + self._shift_ms())
                 shard_lock(shard)
                 error = shard_error_locked(shard)
                 if error == 0:
-                    error = _write_locked(shard, &batch, texts, ids, count)
+                    error = records_write_locked(shard, &batch, texts, ids, count)
                 shard_unlock(shard)
+            appended = appended_of(&batch)
         finally:
             arena_free(&arena)
-        return self._written(shard, error)
+        return self._written(shard, error, &appended, written)
 
-    cdef int _written(self, Shard* shard, int error) except? -2:
+    cdef int _written(
+        self, Shard* shard, int error, const Appended* appended, Written written,
+    ) except? -2:
         # With nothing held: to the disk, where the topic asks for it, and whoever reads the log is
         # told of what is new there. The error of the whole.
         cdef Replica replica
@@ -369,12 +379,23 @@ cdef class GroupTable:
             return coordinator_error(KAFKA_STORAGE_ERROR)
         if self.wake is not None:
             self.wake(replica)
+        if written is not None and appended.awaits_followers:
+            written.appended = appended[0]
+            written.replica = replica
         return 0
+
+    def when_replicated(self, Written written not None, int code, done not None):
+        if code != 0 or written.replica is None or self.wait is None:
+            done(ErrorCode(code))
+            return
+        self.wait(
+            written.replica, written.appended.last_offset, written.appended.led_since,
+            kb_load_i64(&self.shards.commit_timeout_ms), done)
 
     cdef int64_t _shift_ms(self) noexcept nogil:
         return kb_load_i64(&self.shards.clock_shift_ms)
 
-    def commit(self, str group_id not None, offsets):
+    def commit(self, str group_id not None, offsets, Written written=None):
         cdef Shard* shard = self._shard_of(group_id)
         if shard == NULL:
             return COORDINATOR_NOT_AVAILABLE
@@ -385,11 +406,11 @@ cdef class GroupTable:
         return self._append(shard, [
             (encoded_key(group, name_bytes(offset.topic), offset.partition), offset_value(offset))
             for offset in offsets
-        ], [offset.topic_id for offset in offsets])
+        ], [offset.topic_id for offset in offsets], written)
 
     def remove_offsets(
         self, str group_id not None, partitions, *, int64_t committed_until_ms=-1,
-        bytes topic_id=None,
+        bytes topic_id=None, Written written=None,
     ):
         cdef Shard* shard = self._shard_of(group_id)
         cdef bytes group
@@ -399,6 +420,7 @@ cdef class GroupTable:
         cdef Arena arena
         cdef OffsetKey* keys
         cdef const uint8_t* of_topic = topic_id_at(topic_id)
+        cdef Appended appended = Appended(-1, -1, 0)
         cdef int error
         cdef Py_ssize_t i
         if shard == NULL:
@@ -419,19 +441,20 @@ cdef class GroupTable:
                 if error == 0:
                     error = offsets_remove_locked(
                         shard, &arena, keys, count, committed_until_ms, of_topic,
-                        kb_wall_ms() + self._shift_ms())
+                        kb_wall_ms() + self._shift_ms(), &appended)
                 shard_unlock(shard)
         finally:
             arena_free(&arena)
-        return self._written(shard, error)
+        return self._written(shard, error, &appended, written)
 
-    def delete_group(self, str group_id not None, records=()):
+    def delete_group(self, str group_id not None, records=(), Written written=None):
         cdef Shard* shard = self._shard_of(group_id)
         cdef bytes id
         cdef list pairs = list(records)
         cdef Arena arena
         cdef Behind behind
         cdef Text text
+        cdef Appended appended = Appended(-1, -1, 0)
         cdef int error
         if shard == NULL:
             return COORDINATOR_NOT_AVAILABLE
@@ -447,13 +470,13 @@ cdef class GroupTable:
                 if error == 0:
                     error = group_delete_locked(
                         shard, &arena, group_find_locked(shard, text.at, text.length), &behind,
-                        kb_wall_ms() + self._shift_ms())
+                        kb_wall_ms() + self._shift_ms(), &appended)
                 if error == 0:
                     group_hide_locked(shard, &text)
                 shard_unlock(shard)
         finally:
             arena_free(&arena)
-        return self._written(shard, error)
+        return self._written(shard, error, &appended, written)
 
     # --- Reading ----------------------------------------------------------------------------------
 
@@ -481,7 +504,7 @@ cdef class GroupTable:
             for name, indexes in wanted]
         cdef Fetched fetched
         cdef int error = COORDINATOR_NOT_AVAILABLE
-        fetched.form = FetchForm(flexible=flexible, leader_epochs=leader_epochs)
+        fetched.form = FetchForm(flexible, leader_epochs, 0)
         fetched_init(&fetched, asked, texts_again_max, named_before)
         try:
             if shard != NULL:
@@ -489,6 +512,8 @@ cdef class GroupTable:
                     shard_lock(shard)
                     error = shard_error_locked(shard)
                     if error == 0:
+                        fetched.form.high_watermark = kb_load_i64(
+                            &shard.partition.high_watermark.offset)
                         error = fetch_locked(
                             &fetched, group_find_locked(shard, text.at, text.length))
                     shard_unlock(shard)
@@ -571,29 +596,3 @@ cdef class GroupTable:
         finally:
             copies_free(&copies)
             arena_free(&arena)
-
-
-cdef void _build(
-    Batch* batch, uint8_t* memory, const Text* texts, Py_ssize_t count, int64_t now_ms,
-) noexcept nogil:
-    cdef BatchWriter writer
-    cdef Py_ssize_t i
-    batch_begin(&writer, memory, now_ms)
-    for i in range(count):
-        batch_put_record(&writer, &texts[2 * i], &texts[2 * i + 1])
-    batch_prepare(batch, memory, batch_end(&writer), <int32_t>count, now_ms)
-
-
-cdef int _write_locked(
-    Shard* shard, Batch* batch, const Text* texts, const uint8_t** topic_ids, Py_ssize_t count,
-) noexcept nogil:
-    cdef Py_ssize_t i
-    shard_append_locked(shard, batch, batch.max_timestamp_ms)
-    if batch.error != 0:
-        return batch.error
-    for i in range(count):
-        if record_apply_locked(
-            shard, &texts[2 * i], &texts[2 * i + 1], batch.base_offset + i, topic_ids[i],
-        ) == NO_MEMORY:
-            return UNKNOWN_SERVER_ERROR
-    return 0

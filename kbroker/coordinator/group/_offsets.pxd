@@ -5,10 +5,14 @@ from kbroker.coordinator.group._offset_records cimport OffsetKey, OffsetValue, T
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, OffsetExtra, Shard
 
 cdef void topic_free(GroupTopic* topic) noexcept nogil
-cdef int64_t extra_bytes(OffsetExtra* extra) noexcept nogil
+# With what it keeps of before.
+cdef int64_t extra_bytes(const OffsetExtra* extra) noexcept nogil
 cdef GroupTopic* topic_find_locked(
     Group* group, const uint8_t* name, int32_t length) noexcept nogil
 cdef OffsetEntry* entry_find_locked(GroupTopic* topic, int32_t partition) noexcept nogil
+# What is to be told of it: the last one that all replicas in sync have; NULL: none.
+cdef const OffsetEntry* entry_shown(
+    const OffsetEntry* entry, int64_t high_watermark) noexcept nogil
 # -1: no memory, and nothing has changed.
 cdef int offset_apply_locked(
     Shard* shard, Group* group, const OffsetKey* key, const OffsetValue* value, int64_t log_offset

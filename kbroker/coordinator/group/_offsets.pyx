@@ -3,13 +3,20 @@
 
 An offset costs 40 bytes and, where there is one, its text; a topic of a group some 70 and its name.
 Every entry knows the log offset of its record, and a record that is not later changes nothing.
+
+Who asks is told what the high watermark has passed: what is above it may be lost with this broker.
+So an entry above it keeps the one before, in a chain down to the first that may be told. It is cut
+with the next commit. Without followers there is none: a record is below when it comes here. A
+tombstone takes the whole entry at once.
+
 The shard's lock is held. -1: no memory, and what there was stays.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
+from kbroker._atomics cimport kb_load_i64
 from kbroker._name_hash cimport name_hash
 from kbroker.coordinator.group._offset_records cimport NO_EXPIRY, OffsetKey, OffsetValue, Text
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, OffsetExtra, Shard
@@ -23,13 +30,58 @@ cdef inline uint32_t _topic_hash(void* item) noexcept nogil:
 cdef void topic_free(GroupTopic* topic) noexcept nogil:
     cdef int32_t i
     for i in range(topic.count):
-        free(topic.entries[i].extra)
+        _extra_free(topic.entries[i].extra)
     free(topic.entries)
     free(topic)
 
 
-cdef int64_t extra_bytes(OffsetExtra* extra) noexcept nogil:
-    return <int64_t>sizeof(OffsetExtra) + extra.length if extra != NULL else 0
+cdef void _extra_free(OffsetExtra* extra) noexcept nogil:
+    cdef OffsetEntry* before
+    while extra != NULL:
+        before = extra.before
+        free(extra)
+        extra = before.extra if before != NULL else NULL
+        free(before)
+
+
+cdef int64_t extra_bytes(const OffsetExtra* extra) noexcept nogil:
+    cdef int64_t total = 0
+    while extra != NULL:
+        total += <int64_t>sizeof(OffsetExtra) + extra.length
+        if extra.before == NULL:
+            break
+        total += <int64_t>sizeof(OffsetEntry)
+        extra = extra.before.extra
+    return total
+
+
+cdef const OffsetEntry* entry_shown(
+    const OffsetEntry* entry, int64_t high_watermark,
+) noexcept nogil:
+    while entry != NULL and entry.log_offset >= high_watermark:
+        entry = entry.extra.before if entry.extra != NULL else NULL
+    return entry
+
+
+cdef int _keep_before(
+    OffsetExtra* extra, OffsetEntry* entry, int64_t high_watermark,
+) noexcept nogil:
+    # Moves the entry, as it is, below the extra of the one that comes. -1: no memory.
+    cdef OffsetEntry* last = <OffsetEntry*>malloc(sizeof(OffsetEntry))
+    if last == NULL:
+        return -1
+    last[0] = entry[0]
+    entry.extra = NULL
+    extra.before = last
+    while last.log_offset >= high_watermark:
+        if last.extra == NULL or last.extra.before == NULL:
+            return 0
+        last = last.extra.before
+    if last.extra != NULL and last.extra.before != NULL:
+        _extra_free(last.extra.before.extra)
+        free(last.extra.before)
+        last.extra.before = NULL
+    return 0
 
 
 cdef Text entry_metadata(const OffsetEntry* entry) noexcept nogil:
@@ -165,11 +217,15 @@ cdef int _becomes_another_locked(
             return 0
     for i in range(topic.count):
         shard.bytes -= extra_bytes(topic.entries[i].extra)
-        free(topic.entries[i].extra)
+        _extra_free(topic.entries[i].extra)
         group.offset_count -= 1
         shard.offset_count -= 1
     topic.count = 0
     return 1
+
+
+cdef inline int64_t _high_watermark(const Shard* shard) noexcept nogil:
+    return kb_load_i64(&shard.partition.high_watermark.offset) if shard.partition else INT64_MAX
 
 
 cdef int offset_apply_locked(
@@ -180,14 +236,19 @@ cdef int offset_apply_locked(
     cdef GroupTopic* topic
     cdef OffsetEntry* entry
     cdef OffsetExtra* extra = NULL
+    cdef int64_t high_watermark = _high_watermark(shard)
+    cdef int64_t before_bytes
     topic = _topic_take_locked(shard, group, key.topic.at, key.topic.length)
     if topic == NULL:
         return -1
-    if value.metadata.length > 0 or value.expire_ms != NO_EXPIRY:
+    if (
+        value.metadata.length > 0 or value.expire_ms != NO_EXPIRY or log_offset >= high_watermark
+    ):
         extra = <OffsetExtra*>malloc(sizeof(OffsetExtra) + <size_t>value.metadata.length)
         if extra == NULL:
             return -1
         extra.expire_ms = value.expire_ms
+        extra.before = NULL
         extra.length = value.metadata.length
         memcpy(<uint8_t*>extra + sizeof(OffsetExtra), value.metadata.at,
                <size_t>value.metadata.length)
@@ -199,8 +260,13 @@ cdef int offset_apply_locked(
     if entry == NULL or entry.log_offset >= log_offset:
         free(extra)
         return -1 if entry == NULL else 0
-    shard.bytes += extra_bytes(extra) - extra_bytes(entry.extra)
-    free(entry.extra)
+    before_bytes = extra_bytes(entry.extra)
+    if log_offset >= high_watermark and entry.log_offset >= 0:
+        if _keep_before(extra, entry, high_watermark) != 0:
+            free(extra)
+            return -1
+    shard.bytes += extra_bytes(extra) - before_bytes
+    _extra_free(entry.extra)
     entry.extra = extra
     entry.offset = value.offset
     entry.log_offset = log_offset
@@ -225,7 +291,7 @@ cdef void offset_remove_locked(
     if entry == NULL or entry.log_offset >= log_offset:
         return
     shard.bytes -= extra_bytes(entry.extra)
-    free(entry.extra)
+    _extra_free(entry.extra)
     place = entry - topic.entries
     topic.count -= 1
     memmove(entry, entry + 1, sizeof(OffsetEntry) * <size_t>(topic.count - place))

@@ -2,7 +2,13 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker.coordinator.group._offset_records cimport Text
-from kbroker.coordinator.group._structs cimport Group, GroupShards, Member, Shard
+from kbroker.coordinator.group._structs cimport (
+    Appended,
+    Group,
+    GroupShards,
+    Member,
+    Shard,
+)
 from kbroker.log._types cimport Batch
 
 cdef GroupShards* group_shards_new() noexcept nogil
@@ -34,12 +40,14 @@ cdef void group_remove_locked(Shard* shard, Group* group) noexcept nogil
 # If nothing is left of it.
 cdef void group_drop_if_bare_locked(Shard* shard, Group* group) noexcept nogil
 
-# 10 where the log will never take it, else what a coordinator says.
-cdef void shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcept nogil
+# 10 where the log will never take it, else what a coordinator says. Not 0: there are batches that
+# the followers are to have first, `awaits_followers`.
+cdef int shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcept nogil
 cdef int64_t shard_batch_bytes_max_locked(Shard* shard) noexcept nogil
 cdef void batch_prepare(
     Batch* batch, uint8_t* data, uint32_t length, int32_t count, int64_t now_ms) noexcept nogil
 cdef int coordinator_error(int error) noexcept nogil
+cdef Appended appended_of(const Batch* batch) noexcept nogil
 
 # What Python says of a group. 1: the members are the group's now; -1: no memory.
 cdef int group_show_locked(

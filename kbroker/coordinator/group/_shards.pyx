@@ -28,6 +28,7 @@ from kbroker._error_codes cimport (
     NO_ERROR,
     NOT_COORDINATOR,
     NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER_OR_FOLLOWER,
     RECORD_LIST_TOO_LARGE,
     REQUEST_TIMED_OUT,
@@ -49,6 +50,7 @@ from kbroker.coordinator.group._structs cimport (
     SHARD_ACTIVE,
     SHARD_LOADING,
     SHARDS_MAX,
+    Appended,
     Group,
     GroupShards,
     GroupTopic,
@@ -63,6 +65,7 @@ from kbroker.replica._partition cimport Partition, partition_append, partition_r
 
 cdef enum:
     METADATA_BYTES_DEFAULT = 4096
+    COMMIT_TIMEOUT_MS_DEFAULT = 5000
 
 
 # --- shards --------------------------------------------------------------------------------------
@@ -73,6 +76,7 @@ cdef GroupShards* group_shards_new() noexcept nogil:
         return NULL
     shards.shards = <Shard**>calloc(SHARDS_MAX, sizeof(Shard*))
     shards.metadata_bytes_max = METADATA_BYTES_DEFAULT
+    shards.commit_timeout_ms = COMMIT_TIMEOUT_MS_DEFAULT
     if shards.shards == NULL:
         free(shards)
         return NULL
@@ -303,8 +307,8 @@ cdef int coordinator_error(int error) noexcept nogil:
     if error == NOT_LEADER_OR_FOLLOWER or error == KAFKA_STORAGE_ERROR:
         return NOT_COORDINATOR
     if (
-        error == NOT_ENOUGH_REPLICAS or error == UNKNOWN_TOPIC_OR_PARTITION
-        or error == REQUEST_TIMED_OUT
+        error == NOT_ENOUGH_REPLICAS or error == NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        or error == UNKNOWN_TOPIC_OR_PARTITION or error == REQUEST_TIMED_OUT
     ):
         return COORDINATOR_NOT_AVAILABLE
     return error
@@ -329,26 +333,35 @@ cdef void batch_prepare(
     batch.max_timestamp_ms = now_ms
 
 
+cdef Appended appended_of(const Batch* batch) noexcept nogil:
+    cdef Appended appended
+    appended.last_offset = batch.last_offset
+    appended.led_since = batch.led_since
+    appended.awaits_followers = batch.awaits_followers
+    return appended
+
+
 cdef int64_t shard_batch_bytes_max_locked(Shard* shard) noexcept nogil:
     """What the log takes at most, as its settings are now."""
     return kb_load_i64(&shard.partition.log.rules.max_message_bytes)
 
 
-cdef void shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcept nogil:
+cdef int shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcept nogil:
     """All batches of the list in one write; then each has its offset, or a coordinator's error.
 
     With one replica in sync the records survive what acks=-1 survives when this returns. With more
-    the answer is to wait for the high watermark: `batch.last_offset` says which.
+    the answer is to wait for the high watermark.
     """
     cdef int64_t length_max = shard_batch_bytes_max_locked(shard)
     cdef Partition* partition = shard.partition
     cdef Batch* batch = first
+    cdef int waiting
     while batch != NULL:
         if batch.length_bytes > length_max:
             batch.error = MESSAGE_TOO_LARGE
         batch = batch.next
     kb_store_i64(&shard.writing_since_ns, kb_now_ns())
-    partition_append(partition, first, now_ms)
+    waiting = partition_append(partition, first, now_ms)
     kb_store_i64(&shard.slow_until_ns, kb_load_i64(&partition.log.slow_until_ns))
     kb_store_i64(&shard.writing_since_ns, 0)
     batch = first
@@ -357,3 +370,4 @@ cdef void shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexce
         if batch.error == RECORD_LIST_TOO_LARGE:
             batch.error = MESSAGE_TOO_LARGE
         batch = batch.next
+    return waiting

@@ -20,9 +20,10 @@ cdef enum:
     GROUP_DEAD = 4
 
 
-# What few offsets have: a text, or a time of their own to expire at.
+# What few offsets have: a text, a time of their own to expire at, one that is shown instead.
 cdef struct OffsetExtra:
     int64_t expire_ms             # NO_EXPIRY: none
+    OffsetEntry* before           # committed before, while the followers may not have this one
     int32_t length                # of the metadata, which follows
 
 
@@ -30,7 +31,7 @@ cdef struct OffsetEntry:
     int64_t offset
     int64_t log_offset            # of its record; the highest wins
     int64_t commit_ms
-    OffsetExtra* extra            # NULL: no metadata, no expiry
+    OffsetExtra* extra            # NULL: none of that
     int32_t partition
     int32_t leader_epoch          # -1: not told
 
@@ -84,8 +85,16 @@ cdef struct Shard:
     int64_t bytes
 
 
+# What a call has appended last, for who answers when the followers have it.
+cdef struct Appended:
+    int64_t last_offset
+    int32_t led_since
+    int awaits_followers
+
+
 cdef struct GroupShards:
     int count                     # atomic; 0: the topic is not there
     Shard** shards                # SHARDS_MAX places, each set once
     int64_t clock_shift_ms        # atomic
     int64_t metadata_bytes_max    # atomic
+    int64_t commit_timeout_ms     # atomic: how long a write waits for its followers

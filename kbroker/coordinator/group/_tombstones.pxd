@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from kbroker._arena cimport Arena
 from kbroker.coordinator.group._offset_records cimport OffsetKey, Text
-from kbroker.coordinator.group._structs cimport Group, Shard
+from kbroker.coordinator.group._structs cimport Appended, Group, Shard
 
 
 # What goes behind the tombstones in the same batch: keys and values in turn.
@@ -14,11 +14,12 @@ cdef struct Behind:
 
 # Appends tombstones for those keys that are there, with `until_ms` >= 0 only for those committed
 # by then, with a `topic_id` only for those of no other topic; then they are gone. 0, or an error as
-# a coordinator says it.
+# a coordinator says it. `appended` becomes the last batch, if there is one.
 cdef int offsets_remove_locked(
     Shard* shard, Arena* arena, const OffsetKey* keys, int64_t count, int64_t until_ms,
-    const uint8_t* topic_id, int64_t now_ms) noexcept nogil
+    const uint8_t* topic_id, int64_t now_ms, Appended* appended) noexcept nogil
 
 # The same for everything that a group has, which may be NULL, and what goes behind.
 cdef int group_delete_locked(
-    Shard* shard, Arena* arena, Group* group, const Behind* behind, int64_t now_ms) noexcept nogil
+    Shard* shard, Arena* arena, Group* group, const Behind* behind, int64_t now_ms,
+    Appended* appended) noexcept nogil

@@ -29,13 +29,20 @@ from kbroker.coordinator.group._offsets cimport (
     topic_find_locked,
 )
 from kbroker.coordinator.group._shards cimport (
+    appended_of,
     batch_prepare,
     group_drop_if_bare_locked,
     group_find_locked,
     shard_append_locked,
     shard_batch_bytes_max_locked,
 )
-from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, Shard
+from kbroker.coordinator.group._structs cimport (
+    Appended,
+    Group,
+    GroupTopic,
+    OffsetEntry,
+    Shard,
+)
 from kbroker.log._types cimport Batch
 
 
@@ -67,7 +74,7 @@ cdef inline size_t _bound(
 
 cdef int _write_batch_locked(
     Shard* shard, const OffsetKey* keys, int64_t count, const Behind* behind, int64_t first,
-    int64_t end, uint8_t* memory, int64_t now_ms,
+    int64_t end, uint8_t* memory, int64_t now_ms, Appended* appended,
 ) noexcept nogil:
     # The records from `first` up to `end`: those of the keys, then those behind them.
     cdef BatchWriter writer
@@ -83,6 +90,8 @@ cdef int _write_batch_locked(
                 &behind.texts[2 * (number - count) + 1])
     batch_prepare(&batch, memory, batch_end(&writer), writer.count, now_ms)
     shard_append_locked(shard, &batch, now_ms)
+    if batch.error == 0:
+        appended[0] = appended_of(&batch)
     if batch.error == 0 and first < count:
         _forget_locked(
             shard, &keys[first], (end if end < count else count) - first, batch.base_offset)
@@ -91,6 +100,7 @@ cdef int _write_batch_locked(
 
 cdef int _write_locked(
     Shard* shard, const OffsetKey* keys, int64_t count, const Behind* behind, int64_t now_ms,
+    Appended* appended,
 ) noexcept nogil:
     # In as many batches as the log's bound asks for. An error leaves the rest as it was.
     cdef size_t limit = <size_t>shard_batch_bytes_max_locked(shard)
@@ -112,7 +122,7 @@ cdef int _write_locked(
         if memory == NULL:
             return UNKNOWN_SERVER_ERROR
         error = _write_batch_locked(
-            shard, keys, count, behind, first, end, memory, now_ms)
+            shard, keys, count, behind, first, end, memory, now_ms, appended)
         free(memory)
         first = end
     return error
@@ -133,7 +143,7 @@ cdef void _forget_locked(
 
 cdef int offsets_remove_locked(
     Shard* shard, Arena* arena, const OffsetKey* keys, int64_t count, int64_t until_ms,
-    const uint8_t* topic_id, int64_t now_ms,
+    const uint8_t* topic_id, int64_t now_ms, Appended* appended,
 ) noexcept nogil:
     cdef OffsetKey* there = <OffsetKey*>arena_take(
         arena, sizeof(OffsetKey) * <size_t>(count + 1))
@@ -148,11 +158,12 @@ cdef int offsets_remove_locked(
             found += 1
     nothing.texts = NULL
     nothing.count = 0
-    return _write_locked(shard, there, found, &nothing, now_ms)
+    return _write_locked(shard, there, found, &nothing, now_ms, appended)
 
 
 cdef int group_delete_locked(
     Shard* shard, Arena* arena, Group* group, const Behind* behind, int64_t now_ms,
+    Appended* appended,
 ) noexcept nogil:
     cdef int64_t count = group.offset_count if group != NULL else 0
     cdef OffsetKey* keys = <OffsetKey*>arena_take(
@@ -175,4 +186,4 @@ cdef int group_delete_locked(
                 key.topic.length = topic.name_length
                 key.partition = topic.entries[i].partition
                 key += 1
-    return _write_locked(shard, keys, count, behind, now_ms)
+    return _write_locked(shard, keys, count, behind, now_ms, appended)

@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
 from kbroker.coordinator.group.group import Group
-from kbroker.coordinator.group.messages import NO_MEMBER_ID, JoinAnswer, SyncAnswer
+from kbroker.coordinator.group.messages import (
+    NO_MEMBER_ID,
+    JoinAnswer,
+    LeaveAnswer,
+    SyncAnswer,
+)
 from kbroker.coordinator.group.sessions import Around, Settings
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group.images import GroupImage
     from kbroker.coordinator.group.messages import (
         AnswerJoin,
+        AnswerLeave,
         AnswerSync,
         GroupDescription,
         GroupListing,
@@ -133,16 +139,15 @@ class GroupCoordinator:
             return code or NO_MEMBER
         return group.heartbeat(member_id, instance_id, generation)
 
-    def leave(
-        self, group_id: str, leavers: Sequence[Leaver]
-    ) -> tuple[ErrorCode, Sequence[ErrorCode]]:
-        """LeaveGroup: an error for all, or one for each."""
+    def leave(self, group_id: str, leavers: Sequence[Leaver], answer: AnswerLeave) -> None:
+        """LeaveGroup. `answer` is called once, now or when it is stored that nobody is left."""
         code, group = self._owned(group_id)
         if code:
-            return code, ()
-        if group is None:
-            return NONE, [NO_MEMBER] * len(leavers)
-        return group.leave(leavers)
+            answer(LeaveAnswer(code))
+        elif group is None:
+            answer(LeaveAnswer(NONE, (NO_MEMBER,) * len(leavers)))
+        else:
+            group.leave(leavers, answer)
 
     def _owned(self, group_id: str) -> tuple[ErrorCode, Group | None]:
         if not group_id:

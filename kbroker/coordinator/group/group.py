@@ -22,6 +22,7 @@ from kbroker.coordinator.group.messages import (
     GroupDescription,
     GroupListing,
     JoinAnswer,
+    LeaveAnswer,
     Leaver,
     SyncAnswer,
 )
@@ -36,7 +37,13 @@ if TYPE_CHECKING:
 
     from kbroker.coordinator.group.images import GroupImage
     from kbroker.coordinator.group.member import Member
-    from kbroker.coordinator.group.messages import AnswerJoin, AnswerSync, JoinAsked, SyncAsked
+    from kbroker.coordinator.group.messages import (
+        AnswerJoin,
+        AnswerLeave,
+        AnswerSync,
+        JoinAsked,
+        SyncAsked,
+    )
 
 NONE: Final = ErrorCode.NONE
 # What a request is told whose step raised: it comes again, and the group has started over.
@@ -202,20 +209,25 @@ class Group(Rebalance):
 
     # --- LeaveGroup ---
 
-    def leave(self, leavers: Sequence[Leaver]) -> tuple[ErrorCode, list[ErrorCode]]:
-        """The error of the whole request, and each member's where there is none."""
-        codes: list[ErrorCode] = []
-        with Step(self) as step:
+    def leave(self, leavers: Sequence[Leaver], answer: AnswerLeave) -> None:
+        """`answer` is called once: now, or when it is in the log that nobody is left."""
+        answer = Once(answer)
+        with Step(self, partial(answer, LeaveAnswer(FAILED))):
             if self.state is GroupState.DEAD:
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                self.outbox.add(partial(answer, LeaveAnswer(code)))
+                return
             gone: list[Member] = []
             pending = len(self.roster.pending)
-            codes = [self._leave(leaver, gone) for leaver in leavers]
+            codes = tuple([self._leave(leaver, gone) for leaver in leavers])
+            self.leaving = lambda code: answer(LeaveAnswer(code, () if code else codes))
             if gone:
                 self.fire(Event.GONE)
             elif len(self.roster.pending) < pending:
                 self.fire(Event.ID_GONE)
-        return (FAILED, []) if step.failed else (NONE, codes)
+            left, self.leaving = self.leaving, None
+            if left is not None:  # there was nothing to be written
+                self.outbox.add(partial(left, NONE))
 
     def _leave(self, leaver: Leaver, gone: list[Member]) -> ErrorCode:
         member_id = leaver.member_id

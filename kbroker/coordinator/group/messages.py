@@ -82,6 +82,13 @@ class Leaver(NamedTuple):
     reason: str | None = None
 
 
+class LeaveAnswer(NamedTuple):
+    """An error for all, or one for each who was named."""
+
+    code: ErrorCode = ErrorCode.NONE
+    members: tuple[ErrorCode, ...] = ()
+
+
 class MemberDescription(NamedTuple):
     member_id: str
     instance_id: str | None
@@ -109,3 +116,4 @@ class GroupListing(NamedTuple):
 
 AnswerJoin = Callable[[JoinAnswer], object]
 AnswerSync = Callable[[SyncAnswer], object]
+AnswerLeave = Callable[[LeaveAnswer], object]

@@ -68,8 +68,9 @@ class Rebalance:
 
     __slots__ = (
         "_changed", "_has_newcomer", "_initial", "_initial_delay_ms", "_initial_left_ms", "around",
-        "generation", "group_id", "incarnation", "join_deadline", "lock", "lost", "outbox",
-        "protocol", "protocol_type", "roster", "sessions", "since_ms", "state", "sync_deadline",
+        "generation", "group_id", "incarnation", "join_deadline", "leaving", "lock", "lost",
+        "outbox", "protocol", "protocol_type", "roster", "sessions", "since_ms", "state",
+        "sync_deadline",
     )  # fmt: skip
 
     def __init__(self, group_id: str, around: Around, incarnation: int = 0) -> None:
@@ -79,6 +80,8 @@ class Rebalance:
         self.incarnation: Final = incarnation
         self.lock: Final = threading.Lock()
         self.outbox: Final = Outbox(self.lock, around.failures)
+        # Whoever leaves in this step, and is answered when the end of the group is in the log.
+        self.leaving: Callable[[ErrorCode], object] | None = None
         self.lost = False  # its partition is, or was; another group may have the id by now
         self.state = GroupState.EMPTY
         self.since_ms = around.clock.wall_ms()
@@ -178,11 +181,12 @@ class Rebalance:
             except Exception as second:
                 self.around.failures.note("a timer of a group", second)
         self._initial = False
+        self.leaving = None
         self.protocol = None
         if self.state is not GroupState.DEAD:
             self.state = GroupState.EMPTY
             self.generation += 1
-            self._write(self._image(), self._empty_stored)
+            self._write(self._image(), partial(self._empty_stored, None))
             self._changed = True
 
     @property
@@ -423,12 +427,15 @@ class Rebalance:
         self.protocol = None
         self._move(cell)
         self._changed = True
-        self._write(self._image(), self._empty_stored)
+        left, self.leaving = self.leaving, None
+        self._write(self._image(), partial(self._empty_stored, left))
 
-    def _empty_stored(self, code: ErrorCode) -> None:
+    def _empty_stored(self, left: Callable[[ErrorCode], object] | None, code: ErrorCode) -> None:
         if code:
             message = "group %s: its end is not in the log: %s"
             lines.write(logging.WARNING, "end not stored", message, self.group_id, code.name)
+        if left is not None:
+            left(code)
 
     def _bury(self, cell: Cell, _: object) -> None:
         for cancel in self.roster.pending.values():

@@ -12,7 +12,7 @@ refused: a later incarnation is not written over.
 
 A partition without records is active at once; the others wait for the loader's thread, which
 begins behind the ready line. With one replica an append is all that acks=-1 asks for; with
-followers `done` will wait for the high watermark.
+followers `done` waits for the high watermark.
 
 Locks: one per partition, around the look at the last incarnation and the append; below it the
 table's. `done` is called without it. `follow` runs on the controller's thread only.
@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kbroker.coordinator.group._groups import partition_for
+from kbroker.coordinator.group._groups import Written, partition_for
 from kbroker.coordinator.group.group_records import encode_group, group_key
 from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode
@@ -53,9 +53,13 @@ class Table(Protocol):
 
     def state_of(self, group_id: str) -> int: ...
 
-    def append(self, partition: int, records: Records) -> int: ...
+    def append(self, partition: int, records: Records, written: Written) -> int: ...
 
-    def delete_group(self, group_id: str, records: Records) -> int: ...
+    def delete_group(self, group_id: str, records: Records, written: Written) -> int: ...
+
+    def when_replicated(
+        self, written: Written, code: int, done: Callable[[ErrorCode], object]
+    ) -> None: ...
 
 
 class Loader(Protocol):
@@ -155,13 +159,13 @@ class OffsetsStore:
             return
         partition = partition_for(image.group_id, len(writers))
         record = (group_key(image.group_id), encode_group(image))
-        done(
-            writers[partition].write(
-                image.group_id,
-                incarnation,
-                lambda: self._table.append(partition, [record]),
-            )
+        written = Written()
+        code = writers[partition].write(
+            image.group_id,
+            incarnation,
+            lambda: self._table.append(partition, [record], written),
         )
+        self._table.when_replicated(written, code, done)
 
     def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
         """Append tombstones for all of the group's offsets and for itself, as one batch."""
@@ -170,11 +174,12 @@ class OffsetsStore:
             done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
         writer = writers[partition_for(group_id, len(writers))]
-        done(
-            writer.delete(
-                group_id, lambda: self._table.delete_group(group_id, [(group_key(group_id), None)])
-            )
+        written = Written()
+        tombstone = [(group_key(group_id), None)]
+        code = writer.delete(
+            group_id, lambda: self._table.delete_group(group_id, tombstone, written)
         )
+        self._table.when_replicated(written, code, done)
 
 
 class _Writer:

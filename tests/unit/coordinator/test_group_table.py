@@ -209,6 +209,52 @@ def test_a_log_that_refuses_changes_nothing(table: GroupTable, log: LedLog) -> N
     assert log.log_end_offset == 0
 
 
+def shown(table: GroupTable, *partitions: int) -> list[int]:
+    """The offsets that OffsetFetch tells, -1 for none; no partitions: of all that there are."""
+    asked = [("orders", b"".join(each.to_bytes(4) for each in partitions))] if partitions else None
+    code, topics, _ = table.fetch("g", asked, flexible=False, leader_epochs=False)
+    assert code == 0
+    told: list[int] = []
+    for _, data in topics:
+        at = 4
+        for _ in range(int.from_bytes(data[:4])):
+            told.append(int.from_bytes(data[at + 4 : at + 12], signed=True))
+            at += 14 + int.from_bytes(data[at + 12 : at + 14]) + 2
+        assert at == len(data)
+    return told
+
+
+def test_what_is_above_the_high_watermark_is_not_told(table: GroupTable, log: LedLog) -> None:
+    log.set_leadership(1, True, 1, 2, {2: True})
+    for offset in (5, 6, 7):
+        assert table.commit("g", [committed(0, offset, "text" * offset)]) == 0
+    assert table.commit("g", [committed(3, 9)]) == 0
+    assert shown(table, 0, 3) == [-1, -1]
+    assert shown(table) == []
+    for end, told in ((1, [5, -1]), (2, [6, -1]), (3, [7, -1]), (4, [7, 9])):
+        log.note_fetch(2, end, 1)
+        assert shown(table, 0, 3) == told
+        assert shown(table) == [each for each in told if each >= 0]
+    for offset in (8, 9):
+        assert table.commit("g", [committed(0, offset)]) == 0
+        assert shown(table, 0) == [7]
+    log.note_fetch(2, 5, 1)
+    assert shown(table, 0) == [8]
+    # A new leader has it all, and tells what it knows to be safe.
+    again = GroupTable()
+    again.set_partition_count(1)
+    again.open(0, log)
+    again.load_batches(0, log.read(0, to_log_end=True))
+    again.activate(0)
+    assert shown(again, 0, 3) == [8, 9]
+    assert shown(again) == [8, 9]
+    log.note_fetch(2, 6, 1)
+    assert shown(table) == shown(again) == [9, 9]
+    for each in (table, again):
+        assert each.delete_group("g") == 0
+        assert each.statistics(0) == (0, 0, 0)
+
+
 def test_members_keep_the_time_at_which_they_were_heard(table: GroupTable) -> None:
     table.show_members("g", state=STABLE, generation=1, members=[("a", None), ("b", "one")])
     assert table.last_heard_ms("g", "a") == 0

@@ -49,7 +49,7 @@ def test_a_known_member_makes_no_group() -> None:
     world.join("nobody")
     assert world.coordinator.find(GROUP) is None
     assert world.coordinator.heartbeat(GROUP, "nobody", None, 1) is UNKNOWN
-    assert world.coordinator.leave(GROUP, [Leaver("a"), Leaver("b")]) == (NONE, [UNKNOWN] * 2)
+    assert world.asks_to_leave(Leaver("a"), Leaver("b")).got == (NONE, (UNKNOWN, UNKNOWN))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_group_that_is_not_ours_now(code: ErrorCode) -> None:
     world.store.state = code
     assert world.join().got.code is code
     assert world.sync("m", 1).got.code is code
-    assert world.coordinator.leave(GROUP, [Leaver("m")]) == (code, ())
+    assert world.asks_to_leave(Leaver("m")).got == (code, ())
     assert world.coordinator.describe(GROUP) is code
     assert world.delete().got is code
     assert world.coordinator.check_commit(GROUP, "", None, -1, 9) is code
@@ -441,6 +441,19 @@ def test_the_last_one_leaves_an_empty_group_of_a_new_generation() -> None:
     assert world.view.groups[GROUP] == (GroupState.EMPTY, 2, [])
     _, joined = world.new(protocol_type="connect", protocols=(("p", b""),))
     assert (joined.got.generation, joined.got.protocol_type) == (3, "connect")
+
+
+@pytest.mark.parametrize("code", [NONE, ErrorCode.NOT_COORDINATOR])
+def test_the_last_one_is_answered_when_the_end_is_in_the_log(code: ErrorCode) -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    world.store.holds = True
+    assert world.asks_to_leave(Leaver(follower), Leaver("nobody")).got.members == (NONE, UNKNOWN)
+    last = world.asks_to_leave(Leaver(leader))
+    assert last.waits
+    world.store.release(code)
+    assert last.got == (code, () if code else (NONE,))
+    assert world.asks_to_leave(Leaver(leader)).got.members == (UNKNOWN,)
 
 
 def test_who_waits_when_it_is_taken_out_is_told() -> None:

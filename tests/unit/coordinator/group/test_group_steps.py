@@ -76,7 +76,7 @@ def _have_raise(patch: pytest.MonkeyPatch, name: str) -> None:
     [
         ("check", lambda world, member: world.heartbeat(member)),
         ("check", lambda world, member: world.commit(member)),
-        ("check", lambda world, member: world.coordinator.leave(GROUP, [Leaver(member)])[0]),
+        ("check", lambda world, member: world.asks_to_leave(Leaver(member)).got.code),
         ("check", lambda world, member: world.sync(member).got.code),
         ("supports", lambda world, member: world.join(member).got.code),
     ],

@@ -86,7 +86,7 @@ def unloads(scene: Scene) -> ErrorCode | None:
 
 
 def leaves(scene: Scene) -> ErrorCode | None:
-    code, codes = scene.world.coordinator.leave(GROUP, [Leaver(scene.b, "ib")])
+    code, codes = scene.world.asks_to_leave(Leaver(scene.b, "ib")).got
     return code or codes[0]
 
 

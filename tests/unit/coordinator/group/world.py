@@ -16,6 +16,7 @@ from kbroker.coordinator.group.images import GroupImage
 from kbroker.coordinator.group.messages import (
     JoinAnswer,
     JoinAsked,
+    LeaveAnswer,
     Leaver,
     Protocols,
     SyncAnswer,
@@ -208,9 +209,14 @@ class World:
 
     def leave(self, *leavers: Leaver | str) -> list[ErrorCode]:
         named = [Leaver(each) if isinstance(each, str) else each for each in leavers]
-        code, codes = self.coordinator.leave(GROUP, named)
+        code, codes = self.asks_to_leave(*named).got
         assert not code
         return list(codes)
+
+    def asks_to_leave(self, *leavers: Leaver) -> Answer[LeaveAnswer]:
+        answer: Answer[LeaveAnswer] = Answer()
+        self.coordinator.leave(GROUP, leavers, answer)
+        return answer
 
     def delete(self, **more: Any) -> Answer[ErrorCode]:
         answer: Answer[ErrorCode] = Answer()

@@ -1,0 +1,17 @@
+# cython: language_level=3
+from libc.stdint cimport int64_t, uint8_t
+
+from kbroker.coordinator.group._offset_records cimport Text
+from kbroker.coordinator.group._structs cimport Shard
+from kbroker.log._types cimport Batch
+
+# A batch of records, keys and values in turn, in `memory`, which has room for it.
+cdef void records_build(
+    Batch* batch, uint8_t* memory, const Text* texts, Py_ssize_t count, int64_t now_ms,
+) noexcept nogil
+
+# Appends it, and what it says of offsets holds in the shard. 0, or an error as a coordinator says
+# it. `topic_ids`: NULLs, or what the value of an offset has no room for.
+cdef int records_write_locked(
+    Shard* shard, Batch* batch, const Text* texts, const uint8_t** topic_ids, Py_ssize_t count,
+) noexcept nogil

@@ -1,0 +1,130 @@
+# cython: language_level=3
+"""Writes to `__consumer_offsets` that wait for their followers, and who is told of it then.
+
+A commit that was answered must outlive this broker, so where the offsets' partition has followers
+its answer waits, as a produce with acks=-1 does and in the same lists (`_parked`): one watch, for
+the last batch. There are two kinds:
+
+    an OffsetCommit of C      its answer is written when it is parked, with a 0 for each partition;
+                              where these stand is kept, for the case that it ends with an error
+    what Python has written   has no request: several may wait for one write, or nobody. It is known
+                              by a number, and given to a handler, which goes to Python with it
+                              (HotPath.take_settled)
+
+Errors are a coordinator's: 16 where this broker leads no more, has not led all the time, or stops;
+15 where too few are in sync by then or `offsets.commit.timeout.ms` is over. The records stay, as in
+Apache Kafka. Threads: the worker's own; no lock is held.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdlib cimport calloc, free
+
+from kbroker._atomics cimport kb_load_i64, kb_load_int
+from kbroker._error_codes cimport COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
+from kbroker._figures cimport kb_count
+from kbroker.coordinator.group._shards cimport coordinator_error
+from kbroker.log._types cimport Batch
+from kbroker.net._request cimport request_let_go
+from kbroker.net._types cimport ACTION_SEND, Request
+from kbroker.protocol._cursor cimport put_i16
+from kbroker.replica._partition cimport Partition, partition_acquire
+from kbroker.requests._answers cimport worker_answer
+from kbroker.requests._context cimport HotWorker, ParkedRequest
+from kbroker.requests._parked cimport parked_drop, parked_hand_over, parked_new, parked_wait
+
+
+cdef GroupWrite* group_write_new(const Batch* batch, int32_t place_count) noexcept nogil:
+    cdef GroupWrite* write = <GroupWrite*>calloc(
+        1, sizeof(GroupWrite) + sizeof(uint32_t) * <size_t>place_count)
+    if write == NULL:
+        return NULL
+    write.batch = batch[0]
+    write.batch.data = NULL
+    write.batch.next = NULL
+    write.place_count = place_count
+    write.places = <uint32_t*>(<char*>write + sizeof(GroupWrite))
+    return write
+
+
+cdef void _end(HotWorker* worker, GroupWrite* write) noexcept nogil:
+    # Whoever has it now is the last to look at its batch.
+    if not write.batch.awaits_followers:
+        write.error = coordinator_error(write.batch.error)
+    elif kb_load_int(&worker.context.parked.closing):
+        write.error = NOT_COORDINATOR
+    else:
+        write.error = COORDINATOR_NOT_AVAILABLE
+
+
+cdef void _send(HotWorker* worker, Request* request, const GroupWrite* write) noexcept nogil:
+    cdef int32_t i
+    if write.error != 0:
+        for i in range(write.place_count):
+            put_i16(request.head + write.places[i], <short>write.error)
+    request.action = ACTION_SEND
+    worker_answer(worker, request)
+
+
+cdef ParkedRequest* _parked(
+    HotWorker* worker, Request* request, GroupWrite* write, Partition* partition,
+    int32_t timeout_ms,
+) noexcept nogil:
+    # With the write, unless it is NULL: it cannot wait.
+    cdef int64_t size_bytes = <int64_t>sizeof(GroupWrite) + (
+        write.place_count * <int64_t>sizeof(uint32_t))
+    cdef ParkedRequest* parked = parked_new(worker, request, 1, size_bytes, timeout_ms)
+    if parked == NULL:
+        return NULL
+    parked.group_write = write
+    parked.wanted = 1
+    parked.watches[0].parked = parked
+    parked.watches[0].batch = &write.batch
+    parked.watches[0].partition = partition
+    partition_acquire(partition)
+    return parked
+
+
+cdef void group_write_answer(
+    HotWorker* worker, Request* request, GroupWrite* write, Partition* partition,
+) noexcept nogil:
+    cdef int64_t timeout_ms = kb_load_i64(&worker.context.groups.commit_timeout_ms)
+    cdef ParkedRequest* parked = _parked(worker, request, write, partition, <int32_t>timeout_ms)
+    if parked == NULL:            # told at once what it would be told later: not known to be safe
+        _end(worker, write)
+        _send(worker, request, write)
+        free(write)
+        return
+    request_let_go(request)
+    if parked_wait(worker, parked):
+        kb_count(&worker.parked_produces, 1)
+    else:
+        group_write_resume(worker, parked)
+        parked_drop(parked)
+
+
+cdef int group_write_wait(
+    HotWorker* worker, GroupWrite* write, Partition* partition, int32_t timeout_ms,
+) noexcept nogil:
+    cdef ParkedRequest* parked = _parked(worker, NULL, write, partition, timeout_ms)
+    cdef int error
+    if parked == NULL:
+        _end(worker, write)
+        error = write.error
+        free(write)
+        return error
+    if parked_wait(worker, parked):
+        kb_count(&worker.parked_produces, 1)
+        return WRITE_WAITS
+    _end(worker, write)
+    error = write.error
+    parked_drop(parked)
+    return error
+
+
+cdef void group_write_resume(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
+    cdef GroupWrite* write = <GroupWrite*>parked.group_write
+    _end(worker, write)
+    if parked.request != NULL:
+        _send(worker, parked.request, write)
+    else:
+        parked_hand_over(worker.context, parked)
