@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 
 import confluent_kafka
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kbroker.coordinator.group._groups import partition_for
+from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.testing.broker import Broker
 from tests.clients.agents.driver import eventually as until
 from tests.support.ports import free_port
@@ -20,6 +23,7 @@ pytestmark = [pytest.mark.client, pytest.mark.java, pytest.mark.timeout(300)]
 NODES = (1, 2, 3)
 TIMEOUT_S = 30
 TOPIC = "kept"
+GROUP = "readers"
 
 
 @pytest.fixture
@@ -117,6 +121,63 @@ def test_with_too_few_in_sync_nothing_is_written(brokers: dict[int, Broker]) -> 
     assert refused(brokers[leader], "third") is None
     found = [each.value for each in brokers[leader].records(TOPIC)]
     assert found == [b"first", b"second", b"third"]
+
+
+def coordinator(broker: Broker) -> int:
+    """The leader of the group's partition, as this broker tells it."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    homes = client.list_topics(OFFSETS_TOPIC, TIMEOUT_S).topics[OFFSETS_TOPIC].partitions
+    return homes[partition_for(GROUP, len(homes))].leader
+
+
+def consumer(brokers: dict[int, Broker]) -> confluent_kafka.Consumer:
+    return confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": ",".join(each.bootstrap for each in brokers.values()),
+            "group.id": GROUP,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+
+
+def read_one(member: confluent_kafka.Consumer) -> bytes | None:
+    found = member.poll(TIMEOUT_S)
+    assert found is not None and found.error() is None
+    return found.value()
+
+
+def committed(brokers: dict[int, Broker]) -> int:
+    """As a client without membership is told it."""
+    asking = consumer(brokers)
+    try:
+        (found,) = asking.committed([TopicPartition(TOPIC, 0)], timeout=TIMEOUT_S)
+        return found.offset
+    finally:
+        asking.close()
+
+
+def test_acknowledged_commits_outlive_their_coordinator(brokers: dict[int, Broker]) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers[2].bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(TIMEOUT_S)
+    write(brokers, ["first"])
+    member = consumer(brokers)
+    member.subscribe([TOPIC])
+    assert read_one(member) == b"first"
+    name = member.memberid()
+    for offset in range(1, 51):
+        member.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
+    dead = coordinator(brokers[1])
+    brokers[dead].kill9()
+    left = {node: each for node, each in brokers.items() if node != dead}
+    assert committed(left) == 50
+    assert {coordinator(each) for each in left.values()} < left.keys()
+    write(left, ["second"])
+    assert read_one(member) == b"second"
+    member.commit(offsets=[TopicPartition(TOPIC, 0, 51)], asynchronous=False)
+    assert committed(left) == 51
+    assert member.memberid() == name  # the same generation of the group: it was not formed anew
+    member.close()
 
 
 def test_acknowledged_records_outlive_their_leader(brokers: dict[int, Broker]) -> None:
