@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import confluent_kafka
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from kbroker.coordinator.group._groups import partition_for
 from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
@@ -123,11 +123,11 @@ def test_with_too_few_in_sync_nothing_is_written(brokers: dict[int, Broker]) -> 
     assert found == [b"first", b"second", b"third"]
 
 
-def coordinator(broker: Broker) -> int:
-    """The leader of the group's partition, as this broker tells it."""
+def home(broker: Broker) -> PartitionMetadata:
+    """The group's partition, as this broker tells it; its leader is the coordinator."""
     client = AdminClient({"bootstrap.servers": broker.bootstrap})
     homes = client.list_topics(OFFSETS_TOPIC, TIMEOUT_S).topics[OFFSETS_TOPIC].partitions
-    return homes[partition_for(GROUP, len(homes))].leader
+    return homes[partition_for(GROUP, len(homes))]
 
 
 def consumer(brokers: dict[int, Broker]) -> confluent_kafka.Consumer:
@@ -161,22 +161,33 @@ def test_acknowledged_commits_outlive_their_coordinator(brokers: dict[int, Broke
     admin = AdminClient({"bootstrap.servers": brokers[2].bootstrap})
     admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(TIMEOUT_S)
     write(brokers, ["first"])
-    member = consumer(brokers)
-    member.subscribe([TOPIC])
+    member, generations = consumer(brokers), list[object]()
+    member.subscribe([TOPIC], on_assign=lambda _, assigned: generations.append(assigned))
     assert read_one(member) == b"first"
-    name = member.memberid()
     for offset in range(1, 51):
         member.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
-    dead = coordinator(brokers[1])
+    dead = home(brokers[1]).leader
     brokers[dead].kill9()
     left = {node: each for node, each in brokers.items() if node != dead}
     assert committed(left) == 50
-    assert {coordinator(each) for each in left.values()} < left.keys()
+    assert {home(each).leader for each in left.values()} < left.keys()
     write(left, ["second"])
     assert read_one(member) == b"second"
     member.commit(offsets=[TopicPartition(TOPIC, 0, 51)], asynchronous=False)
     assert committed(left) == 51
-    assert member.memberid() == name  # the same generation of the group: it was not formed anew
+    # Back to the first one, while all three live: the one between gives its groups up.
+    brokers[dead].start()
+    alive = next(iter(left.values()))
+    until(lambda: len(home(alive).isrs) == 3, "it is in sync")
+    wanted = [TopicPartition(OFFSETS_TOPIC, home(alive).id)]
+    asking = AdminClient({"bootstrap.servers": alive.bootstrap})
+    asking.elect_leaders(ElectionType.PREFERRED, wanted).result(TIMEOUT_S)
+    until(lambda: {home(each).leader for each in brokers.values()} == {dead}, "it leads again")
+    member.commit(offsets=[TopicPartition(TOPIC, 0, 52)], asynchronous=False)
+    assert committed(brokers) == 52
+    write(brokers, ["third"])
+    assert read_one(member) == b"third"
+    assert len(generations) == 1  # of three coordinators none has formed the group anew
     member.close()
 
 
