@@ -92,6 +92,7 @@ class SteppedEvents(EventLoop[Event]):
         self._process = process
         self._dice = dice
         self._started = False
+        self._free_at_ms = 0.0  # until then it has something else to do
         self.handling: Event | None = None
 
     def _handled(self, event: Event) -> None:
@@ -111,12 +112,20 @@ class SteppedEvents(EventLoop[Event]):
             self._started = True
             self.turn()
         else:
-            self._process.later(self._late_ms(), self.turn)
+            now_ms = self._process.now_ms
+            self._free_at_ms = max(self._free_at_ms, now_ms) + self._takes_ms()
+            self._process.later(self._free_at_ms - now_ms, self.turn)
         return True
 
-    def _late_ms(self) -> float:
-        """The store is slow at times, and whatever else this thread has to do."""
-        return self._dice.uniform(5, 60) if self._dice.randrange(50) == 0 else 0.05
+    def _takes_ms(self) -> float:
+        """The store is slow at times, and there are thousands of logs."""
+        chance = self._dice.randrange(600)
+        if chance == 0:
+            return self._dice.uniform(100, 600)
+        return self._dice.uniform(5, 60) if chance < 12 else 0.05
+
+    def hang(self, for_ms: int) -> None:
+        self._free_at_ms = max(self._free_at_ms, self._process.now_ms + for_ms)
 
     def finish(self) -> None:
         """A stop: what is queued is done at once."""

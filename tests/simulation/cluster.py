@@ -14,6 +14,7 @@ from pathlib import Path
 from kbroker.config import BrokerConfig
 from kbroker.errors import KafkaError, UserError
 from kbroker.metadata.controller import NewTopic, TopicResult
+from kbroker.metadata.controller.records import CONTROLLER
 from kbroker.metadata.image import NO_LEADER
 from kbroker.types import TopicPartition
 from tests.simulation.broker import Broker, Running
@@ -62,6 +63,7 @@ class Cluster:
             lambda node_id: not self.brokers[node_id].isolated,
         )
         self.clients = Process(self.loop)
+        self._admin = self.tree.begin_session(self.clients, CLIENTS)
         self.names = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
         self.brokers = {
             each: Broker(each, directory / f"broker-{each}", config_of(each)) for each in BROKERS
@@ -215,6 +217,29 @@ class Cluster:
             for session in self.tree.sessions_of(running.process):
                 session.lose_answer = True
 
+    def depose(self) -> None:
+        """Somebody deletes /controller."""
+        if CONTROLLER in self.tree.nodes:
+            self._admin.delete(CONTROLLER)
+
+    def hang(self, for_ms: int) -> None:
+        """The controller's thread has something else to do."""
+        for running in self._controllers():
+            running.events.hang(for_ms)
+
+    def mute(self, node_id: int, for_ms: int) -> None:
+        """The controller and a broker do not hear each other, and then their connections end."""
+        for running in self._controllers():
+            self.part(running.node_id, node_id, for_ms)
+            self.loop.later(for_ms, self.drop, running.node_id, node_id)
+
+    def _controllers(self) -> list[Running]:
+        return [
+            each
+            for each in self._all_running()
+            if each.controller.active and not each.process.paused
+        ]
+
     # --- the network ------------------------------------------------------------------------------
 
     def cut(self, source: int, target: int, for_ms: int) -> None:
@@ -245,9 +270,8 @@ class Cluster:
 
     def prefer(self, index: int) -> None:
         """Have the first replica lead."""
-        for running in self._all_running():
-            if running.controller.active and not running.process.paused:
-                running.controller.elect_leaders(False, [self.names[index]], lambda outcome: None)
+        for running in self._controllers():
+            running.controller.elect_leaders(False, [self.names[index]], lambda outcome: None)
 
     def produce(self, producer: int, index: int) -> None:
         self.producers[producer].produce(self.names[index])

@@ -164,6 +164,10 @@ class Process:
         else:
             call()
 
+    @property
+    def now_ms(self) -> float:
+        return self._loop.time() * 1000
+
     def later(self, delay_ms: float, call: Callable[[], object]) -> None:
         self._loop.later(delay_ms, self.run, call)
 

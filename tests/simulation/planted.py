@@ -1,20 +1,26 @@
 """Faults that the simulation must find: each is one real function replaced by a wrong one.
 
-Each names how many seeds are enough, from 0 on; `test_planted.py` tries them all. A fault that is
-not found any more says that the histories, or what is looked at, have become too tame.
+Each names how many seeds are enough, from 0 on: some times as many as it took, since histories are
+others with every change of the code. `test_planted.py` tries them all. A fault that is not found
+any more says that the histories, or what is looked at, have become too tame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+from kbroker.log.partition_log import PartitionLog
 from kbroker.metadata.controller import partition_states
+from kbroker.metadata.controller.image_follower import ImageFollower
+from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
+from kbroker.metadata.controller.nodes import MetadataNodes
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import PartitionImage
+from kbroker.metadata.store.base import Operation
 from kbroker.peer.replica_fetch import Asked
 from kbroker.replica import in_sync, leadership
 from kbroker.replica._replica import Replica
@@ -38,6 +44,8 @@ class Plant:
 _begin = FollowedPartition.__init__
 _asked = FollowedPartition.asked
 _led = partition_states._led
+_truncate = PartitionLog.truncate_to
+_follow = ImageFollower.follow
 
 
 def _cut_to_the_high_watermark(partition: FollowedPartition, *how: Any) -> None:
@@ -52,15 +60,34 @@ def _without_epochs(partition: FollowedPartition) -> Asked:
 
 
 def _over_the_committed_set(
-    node_id: int, replica: Replica, partition: PartitionImage, joining: Collection[int] = ()
+    node_id: int, replica: Replica, partition: PartitionImage, joining: Any = (), *how: Any
 ) -> None:
-    leadership.set_leadership(node_id, replica, partition)
+    leadership.set_leadership(node_id, replica, partition, (), *how)
 
 
 def _over_all(
-    node_id: int, replica: Replica, partition: PartitionImage, joining: Collection[int] = ()
+    node_id: int, replica: Replica, partition: PartitionImage, joining: Any = (), *how: Any
 ) -> None:
-    leadership.set_leadership(node_id, replica, partition, partition.replicas)
+    leadership.set_leadership(node_id, replica, partition, partition.replicas, *how)
+
+
+def _obeyed(follower: ImageFollower, update: ImageUpdate) -> ImageAnswer:
+    """Whoever says that he is the controller."""
+    return _follow(
+        follower, update._replace(controller_epoch=max(update.controller_epoch, follower.epoch))
+    )
+
+
+def _unfenced(nodes: MetadataNodes, operations: list[Operation]) -> None:
+    nodes._store.multi(operations)
+
+
+def _with_its_producers(log: PartitionLog, offset: int) -> None:
+    """A cut takes the records and leaves what they said of their producers."""
+    _, entries = log.producer_entries()
+    _truncate(log, offset)
+    for entry in entries:
+        log.restore_producer(entry)
 
 
 def _at_once(replica: Replica, last_offset: int, *, appended: bool) -> bool:
@@ -81,11 +108,14 @@ def _with_the_dead(
 
 PLANTED: dict[str, Plant] = {
     "cut-to-the-high-watermark": Plant(
-        FollowedPartition, "__init__", _cut_to_the_high_watermark, 30
+        FollowedPartition, "__init__", _cut_to_the_high_watermark, 100
     ),
-    "without-epochs": Plant(FollowedPartition, "asked", _without_epochs, 10),
-    "over-the-committed-set": Plant(in_sync, "set_leadership", _over_the_committed_set, 60),
-    "over-all-replicas": Plant(in_sync, "set_leadership", _over_all, 20),
-    "duplicate-at-once": Plant(requests, "must_wait", _at_once, 10),
-    "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 10),
+    "without-epochs": Plant(FollowedPartition, "asked", _without_epochs, 40),
+    "over-the-committed-set": Plant(in_sync, "set_leadership", _over_the_committed_set, 150),
+    "over-all-replicas": Plant(in_sync, "set_leadership", _over_all, 60),
+    "old-controller-obeyed": Plant(ImageFollower, "follow", _obeyed, 600),
+    "unfenced": Plant(MetadataNodes, "_multi", _unfenced, 80),
+    "producers-kept": Plant(PartitionLog, "truncate_to", _with_its_producers, 100),
+    "duplicate-at-once": Plant(requests, "must_wait", _at_once, 40),
+    "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 40),
 }

@@ -52,6 +52,7 @@ class View:
     high_watermark: int = 0
     end_offset: int = 0
     leader_epoch: int = -1
+    partition_epoch: int = -1
     leads: bool = False
     values: set[bytes] = field(default_factory=set)
     checked: int = 0  # up to where it was compared with what is committed
@@ -106,6 +107,10 @@ class Safety:
             view = partition.views[running.node_id] = View(running.node_id, replica.name, contents)
         if view.replica is not replica:
             self._opened(partition, view, replica)
+        if state.partition_epoch < view.partition_epoch:
+            told = f"at broker {view.node_id}: {view.partition_epoch}, then {state.partition_epoch}"
+            self.fail("partition epochs go forward", told, partition)
+        view.partition_epoch = state.partition_epoch
         view.leads = state.leader == running.node_id
         self._note(partition, view)
         if not view.leads:
@@ -125,7 +130,7 @@ class Safety:
         """What a kill left must be all that there was, what a power cut left the beginning."""
         before = view.contents.records
         view.contents = Contents(view.contents.directory)
-        view.replica, view.leader_epoch = replica, -1
+        view.replica, view.leader_epoch, view.partition_epoch = replica, -1, -1
         view.end_offset = replica.log_end_offset
         now = view.contents.follow(view.end_offset)
         view.high_watermark = view.checked = min(replica.high_watermark, view.end_offset)
@@ -275,6 +280,7 @@ class Safety:
                     partition,
                 )
             view.contents.follow(end)
+            self._producers_are_cut(partition, view, end)
             view.values = {each.value for each in view.contents.records}
         for record in view.contents.follow(end):
             if record.value not in self.sent:
@@ -284,6 +290,14 @@ class Safety:
             view.values.add(record.value)
             partition.lost_at.get(record.value, set()).discard(view.node_id)
         view.end_offset = end
+
+    def _producers_are_cut(self, partition: Partition, view: View, end: int) -> None:
+        """Or what was cut off is taken for a duplicate when it comes again."""
+        _, entries = view.replica.log.producer_entries() if view.replica else (0, [])
+        for each in entries:
+            if each.last_offset >= end:
+                told = f"broker {view.node_id} knows {each}, and its log ends at {end}"
+                self.fail("a cut takes producers with it", told, partition)
 
     def _agrees(self, partition: Partition, view: View, start: int, end: int) -> None:
         """Its high watermark has passed these."""

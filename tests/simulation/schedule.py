@@ -32,6 +32,7 @@ def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
     end_ms = dice.randint(SPAN_MS_MIN, SPAN_MS_MAX)
     acts = [_fault(dice, end_ms) for _ in range(dice.randint(FAULTS_MIN, FAULTS_MAX))]
     acts += _close_together(dice, end_ms)
+    acts += _usurped(dice, end_ms)
     for _ in range(dice.randint(40, 80)):
         how = (dice.choice((0, 0, 1, 2, 3)), dice.randrange(PARTITIONS))
         acts.append(Act(dice.randrange(end_ms), "produce", how))
@@ -55,6 +56,8 @@ def _fault(dice: random.Random, end_ms: int) -> Act:
             return Act(at_ms, what, (one, dice.choice((other, other, CLIENTS)), for_ms))
         case "drop":
             return Act(at_ms, what, (one, dice.choice((other, CLIENTS))))
+        case "depose":
+            return Act(at_ms, what)
         case "prefer":
             return Act(at_ms, what, (dice.randrange(PARTITIONS),))
     return Act(at_ms, what, (one,))
@@ -62,8 +65,24 @@ def _fault(dice: random.Random, end_ms: int) -> Act:
 
 _WHAT = (
     "kill", "kill", "kill", "kill", "stop", "pause", "pause", "isolate", "isolate", "alone", "cut",
-    "cut", "part", "drop", "lose_answer", "checkpoint", "checkpoint", "prefer", "prefer",
+    "cut", "part", "drop", "lose_answer", "depose", "checkpoint", "checkpoint", "prefer", "prefer",
 )  # fmt: skip
+
+
+def _usurped(dice: random.Random, end_ms: int) -> list[Act]:
+    """A controller that does not know yet that it is none any more, and has work left."""
+    if dice.random() < 0.7:
+        return []
+    at_ms = dice.randrange(end_ms)
+    one, other = dice.sample(BROKERS, 2)
+    mute_ms = dice.randint(20, 60)
+    hangs_at_ms = at_ms + mute_ms + dice.choice((dice.randint(3, 25), dice.randint(0, 150)))
+    return [
+        Act(at_ms, "mute", (one, mute_ms)),
+        Act(at_ms + 5, "kill", (other, 20)),
+        Act(hangs_at_ms, "hang", (dice.randint(200, 600),)),
+        Act(hangs_at_ms + dice.randint(20, 150), "depose"),
+    ]
 
 
 def _close_together(dice: random.Random, end_ms: int) -> list[Act]:
