@@ -228,6 +228,7 @@ class Running:
         self._led_since: dict[TopicPartition, int] = {}
         self.logs = LogManager([broker.directory], clock=self.clock)
         self._informed = False
+        self.disk_failed = False  # at some time since this start
         self.links = Links(self)
         self._replication = Replication(
             broker.config,

@@ -7,6 +7,7 @@ afterwards.
 
 from __future__ import annotations
 
+import errno
 import random
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from kbroker.errors import KafkaError, UserError
 from kbroker.metadata.controller import NewTopic, TopicResult
 from kbroker.metadata.controller.records import CONTROLLER
 from kbroker.metadata.image import NO_LEADER
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.simulation.broker import Broker, Running
 from tests.simulation.clients import Consumer, Producer
@@ -74,6 +76,8 @@ class Cluster:
             for number, (idempotent, acks) in enumerate(kinds, start=1)
         ]
         self.consumer = Consumer(self)
+        self._full: list[int] = []
+        self._disk_faults: FileFaults | None = None
         self.boots = dict.fromkeys(BROKERS, 1)
 
     def begin(self) -> None:
@@ -115,12 +119,13 @@ class Cluster:
         if broker.running is not None:
             return
         running = Running(self, broker)
+        running.disk_failed = node_id in self._full
         if broker.isolated:
             self._cut_off(running)
         try:
             running.start()
-        except (UserError, KafkaError):
-            # The store is out of reach: a person, or systemd, tries again.
+        except (UserError, KafkaError, OSError):
+            # The store is out of reach, or the disk full: a person, or systemd, tries again.
             running.end(clean=False)
             self.loop.later(RETRY_START_MS, self.start, node_id)
             return
@@ -167,7 +172,7 @@ class Cluster:
             self.loop.later(down_ms, self.start, node_id)
 
     def _count_failures(self, running: Running) -> None:
-        if running.failures_count:
+        if running.failures_count and not running.disk_failed:
             self.safety.fail("no step raises", f"{running.failures_count} at {running.node_id}")
 
     def pause(self, node_id: int, for_ms: int) -> None:
@@ -184,6 +189,35 @@ class Cluster:
             if not self.brokers[running.node_id].isolated:
                 self._back(running)
             running.process.go_on()
+
+    def fill_disk(self, node_id: int, for_ms: int) -> None:
+        """No byte more is taken."""
+        self._full.append(node_id)
+        self._limit_disks()
+        if (running := self.brokers[node_id].running) is not None:
+            running.disk_failed = True
+        self.loop.later(for_ms, self._make_room, node_id)
+
+    def _make_room(self, node_id: int) -> None:
+        if node_id in self._full:
+            self._full.remove(node_id)
+            self._limit_disks()
+
+    def _limit_disks(self) -> None:
+        if self._disk_faults is not None:
+            self._disk_faults.__exit__(None, None, None)
+            self._disk_faults = None
+        if self._full:
+            faults = [
+                Fault(
+                    ("write", "allocate"),
+                    f"{self.brokers[node_id].directory}/",
+                    times=FOREVER,
+                    error=errno.ENOSPC,
+                )
+                for node_id in sorted({*self._full})
+            ]
+            self._disk_faults = FileFaults(*faults).__enter__()
 
     # --- the store --------------------------------------------------------------------------------
 
@@ -287,10 +321,15 @@ class Cluster:
     def heal(self) -> None:
         """Nothing is wrong any more."""
         self.network.mend_all()
+        self._full.clear()
+        self._limit_disks()
         for broker in self.brokers.values():
             broker.isolated = 0
             running = broker.running
-            if running is not None:
+            if running is not None and running.disk_failed:
+                # What went offline meanwhile comes back with a start.
+                self._end(broker.node_id, 0, clean=False)
+            elif running is not None:
                 self._back(running)
                 if running.process.paused:
                     self._go_on(running)
@@ -332,6 +371,8 @@ class Cluster:
     def close(self) -> None:
         self.clients.die()
         self.safety.watching = False
+        self._full.clear()
+        self._limit_disks()
         for running in self._all_running():
             running.end(clean=False)
         self.loop.run_until(self.loop.now_ms + 10)

@@ -50,7 +50,7 @@ def _fault(dice: random.Random, end_ms: int) -> Act:
     for_ms = round(dice.choice((30, 200, 1_000, 2_500)) * dice.uniform(0.5, 1.5))
     what = dice.choice(_WHAT)
     match what:
-        case "kill" | "stop" | "pause" | "isolate" | "alone":
+        case "kill" | "stop" | "pause" | "isolate" | "alone" | "fill_disk":
             return Act(at_ms, what, (one, for_ms))
         case "cut" | "part":
             return Act(at_ms, what, (one, dice.choice((other, other, CLIENTS)), for_ms))
@@ -65,7 +65,8 @@ def _fault(dice: random.Random, end_ms: int) -> Act:
 
 _WHAT = (
     "kill", "kill", "kill", "kill", "stop", "pause", "pause", "isolate", "isolate", "alone", "cut",
-    "cut", "part", "drop", "lose_answer", "depose", "checkpoint", "checkpoint", "prefer", "prefer",
+    "cut", "part", "drop", "lose_answer", "depose", "fill_disk", "checkpoint", "checkpoint",
+    "prefer", "prefer",
 )  # fmt: skip
 
 
