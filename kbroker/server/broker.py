@@ -249,7 +249,7 @@ class Broker:
     # --- steps, in their order --------------------------------------------------------------------
 
     def _open_store(self) -> None:
-        self._store = open_store(self.config, self._data_dir)
+        self._store = open_store(self.config, self._data_dir, self._cluster_id)
         for what, reaction in (
             ("the network", self._network_follows),
             ("the request handlers", self._handlers_follow),

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from kbroker.config import BrokerConfig
-from kbroker.errors import ConfigError
+from kbroker.errors import ConfigError, DataDirectoryError
+from kbroker.metadata.controller.nodes import ensure_skeleton
+from kbroker.metadata.store.base import SessionExpiredError
 from kbroker.metadata.store.embedded import EmbeddedStore
+from kbroker.metadata.store.zookeeper import ZooKeeperStore
 from kbroker.metadata.store.zookeeper_settings import DIGEST, SASL, Tls, ZooKeeperSettings
 from kbroker.server.metadata_store import open_store
 
@@ -34,6 +37,28 @@ def test_kazoo_that_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "kazoo", None)
     with pytest.raises(ConfigError, match=r"pip install 'kbroker\[cluster\]'"):
         open_store(BrokerConfig.load(overrides=["zookeeper.connect=localhost"]), tmp_path)
+
+
+def test_directories_of_a_cluster_do_not_begin_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its logs would be those of topics that are no more."""
+    opened: list[EmbeddedStore] = []
+
+    def open_one(settings: ZooKeeperSettings) -> EmbeddedStore:
+        opened.append(EmbeddedStore.open(tmp_path))
+        return opened[-1]
+
+    monkeypatch.setattr(ZooKeeperStore, "open", open_one)
+    config = BrokerConfig.load(overrides=["zookeeper.connect=localhost/typo"])
+    with pytest.raises(DataDirectoryError, match=r"at localhost:2181/typo.* to cluster ours"):
+        open_store(config, tmp_path, "ours")
+    with pytest.raises(SessionExpiredError):
+        opened[-1].exists("/")  # it was closed
+    store = open_store(config, tmp_path)  # new directories: whoever is first begins a cluster
+    ensure_skeleton(store, "ours")
+    store.close()
+    open_store(config, tmp_path, "ours").close()
 
 
 def settings(*overrides: str) -> ZooKeeperSettings:
