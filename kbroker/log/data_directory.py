@@ -3,6 +3,11 @@
 `.lock` is held with flock(2) for as long as the broker runs; the kernel lets go of it with the
 process, so a crash leaves no stale lock. `.kafka_cleanshutdown` is written as the last step of a
 clean stop and removed as the first of a start: where it is missing, a crash came in between.
+`.boot_id` names the boot of the machine in which the directory was used: a crash in the same boot
+was the end of a process alone, which loses no page. Behind any other crash the logs may have lost
+what was acknowledged (`lossy`), and so they may in a directory that is not the one that the broker
+knows. The file names this boot only once that has been heard where it matters (`remember_boot`), so
+that a start that ends before is followed by another lossy one.
 Directories `<topic>-<partition>` are logs, `*-delete` are logs that nobody may open again,
 `*-stray` are kept for a person to look at.
 
@@ -46,6 +51,8 @@ logger: Final = logging.getLogger("kbroker.log")
 
 LOCK_FILE: Final = ".lock"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+BOOT_FILE: Final = ".boot_id"
+UNKNOWN_BOOT: Final = ""
 CHECKPOINT_FILES: Final = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE)
 _MARK: Final = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
 
@@ -55,9 +62,13 @@ Item = TypeVar("Item")
 class DataDirectory:
     """One entry of `log.dirs`. `open` before anything else, `close` or `give_back` as the last."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, boot_id: str = UNKNOWN_BOOT) -> None:
+        """`boot_id`: of the machine; one that is not known is never the same."""
         self.path: Final = path
         self.clean = False
+        self.lossy = False
+        self._boot_id: Final = boot_id
+        self._distrusted = False  # since a sync failed
         self._lock: int | None = None
         self._mark = b""  # as it was found
         # What the checkpoints say of logs that are not open.
@@ -75,8 +86,11 @@ class DataDirectory:
 
     # --- Life -------------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Takes the directory for this process; DataDirectoryError says why it cannot be had."""
+    def open(self, *, foreign: bool = False) -> None:
+        """Takes the directory for this process; DataDirectoryError says why it cannot be had.
+
+        `foreign`: the broker has never used it, whatever is in it.
+        """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._take_lock()
@@ -89,7 +103,7 @@ class DataDirectory:
             for file in CHECKPOINT_FILES:
                 self._kept[file] = self._read_checkpoint(file)
                 self._written[file] = dict(self._kept[file])
-            self._take_mark()  # as the last: what is refused above has touched nothing
+            self._take_mark(foreign)  # as the last: what is refused above has touched nothing
         except OSError as error:
             self._let_go()
             raise DataDirectoryError(
@@ -124,17 +138,58 @@ class DataDirectory:
             os.close(self._lock)
             self._lock = None
 
-    def _take_mark(self) -> None:
+    def _take_mark(self, foreign: bool) -> None:
         """Removes the mark, and that lasts: what is written from now on a crash may tear."""
         marker = self.path / CLEAN_SHUTDOWN_FILE
+        clean = True
         try:
             self._mark = file_operations.read_file(marker)
         except FileNotFoundError:
-            self.clean = False
+            clean = False
+        self._look_at_boot(clean, foreign)  # with the mark in place, should this be cut here
+        if clean:
+            file_operations.unlink(marker)
+            file_operations.sync_directory(self.path)
+        self.clean = clean
+
+    # --- Boots of the machine ---------------------------------------------------------------------
+
+    def _look_at_boot(self, clean: bool, foreign: bool) -> None:
+        """Whether logs here may have lost something, which stays so for the next start."""
+        boot_file = self.path / BOOT_FILE
+        try:
+            last = file_operations.read_file(boot_file).decode("ascii", "replace")
+        except FileNotFoundError:
+            last = UNKNOWN_BOOT
+        same = last == self._boot_id != UNKNOWN_BOOT
+        unused = last == UNKNOWN_BOOT and not self.logs()
+        self.lossy = foreign or not (clean or same or unused)
+        if self.lossy and same:
+            file_operations.unlink(boot_file)
+        elif not self.lossy and not same:
+            self._write_boot()
+
+    def remember_boot(self) -> None:
+        """What may be lost here has been heard where it matters: it is not said again."""
+        if self.lossy and not self._distrusted:
+            self._write_boot()
+
+    def distrust(self) -> None:
+        """A write was lost, and with it pages: the next start is lossy, in the same boot as well,
+        unless this process stops in order."""
+        if self._distrusted:
             return
-        file_operations.unlink(marker)
-        file_operations.sync_directory(self.path)
-        self.clean = True
+        self._distrusted = True
+        try:
+            file_operations.unlink(self.path / BOOT_FILE)
+        except OSError as error:
+            logger.error("%s: %s cannot be removed: %s", self.path, BOOT_FILE, error)
+
+    def _write_boot(self) -> None:
+        """Not synced: what a power cut makes of it is not the next boot."""
+        if self._boot_id != UNKNOWN_BOOT:
+            boot_id = self._boot_id.encode()
+            file_operations.replace_file(self.path / BOOT_FILE, boot_id, sync=False)
 
     def _take_lock(self) -> None:
         handle = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

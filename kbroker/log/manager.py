@@ -24,7 +24,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -43,8 +42,9 @@ from kbroker.log.checkpoints import (
     write_partition_metadata,
 )
 from kbroker.log.closing import close_logs
-from kbroker.log.data_directory import CHECKPOINT_FILES, DataDirectory, in_threads
+from kbroker.log.data_directory import CHECKPOINT_FILES, UNKNOWN_BOOT, DataDirectory, in_threads
 from kbroker.log.directory_use import use_of, use_of_nothing
+from kbroker.log.held_log import HeldLog
 from kbroker.log.loader import open_partition_log
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
 from kbroker.log.placement import Absence, places_of, refuse_copies, topic_id_of
@@ -62,13 +62,6 @@ NOTHING_ABSENT: Final = Absence()
 LOGS_LOOKED_AT_ONCE: Final = 100
 
 
-@dataclass
-class _Held:
-    log: PartitionLog
-    directory: DataDirectory
-    failed_writes: int = 0  # as last told in the broker's log
-
-
 class LogManager:
     """The logs of one broker. See the module for who calls what."""
 
@@ -76,13 +69,15 @@ class LogManager:
         self,
         directories: Sequence[Path],
         *,
+        boot_id: str = UNKNOWN_BOOT,
         recovery_threads: int = 1,
         segment_delete_delay_ms: int = FILE_DELETE_DELAY_MS,
         producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
         clock: Clock | None = None,
     ) -> None:
+        """`boot_id`: of the machine; see data_directory.py."""
         self._paths: Final = tuple(directories)
-        self._directories: list[DataDirectory] = [DataDirectory(path) for path in directories]
+        self._directories = [DataDirectory(path, boot_id) for path in directories]
         self._absence = Absence()
         self.recovery_threads = recovery_threads
         self._producer_expiration_ms: Final = producer_expiration_ms
@@ -90,8 +85,8 @@ class LogManager:
         self.removals: Final = Removals(self._clock, segment_delete_delay_ms)
         self._expire_at_ms = self._clock.monotonic_ms() + PRODUCER_EXPIRATION_CHECK_MS
         self._lock: Final = threading.Lock()
-        self._logs: dict[TopicPartition, _Held] = {}
-        self._recovered: dict[TopicPartition, _Held] = {}
+        self._logs: dict[TopicPartition, HeldLog] = {}
+        self._recovered: dict[TopicPartition, HeldLog] = {}
         # Logs that could not be read after a crash, or not closed: no mark may vouch for them.
         self._unread: set[TopicPartition] = set()
         self._unsynced: set[DataDirectory] = set()
@@ -100,17 +95,20 @@ class LogManager:
 
     # --- Start and stop ---------------------------------------------------------------------------
 
-    def start(self, absence: Absence = NOTHING_ABSENT) -> None:
+    def start(
+        self, absence: Absence = NOTHING_ABSENT, foreign: Collection[Path] = frozenset()
+    ) -> None:
         """Takes every directory; raises DataDirectoryError with what a person can do.
 
         What is not there according to `absence` is left alone, and a partition that should have a
-        log and has none here is taken to have it there: it stays offline.
+        log and has none here is taken to have it there: it stays offline. `foreign` directories
+        are used, but this broker has not filled them.
         """
         self._absence = absence
         self._directories = [it for it in self._directories if it.path not in absence.unused]
         try:
             for directory in self._directories:
-                directory.open()
+                directory.open(foreign=directory.path in foreign)
             refuse_copies(self._directories)
             for directory in self._directories:
                 for path in directory.deleted():
@@ -125,6 +123,16 @@ class LogManager:
     def clean(self) -> bool:
         """Whether every directory was left in order; after a crash a log's tail may be lost."""
         return all(directory.clean for directory in self._directories)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether logs here may be shorter than what this broker has acknowledged."""
+        return any(directory.lossy for directory in self._directories)
+
+    def remember_boot(self) -> None:
+        """The controller knows that they may; OSError if that cannot be written down."""
+        for directory in self._directories:
+            directory.remember_boot()
 
     def _recover(self, directory: DataDirectory) -> None:
         """After a crash: opens every log here, several at a time, before anybody asks for it."""
@@ -149,7 +157,7 @@ class LogManager:
                     self._unread.add(name)
                 return
             with self._lock:
-                self._recovered[name] = _Held(log, directory)
+                self._recovered[name] = HeldLog(log, directory)
 
         found = list(directory.logs().items())
         if not found:
@@ -173,6 +181,8 @@ class LogManager:
             if not directory.taken:
                 continue
             logs = {name: it.log for name, it in held.items() if it.directory is directory}
+            if not all(log.online for log in logs.values()):
+                directory.distrust()
             if as_found:
                 for log in logs.values():
                     log.close(clean=False)
@@ -235,7 +245,7 @@ class LogManager:
 
     def _open(
         self, name: TopicPartition, topic_id: UUID, settings: Mapping[str, Any], new: bool
-    ) -> _Held:
+    ) -> HeldLog:
         made: Path | None = None
         try:
             directory = self._place(name, topic_id, new)
@@ -255,7 +265,7 @@ class LogManager:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} cannot be opened: {error}"
             ) from error
-        return _Held(log, directory)
+        return HeldLog(log, directory)
 
     def _unmake(self, path: Path) -> None:
         """A log that could not be begun: what there is of it has no records."""
@@ -412,7 +422,7 @@ class LogManager:
             recovered.log.close(clean=False)
         return True
 
-    def _forget_locked(self, log: PartitionLog) -> _Held | None:
+    def _forget_locked(self, log: PartitionLog) -> HeldLog | None:
         held = self._logs.get(log.name)
         if held is None or held.log is not log:
             return None
@@ -425,7 +435,9 @@ class LogManager:
         with self._lock:
             held = list(self._logs.values())
         for looked_at, it in enumerate(held, start=1):
-            self._tell_failed_writes(it)
+            it.tell_failed_writes()
+            if not it.log.online and self._held([it.log.name]) == [it]:  # else closed meanwhile
+                it.directory.distrust()
             worked = self._trim(it.log)
             worked |= self._flush(it.log, it.log.flush_rolled)
             if worked or looked_at % LOGS_LOOKED_AT_ONCE == 0:
@@ -472,18 +484,6 @@ class LogManager:
             logger.error("%s cannot be flushed: %s", log.name, error)
             return False
 
-    @staticmethod
-    def _tell_failed_writes(held: _Held) -> None:
-        """One line a round for what producers were answered as KAFKA_STORAGE_ERROR."""
-        figures = held.log.statistics()
-        failed = figures["failed_writes"] + figures["failed_flushes"]
-        if failed > held.failed_writes:
-            logger.error(
-                "%s: %d writes failed since the last look; is %s full, or read-only?",
-                held.log.name, failed - held.failed_writes, held.directory.path,
-            )  # fmt: skip
-            held.failed_writes = failed
-
     def _trim(self, log: PartitionLog) -> bool:
         """Segments below the log's start go as a deleted log does: renamed now, removed later.
 
@@ -512,7 +512,7 @@ class LogManager:
                 starts = {log.name: start for log in here if (start := log.log_start_offset) > 0}
                 directory.update_checkpoint(LOG_START_FILE, starts)
 
-    def _held(self, names: Iterable[TopicPartition]) -> list[_Held]:
+    def _held(self, names: Iterable[TopicPartition]) -> list[HeldLog]:
         with self._lock:
             return [it for name in names if (it := self._logs.get(name)) is not None]
 
@@ -547,7 +547,7 @@ class LogManager:
             return self.high_watermark_of(log)
         return log.log_start_offset
 
-    def _expire_producers(self, held: Sequence[_Held]) -> Iterator[None]:
+    def _expire_producers(self, held: Sequence[HeldLog]) -> Iterator[None]:
         if self._clock.monotonic_ms() < self._expire_at_ms:
             return
         self._expire_at_ms = self._clock.monotonic_ms() + PRODUCER_EXPIRATION_CHECK_MS

@@ -63,13 +63,15 @@ def new_uuid() -> UUID:
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """A registered broker. `port` is -1 while it does not accept connections."""
+    """A registered broker. `port` is -1 while it does not accept connections. `lossy`: its logs
+    may be shorter than what it acknowledged before this start, and no controller knows it yet."""
 
     node_id: int
     host: str = ""
     port: int = -1
     rack: str | None = None
     epoch: int = NO_BROKER_EPOCH
+    lossy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

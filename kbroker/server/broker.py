@@ -50,6 +50,7 @@ from kbroker.replica.metadata_publisher import MetadataPublisher
 from kbroker.requests._hot import HotPath
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
+from kbroker.server.boot import boot_id
 from kbroker.server.closes import ClosedConnections
 from kbroker.server.directories import Directories
 from kbroker.server.dynamic_config import DynamicConfig
@@ -143,6 +144,7 @@ class Broker:
         self._directories = Directories(log_dirs, data_dir, config.node_id)
         self._logs = LogManager(
             log_dirs,
+            boot_id=boot_id(),
             recovery_threads=config["num.recovery.threads.per.data.dir"],
             segment_delete_delay_ms=config["log.segment.delete.delay.ms"],
         )
@@ -291,6 +293,8 @@ class Broker:
         if self._store is None:
             raise UserError("the metadata store is not open")
         host, port = self._advertised.registered(self._bound)
+        rack = self.config["broker.rack"]
+        lossy = self._logs.lossy or self._directories.lack_logs
         self._controller = Controller(
             self._store,
             self.config,
@@ -299,7 +303,7 @@ class Broker:
             self._apply,
             validate_configs=validate_topic_overrides,
             edit_list=edit_topic_list,
-            broker=BrokerImage(self.config.node_id, host, port, self.config["broker.rack"]),
+            broker=BrokerImage(self.config.node_id, host, port, rack, lossy=lossy),
             directories=self._directories.locked_ids,
             cluster_id=self._cluster_id,
             new_epochs_at_start=not self._logs.clean,
@@ -309,6 +313,7 @@ class Broker:
             rules_of=self._dynamic.election_rules,
             transport=self._member.links if self._member else None,
             new_session=self._next_session if self._member else None,
+            start_is_known=self._logs.remember_boot,
         )
         self._controller.start()
 
@@ -417,9 +422,9 @@ class Broker:
     def _start_logs(self) -> None:
         if self._store is None:
             raise UserError("the metadata store is not open")
-        absence = self._directories.look(self._store)
+        absence = self._directories.look(self._store, shared=self._member is not None)
         self.readiness.absent = frozenset(str(path) for path in absence.unused)
-        self._logs.start(absence)
+        self._logs.start(absence, self._directories.foreign)
 
     def _stop_logs(self) -> None:
         # Before there is a network thread nobody has written anything.

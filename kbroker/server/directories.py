@@ -12,6 +12,10 @@ used (`/brokers/directories/N`). While one of them is missing, entries of log.di
 of themselves are left alone, and a partition whose log is in none of the others stays offline. When
 every partition has its log, what is missing held nothing that anybody could miss, and is forgotten.
 
+A directory with an id that the store does not know is `foreign`: a copy, or another broker's past.
+Where other brokers have replicas of ours, it makes a start lossy, and so does a log that is not
+here.
+
 On the main thread.
 """
 
@@ -55,6 +59,8 @@ class Directories:
         self._found: dict[Path, MetaProperties | None] = {}
         self._missing: dict[str, str] = {}  # where each was, by its id
         self.absence = Absence()
+        self.foreign: frozenset[Path] = frozenset()
+        self.lack_logs = False  # of partitions that other brokers have as well
 
     def identify(self) -> str | None:
         """The cluster that they all belong to, None if they are new; DataDirectoryError if not."""
@@ -86,15 +92,25 @@ class Directories:
                     f"name {path} first in log.dirs",
                 )
 
-    def look(self, store: MetadataStore) -> Absence:
-        """What this broker has used and is not here. Says so in the log."""
-        here = {found.directory_id for found in self._found.values() if found is not None}
+    def look(self, store: MetadataStore, *, shared: bool = False) -> Absence:
+        """What this broker has used and is not here. Says so in the log.
+
+        `shared`: other brokers may have replicas of what is here.
+        """
+        here = {
+            found.directory_id: path for path, found in self._found.items() if found is not None
+        }
         known = load_used_directories(store, self._node_id)
+        if known:
+            self.foreign = frozenset(here[ident] for ident in here.keys() - known.keys() if ident)
         self._missing = {ident: path for ident, path in known.items() if ident not in here}
+        if not (self._missing or shared):
+            return self.absence
+        lost = [str(name) for name in self._without_a_log(store)]
+        self.lack_logs = bool(lost)
         if not self._missing:
             return self.absence
         were = ", ".join(self._missing.values())
-        lost = [str(name) for name in self._without_a_log(store)]
         if not lost:
             logger.warning("%s is not here any more; every partition has its log elsewhere", were)
             self._missing = {}

@@ -85,7 +85,7 @@ from kbroker.metadata.controller.partition_changes import PartitionChanges
 from kbroker.metadata.controller.partition_states import RulesOf, clean_elections
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock
 from kbroker.metadata.controller.propagation import Apply, Propagation, Show, nobody_copies
-from kbroker.metadata.controller.registration import register
+from kbroker.metadata.controller.registration import Incarnation, register, start_trouble
 from kbroker.metadata.controller.statistics import ControllerStatistics
 from kbroker.metadata.controller.topic_changes import Settings, TopicChanges, forget_deletions
 from kbroker.metadata.image import (
@@ -149,6 +149,7 @@ class Controller(Asking):
         rules_of: RulesOf = clean_elections,
         transport: Transport | None = None,
         new_session: Callable[[], MetadataStore] | None = None,
+        start_is_known: Callable[[], None] = lambda: None,
         dice: random.Random | None = None,
         loop: MakeLoop[Event] = EventLoop,
     ) -> None:
@@ -158,11 +159,12 @@ class Controller(Asking):
         `follow`: see Propagation. `rules_of` is what a topic's settings say of elections.
         Without a `transport` no other broker is told anything; `dice` are for the pauses before
         something is sent again. `new_session` begins one in place of one that is over, when the
-        broker is to come back by itself. `loop` is another than one with a thread of its own."""
+        broker is to come back by itself. `start_is_known` is called when a `broker` that is lossy
+        has left its in-sync sets. `loop` is another than one with a thread of its own."""
         self._store = store
         self._node_id = node_id
         self._clock = clock
-        self._broker = broker or BrokerImage(node_id)
+        self._incarnation = Incarnation(broker or BrokerImage(node_id), start_is_known)
         self._directories = directories
         self._cluster_id = cluster_id
         self._new_epochs = new_epochs_at_start
@@ -288,7 +290,7 @@ class Controller(Asking):
             self._events_failed += 1
             if isinstance(event, Start):
                 self._nodes = None
-                answer = partial(event.failed, _start_trouble(error))
+                answer = partial(event.failed, start_trouble(error))
             else:
                 answer = partial(event.fail, self._trouble(event, error))
         if self._stale and self._nodes is not None:
@@ -383,7 +385,8 @@ class Controller(Asking):
         store, session_id = self._store, self._store.session_id
         self._election = Election(store, self._node_id, self._clock)
         store.on_session_event(partial(self._on_session_event, session_id))
-        epoch = register(store, self._broker, self._directories(), self._clock.wall_ms())
+        now_ms, broker = self._clock.wall_ms(), self._incarnation.broker
+        epoch = register(store, broker, self._directories(), now_ms)
         # Armed before standing for election, so that no loss of office goes unseen, nor a broker
         # that comes or goes after the brokers were read.
         for path, kind, event in (
@@ -456,6 +459,7 @@ class Controller(Asking):
         answer = self._follower.follow(update)
         if answer.error is ErrorCode.NONE:
             self._known = self.image.brokers
+            self._incarnation.heard(self._store, self._broker_epoch, self.image)
         return answer
 
     def _note_answer(self, event: BrokerAnswered) -> None:
@@ -508,6 +512,7 @@ class Controller(Asking):
         )
         forget_deletions(nodes, [each for each in removed if each in loaded.deletions])
         self._stale = False
+        self._incarnation.heard(self._store, self._broker_epoch, self.image)
 
     def _try_load(self) -> None:
         try:
@@ -586,12 +591,6 @@ def _nobody_asked() -> None:
 
 def _not_controller(message: str) -> KafkaError:
     return KafkaError(ErrorCode.NOT_CONTROLLER, message)
-
-
-def _start_trouble(error: Exception) -> Exception:
-    if isinstance(error, StoreError):
-        return DataDirectoryError(f"the metadata store cannot be used: {error}")
-    return error
 
 
 def _abandoned(event: Event) -> None:

@@ -50,6 +50,8 @@ class PartitionChanges:
         self._rules_of = rules_of
         self._closed_at: dict[int, tuple[TopicPartition, ...]] = {}
         self._shutting_down: dict[int, int] = {}  # of brokers, the epochs in which they are
+        # Lossy starts that have left their sets, in the store: brokers with their epochs.
+        self._left: dict[int, int] = {}
         self.unclean_elections = 0
 
     def elect(
@@ -64,8 +66,9 @@ class PartitionChanges:
         the brokers as they were known before. What they cannot open, all are asked again, and so
         are we: none of it is counted."""
         self._closed_at.clear()
-        changed = self._changed(image, known, frozenset(), new_epochs=new_epochs)
-        return self._write(nodes, image, changed)
+        lossy = self._lossy(image)
+        changed = self._changed(image, known, frozenset(), lossy, new_epochs=new_epochs)
+        return self._write(nodes, image, changed, lossy)
 
     def brokers_changed(self, nodes: MetadataNodes, brokers: Sequence[BrokerImage]) -> None:
         """These are the brokers now."""
@@ -76,8 +79,9 @@ class PartitionChanges:
         stayed = _stayed(image, before.brokers)
         for node_id in [each for each in self._closed_at if each not in stayed]:
             del self._closed_at[node_id]  # whoever starts again says it again
-        changed = self._changed(image, before.brokers, self._closed())
-        image = self._write(nodes, image, changed)
+        lossy = self._lossy(image)
+        changed = self._changed(image, before.brokers, self._closed(), lossy)
+        image = self._write(nodes, image, changed, lossy)
         log.info(
             "brokers are now %s; %d partitions changed, %d have no leader",
             first_few([str(each.node_id) for each in brokers]),
@@ -91,6 +95,7 @@ class PartitionChanges:
         image: ClusterImage,
         known: Mapping[int, BrokerImage],
         closed: frozenset[tuple[TopicPartition, int]],
+        lossy: Collection[int] = (),
         *,
         new_epochs: bool = False,
     ) -> list[PartitionImage]:
@@ -105,13 +110,27 @@ class PartitionChanges:
             )
         now = now.with_partitions(
             after_brokers_changed(
-                now, image.brokers, self._rules_of, closed=closed, new_epochs=new_epochs
+                now,
+                image.brokers,
+                self._rules_of,
+                closed=closed,
+                lossy=lossy,
+                new_epochs=new_epochs,
             )
         )
         if stopping := self._stopping(now):
             now = now.with_partitions(before_stop(now, stopping, self._rules_of))
         pairs = zip(image.partitions(), now.partitions(), strict=True)
         return [after for before, after in pairs if after is not before and after != before]
+
+    def _lossy(self, image: ClusterImage) -> frozenset[int]:
+        """Brokers whose lossy start has not been heard. One that says so for longer, because it
+        has not got round to taking it back, may have caught up since."""
+        return frozenset(
+            each.node_id
+            for each in image.brokers.values()
+            if each.lossy and self._left.get(each.node_id) != each.epoch
+        )
 
     def note_closed(
         self, nodes: MetadataNodes, node_id: int, closed: Sequence[TopicPartition]
@@ -222,17 +241,45 @@ class PartitionChanges:
         return frozenset((name, node_id) for node_id, names in closed.items() for name in names)
 
     def _write(
-        self, nodes: MetadataNodes, image: ClusterImage, changed: Sequence[PartitionImage]
+        self,
+        nodes: MetadataNodes,
+        image: ClusterImage,
+        changed: Sequence[PartitionImage],
+        lossy: Collection[int] = (),
     ) -> ClusterImage:
         """The image with these states, written over those that it has."""
-        if not changed:
-            return image
+        now = image.with_partitions(nodes.set_partitions(changed)) if changed else image
+        self._left.update((node_id, image.brokers[node_id].epoch) for node_id in lossy)
         for lost in _unclean(image, changed):
             self.unclean_elections += 1
             log.warning(
                 "%s: an unclean election; records that only other replicas had are lost", lost
             )
-        return image.with_partitions(nodes.set_partitions(changed))
+        for node_id in lossy:
+            self._tell_losses(image, changed, node_id)
+        return now
+
+    def _tell_losses(
+        self, image: ClusterImage, changed: Sequence[PartitionImage], node_id: int
+    ) -> None:
+        """Of a lossy start, with the partitions that it leads because nobody else can."""
+        left = [each for each in changed if node_id in _members(image, each)]
+        alone = [str(_name(each)) for each in left if each.leader == node_id and _others(each)]
+        if any(node_id not in each.isr for each in left):
+            log.warning(
+                "broker %d may have lost records since its last start (the machine stopped, or a "
+                "data directory is another one) and follows until it has caught up",
+                node_id,
+            )
+        if alone:
+            self.unclean_elections += len(alone)
+            log.warning(
+                "broker %d may have lost records, and leads %d partitions all the same, since no "
+                "replica that has them is there: %s",
+                node_id,
+                len(alone),
+                first_few(alone),
+            )
 
     def _follow(self, image: ClusterImage) -> None:
         before = self._propagation.image
@@ -242,9 +289,23 @@ class PartitionChanges:
 
 def _unclean(image: ClusterImage, changed: Iterable[PartitionImage]) -> Iterable[TopicPartition]:
     for now in changed:
-        was = image.partition(now.topic, now.index)
-        if was and now.leader not in (NO_LEADER, *was.isr, *was.eligible):
-            yield TopicPartition(now.topic, now.index)
+        if now.leader != NO_LEADER and now.leader not in _members(image, now):
+            yield _name(now)
+
+
+def _members(image: ClusterImage, partition: PartitionImage) -> tuple[int, ...]:
+    """Who was in sync or eligible, in an image from before."""
+    was = image.topics[partition.topic].partitions[partition.index]
+    return (*was.isr, *was.eligible)
+
+
+def _others(partition: PartitionImage) -> bool:
+    """Whether there are replicas beside the leader, which might have had more."""
+    return len(partition.replicas) > 1
+
+
+def _name(partition: PartitionImage) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.index)
 
 
 def _stayed(image: ClusterImage, known: Mapping[int, BrokerImage]) -> list[int]:

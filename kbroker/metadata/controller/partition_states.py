@@ -17,6 +17,10 @@ The in-sync set in the store is never empty, as in Apache Kafka up to 3.9: of re
 the last leader stays in it and the others are eligible. Every change of leader, to nobody as well,
 is a new leader epoch. Nobody who is dead joins an in-sync set (KIP-841), nor who has started again
 since the leader saw it fetch (KIP-903).
+
+A broker whose start is lossy may lack records that it acknowledged. It leaves both sets before it
+may lead, and comes back by fetching. Where nobody else is in either, it is the last known leader
+and leads: what it has is all that is known to be left.
 """
 
 from __future__ import annotations
@@ -68,23 +72,25 @@ def after_brokers_changed(
     rules_of: RulesOf = clean_elections,
     *,
     closed: Collection[tuple[TopicPartition, int]] = (),
+    lossy: Collection[int] = (),
     new_epochs: bool = False,
 ) -> list[PartitionImage]:
     """The partitions that change now that just these brokers live, in their new state.
 
-    `closed` are replicas whose log a living broker cannot open. `new_epochs` begins a leader epoch
-    for every led partition: for a start after which the ends of logs may differ from what consumers
-    have seen.
+    `closed` are replicas whose log a living broker cannot open. `lossy` are brokers that have just
+    made a lossy start. `new_epochs` begins a leader epoch for every led partition: for a start
+    after which the ends of logs may differ from what consumers have seen; as for a lossy leader.
     """
-    living = frozenset(alive)
+    living, leaving = frozenset(alive), frozenset(lossy)
     changed: list[PartitionImage] = []
     for topic in image.topics.values():
         rules = rules_of(topic)
         for partition in topic.partitions:
             name = TopicPartition(partition.topic, partition.index)
             lost = {node for node in partition.replicas if (name, node) in closed}
-            state = _among(partition, living - lost, rules)
-            if new_epochs and state.leader != NO_LEADER and state.leader == partition.leader:
+            state = _among(_without_lossy(partition, leaving), living - lost, rules)
+            begins = new_epochs or partition.leader in leaving
+            if begins and state.leader != NO_LEADER and state.leader == partition.leader:
                 state = replace(state, leader_epoch=state.leader_epoch + 1)
             if state != partition:
                 changed.append(state)
@@ -236,6 +242,26 @@ def _check_members(
         )
 
 
+def _without_lossy(partition: PartitionImage, lossy: frozenset[int]) -> PartitionImage:
+    """This partition with them in neither set; if that leaves nobody, with the last leader alone.
+
+    Of eligible replicas that are left, one takes the place in sync: it has what is committed.
+    """
+    if lossy.isdisjoint((*partition.isr, *partition.eligible)):
+        return partition
+    isr = tuple(node for node in partition.isr if node not in lossy)
+    eligible = tuple(node for node in partition.eligible if node not in lossy)
+    if not isr and not eligible:
+        return replace(partition, isr=(_last_leader(partition),), eligible=())
+    if not isr:
+        isr, eligible = eligible[:1], eligible[1:]
+    return replace(partition, isr=isr, eligible=eligible)
+
+
+def _last_leader(partition: PartitionImage) -> int:
+    return partition.leader if partition.leader in partition.isr else partition.isr[0]
+
+
 def _among(
     partition: PartitionImage, living: frozenset[int], rules: ElectionRules
 ) -> PartitionImage:
@@ -257,8 +283,7 @@ def _with_in_sync(
     """Another in-sync set, and who is eligible beside it; of none the last leader stays."""
     enough = len(isr) >= rules.min_in_sync
     if not isr:
-        last = partition.leader if partition.leader in partition.isr else partition.isr[0]
-        isr = (last,)
+        isr = (_last_leader(partition),)
     may = {*partition.isr, *partition.eligible} - {*isr}
     eligible = () if enough else tuple(node for node in partition.replicas if node in may)
     return replace(partition, isr=isr, eligible=eligible)

@@ -181,6 +181,7 @@ def encode_broker(
         listener_security_protocol_map={_LISTENER: _LISTENER},
         features={},
         directories=sorted(directories),
+        **({"lossy": True} if broker.lossy else {}),
     )
 
 
@@ -191,7 +192,8 @@ def decode_broker(path: str, data: bytes, epoch: int = NO_BROKER_EPOCH) -> Broke
     if rack is not None and not isinstance(rack, str):
         raise fields.damaged("rack is no text")
     port = fields.integer("port", -1, 65535)
-    return BrokerImage(_int_name(path), fields.get("host", str), port, rack, epoch)
+    lossy = fields.has("lossy") and fields.get("lossy", bool)
+    return BrokerImage(_int_name(path), fields.get("host", str), port, rack, epoch, lossy)
 
 
 def decode_broker_directories(path: str, data: bytes) -> frozenset[str]:
@@ -207,6 +209,14 @@ def with_directories(path: str, data: bytes, directories: Collection[str]) -> by
     """The same registration with these directories."""
     decode_broker_directories(path, data)
     return _encode(**{**json.loads(data), "directories": sorted(directories)})
+
+
+def without_losses(path: str, data: bytes) -> bytes:
+    """The same registration of a broker whose losses are known."""
+    decode_broker(path, data)
+    fields = json.loads(data)
+    fields.pop("lossy", None)
+    return _encode(**fields)
 
 
 def encode_used_directories(directories: Mapping[str, str]) -> bytes:

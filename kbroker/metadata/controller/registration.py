@@ -5,15 +5,21 @@ they have ids. ZooKeeper keeps the node of a broker that was killed until its se
 broker that finds one under its id looks at the directories in it: whoever has locked one of them
 is what that process was before, and takes its place; /controller goes with it, if it was that too.
 Otherwise two brokers have one id, and the second does not start.
+
+A registration says as well whether this start is **lossy**: its logs may be shorter than what the
+broker acknowledged before. That is taken back when a controller has heard it, since the next one
+would take the broker for one that has just started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from kbroker.errors import DataDirectoryError
 from kbroker.metadata.controller import records
-from kbroker.metadata.image import BrokerImage
+from kbroker.metadata.image import BrokerImage, ClusterImage
 from kbroker.metadata.store.base import (
     BadVersionError,
     Create,
@@ -24,7 +30,35 @@ from kbroker.metadata.store.base import (
     NodeExistsError,
     NoNodeError,
     Operation,
+    StoreError,
 )
+
+log = logging.getLogger("kbroker.controller")
+
+
+class Incarnation:
+    """This start of our broker, as it registers: lossy, until a controller has heard that."""
+
+    def __init__(self, broker: BrokerImage, known: Callable[[], None]) -> None:
+        """`known` is called once a controller has heard of a lossy start; OSError if that cannot be
+        written down."""
+        self.broker = broker
+        self._known = known
+
+    def heard(self, store: MetadataStore, broker_epoch: int, image: ClusterImage) -> None:
+        """This is an image that a controller has decided on. If it has seen this start, it has seen
+        that it is lossy; from then on neither we nor our registration say so. What fails is tried
+        with the next image again."""
+        seen = image.brokers.get(self.broker.node_id)
+        if not self.broker.lossy or seen is None or seen.epoch != broker_epoch:
+            return
+        try:
+            self._known()
+            forget_losses(store, self.broker.node_id)
+        except (OSError, StoreError) as error:
+            log.warning("it cannot be noted that this lossy start is known: %s", error)
+        else:
+            self.broker = replace(self.broker, lossy=False)
 
 
 def register(
@@ -53,9 +87,34 @@ def register(
 def add_directories(store: MetadataStore, node_id: int, directories: Collection[str]) -> None:
     """Say in our registration which directories we have, now that all have ids."""
     path = records.broker_path(node_id)
-    node = store.get(path)
-    if records.decode_broker_directories(path, node.data) != frozenset(directories):
-        store.set(path, records.with_directories(path, node.data, directories), node.version)
+    _rewrite(store, path, lambda data: records.with_directories(path, data, directories))
+
+
+def forget_losses(store: MetadataStore, node_id: int) -> None:
+    """A controller has heard that this start is lossy: say it no more."""
+    path = records.broker_path(node_id)
+    _rewrite(store, path, lambda data: records.without_losses(path, data))
+
+
+def start_trouble(error: Exception) -> Exception:
+    """What somebody is told whose broker cannot register, or stand for election."""
+    if isinstance(error, StoreError):
+        return DataDirectoryError(f"the metadata store cannot be used: {error}")
+    return error
+
+
+def _rewrite(store: MetadataStore, path: str, changed: Callable[[bytes], bytes]) -> None:
+    """Of our own node, which another thread of ours may write at the same time."""
+    while True:
+        node = store.get(path)
+        data = changed(node.data)
+        if data == node.data:
+            return
+        try:
+            store.set(path, data, node.version)
+        except BadVersionError:
+            continue
+        return
 
 
 def _replace(store: MetadataStore, path: str, data: bytes, directories: Collection[str]) -> None:

@@ -7,6 +7,7 @@ mounted on.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,9 @@ import pytest
 from kbroker.config import BrokerConfig
 from kbroker.errors import DataDirectoryError
 from kbroker.log.checkpoints import PARTITION_METADATA_FILE, write_partition_metadata
+from kbroker.log.data_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE
 from kbroker.metadata.controller import NewTopic
+from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.replica._replica import Replica
 from kbroker.server.broker import Broker
 from tests.support.record_batches import build_batch
@@ -124,6 +127,37 @@ def test_a_directory_that_held_nothing_is_not_missed(data: Path) -> None:
     shutil.rmtree(data / "two")
     with running(data):
         assert (data / "two" / "meta.properties").exists()
+
+
+def test_what_makes_a_start_lossy_where_others_have_replicas(data: Path) -> None:
+    two = data / "two"
+
+    def look(*, shared: bool = True) -> tuple[frozenset[Path], bool]:
+        directories = make(data)._directories
+        directories.identify()
+        store = EmbeddedStore.open(data / "one")
+        directories.look(store, shared=shared)
+        store.close()
+        return directories.foreign, directories.lack_logs
+
+    assert look() == (frozenset(), False)
+    meta = two / "meta.properties"
+    before = meta.read_text()
+    meta.write_text(re.sub("directory.id=.*", "directory.id=another", before))
+    assert look() == (frozenset({two}), False)  # a copy of before: no log is missed
+    meta.write_text(before)
+    shutil.rmtree(two / min(held_in(two)))
+    assert look() == (frozenset(), True)
+    assert look(shared=False) == (frozenset(), False)
+
+
+def test_a_brokers_logs_know_the_boot(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for boot, lossy in (("another", True), ("another", False)):
+        (data / "one" / CLEAN_SHUTDOWN_FILE).unlink()  # as after a kill
+        monkeypatch.setattr("kbroker.server.broker.boot_id", lambda boot=boot: boot)
+        with running(data) as broker:
+            assert broker._logs.lossy is lossy
+            assert (data / "one" / BOOT_FILE).read_text() == boot  # its controller knows
 
 
 def test_the_store_is_not_begun_anew_where_it_is_not_mounted(data: Path, tmp_path: Path) -> None:

@@ -91,12 +91,13 @@ class Cluster:
     def controller(self) -> OneBroker:
         return self.brokers[1]
 
-    def start(self, node_id: int, directory: Path) -> None:
+    def start(self, node_id: int, directory: Path, **more: Any) -> None:
         broker = self.brokers[node_id] = OneBroker(directory, node_id)
         one = self.brokers[1] if node_id > 1 else None
         options: dict[str, Any] = {
             "directories": lambda: [f"d{node_id}"],
             "rules_of": lambda _: self.rules,
+            **more,
         }
         if self.wire is not None:
             options |= {"transport": self.wire, "new_session": broker.next_session}

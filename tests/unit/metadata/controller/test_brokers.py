@@ -9,8 +9,10 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import ConfigChange, NewTopic, records
+from kbroker.metadata.controller.nodes import load_brokers
 from kbroker.metadata.controller.partition_states import ElectionRules
-from kbroker.metadata.image import NO_LEADER, PartitionImage
+from kbroker.metadata.controller.registration import register
+from kbroker.metadata.image import NO_LEADER, BrokerImage, PartitionImage
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.brokers import Cluster, Wire
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
@@ -116,6 +118,78 @@ def test_a_start_that_no_controller_saw_is_one_to_the_next_that_was_told_nothing
     state = again.image.topics["t"].partitions[0]
     again.stop()
     assert (state.leader, state.isr, state.leader_epoch) == (2, (2,), 1)
+
+
+def test_a_lossy_start_leaves_its_sets_in_the_write_that_elects(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Its session has not expired, and nobody saw it gone."""
+    cluster.rules = ElectionRules(min_in_sync=2)
+    cluster.make(3, 2)
+    first = cluster.brokers[3]
+    second = OneBroker(tmp_path, 3)
+    lossy = BrokerImage(3, lossy=True)
+    second.start(first.embedded.new_session(), directories=lambda: ["d3"], broker=lossy)
+    cluster.brokers[3] = second
+    eventually(lambda: cluster.epochs()[3] == second.controller.broker_epoch)
+    state = cluster.state
+    assert (state.leader, state.isr, state.eligible, state.partition_epoch) == (2, (2,), (), 1)
+    # It says so until it has heard of it, and may have caught up by then.
+    cluster.alter(2, 2, 3)
+    cluster.end(2)
+    assert (cluster.state.leader, cluster.state.isr, cluster.state.eligible) == (3, (3,), (2,))
+    first.embedded.expire()
+    first.stop()
+
+
+def test_a_lossy_start_leads_only_where_nobody_else_can_and_says_so(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.make(3, 2)
+    one = cluster.controller
+    assert not one.create(NewTopic("single", assignments={0: (3,)}))[0].error
+    cluster.alter(3, 3)
+    cluster.end(3)
+    assert cluster.state.leader == NO_LEADER
+    cluster.start(3, tmp_path, broker=BrokerImage(3, lossy=True))
+    assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (3, (3,), 2)
+    assert one.image.topics["single"].partitions[0].leader == 3
+    # No other replica could have had more of the other topic.
+    assert one.controller.statistics().unclean_elections == 1
+    said = [each.getMessage() for each in caplog.records if "may have lost" in each.getMessage()]
+    assert [each.partition("leads ")[2].partition(" ")[0] for each in said] == ["1"]
+    assert said[0].endswith("t-0")
+
+
+@pytest.mark.parametrize("who", [1, 2])
+def test_a_controller_that_starts_finds_lossy_starts(tmp_path: Path, who: int) -> None:
+    """Its own, or that of a broker whose controller died before it heard of it."""
+    one = OneBroker(tmp_path, 1)
+    one.start(directories=lambda: ["d1"])
+    two = one.embedded.new_session()
+    register(two, BrokerImage(2), {"d2"}, 1)
+    eventually(lambda: 2 in one.image.brokers)
+    assert not one.create(NewTopic("t", assignments={0: (1, 2)}))[0].error
+    again = two.new_session()
+    one.embedded.expire()
+    one.stop()
+    if who == 2:
+        register(again, BrokerImage(2, lossy=True), {"d2"}, 2)
+    known: list[bool] = []
+    one = OneBroker(tmp_path, 1)
+    one.start(
+        two.new_session(),
+        directories=lambda: ["d1"],
+        broker=BrokerImage(1, lossy=who == 1),
+        start_is_known=lambda: known.append(True),
+    )
+    state = one.image.topics["t"].partitions[0]
+    assert (state.leader, state.isr) == ((2, (2,)) if who == 1 else (1, (1,)))
+    assert known == ([True] if who == 1 else [])
+    assert load_brokers(two)[0] == BrokerImage(1, epoch=one.controller.broker_epoch)
+    one.stop()
+    for session in (two, again):
+        session.close()
 
 
 def test_a_leader_alters_its_in_sync_set(cluster: Cluster) -> None:

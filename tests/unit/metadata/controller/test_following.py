@@ -12,7 +12,8 @@ from kbroker.errors import ErrorCode
 from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic
 from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
-from kbroker.metadata.image import NO_LEADER, ClusterImage
+from kbroker.metadata.controller.nodes import load_brokers
+from kbroker.metadata.image import NO_LEADER, BrokerImage, ClusterImage
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.brokers import Cluster, Wire
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
@@ -171,6 +172,29 @@ def test_a_start_while_the_store_was_away_is_one_as_well(cluster: Cluster, tmp_p
     assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (2, (2,), 1)
     first.store.down = True  # what it had registered is the second one's
     first.stop()
+
+
+def test_a_lossy_start_is_one_until_its_broker_has_heard_that_it_is_known(
+    cluster: Cluster, wire: Wire, tmp_path: Path
+) -> None:
+    cluster.make(3, 2)
+    cluster.end(3)
+    wire.holds.add(3)
+    heard: list[bool] = []
+    lossy = BrokerImage(3, lossy=True)
+    cluster.start(3, tmp_path, broker=lossy, start_is_known=lambda: heard.append(True))
+    assert not heard
+    wire.release()
+    eventually(lambda: "t" in cluster.brokers[3].image.topics)
+    store = cluster.controller.embedded
+    eventually(lambda: not any(each.lossy for each in load_brokers(store)))
+    assert heard == [True]
+    # By the next controller it is not taken for another one.
+    cluster.alter(2, 2, 3)
+    cluster.controller.embedded.expire()
+    two, three = cluster.brokers[2], cluster.brokers[3]
+    eventually(lambda: agree(two.image, three.image) and 1 not in two.image.brokers)
+    assert two.image.topics["t"].partitions[0].isr == (3, 2)
 
 
 def test_the_next_controller_is_obeyed_and_the_last_one_is_not(

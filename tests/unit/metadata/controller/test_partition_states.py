@@ -126,6 +126,37 @@ def test_a_start_after_an_unclean_end_has_new_epochs_where_somebody_leads() -> N
     assert [told(each) for each in gone] == [(-1, (0,), (), 6)]
 
 
+@pytest.mark.parametrize(
+    ("before", "alive", "lossy", "minimum", "after"),
+    [
+        pytest.param((1, (1, 2)), (1, 2), (0,), 1, None, id="it was in no set"),
+        pytest.param((1, (1, 2)), (1, 2), (2,), 1, (1, (1,), (), 5), id="a follower leaves"),
+        pytest.param((1, (1, 2)), (1, 2), (2,), 2, (1, (1,), (), 5), id="and is not eligible"),
+        pytest.param((1, (1,), (0, 2)), NODES, (2,), 2, (1, (1,), (0,), 5), id="nor any more"),
+        pytest.param((1, (1, 2)), (1, 2), (1,), 2, (2, (2,), (), 6), id="the leader leaves"),
+        pytest.param((1, (1, 2)), (1,), (1,), 2, (-1, (2,), (), 6), id="before who is dead"),
+        pytest.param((-1, (1,), (2,)), (1,), (1,), 2, (-1, (2,), (), 5), id="or eligible"),
+        pytest.param((-1, (1,), (0, 2)), (1, 2), (1,), 2, (2, (2,), (0,), 6), id="who lives"),
+        pytest.param((1, (1,)), NODES, (1,), 1, (1, (1,), (), 6), id="alone: a new epoch"),
+        pytest.param((-1, (1,)), NODES, (1,), 1, (1, (1,), (), 6), id="alone: it leads again"),
+        pytest.param((-1, (1,), (2,)), NODES, (1, 2), 2, (1, (1,), (), 6), id="last leader"),
+        pytest.param((1, NODES), NODES, NODES, 2, (1, (1,), (), 6), id="all: the last leader"),
+        pytest.param((1, NODES), (1,), (1,), 2, (-1, (0,), (2,), 6), id="one after the other"),
+    ],
+)
+def test_a_lossy_start_leaves_both_sets_before_it_may_lead(
+    before: tuple[object, ...],
+    alive: tuple[int, ...],
+    lossy: tuple[int, ...],
+    minimum: int,
+    after: object,
+) -> None:
+    fields = dict(zip(("leader", "isr", "eligible"), before, strict=False))
+    rules = ElectionRules(minimum)
+    changed = after_brokers_changed(image(**fields), alive, lambda _: rules, lossy=lossy)
+    assert [told(each) for each in changed] == ([] if after is None else [after])
+
+
 def test_the_preferred_replica_leads_if_it_is_in_sync_and_lives() -> None:
     def asked(alive: Collection[int], **state: object) -> object:
         elected = preferred_election(only(image(**state)), alive)
@@ -229,7 +260,11 @@ def test_other_settings_end_eligibility() -> None:
 
 
 class Records(RuleBasedStateMachine):
-    """One partition of three brokers, and how many records each of them has on its disk."""
+    """One partition of three brokers, and how many records each of them has on its disk.
+
+    What is below the high watermark is lost only if as many machines stopped as it was to be on,
+    and then a lossy leader says so.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,20 +273,28 @@ class Records(RuleBasedStateMachine):
         self.written = dict.fromkeys(NODES, 0)  # by broker: the records that it has
         self.high_watermark = 0
         self.election = ElectionRules(2)
+        self.cut: set[int] = set()  # machines that stopped, of which no controller has heard
+        self.stopped: set[int] = set()  # those, and who did since the high watermark moved
+        self.fewest = 2  # min.insync.replicas since then
 
     @property
     def state(self) -> PartitionImage:
         return only(self.cluster)
 
-    def take(self, changed: list[PartitionImage]) -> None:
+    def take(self, changed: list[PartitionImage], lossy: Collection[int] = ()) -> None:
         for now in changed:
             was = self.state
             assert now.leader_epoch >= was.leader_epoch
-            assert now.leader == was.leader or now.leader_epoch > was.leader_epoch
-            if now.leader not in (was.leader, NO_LEADER):
+            same = now.leader == was.leader and now.leader not in lossy
+            assert same or now.leader_epoch > was.leader_epoch
+            if now.leader != NO_LEADER and not same:
                 # A leader's log is what counts from now on; what others have beyond it is cut.
                 end = self.written[now.leader]
-                assert end >= self.high_watermark, "a clean election lost records"
+                if end < self.high_watermark:
+                    assert now.leader in lossy, "a clean election lost records"
+                    assert len(self.stopped) >= self.fewest
+                    self.high_watermark = end
+                    self.stopped = {*self.cut}
                 for node in NODES:
                     self.written[node] = min(self.written[node], end)
             self.cluster = self.cluster.with_partitions(
@@ -262,7 +305,12 @@ class Records(RuleBasedStateMachine):
         self.cluster = self.cluster.with_brokers(
             BrokerImage(node, epoch=100 + node) for node in sorted(self.alive)
         )
-        self.take(after_brokers_changed(self.cluster, self.alive, lambda _: self.election))
+        lossy = self.alive & self.cut
+        self.cut -= lossy
+        changed = after_brokers_changed(
+            self.cluster, self.alive, lambda _: self.election, lossy=lossy
+        )
+        self.take(changed, lossy)
 
     @rule(node=st.sampled_from(NODES))
     def broker_dies_or_comes_back(self, node: int) -> None:
@@ -280,6 +328,20 @@ class Records(RuleBasedStateMachine):
         self.take(before_stop(self.cluster, nodes, lambda _: self.election))
         assert (self.state.leader != NO_LEADER) is led
 
+    @rule(nodes=st.sets(st.sampled_from(NODES), min_size=1), lost=st.integers(0, 3))
+    def machines_stop(self, nodes: set[int], lost: int) -> None:
+        """With what was not on their disks."""
+        for node in nodes:
+            self.written[node] = max(0, self.written[node] - lost)
+        self.cut |= nodes
+        self.stopped |= nodes
+        self.some_die_at_once(nodes)
+
+    @rule()
+    def all_come_back(self) -> None:
+        self.alive = {*NODES}
+        self.follow()
+
     @precondition(lambda self: self.state.leader in self.alive)
     @rule(records=st.integers(1, 3))
     def leader_writes(self, records: int) -> None:
@@ -295,7 +357,10 @@ class Records(RuleBasedStateMachine):
     def advance(self) -> None:
         if len(self.state.isr) >= self.election.min_in_sync:
             end = min(self.written[node] for node in self.state.isr)
-            self.high_watermark = max(self.high_watermark, end)
+            if end > self.high_watermark:
+                self.high_watermark = end
+                self.fewest = self.election.min_in_sync
+                self.stopped = {*self.cut}
 
     @precondition(lambda self: self.state.leader in self.alive)
     @rule(nodes=st.sets(st.sampled_from(NODES)))
@@ -315,6 +380,7 @@ class Records(RuleBasedStateMachine):
     def settings_change(self, minimum: int) -> None:
         self.take(nobody_eligible(self.cluster.topics.values()))
         self.election = ElectionRules(minimum)
+        self.fewest = min(self.fewest, minimum)
 
     @invariant()
     def the_sets_are_what_they_say(self) -> None:
@@ -324,7 +390,7 @@ class Records(RuleBasedStateMachine):
         assert state.leader == NO_LEADER or state.leader in state.isr
         if state.leader == NO_LEADER:
             assert {*state.isr, *state.eligible}.isdisjoint(self.alive)
-        for node in (*state.isr, *state.eligible):
+        for node in {*state.isr, *state.eligible} - self.cut:
             assert self.written[node] >= self.high_watermark, node
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -122,6 +123,17 @@ def test_any_other_bytes_are_refused_with_the_path(path: str, decode: Any, data:
 def test_deep_nesting_is_refused_not_a_crash() -> None:
     with pytest.raises(DataDirectoryError):
         records.decode_configs("/config/topics/t", b'{"version":1,"config":' + b"[" * 100_000)
+
+
+def test_a_lossy_start_is_a_field_more() -> None:
+    path, broker = records.broker_path(7), BrokerImage(7, "h", lossy=True)
+    plain = records.encode_broker(replace(broker, lossy=False), 5, ("d",))
+    data = records.encode_broker(broker, 5, ("d",))
+    assert data == plain[:-1] + b',"lossy":true}'
+    assert records.decode_broker(path, data) == broker
+    assert records.without_losses(path, data) == records.without_losses(path, plain) == plain
+    with pytest.raises(DataDirectoryError, match="lossy is no bool"):
+        records.decode_broker(path, data.replace(b"true", b"1"))
 
 
 @pytest.mark.parametrize("name", ["", "x", "-1", "01", "1 ", "٣", "9" * 30])

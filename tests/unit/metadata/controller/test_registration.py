@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kbroker.errors import DataDirectoryError
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.registration import add_directories, register
+from kbroker.metadata.controller.registration import add_directories, forget_losses, register
 from kbroker.metadata.image import BrokerImage
 from kbroker.metadata.store.embedded import EmbeddedStore
 
@@ -86,6 +87,28 @@ def test_directories_are_added_to_what_is_registered(dead: EmbeddedStore) -> Non
     assert records.decode_broker_directories(PATH, node.data) == {"a", "b"}
     add_directories(dead, 3, {"b", "a"})
     assert dead.get(PATH).version == node.version
+
+
+def test_a_lossy_start_is_taken_back_and_nothing_else(
+    dead: EmbeddedStore, store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lossy = replace(OURS, lossy=True)
+    register(store, lossy, {"a"}, 2)
+    assert records.decode_broker(PATH, store.get(PATH).data) == lossy
+    write = store.set
+
+    def set_beside(path: str, data: bytes, version: int | None = None) -> int:
+        monkeypatch.setattr(store, "set", write)
+        add_directories(store, 3, {"a", "c"})
+        return write(path, data, version)
+
+    monkeypatch.setattr(store, "set", set_beside)
+    forget_losses(store, 3)
+    node = store.get(PATH)
+    assert records.decode_broker(PATH, node.data) == OURS
+    assert records.decode_broker_directories(PATH, node.data) == {"a", "c"}
+    forget_losses(store, 3)
+    assert store.get(PATH).version == node.version
 
 
 def test_a_registration_of_kafkas_has_no_directories() -> None:

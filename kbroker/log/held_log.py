@@ -1,0 +1,31 @@
+"""A log that the manager holds open, with the data directory that it is in."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kbroker.log.data_directory import DataDirectory
+    from kbroker.log.partition_log import PartitionLog
+
+logger: Final = logging.getLogger("kbroker.log")
+
+
+@dataclass
+class HeldLog:
+    log: PartitionLog
+    directory: DataDirectory
+    failed_writes: int = 0  # as last told in the broker's log
+
+    def tell_failed_writes(self) -> None:
+        """One line a round for what producers were answered as KAFKA_STORAGE_ERROR."""
+        figures = self.log.statistics()
+        failed = figures["failed_writes"] + figures["failed_flushes"]
+        if failed > self.failed_writes:
+            logger.error(
+                "%s: %d writes failed since the last look; is %s full, or read-only?",
+                self.log.name, failed - self.failed_writes, self.directory.path,
+            )  # fmt: skip
+            self.failed_writes = failed

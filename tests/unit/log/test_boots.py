@@ -1,0 +1,124 @@
+"""Which starts are lossy: what a crash of the machine may have taken, and what one of ours cannot.
+
+A power cut is a directory as it stands on the disk and another boot; a kill is one in the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kbroker.log.data_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE, DataDirectory
+from kbroker.testing.file_faults import Fault, FileFaults
+from tests.support.led_log import LedLogManager
+from tests.support.record_batches import build_batch
+from tests.unit.log.test_manager import TOPIC, Managers, lead, managers, names, run
+
+__all__ = ["managers"]
+
+
+class Machine:
+    """A broker's directory with one log in it, from one crash to the next."""
+
+    def __init__(self, managers: Managers) -> None:
+        self.managers = managers
+        self.data = managers.root / "data"
+        self.manager = managers.start(boot_id="a")
+        lead(self.manager.open("words", 0, TOPIC, {})).append(build_batch())
+
+    def start(self, boot_id: str, *, foreign: bool = False) -> LedLogManager:
+        """Over what the last one left, which was killed unless it was stopped."""
+        path = self.managers.root / f"data{len(self.managers.started)}"
+        shutil.copytree(self.data, path)
+        self.data = path
+        self.manager = LedLogManager([path], boot_id=boot_id)
+        self.managers.started.append(self.manager)
+        self.manager.start(foreign={path} if foreign else ())
+        return self.manager
+
+
+@pytest.fixture
+def machine(managers: Managers) -> Machine:
+    return Machine(managers)
+
+
+def test_a_process_that_is_killed_loses_nothing_and_a_machine_may(machine: Machine) -> None:
+    assert not machine.start("a").lossy
+    assert machine.start("b").lossy
+
+
+def test_a_lossy_start_is_one_until_it_is_known(machine: Machine) -> None:
+    assert machine.start("b").lossy
+    second = machine.start("b")
+    assert second.lossy
+    second.remember_boot()
+    assert not machine.start("b").lossy
+    assert machine.start("c").lossy
+
+
+def test_a_boot_that_is_not_known_is_never_the_same(machine: Machine) -> None:
+    assert machine.start("").lossy
+    (machine.data / BOOT_FILE).write_bytes(b"\xff")
+    assert machine.start("a").lossy
+
+
+def test_a_clean_stop_takes_the_boot_along(machine: Machine) -> None:
+    machine.manager.stop()
+    assert not machine.start("b").lossy  # by its mark
+    assert not machine.start("b").lossy  # by the boot's name
+    assert machine.start("c").lossy
+
+
+def test_a_new_directory_has_nothing_to_lose(tmp_path: Path) -> None:
+    for _ in range(2):
+        directory = DataDirectory(tmp_path / "new", "a")
+        directory.open()
+        assert not directory.lossy
+        directory.close(clean=False)
+    assert names(tmp_path / "new") >= {BOOT_FILE}
+    # One that had something, of which nothing came back.
+    directory = DataDirectory(tmp_path / "new", "b")
+    directory.open()
+    assert directory.lossy
+    directory.close(clean=False)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_directory_of_another_past_is_not_trusted(machine: Machine, clean: bool) -> None:
+    if clean:
+        machine.manager.stop()
+    assert machine.start("a", foreign=True).lossy
+    # By now the store knows its id. It was lossy all the same.
+    again = machine.start("a")
+    assert again.lossy
+    again.remember_boot()
+    assert not machine.start("a").lossy
+
+
+def test_a_start_that_goes_no_further_says_nothing_of_this_boot(machine: Machine) -> None:
+    manager = machine.start("b")
+    manager.stop(as_found=True)
+    assert (machine.data / BOOT_FILE).read_text() == "a"
+    assert machine.start("b").lossy
+
+
+@pytest.mark.parametrize("seen", ["in the background", "at the stop"])
+def test_pages_that_the_kernel_dropped_are_lost_in_the_same_boot(
+    machine: Machine, seen: str
+) -> None:
+    manager = machine.manager
+    log = manager.open("words", 1, TOPIC, {"flush_messages": 1})
+    with FileFaults(Fault(("sync",), "words-1", error=errno.EIO)), pytest.raises(OSError):
+        lead(log).append(build_batch())
+    assert not log.online
+    if seen == "in the background":
+        run(manager)
+        manager.remember_boot()
+        assert machine.start("a").lossy
+    else:
+        manager.stop()
+        assert CLEAN_SHUTDOWN_FILE not in names(machine.data)
+        assert machine.start("a").lossy
