@@ -91,7 +91,11 @@ class LogManager:
         self._unread: set[TopicPartition] = set()
         self._unsynced: set[DataDirectory] = set()
         # Where the replica of a log is; the replica manager says how to ask it.
-        self.high_watermark_of: Callable[[PartitionLog], int] = _as_checkpointed
+        self.high_watermark_of: Callable[[PartitionLog], int] = lambda log: (
+            log.checkpointed_high_watermark
+        )
+        # Called on the scheduler's thread, more than once, of a log that nobody can use any more.
+        self.went_offline: Callable[[PartitionLog], None] = lambda log: None
 
     # --- Start and stop ---------------------------------------------------------------------------
 
@@ -436,10 +440,9 @@ class LogManager:
             held = list(self._logs.values())
         for looked_at, it in enumerate(held, start=1):
             it.tell_failed_writes()
-            if not it.log.online and self._held([it.log.name]) == [it]:  # else closed meanwhile
-                it.directory.distrust()
+            self._note_lost(it)
             worked = self._trim(it.log)
-            worked |= self._flush(it.log, it.log.flush_rolled)
+            worked |= self._flush(it, it.log.flush_rolled)
             if worked or looked_at % LOGS_LOOKED_AT_ONCE == 0:
                 yield
         for directory in self._directories:
@@ -471,18 +474,24 @@ class LogManager:
                 now_ms - log.flushed_ms >= log.flush_ms
             )
             if due:
-                self._flush(log, log.flush)
+                self._flush(it, log.flush)
             if due or looked_at % LOGS_LOOKED_AT_ONCE == 0:
                 yield
 
-    @staticmethod
-    def _flush(log: PartitionLog, flush: Callable[[], int]) -> bool:
+    def _flush(self, it: HeldLog, flush: Callable[[], int]) -> bool:
         """Whether there was anything to flush, by the number that `flush` answers."""
         try:
             return bool(flush())
         except OSError as error:
-            logger.error("%s cannot be flushed: %s", log.name, error)
+            logger.error("%s cannot be flushed: %s", it.log.name, error)
+            self._note_lost(it)
             return False
+
+    def _note_lost(self, it: HeldLog) -> None:
+        """Of a log that went offline, and was not closed meanwhile."""
+        if not it.log.online and self._held([it.log.name]) == [it]:
+            it.directory.distrust()
+            self.went_offline(it.log)
 
     def _trim(self, log: PartitionLog) -> bool:
         """Segments below the log's start go as a deleted log does: renamed now, removed later.
@@ -568,15 +577,10 @@ class LogManager:
         with self._lock:
             held = list(self._logs.items())
         absent = [use_of_nothing(path) for path in self._paths if path in self._absence.unused]
+        if wanted is not None:
+            held = [(name, it) for name, it in held if name in wanted]
         return absent + [
-            use_of(
-                directory.path,
-                [
-                    it.log
-                    for name, it in held
-                    if it.directory is directory and (wanted is None or name in wanted)
-                ],
-            )
+            use_of(directory.path, [it.log for _, it in held if it.directory is directory])
             for directory in self._directories
         ]
 
@@ -590,8 +594,3 @@ class LogManager:
             "bytes": sum(it.log.size_bytes for it in held),
             "directories_to_remove": len(self.removals),
         }
-
-
-def _as_checkpointed(log: PartitionLog) -> int:
-    """Of a log whose replica nobody has asked for yet."""
-    return log.checkpointed_high_watermark

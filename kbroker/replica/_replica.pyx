@@ -26,9 +26,9 @@ from kbroker.log._validate cimport log_validate
 from kbroker.replica._followers cimport Follower
 from kbroker.replica._partition cimport (
     TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch, Partition,
-    ReplicaOffsets, partition_append, partition_append_as_follower, partition_begin_epoch,
-    partition_delete_records, partition_flush, partition_follow_bounds, partition_follow_cut,
-    partition_lock, partition_new, partition_note_fetch, partition_read,
+    ReplicaOffsets, partition_advance_locked, partition_append, partition_append_as_follower,
+    partition_begin_epoch, partition_delete_records, partition_flush, partition_follow_bounds,
+    partition_follow_cut, partition_lock, partition_new, partition_note_fetch, partition_read,
     partition_readable_bytes_locked, partition_release, partition_set_high_watermark,
     partition_set_leadership, partition_unlock)
 
@@ -127,6 +127,13 @@ cdef class Replica:
             error = partition_set_high_watermark(self.partition, offset)
         if error:
             raise KafkaError(ErrorCode(error), "the log cannot be read")
+
+    def advance(self) -> None:
+        """The high watermark, to where it may be by settings that are others now."""
+        with nogil:
+            partition_lock(self.partition)
+            partition_advance_locked(self.partition)
+            partition_unlock(self.partition)
 
     def truncate_to(self, int64_t offset) -> None:
         """Cuts the log as `PartitionLog.truncate_to`; the high watermark is not beyond its end."""

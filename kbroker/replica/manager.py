@@ -122,6 +122,7 @@ class ReplicaManager:
         self._lead = lead or partial(set_leadership, node_id)
         self._partitions: Mapping[TopicPartition, Replica] = {}
         logs.high_watermark_of = self._high_watermark_of
+        logs.went_offline = self._went_offline
         self._topic_ids: dict[str, UUID] = {}
         self._offline: set[TopicPartition] = set()
 
@@ -170,6 +171,12 @@ class ReplicaManager:
             return log.checkpointed_high_watermark
         return replica.high_watermark
 
+    def _went_offline(self, log: PartitionLog) -> None:
+        """Who waits for records in it is told; from any thread."""
+        replica = self._partitions.get(log.name)
+        if replica is not None and replica.log is log and replica.has_watchers:
+            self._wake(replica)
+
     def replicas(self) -> Mapping[TopicPartition, Replica]:
         """All partitions here as of now; the mapping is never changed. From any thread."""
         return self._partitions
@@ -212,8 +219,10 @@ class ReplicaManager:
         partitions = dict(self._partitions)
         rows: list[Row] = []
         fresh: list[Replica] = []
+        taken: list[Replica] = []
         try:
             for topic in topics:
+                taken += self._taken_away(topic, partitions)
                 rows.append(self._open_topic(topic, from_store, partitions, fresh))
             self._logs.make_names_last()
             self._table.publish(rows, [])
@@ -231,6 +240,9 @@ class ReplicaManager:
         else:
             self._partitions = partitions
             self._topic_ids.update((topic.name, topic.topic_id) for topic in topics)
+            for replica in taken:
+                self._wake(replica)
+                self._logs.close(replica.log)
         finally:
             self._wake_watchers(topics)
 
@@ -241,6 +253,21 @@ class ReplicaManager:
                 replica = self._partitions.get(name)
                 if replica is not None and replica.has_watchers:
                     self._wake(replica)
+
+    def _taken_away(
+        self, topic: TopicImage, partitions: dict[TopicPartition, Replica]
+    ) -> Iterator[Replica]:
+        """Replicas that are not to be here any more: led elsewhere, and not known any more. Their
+        files stay."""
+        for partition in topic.partitions:
+            name = TopicPartition(topic.name, partition.index)
+            replica = partitions.get(name)
+            if replica is None or replica.topic_id != topic.topic_id:
+                continue
+            if self._node_id not in partition.replicas:
+                self._lead(replica, partition)
+                del partitions[name]
+                yield replica
 
     def _open_topic(
         self,
@@ -315,8 +342,12 @@ class ReplicaManager:
         settings = log_settings(TopicConfig(self._config, topic.configs), topic.replication_factor)
         for partition in topic.partitions:
             replica = self.partition(topic.name, partition.index)
-            if replica is not None:
-                replica.log.configure(**settings)
+            if replica is None:
+                continue
+            replica.log.configure(**settings)
+            replica.advance()  # fewer may be enough in sync now
+            if replica.has_watchers:
+                self._wake(replica)
 
     def statistics(self) -> dict[str, int]:
         """Figures for metrics: partitions held, led, without enough in-sync replicas."""

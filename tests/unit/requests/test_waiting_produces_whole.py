@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import ClusterImage, ImageDelta, new_uuid
 from kbroker.replica._replica import Replica
 from kbroker.replica.manager import ReplicaManager
+from kbroker.testing.file_faults import Fault, FileFaults
 from kbroker.types import ApiKey
 from tests.support.record_batches import Record, build_batch
 from tests.unit.net.harness import NODE_ID, Rig, Topic, eventually, framed
@@ -148,6 +150,106 @@ def test_a_change_that_the_controller_tells_wakes_who_waits(rig: Rig, tmp_path: 
     rig.stop()
     assert codes(clients[0]) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     logs.stop()
+
+
+class Held:
+    """Partitions of a topic in a replica manager, led here with one follower, which is in sync."""
+
+    def __init__(self, rig: Rig, path: Path, *configs: str, **topic: str) -> None:
+        self.rig = rig
+        self.logs = LogManager([path / "data"])
+        self.logs.start()
+        self.replicas = ReplicaManager(
+            BrokerConfig.load(None, {}, configs), NODE_ID, self.logs, rig.table, rig.hot.wake
+        )
+        self.image = new_topic_image("t", new_uuid(), [(NODE_ID, FOLLOWER)], topic)
+        self.replicas.apply(ClusterImage(), ImageDelta(created=(self.image,)))
+        self.topic = Topic("t", self.image.topic_id, [])
+
+    def change(self, **state: object) -> None:
+        changed = replace(self.image.partitions[0], **state)  # type: ignore[arg-type]
+        self.image = replace(self.image, partitions=(changed,))
+        self.replicas.apply(ClusterImage(), ImageDelta(changed=(self.image,), from_store=True))
+
+    def set(self, **configs: str) -> None:
+        self.image = self.image.with_configs({k.replace("_", "."): v for k, v in configs.items()})
+        self.replicas.apply(ClusterImage(), ImageDelta(reconfigured=(self.image,)))
+
+    @property
+    def replica(self) -> Replica | None:
+        return self.replicas.partition("t", 0)
+
+
+@pytest.mark.parametrize("of", ["topic", "broker"])
+def test_a_lower_minimum_answers_who_waited_for_the_high_watermark(
+    rig: Rig, tmp_path: Path, of: str
+) -> None:
+    key = "min.insync.replicas"
+    own = {key: "2"} if of == "topic" else {}
+    held = Held(rig, tmp_path, f"{key}={2 if of == 'broker' else 1}", **own)
+    client = rig.client()
+    send(client, held.topic)
+    rig.wait_parked(1)
+    held.change(isr=(NODE_ID,), partition_epoch=1)
+    # The leader has it, and nobody else; it stands still, and a higher minimum changes nothing.
+    assert held.replica is not None and held.replica.high_watermark == 0
+    refused = rig.client()
+    send(refused, held.topic)
+    assert codes(refused) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert rig.hot.statistics()["parked_now"] == 1
+    if of == "topic":
+        held.set(min_insync_replicas="1")
+    else:
+        held.replicas.follow_config(BrokerConfig.load(None, {}, [f"{key}=1"]), [held.image])
+    assert codes(client) == [0]
+    assert held.replica.high_watermark == 2
+    held.logs.stop()
+
+
+def test_a_higher_minimum_is_of_replicas_that_there_can_be(rig: Rig, tmp_path: Path) -> None:
+    held = Held(rig, tmp_path)
+    held.set(min_insync_replicas="3")  # of two
+    client = rig.client()
+    send(client, held.topic)
+    rig.wait_parked(1)
+    assert held.replica is not None
+    held.replica.note_fetch(FOLLOWER, 2, 1)
+    rig.hot.wake(held.replica)
+    assert codes(client) == [0]
+    # With fewer it stands still, though the leader has all.
+    held.change(isr=(NODE_ID,), partition_epoch=1)
+    client = rig.client()
+    send(client, held.topic, acks=1)
+    assert codes(client) == [0]
+    assert held.replica.high_watermark == 2
+    held.logs.stop()
+
+
+def test_a_log_that_goes_offline_behind_their_backs_answers_who_waits(
+    rig: Rig, tmp_path: Path
+) -> None:
+    held = Held(rig, tmp_path, **{"flush.ms": "0"})
+    client = rig.client()
+    send(client, held.topic)
+    rig.wait_parked(1)
+    with FileFaults(Fault(("sync",), "t-0", error=errno.EIO)):
+        for _ in held.logs.flush_old():
+            pass
+    assert codes(client) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    held.logs.stop()
+
+
+def test_a_replica_that_is_taken_away_answers_who_waits(rig: Rig, tmp_path: Path) -> None:
+    held = Held(rig, tmp_path)
+    client = rig.client()
+    send(client, held.topic)
+    rig.wait_parked(1)
+    held.change(replicas=(FOLLOWER,), isr=(FOLLOWER,), leader=FOLLOWER, leader_epoch=1)
+    assert codes(client) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert held.replica is None and not held.logs.statistics()["logs"]
+    held.change(replicas=(FOLLOWER, NODE_ID))
+    assert held.replica is not None and held.replica.log_end_offset == 2  # its files had stayed
+    held.logs.stop()
 
 
 # --- records that are refused, flushed, unpacked --------------------------------------------------
