@@ -19,7 +19,7 @@ A sync that fails is told once: the kernel drops the pages and says yes the next
 knows what the file holds, and the log goes offline, as after a write that cannot be undone.
 """
 
-from libc.errno cimport EINTR, EIO, ENOMEM, ENOSPC, errno
+from libc.errno cimport EDQUOT, EINTR, EIO, ENOMEM, ENOSPC, errno
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
@@ -158,7 +158,7 @@ cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil:
         lock_log(log)
         if status == 0:
             finish_locked(log, depth, &it)
-        elif status == EIO or status == ENOSPC:     # what the kernel calls a lost write
+        elif status in (EIO, ENOSPC, EDQUOT):       # what the kernel calls a lost write
             kb_store_int(&log.online, 0)
             log.failed_flushes += 1
         unlock_log(log)

@@ -53,6 +53,8 @@ cdef Partition* partition_new(
         partition.high_watermark.offset = log.log_start_offset
         partition.high_watermark.segment_base = log.segments[0].base_offset
         partition.last_stable = partition.high_watermark
+    if log.log_end_offset - log.recovery_point >= log.settings.flush_messages:
+        kb_store_int(&log.flush_due, 1)      # what a crash left behind the recovery point
     unlock_log(log)
     return partition
 

@@ -101,8 +101,10 @@ cdef class Replica:
         `followers` of a leader: brokers that have a replica, each with whether the high watermark
         waits for it. `broker_epochs` are those of the brokers that are registered. A leader's
         epoch begins at the log's end, in its file before it is used. OSError if it cannot be
-        written.
+        written. Who becomes the leader brings to the disk what is due, as the high watermark waits
+        for that.
         """
+        cdef int begins = is_leader and not self.partition.is_leader
         cdef int32_t count = <int32_t>len(followers) if is_leader and followers else 0
         cdef Follower* fresh = NULL
         epochs = broker_epochs or {}
@@ -119,6 +121,9 @@ cdef class Replica:
         with nogil:
             partition_set_leadership(
                 self.partition, leader_id, is_leader, leader_epoch, in_sync_count, fresh, count)
+            if begins and kb_load_int(&self.partition.log.flush_due):
+                # If it fails the log is offline, or the next append tries again.
+                partition_flush(self.partition, FLUSH_RECORDS, NULL)
 
     def set_high_watermark(self, int64_t offset) -> None:
         """Moves the high watermark to a batch's start; beyond the log's end it stops there."""

@@ -207,10 +207,18 @@ class ReplicaFetcher:
         self._side.changed.set()
 
     async def _round(self, lane: _Lane, taken: list[FollowedPartition]) -> None:
-        asked = {(each.topic_id, each.name.partition): (each, each.asked()) for each in taken}
+        asked: dict[tuple[UUID, int], tuple[FollowedPartition, Asked]] = {}
         by_topic: dict[UUID, list[Asked]] = {}
-        for (topic_id, _), (_, each) in asked.items():
-            by_topic.setdefault(topic_id, []).append(each)
+        for each in taken:
+            failed = each.bring_to_disk()
+            if failed is not None:
+                self._settle(each, failed, 0)
+                continue
+            position = each.asked()
+            asked[each.topic_id, each.name.partition] = each, position
+            by_topic.setdefault(each.topic_id, []).append(position)
+        if not asked:
+            return
         body = encode_fetch(self._us.node_id, self._us.broker_epoch(), by_topic, lane.limits)
         self.requests += 1
         try:

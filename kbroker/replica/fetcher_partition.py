@@ -99,6 +99,16 @@ class FollowedPartition:
         """Records below the leader's high watermark, as it was last heard, that are not here."""
         return max(0, self.leader_high_watermark - self.replica.log_end_offset)
 
+    def bring_to_disk(self) -> Outcome | None:
+        """Before it is `asked`: who asks from the end of the log says that all before is here. By
+        `flush.messages` that is on the disk: usually since it came, but not what stood before a
+        fault, was cut, or came as a leader's. Else why it cannot be asked."""
+        try:
+            self.replica.flush_if_due()
+        except OSError as error:
+            return self._disk_failed(error)
+        return None
+
     def asked(self) -> Asked:
         """From the end of the log, behind the epoch of its last batch."""
         replica = self.replica
@@ -162,8 +172,7 @@ class FollowedPartition:
         end = asked.fetch_offset
         if records:
             end = replica.append_as_follower(records, self.leader_epoch, now_ms)
-            # Before the next request says that these batches are here.
-            replica.flush_if_due()
+            replica.flush_if_due()  # while nobody can make it the leader of what is not on the disk
         self.leader_high_watermark = fetched.high_watermark
         replica.follow_bounds(self.leader_epoch, fetched.high_watermark, fetched.log_start_offset)
         if end > asked.fetch_offset:

@@ -1,0 +1,139 @@
+"""What is to be on the disk by `flush.messages` counts as soon as it is there, and not before.
+
+A follower's fetch claims what is synced, and a leader's high watermark passes only what is synced
+at the leader, too: what a power cut takes from both was never acknowledged.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from kbroker.errors import ErrorCode
+from kbroker.log_lines import LogLines
+from kbroker.peer.replica_fetch import Fetched
+from kbroker.replica.fetcher_partition import FollowedPartition, Outcome, logger
+from kbroker.testing.file_faults import Fault, FileFaults
+from kbroker.types import TopicPartition
+from tests.support.led_log import LedLog, open_led_log
+from tests.support.record_batches import build_batch
+
+NODE, OTHER = 1, 2
+TOPIC = UUID(int=1)
+NAME = TopicPartition("words", 0)
+# One that loses no write: the log stays, and the next flush may work.
+PASSES = Fault(("sync",), error=errno.EAGAIN)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[LedLog]:
+    opened = open_led_log(tmp_path / "words-0", *NAME, TOPIC, {"flush_messages": 1})
+    yield opened
+    opened.log.close(clean=opened.online)
+
+
+@pytest.fixture
+def followed(log: LedLog) -> FollowedPartition:
+    """Led by another broker, in epoch 0."""
+    log.set_leadership(OTHER, False, 0, 2)
+    return FollowedPartition(NAME, TOPIC, 0, log, LogLines(logger))
+
+
+def batches(*offsets: int, epochs: tuple[int, int] = (0, 0)) -> bytearray:
+    pairs = zip(offsets, epochs, strict=True)
+    return bytearray().join(build_batch(base_offset=at, leader_epoch=of) for at, of in pairs)
+
+
+def claimed(followed: FollowedPartition) -> int:
+    """Up to where its next fetch says that it has everything; all of that is on the disk."""
+    assert followed.bring_to_disk() is None
+    asked = followed.asked()
+    assert asked.fetch_offset == followed.replica.log.recovery_point
+    return asked.fetch_offset
+
+
+def take(followed: FollowedPartition, records: bytearray) -> Outcome:
+    asked = followed.asked()
+    fetched = Fetched(TOPIC, 0, ErrorCode.NONE, 0, 0, None, memoryview(records))
+    return followed.apply(asked, fetched, 0)
+
+
+def test_a_follower_claims_what_came(followed: FollowedPartition) -> None:
+    assert take(followed, batches(0, 1)) is Outcome.APPENDED
+    assert claimed(followed) == 2
+
+
+def test_a_follower_claims_what_came_before_a_fault(followed: FollowedPartition) -> None:
+    second = Fault(("rename",), "leader-epoch-checkpoint", nth=2, error=errno.ENOSPC)
+    with FileFaults(second):
+        assert take(followed, batches(0, 1, epochs=(0, 1))) is Outcome.FAULT
+    assert claimed(followed) == 1
+
+
+def test_a_follower_claims_what_a_cut_has_left(followed: FollowedPartition) -> None:
+    take(followed, batches(0, 1))
+    take(followed, batches(2, 3))
+    followed.replica.truncate_to(3)
+    assert claimed(followed) == 3
+
+
+def test_a_follower_that_cannot_sync_asks_nothing(followed: FollowedPartition) -> None:
+    with FileFaults(Fault(("sync",), times=2, error=errno.EAGAIN)):
+        assert take(followed, batches(0, 1)) is Outcome.FAULT
+        assert followed.bring_to_disk() is Outcome.FAULT
+    assert claimed(followed) == 2
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_a_follower_whose_disk_lost_a_write_asks_no_more(
+    followed: FollowedPartition, error: int
+) -> None:
+    with FileFaults(Fault(("sync",), error=error)):
+        assert take(followed, batches(0, 1)) is Outcome.OFFLINE
+    assert not followed.replica.online
+
+
+def test_a_leader_counts_what_is_on_its_own_disk(log: LedLog) -> None:
+    log.set_leadership(NODE, True, 0, 2, {OTHER: True})
+    with FileFaults(PASSES), pytest.raises(OSError):
+        log.append(build_batch())
+    log.note_fetch(OTHER, 1, 1)  # the follower has it, synced
+    assert (log.high_watermark, log.recovery_point) == (0, 0)
+    log.flush_if_due()
+    assert log.high_watermark == log.recovery_point == 1
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_what_a_killed_broker_has_left_is_synced_before_it_counts(
+    log: LedLog, tmp_path: Path, leads: bool
+) -> None:
+    log.set_leadership(NODE, True, 0, 1)
+    with FileFaults(PASSES), pytest.raises(OSError):
+        log.append(build_batch())
+    copy = tmp_path / "after" / str(NAME)
+    shutil.copytree(tmp_path / str(NAME), copy)
+    again = open_led_log(copy, *NAME, TOPIC, {"flush_messages": 1})
+    assert (again.log_end_offset, again.recovery_point) == (1, 0)
+    if leads:
+        again.set_leadership(NODE, True, 1, 1)
+        assert again.high_watermark == again.recovery_point == 1
+    else:
+        again.set_leadership(OTHER, False, 1, 2)
+        assert claimed(FollowedPartition(NAME, TOPIC, 1, again, LogLines(logger))) == 1
+    again.close()
+
+
+def test_who_becomes_the_leader_has_it_on_the_disk(followed: FollowedPartition) -> None:
+    """Nobody would flush it, and the high watermark stand, until something is appended."""
+    replica = followed.replica
+    with FileFaults(PASSES):
+        take(followed, batches(0, 1))
+    assert replica.log.recovery_point == 0
+    followed.end()
+    replica.set_leadership(NODE, True, 1, 1)
+    assert replica.high_watermark == replica.log.recovery_point == 2
