@@ -123,7 +123,7 @@ def _plain(
 
 _TOPIC: Final = ("topic",)
 _REQUEST: Final = ("request",)
-_ONE_BROKER: Final = "Constant until there are several brokers."
+_CONTROLLER_ONLY: Final = "0 on a broker that is not the controller."
 _PARTITION: Final = ("topic", "partition")
 _BY_PARTITION: Final = "Only with metrics.partitions.enable."
 
@@ -154,8 +154,7 @@ _TRAFFIC: Final = (
            "Records converted from an old message format.", "records/s", _TOPIC,
            "Always 0: formats older than v2 are refused, as by Kafka 4."),
     _meter("replica_fetcher_bytes", "kafka_server_ReplicaManager_ReplicaFetcherBytesPerSec",
-           "Bytes that this broker's replica fetchers have read from leaders.", "bytes/s", (),
-           _ONE_BROKER),
+           "Bytes that this broker's replica fetchers have read from leaders.", "bytes/s"),
 )  # fmt: skip
 
 _NETWORK: Final = (
@@ -255,17 +254,23 @@ _REPLICAS: Final = (
     _gauge("offline_replicas", "kafka_server_ReplicaManager_OfflineReplicaCount",
            "Replicas here whose log is offline.", "partitions"),
     _meter("isr_shrinks", "kafka_server_ReplicaManager_IsrShrinksPerSec",
-           "Replicas that fell out of sync.", "1/s", (), _ONE_BROKER),
+           "In-sync sets of partitions led here that lost a replica.", "1/s"),
     _meter("isr_expands", "kafka_server_ReplicaManager_IsrExpandsPerSec",
-           "Replicas that came back into sync.", "1/s", (), _ONE_BROKER),
+           "In-sync sets of partitions led here that a replica joined.", "1/s"),
+    _gauge("replica_max_lag", "kafka_server_ReplicaFetcherManager_MaxLag",
+           "The most that a partition here is behind the high watermark of its leader.",
+           "records", ("clientId",)),
+    _gauge("replica_failed_partitions", "kafka_server_ReplicaFetcherManager_FailedPartitionsCount",
+           "Partitions that others lead and that could not be fetched when last tried.",
+           "partitions", ("clientId",)),
     _gauge("active_controllers", "kafka_controller_KafkaController_ActiveControllerCount",
            "1 on the broker that is the controller.", ""),
     _gauge("offline_partitions", "kafka_controller_KafkaController_OfflinePartitionsCount",
-           "Partitions of the cluster without a leader.", "partitions"),
+           "Partitions of the cluster without a leader.", "partitions", (), _CONTROLLER_ONLY),
     _gauge("global_topics", "kafka_controller_KafkaController_GlobalTopicCount",
-           "Topics of the cluster.", "topics"),
+           "Topics of the cluster.", "topics", (), _CONTROLLER_ONLY),
     _gauge("global_partitions", "kafka_controller_KafkaController_GlobalPartitionCount",
-           "Partitions of the cluster.", "partitions"),
+           "Partitions of the cluster.", "partitions", (), _CONTROLLER_ONLY),
     _meter("unclean_elections", "kafka_controller_ControllerStats_UncleanLeaderElectionsPerSec",
            "Leaders elected who may lack acknowledged records.", "1/s"),
     _gauge("controller_queue", "kafka_controller_ControllerEventManager_EventQueueSize",

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import random
 import zlib
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.log_lines import LogLines
@@ -141,15 +141,25 @@ class FetcherManager:
 
     # --- any thread ---
 
+    @property
+    def bytes_fetched(self) -> int:
+        """Of record batches, since the start."""
+        fetchers = [fetcher for fetcher, _ in list(self._fetchers.values())]
+        return self._ended_fetchers[1] + sum(each.bytes_fetched for each in fetchers)
+
+    def followed(self) -> Iterator[FollowedPartition]:
+        """Every partition that is fetched."""
+        return (each.partition for each in self._followed.values())
+
     def statistics(self) -> FetcherStatistics:
         partitions = [each.partition for each in self._followed.values()]
         fetchers = [fetcher for fetcher, _ in list(self._fetchers.values())]
-        requests, bytes_fetched = self._ended_fetchers
+        requests, _ = self._ended_fetchers
         return FetcherStatistics(
             fetchers=len(fetchers),
             partitions=len(partitions),
             requests=requests + sum(each.requests for each in fetchers),
-            bytes_fetched=bytes_fetched + sum(each.bytes_fetched for each in fetchers),
+            bytes_fetched=self.bytes_fetched,
             lag={each.name: each.lag for each in partitions},
             failed=[each.name for each in partitions if each.failures or each.offline],
         )

@@ -94,6 +94,7 @@ class InSyncSets:
         self._led: dict[TopicPartition, _Led] = {}
         self._in_flight: list[tuple[_Led, InSyncChange]] = []
         self._unknown: list[tuple[_Led, InSyncChange]] = []  # what became of it
+        # In-sync sets of partitions led here that lost somebody, or got somebody.
         self.shrinks = 0
         self.expands = 0
 
@@ -137,6 +138,9 @@ class InSyncSets:
         elif led.partition.partition_epoch < partition.partition_epoch:
             # Whatever was asked for in an epoch before cannot happen any more.
             led.joining.clear()
+            before, now = {*led.partition.isr}, {*partition.isr}
+            self.shrinks += not before <= now
+            self.expands += not now <= before
         led.partition = partition
         return led
 
@@ -216,10 +220,8 @@ class InSyncSets:
         left = sorted({*led.partition.isr}.difference(in_sync))
         joining = sorted({*in_sync}.difference(led.partition.isr))
         if left:
-            self.shrinks += 1
             log.info("%s: brokers %s lag behind and are to leave", led.replica.name, left)
         if joining:
-            self.expands += 1
             log.info("%s: brokers %s have caught up and are to join", led.replica.name, joining)
         led.joining.update(joining)
         self._tell(led.replica, led.partition, led.joining)

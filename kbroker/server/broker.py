@@ -503,6 +503,7 @@ class Broker:
                         groups=self._groups,
                         health=self.health,
                         controller=lambda: self._controller,
+                        replication=self._member.replication if self._member else None,
                     ),
                     self._clock,
                     every_partition=self.config["metrics.partitions.enable"],

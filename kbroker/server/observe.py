@@ -26,7 +26,7 @@ from kbroker.metrics.model import Figures, LabelValues, Sample, Summary
 from kbroker.metrics.rates import Rates, keep_over
 from kbroker.net._request_figures import PARTS, RequestFigures
 from kbroker.replica import _partition_figures
-from kbroker.server import observe_groups, observe_traffic, resources
+from kbroker.server import observe_groups, observe_replication, observe_traffic, resources
 from kbroker.server.garbage import GENERATIONS, GarbageWatch
 from kbroker.server.live_objects import live_objects
 from kbroker.server.observe_traffic import Samples, TopicTotals, Totals
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kbroker.server.health import Health
     from kbroker.server.metrics_sampler import RequestTimes
     from kbroker.server.readiness import Readiness
+    from kbroker.server.replication import Replication
     from kbroker.server.scheduler import Scheduler
 
 TICK_MS: Final = 5_000
@@ -50,8 +51,6 @@ KAFKA_RELEASE: Final = "4.3"
 
 # Kafka's numbers of a broker's states, by the phases of ours.
 _BROKER_STATES: Final = {"starting": 1, "running": 3, "stopping": 6}
-# Counts of what one broker alone never does.
-_NEVER: Final = ("replica_fetcher_bytes", "isr_shrinks", "isr_expands")
 
 
 @dataclass(slots=True)
@@ -69,6 +68,7 @@ class Parts:
     health: Health
     # There once the broker has it; until then its figures are left out.
     controller: Callable[[], Controller | None]
+    replication: Replication | None = None  # in a cluster
 
 
 class Observer:
@@ -126,6 +126,7 @@ class Observer:
         yield {
             "errors": observe_traffic.errors(self._parts.hot),
             "fetch_session_evictions": [((), evictions)],
+            **observe_replication.totals(self._parts.replication),
         }
         yield self._disk_totals()
 
@@ -211,6 +212,7 @@ class Observer:
         yield self._with_rates(counted)
         yield self._hot_path()
         yield self._controller()
+        yield from observe_replication.followed(self._parts.replication)
         yield from observe_groups.samples(self._parts.groups, self._parts.replicas())
         yield self._disks()
         yield self._process()
@@ -249,14 +251,13 @@ class Observer:
             **self._with_rates({
                 "errors": observe_traffic.errors(self._parts.hot),
                 "fetch_session_evictions": [((), figures["fetch_session_evictions"])],
-                **{key: [((), 0)] for key in _NEVER},
+                **observe_replication.totals(self._parts.replication),
             }),
             "handler_idle": [
                 ((), self._share("handler_idle", (), 1.0, sum(h["serving"] for h in handlers)))
             ],
             "gil_wait": [((), observe_traffic.gil_waits(handlers))],
             "log_flush_time": [((), flushed)],
-            # acks=-1 never waits for followers with one broker.
             "purgatory_size": [
                 (("Fetch",), figures["parked_now"] - figures["parked_produces_now"]),
                 (("Produce",), figures["parked_produces_now"]),
@@ -319,13 +320,9 @@ class Observer:
             for partition in image.partitions()
         )
         samples |= self._with_rates({"unclean_elections": [((), figures.unclean_elections)]})
+        samples |= observe_replication.cluster(controller)
         return samples | {
             "under_replicated": [((), under)],
-            "active_controllers": [((), int(figures.active))],
-            "offline_partitions": [((), figures.offline_partitions)],
-            "global_topics": [((), figures.topics)],
-            "global_partitions": [((), figures.partitions)],
-            "controller_queue": [((), figures.events_queued)],
             "brokers": [((), len(image.brokers))],
             "topic_partitions": [
                 ((topic.name,), len(topic.partitions)) for topic in image.topics.values()

@@ -85,7 +85,7 @@ class Replication:
         self._in_sync = InSyncSets(
             config.node_id, self._ask, wake, clock, config["replica.lag.time.max.ms"]
         )
-        self._fetchers = FetcherManager(
+        self.fetchers = FetcherManager(
             Us(config.node_id, lambda: self._controller().broker_epoch),
             submit,
             connect or leader_links(config, BETWEEN_BROKERS),
@@ -123,7 +123,7 @@ class Replication:
         for name in ended:
             self._followed.pop(name, None)
         if ended:
-            self._fetchers.remove(ended)
+            self.fetchers.remove(ended)
         if gone:
             self._in_sync.forget(gone)
 
@@ -148,7 +148,7 @@ class Replication:
             else:
                 self._followed[key] = leader
         if changes:
-            self._fetchers.follow(changes)
+            self.fetchers.follow(changes)
 
     def _leader_of(
         self, image: ClusterImage, topic: TopicImage, partition: PartitionImage
@@ -162,9 +162,13 @@ class Replication:
         address = Address(broker.host, broker.port)
         return Leader(topic.topic_id, broker.node_id, address, partition.leader_epoch)
 
+    def in_sync_changes(self) -> tuple[int, int]:
+        """How often in-sync sets of what is led here have shrunk, and grown; from any thread."""
+        return self._in_sync.shrinks, self._in_sync.expands
+
     def stop(self) -> None:
         """On return no log is changed by a fetcher any more."""
-        self._fetchers.stop()
+        self.fetchers.stop()
 
     # --- in-sync sets -----------------------------------------------------------------------------
 

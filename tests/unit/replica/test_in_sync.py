@@ -78,7 +78,25 @@ def test_who_has_had_nothing_new_for_too_long_is_to_leave(rig: Rig) -> None:
     (change,) = rig.asked[-1]
     assert change.in_sync == {LEADER: 10, ONE: 20}
     assert (change.leader_epoch, change.partition_epoch) == (4, 7)
-    assert rig.sets.shrinks == 1
+
+
+def test_what_has_become_of_a_set_is_counted_and_not_what_was_asked_for(rig: Rig) -> None:
+    rig.lead(LEADER, ONE, TWO)
+    rig.fill(3)
+    rig.fetch(ONE, 3)
+    rig.clock.advance(LAG_MS + 1)
+    for _ in range(3):  # it is asked for until somebody knows what became of it
+        assert rig.look() == [(LEADER, ONE)]
+        rig.answer(None)
+    assert (rig.sets.shrinks, rig.sets.expands) == (0, 0)
+    for epoch, isr, counted in (
+        (8, (LEADER, ONE), (1, 0)),
+        (8, (LEADER, ONE), (1, 0)),  # the same word once more
+        (9, (LEADER, ONE, TWO), (1, 1)),
+        (10, (LEADER,), (2, 1)),  # both died
+    ):
+        rig.lead(*isr, partition_epoch=epoch)
+        assert (rig.sets.shrinks, rig.sets.expands) == counted
 
 
 def test_who_has_everything_stays_however_long_nothing_comes(rig: Rig) -> None:
@@ -118,7 +136,6 @@ def test_who_has_caught_up_is_to_join_and_is_waited_for_from_then_on(rig: Rig) -
     assert rig.look() == []
     rig.fetch(ONE, 3)
     assert rig.look() == [(LEADER, ONE)]
-    assert rig.sets.expands == 1
     rig.fill(2)
     assert rig.log.high_watermark == 3, "asked for, so it may be elected"
     rig.fetch(ONE, 5)

@@ -7,6 +7,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -206,6 +208,24 @@ def test_the_gauges_fall_at_saturation(make_rig: Callable[..., Rig]) -> None:
 def test_idle_is_not_claimed_to_be_saturation_before_it_is_known(rig: Rig) -> None:
     figures = Watched(rig, ManualClock()).figures()
     assert figures.value("handler_idle") == figures.value("network_idle") == 1.0
+
+
+def test_replication_is_told_with_its_rates(rig: Rig) -> None:
+    clock = ManualClock()
+    watched = Watched(rig, clock)
+    replication: Any = SimpleNamespace(
+        fetchers=SimpleNamespace(bytes_fetched=500, followed=lambda: ()),
+        in_sync_changes=lambda: (3, 2),
+    )
+    watched.observer._parts.replication = replication
+    watched.tick()
+    replication.fetchers.bytes_fetched += 5_000
+    replication.in_sync_changes = lambda: (4, 2)
+    clock.advance(TICK_MS)
+    watched.tick()
+    assert watched.meter("isr_shrinks") == Meter(4, 0.2, 0.2)
+    assert watched.meter("isr_expands") == Meter(2, 0.0, 0.0)
+    assert watched.meter("replica_fetcher_bytes") == Meter(5_500, 1_000.0, 1_000.0)
 
 
 def test_every_key_is_one_of_the_catalogue(rig: Rig) -> None:

@@ -1,0 +1,70 @@
+"""What a broker of a cluster says of its replication, and of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from kbroker.metadata.controller import NewTopic
+from kbroker.metrics.catalogue import BY_KEY
+from kbroker.server import observe_replication
+from kbroker.server.observe_replication import STEP
+from tests.unit.metadata.controller.brokers import Cluster, Wire
+from tests.unit.metadata.controller.harness import eventually
+
+
+class Replicating:
+    """What the Observer asks of a Replication."""
+
+    def __init__(self, followed: int = 0) -> None:
+        self.changes = 3, 2
+        self.partitions = [
+            SimpleNamespace(lag=number % 700, failures=number == 1, offline=number in (1, 2))
+            for number in range(followed)
+        ]
+        self.fetchers: Any = SimpleNamespace(bytes_fetched=500, followed=lambda: self.partitions)
+
+    def in_sync_changes(self) -> tuple[int, int]:
+        return self.changes
+
+
+def found_in(pieces: Iterator[Any]) -> tuple[int, dict[str, Any]]:
+    """How many pieces there were, and what was in them."""
+    listed = list(pieces)
+    return len(listed), {key: rows for piece in listed for key, rows in piece.items()}
+
+
+def test_a_broker_that_stands_alone_follows_nobody() -> None:
+    assert observe_replication.totals(None) == {
+        "replica_fetcher_bytes": [((), 0)],
+        "isr_shrinks": [((), 0)],
+        "isr_expands": [((), 0)],
+    }
+    (lag,) = found_in(observe_replication.followed(None))[1]["replica_max_lag"]
+    assert lag == (("Replica",), 0)
+
+
+def test_the_largest_lag_counts_and_thousands_come_in_steps() -> None:
+    replication: Any = Replicating(followed=2 * STEP + 1)
+    pieces, found = found_in(observe_replication.followed(replication))
+    assert pieces == 3
+    assert found == {
+        "replica_max_lag": [(("Replica",), 699)],
+        "replica_failed_partitions": [(("Replica",), 2)],
+    }
+    assert found.keys() <= BY_KEY.keys()
+
+
+def test_only_the_controller_speaks_for_the_cluster(tmp_path: Path) -> None:
+    brokers = Cluster(tmp_path, Wire())
+    one, two = brokers.controller, brokers.brokers[2]
+    assert not one.create(NewTopic("t", assignments={0: (2,), 1: (3,)}))[0].error
+    brokers.end(3)
+    eventually(lambda: two.image.offline_partition_count == 1)
+    said = [observe_replication.cluster(each.controller) for each in (one, two)]
+    keys = ("active_controllers", "offline_partitions", "global_topics", "global_partitions")
+    assert [[each[key][0][1] for key in keys] for each in said] == [[1, 1, 1, 2], [0, 0, 0, 0]]
+    two.stop()
+    one.stop()
