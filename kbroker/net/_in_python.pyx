@@ -23,8 +23,9 @@ cdef int python_is_full(InPython* python, int handlers) noexcept nogil:
 
 
 cdef void python_enter(InPython* python, Handler* handler) noexcept nogil:
-    handler.in_python = 1
-    python.handlers += 1
+    if not handler.in_python:     # else it goes again, without having taken anything meanwhile
+        handler.in_python = 1
+        python.handlers += 1
 
 
 cdef void python_leave(InPython* python, Handler* handler) noexcept nogil:

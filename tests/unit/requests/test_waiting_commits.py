@@ -191,6 +191,27 @@ def test_what_python_writes_is_told_when_the_follower_has_it(beside: Replicated)
     nothing_waits(beside.rig)
 
 
+def test_a_handler_that_goes_to_python_again_has_gone_there_once(beside: Replicated) -> None:
+    """Or it counts as there for ever, and what needs Python waits until it is back."""
+    told: list[ErrorCode] = []
+
+    def write_again(code: ErrorCode) -> None:
+        told.append(code)
+        if len(told) < 20:
+            appended = Written()
+            code = beside.table.append(0, RECORD, appended)  # type: ignore[assignment]
+            beside.table.when_replicated(appended, code, write_again)
+            follow(beside.rig, beside.log)
+
+    write_again(ErrorCode.NONE)
+    eventually(lambda: len(told) == 20, "each is told behind the one before")
+    beside.send(9, 5)
+    beside.rig.wait_parked(1)
+    follow(beside.rig, beside.log)
+    assert beside.client.receive() == beside.told(9, ErrorCode.NONE)
+    assert beside.in_python == ["group"]
+
+
 def test_without_followers_nobody_waits(beside: Replicated) -> None:
     beside.log.set_leadership(NODE_ID, True, 1, 1)
     told: list[ErrorCode] = []
