@@ -80,9 +80,10 @@ cdef class Replica:
 
     def __cinit__(self, LocalLog log not None):
         cdef bytes ident = log.topic_id.bytes
+        cdef const uint8_t* topic_id = <const uint8_t*>PyBytes_AS_STRING(ident)
         self.log = log
-        self.partition = partition_new(
-            log.storage, log.index, <const uint8_t*>PyBytes_AS_STRING(ident))
+        with nogil:
+            self.partition = partition_new(log.storage, log.index, topic_id)
         if self.partition == NULL:
             raise MemoryError
 
