@@ -226,7 +226,8 @@ class Running:
         # As the controller said it, by the replica's partition.
         self.states: dict[TopicPartition, PartitionImage] = {}
         self._led_since: dict[TopicPartition, int] = {}
-        self.logs = LogManager([broker.directory], clock=self.clock)
+        boot_id = f"{self.node_id}-{cluster.boots[self.node_id]}"
+        self.logs = LogManager([broker.directory], boot_id=boot_id, clock=self.clock)
         self._informed = False
         self.disk_failed = False  # at some time since this start
         self.links = Links(self)
@@ -266,7 +267,7 @@ class Running:
             self._apply,
             validate_configs=validate_topic_overrides,
             edit_list=edit_topic_list,
-            broker=BrokerImage(self.node_id, host_of(self.node_id), _PORT),
+            broker=BrokerImage(self.node_id, host_of(self.node_id), _PORT, lossy=self.logs.lossy),
             directories=lambda: [f"directory-{self.node_id}"],
             cluster_id=self.cluster.cluster_id,
             new_epochs_at_start=not self.logs.clean,
@@ -277,6 +278,7 @@ class Running:
             rules_of=dynamic.election_rules,
             transport=self.links,
             new_session=self._next_session,
+            start_is_known=self.logs.remember_boot,
             dice=dice,
             loop=make_loop,
         )
