@@ -452,8 +452,8 @@ class Controller(Asking):
         if update.delta.cluster_id != self._cluster_id:
             return ImageAnswer(ErrorCode.INCONSISTENT_CLUSTER_ID)
         if epoch > self._follower.epoch:
-            # Whoever can connect can say so. Only the store knows who was elected.
-            if epoch > self._election.last_epoch():
+            # Whoever can connect can say so. Only the store knows who was elected last.
+            if epoch != self._election.last_epoch():
                 return ImageAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
             self._leave_office(f"node {update.controller_id} is, in epoch {epoch}")
         answer = self._follower.follow(update)

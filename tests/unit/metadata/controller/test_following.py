@@ -143,6 +143,21 @@ def test_nobody_talks_the_controller_out_of_office(cluster: Cluster) -> None:
     assert one.controller.active
 
 
+def test_who_has_just_started_obeys_nobody_who_was_replaced(
+    cluster: Cluster, wire: Wire, tmp_path: Path
+) -> None:
+    """It has heard of no controller yet; what an old one lacks would be set aside here."""
+    cluster.end(3)
+    wire.holds.add(3)
+    cluster.start(3, tmp_path)
+    three = cluster.brokers[3]
+    late = update_of(cluster, three, controller_epoch=0)
+    answer: ImageAnswer = wait(lambda done: three.controller.follow(late, done))
+    assert answer.error is ErrorCode.STALE_CONTROLLER_EPOCH and not three.controller.informed
+    wire.release()
+    follow(cluster)
+
+
 def test_an_answer_is_heard_while_the_store_is_away(cluster: Cluster, wire: Wire) -> None:
     one = cluster.controller
     wire.holds.add(3)
