@@ -58,6 +58,8 @@ class Checkpointed:
 
 
 UNKNOWN: Final = Checkpointed()
+# Offsets are kept by 32 bits in a segment; a batch has no more than some.
+_JUMP_MIN: Final = 1 << 30
 
 
 def open_partition_log(
@@ -160,6 +162,13 @@ class _Loading:
         behind = [file for file in self.files[at + 1 :] if file.size_bytes]
         return not behind or behind[0].base_offset > self.checkpointed.recovery_point
 
+    def is_lost_before(self, at: int, end_offset: int) -> bool:
+        """Whether the log went on once, up to this segment: a power cut leaves the name of a file
+        that is newer than the bytes which it takes. A segment begins where the one before it ends,
+        but behind a jump that no segment could hold."""
+        jump = self.files[at].base_offset - end_offset
+        return 0 < jump < _JUMP_MIN and self.must_recover(at - 1)
+
 
 def _load_segments(loading: _Loading) -> LoadedSegment:
     """Loads each segment; answers the last one, which is active. Cuts what a crash has torn."""
@@ -181,6 +190,13 @@ def _load_segments(loading: _Loading) -> LoadedSegment:
                 f" {loaded.next_offset}, behind the begin of {loading.path(file.base_offset).name};"
                 " nothing was changed; move one of them away",
             )
+        if loaded is not None and loading.is_lost_before(at, loaded.next_offset):
+            logger.warning(
+                "%s: what stood from offset %d up to %d is lost; the log ends there",
+                log.name, loaded.next_offset, file.base_offset,
+            )  # fmt: skip
+            _keep_aside_from(loading, at)
+            break
         loaded = load_segment(log, file.base_offset, recover=loading.must_recover(at))
         if loaded.reason and (loading.must_recover(at) or at + 1 == len(files)):
             loaded = _end_here(loading, at, loaded)
@@ -202,13 +218,17 @@ def _end_here(loading: _Loading, at: int, damaged: LoadedSegment) -> LoadedSegme
     path = loading.path(damaged.base_offset)
     _tell(loading, damaged, "the log ends there")
     keep_tail(path, damaged.valid_bytes, damaged.file_bytes, torn=damaged.torn)
-    behind = loading.files[at + 1 :]
+    _keep_aside_from(loading, at + 1)
+    cut_last_segment(log, damaged.valid_bytes)
+    return damaged
+
+
+def _keep_aside_from(loading: _Loading, at: int) -> None:
+    behind = loading.files[at:]
     for file in behind:
         if not file.size_bytes:
             remove_segment(loading.directory, file.base_offset)
     keep_segments(loading.directory, [file.base_offset for file in behind if file.size_bytes])
-    cut_last_segment(log, damaged.valid_bytes)
-    return damaged
 
 
 def _tell(loading: _Loading, loaded: LoadedSegment, so: str) -> None:

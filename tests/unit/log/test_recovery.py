@@ -131,6 +131,28 @@ def test_a_torn_segment_in_the_middle_ends_the_log(
     assert stored(open_log(clean=True, **settings)) == list(range(end + 1))
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_names_that_a_power_cut_left_behind_lost_bytes_do_not_move_the_end(
+    open_log: OpenLog, lost: int
+) -> None:
+    """Or a follower would have a hole that nobody fills, and could be elected with it."""
+    settings = {"segment_bytes": 300, "index_interval_bytes": 0}
+    log = open_log(**settings)
+    for sequence in range(20):
+        log.append(idempotent(sequence))
+    path = crash(log)
+    files = sorted(path.glob("*.log"))
+    for file in files[lost:]:
+        file.write_bytes(b"")
+    log = open_log(**settings)
+    end = int(files[lost].stem)
+    assert (log.log_end_offset, stored(log)) == (end, list(range(end)))
+    assert len(list(path.glob("*.log"))) == max(lost, 1)
+    assert log.append(idempotent(end)).base_offset == end
+    log.close()
+    assert stored(open_log(clean=True, **settings)) == list(range(end + 1))
+
+
 def test_segments_below_the_recovery_point_are_trusted(open_log: OpenLog) -> None:
     settings = {"segment_bytes": 300}
     log = open_log(**settings)
