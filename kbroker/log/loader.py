@@ -103,8 +103,12 @@ def _load(log: PartitionLog, directory: Path, checkpointed: Checkpointed) -> boo
     """False: it ends below its start."""
     files = find_segments(directory)
     if not files:
-        log.create_segment(checkpointed.log_start_offset)
-        log.begin(*[checkpointed.log_start_offset] * 3)
+        start = checkpointed.log_start_offset
+        log.create_segment(start)
+        # Of batches that are gone nothing is known.
+        log.restore_producers(start)
+        log.epochs.truncate_from_end(start)
+        log.begin(*[start] * 3)
         return True
     last = _load_segments(_Loading(log, directory, checkpointed, files))
     if last.next_offset < checkpointed.log_start_offset:

@@ -153,6 +153,22 @@ def test_names_that_a_power_cut_left_behind_lost_bytes_do_not_move_the_end(
     assert stored(open_log(clean=True, **settings)) == list(range(end + 1))
 
 
+def test_nothing_is_known_of_batches_whose_files_are_gone(open_log: OpenLog) -> None:
+    """Or a follower names an epoch of which it has nothing, and takes no batch before it."""
+    log = open_log()
+    log.set_leadership(1, True, 3, 1)
+    for sequence in range(3):
+        log.append(idempotent(sequence))
+    log.write_snapshot()
+    path = crash(log)
+    for file in (*path.glob("*.log"), *path.glob("*index")):
+        file.unlink()
+    log = open_log()
+    assert (log.log_end_offset, log.producer_entries()) == (0, (0, []))
+    assert log.epochs.entries == [(0, 0)]  # in which it leads now
+    assert not list(path.glob("*.snapshot"))
+
+
 def test_segments_below_the_recovery_point_are_trusted(open_log: OpenLog) -> None:
     settings = {"segment_bytes": 300}
     log = open_log(**settings)
