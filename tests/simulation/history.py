@@ -96,7 +96,7 @@ def _live(cluster: Cluster, acts: Sequence[Act], end_ms: int) -> None:
         cluster.take_away(cluster.dice.choice(BROKERS))
         _write_everywhere(cluster)
         cluster.heal()
-        _settle(cluster)
+    _settle(cluster)
     _all_there(cluster)
 
 
@@ -129,5 +129,6 @@ def _all_there(cluster: Cluster) -> None:
         acknowledged = cluster.safety.acknowledged.get(partition.name, {})
         for value, offset in acknowledged.items():
             for view in partition.views.values():
-                if view.contents.records[offset].value != value:
+                there = view.contents.records[offset : offset + 1]
+                if [each.value for each in there] != [value]:
                     raise Violation("acknowledged is there", f"{partition.name}: {value!r}")

@@ -106,6 +106,11 @@ def _with_the_dead(
     return replace(state, isr=partition.isr)
 
 
+def _lossy_or_not(partition: PartitionImage, lossy: frozenset[int]) -> PartitionImage:
+    """Whoever may have lost records to a power cut stays in sync, and may lead."""
+    return partition
+
+
 PLANTED: dict[str, Plant] = {
     "cut-to-the-high-watermark": Plant(
         FollowedPartition, "__init__", _cut_to_the_high_watermark, 100
@@ -117,5 +122,6 @@ PLANTED: dict[str, Plant] = {
     "unfenced": Plant(MetadataNodes, "_multi", _unfenced, 80),
     "producers-kept": Plant(PartitionLog, "truncate_to", _with_its_producers, 100),
     "duplicate-at-once": Plant(requests, "must_wait", _at_once, 40),
+    "a-lossy-leader": Plant(partition_states, "_without_lossy", _lossy_or_not, 60),
     "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 40),
 }

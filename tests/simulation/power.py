@@ -53,11 +53,14 @@ def cut_power(
         kept = min(size, left)
         left -= kept
         os.truncate(path, start + kept)
-        if start + kept == 0 and dice.random() < 0.5:
-            path.unlink()
         for suffix in _INDEXES:
             if dice.random() < 0.5:
                 path.with_suffix(suffix).unlink(missing_ok=True)
+    # Names come to the disk in their order.
+    for _, path in reversed(segments):
+        if path.stat().st_size or dice.random() < 0.5:
+            break
+        path.unlink()
     if not synced.epochs_settled and dice.random() < 0.5:
         (synced.directory / LEADER_EPOCH_FILE).write_bytes(b"")
     for path in synced.directory.glob("*" + _SNAPSHOT):

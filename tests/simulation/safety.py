@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.metadata.controller import records as nodes
 from kbroker.metadata.controller.events import BrokersChanged
-from kbroker.metadata.image import PartitionImage
+from kbroker.metadata.image import NO_LEADER, PartitionImage
 from kbroker.metadata.store.base import Create, Operation, Set
 from kbroker.types import TopicPartition
 from tests.simulation.contents import Contents, Record
@@ -130,9 +130,11 @@ class Safety:
         """What a kill left must be all that there was, what a power cut left the beginning."""
         before = view.contents.records
         view.contents = Contents(view.contents.directory)
+        if view not in self._live:
+            self._live.append(view)
         view.replica, view.leader_epoch, view.partition_epoch = replica, -1, -1
         view.end_offset = replica.log_end_offset
-        now = view.contents.follow(view.end_offset)
+        now = self._read(partition, view, view.end_offset)
         view.high_watermark = view.checked = min(replica.high_watermark, view.end_offset)
         view.values = {each.value for each in now}
         kept = len(before) if view.synced_to is None else view.synced_to
@@ -146,8 +148,6 @@ class Safety:
         for record in before[len(now) :]:
             partition.lost_at.setdefault(record.value, set()).add(view.node_id)
         view.synced_to = None
-        if view not in self._live:
-            self._live.append(view)
         self._agrees(partition, view, 0, view.high_watermark)
 
     def power_cut(self, node_id: int, name: TopicPartition, synced_to: int) -> None:
@@ -187,7 +187,8 @@ class Safety:
         if before is None:
             return
         if state.leader_epoch < before.leader_epoch or (
-            state.leader_epoch == before.leader_epoch and state.leader != before.leader
+            state.leader_epoch == before.leader_epoch
+            and state.leader not in (before.leader, NO_LEADER)
         ):
             self.fail(
                 "leader epochs go forward",
@@ -282,7 +283,7 @@ class Safety:
             view.contents.follow(end)
             self._producers_are_cut(partition, view, end)
             view.values = {each.value for each in view.contents.records}
-        for record in view.contents.follow(end):
+        for record in self._read(partition, view, end):
             if record.value not in self.sent:
                 self.fail("nothing is invented", f"{record}", partition)
             if record.value in view.values:
@@ -290,6 +291,14 @@ class Safety:
             view.values.add(record.value)
             partition.lost_at.get(record.value, set()).discard(view.node_id)
         view.end_offset = end
+
+    def _read(self, partition: Partition, view: View, end: int) -> list[Record]:
+        """What is new in the files of a log that ends there."""
+        try:
+            return view.contents.follow(end)
+        except (AssertionError, OSError) as error:
+            self.fail("a log holds what it says", f"broker {view.node_id}: {error}", partition)
+            return []
 
     def _producers_are_cut(self, partition: Partition, view: View, end: int) -> None:
         """Or what was cut off is taken for a duplicate when it comes again."""
@@ -301,7 +310,7 @@ class Safety:
 
     def _agrees(self, partition: Partition, view: View, start: int, end: int) -> None:
         """Its high watermark has passed these."""
-        for offset in range(start, end):
+        for offset in range(start, min(end, len(view.contents.records))):
             record = view.contents.records[offset]
             if offset >= len(partition.committed):
                 partition.committed.append(record)

@@ -50,7 +50,7 @@ def _fault(dice: random.Random, end_ms: int) -> Act:
     for_ms = round(dice.choice((30, 200, 1_000, 2_500)) * dice.uniform(0.5, 1.5))
     what = dice.choice(_WHAT)
     match what:
-        case "kill" | "stop" | "pause" | "isolate" | "alone" | "fill_disk":
+        case "kill" | "stop" | "pause" | "isolate" | "alone" | "fill_disk" | "cut_power":
             return Act(at_ms, what, (one, for_ms))
         case "cut" | "part":
             return Act(at_ms, what, (one, dice.choice((other, other, CLIENTS)), for_ms))
@@ -65,8 +65,8 @@ def _fault(dice: random.Random, end_ms: int) -> Act:
 
 _WHAT = (
     "kill", "kill", "kill", "kill", "stop", "pause", "pause", "isolate", "isolate", "alone", "cut",
-    "cut", "part", "drop", "lose_answer", "depose", "fill_disk", "checkpoint", "checkpoint",
-    "prefer", "prefer",
+    "cut", "part", "drop", "lose_answer", "depose", "fill_disk", "cut_power", "cut_power",
+    "checkpoint", "checkpoint", "prefer", "prefer",
 )  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def _close_together(dice: random.Random, end_ms: int) -> list[Act]:
     at_ms = dice.randrange(end_ms)
     acts = []
     for node_id in dice.sample(BROKERS, dice.randint(2, 3)):
-        what = dice.choice(("kill", "kill", "pause", "alone"))
+        what = dice.choice(("kill", "kill", "cut_power", "pause", "alone"))
         acts.append(Act(at_ms, what, (node_id, round(dice.uniform(20, 900)))))
         at_ms += round(dice.uniform(0, 400))
     return acts
