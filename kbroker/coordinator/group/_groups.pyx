@@ -19,7 +19,7 @@ from libc.stdlib cimport calloc, free
 from kbroker._arena cimport Arena, arena_free, arena_take
 from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
 from kbroker._error_codes cimport (
-    COORDINATOR_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE)
+    COORDINATOR_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, NOT_COORDINATOR)
 from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._copies cimport Copies, Wanted, copies_free, copy_offsets
 from kbroker.coordinator.group._fetching cimport Fetched, FetchForm, fetch_locked, fetched_free
@@ -370,8 +370,10 @@ cdef class GroupTable:
         # With nothing held: to the disk, where the topic asks for it, and whoever reads the log is
         # told of what is new there. The error of the whole.
         cdef Replica replica
-        if error != 0 or (found := self.replicas.get(shard.index)) is None:
+        if error != 0:
             return error
+        if (found := self.replicas.get(shard.index)) is None:  # led elsewhere since it was written
+            return NOT_COORDINATOR if appended.awaits_followers else 0
         replica = found
         try:
             replica.flush_if_due()

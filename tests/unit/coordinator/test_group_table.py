@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from kbroker.coordinator.group._groups import (
     NOT_OWNER,
     CommittedOffset,
     GroupTable,
+    Written,
     offset_key,
     offset_value,
     partition_for,
@@ -253,6 +255,36 @@ def test_what_is_above_the_high_watermark_is_not_told(table: GroupTable, log: Le
     for each in (table, again):
         assert each.delete_group("g") == 0
         assert each.statistics(0) == (0, 0, 0)
+
+
+def test_who_writes_while_the_partition_goes_is_not_told_that_it_is_replicated(
+    table: GroupTable, log: LedLog
+) -> None:
+    log.set_leadership(1, True, 1, 2, {2: True})  # and the follower has nothing
+    table.wait = lambda *waits: waits[-1](ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    told: list[ErrorCode] = []
+    turn = threading.Barrier(2)
+    rounds = range(1_000)
+
+    def go() -> None:
+        for _ in rounds:
+            turn.wait()
+            table.close(0)
+            turn.wait()
+
+    goes = threading.Thread(target=go)
+    goes.start()
+    for offset in rounds:
+        written = Written()
+        turn.wait()
+        code = table.commit("g", [committed(each, offset) for each in range(20)], written)
+        table.when_replicated(written, code, told.append)
+        turn.wait()
+        table.open(0, log)
+        table.activate(0)
+    goes.join()
+    assert len(told) == len(rounds)
+    assert ErrorCode.NONE not in told
 
 
 def test_members_keep_the_time_at_which_they_were_heard(table: GroupTable) -> None:
