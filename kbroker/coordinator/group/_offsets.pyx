@@ -45,14 +45,9 @@ cdef void _extra_free(OffsetExtra* extra) noexcept nogil:
 
 
 cdef int64_t extra_bytes(const OffsetExtra* extra) noexcept nogil:
-    cdef int64_t total = 0
-    while extra != NULL:
-        total += <int64_t>sizeof(OffsetExtra) + extra.length
-        if extra.before == NULL:
-            break
-        total += <int64_t>sizeof(OffsetEntry)
-        extra = extra.before.extra
-    return total
+    if extra == NULL:
+        return 0
+    return <int64_t>sizeof(OffsetExtra) + extra.length + extra.below_bytes
 
 
 cdef const OffsetEntry* entry_shown(
@@ -63,24 +58,43 @@ cdef const OffsetEntry* entry_shown(
     return entry
 
 
+cdef void _cut(OffsetExtra* extra, int64_t log_offset, int64_t high_watermark) noexcept nogil:
+    # What is below the first that may be told; there is something.
+    cdef OffsetEntry* shown = extra.before
+    cdef OffsetEntry* above = extra.before
+    cdef int64_t freed_bytes
+    extra.cut_above = log_offset
+    while shown.log_offset >= high_watermark:
+        extra.cut_above = shown.log_offset
+        shown = shown.extra.before
+    freed_bytes = shown.extra.below_bytes
+    _extra_free(shown.extra.before.extra)
+    free(shown.extra.before)
+    shown.extra.before = NULL
+    shown.extra.below_bytes = 0
+    while above != shown:
+        above.extra.below_bytes -= freed_bytes
+        above = above.extra.before
+
+
 cdef int _keep_before(
-    OffsetExtra* extra, OffsetEntry* entry, int64_t high_watermark,
+    OffsetExtra* extra, OffsetEntry* entry, int64_t log_offset, int64_t high_watermark,
 ) noexcept nogil:
-    # Moves the entry, as it is, below the extra of the one that comes. -1: no memory.
+    # Moves the entry, as it is, below the extra of the one that comes. -1: no memory. The chain is
+    # not walked before there is something to be cut: it may be long while a follower stands, or
+    # where a log is loaded that ends far above the high watermark.
     cdef OffsetEntry* last = <OffsetEntry*>malloc(sizeof(OffsetEntry))
     if last == NULL:
         return -1
     last[0] = entry[0]
     entry.extra = NULL
     extra.before = last
-    while last.log_offset >= high_watermark:
-        if last.extra == NULL or last.extra.before == NULL:
-            return 0
-        last = last.extra.before
+    extra.cut_above = log_offset
     if last.extra != NULL and last.extra.before != NULL:
-        _extra_free(last.extra.before.extra)
-        free(last.extra.before)
-        last.extra.before = NULL
+        extra.cut_above = last.extra.cut_above
+    if extra.cut_above < high_watermark:
+        _cut(extra, log_offset, high_watermark)
+    extra.below_bytes = <int64_t>sizeof(OffsetEntry) + extra_bytes(last.extra)
     return 0
 
 
@@ -249,6 +263,8 @@ cdef int offset_apply_locked(
             return -1
         extra.expire_ms = value.expire_ms
         extra.before = NULL
+        extra.below_bytes = 0
+        extra.cut_above = 0
         extra.length = value.metadata.length
         memcpy(<uint8_t*>extra + sizeof(OffsetExtra), value.metadata.at,
                <size_t>value.metadata.length)
@@ -262,7 +278,7 @@ cdef int offset_apply_locked(
         return -1 if entry == NULL else 0
     before_bytes = extra_bytes(entry.extra)
     if log_offset >= high_watermark and entry.log_offset >= 0:
-        if _keep_before(extra, entry, high_watermark) != 0:
+        if _keep_before(extra, entry, log_offset, high_watermark) != 0:
             free(extra)
             return -1
     shard.bytes += extra_bytes(extra) - before_bytes

@@ -24,6 +24,8 @@ cdef enum:
 cdef struct OffsetExtra:
     int64_t expire_ms             # NO_EXPIRY: none
     OffsetEntry* before           # committed before, while the followers may not have this one
+    int64_t below_bytes           # of what is before it, with all that is before that
+    int64_t cut_above             # once the high watermark is above it, the lowest is never told
     int32_t length                # of the metadata, which follows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -255,6 +256,29 @@ def test_what_is_above_the_high_watermark_is_not_told(table: GroupTable, log: Le
     for each in (table, again):
         assert each.delete_group("g") == 0
         assert each.statistics(0) == (0, 0, 0)
+
+
+def test_commits_that_wait_for_a_follower_are_not_dearer_the_more_they_are(log: LedLog) -> None:
+    def cpu_s(table: GroupTable) -> float:
+        before = time.process_time()
+        for _ in range(40):
+            assert table.commit("g", [committed(0, offset) for offset in range(500)]) == 0
+        return time.process_time() - before
+
+    alone_s = cpu_s(opened(log))
+    log.set_leadership(1, True, 1, 2, {2: True})
+    table = opened(log)
+    assert cpu_s(table) < 10 * alone_s
+    assert shown(table, 0) == [-1]
+    waiting = table.statistics(0).bytes
+    for ahead, told in ((19_000, 499), (1, 498), (0, 499)):
+        log.note_fetch(2, log.log_end_offset - ahead, 1)
+        assert shown(table, 0) == [told]
+    assert table.commit("g", [committed(0, 7)]) == 0
+    assert shown(table, 0) == [499]
+    assert table.statistics(0).bytes < waiting // 1_000
+    assert table.delete_group("g") == 0
+    assert table.statistics(0) == (0, 0, 0)
 
 
 def test_who_writes_while_the_partition_goes_is_not_told_that_it_is_replicated(
