@@ -152,3 +152,9 @@ def test_percentiles_and_bars_of_the_report() -> None:
     result.log = "one line\nTraceback (most recent call last)\n"
     result.check()
     assert len(result.failures) == 3, result.failures
+    kinds = ("requests", "frame_copies", "parked_requests", "watches", "slot_rings", "chunks")
+    waited_for = {"connections": report.OWN_CONNECTIONS + 1, "members": 1}
+    result.objects = {**dict.fromkeys(kinds, 0), **waited_for}
+    result.failures.clear()
+    result.check()
+    assert len(result.failures) == 2, result.failures  # the connection of who is waited for
