@@ -6,10 +6,12 @@ compiled table in the form of the answer, so that a group of a thousand partitio
 objects; this file puts the groups and topics around them.
 
 Versions 1 to 10: an error above the topics from 2, leader epochs from 5, several groups from 8, a
-member and its epoch (for the newer protocol of groups) from 9, topic ids for names in 10. Without
-transactions no offset is unstable. A group of which all is wanted is looked up once, however often
-it is named, and the metadata of a partition that is named again is told again within the same
-bounds (`repeats.py`). Any handler thread; does not import the schema library.
+member and its epoch (for the newer protocol of groups) from 9, topic ids for names in 10. Who asks
+for stable offsets, from 7 on, is told UNSTABLE_OFFSET_COMMIT, and asks again, while the followers
+may not have the last commit: one that was answered by the coordinator before may be among these.
+Others are told the one before. A group of which all is wanted is looked up once, however often it
+is named, and the metadata of a partition that is named again is told again within the same bounds
+(`repeats.py`). Any handler thread; does not import the schema library.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ class AskedTopic(NamedTuple):
 class AskedGroup(NamedTuple):
     group_id: str
     topics: list[AskedTopic] | None  # None: all
+    require_stable: bool = False  # of the request
 
 
 class ToldTopic(NamedTuple):
@@ -69,8 +72,8 @@ def decode(request: ColdRequest) -> list[AskedGroup]:
         groups = [_decode_group(reader, version) for _ in range(reader.array())]
     else:
         groups = [AskedGroup(reader.string(), _decode_topics(reader, version))]
-    if version >= _SINCE_REQUIRE_STABLE:
-        reader.boolean()
+    if version >= _SINCE_REQUIRE_STABLE and reader.boolean():
+        groups = [group._replace(require_stable=True) for group in groups]
     reader.tags()
     return groups
 
@@ -144,6 +147,7 @@ def _fetch(
         topic_id_of=partial(_id_now, image),
         texts_again_max=again_max,
         named_before=named_before,
+        require_stable=asked.require_stable,
     )
     error = ErrorCode(code)
     if error:

@@ -100,7 +100,7 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
                  worker.handler.index)
         pthread_setname_np(pthread_self(), worker.kernel_name)
     while True:
-        if kb_load_int(&worker.leaving):
+        if kb_load_int(&worker.leaving) and worker.settled == NULL:
             worker_give_up_role(worker)
             request_channel_leave_python(worker.context.channel, &worker.handler)
             return TAKE_CLOSED

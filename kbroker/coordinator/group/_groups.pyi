@@ -181,6 +181,7 @@ class GroupTable:
         topic_id_of: Callable[[str], bytes | None] | None = None,
         texts_again_max: int = ...,
         named_before: bool = False,
+        require_stable: bool = False,
     ) -> tuple[int, list[tuple[str, bytes]], int]:
         """(error code, topics, texts) for OffsetFetch, without an object for each partition.
 
@@ -191,6 +192,8 @@ class GroupTable:
         `texts_again_max`: so many bytes of metadata are told beyond what the group holds, or at
         all where it was `named_before` in the same request; the partitions behind have
         INVALID_REQUEST. `texts`: how many of these were used.
+        `require_stable`: where the last commit is above the high watermark it is no offset and
+        UNSTABLE_OFFSET_COMMIT, else the one before.
         """
 
     def groups(self, partition: int) -> list[str]:

@@ -496,7 +496,7 @@ cdef class GroupTable:
 
     def fetch(
         self, str group_id not None, wanted, *, bint flexible, bint leader_epochs, topic_id_of=None,
-        int64_t texts_again_max=INT64_MAX, bint named_before=False,
+        int64_t texts_again_max=INT64_MAX, bint named_before=False, bint require_stable=False,
     ):
         cdef Shard* shard = self._shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
@@ -506,7 +506,7 @@ cdef class GroupTable:
             for name, indexes in wanted]
         cdef Fetched fetched
         cdef int error = COORDINATOR_NOT_AVAILABLE
-        fetched.form = FetchForm(flexible, leader_epochs, 0)
+        fetched.form = FetchForm(flexible, leader_epochs, require_stable, 0)
         fetched_init(&fetched, asked, texts_again_max, named_before)
         try:
             if shard != NULL:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import threading
 import time
 import uuid
@@ -256,6 +257,37 @@ def test_what_is_above_the_high_watermark_is_not_told(table: GroupTable, log: Le
     for each in (table, again):
         assert each.delete_group("g") == 0
         assert each.statistics(0) == (0, 0, 0)
+
+
+def test_who_asks_for_stable_offsets_is_to_ask_again_while_a_commit_waits(
+    table: GroupTable, log: LedLog
+) -> None:
+    def asked(partitions: bytes | None) -> list[tuple[str, bytes]]:
+        wanted = None if partitions is None else [("orders", partitions)]
+        code, topics, _ = table.fetch(
+            "g", wanted, flexible=False, leader_epochs=False, require_stable=True
+        )
+        assert code == 0
+        return topics
+
+    def answer(*told: tuple[int, int, str, int]) -> list[tuple[str, bytes]]:
+        rows = [struct.pack(f">iqh{len(m)}sh", p, o, len(m), m.encode(), e) for p, o, m, e in told]
+        return [("orders", len(rows).to_bytes(4) + b"".join(rows))]
+
+    both = bytes((0, 0, 0, 0, 0, 0, 0, 3))
+    unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+    log.set_leadership(1, True, 1, 2, {2: True})
+    assert table.commit("g", [committed(0, 5, "text")]) == 0
+    assert asked(both) == answer((0, -1, "", unstable), (3, -1, "", 0))
+    assert asked(None) == answer((0, -1, "", unstable))
+    log.note_fetch(2, 1, 1)
+    assert asked(both) == answer((0, 5, "text", 0), (3, -1, "", 0))
+    assert table.commit("g", [committed(0, 6), committed(3, 7)]) == 0
+    log.note_fetch(2, 2, 1)
+    assert asked(both) == answer((0, 6, "", 0), (3, -1, "", unstable))
+    assert asked(None) == answer((0, 6, "", 0), (3, -1, "", unstable))
+    log.note_fetch(2, 3, 1)
+    assert asked(None) == asked(both) == answer((0, 6, "", 0), (3, 7, "", 0))
 
 
 def test_commits_that_wait_for_a_follower_are_not_dearer_the_more_they_are(log: LedLog) -> None:
