@@ -98,7 +98,7 @@ KEYS: Final = (
         "unclean.leader.election.enable", BOOLEAN, False,
         "Let a replica that is not in sync become leader when no other is left; acknowledged"
         " records may be lost.",
-        dynamic=CLUSTER_WIDE,
+        dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "unclean.leader.election.interval.ms", LONG, 300_000,

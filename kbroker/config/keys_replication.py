@@ -24,7 +24,7 @@ REPLICATION_KEYS: Final = (
         "min.insync.replicas", INT, 1,
         "In-sync replicas without which a produce with acks=-1 is refused; where a partition has"
         " fewer replicas, all of them are enough.",
-        low=1, dynamic=CLUSTER_WIDE,
+        low=1, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "num.replica.fetchers", INT, 1,
@@ -38,6 +38,7 @@ REPLICATION_KEYS: Final = (
     Key(
         "replica.lag.time.max.ms", LONG, 30_000,
         "A follower that has not caught up for this long leaves the in-sync replicas.",
+        supported=True,
     ),
     Key(
         "replica.fetch.max.bytes", INT, 1_048_576,

@@ -190,7 +190,7 @@ KEYS: Final = (
         "min.insync.replicas", INT, 1,
         "In-sync replicas without which a produce with acks=-1 is refused; where a partition has"
         " fewer replicas, all of them are enough.",
-        low=1,
+        low=1, supported=True,
     ),
     Key(
         "preallocate", BOOLEAN, False,
@@ -241,5 +241,6 @@ KEYS: Final = (
         "unclean.leader.election.enable", BOOLEAN, False,
         "Let a replica that is not in sync become leader when no other is left; acknowledged"
         " records may be lost.",
+        supported=True,
     ),
 )  # fmt: skip

@@ -5,8 +5,8 @@ broker's own controller thread, which calls `follow`: the difference is applied 
 this broker acknowledged last, the logs follow (`Propagation.catch_up`), the image is published, and
 the answer names the partitions that could not be opened. What does not fit changes nothing.
 
-Refused with Kafka's codes: a controller of an epoch before one that was obeyed, or of one that the
-store does not know (STALE_CONTROLLER_EPOCH), a request to another start of this broker
+Refused with Kafka's codes: a controller of an epoch before one that was obeyed, or of another than
+the last in the store (STALE_CONTROLLER_EPOCH), a request to another start of this broker
 (STALE_BROKER_EPOCH), of another cluster (INCONSISTENT_CLUSTER_ID), a difference from another image
 than ours (INVALID_UPDATE_VERSION; everything is sent then).
 """
