@@ -2,11 +2,11 @@
 
 Committed is what lies below a high watermark: from the first leader that says so on it is at its
 offset for good, in every log below whose high watermark it lies, in the log of every later leader,
-and in the log of everybody in sync or eligible; unless min.insync.replicas or more of its replicas
-lost it with the power, when it was on no disk. An acknowledgement with acks=-1 says that a record
-is committed; consumers get nothing else. A log holds what was sent and no record twice. Epochs do
-not go back, nor does the high watermark of a leader; an epoch has one leader; who is not the
-controller any more, or dead, gets into no set.
+and in the log of everybody in sync or eligible; unless the power of min.insync.replicas or more of
+its replicas was cut before it was on their disks (the last known leader leads then, ADR 35). An
+acknowledgement with acks=-1 says that a record is committed; consumers get nothing else. A log
+holds what was sent and no record twice. Epochs do not go back, nor does the high watermark of a
+leader; an epoch has one leader; who is not the controller any more, or dead, gets into no set.
 
 The first violation ends the run. It may be seen inside of code that catches what is raised, so it
 is kept, and raised behind the step.
@@ -69,7 +69,8 @@ class Partition:
     views: dict[int, View] = field(default_factory=dict)
     state: nodes.PartitionRecord | None = None  # in the store
     last_numbers: dict[bytes, int] = field(default_factory=dict)  # by producer
-    lost_at: dict[bytes, set[int]] = field(default_factory=dict)  # by value, to power cuts
+    # By value: whose power was cut when it was not on the disk, until they are in sync again.
+    lost_at: dict[bytes, set[int]] = field(default_factory=dict)
     lost: bool = False  # as many lost a committed record as may not
 
 
@@ -145,13 +146,16 @@ class Safety:
                 f" disk, and has {len(now)}",
                 partition,
             )
-        for record in before[len(now) :]:
-            partition.lost_at.setdefault(record.value, set()).add(view.node_id)
         view.synced_to = None
         self._agrees(partition, view, 0, view.high_watermark)
 
     def power_cut(self, node_id: int, name: TopicPartition, synced_to: int) -> None:
-        self.partition(name).views[node_id].synced_to = synced_to
+        """What was on no disk may be there all the same; who leads next cannot know it."""
+        partition = self.partition(name)
+        view = partition.views[node_id]
+        view.synced_to = synced_to
+        for record in view.contents.records[synced_to:]:
+            partition.lost_at.setdefault(record.value, set()).add(node_id)
 
     def ended(self, running: Running) -> None:
         """What is written down of its logs stays; nothing of them moves."""
@@ -201,6 +205,9 @@ class Safety:
             if view is not None:
                 self._note(partition, view)
                 joins = node_id not in before.isr and node_id not in before.eligible
+                if joins:
+                    for lost_at in partition.lost_at.values():
+                        lost_at.discard(node_id)
                 why = f"is in sync or eligible: {state.isr}, {state.eligible}"
                 self._has_all(partition, view, why, joins=joins)
 
@@ -379,7 +386,7 @@ class Safety:
             partition.lost = True
         self.fail(
             "a leader has what is committed",
-            f"{missing} is not with broker {view.node_id}, which leads; brokers {sorted(lost_at)}"
-            " lost it to power cuts",
+            f"{missing} is not with broker {view.node_id}, which leads; power cuts took it from"
+            f" brokers {sorted(lost_at)}, or may have",
             partition,
         )
