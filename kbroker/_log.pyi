@@ -1,5 +1,6 @@
 import uuid
 
+from kbroker.log._flush_times import FlushTimes
 from kbroker.log._results import ProducerEntry
 
 class LocalLog:
@@ -12,6 +13,7 @@ class LocalLog:
     @property
     def topic_id(self) -> uuid.UUID: ...
     def __init__(self, directory: str, topic: str, index: int, topic_id: uuid.UUID) -> None: ...
+    def count_flushes(self, times: FlushTimes) -> None: ...
     def configure(
         self,
         *,

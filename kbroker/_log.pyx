@@ -21,6 +21,7 @@ from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.log._epochs cimport epochs_replace
 from kbroker.log._flush cimport (
     FLUSH_RECORDS, FLUSH_ROLLED, FLUSH_SYNCED_VOLUME, FLUSH_WHOLE, FlushDepth, log_flush)
+from kbroker.log._flush_times cimport FlushTimes, flush_figures_acquire, flush_figures_release
 from kbroker.log._producer_state cimport (
     Producer, ProducerBatch, producers_expire, producers_restore)
 from kbroker.log._recovery cimport find_newer_epoch, replay_producers
@@ -37,6 +38,16 @@ from kbroker.log._results import ProducerEntry
 
 cdef object os_error(int status, str path):
     return OSError(status, os.strerror(status), path)
+
+
+# What `LocalLog.statistics` tells, in its order.
+_STATISTICS = (
+    "log_start_offset", "log_end_offset", "recovery_point", "size_bytes", "segments",
+    "producers", "producers_evicted", "appended_bytes",
+    "appended_records", "appended_batches",
+    "replicated_bytes", "writes", "failed_writes",
+    "failed_flushes", "duplicates", "rolls", "fast_reads", "file_scans",
+)
 
 
 cdef class LocalLog:
@@ -100,6 +111,12 @@ cdef class LocalLog:
             fresh[<int>at].start_offset = start_offset
         with nogil:
             epochs_replace(self.storage, fresh, count)
+
+    def count_flushes(self, FlushTimes times not None) -> None:
+        """Where its flushes are counted from now on: once, before there are any."""
+        flush_figures_acquire(times.figures)
+        flush_figures_release(self.storage.flush_figures)
+        self.storage.flush_figures = times.figures
 
     # --- Opening ----------------------------------------------------------------------------------
 
@@ -338,30 +355,17 @@ cdef class LocalLog:
 
     def statistics(self) -> dict:
         """Counters and sizes, for metrics and the admin page."""
-        cdef Log log
-        cdef int64_t size_bytes
+        cdef Log* log = self.storage
+        cdef int64_t[18] figures
         with nogil:
-            lock_to_look(self.storage)
-            log = self.storage[0]
-            size_bytes = log_size_bytes(&log)
-            unlock_log(self.storage)
-        return {
-            "log_start_offset": log.log_start_offset,
-            "log_end_offset": log.log_end_offset,
-            "recovery_point": log.recovery_point,
-            "size_bytes": size_bytes,
-            "segments": log.segment_count,
-            "producers": log.producers.count,
-            "producers_evicted": log.producers.evicted,
-            "appended_bytes": log.appended_bytes,
-            "appended_records": log.appended_records,
-            "appended_batches": log.appended_batches,
-            "replicated_bytes": log.replicated_bytes,
-            "writes": log.writes,
-            "failed_writes": log.failed_writes,
-            "failed_flushes": log.failed_flushes,
-            "duplicates": log.duplicates,
-            "rolls": log.rolls,
-            "fast_reads": log.fast_reads,
-            "file_scans": log.file_scans,
-        }
+            lock_to_look(log)
+            figures = [
+                kb_load_i64(&log.log_start_offset), kb_load_i64(&log.log_end_offset),
+                kb_load_i64(&log.recovery_point), log_size_bytes(log), log.segment_count,
+                log.producers.count, log.producers.evicted, kb_load_i64(&log.appended_bytes),
+                kb_load_i64(&log.appended_records), kb_load_i64(&log.appended_batches),
+                kb_load_i64(&log.replicated_bytes), log.writes, log.failed_writes,
+                log.failed_flushes, log.duplicates, log.rolls, log.fast_reads, log.file_scans,
+            ]
+            unlock_log(log)
+        return dict(zip(_STATISTICS, figures, strict=True))

@@ -154,7 +154,7 @@ cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil:
         began_ns = kb_now_ns()
         status = work(log.directory, depth, &it)
         if it.active != NULL or it.rolled_count:
-            flush_note(kb_now_ns() - began_ns)
+            flush_note(log.flush_figures, kb_now_ns() - began_ns)
         lock_log(log)
         if status == 0:
             finish_locked(log, depth, &it)

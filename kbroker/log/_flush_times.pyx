@@ -2,14 +2,16 @@
 """How long logs took to get to the disk: Kafka's LogFlushRateAndTimeMs.
 
 Every flush of a log that had something to sync counts once, with the time of its fdatasyncs: full
-segments in the background, everything at a clean stop. One histogram for the process, since a disk
-is waited for by whoever comes; several threads write, so with locked adds, and a flush takes
-milliseconds. `tick` and `read` hold the GIL and are called by one thread at a time.
+segments in the background, everything at a clean stop. One `FlushTimes` for the logs of a broker
+(`LogManager.flush_times`), since a disk is waited for by whoever comes; several threads write, so
+with locked adds, and a flush takes milliseconds. A log may outlive its broker, so the figures are
+counted references. `tick` and `read` hold the GIL and are called by one thread at a time.
 """
 
 from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
 
-from kbroker._atomics cimport kb_add_i64
+from kbroker._atomics cimport kb_add_i64, kb_add_int
 from kbroker._figures cimport (
     KB_TIME_BUCKETS,
     kb_figure,
@@ -17,56 +19,73 @@ from kbroker._figures cimport (
     kb_time_bucket_floor,
 )
 
-cdef int64_t flushes = 0
-cdef int64_t flush_ns = 0
-cdef int64_t buckets[KB_TIME_BUCKETS]
-cdef int64_t buckets_before[KB_TIME_BUCKETS]
-cdef double weights[KB_TIME_BUCKETS]
+
+cdef void flush_figures_acquire(FlushFigures* figures) noexcept nogil:
+    kb_add_int(&figures.refs, 1)
 
 
-cdef void flush_note(int64_t took_ns) noexcept nogil:
-    """A log was flushed; from any thread."""
-    kb_add_i64(&flushes, 1)
-    kb_add_i64(&flush_ns, took_ns)
-    kb_add_i64(&buckets[kb_time_bucket(took_ns)], 1)
+cdef void flush_figures_release(FlushFigures* figures) noexcept nogil:
+    if figures != NULL and kb_add_int(&figures.refs, -1) == 0:
+        free(figures)
 
 
-def tick(double keep):
-    """What was counted before weighs `keep` of what it weighed; what is new weighs 1."""
-    cdef int64_t now
-    cdef int at
-    for at in range(KB_TIME_BUCKETS):
-        now = kb_figure(&buckets[at])
-        weights[at] = weights[at] * keep + <double>(now - buckets_before[at])
-        buckets_before[at] = now
+cdef void flush_note(FlushFigures* figures, int64_t took_ns) noexcept nogil:
+    if figures == NULL:
+        return
+    kb_add_i64(&figures.flushes, 1)
+    kb_add_i64(&figures.flush_ns, took_ns)
+    kb_add_i64(&figures.buckets[kb_time_bucket(took_ns)], 1)
 
 
-def read(tuple quantiles not None):
-    """(flushes, milliseconds together, quantiles in ms of those of late)."""
-    cdef double recent[KB_TIME_BUCKETS]
-    cdef double total = 0
-    cdef double below = 0
-    cdef double wanted
-    cdef int at
-    for at in range(KB_TIME_BUCKETS):
-        recent[at] = weights[at] + <double>(kb_figure(&buckets[at]) - buckets_before[at])
-        total += recent[at]
-    found = []
-    at = 0
-    for quantile in quantiles:        # ascending
-        wanted = <double>quantile * total
-        while at < KB_TIME_BUCKETS - 1 and below + recent[at] < wanted:
-            below += recent[at]
-            at += 1
-        found.append(
-            (kb_time_bucket_floor(at) + kb_time_bucket_floor(at + 1)) / 2e6 if total > 0 else 0.0)
-    return kb_figure(&flushes), kb_figure(&flush_ns) / 1e6, tuple(found)
+cdef class FlushTimes:
+    """What logs are counted in whose `count_flushes` was called with it."""
 
+    def __cinit__(self):
+        self.figures = <FlushFigures*>calloc(1, sizeof(FlushFigures))
+        if self.figures == NULL:
+            raise MemoryError
+        self.figures.refs = 1
 
-def histogram():
-    """Counts since the start by bucket: (upper bound in ms, flushes), empty ones left out."""
-    cdef int at
-    return [
-        (kb_time_bucket_floor(at + 1) / 1e6, kb_figure(&buckets[at]))
-        for at in range(KB_TIME_BUCKETS) if kb_figure(&buckets[at]) > 0
-    ]
+    def __dealloc__(self):
+        flush_figures_release(self.figures)
+
+    def tick(self, double keep):
+        """What was counted before weighs `keep` of what it weighed; what is new weighs 1."""
+        cdef int64_t now
+        cdef int at
+        for at in range(KB_TIME_BUCKETS):
+            now = kb_figure(&self.figures.buckets[at])
+            self.weights[at] = self.weights[at] * keep + <double>(now - self.buckets_before[at])
+            self.buckets_before[at] = now
+
+    def read(self, tuple quantiles not None):
+        """(flushes, milliseconds together, quantiles in ms of those of late)."""
+        cdef FlushFigures* figures = self.figures
+        cdef double recent[KB_TIME_BUCKETS]
+        cdef double total = 0
+        cdef double below = 0
+        cdef double wanted
+        cdef int at
+        for at in range(KB_TIME_BUCKETS):
+            recent[at] = self.weights[at] + <double>(
+                kb_figure(&figures.buckets[at]) - self.buckets_before[at])
+            total += recent[at]
+        found = []
+        at = 0
+        for quantile in quantiles:        # ascending
+            wanted = <double>quantile * total
+            while at < KB_TIME_BUCKETS - 1 and below + recent[at] < wanted:
+                below += recent[at]
+                at += 1
+            middle_ns = (kb_time_bucket_floor(at) + kb_time_bucket_floor(at + 1)) / 2
+            found.append(middle_ns / 1e6 if total > 0 else 0.0)
+        return kb_figure(&figures.flushes), kb_figure(&figures.flush_ns) / 1e6, tuple(found)
+
+    def histogram(self):
+        """Counts since the start by bucket: (upper bound in ms, flushes), empty ones left out."""
+        cdef int64_t* buckets = self.figures.buckets
+        cdef int at
+        return [
+            (kb_time_bucket_floor(at + 1) / 1e6, kb_figure(&buckets[at]))
+            for at in range(KB_TIME_BUCKETS) if kb_figure(&buckets[at]) > 0
+        ]

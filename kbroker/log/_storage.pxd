@@ -14,6 +14,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbroker._lock_order cimport RANK_PARTITION, lock_ranked, try_lock_ranked, unlock_ranked
 from kbroker._sync cimport pthread_cond_t, pthread_mutex_t
+from kbroker.log._flush_times cimport FlushFigures
 from kbroker.log._producer_state cimport ProducerTable
 from kbroker.log._types cimport WAITS_FOR_NOTHING, Bound, Patience, Segment
 
@@ -101,6 +102,7 @@ cdef struct Log:
     int64_t named_base_offset     # of the newest file whose name is on the disk; -1: none
     int64_t cuts                  # how often its end was taken away: see _truncate.pyx
     int64_t flushed_ns            # atomic: when something was brought to the disk last
+    FlushFigures* flush_figures   # a reference; NULL: its flushes are not counted
     RecentBatch* recent           # a ring, oldest first at recent_first
     int32_t recent_first
     int32_t recent_count

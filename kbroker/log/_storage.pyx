@@ -24,6 +24,7 @@ from kbroker._live_objects cimport LIVE_LOGS, live_add
 from kbroker._sync cimport (
     kb_now_ns, pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_wait,
     pthread_mutex_destroy)
+from kbroker.log._flush_times cimport flush_figures_release
 from kbroker.log._producer_state cimport producers_clear
 from kbroker.log._segment cimport segment_create, segment_drop_reference, segment_seal
 from kbroker.log._types cimport Segment
@@ -68,6 +69,7 @@ cdef void log_release(Log* log) noexcept nogil:
     free(log.recent)
     free(log.warm)
     free(log.epochs)
+    flush_figures_release(log.flush_figures)
     free(log.directory)
     free(log)
 

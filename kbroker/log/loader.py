@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.log import file_operations, producer_snapshots
+from kbroker.log._flush_times import FlushTimes
 from kbroker.log._opening import (
     activate_last_segment,
     cut_last_segment,
@@ -69,12 +70,18 @@ def open_partition_log(
     topic_id: uuid.UUID,
     settings: Mapping[str, Any],
     checkpointed: Checkpointed = UNKNOWN,
+    flush_times: FlushTimes | None = None,
 ) -> PartitionLog:
-    """Opens the log in `directory`, or begins one there. `settings` as `configure` takes them."""
+    """Opens the log in `directory`, or begins one there. `settings` as `configure` takes them.
+
+    `flush_times` counts its flushes; without one nobody does.
+    """
     file_operations.make_directory(directory)
     _check_topic_id(directory, topic_id)
     log = PartitionLog(str(directory), topic, index, topic_id)
     log.configure(**settings)
+    if flush_times is not None:
+        log.count_flushes(flush_times)
     log.checkpointed_high_watermark = checkpointed.high_watermark
     try:
         if _load(log, directory, checkpointed):
@@ -89,7 +96,9 @@ def open_partition_log(
         "%s ends below its start %d, and begins anew there", log.name, checkpointed.log_start_offset
     )
     _keep_all_aside(directory)
-    return open_partition_log(directory, topic, index, topic_id, settings, checkpointed)
+    return open_partition_log(
+        directory, topic, index, topic_id, settings, checkpointed, flush_times
+    )
 
 
 def _keep_all_aside(directory: Path) -> None:

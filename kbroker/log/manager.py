@@ -31,6 +31,7 @@ from uuid import UUID, uuid4
 from kbroker.clock import Clock, SystemClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log import file_operations
+from kbroker.log._flush_times import FlushTimes
 from kbroker.log._results import DirectoryUse
 from kbroker.log.checkpoints import (
     HIGH_WATERMARK_FILE,
@@ -82,6 +83,7 @@ class LogManager:
         self.recovery_threads = recovery_threads
         self._producer_expiration_ms: Final = producer_expiration_ms
         self._clock: Final[Clock] = clock or SystemClock()
+        self.flush_times: Final = FlushTimes()
         self.removals: Final = Removals(self._clock, segment_delete_delay_ms)
         self._expire_at_ms = self._clock.monotonic_ms() + PRODUCER_EXPIRATION_CHECK_MS
         self._lock: Final = threading.Lock()
@@ -147,9 +149,7 @@ class LogManager:
                 topic_id = read_partition_metadata(path / PARTITION_METADATA_FILE)
                 if topic_id is None:
                     return
-                log = open_partition_log(
-                    path, name.topic, name.partition, topic_id, {}, directory.checkpointed(name)
-                )
+                log = self._open_in(directory, name, topic_id, {})
             except CheckpointError as error:
                 # Whose it is, only the metadata store knows: `open` is told.
                 logger.warning("%s; it is read when its topic is opened", error)
@@ -247,17 +247,20 @@ class LogManager:
             held.directory.forget(name)
         return held.log
 
+    def _open_in(
+        self, where: DataDirectory, name: TopicPartition, topic_id: UUID, how: Mapping[str, Any]
+    ) -> PartitionLog:
+        path, at = where.path / str(name), where.checkpointed(name)
+        return open_partition_log(path, *name, topic_id, how, at, self.flush_times)
+
     def _open(
         self, name: TopicPartition, topic_id: UUID, settings: Mapping[str, Any], new: bool
     ) -> HeldLog:
         made: Path | None = None
         try:
             directory = self._place(name, topic_id, new)
-            path = directory.path / str(name)
-            made = None if path.exists() else path
-            log = open_partition_log(
-                path, name.topic, name.partition, topic_id, settings, directory.checkpointed(name)
-            )
+            made = None if (path := directory.path / str(name)).exists() else path
+            log = self._open_in(directory, name, topic_id, settings)
         except (OSError, CheckpointError, KafkaError) as error:
             if made is not None:
                 self._unmake(made)

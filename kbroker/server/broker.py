@@ -496,6 +496,7 @@ class Broker:
                         server=self._server,
                         hot=self._hot,
                         replicas=self._replicas.replicas,
+                        flush_times=self._logs.flush_times,
                         scheduler=self._scheduler,
                         readiness=self.readiness,
                         log_dirs=tuple(str(Path(path)) for path in self.config.log_dirs),

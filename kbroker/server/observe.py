@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 from kbroker import __version__
 from kbroker._live_objects import used_memory
 from kbroker.clock import let_go_of_gil
-from kbroker.log import _flush_times
+from kbroker.log._flush_times import FlushTimes
 from kbroker.metrics.catalogue import BY_KEY, QUANTILES
 from kbroker.metrics.model import Figures, LabelValues, Sample, Summary
 from kbroker.metrics.rates import Rates, keep_over
@@ -60,6 +60,7 @@ class Parts:
     server: SocketServer
     hot: HotPath
     replicas: Callable[[], Mapping[TopicPartition, Replica]]
+    flush_times: FlushTimes
     scheduler: Scheduler
     readiness: Readiness
     log_dirs: tuple[str, ...]
@@ -107,7 +108,7 @@ class Observer:
         self._ticked_ns = now_ns
         with self._lock:
             self._times.tick(keep)
-            _flush_times.tick(keep)
+            self._parts.flush_times.tick(keep)
 
     def _totals(self) -> Iterator[Totals]:
         """Every count that has a rate, in pieces."""
@@ -190,7 +191,7 @@ class Observer:
 
     def flush_times(self) -> Sequence[tuple[float, int]]:
         """Durations of logs' flushes since the start, by their bounds in ms, not cumulative."""
-        return _flush_times.histogram()
+        return self._parts.flush_times.histogram()
 
     def _pieces(self, every_partition: bool) -> Iterator[Mapping[str, list[Sample]]]:
         topics = TopicTotals()
@@ -245,7 +246,7 @@ class Observer:
     def _hot_path(self) -> Samples:
         figures = self._parts.hot.statistics()
         handlers = figures["handlers"]
-        flushes, flush_ms, quantiles = _flush_times.read(QUANTILES)
+        flushes, flush_ms, quantiles = self._parts.flush_times.read(QUANTILES)
         flushed = Summary(tuple(zip(QUANTILES, quantiles, strict=True)), flushes, flush_ms)
         return {
             **self._with_rates({

@@ -119,8 +119,14 @@ def test_with_too_few_in_sync_nothing_is_written(brokers: dict[int, Broker]) -> 
     brokers[others[0]].start()
     until(lambda: len(partition(brokers[leader])[1]) == 2, "one is back")
     assert refused(brokers[leader], "third") is None
+    for node in (leader, others[0]):  # now all are gone
+        brokers[node].kill9()
+    for node in NODES:
+        brokers[node].start()
+    until(lambda: len(partition(brokers[leader])[1]) == 3, "all are back")
+    assert refused(brokers[leader], "fourth") is None
     found = [each.value for each in brokers[leader].records(TOPIC)]
-    assert found == [b"first", b"second", b"third"]
+    assert found == [b"first", b"second", b"third", b"fourth"]
 
 
 def home(broker: Broker) -> PartitionMetadata:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.config.key import LONG_MAX
-from kbroker.log import _flush_times
+from kbroker.log._flush_times import FlushTimes
 from kbroker.log.checkpoints import RECOVERY_POINT_FILE
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, LedLogManager
@@ -25,18 +25,11 @@ SLOW_MS = 1000
 THREE = build_batch([b"a", b"b", b"c"])
 
 
-class Flushes:
-    """How many flushes there have been since."""
-
-    def __init__(self) -> None:
-        self._before = self._total()
-
-    @staticmethod
-    def _total() -> int:
-        return int(_flush_times.read(())[0])
-
-    def count(self) -> int:
-        return self._total() - self._before
+def counted(log: LedLog) -> Callable[[], int]:
+    """How many flushes of this log there have been since."""
+    times = FlushTimes()
+    log.count_flushes(times)
+    return lambda: times.read(())[0]
 
 
 # --- By the number of records ---------------------------------------------------------------------
@@ -57,7 +50,7 @@ def test_the_append_that_reaches_the_number_flushes(
     open_log: OpenLog, messages: int, points: list[int]
 ) -> None:
     log = open_log(flush_messages=messages)
-    flushes = Flushes()
+    flushes = counted(log)
     seen = []
     for end in (3, 6, 9, 12):
         log.append(THREE)
@@ -65,7 +58,7 @@ def test_the_append_that_reaches_the_number_flushes(
         # Whether flushed or not: what is answered can be read.
         assert log.high_watermark == log.log_end_offset == end
     assert seen == points
-    assert flushes.count() == len(set(points) - {0})
+    assert flushes() == len(set(points) - {0})
 
 
 def test_a_changed_number_holds_from_the_next_append(open_log: OpenLog) -> None:
@@ -82,17 +75,17 @@ def test_a_changed_number_holds_from_the_next_append(open_log: OpenLog) -> None:
 
 def test_a_group_is_one_flush(open_log: OpenLog) -> None:
     log = open_log(flush_messages=1, segment_bytes=len(THREE) * 2)
-    flushes = Flushes()
+    flushes = counted(log)
     log.append_group([THREE] * 5)
     assert log.statistics()["rolls"] == 2
-    assert (log.recovery_point, log.high_watermark, flushes.count()) == (15, 15, 1)
+    assert (log.recovery_point, log.high_watermark, flushes()) == (15, 15, 1)
 
 
 def test_who_is_not_leading_flushes_nothing(open_log: OpenLog) -> None:
     log = open_log(flush_messages=1, lead=False)
-    flushes = Flushes()
+    flushes = counted(log)
     assert log.append_group([THREE])[0].error
-    assert flushes.count() == 0
+    assert flushes() == 0
 
 
 def test_the_high_watermark_of_followers_is_left_alone(open_log: OpenLog) -> None:
@@ -115,9 +108,9 @@ def test_indexes_of_the_active_segment_are_settled_by_a_clean_stop(open_log: Ope
         log.append(THREE)  # the second of them rolls, and settles the full segment
     assert (log.recovery_point, log.settled_offset, log.active_base_offset) == (12, 9, 9)
     assert not log.flush_rolled()
-    flushes = Flushes()
+    flushes = counted(log)
     log.close()
-    assert flushes.count() == 1
+    assert flushes() == 1
 
 
 def test_a_start_after_a_crash_reads_from_the_recovery_point_on(open_log: OpenLog) -> None:
@@ -228,6 +221,15 @@ def managed(tmp_path: Path) -> Iterator[Managed]:
     one.manager.stop()
 
 
+def test_flushes_are_counted_where_the_log_belongs(managed: Managed, tmp_path: Path) -> None:
+    other = Managed(tmp_path / "another")
+    managed.open().append(THREE)
+    managed.manager.stop()
+    assert managed.manager.flush_times.read(())[0] == 1
+    assert other.manager.flush_times.read(())[0] == 0
+    other.manager.stop()
+
+
 def test_what_waits_for_longer_than_flush_ms_is_flushed(managed: Managed) -> None:
     log = managed.open(flush_ms=2 * HOUR_MS)
     never = managed.open(1)
@@ -239,9 +241,9 @@ def test_what_waits_for_longer_than_flush_ms_is_flushed(managed: Managed) -> Non
     managed.clock.advance(HOUR_MS + HOUR_MS // 2)
     managed.flush_old()
     assert (log.recovery_point, never.recovery_point) == (3, 0)
-    flushes = Flushes()
+    flushes = counted(log)
     managed.flush_old()
-    assert flushes.count() == 0  # there is nothing that waits
+    assert flushes() == 0  # there is nothing that waits
     log.append(THREE)
     managed.flush_old()
     assert log.recovery_point == 6  # the last flush is as old as the hand of this clock says

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from kbroker._net import SocketServer, WrappedRequest
+from kbroker.log._flush_times import FlushTimes
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.replica._topic_table import TopicTable
 from kbroker.requests._hot import HotPath
@@ -196,6 +197,7 @@ class Rig:
         self.dispatch = dispatch
         self.ticks: list[int] = []
         self.topics: dict[str, Topic] = {}
+        self.flush_times = FlushTimes()
         self.clients: list[Client] = []
         self.stopped = False
         self._received = (-1, 0)
@@ -222,6 +224,7 @@ class Rig:
         logs = []
         for index in range(partitions):
             log = open_led_log(self.directory / f"{name}-{index}", name, index, topic_id, settings)
+            log.count_flushes(self.flush_times)
             log.set_leadership(NODE_ID, True, 0, 1)
             logs.append(log)
         topic = self.topics[name] = Topic(name, topic_id, logs)
@@ -235,6 +238,10 @@ class Rig:
         for log in topic.logs:
             log.delete()
             self.hot.wake(log)
+
+    def flushes(self) -> int:
+        """Of all logs, since the rig began."""
+        return self.flush_times.read(())[0]
 
     # --- clients and figures ----------------------------------------------------------------------
 

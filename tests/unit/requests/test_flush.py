@@ -9,7 +9,6 @@ import pytest
 
 from kbroker._net import WrappedRequest
 from kbroker.errors import ErrorCode
-from kbroker.log import _flush_times
 from tests.support.record_batches import build_batch, parse_batches
 from tests.unit.net.harness import DEADLINE_S, Gate, Rig, cold_frame, eventually
 from tests.unit.requests.wire import (
@@ -25,20 +24,16 @@ from tests.unit.requests.wire import (
 BATCH = build_batch([b"a", b"b"])
 
 
-def flushes() -> int:
-    return int(_flush_times.read(())[0])
-
-
 @pytest.mark.parametrize("acks", [1, -1])
 def test_what_is_answered_is_on_the_disk(rig: Rig, acks: int) -> None:
     topic = rig.create("t", flush_messages=1)
     client = rig.client()
-    before = flushes()
+    before = rig.flushes()
     for end in (2, 4, 6):
         (result,) = produce(client, 9, [(topic, {0: BATCH})], acks=acks).values()
         assert (result.error, result.base_offset) == (0, end - 2)
         assert topic.logs[0].recovery_point == topic.logs[0].high_watermark == end
-    assert flushes() - before == 3
+    assert rig.flushes() - before == 3
 
 
 def test_acks_0_is_flushed_as_well(rig: Rig) -> None:
@@ -65,7 +60,7 @@ def test_some_of_a_request_are_due_and_all_of_it_is_answered_in_order(rig: Rig) 
 def test_a_train_is_one_flush_or_few_and_answered_in_order(rig: Rig) -> None:
     topic = rig.create("t", flush_messages=1)
     client = rig.client()
-    before = flushes()
+    before = rig.flushes()
     client.send(
         b"".join(produce_frame(9, [(topic, {0: BATCH})], correlation_id=n) for n in range(20))
     )
@@ -75,7 +70,7 @@ def test_a_train_is_one_flush_or_few_and_answered_in_order(rig: Rig) -> None:
         (result,) = answer.values()
         assert (result.error, result.base_offset) == (0, number * 2)
     assert topic.logs[0].recovery_point == 40
-    assert flushes() - before < 20
+    assert rig.flushes() - before < 20
 
 
 def test_many_connections(make_rig: Callable[..., Rig]) -> None:

@@ -69,6 +69,7 @@ class Watched:
                 server=rig.server,
                 hot=rig.hot,
                 replicas=self._logs,
+                flush_times=rig.flush_times,
                 scheduler=Scheduler(clock),
                 readiness=readiness,
                 log_dirs=(str(rig.directory),),
@@ -189,7 +190,9 @@ def test_flushes_are_counted(rig: Rig) -> None:
 
 def test_the_gauges_fall_at_saturation(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(handlers=8)
-    frame = produce_frame(9, [(rig.create("t"), {0: build_batch([b"x"] * 4_000)})], acks=0)
+    # Dear to check and cheap to send: whoever gets what share of the processors, handlers lag.
+    batch = build_batch([b"x" * 200] * 4_000, codec="gzip")
+    frame = produce_frame(9, [(rig.create("t"), {0: batch})], acks=0)
 
     def handlers_are_busy() -> bool:
         watched = Watched(rig, SystemClock())
