@@ -11,7 +11,7 @@ from libc.string cimport memcmp, memcpy
 
 from kbroker._arena cimport arena_take
 from kbroker.coordinator.group._offset_records cimport NO_EXPIRY, Text
-from kbroker.coordinator.group._offsets cimport entry_expire_ms, entry_metadata
+from kbroker.coordinator.group._offsets cimport entry_expire_ms, entry_metadata, entry_removed
 from kbroker.coordinator.group._shards cimport group_find_locked, shard_lock, shard_unlock
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, Shard
 
@@ -63,7 +63,7 @@ cdef void _copy_topic(
     cdef int32_t i
     name.at = NULL
     for i in range(topic.count):
-        if not _is_wanted(&topic.entries[i], wanted):
+        if entry_removed(&topic.entries[i]) or not _is_wanted(&topic.entries[i], wanted):
             continue
         if name.at == NULL:
             name = _kept(copies, topic.name, topic.name_length)

@@ -32,7 +32,7 @@ class CommittedOffset(NamedTuple):
     topic_id: bytes | None  # 16 bytes; None: not known
 
 class ShardStatistics(NamedTuple):
-    groups: int  # that C knows: shown, or with offsets
+    groups: int  # that C knows: shown, or with offsets, if only such as are told no more soon
     offsets: int
     bytes: int  # of memory, about
 
@@ -135,6 +135,10 @@ class GroupTable:
         for, else on a handler's thread. NOT_COORDINATOR if the partition is led elsewhere before;
         COORDINATOR_NOT_AVAILABLE if too few are in sync, or the time is over."""
 
+    def written_before(self, group_id: str, written: Written) -> int:
+        """Writes nothing; `written` is all that was written for any group of its partition. For
+        who tells what somebody else has written. An error code."""
+
     def commit(
         self,
         group_id: str,
@@ -155,7 +159,8 @@ class GroupTable:
         """Tombstones for those that are there, with a time >= 0 only for those committed by then,
         with an id only for those that were not committed for a topic with another one.
 
-        Decided under the lock of the append. An error code.
+        Decided under the lock of the append. An error code. Where none is there `written` is all
+        that was written before: the tombstone of somebody else may be among it.
         """
 
     def delete_group(
@@ -169,7 +174,8 @@ class GroupTable:
     # --- Reading -------------------------------------------------------------------------------
     def offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None: ...
     def offsets(self, group_id: str) -> list[CommittedOffset]:
-        """All of a group's, by topic; a topic's partitions ascending."""
+        """All of a group's, by topic; a topic's partitions ascending. As all that returns objects:
+        what was written last, whether or not the followers have it."""
 
     def fetch(
         self,

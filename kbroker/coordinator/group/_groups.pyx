@@ -25,11 +25,7 @@ from kbroker.coordinator.group._copies cimport Copies, Wanted, copies_free, copy
 from kbroker.coordinator.group._fetching cimport Fetched, FetchForm, fetch_locked, fetched_free
 from kbroker.coordinator.group._members cimport member_find_locked, member_free
 from kbroker.coordinator.group._offset_records cimport (
-    OffsetKey,
-    Text,
-    batch_bound,
-    record_bound,
-)
+    OffsetKey, Text, batch_bound, record_bound)
 from kbroker.coordinator.group._python cimport (
     committed_of,
     encoded_key,
@@ -68,23 +64,13 @@ from kbroker.coordinator.group._shards cimport (
     shard_lock,
     shard_stands,
     shard_unlock,
+    shard_written_locked,
 )
 from kbroker.coordinator.group._structs cimport (
-    GROUP_DEAD,
-    SHARD_ACTIVE,
-    SHARD_LOADING,
-    SHARD_NOT_OWNER,
-    SHARDS_MAX,
-    Appended,
-    Group,
-    Member,
-    Shard,
-)
+    GROUP_DEAD, SHARD_ACTIVE, SHARD_LOADING, SHARD_NOT_OWNER, SHARDS_MAX, Appended, Group, Member,
+    Shard)
 from kbroker.coordinator.group._tombstones cimport (
-    Behind,
-    group_delete_locked,
-    offsets_remove_locked,
-)
+    Behind, group_delete_locked, offsets_remove_locked)
 from kbroker.coordinator.group._writing cimport records_build, records_write_locked
 from kbroker.errors import ErrorCode
 from kbroker.log._records cimport HEADER_BYTES
@@ -385,6 +371,20 @@ cdef class GroupTable:
             written.appended = appended[0]
             written.replica = replica
         return 0
+
+    def written_before(self, str group_id not None, Written written not None):
+        cdef Shard* shard = self._shard_of(group_id)
+        cdef Appended appended = Appended(-1, -1, 0)
+        cdef int error
+        if shard == NULL:
+            return COORDINATOR_NOT_AVAILABLE
+        with nogil:
+            shard_lock(shard)
+            error = shard_error_locked(shard)
+            if error == 0:
+                appended = shard_written_locked(shard)
+            shard_unlock(shard)
+        return self._written(shard, error, &appended, written)
 
     def when_replicated(self, Written written not None, int code, done not None):
         if code != 0 or written.replica is None or self.wait is None:

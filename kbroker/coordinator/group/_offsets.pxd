@@ -2,7 +2,14 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker.coordinator.group._offset_records cimport OffsetKey, OffsetValue, Text
-from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, OffsetExtra, Shard
+from kbroker.coordinator.group._structs cimport (
+    Group,
+    GroupTopic,
+    OffsetEntry,
+    OffsetExtra,
+    Removal,
+    Shard,
+)
 
 cdef void topic_free(GroupTopic* topic) noexcept nogil
 # With what it keeps of before.
@@ -10,6 +17,8 @@ cdef int64_t extra_bytes(const OffsetExtra* extra) noexcept nogil
 cdef GroupTopic* topic_find_locked(
     Group* group, const uint8_t* name, int32_t length) noexcept nogil
 cdef OffsetEntry* entry_find_locked(GroupTopic* topic, int32_t partition) noexcept nogil
+# It is a tombstone that the followers may not have: who writes finds nothing there.
+cdef int entry_removed(const OffsetEntry* entry) noexcept nogil
 # What is to be told of it: the last one that all replicas in sync have; NULL: none.
 cdef const OffsetEntry* entry_shown(
     const OffsetEntry* entry, int64_t high_watermark) noexcept nogil
@@ -19,5 +28,8 @@ cdef int offset_apply_locked(
 ) noexcept nogil
 cdef void offset_remove_locked(
     Shard* shard, Group* group, const OffsetKey* key, int64_t log_offset) noexcept nogil
+# The followers have the tombstone, which is off the shard's list.
+cdef void removal_end_locked(Shard* shard, Removal* removal) noexcept nogil
+cdef int64_t high_watermark_of(const Shard* shard) noexcept nogil
 cdef Text entry_metadata(const OffsetEntry* entry) noexcept nogil
 cdef int64_t entry_expire_ms(const OffsetEntry* entry) noexcept nogil

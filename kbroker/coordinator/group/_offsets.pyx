@@ -6,8 +6,9 @@ Every entry knows the log offset of its record, and a record that is not later c
 
 Who asks is told what the high watermark has passed: what is above it may be lost with this broker.
 So an entry above it keeps the one before, in a chain down to the first that may be told. It is cut
-with the next commit. Without followers there is none: a record is below when it comes here. A
-tombstone takes the whole entry at once.
+with the next commit. Without followers there is none: a record is below when it comes here.
+A tombstone above it is such an entry, too, for who writes none at all; the shard lists it, and when
+the high watermark has passed it the entry goes. One below takes the whole entry at once.
 
 The shard's lock is held. -1: no memory, and what there was stays.
 """
@@ -19,7 +20,14 @@ from libc.string cimport memcmp, memcpy, memmove
 from kbroker._atomics cimport kb_load_i64
 from kbroker._name_hash cimport name_hash
 from kbroker.coordinator.group._offset_records cimport NO_EXPIRY, OffsetKey, OffsetValue, Text
-from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, OffsetExtra, Shard
+from kbroker.coordinator.group._structs cimport (
+    Group,
+    GroupTopic,
+    OffsetEntry,
+    OffsetExtra,
+    Removal,
+    Shard,
+)
 from kbroker.coordinator.group._table cimport table_put, table_remove, table_room
 
 
@@ -50,12 +58,34 @@ cdef int64_t extra_bytes(const OffsetExtra* extra) noexcept nogil:
     return <int64_t>sizeof(OffsetExtra) + extra.length + extra.below_bytes
 
 
+cdef int entry_removed(const OffsetEntry* entry) noexcept nogil:
+    return entry.extra != NULL and entry.extra.removed
+
+
 cdef const OffsetEntry* entry_shown(
     const OffsetEntry* entry, int64_t high_watermark,
 ) noexcept nogil:
     while entry != NULL and entry.log_offset >= high_watermark:
         entry = entry.extra.before if entry.extra != NULL else NULL
+    if entry != NULL and entry_removed(entry):
+        return NULL
     return entry
+
+
+cdef OffsetExtra* _extra_new(int64_t expire_ms, const Text* metadata) noexcept nogil:
+    cdef OffsetExtra* extra = <OffsetExtra*>malloc(
+        sizeof(OffsetExtra) + <size_t>metadata.length)
+    if extra == NULL:
+        return NULL
+    extra.expire_ms = expire_ms
+    extra.before = NULL
+    extra.below_bytes = 0
+    extra.cut_above = 0
+    extra.length = metadata.length
+    extra.removed = 0
+    if metadata.length > 0:
+        memcpy(<uint8_t*>extra + sizeof(OffsetExtra), metadata.at, <size_t>metadata.length)
+    return extra
 
 
 cdef void _cut(OffsetExtra* extra, int64_t log_offset, int64_t high_watermark) noexcept nogil:
@@ -211,13 +241,17 @@ cdef OffsetEntry* _entry_take_locked(
     entry = &topic.entries[place]
     memmove(entry + 1, entry, sizeof(OffsetEntry) * <size_t>(topic.count - place))
     topic.count += 1
-    group.offset_count += 1
-    shard.offset_count += 1
+    _count_locked(shard, group, 1)
     entry.partition = partition
     entry.log_offset = -1
     entry.offset = -1
     entry.extra = NULL
     return entry
+
+
+cdef inline void _count_locked(Shard* shard, Group* group, int offsets) noexcept nogil:
+    group.offset_count += offsets
+    shard.offset_count += offsets
 
 
 cdef int _becomes_another_locked(
@@ -230,15 +264,15 @@ cdef int _becomes_another_locked(
         if topic.entries[i].log_offset >= log_offset:
             return 0
     for i in range(topic.count):
+        if not entry_removed(&topic.entries[i]):
+            _count_locked(shard, group, -1)
         shard.bytes -= extra_bytes(topic.entries[i].extra)
         _extra_free(topic.entries[i].extra)
-        group.offset_count -= 1
-        shard.offset_count -= 1
     topic.count = 0
     return 1
 
 
-cdef inline int64_t _high_watermark(const Shard* shard) noexcept nogil:
+cdef int64_t high_watermark_of(const Shard* shard) noexcept nogil:
     return kb_load_i64(&shard.partition.high_watermark.offset) if shard.partition else INT64_MAX
 
 
@@ -250,24 +284,18 @@ cdef int offset_apply_locked(
     cdef GroupTopic* topic
     cdef OffsetEntry* entry
     cdef OffsetExtra* extra = NULL
-    cdef int64_t high_watermark = _high_watermark(shard)
+    cdef int64_t high_watermark = high_watermark_of(shard)
     cdef int64_t before_bytes
+    cdef int was_removed
     topic = _topic_take_locked(shard, group, key.topic.at, key.topic.length)
     if topic == NULL:
         return -1
     if (
         value.metadata.length > 0 or value.expire_ms != NO_EXPIRY or log_offset >= high_watermark
     ):
-        extra = <OffsetExtra*>malloc(sizeof(OffsetExtra) + <size_t>value.metadata.length)
+        extra = _extra_new(value.expire_ms, &value.metadata)
         if extra == NULL:
             return -1
-        extra.expire_ms = value.expire_ms
-        extra.before = NULL
-        extra.below_bytes = 0
-        extra.cut_above = 0
-        extra.length = value.metadata.length
-        memcpy(<uint8_t*>extra + sizeof(OffsetExtra), value.metadata.at,
-               <size_t>value.metadata.length)
     if value.topic_id != NULL and topic.has_id and memcmp(topic.topic_id, value.topic_id, 16) != 0:
         if not _becomes_another_locked(shard, group, topic, log_offset):
             free(extra)
@@ -277,10 +305,13 @@ cdef int offset_apply_locked(
         free(extra)
         return -1 if entry == NULL else 0
     before_bytes = extra_bytes(entry.extra)
+    was_removed = entry_removed(entry)
     if log_offset >= high_watermark and entry.log_offset >= 0:
         if _keep_before(extra, entry, log_offset, high_watermark) != 0:
             free(extra)
             return -1
+    if was_removed:
+        _count_locked(shard, group, 1)
     shard.bytes += extra_bytes(extra) - before_bytes
     _extra_free(entry.extra)
     entry.extra = extra
@@ -294,28 +325,87 @@ cdef int offset_apply_locked(
     return 0
 
 
+cdef int _remove_later_locked(
+    Shard* shard, Group* group, GroupTopic* topic, OffsetEntry* entry, int64_t log_offset,
+) noexcept nogil:
+    # What was committed is told till the high watermark has passed the tombstone. -1: no memory.
+    cdef int64_t before_bytes = extra_bytes(entry.extra)
+    cdef Removal* removal = <Removal*>malloc(sizeof(Removal))
+    cdef Text no_text
+    cdef OffsetExtra* extra
+    no_text.at = NULL
+    no_text.length = 0
+    extra = _extra_new(NO_EXPIRY, &no_text)
+    if removal == NULL or extra == NULL or (
+        _keep_before(extra, entry, log_offset, high_watermark_of(shard)) != 0
+    ):
+        free(removal)
+        free(extra)
+        return -1
+    extra.removed = 1
+    entry.extra = extra
+    entry.log_offset = log_offset
+    removal.next = NULL
+    removal.group = group
+    removal.topic = topic
+    removal.log_offset = log_offset
+    removal.partition = entry.partition
+    if shard.removals == NULL:
+        shard.removals = removal
+    else:
+        shard.last_removal.next = removal
+    shard.last_removal = removal
+    topic.removals += 1
+    shard.bytes += <int64_t>sizeof(Removal) + extra_bytes(extra) - before_bytes
+    return 0
+
+
+cdef void _entry_drop_locked(Shard* shard, GroupTopic* topic, OffsetEntry* entry) noexcept nogil:
+    cdef int64_t place = entry - topic.entries
+    shard.bytes -= extra_bytes(entry.extra)
+    _extra_free(entry.extra)
+    topic.count -= 1
+    memmove(entry, entry + 1, sizeof(OffsetEntry) * <size_t>(topic.count - place))
+
+
+cdef void _topic_drop_if_bare_locked(
+    Shard* shard, Group* group, GroupTopic* topic,
+) noexcept nogil:
+    if topic.count > 0 or topic.removals > 0:
+        return
+    shard.bytes -= <int64_t>sizeof(GroupTopic) + topic.name_length
+    shard.bytes -= topic.capacity * <int64_t>sizeof(OffsetEntry)
+    table_remove(<void**>group.topics, group.topic_mask, topic, _topic_hash)
+    group.topic_count -= 1
+    topic_free(topic)
+
+
 cdef void offset_remove_locked(
     Shard* shard, Group* group, const OffsetKey* key, int64_t log_offset,
 ) noexcept nogil:
     """The tombstone of `log_offset`; what is left of a group without a member goes with it."""
     cdef GroupTopic* topic = topic_find_locked(group, key.topic.at, key.topic.length)
     cdef OffsetEntry* entry
-    cdef int64_t place
     if topic == NULL:
         return
     entry = entry_find_locked(topic, key.partition)
-    if entry == NULL or entry.log_offset >= log_offset:
+    if entry == NULL or entry_removed(entry) or entry.log_offset >= log_offset:
         return
-    shard.bytes -= extra_bytes(entry.extra)
-    _extra_free(entry.extra)
-    place = entry - topic.entries
-    topic.count -= 1
-    memmove(entry, entry + 1, sizeof(OffsetEntry) * <size_t>(topic.count - place))
-    group.offset_count -= 1
-    shard.offset_count -= 1
-    if topic.count == 0:
-        shard.bytes -= <int64_t>sizeof(GroupTopic) + topic.name_length
-        shard.bytes -= topic.capacity * <int64_t>sizeof(OffsetEntry)
-        table_remove(<void**>group.topics, group.topic_mask, topic, _topic_hash)
-        group.topic_count -= 1
-        topic_free(topic)
+    _count_locked(shard, group, -1)
+    if log_offset >= high_watermark_of(shard) and (
+        _remove_later_locked(shard, group, topic, entry, log_offset) == 0
+    ):
+        return
+    _entry_drop_locked(shard, topic, entry)
+    _topic_drop_if_bare_locked(shard, group, topic)
+
+
+cdef void removal_end_locked(Shard* shard, Removal* removal) noexcept nogil:
+    cdef GroupTopic* topic = removal.topic
+    cdef OffsetEntry* entry = entry_find_locked(topic, removal.partition)
+    # Unless something has been committed since.
+    if entry != NULL and entry_removed(entry) and entry.log_offset == removal.log_offset:
+        _entry_drop_locked(shard, topic, entry)
+    topic.removals -= 1
+    shard.bytes -= <int64_t>sizeof(Removal)
+    _topic_drop_if_bare_locked(shard, removal.group, topic)

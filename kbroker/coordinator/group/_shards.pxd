@@ -48,6 +48,8 @@ cdef void batch_prepare(
     Batch* batch, uint8_t* data, uint32_t length, int32_t count, int64_t now_ms) noexcept nogil
 cdef int coordinator_error(int error) noexcept nogil
 cdef Appended appended_of(const Batch* batch) noexcept nogil
+# All that was written there, by whomever: who finds nothing to write waits for that.
+cdef Appended shard_written_locked(Shard* shard) noexcept nogil
 
 # What Python says of a group. 1: the members are the group's now; -1: no memory.
 cdef int group_show_locked(

@@ -45,7 +45,12 @@ from kbroker.coordinator.group._members cimport (
     members_replace_locked,
 )
 from kbroker.coordinator.group._offset_records cimport Text
-from kbroker.coordinator.group._offsets cimport extra_bytes, topic_free
+from kbroker.coordinator.group._offsets cimport (
+    extra_bytes,
+    high_watermark_of,
+    removal_end_locked,
+    topic_free,
+)
 from kbroker.coordinator.group._structs cimport (
     SHARD_ACTIVE,
     SHARD_LOADING,
@@ -56,12 +61,19 @@ from kbroker.coordinator.group._structs cimport (
     GroupTopic,
     Member,
     OffsetEntry,
+    Removal,
     Shard,
 )
 from kbroker.coordinator.group._table cimport table_put, table_remove, table_room
 from kbroker.log._storage cimport writing_is_slow
 from kbroker.log._types cimport Batch
-from kbroker.replica._partition cimport Partition, partition_append, partition_release
+from kbroker.replica._partition cimport (
+    Partition,
+    partition_append,
+    partition_lock,
+    partition_release,
+    partition_unlock,
+)
 
 cdef enum:
     METADATA_BYTES_DEFAULT = 4096
@@ -145,7 +157,21 @@ cdef Shard* shard_for(GroupShards* shards, const uint8_t* id, int32_t length) no
 
 
 cdef void shard_lock(Shard* shard) noexcept nogil:
+    """Whoever has it finds no tombstone that all replicas had when it was taken."""
     lock_ranked(&shard.lock, RANK_SESSION)
+    if shard.removals != NULL:
+        _end_removals_locked(shard)
+
+
+cdef void _end_removals_locked(Shard* shard) noexcept nogil:
+    cdef int64_t high_watermark = high_watermark_of(shard)
+    cdef Removal* removal = shard.removals
+    while removal != NULL and removal.log_offset < high_watermark:
+        shard.removals = removal.next
+        removal_end_locked(shard, removal)
+        group_drop_if_bare_locked(shard, removal.group)
+        free(removal)
+        removal = shard.removals
 
 
 cdef void shard_unlock(Shard* shard) noexcept nogil:
@@ -169,6 +195,11 @@ cdef int shard_error_locked(Shard* shard) noexcept nogil:
 
 cdef void shard_clear_locked(Shard* shard) noexcept nogil:
     cdef uint32_t place
+    cdef Removal* removal
+    while shard.removals != NULL:
+        removal = shard.removals
+        shard.removals = removal.next
+        free(removal)
     if shard.groups == NULL:
         return
     for place in range(shard.mask + 1):
@@ -273,7 +304,7 @@ cdef void group_remove_locked(Shard* shard, Group* group) noexcept nogil:
 
 
 cdef void group_drop_if_bare_locked(Shard* shard, Group* group) noexcept nogil:
-    if not group.shown and group.offset_count == 0:
+    if not group.shown and group.topic_count == 0:
         group_remove_locked(shard, group)
 
 
@@ -338,6 +369,17 @@ cdef Appended appended_of(const Batch* batch) noexcept nogil:
     appended.last_offset = batch.last_offset
     appended.led_since = batch.led_since
     appended.awaits_followers = batch.awaits_followers
+    return appended
+
+
+cdef Appended shard_written_locked(Shard* shard) noexcept nogil:
+    cdef Partition* partition = shard.partition
+    cdef Appended appended
+    partition_lock(partition)
+    appended.last_offset = partition.log.log_end_offset - 1
+    appended.led_since = partition.led_since
+    appended.awaits_followers = appended.last_offset >= partition.high_watermark.offset
+    partition_unlock(partition)
     return appended
 
 

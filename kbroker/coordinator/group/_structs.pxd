@@ -21,12 +21,14 @@ cdef enum:
 
 
 # What few offsets have: a text, a time of their own to expire at, one that is shown instead.
+# Where it is `removed` the entry is a tombstone, which keeps its place till all replicas have it.
 cdef struct OffsetExtra:
     int64_t expire_ms             # NO_EXPIRY: none
     OffsetEntry* before           # committed before, while the followers may not have this one
     int64_t below_bytes           # of what is before it, with all that is before that
     int64_t cut_above             # once the high watermark is above it, the lowest is never told
     int32_t length                # of the metadata, which follows
+    int8_t removed                # by a tombstone that the followers may not have
 
 
 cdef struct OffsetEntry:
@@ -44,6 +46,7 @@ cdef struct GroupTopic:
     int32_t count
     int32_t capacity
     OffsetEntry* entries          # by partition, ascending
+    int32_t removals              # that point here; it stays as long
     int8_t has_id
     uint8_t topic_id[16]
     uint8_t* name                 # in the same allocation
@@ -69,8 +72,17 @@ cdef struct Group:
     int32_t topic_count
     uint32_t topic_mask
     GroupTopic** topics
-    int64_t offset_count
+    int64_t offset_count          # without the removed ones
     uint8_t* id                   # in the same allocation
+
+
+# A tombstone that the followers may not have yet.
+cdef struct Removal:
+    Removal* next
+    Group* group
+    GroupTopic* topic
+    int64_t log_offset
+    int32_t partition
 
 
 cdef struct Shard:
@@ -85,6 +97,8 @@ cdef struct Shard:
     int64_t count
     int64_t offset_count
     int64_t bytes
+    Removal* removals             # as they were written
+    Removal* last_removal
 
 
 # What a call has appended last, for who answers when the followers have it.

@@ -14,7 +14,7 @@ cdef struct Behind:
 
 # Appends tombstones for those keys that are there, with `until_ms` >= 0 only for those committed
 # by then, with a `topic_id` only for those of no other topic; then they are gone. 0, or an error as
-# a coordinator says it. `appended` becomes the last batch, if there is one.
+# a coordinator says it. `appended` becomes the last batch; if there is none, all that was written.
 cdef int offsets_remove_locked(
     Shard* shard, Arena* arena, const OffsetKey* keys, int64_t count, int64_t until_ms,
     const uint8_t* topic_id, int64_t now_ms, Appended* appended) noexcept nogil

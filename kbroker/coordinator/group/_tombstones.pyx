@@ -2,8 +2,9 @@
 """Committed offsets taken away again: tombstones in the log, then nothing in memory.
 
 Which of them are there is looked up under the shard's lock, that of the append: a commit that was
-answered a moment ago is not swept away by who has looked before it. A group of many offsets takes
-several batches, and after an error it has what had not been reached.
+answered a moment ago is not swept away by who has looked before it. Who finds nothing there may
+be told so when the followers have all that was written: the tombstone of somebody before among it.
+A group of many offsets takes several batches, and after an error it has what had not been reached.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -25,6 +26,7 @@ from kbroker.coordinator.group._offset_records cimport (
 )
 from kbroker.coordinator.group._offsets cimport (
     entry_find_locked,
+    entry_removed,
     offset_remove_locked,
     topic_find_locked,
 )
@@ -35,6 +37,7 @@ from kbroker.coordinator.group._shards cimport (
     group_find_locked,
     shard_append_locked,
     shard_batch_bytes_max_locked,
+    shard_written_locked,
 )
 from kbroker.coordinator.group._structs cimport (
     Appended,
@@ -60,7 +63,8 @@ cdef int _is_there(
     if topic_id != NULL and topic.has_id and memcmp(topic.topic_id, topic_id, 16) != 0:
         return 0              # somebody has committed for the topic that has the name now
     entry = entry_find_locked(topic, key.partition)
-    return entry != NULL and (until_ms < 0 or entry.commit_ms <= until_ms)
+    return entry != NULL and not entry_removed(entry) and (
+        until_ms < 0 or entry.commit_ms <= until_ms)
 
 
 cdef inline size_t _bound(
@@ -156,6 +160,9 @@ cdef int offsets_remove_locked(
         if _is_there(shard, &keys[i], until_ms, topic_id):
             there[found] = keys[i]
             found += 1
+    if found == 0:
+        appended[0] = shard_written_locked(shard)
+        return 0
     nothing.texts = NULL
     nothing.count = 0
     return _write_locked(shard, there, found, &nothing, now_ms, appended)
@@ -180,6 +187,8 @@ cdef int group_delete_locked(
             if topic == NULL:
                 continue
             for i in range(topic.count):
+                if entry_removed(&topic.entries[i]):
+                    continue
                 key.group.at = group.id
                 key.group.length = group.id_length
                 key.topic.at = topic.name

@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
-import threading
-import time
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,63 +13,18 @@ from kbroker.coordinator.group._groups import (
     NOT_OWNER,
     CommittedOffset,
     GroupTable,
-    Written,
     offset_key,
     offset_value,
     partition_for,
 )
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.loader import Checkpointed
 from kbroker.protocol._crc32c import crc32c
 from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
-from tests.support.led_log import LedLog, open_led_log
+from tests.support.led_log import LedLog
 from tests.support.same_hash import times_dearer
+from tests.unit.coordinator.tables import committed, reloaded
 
-TOPIC_ID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
-ID = bytes(range(16))
 STABLE = 3
-
-
-def committed(
-    partition: int, offset: int, metadata: str = "", *, topic: str = "orders", expire_ms: int = -1
-) -> CommittedOffset:
-    topic_id = ID if expire_ms < 0 else None  # a record that expires by itself has no room for it
-    return CommittedOffset(topic, partition, offset, -1, metadata, 1_000, expire_ms, topic_id)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[LedLog]:
-    log = open_led_log(
-        tmp_path / "__consumer_offsets-0", "__consumer_offsets", 0, TOPIC_ID, {"compacted": True},
-        Checkpointed(False, 0, 0),
-    )  # fmt: skip
-    log.set_leadership(1, True, 0, 1)
-    yield log
-    log.close(clean=False)
-
-
-@pytest.fixture
-def table(log: LedLog) -> GroupTable:
-    return opened(log)
-
-
-def opened(log: LedLog) -> GroupTable:
-    table = GroupTable()
-    table.set_partition_count(1)
-    table.open(0, log)
-    table.activate(0)
-    return table
-
-
-def reloaded(log: LedLog) -> GroupTable:
-    table = GroupTable()
-    table.set_partition_count(1)
-    table.open(0, log)
-    data = log.read(0)
-    used, next_offset, _ = table.load_batches(0, data)
-    assert (used, next_offset) == (len(data), log.log_end_offset if data else -1)
-    table.activate(0)
-    return table
 
 
 @pytest.mark.parametrize(
@@ -211,136 +160,6 @@ def test_a_log_that_refuses_changes_nothing(table: GroupTable, log: LedLog) -> N
     assert table.commit("g", [committed(0, 1)]) == ErrorCode.MESSAGE_TOO_LARGE
     assert table.offsets("g") == []
     assert log.log_end_offset == 0
-
-
-def shown(table: GroupTable, *partitions: int) -> list[int]:
-    """The offsets that OffsetFetch tells, -1 for none; no partitions: of all that there are."""
-    asked = [("orders", b"".join(each.to_bytes(4) for each in partitions))] if partitions else None
-    code, topics, _ = table.fetch("g", asked, flexible=False, leader_epochs=False)
-    assert code == 0
-    told: list[int] = []
-    for _, data in topics:
-        at = 4
-        for _ in range(int.from_bytes(data[:4])):
-            told.append(int.from_bytes(data[at + 4 : at + 12], signed=True))
-            at += 14 + int.from_bytes(data[at + 12 : at + 14]) + 2
-        assert at == len(data)
-    return told
-
-
-def test_what_is_above_the_high_watermark_is_not_told(table: GroupTable, log: LedLog) -> None:
-    log.set_leadership(1, True, 1, 2, {2: True})
-    for offset in (5, 6, 7):
-        assert table.commit("g", [committed(0, offset, "text" * offset)]) == 0
-    assert table.commit("g", [committed(3, 9)]) == 0
-    assert shown(table, 0, 3) == [-1, -1]
-    assert shown(table) == []
-    for end, told in ((1, [5, -1]), (2, [6, -1]), (3, [7, -1]), (4, [7, 9])):
-        log.note_fetch(2, end, 1)
-        assert shown(table, 0, 3) == told
-        assert shown(table) == [each for each in told if each >= 0]
-    for offset in (8, 9):
-        assert table.commit("g", [committed(0, offset)]) == 0
-        assert shown(table, 0) == [7]
-    log.note_fetch(2, 5, 1)
-    assert shown(table, 0) == [8]
-    # A new leader has it all, and tells what it knows to be safe.
-    again = GroupTable()
-    again.set_partition_count(1)
-    again.open(0, log)
-    again.load_batches(0, log.read(0, to_log_end=True))
-    again.activate(0)
-    assert shown(again, 0, 3) == [8, 9]
-    assert shown(again) == [8, 9]
-    log.note_fetch(2, 6, 1)
-    assert shown(table) == shown(again) == [9, 9]
-    for each in (table, again):
-        assert each.delete_group("g") == 0
-        assert each.statistics(0) == (0, 0, 0)
-
-
-def test_who_asks_for_stable_offsets_is_to_ask_again_while_a_commit_waits(
-    table: GroupTable, log: LedLog
-) -> None:
-    def asked(partitions: bytes | None) -> list[tuple[str, bytes]]:
-        wanted = None if partitions is None else [("orders", partitions)]
-        code, topics, _ = table.fetch(
-            "g", wanted, flexible=False, leader_epochs=False, require_stable=True
-        )
-        assert code == 0
-        return topics
-
-    def answer(*told: tuple[int, int, str, int]) -> list[tuple[str, bytes]]:
-        rows = [struct.pack(f">iqh{len(m)}sh", p, o, len(m), m.encode(), e) for p, o, m, e in told]
-        return [("orders", len(rows).to_bytes(4) + b"".join(rows))]
-
-    both = bytes((0, 0, 0, 0, 0, 0, 0, 3))
-    unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
-    log.set_leadership(1, True, 1, 2, {2: True})
-    assert table.commit("g", [committed(0, 5, "text")]) == 0
-    assert asked(both) == answer((0, -1, "", unstable), (3, -1, "", 0))
-    assert asked(None) == answer((0, -1, "", unstable))
-    log.note_fetch(2, 1, 1)
-    assert asked(both) == answer((0, 5, "text", 0), (3, -1, "", 0))
-    assert table.commit("g", [committed(0, 6), committed(3, 7)]) == 0
-    log.note_fetch(2, 2, 1)
-    assert asked(both) == answer((0, 6, "", 0), (3, -1, "", unstable))
-    assert asked(None) == answer((0, 6, "", 0), (3, -1, "", unstable))
-    log.note_fetch(2, 3, 1)
-    assert asked(None) == asked(both) == answer((0, 6, "", 0), (3, 7, "", 0))
-
-
-def test_commits_that_wait_for_a_follower_are_not_dearer_the_more_they_are(log: LedLog) -> None:
-    def cpu_s(table: GroupTable) -> float:
-        before = time.process_time()
-        for _ in range(40):
-            assert table.commit("g", [committed(0, offset) for offset in range(500)]) == 0
-        return time.process_time() - before
-
-    alone_s = cpu_s(opened(log))
-    log.set_leadership(1, True, 1, 2, {2: True})
-    table = opened(log)
-    assert cpu_s(table) < 10 * alone_s
-    assert shown(table, 0) == [-1]
-    waiting = table.statistics(0).bytes
-    for ahead, told in ((19_000, 499), (1, 498), (0, 499)):
-        log.note_fetch(2, log.log_end_offset - ahead, 1)
-        assert shown(table, 0) == [told]
-    assert table.commit("g", [committed(0, 7)]) == 0
-    assert shown(table, 0) == [499]
-    assert table.statistics(0).bytes < waiting // 1_000
-    assert table.delete_group("g") == 0
-    assert table.statistics(0) == (0, 0, 0)
-
-
-def test_who_writes_while_the_partition_goes_is_not_told_that_it_is_replicated(
-    table: GroupTable, log: LedLog
-) -> None:
-    log.set_leadership(1, True, 1, 2, {2: True})  # and the follower has nothing
-    table.wait = lambda *waits: waits[-1](ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    told: list[ErrorCode] = []
-    turn = threading.Barrier(2)
-    rounds = range(1_000)
-
-    def go() -> None:
-        for _ in rounds:
-            turn.wait()
-            table.close(0)
-            turn.wait()
-
-    goes = threading.Thread(target=go)
-    goes.start()
-    for offset in rounds:
-        written = Written()
-        turn.wait()
-        code = table.commit("g", [committed(each, offset) for each in range(20)], written)
-        table.when_replicated(written, code, told.append)
-        turn.wait()
-        table.open(0, log)
-        table.activate(0)
-    goes.join()
-    assert len(told) == len(rounds)
-    assert ErrorCode.NONE not in told
 
 
 def test_members_keep_the_time_at_which_they_were_heard(table: GroupTable) -> None:
