@@ -24,7 +24,13 @@ class MemoryStore:
     ) -> None:
         done(ErrorCode.NONE)
 
-    def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
+    def delete_group(
+        self, group_id: str, in_log: Callable[[], object], done: Callable[[ErrorCode], None]
+    ) -> None:
+        in_log()
+        done(ErrorCode.NONE)
+
+    def when_settled(self, group_id: str, done: Callable[[ErrorCode], object]) -> None:
         done(ErrorCode.NONE)
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
-from kbroker.coordinator.group.group import Group
+from kbroker.coordinator.group.group import Group, tell_absent
 from kbroker.coordinator.group.messages import (
     NO_MEMBER_ID,
     JoinAnswer,
@@ -217,18 +217,22 @@ class GroupCoordinator:
         *,
         unless: Callable[[], bool] = _never,
     ) -> None:
-        """An empty group goes, with its offsets; `done` is called once, when that is in the log.
+        """An empty group goes, with its offsets; `done` is called once, when that lasts.
 
-        Until then whoever wants the group is told to try again, so that the tombstones come before
-        any record of a new group of this id. `unless` is asked when nobody can commit any more; if
-        it says yes the group stays, and the answer is NON_EMPTY_GROUP. Where the answer is an error
-        the group is what it was.
+        Until it is in the log whoever wants the group is told to try again, so that the tombstones
+        come before any record of a new group of this id. `unless` is asked when nobody can commit
+        any more; if it says yes the group stays, and the answer is NON_EMPTY_GROUP. Where nothing
+        could be written the group is what it was; where it is not known that the followers have
+        the tombstones it is gone here, and the answer an error. That it is not there is said when
+        they have the tombstones of whoever deleted it before.
         """
         # Like commits, deletion knows the group without a name.
         code = self._state_of(group_id)
         group = None if code else self.find(group_id)
-        if group is None:
-            done(code or ErrorCode.GROUP_ID_NOT_FOUND)
+        if code:
+            done(code)
+        elif group is None:
+            tell_absent(self._store, group_id, done)
         else:
             group.delete(done, unless=unless, gone=partial(self._forget, group))
 

@@ -44,12 +44,19 @@ if TYPE_CHECKING:
         JoinAsked,
         SyncAsked,
     )
+    from kbroker.coordinator.group.seams import GroupStore
 
 NONE: Final = ErrorCode.NONE
 # What a request is told whose step raised: it comes again, and the group has started over.
 FAILED: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 # Of these the answer does not repeat the member's id: it is to come as a new one.
 _WITHOUT_ID: Final = (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def tell_absent(store: GroupStore, group_id: str, done: Callable[[ErrorCode], object]) -> None:
+    """GROUP_ID_NOT_FOUND, when the tombstones of whoever deleted the group are with the followers;
+    as long as they are not, another leader may have the group still."""
+    store.when_settled(group_id, lambda code: done(code or ErrorCode.GROUP_ID_NOT_FOUND))
 
 
 class Group(Rebalance):
@@ -263,28 +270,47 @@ class Group(Rebalance):
 
         From here on it is DEAD, and nobody can commit; behind what was still to be written of it
         `unless` is asked, and if that says yes the group stays (NON_EMPTY_GROUP). `gone` is called
-        when the tombstones are in the log, or nothing of it is ours any more, before `done`.
+        when the tombstones are in the log, or nothing of it is ours any more, before `done`: it
+        does not come back, whatever `done` is told of the followers.
         A group that is lost meanwhile stays dead: its id may be another group's by now.
         """
         end = Once(partial(self._end, done, gone))
         with Step(self, partial(end, FAILED)):
             code = self.fire(Event.DELETE)
-            if code:
+            if code is ErrorCode.GROUP_ID_NOT_FOUND:
+                self.outbox.add(partial(self._deleted_already, done))
+            elif code:
                 self.outbox.add(partial(done, code))
             else:
-                self.outbox.add(partial(self._remove, unless, end))
+                self.outbox.add(partial(self._remove, unless, gone, end))
 
-    def _remove(self, unless: Callable[[], bool], end: Callable[[ErrorCode], None]) -> None:
+    def _deleted_already(self, done: Callable[[ErrorCode], object]) -> None:
+        """From the outbox, behind the write of who deletes the group, which may have failed."""
+        if self.state is GroupState.DEAD:
+            tell_absent(self.around.store, self.group_id, done)
+        else:
+            done(FAILED)
+
+    def _remove(
+        self,
+        unless: Callable[[], bool],
+        gone: Callable[[], object],
+        end: Callable[[ErrorCode], None],
+    ) -> None:
         try:
             if self.lost:
                 end(ErrorCode.NOT_COORDINATOR)
             elif unless():
                 end(ErrorCode.NON_EMPTY_GROUP)
             else:
-                self.around.store.delete_group(self.group_id, end)
+                self.around.store.delete_group(self.group_id, partial(self._in_log, gone), end)
         except Exception as error:
             self.around.failures.note("the deletion of a group", error)
             end(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _in_log(self, gone: Callable[[], object]) -> None:
+        self.lost = True
+        gone()
 
     def _end(
         self, done: Callable[[ErrorCode], object], gone: Callable[[], object], code: ErrorCode

@@ -82,7 +82,8 @@ class Rebalance:
         self.outbox: Final = Outbox(self.lock, around.failures)
         # Whoever leaves in this step, and is answered when the end of the group is in the log.
         self.leaving: Callable[[ErrorCode], object] | None = None
-        self.lost = False  # its partition is, or was; another group may have the id by now
+        # Its partition is, or was, or it was deleted; another group may have the id by now.
+        self.lost = False
         self.state = GroupState.EMPTY
         self.since_ms = around.clock.wall_ms()
         self.generation = 0

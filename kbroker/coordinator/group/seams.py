@@ -42,8 +42,19 @@ class GroupStore(Protocol):
         a higher incarnation, is not written over."""
         ...
 
-    def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
-        """Append tombstones for the group and for all its offsets."""
+    def delete_group(
+        self,
+        group_id: str,
+        in_log: Callable[[], object],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Append tombstones for the group and for all its offsets. `in_log` is called when they
+        are in the log, from where nothing takes them back, then `done` as of other writes."""
+        ...
+
+    def when_settled(self, group_id: str, done: Callable[[ErrorCode], object]) -> None:
+        """`done` is called once, without any lock held, perhaps at once, when all that was written
+        of the group, by whomever, survives what acks=-1 survives; or with an error."""
         ...
 
 

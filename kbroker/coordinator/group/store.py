@@ -57,6 +57,8 @@ class Table(Protocol):
 
     def delete_group(self, group_id: str, records: Records, written: Written) -> int: ...
 
+    def written_before(self, group_id: str, written: Written) -> int: ...
+
     def when_replicated(
         self, written: Written, code: int, done: Callable[[ErrorCode], object]
     ) -> None: ...
@@ -167,8 +169,10 @@ class OffsetsStore:
         )
         self._table.when_replicated(written, code, done)
 
-    def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
-        """Append tombstones for all of the group's offsets and for itself, as one batch."""
+    def delete_group(
+        self, group_id: str, in_log: Callable[[], object], done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Append tombstones for all of the group's offsets and for itself, it being the last."""
         writers = self._writers
         if not writers:
             done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -179,6 +183,14 @@ class OffsetsStore:
         code = writer.delete(
             group_id, lambda: self._table.delete_group(group_id, tombstone, written)
         )
+        if code is ErrorCode.NONE:
+            in_log()
+        self._table.when_replicated(written, code, done)
+
+    def when_settled(self, group_id: str, done: Callable[[ErrorCode], object]) -> None:
+        """`done` is called once, when the followers have what was written of the group by now."""
+        written = Written()
+        code = self._table.written_before(group_id, written)
         self._table.when_replicated(written, code, done)
 
 

@@ -187,7 +187,7 @@ def test_random_steps_behind_a_follower_are_told_as_far_as_it_has_come(
     draw = random.Random(seed)
     log.set_leadership(1, True, 1, 2, {2: True})
     model: dict[str, dict[int, int]] = {group: {} for group in "abc"}
-    ends = [(0, {group: {} for group in "abc"})]
+    ends: list[tuple[int, dict[str, dict[int, int]]]] = [(0, {group: {} for group in "abc"})]
     at = 0
     for step in range(600):
         group = draw.choice("abc")

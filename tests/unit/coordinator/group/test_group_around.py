@@ -8,7 +8,7 @@ from kbroker.coordinator.group.messages import JoinAsked, SyncAsked
 from kbroker.coordinator.group.states import GroupState
 from kbroker.coordinator.group.step import disagreement
 from kbroker.errors import ErrorCode
-from tests.unit.coordinator.group.world import CHANGED, GROUP, SESSION_MS, World
+from tests.unit.coordinator.group.world import CHANGED, GROUP, SESSION_MS, Answer, World
 
 NONE = ErrorCode.NONE
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
@@ -122,13 +122,59 @@ def test_an_empty_group_is_deleted_when_its_tombstones_are_in_the_log() -> None:
     world.leave(leader)
     world.store.holds = True
     deleted = world.delete()
+    again = world.delete()
     assert deleted.waits
-    assert world.join().got.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert world.delete().got is ErrorCode.GROUP_ID_NOT_FOUND
+    assert again.waits  # for the same tombstones
     world.store.release()
     assert deleted.got is NONE
+    assert again.got is ErrorCode.GROUP_ID_NOT_FOUND
     assert world.coordinator.describe(GROUP) is ErrorCode.GROUP_ID_NOT_FOUND
     assert world.join().got.code is ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_a_deleted_group_is_gone_though_its_followers_are_late() -> None:
+    """Its tombstones are in the log and its offsets are gone: it is not kept without them."""
+    world = World()
+    (leader,) = world.stable()
+    world.leave(leader)
+    world.store.holds = True
+    deleted = world.delete()
+    world.store.release(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert deleted.got is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.coordinator.describe(GROUP) is ErrorCode.GROUP_ID_NOT_FOUND
+    again = world.delete()
+    assert again.waits
+    world.store.release()
+    assert again.got is ErrorCode.GROUP_ID_NOT_FOUND
+    assert GROUP not in world.view.groups
+
+
+def test_who_deletes_a_group_that_is_kept_in_the_end_is_to_ask_again() -> None:
+    world = World()
+    world.coordinator.ensure_group(GROUP)
+    beside: list[Answer[ErrorCode]] = []
+
+    def used() -> bool:
+        beside.append(world.delete())
+        return True
+
+    assert world.delete(unless=used).got is ErrorCode.NON_EMPTY_GROUP
+    assert beside[0].got is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.delete().got is NONE
+
+
+def test_a_new_group_comes_behind_the_tombstones_of_the_one_before() -> None:
+    world = World()
+    (leader,) = world.stable()
+    world.leave(leader)
+    world.store.holds = True
+    deleted = world.delete()
+    world.store.holds = False
+    (leader,) = world.stable()
+    world.store.release(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert deleted.got is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.state is GroupState.STABLE
+    assert world.view.groups[GROUP].members == [(leader, None)]
 
 
 @pytest.mark.parametrize("why", ["used", "not stored", "raises"])

@@ -145,7 +145,7 @@ WALKS: dict[Event, tuple[Callable[[Scene], ErrorCode | None], tuple[Outcome, ...
     Event.ID_GONE: (gives_and_loses_an_id, ((E, N), (P, N), (C, N), (S, N), (D, DEAD))),
     Event.DELETE: (
         deletes,
-        ((D, WAITS), (P, FULL), (C, FULL), (S, FULL), (D, ErrorCode.GROUP_ID_NOT_FOUND)),
+        ((D, WAITS), (P, FULL), (C, FULL), (S, FULL), (D, WAITS)),
     ),
     Event.UNLOAD: (unloads, ((D, None), (D, None), (D, None), (D, None), (D, None))),
 }  # fmt: skip

@@ -172,8 +172,9 @@ def test_before_the_topic_there_is_no_coordinator(start: Callable[..., Node]) ->
     assert node.store.state_of("g") is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert node.write(image("g")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     answers: list[ErrorCode] = []
-    node.store.delete_group("g", answers.append)
-    assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    node.store.delete_group("g", lambda: answers.append(ErrorCode.NONE), answers.append)
+    node.store.when_settled("g", answers.append)
+    assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
 
 
 def test_empty_partitions_are_active_at_once(start: Callable[..., Node]) -> None:
@@ -196,7 +197,7 @@ def test_what_was_written_is_loaded_behind_the_ready_line(start: Callable[..., N
     assert node.table.commit("g1", [offset("orders", 0, 7), offset("orders", 1, 8)]) == 0
     assert node.table.commit("simple", [offset("orders", 0, 9)]) == 0
     assert node.table.commit("gone", [offset("orders", 0, 1)]) == 0
-    node.store.delete_group("gone", lambda code: None)
+    node.store.delete_group("gone", lambda: None, lambda code: None)
     for buffer_bytes in (1, 1 << 20):  # a batch a piece, and all at once
         node = start(buffer_bytes=buffer_bytes)
         node.lead(*[NODE] * COUNT)
@@ -219,7 +220,7 @@ def test_what_a_group_that_is_no_more_writes_late_is_refused(start: Callable[...
     assert node.write(image("g", 6), incarnation=7) is ErrorCode.NONE
     assert node.write(image("g", 7, MEMBER), incarnation=6) is ErrorCode.NOT_COORDINATOR
     assert log.log_end_offset == 1
-    node.store.delete_group("g", lambda code: None)
+    node.store.delete_group("g", lambda: None, lambda code: None)
     assert node.write(image("g", 1), incarnation=9) is ErrorCode.NONE
     assert log.log_end_offset == 3
 
@@ -257,6 +258,22 @@ def test_a_new_leader_loads_what_its_followers_have_not_yet(start: Callable[...,
     again.await_load()
     assert again.groups.loaded == [image("g", 3, MEMBER)]
     assert again.table.offset("g", "orders", 0) == offset("orders", 0, 7)
+
+
+def test_a_deletion_is_in_the_log_before_the_followers_have_it(start: Callable[..., Node]) -> None:
+    node = start()
+    waits: list[Callable[[ErrorCode], object]] = []
+    node.table.wait = lambda *how: waits.append(how[-1])
+    node.lead(*[NODE] * COUNT, followers=[ELSEWHERE])
+    told: list[object] = []
+    node.store.delete_group("g", lambda: told.append("in the log"), told.append)
+    node.store.when_settled("g", told.append)
+    assert (told, len(waits)) == (["in the log"], 2)
+    log = node.open[partition_for("g", COUNT)]
+    log.note_fetch(ELSEWHERE, log.log_end_offset, 0)
+    node.store.when_settled("g", told.append)
+    assert told == ["in the log", ErrorCode.NONE]
+    assert len(waits) == 2
 
 
 def test_a_partition_that_is_led_elsewhere_in_the_middle_of_its_load_is_no_damage(

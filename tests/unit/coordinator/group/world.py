@@ -63,7 +63,7 @@ class Store:
         self.written: list[GroupImage] = []
         self.fails = ErrorCode.NONE
         self.holds = False
-        self.held: list[Done] = []
+        self.held: list[Callable[[ErrorCode], object]] = []
         self.deleted = 0
 
     def state_of(self, group_id: str) -> ErrorCode:
@@ -77,8 +77,13 @@ class Store:
         else:
             done(self.fails)
 
-    def delete_group(self, group_id: str, done: Done) -> None:
+    def delete_group(self, group_id: str, in_log: Callable[[], object], done: Done) -> None:
         self.deleted += 1
+        if not self.fails:
+            in_log()
+        self.when_settled(group_id, done)
+
+    def when_settled(self, group_id: str, done: Callable[[ErrorCode], object]) -> None:
         if self.holds:
             self.held.append(done)
         else:
