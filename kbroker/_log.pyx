@@ -274,6 +274,16 @@ cdef class LocalLog:
         return bool(kb_load_int(&self.storage.online))
 
     @property
+    def failed_writes(self) -> int:
+        """Writes and rolls that failed since it was opened; if it is online, they were undone."""
+        cdef int64_t count
+        with nogil:
+            lock_to_look(self.storage)
+            count = self.storage.failed_writes
+            unlock_log(self.storage)
+        return count
+
+    @property
     def recovery_point(self) -> int:
         return kb_load_i64(&self.storage.recovery_point)
 

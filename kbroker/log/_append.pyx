@@ -245,6 +245,7 @@ cdef void log_append_locked(
                 status = flush_write(log, &write)
                 if status == 0:
                     status = log_roll(log, log.log_end_offset, now_ms)
+                    log.failed_writes += status != 0
             if status != 0:
                 break
             place(log, &write, batch)

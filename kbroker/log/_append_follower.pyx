@@ -202,6 +202,7 @@ cdef int make_place(
     if log_roll(
             log, log.log_end_offset if last_offset - log.log_end_offset <= INT32_MAX
             else header.base_offset, now_ms) != 0:
+        log.failed_writes += 1
         end_with(out, KAFKA_STORAGE_ERROR, "the log cannot begin a segment")
         return -1
     return 0

@@ -5,6 +5,7 @@ every partition whose leader it changes, so that no word of an earlier leader ar
 says to each replica who leads it and for whom its high watermark waits; when the image is
 published, `follow` begins to fetch what others lead now. All of it on the controller's thread, and
 so is every look at who is in sync; what the controller answers to that comes back to this thread.
+Logs that fail are looked for on the scheduler's, and the controller is told of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
 from kbroker.handlers.forwarding import BETWEEN_BROKERS
-from kbroker.log_lines import LogLines
+from kbroker.log_lines import LogLines, first_few
 from kbroker.metadata.controller.image_updates import IN_SYNC_KEY, IN_SYNC_VERSION
 from kbroker.metadata.controller.in_sync_messages import (
     InSyncAsked,
@@ -26,6 +27,7 @@ from kbroker.metadata.controller.in_sync_messages import (
 )
 from kbroker.peer.address import Address
 from kbroker.protocol.wire import ProtocolError
+from kbroker.replica.failing_logs import FailingLogs
 from kbroker.replica.fetcher import Us
 from kbroker.replica.fetcher_manager import FetcherManager, Leader
 from kbroker.replica.fetcher_settings import fetcher_settings, leader_links
@@ -58,6 +60,8 @@ lines: Final = LogLines(logger)
 
 # How soon who has caught up may join; Kafka's followers are looked at with each fetch.
 LOOK_PERIOD_MS: Final = 100
+# How soon the controller hears of a log that fails.
+LOGS_LOOK_PERIOD_MS: Final = 500
 
 
 class Replication:
@@ -99,6 +103,8 @@ class Replication:
         self._followed: dict[TopicPartition, Leader] = {}
         self._touched: set[str] = set()  # topics, since an image was published
         self._look_waits = False  # for its turn on the controller's thread
+        self._logs = FailingLogs(config.node_id, clock)
+        self._failing: frozenset[TopicPartition] = frozenset()  # as the controller was told
 
     # --- images, on the controller's thread -------------------------------------------------------
 
@@ -170,10 +176,27 @@ class Replication:
         """On return no log is changed by a fetcher any more."""
         self.fetchers.stop()
 
-    # --- in-sync sets -----------------------------------------------------------------------------
-
     def schedule(self, scheduler: Scheduler) -> None:
         scheduler.schedule("in-sync-replicas", self._look, LOOK_PERIOD_MS)
+        scheduler.schedule("failing-logs", self._look_at_logs, LOGS_LOOK_PERIOD_MS)
+
+    # --- logs that fail ---------------------------------------------------------------------------
+
+    def _look_at_logs(self) -> None:
+        controller = self._controller()
+        failing = self._logs.look(self._replicas().replicas(), controller.image)
+        if failing == self._failing:
+            return
+        if failing - self._failing:
+            logger.error(
+                "others are to lead %s: the logs here cannot be written; make room on the disk or"
+                " mend it, and start this broker again for those that are offline",
+                first_few([str(name) for name in sorted(failing)]),
+            )
+        self._failing = failing
+        controller.logs_fail(failing)
+
+    # --- in-sync sets -----------------------------------------------------------------------------
 
     def _look(self) -> None:
         if self._look_waits:

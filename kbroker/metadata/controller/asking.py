@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
-from kbroker.errors import InvariantError
+from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.metadata.controller.config_changes import ResourceChange, ResourcesCallback
 from kbroker.metadata.controller.decisions import ConfigChange, MorePartitions, NewTopic
 from kbroker.metadata.controller.events import (
@@ -27,7 +27,9 @@ from kbroker.metadata.controller.events import (
     ElectLeaders,
     Event,
     FollowImage,
+    InStep,
     PartitionsCallback,
+    Reload,
     ShutDown,
     ShutDownCallback,
     TopicsCallback,
@@ -46,6 +48,18 @@ class Asking(ABC):
     @abstractmethod
     def _post(self, event: Event) -> None:
         """Put it into the queue, or fail it."""
+
+    @abstractmethod
+    def _notify(self, event: Event) -> None:
+        """Put it into the queue, which has room for the broker's own; not if the thread ended."""
+
+    def in_step(self, call: Callable[[], None]) -> None:
+        """Have this done on the controller's thread, between two images; not if that has ended."""
+        self._notify(InStep(call))
+
+    def reload(self) -> None:
+        """Read the store again, and try again to open what is offline."""
+        self._notify(Reload())
 
     def create_topics(
         self, specs: Sequence[NewTopic], validate_only: bool, done: TopicsCallback
@@ -105,3 +119,13 @@ class Asking(ABC):
         if not 0 < count <= PRODUCER_IDS_AT_ONCE_MAX:
             raise InvariantError(f"{count} producer ids asked for at once")
         self._post(AllocateProducerIds(count, done))
+
+
+def not_controller(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER, message)
+
+
+def abandoned(event: Event) -> None:
+    """The controller's thread is lost: whoever asked is told so."""
+    message = "The controller has failed; the broker must be restarted."
+    event.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message))

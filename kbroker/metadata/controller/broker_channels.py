@@ -44,6 +44,7 @@ class _Channel:
     acknowledged: ClusterImage | None = None
     sent: ClusterImage | None = None  # in flight, or to be sent again after a pause
     failures: int = 0
+    asked: bool = False  # to answer once more, though there is nothing to tell it
 
 
 class BrokerChannels:
@@ -110,6 +111,12 @@ class BrokerChannels:
             channel.sent = None
             self._send(channel)
 
+    def ask_all(self) -> None:
+        """Have every broker say again which of its logs it cannot use."""
+        for channel in self._channels.values():
+            channel.asked = True
+            self._send(channel)
+
     @property
     def behind(self) -> int:
         """Brokers that have not acknowledged the image yet."""
@@ -131,9 +138,9 @@ class BrokerChannels:
 
     def _send(self, channel: _Channel) -> None:
         image, known = self._image, channel.acknowledged
-        if channel.sent is not None or known is image:
+        if channel.sent is not None or (known is image and not channel.asked):
             return
-        channel.sent = image
+        channel.sent, channel.asked = image, False
         broker, sent = channel.broker, self._sent(channel, image)
         update = ImageUpdate(
             self._node_id,

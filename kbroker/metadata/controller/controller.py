@@ -37,7 +37,7 @@ from kbroker.clock import Clock
 from kbroker.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError, UserError
 from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.asking import Asking
+from kbroker.metadata.controller.asking import Asking, abandoned, not_controller
 from kbroker.metadata.controller.config_changes import (
     ConfigChanges,
     ConfigRules,
@@ -62,6 +62,8 @@ from kbroker.metadata.controller.events import (
     Event,
     FollowImage,
     InStep,
+    LogDirEvent,
+    LogsFail,
     Reload,
     SessionLost,
     ShutDown,
@@ -69,17 +71,13 @@ from kbroker.metadata.controller.events import (
     Stop,
     TellBrokerAgain,
 )
-from kbroker.metadata.controller.image_updates import (
-    ImageAnswer,
-    ImageUpdate,
-    Sent,
-    Transport,
-)
+from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate, Transport
 from kbroker.metadata.controller.nodes import (
     FencedError,
     MetadataNodes,
     ensure_skeleton,
     load_brokers,
+    note_log_dir_event,
 )
 from kbroker.metadata.controller.partition_changes import PartitionChanges
 from kbroker.metadata.controller.partition_states import RulesOf, clean_elections
@@ -107,7 +105,7 @@ from kbroker.metadata.store.base import (
     WatchKind,
 )
 from kbroker.own_thread import OwnThread
-from kbroker.types import uuid_text
+from kbroker.types import TopicPartition, uuid_text
 
 if TYPE_CHECKING:
     from kbroker.metadata.controller.broker_channels import BrokerChannels
@@ -121,8 +119,8 @@ MIN_IN_SYNC: Final = "min.insync.replicas"
 Answer = Callable[[], None]
 # Heard while the store is away as well, or nobody would be told anything ever after.
 _NEEDS_NO_STORE: Final = (Stop, BrokerAnswered, TellBrokerAgain, InStep, SessionLost)
-# Before a session is begun again that could not be begun.
-SESSION_RETRY_MS: Final = 1_000
+# Before what the store did not take is tried again: a session, a word to the controller.
+STORE_RETRY_MS: Final = 1_000
 
 
 class Controller(Asking):
@@ -169,7 +167,7 @@ class Controller(Asking):
         self._cluster_id = cluster_id
         self._new_epochs = new_epochs_at_start
         self._election = Election(store, node_id, clock)
-        self._loop = loop(THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, _abandoned)
+        self._loop = loop(THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, abandoned)
         self._propagation = Propagation(apply, show, follow, self.thread.failures, node_id)
         self._new_session = new_session
         self._transport = transport
@@ -181,8 +179,13 @@ class Controller(Asking):
             from kbroker.metadata.controller.image_follower import ImageFollower
 
             self._follower = ImageFollower(self._propagation)
-            again, dice = self._tell_broker_again, dice or random.Random()
-            self._channels = BrokerChannels(node_id, transport, self._broker_answered, again, dice)
+            self._channels = BrokerChannels(
+                node_id,
+                transport,
+                lambda sent, answer: self._notify(BrokerAnswered(sent, answer)),
+                lambda sent: self._notify(TellBrokerAgain(sent)),
+                dice or random.Random(),
+            )
         self._configs = ConfigChanges(self._propagation, rules or NoSettings())
         self._changes = TopicChanges(self._propagation, config, validate_configs, edit_list, new_id)
         self._partitions = PartitionChanges(self._propagation, rules_of, node_id)
@@ -191,8 +194,7 @@ class Controller(Asking):
         self._stale = False  # the store may hold more than the image: read it again
         # The brokers as a controller knew them last; None: we have not been told, nor been it.
         self._known: Mapping[int, BrokerImage] | None = None
-        self._events_handled = 0
-        self._events_failed = 0
+        self._events_handled = self._events_failed = 0
 
     # --- any thread -------------------------------------------------------------------------------
 
@@ -241,26 +243,20 @@ class Controller(Asking):
         """Of this broker's registration; NO_BROKER_EPOCH before there is one."""
         return self._broker_epoch
 
-    def in_step(self, call: Callable[[], None]) -> None:
-        """Have this done on the controller's thread, between two images; not if that has ended."""
-        self._notify(InStep(call))
-
-    def reload(self) -> None:
-        """Read the store again, and try again to open what is offline."""
-        self._notify(Reload())
+    def logs_fail(self, names: Collection[TopicPartition]) -> None:
+        """Nobody should lead these partitions here, whose logs are open, and no others than these
+        and those that did not open."""
+        self._propagation.failing = frozenset(names)
+        self._notify(LogsFail())
 
     def statistics(self) -> ControllerStatistics:
-        image = self.image
-        return ControllerStatistics(
+        return ControllerStatistics.of(
+            self.image,
             active=self.active,
             controller_epoch=self._election.epoch,
-            image_version=image.version,
             events_queued=self._loop.queued,
             events_handled=self._events_handled,
             events_failed=self._events_failed,
-            topics=len(image.topics),
-            partitions=image.partition_count,
-            offline_partitions=image.offline_partition_count,
             unclean_elections=self._partitions.unclean_elections,
         )
 
@@ -268,7 +264,7 @@ class Controller(Asking):
         if self._loop.post(event):
             return
         if self._loop.stopping:
-            event.fail(_not_controller("this broker is stopping"))
+            event.fail(not_controller("this broker is stopping"))
         else:
             event.fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The controller's queue is full."))
 
@@ -350,6 +346,11 @@ class Controller(Asking):
                 if self._nodes is not None:
                     self._load()
                     log.info("topics and settings were read again")
+            case LogsFail():
+                self._logs_fail()
+            case LogDirEvent():
+                if self._channels and self._nodes and self._nodes.take_log_dir_events():
+                    self._channels.ask_all()
             case SessionLost():
                 self._session_lost(event.session_id)
             case Stop():
@@ -392,6 +393,7 @@ class Controller(Asking):
         for path, kind, event in (
             (records.CONTROLLER, WatchKind.DATA, ControllerChanged()),
             (records.BROKER_IDS, WatchKind.CHILDREN, BrokersChanged()),
+            (records.LOG_DIR_EVENTS, WatchKind.CHILDREN, LogDirEvent()),
         ):
             store.watch(path, kind, partial(self._told, event), persistent=True)
         self._broker_epoch = epoch
@@ -407,18 +409,34 @@ class Controller(Asking):
         self._broker_epoch = NO_BROKER_EPOCH
         if self._follower is not None:
             self._follower.forget()
-        self._propagation.lead_nothing()
         try:
+            self._propagation.lead_nothing()
             self._store = self._new_session()
             self._register()
-        except (StoreError, UserError) as error:
+        except Exception as error:
+            if not isinstance(error, StoreError | UserError):
+                self.thread.failures.note("the registration", error)
             log.error("broker %d is not registered, and tries again: %s", self._node_id, error)
-            if self._transport is not None:
-                again = SessionLost(self._store.session_id)
-                self._transport.later(SESSION_RETRY_MS, partial(self._notify, again))
+            self._try_again(SessionLost(self._store.session_id))
             return
         log.info("broker %d is registered again, in epoch %d", self._node_id, self._broker_epoch)
         self._run_for_office()
+
+    def _logs_fail(self) -> None:
+        """Decide, or have the controller ask, which it does of who registers, too."""
+        if self._nodes is not None:
+            unusable = sorted(self._propagation.unusable)
+            self._partitions.note_closed(self._nodes, self._node_id, unusable)
+            return
+        try:
+            note_log_dir_event(self._store, self._node_id)
+        except StoreError as error:
+            log.error("the controller is not told which logs fail, and again: %s", error)
+            self._try_again(LogsFail())
+
+    def _try_again(self, event: Event) -> None:
+        if self._transport is not None:
+            self._transport.later(STORE_RETRY_MS, partial(self._notify, event))
 
     def _run_for_office(self) -> None:
         if self._election.try_win():
@@ -427,6 +445,7 @@ class Controller(Asking):
                 self._follower.obey(self._election.epoch)
             log.info("node %d is the controller, epoch %d", self._node_id, self._election.epoch)
             self._load()
+            self._notify(LogDirEvent())  # to the one before; all brokers are asked anyway
             return
         self._nodes = None
         self._show_brokers()
@@ -463,11 +482,9 @@ class Controller(Asking):
         return answer
 
     def _note_answer(self, event: BrokerAnswered) -> None:
-        if self._channels is None or self._nodes is None:
-            return
-        answer = event.answer
-        if self._channels.answered(event.sent, answer) and answer:
-            self._partitions.note_closed(self._nodes, event.sent.node_id, answer.offline)
+        sent, answer = event
+        if self._channels and self._nodes and self._channels.answered(sent, answer) and answer:
+            self._partitions.note_closed(self._nodes, sent.node_id, answer.offline)
 
     def _tell_brokers(self) -> None:
         if self._nodes is None or self._stale:
@@ -475,12 +492,6 @@ class Controller(Asking):
         self._known = self.image.brokers
         if self._channels is not None:
             self._channels.follow(self.image, self._election.epoch)
-
-    def _broker_answered(self, sent: Sent, answer: ImageAnswer | None) -> None:
-        self._notify(BrokerAnswered(sent, answer))
-
-    def _tell_broker_again(self, sent: Sent) -> None:
-        self._notify(TellBrokerAgain(sent))
 
     def _brokers_changed(self) -> None:
         if self._nodes is None:
@@ -522,7 +533,7 @@ class Controller(Asking):
 
     def _office(self) -> MetadataNodes:
         if self._nodes is None:
-            raise _not_controller("another broker is the controller")
+            raise not_controller("another broker is the controller")
         return self._nodes
 
     def _controller_changed(self) -> None:
@@ -554,8 +565,8 @@ class Controller(Asking):
             self._notify(SessionLost(session_id))
         elif event is SessionEvent.CONNECTED:
             # What was tried meanwhile has failed, and nobody else says that it is time again.
-            self._notify(ControllerChanged())
-            self._notify(BrokersChanged())
+            for notice in (ControllerChanged(), BrokersChanged(), LogDirEvent()):
+                self._notify(notice)
 
     def _told(self, event: Event, _: WatchEvent) -> None:
         self._notify(event)
@@ -571,7 +582,7 @@ class Controller(Asking):
                 return error
             case FencedError() | SessionExpiredError():
                 self._leave_office(f"{what}: {error}")
-                return _not_controller("this broker is no longer the controller")
+                return not_controller("this broker is no longer the controller")
             case StoreUnavailableError():
                 self._stale = True
                 log.error("%s: the metadata store failed: %s", what, error)
@@ -587,13 +598,3 @@ class Controller(Asking):
 
 def _nobody_asked() -> None:
     """The answer to a notice."""
-
-
-def _not_controller(message: str) -> KafkaError:
-    return KafkaError(ErrorCode.NOT_CONTROLLER, message)
-
-
-def _abandoned(event: Event) -> None:
-    """The controller's thread is lost: whoever asked is told so."""
-    message = "The controller has failed; the broker must be restarted."
-    event.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message))

@@ -191,6 +191,14 @@ class BrokersChanged(Notice):
     """A broker was registered, or is gone."""
 
 
+class LogsFail(Notice):
+    """Other logs of this broker fail than before; see Propagation.failing."""
+
+
+class LogDirEvent(Notice):
+    """A broker says that of its own, or nobody does any more."""
+
+
 class SessionLost(NamedTuple):
     """This session of ours with the store is over, or has never come to a registration."""
 

@@ -3,7 +3,7 @@
 Place in the flow: a request of the controller (`broker_channels.py`) becomes an event of this
 broker's own controller thread, which calls `follow`: the difference is applied to the image that
 this broker acknowledged last, the logs follow (`Propagation.catch_up`), the image is published, and
-the answer names the partitions that could not be opened. What does not fit changes nothing.
+the answer names the partitions whose logs cannot be used. What does not fit changes nothing.
 
 Refused with Kafka's codes: a controller of an epoch before one that was obeyed, or of another than
 the last in the store (STALE_CONTROLLER_EPOCH), a request to another start of this broker
@@ -70,4 +70,4 @@ class ImageFollower:
         delta = delta_between(self._propagation.image, image)
         self._version, self._image = update.version, image
         self._propagation.catch_up(image, replace(delta, from_store=True))
-        return ImageAnswer(ErrorCode.NONE, tuple(sorted(self._propagation.offline)))
+        return ImageAnswer(ErrorCode.NONE, tuple(sorted(self._propagation.unusable)))

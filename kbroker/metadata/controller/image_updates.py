@@ -54,7 +54,7 @@ class Sent(NamedTuple):
 
 
 class ImageAnswer(NamedTuple):
-    """NONE: the broker is at that version, but for these partitions, whose logs it cannot open."""
+    """NONE: the broker is at that version, but for these partitions, whose logs it cannot use."""
 
     error: ErrorCode
     offline: tuple[TopicPartition, ...] = ()

@@ -152,6 +152,12 @@ class MetadataNodes:
         self._write([[Set(path, data, node.version)]])
         return first
 
+    def take_log_dir_events(self) -> bool:
+        """Whether brokers have said that logs of theirs fail; whoever takes that asks them."""
+        events = self._store.children(records.LOG_DIR_EVENTS)
+        self._write([[Delete(f"{records.LOG_DIR_EVENTS}/{each}")] for each in events])
+        return bool(events)
+
     def _load_topics(
         self, nodes: Mapping[str, Node], configs: Mapping[str, Node]
     ) -> Iterator[TopicImage]:
@@ -331,6 +337,15 @@ def save_used_directories(
         store.set(path, data)
 
 
+def note_log_dir_event(store: MetadataStore, node_id: int) -> None:
+    """Have the controller ask this broker which of its logs fail. One that has not been taken yet
+    is enough: whoever takes it asks after that."""
+    try:
+        store.create(records.log_dir_event_path(node_id), records.encode_log_dir_event(node_id))
+    except NodeExistsError:
+        pass
+
+
 def load_resource_configs(
     store: MetadataStore, kinds: Iterable[ConfigKind] = tuple(ConfigKind)
 ) -> dict[ConfigResource, Mapping[str, str]]:
@@ -352,7 +367,8 @@ def ensure_skeleton(store: MetadataStore, cluster_id: str) -> str:
     """Create what every other node hangs under; the cluster's id, ours if it had none."""
     known = store.exists(records.CLUSTER_ID)
     # What has come since: a store may be an earlier kbroker's.
-    wanted = records.CONFIG_FOLDERS.values() if known else records.SKELETON
+    later = (*records.CONFIG_FOLDERS.values(), records.LOG_DIR_EVENTS)
+    wanted = later if known else records.SKELETON
     operations: list[Operation] = [Create(path) for path in wanted if not store.exists(path)]
     if known and not operations:
         return records.decode_cluster_id(records.CLUSTER_ID, store.get(records.CLUSTER_ID).data)

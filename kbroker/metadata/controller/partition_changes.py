@@ -135,14 +135,14 @@ class PartitionChanges:
     def note_closed(
         self, nodes: MetadataNodes, node_id: int, closed: Sequence[TopicPartition]
     ) -> None:
-        """Another broker cannot open the logs of these partitions, and of no others."""
+        """A broker cannot use the logs of these partitions, and of no others."""
         if self._closed_at.get(node_id, ()) == tuple(closed):
             return
         image = self._propagation.image
         now = self._closed({node_id: closed})
         changed = after_brokers_changed(image, image.brokers, self._rules_of, closed=now)
         log.warning(
-            "broker %d cannot open %d logs; %d partitions changed",
+            "broker %d cannot use %d logs; %d partitions changed",
             node_id,
             len(closed),
             len(changed),
@@ -158,12 +158,12 @@ class PartitionChanges:
         """One for each change that was asked for: the partition as it is now, or why not."""
         image = self._propagation.image
         _check_registered(image, event.leader, event.broker_epoch)
-        stopping = self._stopping(image)
+        stopping, closed = self._stopping(image), self._closed()
         plans: list[PartitionImage | KafkaError] = []
         changed: list[PartitionImage] = []
         for change in event.changes:
             try:
-                plan = alter_in_sync(image, event.leader, change, self._rules_of, stopping)
+                plan = alter_in_sync(image, event.leader, change, self._rules_of, stopping, closed)
             except KafkaError as error:
                 plans.append(error)
                 continue
@@ -237,7 +237,7 @@ class PartitionChanges:
     def _closed(
         self, more: Mapping[int, Sequence[TopicPartition]] = MappingProxyType({})
     ) -> frozenset[tuple[TopicPartition, int]]:
-        closed = {**self._closed_at, self._node_id: self._propagation.offline, **more}
+        closed = {**self._closed_at, self._node_id: self._propagation.unusable, **more}
         return frozenset((name, node_id) for node_id, names in closed.items() for name in names)
 
     def _write(

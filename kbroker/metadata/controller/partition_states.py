@@ -171,13 +171,15 @@ def alter_in_sync(
     change: InSyncChange,
     rules_of: RulesOf = clean_elections,
     stopping: Collection[int] = (),
+    closed: Collection[tuple[TopicPartition, int]] = (),
 ) -> PartitionImage:
     """The partition as its leader wants it; the same object where that is what it is already.
 
     Raises KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH and
     INVALID_UPDATE_VERSION for what was decided on an older state; NOT_CONTROLLER for one on a newer
     state than ours; INVALID_REQUEST for a set that no leader may ask for; INELIGIBLE_REPLICA for
-    one with a broker that is dead or has started again, or joins although it is `stopping`.
+    one with a broker that is dead or has started again, or joins although it is `stopping` or its
+    log is `closed`, as in `after_brokers_changed`.
     """
     topic = image.topic_by_id(change.topic_id)
     if topic is None:
@@ -186,7 +188,9 @@ def alter_in_sync(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition = topic.partitions[change.partition]
     _check_epochs(partition, leader, change)
-    _check_members(image, partition, change, stopping)
+    name = TopicPartition(partition.topic, partition.index)
+    unable = {*stopping, *(node for node in partition.replicas if (name, node) in closed)}
+    _check_members(image, partition, change, unable)
     isr = tuple(node for node in partition.replicas if node in change.in_sync)
     if frozenset(isr) == frozenset(partition.isr):
         return partition
@@ -221,7 +225,7 @@ def _check_members(
     image: ClusterImage,
     partition: PartitionImage,
     change: InSyncChange,
-    stopping: Collection[int],
+    unable: Collection[int],
 ) -> None:
     strangers = [node for node in change.in_sync if node not in partition.replicas]
     if strangers:
@@ -233,12 +237,12 @@ def _check_members(
         for node, epoch in change.in_sync.items()
         if node not in image.brokers
         or image.brokers[node].epoch != epoch
-        or (node in stopping and node not in partition.isr)
+        or (node in unable and node not in partition.isr)
     ]
     if stale:
         raise KafkaError(
             ErrorCode.INELIGIBLE_REPLICA,
-            f"Brokers {stale} are dead, are stopping or have started again.",
+            f"Brokers {stale} are dead, are stopping, have started again or cannot use the log.",
         )
 
 

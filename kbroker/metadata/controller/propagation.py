@@ -63,6 +63,8 @@ class Propagation:
         self._image = ClusterImage()
         self._unremoved: dict[str, TopicImage] = {}
         self._offline: set[TopicPartition] = set()
+        # Of logs that are open here: those that nobody should lead. Set by any thread, whole.
+        self.failing: frozenset[TopicPartition] = frozenset()
 
     @property
     def image(self) -> ClusterImage:
@@ -72,6 +74,11 @@ class Propagation:
     def offline(self) -> frozenset[TopicPartition]:
         """The partitions whose logs did not open here when they were read in the store."""
         return frozenset(self._offline)
+
+    @property
+    def unusable(self) -> frozenset[TopicPartition]:
+        """The partitions that are not to be led here: offline, or failing."""
+        return self.failing | self._offline
 
     def publish(self, image: ClusterImage) -> None:
         """Make this the image, under the next version."""

@@ -13,6 +13,7 @@ them, so that its old tools read them; docs/znodes.md has them all, with who wri
     /config/groups/NAME                        a group's own, the name quoted as in a URL
     /config/client-metrics/NAME                a subscription to client metrics, the same
     /admin/deleted_topics/ID                   ours: a deletion to be finished on disk
+    /log_dir_event_notification/log_dir_event_N    broker N has other failing logs than before
     /controller                                ephemeral: who the controller is
     /controller_epoch                          how many there have been; its version fences
     /latest_producer_id_block                  the producer ids handed out last
@@ -51,6 +52,7 @@ CONFIG_FOLDERS: Final[Mapping[ConfigKind, str]] = {
     ConfigKind.CLIENT_METRICS: "/config/client-metrics",
 }
 DELETED_TOPICS: Final = "/admin/deleted_topics"
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
@@ -72,6 +74,7 @@ SKELETON: Final = (
     "/admin",
     "/admin/delete_topics",
     DELETED_TOPICS,
+    LOG_DIR_EVENTS,
     "/cluster",
 )
 
@@ -308,6 +311,16 @@ def encode_controller(node_id: int, since_ms: int) -> bytes:
 
 def decode_controller(path: str, data: bytes) -> int:
     return _Fields(path, data, _CONTROLLER_VERSION).integer("brokerid", 0, INT32_MAX)
+
+
+def log_dir_event_path(node_id: int) -> str:
+    """Apache Kafka's last number counts events; one of each broker is enough."""
+    return f"{LOG_DIR_EVENTS}/log_dir_event_{node_id:010d}"
+
+
+def encode_log_dir_event(node_id: int) -> bytes:
+    """Event 1 is a failing log directory, the only one that there is."""
+    return _encode(_VERSION, broker=node_id, event=1)
 
 
 def encode_controller_epoch(epoch: int) -> bytes:

@@ -60,6 +60,12 @@ class Wire:
         with self._lock:
             self._pauses.append(call)
 
+    @property
+    def pauses(self) -> int:
+        """That have begun, and not ended."""
+        with self._lock:
+            return len(self._pauses)
+
     def release(self) -> None:
         with self._lock:
             held, self._held = self._held, []

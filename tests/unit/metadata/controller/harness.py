@@ -153,6 +153,7 @@ class OneBroker:
         self.replicas = FakeReplicas()
         self.settings: dict[str, int] = dict(SETTINGS)
         self.store_is_away = False  # for who wants a new session
+        self.session_failure: Exception | None = None  # in a way that no store has
 
     def start(self, store: EmbeddedStore | None = None, **options: Any) -> Controller:
         self.embedded = store or EmbeddedStore.open(self.directory)
@@ -179,6 +180,8 @@ class OneBroker:
         """As a broker of a cluster begins one behind one that is over."""
         if self.store_is_away:
             raise MetadataStoreError("nobody answers", "wait")
+        if self.session_failure is not None:
+            raise self.session_failure
         self.embedded.close()
         self.embedded = self.embedded.new_session()
         self.store = FaultyStore(self.embedded)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic
 from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.nodes import load_brokers
-from kbroker.metadata.image import NO_LEADER, BrokerImage, ClusterImage
+from kbroker.metadata.controller.records import LOG_DIR_EVENTS
+from kbroker.metadata.image import NO_LEADER, BrokerImage, ClusterImage, PartitionImage
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.brokers import Cluster, Wire
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
@@ -310,3 +311,66 @@ def test_a_leader_that_cannot_open_its_log_is_replaced(cluster: Cluster, tmp_pat
     epoch = cluster.state.leader_epoch
     cluster.controller.controller.reload()
     eventually(lambda: cluster.state.leader_epoch > epoch and cluster.state.leader == NO_LEADER)
+
+
+FAILS = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize("leader", [1, 3])
+def test_a_log_that_fails_while_its_broker_serves_is_led_elsewhere(
+    cluster: Cluster, leader: int
+) -> None:
+    cluster.make(leader, 2)
+    follow(cluster)
+    cluster.brokers[leader].controller.logs_fail([FAILS])
+    eventually(lambda: cluster.state.leader == 2)
+    assert (cluster.state.isr, cluster.state.leader_epoch) == ((2,), 1)
+    # It does not join as long as that is so.
+    (answer,) = cluster.alter(2, 2, leader)
+    assert isinstance(answer, KafkaError) and answer.code is ErrorCode.INELIGIBLE_REPLICA
+    cluster.brokers[leader].controller.logs_fail([])
+    eventually(lambda: isinstance(cluster.alter(2, 2, leader)[0], PartitionImage))
+    assert cluster.state.isr == (leader, 2)
+
+
+def test_that_a_log_fails_is_said_again_when_the_store_is_back(
+    cluster: Cluster, wire: Wire
+) -> None:
+    cluster.make(3, 2)
+    follow(cluster)
+    three = cluster.brokers[3]
+    three.store.down = True
+    three.controller.logs_fail([FAILS])
+    eventually(lambda: wire.pauses == 1)
+    three.store.down = False
+    wire.pauses_end()
+    eventually(lambda: cluster.state.leader == 2)
+
+
+def test_that_a_log_fails_is_heard_by_the_next_controller(cluster: Cluster) -> None:
+    """And taken from the store: whoever says it again is heard again."""
+    cluster.make(3, 2)
+    follow(cluster)
+    one, two, three = (cluster.brokers[node_id] for node_id in (1, 2, 3))
+    one.store.down = one.store_is_away = True
+    three.controller.logs_fail([FAILS])
+    eventually(lambda: two.embedded.children(LOG_DIR_EVENTS) == ["log_dir_event_0000000003"])
+    one.embedded.expire()
+    eventually(lambda: "t" in two.image.topics and two.image.topics["t"].partitions[0].leader == 2)
+    eventually(lambda: two.embedded.children(LOG_DIR_EVENTS) == [])
+
+
+def test_a_registration_that_fails_in_a_way_of_its_own_is_said_and_tried_again(
+    cluster: Cluster, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    three = cluster.brokers[3]
+    before = three.controller.broker_epoch
+    three.session_failure = ValueError("what nobody has thought of")
+    three.embedded.expire()
+    eventually(lambda: wire.pauses == 1)
+    assert three.controller.thread.failures.count == 1
+    assert "what nobody has thought of" in caplog.text
+    three.session_failure = None
+    wire.pauses_end()
+    eventually(lambda: cluster.epochs().get(3, -1) > before)
+    follow(cluster)

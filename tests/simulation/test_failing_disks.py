@@ -1,0 +1,91 @@
+"""A leader whose disk takes nothing any more hands over, and a disk that takes it again is used."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.metadata.image import NO_LEADER
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
+from kbroker.types import TopicPartition
+from tests.simulation.cluster import BROKERS, TOPIC, Cluster
+
+FIRST = BROKERS[0]
+NAME = TopicPartition(TOPIC, 0)
+# Undone, as on a full disk; or not even that, and the log is offline.
+FULL, BROKEN = ("write", "allocate"), ("write", "truncate")
+
+
+@pytest.fixture(params=[2])
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    made = Cluster(tmp_path, random.Random("disks"))
+    made.min_in_sync = request.param
+    made.begin()
+    assert run_until(made, lambda: leader_and_in_sync(made) == (FIRST, {*BROKERS}), 1_000)
+    yield made
+    made.close()
+
+
+def run_until(cluster: Cluster, holds: Callable[[], bool], within_ms: int) -> bool:
+    end_ms = cluster.loop.now_ms + within_ms
+    while not holds() and cluster.loop.now_ms < end_ms:
+        cluster.loop.run_until(cluster.loop.now_ms + 10)
+    return holds()
+
+
+def leader_and_in_sync(cluster: Cluster) -> tuple[int, set[int]]:
+    state = cluster.running(BROKERS[1]).controller.image.partition(*NAME)
+    return (NO_LEADER, set()) if state is None else (state.leader, {*state.isr})
+
+
+def hands_over(cluster: Cluster) -> bool:
+    """A batch, within the time in which a follower that lags would still be waited for."""
+    producer = cluster.producers[0]
+    before = producer.acknowledged
+    cluster.produce(0, 0)
+    return run_until(cluster, lambda: producer.acknowledged > before, 1_400)
+
+
+@pytest.mark.parametrize("operations", [FULL, BROKEN])
+@pytest.mark.parametrize("controller", [BROKERS[0], BROKERS[2]])
+def test_a_leader_that_cannot_write_is_replaced(
+    cluster: Cluster, operations: tuple[str, ...], controller: int
+) -> None:
+    if controller != FIRST:
+        cluster.running(FIRST).events.hang(20)
+        cluster.running(BROKERS[1]).events.hang(20)
+        cluster.depose()
+        running = cluster.running(controller)
+        assert run_until(cluster, lambda: running.controller.active, 1_000)
+    place = f"{cluster.brokers[FIRST].directory}/"
+    with FileFaults(Fault(operations, place, times=FOREVER, error=errno.EIO)):
+        assert hands_over(cluster)
+        assert leader_and_in_sync(cluster)[0] != FIRST
+        # It follows as little: what it does not have it is not in sync with.
+        assert run_until(cluster, lambda: FIRST not in leader_and_in_sync(cluster)[1], 1_000)
+    came_back = run_until(cluster, lambda: FIRST in leader_and_in_sync(cluster)[1], 15_000)
+    assert came_back == (operations is FULL)
+
+
+@pytest.mark.parametrize("cluster", [1], indirect=True)
+def test_who_alone_is_in_sync_goes_on_leading_and_writes_when_it_can(cluster: Cluster) -> None:
+    """There is nobody to hand over to: readers are served, and no start is needed."""
+    for node_id in BROKERS[1:]:
+        cluster.take_away(node_id)
+    one = cluster.running(FIRST)
+
+    def state() -> tuple[int, tuple[int, ...]]:
+        found = one.controller.image.partition(*NAME)
+        assert found is not None
+        return found.leader, found.isr
+
+    assert run_until(cluster, lambda: state() == (FIRST, (FIRST,)), 5_000)
+    place = f"{cluster.brokers[FIRST].directory}/"
+    with FileFaults(Fault(FULL, place, times=FOREVER, error=errno.ENOSPC)):
+        assert not hands_over(cluster)
+        assert state() == (FIRST, (FIRST,))
+    assert hands_over(cluster)
