@@ -100,6 +100,7 @@ cdef struct OwnNode:
     int creates_topics            # auto.create.topics.enable
     int listener_count            # 0 until it is known: Python answers Metadata
     int32_t host_bytes_max
+    int32_t followers_listener    # the only one that followers may come to; -1: any
     OwnAddress addresses[LISTENERS_MAX]
 
 

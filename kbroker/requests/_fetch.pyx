@@ -34,6 +34,7 @@ from kbroker._error_codes cimport (
     NO_ERROR,
     NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -261,6 +262,19 @@ cdef void _look_up(Snapshot* snapshot, FetchPlan* plan) noexcept nogil:
             target.partition = entry.partitions[target.index]
             if target.partition == NULL:
                 target.error = NOT_LEADER_OR_FOLLOWER
+
+
+cdef void _refuse_stranger(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # Followers come where brokers do; whoever else says so would move high watermarks. As Kafka
+    # answers who may not: each partition, whether it is there or not.
+    cdef int32_t inside = worker.context.own.followers_listener
+    cdef int32_t i
+    if inside < 0 or plan.request.channel.listener == <uint32_t>inside:
+        return
+    for i in range(plan.count):
+        plan.targets[i].error = TOPIC_AUTHORIZATION_FAILED
+        plan.targets[i].not_there = 0
+    plan.not_there_count = 0
 
 
 cdef int16_t _check_epoch(Partition* partition, FetchTarget* target) noexcept nogil:
@@ -520,6 +534,8 @@ cdef void _serve(
         return
     if plan.error == NO_ERROR:
         _look_up(snapshot, plan)
+        if plan.replica_id >= 0:
+            _refuse_stranger(worker, plan)
         plan.patience = _patience(worker)
         plan.notes_follower = plan.replica_id >= 0 and resumed != FETCH_LAST
         _read_all(worker, plan)

@@ -80,8 +80,13 @@ class HotPath:
     ) -> Self: ...
     def cover_processors(self) -> None: ...
     # addresses: per listener (host, port), or None for the one that a connection used
+    # followers_listener: by its place there, the only one for followers' fetches; -1: any
     def advertise(
-        self, node_id: int, addresses: list[tuple[str, int] | None], creates_topics: bool
+        self,
+        node_id: int,
+        addresses: list[tuple[str, int] | None],
+        creates_topics: bool,
+        followers_listener: int = -1,
     ) -> None: ...
     def add_worker(self) -> int: ...
     # (status, cold requests, deadline ticks that are new)

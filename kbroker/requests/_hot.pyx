@@ -198,11 +198,15 @@ cdef class HotPath:
         if failed:
             raise MemoryError
 
-    def advertise(self, int node_id, list addresses, bint creates_topics):
+    def advertise(
+        self, int node_id, list addresses, bint creates_topics, int followers_listener = -1
+    ):
         """What Metadata says of this node; before the handlers start, else Python answers it.
 
         `addresses`: per listener of the server, in its order: (host, port), or None for the
         address that a connection used. `creates_topics`: unknown names are for Python.
+        `followers_listener`: by its place, the one where brokers come; other fetches that claim to
+        be a follower's are refused, as those without the right to in Kafka. -1: any.
         """
         cdef OwnAddress* place
         cdef bytes host
@@ -211,6 +215,7 @@ cdef class HotPath:
         self.own_hosts = []       # C points into these
         self.context.own.node_id = node_id
         self.context.own.creates_topics = creates_topics
+        self.context.own.followers_listener = followers_listener
         for i, address in enumerate(addresses):
             if address is None:
                 continue

@@ -371,10 +371,12 @@ class Broker:
             groups=self._groups.coordinator,
             offsets=self._groups.table,
         )
+        listeners = self.config.listeners
         self._hot.advertise(
             self.config.node_id,
-            self._advertised.by_listener(self.config.listeners.names),
+            self._advertised.by_listener(listeners.names),
             self.config["auto.create.topics.enable"],
+            listeners.names.index(listeners.inter_broker_name) if self._member else -1,
         )
         cold_produce = ColdProduce(self._hot, self._deadlines.watch)
         registry = REGISTRY.with_hot(ApiKey.PRODUCE, cold_produce.handle, None)

@@ -68,6 +68,24 @@ def test_where_it_begins_moves_the_high_watermark(rig: Rig, led: Topic, version:
     assert marks == [0, 0, 3, 5]
 
 
+def test_followers_come_where_brokers_do(rig: Rig, led: Topic) -> None:
+    """Who claims to be one elsewhere is refused, and moves nothing."""
+    elsewhere, inside = 1, 0
+    asks = [Ask(led, 0, 5), Ask(led, 7, 0)]
+    rig.hot.advertise(LEADER, [], False, elsewhere)
+    refused = fetch(rig.client(), 12, asks, replica_id=ONE).partitions.values()
+    assert [each.error for each in refused] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+    assert not any(each.records for each in refused)
+    for broker in (ONE, TWO):
+        follow(rig, led, broker, 5)
+    assert led.logs[0].high_watermark == 0
+    assert fetch(rig.client(), 17, [Ask(led)]).only.error == 0  # a consumer's
+    rig.hot.advertise(LEADER, [], False, inside)
+    for broker in (ONE, TWO):
+        follow(rig, led, broker, 5)
+    assert led.logs[0].high_watermark == 5
+
+
 def test_the_last_follower_wakes_who_waits_for_the_high_watermark(rig: Rig, led: Topic) -> None:
     reader = rig.client()
     reader.send(fetch_frame(13, [Ask(led)], max_wait_ms=LONG_MS))
