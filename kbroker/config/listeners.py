@@ -84,6 +84,10 @@ class ListenerSet(NamedTuple):
         """Each listener name once, in the order of the configuration."""
         return tuple(dict.fromkeys(listener.name for listener in self.listeners))
 
+    def protocol_of(self, name: str) -> str:
+        """Of a listener, as Kafka calls it."""
+        return next(each.security_protocol.value for each in self.listeners if each.name == name)
+
     def advertised_for(self, name: str) -> Endpoint | None:
         """The address to advertise on listener `name`; None: the one the client reached."""
         return next((endpoint for endpoint in self.advertised if endpoint.name == name), None)

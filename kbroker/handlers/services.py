@@ -240,16 +240,17 @@ def led_replica(services: Services, topic: str, index: int, leader_epoch: int) -
 
 
 def brokers_as_seen(services: Services, request: ColdRequest, image: ClusterImage) -> BrokersSeen:
-    """Every live broker, in the order of the ids.
+    """Every live broker that the clients of this listener reach, in the order of the ids.
 
     The node that was connected to is shown under the address that this connection used unless
-    one is configured; the others under the address they registered.
+    one is configured; the others under the address that they registered for the listener.
     """
-    host, port = services.advertised(request)
-    seen = {
-        node_id: (broker.host, broker.port, broker.rack)
-        for node_id, broker in sorted(image.brokers.items())
-    }
-    own = image.brokers.get(services.node_id)
-    seen[services.node_id] = (host, port, None if own is None else own.rack)
+    own = services.advertised(request)
+    seen: dict[int, tuple[str, int, str | None]] = {}
+    for node_id, broker in sorted(image.brokers.items()):
+        is_own = node_id == services.node_id
+        address = own if is_own else broker.address_on(request.listener)
+        if address is not None:
+            seen[node_id] = (*address, broker.rack)
+    seen.setdefault(services.node_id, (*own, None))
     return seen

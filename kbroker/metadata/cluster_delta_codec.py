@@ -17,6 +17,7 @@ from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.image import (
     INTERNAL_TOPICS,
     NO_LEADER,
+    BrokerEndpoint,
     BrokerImage,
     ConfigKind,
     ConfigResource,
@@ -96,7 +97,21 @@ def _write_broker(writer: Writer, broker: BrokerImage) -> None:
     writer.int32(broker.port)
     writer.string(broker.rack)
     writer.int64(broker.epoch)
+    writer.array(len(broker.endpoints))
+    for endpoint in broker.endpoints:
+        writer.string(endpoint.name)
+        writer.string(endpoint.host)
+        writer.int32(endpoint.port)
+        writer.string(endpoint.protocol)
+        writer.tags()
     writer.tags()
+
+
+def _read_endpoint(reader: Reader) -> BrokerEndpoint:
+    name, host = reader.string(), reader.string()
+    endpoint = BrokerEndpoint(name, host, _within(reader.int32(), 0, 65535), reader.string())
+    reader.tags()
+    return endpoint
 
 
 def _read_broker(reader: Reader) -> BrokerImage:
@@ -106,6 +121,7 @@ def _read_broker(reader: Reader) -> BrokerImage:
         _within(reader.int32(), -1, 65535),
         reader.nullable_string(),
         reader.int64(),
+        endpoints=tuple(_read_endpoint(reader) for _ in range(reader.array())),
     )
     reader.tags()
     return broker

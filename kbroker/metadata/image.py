@@ -61,10 +61,22 @@ def new_uuid() -> UUID:
             return candidate
 
 
+class BrokerEndpoint(NamedTuple):
+    """A listener of a broker: its name, and the address that is told there."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str = "PLAINTEXT"
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """A registered broker. `port` is -1 while it does not accept connections. `lossy`: its logs
-    may be shorter than what it acknowledged before this start, and no controller knows it yet."""
+    """A registered broker. `host` and `port` are for brokers, `endpoints` for clients, by listener.
+
+    `port` is -1 while it does not accept connections. `lossy`: its logs may be shorter than what it
+    acknowledged before this start, and no controller knows it yet.
+    """
 
     node_id: int
     host: str = ""
@@ -72,6 +84,15 @@ class BrokerImage:
     rack: str | None = None
     epoch: int = NO_BROKER_EPOCH
     lossy: bool = False
+    endpoints: tuple[BrokerEndpoint, ...] = ()
+
+    def address_on(self, listener: str) -> tuple[str, int] | None:
+        """Where clients of a listener of this name reach it; None: it has none."""
+        if not self.endpoints:
+            return (self.host, self.port) if self.port >= 0 else None
+        return next(
+            ((each.host, each.port) for each in self.endpoints if each.name == listener), None
+        )
 
 
 @dataclass(frozen=True, slots=True)

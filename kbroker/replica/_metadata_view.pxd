@@ -28,13 +28,18 @@ cdef struct ShownTopic:
     int long_lists                # a list has more ids than one byte can count
 
 
-cdef struct ShownBroker:
-    int32_t node_id
+# Where clients of one listener reach a broker; `port` -1: they do not.
+cdef struct ShownAddress:
     int32_t port
     int32_t host_length
     uint8_t* host
+
+
+cdef struct ShownBroker:
+    int32_t node_id
     int32_t rack_length           # -1: none
     uint8_t* rack
+    ShownAddress* addresses       # by listener of this broker
 
 
 cdef struct MetadataView:
@@ -50,7 +55,8 @@ cdef struct MetadataView:
     int64_t isr_ids
     int long_lists
     int32_t broker_count
-    ShownBroker* brokers          # by node id
+    ShownBroker* brokers          # by node id; behind them, their addresses and all texts
+    uint32_t listener_count       # of each broker's addresses
     size_t broker_text_bytes
     int32_t cluster_id_length
     uint8_t* cluster_id
@@ -63,10 +69,18 @@ cdef void shown_topic_free(ShownTopic* topic) noexcept nogil
 cdef int64_t shown_ids_add(ShownTopic* topic, const int32_t* ids, int32_t count) noexcept nogil
 cdef MetadataView* view_new(
     MetadataView* old, ShownTopic** added, int32_t added_count, int32_t gone_count,
-    int32_t broker_count, size_t text_bytes) noexcept nogil
+    int32_t broker_count, uint32_t listener_count, size_t text_bytes) noexcept nogil
 cdef void view_free(MetadataView* view) noexcept nogil
 cdef void view_free_with_topics(MetadataView* view) noexcept nogil
 cdef int64_t view_place_by_name(
     MetadataView* view, const uint8_t* name, int32_t length) noexcept nogil
 cdef int64_t view_place_by_id(MetadataView* view, const uint8_t* topic_id) noexcept nogil
+# NULL: clients of this listener do not reach it.
+cdef inline ShownAddress* view_address(
+    MetadataView* view, ShownBroker* broker, uint32_t listener
+) noexcept nogil:
+    if listener >= view.listener_count or broker.addresses[listener].port < 0:
+        return NULL
+    return &broker.addresses[listener]
+
 cdef int view_is_alive(MetadataView* view, int32_t node_id) noexcept nogil

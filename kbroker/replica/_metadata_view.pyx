@@ -106,7 +106,7 @@ cdef void _insert(MetadataView* view, ShownTopic* topic) noexcept nogil:
 
 
 cdef MetadataView* _view_allocate(
-    int32_t topic_count, int32_t broker_count, size_t text_bytes,
+    int32_t topic_count, int32_t broker_count, uint32_t listener_count, size_t text_bytes,
 ) noexcept nogil:
     cdef MetadataView* view = <MetadataView*>calloc(1, sizeof(MetadataView))
     cdef uint32_t capacity = CAPACITY_MIN
@@ -118,8 +118,10 @@ cdef MetadataView* _view_allocate(
     view.topics = <ShownTopic**>calloc(<size_t>topic_count + 1, sizeof(ShownTopic*))
     view.by_name = <ShownTopic**>calloc(capacity, sizeof(ShownTopic*))
     view.by_id = <ShownTopic**>calloc(capacity, sizeof(ShownTopic*))
+    view.listener_count = listener_count
     view.brokers = <ShownBroker*>calloc(
-        1, sizeof(ShownBroker) * <size_t>broker_count + text_bytes + 1)
+        1, (sizeof(ShownBroker) + sizeof(ShownAddress) * listener_count) * <size_t>broker_count
+        + text_bytes + 1)
     if (
         view.topics == NULL or view.by_name == NULL or view.by_id == NULL
         or view.brokers == NULL
@@ -131,16 +133,16 @@ cdef MetadataView* _view_allocate(
 
 cdef MetadataView* view_new(
     MetadataView* old, ShownTopic** added, int32_t added_count, int32_t gone_count,
-    int32_t broker_count, size_t text_bytes,
+    int32_t broker_count, uint32_t listener_count, size_t text_bytes,
 ) noexcept nogil:
     """The topics of `old` (or NULL) that are not `gone`, and `added`, which are in order of names.
 
     Brokers and the cluster's id are for the caller to fill in: there is room for `broker_count`
-    and, behind them, `text_bytes` of text. NULL: no memory.
+    and, behind them, for their addresses and `text_bytes` of text. NULL: no memory.
     """
     cdef int32_t old_count = old.topic_count if old != NULL else 0
     cdef MetadataView* view = _view_allocate(
-        old_count - gone_count + added_count, broker_count, text_bytes)
+        old_count - gone_count + added_count, broker_count, listener_count, text_bytes)
     cdef int32_t kept = 0
     cdef int32_t number = 0
     if view == NULL:

@@ -18,5 +18,6 @@ cdef class TopicTable:
     cdef SnapshotRegistry* registry
     cdef MetadataView* shown      # atomic; NULL: Python answers Metadata
     cdef MetadataView* _build(
-        self, ShownTopic** added, int added_count, int gone_count, object brokers, bytes text,
+        self, ShownTopic** added, int added_count, int gone_count, object brokers,
+        str cluster_id,
     ) except NULL

@@ -17,12 +17,12 @@ class TopicTable:
         removed: list[bytes],
     ) -> None: ...
     # rows: new or changed topics in the order of their names; removed: names;
-    # brokers: (node id, host, port, rack) in the order of the ids
+    # brokers: (node id, (host, port) or None by listener, rack) in the order of the ids
     def show(
         self,
         rows: Sequence[ShownRow],
         removed: Sequence[str],
-        brokers: Sequence[tuple[int, str, int, str | None]],
+        brokers: Sequence[tuple[int, Sequence[tuple[str, int] | None], str | None]],
         cluster_id: str,
     ) -> None: ...
     def hide(self) -> None: ...

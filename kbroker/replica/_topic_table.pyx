@@ -10,12 +10,13 @@ for everything but reading their arguments. The hot path reads what they left an
 here. A `ShownRow` is filled in pieces, so that a topic of many partitions does not hold the GIL.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from kbroker.replica._metadata_view cimport (
     MetadataView,
+    ShownAddress,
     ShownBroker,
     ShownPartition,
     ShownTopic,
@@ -92,12 +93,12 @@ cdef class TopicTable:
         """Makes Metadata show this from now on; all or nothing.
 
         `rows`: topics that are new or changed, in the order of their names; each goes into one
-        table only. `removed`: names. `brokers`: (node id, host, port, rack), by node id; all
-        those there are, like `cluster_id`.
+        table only. `removed`: names. `brokers`: (node id, addresses, rack), by node id; all those
+        there are, like `cluster_id`. An address is (host, port), or None, for each listener of this
+        broker, in the server's order.
         """
         cdef list added_rows = list(rows)
         cdef int added_count = <int>len(added_rows)
-        cdef bytes text = _text_of(brokers, cluster_id)
         cdef ShownTopic** added = <ShownTopic**>calloc(added_count + 1, sizeof(ShownTopic*))
         cdef ShownTopic** gone = NULL
         cdef int gone_count = 0
@@ -119,7 +120,7 @@ cdef class TopicTable:
                 for i in range(added_count):
                     gone_count += _mark_gone(
                         self.shown, added[i].name, added[i].name_length, &gone[gone_count])
-            fresh = self._build(added, added_count, gone_count, brokers, text)
+            fresh = self._build(added, added_count, gone_count, brokers, cluster_id)
             for i in range(added_count):
                 (<ShownRow>added_rows[i]).topic = NULL
             with nogil:
@@ -132,17 +133,22 @@ cdef class TopicTable:
             free(gone)
 
     cdef MetadataView* _build(
-        self, ShownTopic** added, int added_count, int gone_count, object brokers, bytes text,
+        self, ShownTopic** added, int added_count, int gone_count, object brokers,
+        str cluster_id,
     ) except NULL:
+        cdef bytes text = _text_of(brokers, cluster_id)
         cdef int broker_count = <int>len(brokers)
+        cdef uint32_t listener_count = <uint32_t>len(brokers[0][1]) if brokers else 0
         cdef size_t text_bytes = <size_t>len(text)
         cdef MetadataView* fresh
         with nogil:
-            fresh = view_new(self.shown, added, added_count, gone_count, broker_count, text_bytes)
+            fresh = view_new(
+                self.shown, added, added_count, gone_count, broker_count, listener_count,
+                text_bytes)
         if fresh == NULL:
             raise MemoryError
         try:
-            _fill_brokers(fresh, brokers, text)
+            _fill_brokers(fresh, brokers, cluster_id, text)
         except BaseException:
             view_free(fresh)
             raise
@@ -241,31 +247,40 @@ cdef int _mark_gone(
 cdef bytes _text_of(brokers, str cluster_id):
     # Everything that a view keeps as text, one behind the other.
     texts = [cluster_id]
-    for _, host, _, rack in brokers:
-        texts += [host, rack or ""]
+    for _, addresses, rack in brokers:
+        texts += [address[0] for address in addresses if address is not None]
+        texts.append(rack or "")
     return "".join(texts).encode()
 
 
-cdef int _fill_brokers(MetadataView* view, brokers, bytes text) except -1:
-    # In the order of _text_of; the text stands behind the array.
-    cdef uint8_t* at = <uint8_t*>&view.brokers[<size_t>len(brokers)]
+cdef int32_t _text_bytes(str text) except -1:
+    return <int32_t>len(text.encode())
+
+
+cdef int _fill_brokers(MetadataView* view, brokers, str cluster_id, bytes text) except -1:
+    # In the order of _text_of; the text stands behind the addresses, they behind the brokers.
+    cdef ShownAddress* address = <ShownAddress*>&view.brokers[<size_t>len(brokers)]
+    cdef uint8_t* at = <uint8_t*>&address[<size_t>len(brokers) * view.listener_count]
     cdef ShownBroker* place
     memcpy(at, <const char*>text, <size_t>len(text))
     view.broker_text_bytes = <size_t>len(text)
     view.cluster_id = at
-    view.cluster_id_length = <int32_t>len(text)
-    for _, host, _, rack in brokers:
-        view.cluster_id_length -= <int32_t>(len(host.encode()) + len((rack or "").encode()))
+    view.cluster_id_length = _text_bytes(cluster_id)
     at += view.cluster_id_length
-    for node_id, host, port, rack in brokers:
+    for node_id, addresses, rack in brokers:
+        if <uint32_t>len(addresses) != view.listener_count:
+            raise ValueError("each broker has a place for every listener")
         place = &view.brokers[view.broker_count]
         place.node_id = node_id
-        place.port = port
-        place.host = at
-        place.host_length = <int32_t>len(host.encode())
-        at += place.host_length
+        place.addresses = address
+        for known in addresses:
+            address.port = -1 if known is None else known[1]
+            address.host = at
+            address.host_length = 0 if known is None else _text_bytes(known[0])
+            at += address.host_length
+            address += 1
         place.rack = at
-        place.rack_length = -1 if rack is None else <int32_t>len(rack.encode())
+        place.rack_length = -1 if rack is None else _text_bytes(rack)
         if place.rack_length > 0:
             at += place.rack_length
         view.broker_count += 1

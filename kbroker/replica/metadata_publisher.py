@@ -14,7 +14,7 @@ image: slower, never wrong.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker.replica._topic_table import ShownRow
@@ -32,8 +32,10 @@ PARTITIONS_PER_STEP: Final = 500
 class MetadataPublisher:
     """The one who fills a TopicTable's Metadata side; on the controller's thread."""
 
-    def __init__(self, table: TopicTable) -> None:
+    def __init__(self, table: TopicTable, listeners: Sequence[str] = ("PLAINTEXT",)) -> None:
+        """`listeners`: names of this broker's, as its server counts them."""
         self._table = table
+        self._listeners = tuple(listeners)
         self._topics: Mapping[str, TopicImage] = {}
 
     def show(self, image: ClusterImage) -> None:
@@ -54,7 +56,7 @@ class MetadataPublisher:
         fresh = [topic for topic in touched if _looks_new(before.get(topic.name), topic)]
         fresh.sort(key=lambda topic: topic.name)
         brokers = [
-            (node_id, broker.host, broker.port, broker.rack)
+            (node_id, [broker.address_on(name) for name in self._listeners], broker.rack)
             for node_id, broker in sorted(image.brokers.items())
         ]
         self._table.show([_row(topic) for topic in fresh], removed, brokers, image.cluster_id)

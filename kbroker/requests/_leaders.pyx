@@ -23,9 +23,11 @@ from kbroker.protocol._cursor cimport (
 )
 from kbroker.replica._metadata_view cimport (
     MetadataView,
+    ShownAddress,
     ShownBroker,
     ShownPartition,
     ShownTopic,
+    view_address,
     view_place_by_id,
     view_place_by_name,
 )
@@ -111,12 +113,20 @@ cdef size_t nodes_bound(HotWorker* worker) noexcept nogil:
     return bound
 
 
-cdef ShownBroker* _broker(MetadataView* view, int32_t node_id) noexcept nogil:
+cdef ShownBroker* _broker(
+    MetadataView* view, HotWorker* worker, Channel* channel, int32_t node_id
+) noexcept nogil:
+    # NULL: it is not alive, or not for clients of this listener.
+    cdef ShownBroker* broker
     cdef int32_t i
     if view != NULL:
         for i in range(view.broker_count):
-            if view.brokers[i].node_id == node_id:
-                return &view.brokers[i]
+            broker = &view.brokers[i]
+            if broker.node_id == node_id and (
+                node_id == worker.context.own.node_id
+                or view_address(view, broker, channel.listener) != NULL
+            ):
+                return broker
     return NULL
 
 
@@ -124,11 +134,14 @@ cdef uint8_t* _put_node(
     uint8_t* at, HotWorker* worker, Channel* channel, ShownBroker* broker,
 ) noexcept nogil:
     cdef char[HOST_BYTES] text
-    cdef const uint8_t* host = broker.host
-    cdef int32_t host_length = broker.host_length
-    cdef int32_t port = broker.port
+    cdef ShownAddress* address
+    cdef const uint8_t* host
+    cdef int32_t host_length, port
     if broker.node_id == worker.context.own.node_id:
         own_address(worker, channel, text, &host, &host_length, &port)
+    else:
+        address = &broker.addresses[channel.listener]
+        host, host_length, port = address.host, address.host_length, address.port
     at = put_i32(at, broker.node_id)
     at = put_string(at, 1, host, host_length)
     at = put_i32(at, port)
@@ -149,7 +162,7 @@ cdef uint8_t* put_nodes(
     cdef int i
     if channel.listener < <unsigned>worker.context.own.listener_count:
         for i in range(told.count):
-            alive += _broker(view, told.ids[i]) != NULL
+            alive += _broker(view, worker, channel, told.ids[i]) != NULL
     if alive == 0:
         return put_no_tags(at, 1)
     at = put_uvarint(at, 1)
@@ -157,7 +170,7 @@ cdef uint8_t* put_nodes(
     body = start + UVARINT_BYTES_MAX
     end = put_count(body, 1, alive)
     for i in range(told.count):
-        broker = _broker(view, told.ids[i])
+        broker = _broker(view, worker, channel, told.ids[i])
         if broker != NULL:
             end = _put_node(end, worker, channel, broker)
     # Its size stands in front, and is known now.

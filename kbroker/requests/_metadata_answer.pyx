@@ -32,9 +32,11 @@ from kbroker.protocol._cursor cimport (
 )
 from kbroker.replica._metadata_view cimport (
     MetadataView,
+    ShownAddress,
     ShownBroker,
     ShownPartition,
     ShownTopic,
+    view_address,
     view_is_alive,
 )
 from kbroker.requests._answers cimport cold_push, worker_answer
@@ -178,24 +180,41 @@ cdef void _put_own(
 
 
 cdef int32_t _put_brokers(Writing* out, HotWorker* worker, Channel* channel) noexcept nogil:
-    # All of them, and this node in any case; answers with the one to show as controller.
+    # All that this listener's clients reach, and this node in any case; answers with the one to
+    # show as controller.
     cdef MetadataView* view = out.view
     cdef int32_t own_id = worker.context.own.node_id
-    cdef int registered = view_is_alive(view, own_id)
-    cdef int32_t count = view.broker_count + (0 if registered else 1)
-    cdef int32_t chosen = <int32_t>(channel.connection_id % <unsigned>count)
+    cdef ShownBroker* own = NULL
     cdef ShownBroker* broker
+    cdef ShownAddress* address
+    cdef int32_t controller = own_id
+    cdef int32_t count = 1
+    cdef int32_t chosen
     cdef int32_t i
-    out.at = put_count(out.at, out.flexible, count)
     for i in range(view.broker_count):
         broker = &view.brokers[i]
         if broker.node_id == own_id:
-            _put_own(out, worker, channel, broker)
+            own = broker
         else:
-            _put_broker(out, broker.node_id, broker.host, broker.host_length, broker.port, broker)
-    if not registered:
+            count += view_address(view, broker, channel.listener) != NULL
+    chosen = <int32_t>(channel.connection_id % <unsigned>count)
+    out.at = put_count(out.at, out.flexible, count)
+    for i in range(view.broker_count):
+        broker = &view.brokers[i]
+        address = view_address(view, broker, channel.listener)
+        if broker == own:
+            _put_own(out, worker, channel, broker)
+        elif address != NULL:
+            _put_broker(
+                out, broker.node_id, address.host, address.host_length, address.port, broker)
+        else:
+            continue
+        if chosen == 0:
+            controller = broker.node_id
+        chosen -= 1
+    if own == NULL:
         _put_own(out, worker, channel, NULL)
-    return view.brokers[chosen].node_id if chosen < view.broker_count else own_id
+    return controller
 
 
 # --- topics --------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 A configured `advertised.listeners` entry always wins. Without one, the client is told the address
 that its own connection reached (getsockname), so that loopback, LAN, bridge networks and IPv6 work
-without configuration. The registered address, which peers use, is the configured or the first bound
-one; a wildcard is registered under this host's name.
+without configuration. For each listener an address is registered, which brokers use and their
+clients are told: the configured or the first bound one; a wildcard is registered under this host's
+name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kbroker.metadata.image import BrokerEndpoint, BrokerImage
+
 if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
     from kbroker.config.listeners import ListenerSet
     from kbroker.handlers.services import ColdRequest
 
@@ -35,15 +39,30 @@ class Advertised:
         endpoints = [self._listeners.advertised_for(name) for name in names]
         return [None if each is None else (each.host, each.port) for each in endpoints]
 
-    def registered(self, bound: dict[str, list[tuple[str, int]]]) -> tuple[str, int]:
-        """What goes into the metadata store, from what was bound by listener name."""
-        name = self._listeners.inter_broker_name
+    def broker(
+        self, config: BrokerConfig, bound: dict[str, list[tuple[str, int]]], *, lossy: bool
+    ) -> BrokerImage:
+        """This start of the broker, as it registers."""
+        endpoints = self.registered(bound)
+        _, host, port, _ = endpoints[0]
+        node_id, rack = config.node_id, config["broker.rack"]
+        return BrokerImage(node_id, host, port, rack, lossy=lossy, endpoints=endpoints)
+
+    def registered(self, bound: dict[str, list[tuple[str, int]]]) -> tuple[BrokerEndpoint, ...]:
+        """What goes into the metadata store, from what was bound by listener name.
+
+        The listener where brokers come is the first.
+        """
+        inside = self._listeners.inter_broker_name
+        names = sorted(self._listeners.names, key=lambda name: name != inside)
+        return tuple(self._registered(name, *bound[name][0]) for name in names)
+
+    def _registered(self, name: str, host: str, port: int) -> BrokerEndpoint:
         endpoint = self._listeners.advertised_for(name)
         if endpoint is not None:
-            return endpoint.host, endpoint.port
-        host, port = bound[name][0]
-        if host in _WILDCARDS:
+            host, port = endpoint.host, endpoint.port
+        elif host in _WILDCARDS:
             import socket
 
             host = socket.gethostname()
-        return host, port
+        return BrokerEndpoint(name, host, port, self._listeners.protocol_of(name))

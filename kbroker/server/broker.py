@@ -40,7 +40,6 @@ from kbroker.handlers.reply import failures as request_failures
 from kbroker.handlers.services import Services
 from kbroker.log.manager import LogManager
 from kbroker.metadata.controller import Controller, ProducerIdManager
-from kbroker.metadata.image import BrokerImage
 from kbroker.metadata.store.zookeeper_settings import CONNECT
 from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
@@ -120,7 +119,7 @@ class Broker:
         self._server = socket_server(config)
         self._replication_failures = Failures("replication")
         self._table = TopicTable()
-        self._publisher = MetadataPublisher(self._table)
+        self._publisher = MetadataPublisher(self._table, config.listeners.names)
         self._loop = LoopOnDemand()
         self._timer = Timer(self._clock)
         self._groups = Groups(
@@ -292,8 +291,6 @@ class Broker:
     def _start_controller(self) -> None:
         if self._store is None:
             raise UserError("the metadata store is not open")
-        host, port = self._advertised.registered(self._bound)
-        rack = self.config["broker.rack"]
         lossy = self._logs.lossy or self._directories.lack_logs
         self._controller = Controller(
             self._store,
@@ -303,7 +300,7 @@ class Broker:
             self._apply,
             validate_configs=validate_topic_overrides,
             edit_list=edit_topic_list,
-            broker=BrokerImage(self.config.node_id, host, port, rack, lossy=lossy),
+            broker=self._advertised.broker(self.config, self._bound, lossy=lossy),
             directories=self._directories.locked_ids,
             cluster_id=self._cluster_id,
             new_epochs_at_start=not self._logs.clean,

@@ -66,10 +66,11 @@ class PlainBroker(ServerProcess):
     def command(self) -> list[str]:
         command = [
             self._python or sys.executable, *self.program(),
-            "--port", str(self.port),
             "--data-dir", str(self.data_dir),
             "--ready-file", str(self.ready_path),
         ]  # fmt: skip
+        if "listeners" not in self.overrides:
+            command += ["--port", str(self.port)]
         if self.port != 0 and "admin.listeners" not in self.overrides:
             # A free port there too, as with --port 0: tests do not share the default one.
             command += ["--override", "admin.listeners=http://127.0.0.1:0"]

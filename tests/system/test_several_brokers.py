@@ -34,12 +34,17 @@ def brokers(zookeeper: ZooKeeper) -> Iterator[dict[int, Broker]]:
     made: dict[int, Broker] = {}
     try:
         for node_id in NODES:
+            port = free_port()
             settings = {
                 "zookeeper.connect": connect,
                 "zookeeper.session.timeout.ms": "4000",
                 "node.id": str(node_id),
+                # Brokers and clients come to listeners of their own.
+                "listeners": f"OUTSIDE://127.0.0.1:{port},INSIDE://127.0.0.1:0",
+                "listener.security.protocol.map": "OUTSIDE:PLAINTEXT,INSIDE:PLAINTEXT",
+                "inter.broker.listener.name": "INSIDE",
             }
-            made[node_id] = Broker(settings, port=free_port())
+            made[node_id] = Broker(settings, port=port)
             made[node_id].start()
         yield made
     finally:
@@ -113,6 +118,9 @@ def test_what_one_decides_all_know(brokers: dict[int, Broker]) -> None:
         lambda: sorted(leaders(brokers[2]).values()) == sorted(everywhere.values()),
         "broker 2 knows who leads",
     )
+    with Client(brokers[2].bootstrap) as client:
+        told = {f"{each.host}:{each.port}" for each in client.metadata([]).brokers.values()}
+    assert told == {each.bootstrap for each in brokers.values()}  # none of the inside
     led = leaders(brokers[2])
     until(lambda: all(leaders(each) == led for each in brokers.values()), "all know the same")
     write(brokers[2], list(led), "first")

@@ -27,6 +27,7 @@ DataDirectoryError that names it, never a guess.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
@@ -35,6 +36,7 @@ from uuid import UUID
 from kbroker.errors import DataDirectoryError
 from kbroker.metadata.image import (
     NO_BROKER_EPOCH,
+    BrokerEndpoint,
     BrokerImage,
     ConfigKind,
     ConfigResource,
@@ -83,11 +85,12 @@ _VERSION: Final = 1
 _TOPIC_VERSION: Final = 3
 _BROKER_VERSION: Final = 5
 _CONTROLLER_VERSION: Final = 2
-_LISTENER: Final = "PLAINTEXT"
+_ENDPOINT: Final = re.compile(r"([^:/]+)://(?:\[([^\]]*)\]|([^:\[\]]*)):(\d{1,5})")
 # The node that holds what is set for every broker: no id could be called so.
 EVERY_BROKER: Final = "<default>"
 # Of a group or a subscription, quoted; a path of the store holds no more.
 CONFIG_NAME_CHARS_MAX: Final = 900
+PORT_MAX: Final = 65535
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
@@ -172,20 +175,38 @@ def tombstone_path(topic_id: UUID) -> str:
 def encode_broker(
     broker: BrokerImage, registered_ms: int, directories: Collection[str] = ()
 ) -> bytes:
-    host = f"[{broker.host}]" if ":" in broker.host else broker.host
     return _encode(
         _BROKER_VERSION,
         host=broker.host,
         port=broker.port,
         jmx_port=-1,
         timestamp=str(registered_ms),
-        endpoints=[f"{_LISTENER}://{host}:{broker.port}"] if broker.port >= 0 else [],
+        endpoints=[_endpoint_text(each) for each in broker.endpoints],
         rack=broker.rack,
-        listener_security_protocol_map={_LISTENER: _LISTENER},
+        listener_security_protocol_map={each.name: each.protocol for each in broker.endpoints},
         features={},
         directories=sorted(directories),
         **({"lossy": True} if broker.lossy else {}),
     )
+
+
+def _endpoint_text(endpoint: BrokerEndpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{endpoint.name}://{host}:{endpoint.port}"
+
+
+def _decode_endpoints(fields: _Fields) -> tuple[BrokerEndpoint, ...]:
+    protocols = fields.get("listener_security_protocol_map", dict)
+    found = []
+    for text in fields.get("endpoints", list):
+        match = _ENDPOINT.fullmatch(text) if isinstance(text, str) else None
+        if match is None or int(match[4]) > PORT_MAX:
+            raise fields.damaged("an endpoint is no NAME://host:port")
+        protocol = protocols.get(match[1], match[1])
+        if not isinstance(protocol, str):
+            raise fields.damaged("a listener's protocol is no text")
+        found.append(BrokerEndpoint(match[1], match[2] or match[3], int(match[4]), protocol))
+    return tuple(found)
 
 
 def decode_broker(path: str, data: bytes, epoch: int = NO_BROKER_EPOCH) -> BrokerImage:
@@ -194,9 +215,10 @@ def decode_broker(path: str, data: bytes, epoch: int = NO_BROKER_EPOCH) -> Broke
     rack = fields.get("rack", object)
     if rack is not None and not isinstance(rack, str):
         raise fields.damaged("rack is no text")
-    port = fields.integer("port", -1, 65535)
+    host, port = fields.get("host", str), fields.integer("port", -1, PORT_MAX)
     lossy = fields.has("lossy") and fields.get("lossy", bool)
-    return BrokerImage(_int_name(path), fields.get("host", str), port, rack, epoch, lossy)
+    endpoints = _decode_endpoints(fields)
+    return BrokerImage(_int_name(path), host, port, rack, epoch, lossy, endpoints)
 
 
 def decode_broker_directories(path: str, data: bytes) -> frozenset[str]:

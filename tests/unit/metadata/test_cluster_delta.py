@@ -14,6 +14,7 @@ from kbroker.metadata.cluster_delta_codec import decode_delta, encode_delta
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import (
     NO_LEADER,
+    BrokerEndpoint,
     BrokerImage,
     ClusterImage,
     ConfigKind,
@@ -50,6 +51,8 @@ def topics(draw: st.DrawFn, name: str) -> TopicImage:
 @st.composite
 def images(draw: st.DrawFn) -> ClusterImage:
     names = draw(st.sets(st.sampled_from(NAMES)))
+    texts = st.text(max_size=4)
+    endpoints = st.builds(BrokerEndpoint, texts, texts, st.integers(0, 65535), texts)
     brokers = st.builds(
         BrokerImage,
         st.integers(0, 4),
@@ -57,6 +60,7 @@ def images(draw: st.DrawFn) -> ClusterImage:
         st.integers(-1, 65535),
         st.none() | st.text(max_size=3),
         st.integers(-1, 2**62),
+        endpoints=st.lists(endpoints, max_size=2).map(tuple),
     )
     return (
         replace(ClusterImage(cluster_id="c"), controller_id=draw(st.integers(-1, 4)))

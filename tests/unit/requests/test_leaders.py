@@ -24,7 +24,10 @@ from tests.unit.requests.wire import (
 
 ELSEWHERE = 2
 GONE = 3
-NODES = [(NODE_ID, "here", 9001, None), (ELSEWHERE, "there", 9002, "rack-2")]
+NODES: list[Any] = [
+    (NODE_ID, [("here", 9001)], None),
+    (ELSEWHERE, [("there", 9002)], "rack-2"),
+]
 
 
 @dataclass(frozen=True)

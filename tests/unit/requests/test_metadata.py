@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from kbroker.metadata.image import (
     INTERNAL_TOPICS,
+    BrokerEndpoint,
     BrokerImage,
     ClusterImage,
     PartitionImage,
@@ -199,6 +200,24 @@ def test_the_same_bytes_as_from_python(beside: Beside, version: int) -> None:
     for nodes in ((), (1,), (2,), (1, 2, 3), (3, 9)):
         beside.show(IMAGE.with_brokers(BrokerImage(n, f"h{n}", n, f"r{n}") for n in nodes))
         beside.compare(version, written(ask(version, None if version else [])), in_c=True)
+
+
+@pytest.mark.parametrize("version", [0, 8, 13])
+def test_brokers_are_told_by_their_addresses_for_the_listener(beside: Beside, version: int) -> None:
+    """One that has none there is left out, whoever leads."""
+    inside = BrokerEndpoint("INSIDE", "in-3", 2)
+    outside = BrokerEndpoint("PLAINTEXT", "out3", 4)
+    brokers = [
+        BrokerImage(1, "in-1", 1, endpoints=(BrokerEndpoint("PLAINTEXT", "out1", 1),)),
+        BrokerImage(2, "in-2", 2, endpoints=(BrokerEndpoint("INSIDE", "in-2", 2),)),
+        BrokerImage(3, "in-3", 3, "r", endpoints=(inside, outside)),
+    ]
+    beside.show(IMAGE.with_brokers(brokers))
+    request = written(ask(version, None if version else []))
+    found = beside.compare(version, request, in_c=True)
+    assert found is not None
+    told = [b"in-2", 2], [b"in-3", 2], [b"in-3", 3], [b"out3", 4]
+    assert [found.count(struct.pack(">4si", *each)) for each in told] == [0, 0, 0, 1]
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 8, 13])

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kbroker.config import BrokerConfig
+from kbroker.metadata.image import BrokerEndpoint
 from kbroker.server.advertised import Advertised
 
 
@@ -27,14 +28,32 @@ def test_without_configuration_a_client_is_told_what_it_reached() -> None:
 def test_a_configured_address_wins() -> None:
     advertised = _advertised("advertised.listeners=PLAINTEXT://kafka.example:1234")
     assert advertised(_request("127.0.0.1", 9092)) == ("kafka.example", 1234)
-    assert advertised.registered({"PLAINTEXT": [("127.0.0.1", 9092)]}) == ("kafka.example", 1234)
+    found = advertised.registered({"PLAINTEXT": [("127.0.0.1", 9092)]})
+    assert found == (BrokerEndpoint("PLAINTEXT", "kafka.example", 1234),)
 
 
 def test_a_wildcard_is_registered_under_this_hosts_name() -> None:
     advertised = _advertised("listeners=PLAINTEXT://0.0.0.0:9092")
     name = socket.gethostname()
-    assert advertised.registered({"PLAINTEXT": [("0.0.0.0", 9092)]}) == (name, 9092)
-    assert advertised.registered({"PLAINTEXT": [("10.0.0.7", 9092)]}) == ("10.0.0.7", 9092)
+    for bound, registered in (("0.0.0.0", name), ("10.0.0.7", "10.0.0.7")):
+        (found,) = advertised.registered({"PLAINTEXT": [(bound, 9092)]})
+        assert found == BrokerEndpoint("PLAINTEXT", registered, 9092)
+
+
+def test_every_listener_is_registered_and_that_of_brokers_is_first() -> None:
+    advertised = _advertised(
+        "listeners=OUT://127.0.0.1:0,INSIDE://127.0.0.1:0",
+        "listener.security.protocol.map=OUT:PLAINTEXT,INSIDE:PLAINTEXT",
+        "inter.broker.listener.name=INSIDE",
+        "advertised.listeners=OUT://kafka.example:1234,INSIDE://10.0.0.7:5",
+    )
+    config = BrokerConfig.load(overrides=["node.id=7", "broker.rack=r"])
+    bound = {"OUT": [("127.0.0.1", 1)], "INSIDE": [("127.0.0.1", 2)]}
+    broker = advertised.broker(config, bound, lossy=False)
+    assert (broker.node_id, broker.host, broker.port, broker.rack) == (7, "10.0.0.7", 5, "r")
+    assert broker.address_on("OUT") == ("kafka.example", 1234)
+    assert broker.address_on("INSIDE") == ("10.0.0.7", 5)
+    assert broker.address_on("ELSE") is None
 
 
 def test_what_c_is_told_of_each_listener() -> None:

@@ -13,12 +13,15 @@ from kbroker.testing.plain import PlainBroker as Broker
 def test_the_command() -> None:
     broker = Broker({"auto.create.topics.enable": False}, data_dir="/d", port=5)
     assert broker.command() == [
-        sys.executable, "-m", "kbroker", "start", "--port", "5", "--data-dir", "/d",
-        "--ready-file", str(broker.ready_path),
+        sys.executable, "-m", "kbroker", "start", "--data-dir", "/d",
+        "--ready-file", str(broker.ready_path), "--port", "5",
         "--override", "admin.listeners=http://127.0.0.1:0",
         "--override", "auto.create.topics.enable=false",
     ]  # fmt: skip
     broker.close()
+    with_listeners = Broker({"listeners": "A://:1,B://:2"}, port=5)
+    assert "--port" not in with_listeners.command()
+    with_listeners.close()
 
 
 def test_it_is_ready_when_the_ready_file_is_there() -> None:

@@ -14,7 +14,7 @@ from kbroker.errors import DataDirectoryError
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.decisions import first_partition_state
 from kbroker.metadata.controller.records import PartitionRecord, TombstoneRecord, TopicRecord
-from kbroker.metadata.image import BrokerImage, new_uuid
+from kbroker.metadata.image import BrokerEndpoint, BrokerImage, new_uuid
 from kbroker.types import parse_uuid, uuid_text
 
 TOPIC_ID = parse_uuid("4L6g3nShT-eMCtK--X86sw")
@@ -32,15 +32,21 @@ DECODERS = [
     (records.CLUSTER_ID, records.decode_cluster_id),
 ]
 
+BROKER = BrokerImage(
+    7,
+    "h",
+    9092,
+    endpoints=(BrokerEndpoint("INSIDE", "h", 9092), BrokerEndpoint("OUT", "::1", 9093, "SSL")),
+)
 # Nodes as they are written, kept byte for byte: as Apache Kafka 3.9 has them where it had them.
 WRITTEN = [
     (
-        records.encode_broker(BrokerImage(7, "h", 9092, None), 5),
+        records.encode_broker(BROKER, 5),
         b'{"version":5,"host":"h","port":9092,"jmx_port":-1,"timestamp":"5",'
-        b'"endpoints":["PLAINTEXT://h:9092"],"rack":null,'
-        b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"features":{},'
+        b'"endpoints":["INSIDE://h:9092","OUT://[::1]:9093"],"rack":null,'
+        b'"listener_security_protocol_map":{"INSIDE":"PLAINTEXT","OUT":"SSL"},"features":{},'
         b'"directories":[]}',
-        BrokerImage(7, "h", 9092, None),
+        BROKER,
     ),
     (
         records.encode_used_directories({"JwQ": "/data"}),
