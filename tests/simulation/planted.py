@@ -1,4 +1,5 @@
-"""Faults that the simulation must find: each is one real function replaced by a wrong one.
+"""Faults that the simulation must find: each is a real function replaced by a wrong one, or as
+many as check the same thing one behind the other.
 
 Each names how many seeds are enough, from 0 on: some times as many as it took, since histories are
 others with every change of the code. `test_planted.py` tries them all. A fault that is not found
@@ -8,7 +9,7 @@ any more says that the histories, or what is looked at, have become too tame.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
@@ -18,8 +19,8 @@ from kbroker.metadata.controller import partition_states
 from kbroker.metadata.controller.image_follower import ImageFollower
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.nodes import MetadataNodes
-from kbroker.metadata.controller.partition_states import ElectionRules
-from kbroker.metadata.image import PartitionImage
+from kbroker.metadata.controller.partition_states import ElectionRules, InSyncChange
+from kbroker.metadata.image import ClusterImage, PartitionImage
 from kbroker.metadata.store.base import Operation
 from kbroker.peer.replica_fetch import Asked
 from kbroker.replica import in_sync, leadership
@@ -30,15 +31,19 @@ from tests.simulation import requests
 
 @dataclass(frozen=True)
 class Plant:
-    """`seeds` are enough to find it."""
+    """`seeds` are enough to find it. `also` are further functions that it replaces."""
 
     owner: Any
     name: str
     wrong: Callable[..., Any]
     seeds: int
+    also: tuple[tuple[Any, str, Callable[..., Any]], ...] = ()
 
     def switched_on(self) -> AbstractContextManager[Any]:
-        return mock.patch.object(self.owner, self.name, self.wrong)
+        with ExitStack() as patches:
+            for place in ((self.owner, self.name, self.wrong), *self.also):
+                patches.enter_context(mock.patch.object(*place))
+            return patches.pop_all()
 
 
 _begin = FollowedPartition.__init__
@@ -46,6 +51,8 @@ _asked = FollowedPartition.asked
 _led = partition_states._led
 _truncate = PartitionLog.truncate_to
 _follow = ImageFollower.follow
+_check_members = partition_states._check_members
+_Follower = in_sync.Follower
 
 
 def _cut_to_the_high_watermark(partition: FollowedPartition, *how: Any) -> None:
@@ -111,6 +118,38 @@ def _lossy_or_not(partition: PartitionImage, lossy: frozenset[int]) -> Partition
     return partition
 
 
+class _AnyEpoch(int):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = int.__hash__
+
+
+def _whenever_it_fetched(*found: Any) -> in_sync.Follower:
+    """What a follower had before it started again is taken for what it has."""
+    follower = _Follower(*found)
+    return follower._replace(broker_epoch=_AnyEpoch(follower.broker_epoch))
+
+
+def _whoever_fetches(
+    node_id: int, replica: Replica, partition: PartitionImage, joining: Any = (), *how: Any
+) -> None:
+    """The replica does not know which starts of the others are registered."""
+    leadership.set_leadership(node_id, replica, partition, joining)
+
+
+def _of_any_start(
+    image: ClusterImage, partition: PartitionImage, change: InSyncChange, stopping: Any
+) -> None:
+    """The controller lets join who has started again since the leader saw it."""
+    brokers = image.brokers
+    now = {
+        node: brokers[node].epoch if node in brokers else epoch
+        for node, epoch in change.in_sync.items()
+    }
+    _check_members(image, partition, change._replace(in_sync=now), stopping)
+
+
 PLANTED: dict[str, Plant] = {
     "cut-to-the-high-watermark": Plant(
         FollowedPartition, "__init__", _cut_to_the_high_watermark, 100
@@ -123,5 +162,16 @@ PLANTED: dict[str, Plant] = {
     "producers-kept": Plant(PartitionLog, "truncate_to", _with_its_producers, 100),
     "duplicate-at-once": Plant(requests, "must_wait", _at_once, 40),
     "a-lossy-leader": Plant(partition_states, "_without_lossy", _lossy_or_not, 60),
+    "stale-broker-epoch": Plant(
+        in_sync,
+        "Follower",
+        _whenever_it_fetched,
+        120,
+        also=(
+            (in_sync, "set_leadership", _whoever_fetches),
+            (partition_states, "_check_members", _of_any_start),
+        ),
+    ),
+    "stale-at-the-controller": Plant(partition_states, "_check_members", _of_any_start, 150),
     "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 40),
 }

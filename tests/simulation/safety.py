@@ -6,7 +6,8 @@ and in the log of everybody in sync or eligible; unless the power of min.insync.
 its replicas was cut before it was on their disks (the last known leader leads then, ADR 35). An
 acknowledgement with acks=-1 says that a record is committed; consumers get nothing else. A log
 holds what was sent and no record twice. Epochs do not go back, nor does the high watermark of a
-leader; an epoch has one leader; who is not the controller any more, or dead, gets into no set.
+leader; an epoch has one leader; who is not the controller any more changes nothing; who is dead, or
+has started again since it was seen, gets into no set.
 
 The first violation ends the run. It may be seen inside of code that catches what is raised, so it
 is kept, and raised behind the step.
@@ -183,8 +184,12 @@ class Safety:
                     partition,
                 )
             state = nodes.decode_partition(operation.path, operation.data)
+            before = partition.state
             self._stored(partition, state)
             self._without_the_dead(partition, state, session)
+            if before is not None:
+                joined = {*state.isr}.difference(before.isr, before.eligible)
+                self._joins_as_it_is(partition, joined, session)
 
     def _stored(self, partition: Partition, state: nodes.PartitionRecord) -> None:
         before, partition.state = partition.state, state
@@ -222,6 +227,19 @@ class Safety:
         dead = [each for each in state.isr if str(each) not in ids]
         if dead and len(state.isr) > 1:
             self.fail("the dead leave with the election", f"{dead} are in {state.isr}", partition)
+
+    def _joins_as_it_is(self, partition: Partition, joined: set[int], session: Session) -> None:
+        """Of a start that the controller knows, and that has not opened its log yet, nobody can
+        say what it has."""
+        by = self._cluster.brokers[session.node_id].running
+        for node_id in sorted(joined):
+            view, joins = partition.views.get(node_id), self._cluster.brokers[node_id].running
+            if by is None or joins is None or view is None or view.replica is not None:
+                continue
+            known = by.controller.image.brokers.get(node_id)
+            if known is not None and known.epoch == joins.controller.broker_epoch:
+                told = f"broker {node_id} is in sync, and has just started in epoch {known.epoch}"
+                self.fail("who joins has been seen as it is", told, partition)
 
     def acknowledges(self, name: TopicPartition, value: bytes, offset: int) -> None:
         """A broker answers so with acks=-1."""

@@ -40,6 +40,7 @@ def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
         for _ in range(count):
             act = Act(dice.randrange(end_ms), what, (dice.randrange(PARTITIONS),))
             acts.append(act)
+    acts += _started_again(dice, end_ms)
     return sorted(acts), end_ms
 
 
@@ -97,3 +98,23 @@ def _close_together(dice: random.Random, end_ms: int) -> list[Act]:
         acts.append(Act(at_ms, what, (node_id, round(dice.uniform(20, 900)))))
         at_ms += round(dice.uniform(0, 400))
     return acts
+
+
+def _started_again(dice: random.Random, end_ms: int) -> list[Act]:
+    """A follower starts again, and somebody still believes in what it had before."""
+    if dice.random() < 0.4:
+        return []
+    at_ms = dice.randrange(end_ms)
+    one, other = dice.sample(BROKERS, 2)
+    if dice.random() < 0.5:
+        # Its leader, to whom its first fetches do not come.
+        return [
+            Act(at_ms, "cut_power", (one, dice.randint(15, 60))),
+            Act(at_ms, "cut", (one, other, dice.randint(150, 600))),
+        ]
+    # The controller, whom its leader asks to have it in sync again.
+    return [
+        Act(at_ms, "kill", (one, 20)),
+        Act(at_ms + dice.randint(30, 80), "hang", (dice.randint(150, 400),)),
+        Act(at_ms + dice.randint(100, 200), "cut_power", (one, 20)),
+    ]
