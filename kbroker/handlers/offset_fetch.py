@@ -6,10 +6,14 @@ compiled table in the form of the answer, so that a group of a thousand partitio
 objects; this file puts the groups and topics around them.
 
 Versions 1 to 10: an error above the topics from 2, leader epochs from 5, several groups from 8, a
-member and its epoch (for the newer protocol of groups) from 9, topic ids for names in 10. Who asks
-for stable offsets, from 7 on, is told UNSTABLE_OFFSET_COMMIT, and asks again, while the followers
-may not have the last commit: one that was answered by the coordinator before may be among these.
-Others are told the one before. A group of which all is wanted is looked up once, however often it
+member and its epoch (for the newer protocol of groups) from 9, topic ids for names in 10.
+
+Who asks for stable offsets, from 7 on, is told what was committed last, when the followers have all
+that was written in the group's partition by then: what was answered by the coordinator before may
+be among it. Where they have it not in time, NOT_COORDINATOR, as Apache Kafka says it. Others are
+told at once, as far as the followers have come.
+
+A group of which all is wanted is looked up once, however often it
 is named, and the metadata of a partition that is named again is told again within the same bounds
 (`repeats.py`). Any handler thread; does not import the schema library.
 """
@@ -17,12 +21,16 @@ is named, and the metadata of a partition that is named again is told again with
 from __future__ import annotations
 
 import struct
+import threading
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from kbroker.coordinator.group._groups import Written
 from kbroker.errors import ErrorCode
 from kbroker.handlers.repeats import Repeats
+from kbroker.handlers.reply import Reply
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
@@ -100,16 +108,71 @@ def _decode_topics(reader: Reader, version: int) -> list[AskedTopic] | None:
     return topics
 
 
+class _Stable:
+    """Groups of one request whose answers wait for their followers; the last of them answers."""
+
+    def __init__(self, count: int, answer: Callable[[set[str]], object]) -> None:
+        """`answer` is given the groups that have come too late."""
+        self._missing = count
+        self._answer = answer
+        self._late: set[str] = set()
+        self._lock = threading.Lock()
+
+    def put(self, group_id: str, code: ErrorCode) -> None:
+        with self._lock:
+            if code:
+                self._late.add(group_id)
+            self._missing -= 1
+            complete = self._missing == 0
+        if complete:
+            self._answer(self._late)
+
+
 def handle(services: Services, request: ColdRequest) -> None:
+    version = request.api_version
+    all_asked = decode(request)
+    waits: list[tuple[str, Written]] = []
+    told = _told(services, request, all_asked, waits)
+    if not waits:
+        request.respond(encode(version, told))
+        return
+    with Reply(request, failure) as reply:
+
+        def answer(late: set[str]) -> None:
+            # A coordinator is looked for again; of 15 old clients would make an error.
+            refused = partial(_refused, version, error=ErrorCode.NOT_COORDINATOR)
+            groups = [
+                refused(asked) if asked.group_id in late else group
+                for asked, group in zip(all_asked, told, strict=True)
+            ]
+            reply.send(lambda: encode(version, groups))
+
+        stable = _Stable(len(waits), answer)
+        for group_id, written in waits:
+            services.offsets.when_replicated(written, 0, partial(stable.put, group_id))
+
+
+def _told(
+    services: Services,
+    request: ColdRequest,
+    all_asked: list[AskedGroup],
+    waits: list[tuple[str, Written]],
+) -> list[ToldGroup]:
+    """What is told of each; `waits` are those of whom it may not be told yet."""
     version = request.api_version
     repeats = Repeats(request)
     whole: dict[str, ToldGroup] = {}  # of those that ask for all that a group has committed
     named: set[str] = set()
     told = []
-    for asked in decode(request):
+    for asked in all_asked:
         group = whole.get(asked.group_id) if asked.topics is None else None
         if group is None:
-            group, texts = _fetch(services, version, asked, repeats.left, asked.group_id in named)
+            stable = Written() if asked.require_stable else None
+            group, texts = _fetch(
+                services, version, asked, repeats.left, asked.group_id in named, stable
+            )
+            if stable is not None and not group.error:
+                waits.append((asked.group_id, stable))
             repeats.allow(texts)
             named.add(asked.group_id)
             if asked.topics is None:
@@ -117,11 +180,16 @@ def handle(services: Services, request: ColdRequest) -> None:
         elif not repeats.allow(sum(len(topic.partitions) for topic in group.topics)):
             group = _refused(version, asked, ErrorCode.INVALID_REQUEST)
         told.append(group)
-    request.respond(encode(version, told))
+    return told
 
 
 def _fetch(
-    services: Services, version: int, asked: AskedGroup, again_max: int, named_before: bool
+    services: Services,
+    version: int,
+    asked: AskedGroup,
+    again_max: int,
+    named_before: bool,
+    stable: Written | None,
 ) -> tuple[ToldGroup, int]:
     """The answer, and how many bytes of metadata it tells again."""
     image = services.controller.image
@@ -147,7 +215,7 @@ def _fetch(
         topic_id_of=partial(_id_now, image),
         texts_again_max=again_max,
         named_before=named_before,
-        require_stable=asked.require_stable,
+        stable=stable,
     )
     error = ErrorCode(code)
     if error:

@@ -9,7 +9,6 @@ from kbroker.coordinator.group._structs cimport Group
 cdef struct FetchForm:
     int flexible
     int leader_epochs
-    int require_stable            # what is above it is no offset and an error, till it is below
     int64_t high_watermark        # of the group's partition: what is above it is not told
 
 

@@ -4,8 +4,7 @@
 A topic's partitions are asked as the bytes of the request, and answered as bytes of the answer, so
 that a group of a thousand partitions makes no thousand objects. What has not been committed is
 offset -1 with no text and no error; so is what was committed for another topic of the same name.
-What is above the high watermark has not been committed: told is what was before, or, to who asks
-for stable offsets, that it is to ask again.
+What is above the high watermark has not been committed: told is what was before.
 
 A partition takes four bytes to name and its metadata may be 4 KB. As often as it is named it is
 told, within a bound for what is told again; beyond it a partition has an error.
@@ -15,7 +14,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
-from kbroker._error_codes cimport INVALID_REQUEST, UNSTABLE_OFFSET_COMMIT
+from kbroker._error_codes cimport INVALID_REQUEST
 from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._offsets cimport (
     entry_find_locked,
@@ -39,24 +38,13 @@ cdef enum:
     COUNT_BYTES_MAX = 5
 
 
-cdef inline int16_t _error(const OffsetEntry* entry, const FetchForm* form) noexcept nogil:
-    if form.require_stable and entry != NULL and entry.log_offset >= form.high_watermark:
-        return UNSTABLE_OFFSET_COMMIT
-    return 0
-
-
-cdef inline const OffsetEntry* _told(
-    const OffsetEntry* entry, const FetchForm* form,
+cdef inline const OffsetEntry* _entry(
+    GroupTopic* topic, const uint8_t* index, const FetchForm* form,
 ) noexcept nogil:
-    if _error(entry, form):
-        return NULL
-    return entry_shown(entry, form.high_watermark)
-
-
-cdef inline const OffsetEntry* _entry(GroupTopic* topic, const uint8_t* index) noexcept nogil:
     if topic == NULL:
         return NULL
-    return entry_find_locked(topic, <int32_t>kb_get_u32(index))
+    return entry_shown(
+        entry_find_locked(topic, <int32_t>kb_get_u32(index)), form.high_watermark)
 
 
 cdef inline int64_t _text_length(const OffsetEntry* entry) noexcept nogil:
@@ -103,16 +91,15 @@ cdef int _fetch_topic(
     cdef int16_t error
     cdef int32_t i
     for i in range(fetched.count):
-        told += _text_length(_told(_entry(topic, fetched.indexes + 4 * i), form))
+        told += _text_length(_entry(topic, fetched.indexes + 4 * i, form))
     fetched.data = <uint8_t*>malloc(<size_t>(bound + min(told, texts_left[0])))
     if fetched.data == NULL:
         return -1
     at = put_count(fetched.data, form.flexible, fetched.count)
     for i in range(fetched.count):
-        entry = _entry(topic, fetched.indexes + 4 * i)
-        error = _error(entry, form)
-        entry = _told(entry, form)
+        entry = _entry(topic, fetched.indexes + 4 * i, form)
         length = _text_length(entry)
+        error = 0
         if length > texts_left[0]:
             entry = NULL
             error = INVALID_REQUEST
@@ -133,7 +120,7 @@ cdef int64_t _texts_asked(const Fetched* fetched, Group* group) noexcept nogil:
             continue
         for j in range(fetched.topics[i].count):
             length += _text_length(
-                _told(_entry(topic, fetched.topics[i].indexes + 4 * j), &fetched.form))
+                _entry(topic, fetched.topics[i].indexes + 4 * j, &fetched.form))
     return length
 
 
@@ -146,7 +133,8 @@ cdef int64_t _texts_held(const Group* group, const FetchForm* form) noexcept nog
     for place in range(group.topic_mask + 1):
         if group.topics[place] != NULL:
             for i in range(group.topics[place].count):
-                length += _text_length(_told(&group.topics[place].entries[i], form))
+                length += _text_length(
+                    entry_shown(&group.topics[place].entries[i], form.high_watermark))
     return length
 
 
@@ -172,12 +160,11 @@ cdef int _fetch_whole_topic(
     cdef int64_t bound = COUNT_BYTES_MAX
     cdef const OffsetEntry* entry
     cdef uint8_t* at
-    cdef int16_t error
     cdef int32_t count = 0
     cdef int32_t i
     for i in range(topic.count):
-        entry = _told(&topic.entries[i], form)
-        if entry != NULL or _error(&topic.entries[i], form):
+        entry = entry_shown(&topic.entries[i], form.high_watermark)
+        if entry != NULL:
             bound += PARTITION_BYTES_MAX + _text_length(entry)
             count += 1
     if count == 0:
@@ -188,10 +175,9 @@ cdef int _fetch_whole_topic(
         return -1
     at = put_count(fetched.data, form.flexible, count)
     for i in range(topic.count):
-        entry = _told(&topic.entries[i], form)
-        error = _error(&topic.entries[i], form)
-        if entry != NULL or error:
-            at = _put(at, form, topic.entries[i].partition, entry, error)
+        entry = entry_shown(&topic.entries[i], form.high_watermark)
+        if entry != NULL:
+            at = _put(at, form, entry.partition, entry, 0)
     fetched.length = at - fetched.data
     fetched.name.at = at
     fetched.name.length = topic.name_length

@@ -187,7 +187,7 @@ class GroupTable:
         topic_id_of: Callable[[str], bytes | None] | None = None,
         texts_again_max: int = ...,
         named_before: bool = False,
-        require_stable: bool = False,
+        stable: Written | None = None,
     ) -> tuple[int, list[tuple[str, bytes]], int]:
         """(error code, topics, texts) for OffsetFetch, without an object for each partition.
 
@@ -198,8 +198,8 @@ class GroupTable:
         `texts_again_max`: so many bytes of metadata are told beyond what the group holds, or at
         all where it was `named_before` in the same request; the partitions behind have
         INVALID_REQUEST. `texts`: how many of these were used.
-        `require_stable`: where the last commit is above the high watermark it is no offset and
-        UNSTABLE_OFFSET_COMMIT, else the one before.
+        What the high watermark has passed is told. With `stable` it is all that was written, which
+        becomes what `stable` has written: for who waits until the followers have it.
         """
 
     def groups(self, partition: int) -> list[str]:

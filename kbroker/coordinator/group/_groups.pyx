@@ -26,6 +26,7 @@ from kbroker.coordinator.group._fetching cimport Fetched, FetchForm, fetch_locke
 from kbroker.coordinator.group._members cimport member_find_locked, member_free
 from kbroker.coordinator.group._offset_records cimport (
     OffsetKey, Text, batch_bound, record_bound)
+from kbroker.coordinator.group._offsets cimport high_watermark_of
 from kbroker.coordinator.group._python cimport (
     committed_of,
     encoded_key,
@@ -50,22 +51,9 @@ from kbroker.coordinator.group._python import (
     partition_for,
 )
 from kbroker.coordinator.group._shards cimport (
-    appended_of,
-    coordinator_error,
-    group_find_locked,
-    group_hide_locked,
-    group_shards_free,
-    group_shards_grow,
-    group_shards_new,
-    group_show_locked,
-    shard_clear_locked,
-    shard_error_locked,
-    shard_index,
-    shard_lock,
-    shard_stands,
-    shard_unlock,
-    shard_written_locked,
-)
+    appended_of, coordinator_error, group_find_locked, group_hide_locked, group_shards_free,
+    group_shards_grow, group_shards_new, group_show_locked, shard_clear_locked, shard_error_locked,
+    shard_index, shard_lock, shard_stands, shard_unlock, shard_written_locked)
 from kbroker.coordinator.group._structs cimport (
     GROUP_DEAD, SHARD_ACTIVE, SHARD_LOADING, SHARD_NOT_OWNER, SHARDS_MAX, Appended, Group, Member,
     Shard)
@@ -496,7 +484,7 @@ cdef class GroupTable:
 
     def fetch(
         self, str group_id not None, wanted, *, bint flexible, bint leader_epochs, topic_id_of=None,
-        int64_t texts_again_max=INT64_MAX, bint named_before=False, bint require_stable=False,
+        int64_t texts_again_max=INT64_MAX, bint named_before=False, Written stable=None,
     ):
         cdef Shard* shard = self._shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
@@ -505,8 +493,10 @@ cdef class GroupTable:
             (name, name_bytes(name), indexes, None if topic_id_of is None else topic_id_of(name))
             for name, indexes in wanted]
         cdef Fetched fetched
+        cdef Appended appended = Appended(-1, -1, 0)
+        cdef int all_written = stable is not None
         cdef int error = COORDINATOR_NOT_AVAILABLE
-        fetched.form = FetchForm(flexible, leader_epochs, require_stable, 0)
+        fetched.form = FetchForm(flexible, leader_epochs, INT64_MAX)
         fetched_init(&fetched, asked, texts_again_max, named_before)
         try:
             if shard != NULL:
@@ -514,13 +504,17 @@ cdef class GroupTable:
                     shard_lock(shard)
                     error = shard_error_locked(shard)
                     if error == 0:
-                        fetched.form.high_watermark = kb_load_i64(
-                            &shard.partition.high_watermark.offset)
+                        if all_written:
+                            appended = shard_written_locked(shard)
+                        else:
+                            fetched.form.high_watermark = high_watermark_of(shard)
                         error = fetch_locked(
                             &fetched, group_find_locked(shard, text.at, text.length))
                     shard_unlock(shard)
             if error == -1:
                 raise MemoryError
+            if appended.awaits_followers:
+                error = self._written(shard, error, &appended, stable)
             return error, fetched_topics(&fetched, asked, topic_id_of), fetched.texts
         finally:
             fetched_free(&fetched)

@@ -94,35 +94,44 @@ def test_who_removes_what_is_removed_already_waits_as_the_first_did(
     assert (told, len(waits)) == ([ErrorCode.NONE] * 2, 2)
 
 
-def test_who_asks_for_stable_offsets_is_to_ask_again_while_a_commit_waits(
+def test_stable_offsets_are_the_last_ones_and_wait_for_the_followers(
     table: GroupTable, log: LedLog
 ) -> None:
-    def asked(partitions: bytes | None) -> list[tuple[str, bytes]]:
+    waits: list[tuple[int, int]] = []
+    told: list[ErrorCode] = []
+    table.wait = lambda _, last, since, *__: waits.append((last, since))
+
+    def asked(partitions: bytes | None, group: str = "g") -> list[tuple[str, bytes]]:
         wanted = None if partitions is None else [("orders", partitions)]
+        stable = Written()
         code, topics, _ = table.fetch(
-            "g", wanted, flexible=False, leader_epochs=False, require_stable=True
+            group, wanted, flexible=False, leader_epochs=False, stable=stable
         )
-        assert code == 0
+        table.when_replicated(stable, code, told.append)
         return topics
 
-    def answer(*told: tuple[int, int, str, int]) -> list[tuple[str, bytes]]:
-        rows = [struct.pack(f">iqh{len(m)}sh", p, o, len(m), m.encode(), e) for p, o, m, e in told]
+    def answer(*told: tuple[int, int, str]) -> list[tuple[str, bytes]]:
+        rows = [struct.pack(f">iqh{len(m)}sh", p, o, len(m), m.encode(), 0) for p, o, m in told]
         return [("orders", len(rows).to_bytes(4) + b"".join(rows))]
 
     both = bytes((0, 0, 0, 0, 0, 0, 0, 3))
-    unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert asked(both) == answer((0, -1, ""), (3, -1, ""))
+    assert (told, waits) == ([ErrorCode.NONE], [])
     log.set_leadership(1, True, 1, 2, {2: True})
     assert table.commit("g", [committed(0, 5, "text")]) == 0
-    assert asked(both) == answer((0, -1, "", unstable), (3, -1, "", 0))
-    assert asked(None) == answer((0, -1, "", unstable))
-    log.note_fetch(2, 1, 1)
-    assert asked(both) == answer((0, 5, "text", 0), (3, -1, "", 0))
-    assert table.commit("g", [committed(0, 6), committed(3, 7)]) == 0
+    assert asked(both) == answer((0, 5, "text"), (3, -1, ""))
+    assert asked(None) == answer((0, 5, "text"))
+    assert asked(None, "another") == []  # which may have been deleted a moment ago
+    assert table.remove_offsets("g", [("orders", 0)]) == 0
+    assert asked(both) == answer((0, -1, ""), (3, -1, ""))
+    assert asked(None) == []
+    assert waits == [(0, 0)] * 3 + [(1, 0)] * 2
     log.note_fetch(2, 2, 1)
-    assert asked(both) == answer((0, 6, "", 0), (3, -1, "", unstable))
-    assert asked(None) == answer((0, 6, "", 0), (3, -1, "", unstable))
-    log.note_fetch(2, 3, 1)
-    assert asked(None) == asked(both) == answer((0, 6, "", 0), (3, 7, "", 0))
+    assert asked(None) == []
+    assert (told, len(waits)) == ([ErrorCode.NONE] * 2, 5)
+    table.close(0)
+    asked(both)
+    assert told[2:] == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_commits_that_wait_for_a_follower_are_not_dearer_the_more_they_are(log: LedLog) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from kbroker.coordinator.group._groups import Written
 from kbroker.errors import ErrorCode
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import FakeBroker, answer_of, part_of, request_of
@@ -19,13 +21,18 @@ class Offsets:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.how: dict[str, object] = {}
+        self.waits: list[Callable[[ErrorCode], object]] = []
 
     def fetch(self, group_id: str, wanted: object, **how: object) -> tuple[int, list[Any], int]:
         self.asked += 1
-        self.how = how
         one = struct.pack(">iqi", 0, 5, -1) + b"\x01\x00\x00\x00"
         return 0, [("t", b"\xa1\x9c\x01" + one * OFFSETS)], 0
+
+    def when_replicated(
+        self, stable: Written, code: int, done: Callable[[ErrorCode], object]
+    ) -> None:
+        assert code == 0
+        self.waits.append(done)
 
 
 @pytest.fixture
@@ -47,11 +54,23 @@ def test_all_offsets_of_a_group_are_told_again_within_bounds(broker: FakeBroker)
     assert groups[-1].error_code.value == ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize("stable", [True, False])
-def test_the_table_is_asked_for_stable_offsets_where_the_client_wants_such(
-    broker: FakeBroker, stable: bool
+def test_who_asks_for_stable_offsets_is_answered_when_all_groups_have_their_followers(
+    broker: FakeBroker,
 ) -> None:
+    """Apache Kafka 4.3.0 (2026-11-23) with a follower that does not fetch: such an OffsetFetch v8
+    waits until it does, also for other groups of the same partition; where it has not come within
+    offsets.commit.timeout.ms the group is NOT_COORDINATOR, without a topic."""
     key = ApiKey.OFFSET_FETCH
-    group = part_of(key, 8, "OffsetFetchRequestGroup", group_id="g", topics=None)
-    broker.ask(request_of(key, 8, groups=(group,), require_stable=stable))
-    assert broker.services.offsets.how["require_stable"] is stable  # type: ignore[attr-defined]
+    groups = tuple(
+        part_of(key, 8, "OffsetFetchRequestGroup", group_id=group_id, topics=None)
+        for group_id in ("g", "h", "g")
+    )
+    request = broker.ask(request_of(key, 8, groups=groups, require_stable=True))
+    assert request.answer is None
+    first, second = broker.services.offsets.waits  # type: ignore[attr-defined]
+    second(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert request.answer is None
+    first(ErrorCode.NONE)
+    told = answer_of(request).groups
+    assert [each.error_code.value for each in told] == [0, ErrorCode.NOT_COORDINATOR, 0]
+    assert [len(each.topics) for each in told] == [1, 0, 1]
