@@ -61,7 +61,7 @@ class ClusterMember:
         self.replication = Replication(
             config, clock, self.links, submit, replicas, controller, wake, failures
         )
-        self.first_image = FirstImage()
+        self.first_image = FirstImage(failures)
         self.shutdown = ControlledShutdown(config, clock, self.links, controller)
         self._rebalance = LeaderRebalance(controller)
 

@@ -5,8 +5,12 @@ asked, which may be this broker (`PartitionChanges.shut_down`); leaders and in-s
 this broker come back as images, and the stop goes on when there is nothing left that others could
 lead. Where they could, but are not in sync yet, or there is no controller, it is asked again:
 behind every image, at least every `controlled.shutdown.retry.backoff.ms`, as long as
-`controlled.shutdown.max.retries` of that would take. What nobody else has a living replica of is
+`controlled.shutdown.max.retries` of that would take. An answer is waited for no longer than that
+pause, so that one that hangs leaves time for the next. What nobody else has a living replica of is
 not waited for.
+
+Who stops is known to the controller that was asked, and to no other: one that comes into office
+until this broker is gone is told so, too, or would let it join in-sync sets and lead again.
 
 On the main thread; `followed` on the controller's.
 """
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.handlers.forwarding import Peers
     from kbroker.metadata.controller import Controller
+    from kbroker.metadata.image import BrokerImage
     from kbroker.types import TopicPartition
 
     Remaining = list[TopicPartition] | KafkaError
@@ -44,6 +49,9 @@ logger: Final = logging.getLogger("kbroker.server")
 
 # The controller has answered: its image is on the way here.
 IMAGE_WAIT_MS: Final = 1_000
+# However short or long the pause between two questions is, an answer is waited for so long.
+ANSWER_MS_MIN: Final = 1_000
+ANSWER_MS_MAX: Final = 30_000
 
 
 class ControlledShutdown:
@@ -58,10 +66,15 @@ class ControlledShutdown:
         self._peers = peers
         self._controller = controller
         self._image_came = threading.Event()
+        self._asked: BrokerImage | None = None  # the controller that was last
 
     def followed(self) -> None:
         """There is another image."""
         self._image_came.set()
+        image = self._controller().image
+        broker = image.brokers.get(image.controller_id)
+        if self._asked is not None and broker is not None and broker != self._asked:
+            self._send(lambda remaining: None)
 
     def run(self) -> None:
         """On return others lead, or the time for it is over; a line in the log says which."""
@@ -70,19 +83,21 @@ class ControlledShutdown:
             return
         backoff_ms = self._config["controlled.shutdown.retry.backoff.ms"]
         began_ms = self._clock.monotonic_ms()
-        end_ms = began_ms + (self._config["controlled.shutdown.max.retries"] - 1) * backoff_ms
+        end_ms = began_ms + self._config["controlled.shutdown.max.retries"] * backoff_ms
+        answer_ms = min(max(backoff_ms, ANSWER_MS_MIN), ANSWER_MS_MAX)
         while True:
             self._image_came.clear()
-            remaining = self._ask()
+            asked_ms = self._clock.monotonic_ms()
+            remaining = self._ask(answer_ms)
             if remaining == []:
                 self._await_image()
                 took_ms = self._clock.monotonic_ms() - began_ms
                 logger.info("controlled shutdown: others lead what could be led, %d ms", took_ms)
                 return
-            left_ms = end_ms - self._clock.monotonic_ms()
-            if left_ms <= 0:
+            again_ms = asked_ms + backoff_ms
+            if again_ms >= end_ms:
                 break
-            self._image_came.wait(min(left_ms, backoff_ms) / 1000)
+            self._image_came.wait(max(0, again_ms - self._clock.monotonic_ms()) / 1000)
         logger.warning(
             "controlled shutdown: this broker stops although %s",
             f"the controller says: {remaining}"
@@ -90,25 +105,33 @@ class ControlledShutdown:
             else f"others are to lead {first_few([str(name) for name in remaining])}",
         )
 
-    def _ask(self) -> Remaining:
-        controller = self._controller()
+    def _ask(self, within_ms: int) -> Remaining:
         answered: Future[Remaining] = Future()
-        if controller.active:
-            controller.shut_down(self._node_id, controller.broker_epoch, answered.set_result)
-            return answered.result()
+        self._send(answered.set_result)
+        try:
+            return answered.result(within_ms / 1000)
+        except TimeoutError:
+            what = f"the controller did not answer within {within_ms} ms"
+            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, what)
+
+    def _send(self, done: Callable[[Remaining], None]) -> None:
+        controller = self._controller()
         image = controller.image
         broker = image.brokers.get(image.controller_id)
-        if broker is None or broker.node_id == self._node_id:
-            return KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now")
-        asked = encode_shutdown(ShutdownAsked(self._node_id, controller.broker_epoch))
-        self._peers.forward(
-            broker,
-            SHUTDOWN_KEY,
-            SHUTDOWN_VERSION,
-            asked,
-            lambda answer: answered.set_result(_remaining(answer)),
-        )
-        return answered.result()
+        if controller.active:
+            self._asked = broker
+            controller.shut_down(self._node_id, controller.broker_epoch, done)
+        elif broker is None or broker.node_id == self._node_id:
+            done(KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now"))
+        else:
+            self._asked = broker
+            self._peers.forward(
+                broker,
+                SHUTDOWN_KEY,
+                SHUTDOWN_VERSION,
+                encode_shutdown(ShutdownAsked(self._node_id, controller.broker_epoch)),
+                lambda answer: done(_remaining(answer)),
+            )
 
     def _await_image(self) -> None:
         """Until this broker has heard that it does not lead; it is what its clients go by."""

@@ -21,6 +21,7 @@ from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker._net import WrappedRequest
+    from kbroker.failures import Failures
 
     Dispatch = Callable[[WrappedRequest], None]
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 class FirstImage:
     """See the head of this file."""
 
-    def __init__(self) -> None:
+    def __init__(self, failures: Failures) -> None:
+        """`failures`: where what a held request raises is said and counted."""
+        self._failures = failures
         self._lock = threading.Lock()
         self._held: list[Callable[[], None]] = []
         self._came = threading.Event()
@@ -61,7 +64,10 @@ class FirstImage:
             self._came.set()
             held, self._held = self._held, []
         for go_on in held:
-            go_on()
+            try:
+                go_on()
+            except Exception as error:
+                self._failures.note("a request that waited for the first image", error)
 
     def wait(self, timeout_ms: int) -> bool:
         """False: it has not come, and whoever waits for it loses the connection."""

@@ -15,10 +15,11 @@ from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.controller.image_updates import SHUTDOWN_KEY, SHUTDOWN_VERSION
 from kbroker.metadata.controller.shutdown_messages import decode_shutdown, encode_remaining
 from kbroker.metadata.image import NO_CONTROLLER, ZERO_UUID, BrokerImage, ClusterImage
+from kbroker.server import controlled_shutdown
 from kbroker.server.controlled_shutdown import ControlledShutdown
 from kbroker.types import TopicPartition
 
-US, OTHER = 1, 2
+US, OTHER, THIRD = 1, 2, 3
 DAY_MS = 86_400_000
 NAME = TopicPartition("t", 0)
 
@@ -27,7 +28,13 @@ def image(leader: int, controller_id: int = OTHER) -> ClusterImage:
     replicas = (leader, US if leader == OTHER else OTHER)  # the first one leads
     return (
         ClusterImage(controller_id=controller_id)
-        .with_brokers([BrokerImage(US, "h", 1, epoch=5), BrokerImage(OTHER, "h", 2, epoch=6)])
+        .with_brokers(
+            [
+                BrokerImage(US, "h", 1, epoch=5),
+                BrokerImage(OTHER, "h", 2, epoch=6),
+                BrokerImage(THIRD, "h", 3, epoch=7),
+            ]
+        )
         .with_topics([new_topic_image("t", ZERO_UUID, [replicas], {})])
     )
 
@@ -42,6 +49,8 @@ class World:
         self.broker_epoch = 5
         self.answers = list(answers)
         self.asked = 0
+        self.asked_of = US
+        self.hangs = False  # whoever is asked
         self.then: Callable[[], None] = lambda: None
         values = {"node.id": US, "controlled.shutdown.retry.backoff.ms": DAY_MS, **overrides}
         config = BrokerConfig.load(overrides=[f"{key}={it}" for key, it in values.items()])
@@ -67,15 +76,24 @@ class World:
 
     def shut_down(self, node_id: int, broker_epoch: int, done: Callable[[Any], None]) -> None:
         assert (node_id, broker_epoch) == (US, 5)
-        done(self._answer())
+        self.asked_of = US
+        answer = self._answer()
+        if not self.hangs:
+            done(answer)
 
     def forward(
         self, broker: BrokerImage, key: int, version: int, body: bytes, done: Callable[[Any], None]
     ) -> None:
-        assert (broker.node_id, key, version) == (OTHER, SHUTDOWN_KEY, SHUTDOWN_VERSION)
+        assert (key, version) == (SHUTDOWN_KEY, SHUTDOWN_VERSION)
         assert decode_shutdown(body) == (US, 5)
+        self.asked_of = broker.node_id
         answer = self._answer()
-        done(answer if isinstance(answer, KafkaError) else encode_remaining(ErrorCode.NONE, answer))
+        if not self.hangs:
+            done(
+                answer
+                if isinstance(answer, KafkaError)
+                else encode_remaining(ErrorCode.NONE, answer)
+            )
 
 
 @pytest.fixture
@@ -122,3 +140,41 @@ def test_who_may_not_or_cannot_hand_over_does_not_ask() -> None:
     unregistered.broker_epoch = -1
     unregistered.shutdown.run()
     assert world.asked == unregistered.asked == 0
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_an_answer_that_does_not_come_leaves_time_for_the_next(
+    active: bool, told: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controlled_shutdown, "ANSWER_MS_MIN", 1)
+    world = World([], **{"controlled.shutdown.retry.backoff.ms": 20})
+    world.active, world.hangs = active, True
+
+    def then() -> None:
+        world.hangs = world.asked < 3
+        if not world.hangs:
+            world.publish(OTHER)
+
+    world.then = then
+    world.shutdown.run()
+    assert world.asked == 3
+    assert "others lead what could be led" in told()
+    world.then = lambda: None
+    world.hangs = True
+    world.shutdown.run()
+    assert "the controller did not answer within 20 ms" in told()
+
+
+@pytest.mark.parametrize("next_one", [US, THIRD])
+def test_whoever_is_the_controller_next_is_told_as_well(next_one: int) -> None:
+    world = World([])
+    world.publish(OTHER)
+    assert world.asked == 0  # it does not stop yet
+    world.shutdown.run()
+    world.publish(OTHER)
+    world.publish(OTHER, NO_CONTROLLER)
+    assert (world.asked, world.asked_of) == (1, OTHER)
+    world.active = next_one == US
+    for _ in range(2):
+        world.publish(OTHER, next_one)
+        assert (world.asked, world.asked_of) == (2, next_one)

@@ -27,12 +27,16 @@ class Asked:
         self.client_id = client_id
 
 
+def first_image() -> FirstImage:
+    return FirstImage(Failures("replication"))
+
+
 def dispatch_of(first: FirstImage, done: list[int]) -> Callable[[Any], None]:
     return first.held(lambda request: done.append(request.api_key))
 
 
 def test_what_needs_metadata_waits_for_it_and_keeps_its_order() -> None:
-    first, done = FirstImage(), list[int]()
+    first, done = first_image(), list[int]()
     dispatch = dispatch_of(first, done)
     for key in (ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.CREATE_TOPICS):
         dispatch(Asked(key))
@@ -48,12 +52,32 @@ def test_what_needs_metadata_waits_for_it_and_keeps_its_order() -> None:
 
 
 def test_who_waits_in_vain_is_let_go() -> None:
-    first, done = FirstImage(), list[int]()
+    first, done = first_image(), list[int]()
     request = Asked(ApiKey.METADATA)
     dispatch_of(first, done)(request)
     assert not first.wait(1)
     first.came()
     assert done == []  # it was dropped, which closes its connection
+
+
+def test_one_that_fails_keeps_nobody_else_from_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    failures, done = Failures("replication"), list[int]()
+    first = FirstImage(failures)
+
+    def fail(request: Any) -> None:
+        raise ValueError(f"{request.api_key} went wrong")
+
+    for key, dispatch in (
+        (ApiKey.METADATA, first.held(fail)),
+        (ApiKey.CREATE_TOPICS, dispatch_of(first, done)),
+        (ApiKey.LIST_GROUPS, first.held(fail)),
+        (ApiKey.DELETE_TOPICS, dispatch_of(first, done)),
+    ):
+        dispatch(Asked(key))
+    first.came()
+    assert done == [ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS]
+    assert failures.count == 2
+    assert "went wrong" in caplog.text
 
 
 class Told:
