@@ -338,6 +338,7 @@ class Broker:
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         if self._member is not None:
             self._member.replication.before(image, delta)
+        self._groups.before(delta)
         offline = self._replicas.apply(image, delta)
         if self._member is not None:
             self._member.applied(image)

@@ -1,6 +1,6 @@
 """The group coordinator of one broker, put together: table, store, loader, coordinator, expiry.
 
-    controller's thread  -> follow    which partitions of __consumer_offsets are ours
+    controller's thread  -> before, follow    which partitions of __consumer_offsets are ours
     behind the ready line -> start    load what is in them; look for expired offsets now and then
 
 The parts know each other by protocols only (`coordinator/group/seams.py`); this is where they meet.
@@ -9,7 +9,7 @@ The parts know each other by protocols only (`coordinator/group/seams.py`); this
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.coordinator import GroupCoordinator
@@ -21,11 +21,16 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
     from kbroker.metadata.image import ClusterImage, ImageDelta
-    from kbroker.purgatory.timer import Timer
+    from kbroker.purgatory.timer import CallLater
     from kbroker.replica._replica import Replica
     from kbroker.server.scheduler import Scheduler
 
 EXPIRY_TASK: Final = "offset-expiry"
+
+
+class Timer(Protocol):
+    @property
+    def call_later(self) -> CallLater: ...
 
 
 class Groups:
@@ -37,6 +42,7 @@ class Groups:
         clock: Clock,
         timer: Timer,
         replica_of: Callable[[str, int], Replica | None],
+        make_loader: Callable[..., GroupLoader] = GroupLoader,
     ) -> None:
         """`config` gives the settings as they are now, `replica_of` a partition's replica here."""
         settings = config()
@@ -47,7 +53,7 @@ class Groups:
             metadata_bytes_max=settings["offset.metadata.max.bytes"],
             commit_timeout_ms=settings["offsets.commit.timeout.ms"],
         )
-        self.loader: Final = GroupLoader(
+        self.loader: Final = make_loader(
             self.table,
             clock,
             buffer_bytes=settings["offsets.load.buffer.size"],
@@ -61,6 +67,10 @@ class Groups:
         self.expiration: Final = OffsetExpiration(
             self.table, self.coordinator, clock, config, self.coordinator.failures
         )
+
+    def before(self, delta: ImageDelta) -> None:
+        """On the controller's thread, when the logs are about to follow."""
+        self.store.before(delta)
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """On the controller's thread, when the logs of the image are open."""

@@ -19,6 +19,9 @@ Bounds: a queue of as many loads as the topic has partitions; deleted topics are
 Locks: a leaf around the queue, under which nothing is called; and one that is held while a piece is
 given to the table, so that a partition which is lost is not loaded into any more (`unload` waits
 for that piece, some ten milliseconds). Below it the table's.
+
+Whoever has no thread for it, such as a simulation of several brokers, walks through `work_off`
+instead of `start`: between two pieces others have their turn, as beside the thread.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -197,10 +200,13 @@ class GroupLoader:
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
-            try:
-                self._work(job)
-            except Exception as error:
-                self.thread.failures.note("a job of the group loader", error)
+            for _ in self._work(job):
+                pass
+
+    def work_off(self) -> Iterator[None]:
+        """All that is queued, a piece at a time."""
+        while (job := self._next(wait=False)) is not None:
+            yield from self._work(job)
 
     def _given_up(self) -> None:
         """Partitions that nobody will load have no coordinator here."""
@@ -216,44 +222,50 @@ class GroupLoader:
             except BaseException as error:
                 self.thread.failures.note("a job of the lost group loader", error)
 
-    def _next(self) -> _Load | _Unload | _Forget | None:
+    def _next(self, *, wait: bool = True) -> _Load | _Unload | _Forget | None:
         with self._changed:
             self._current = None
-            while not self._jobs and not self._stopping:
+            while wait and not self._jobs and not self._stopping:
                 self._changed.wait()
-            if self._stopping:
+            if self._stopping or not self._jobs:
                 return None
             job = self._jobs.popleft()
             if isinstance(job, _Load):
                 self._current = job
             return job
 
-    def _work(self, job: _Load | _Unload | _Forget) -> None:
-        groups = self._groups
-        if groups is None:
-            raise InvariantError("a loader without groups")
-        if isinstance(job, _Load):
-            self._load(job, groups)
-        elif isinstance(job, _Unload):
-            self._unload(job)
-        else:
-            self._forget(job)
+    def _work(self, job: _Load | _Unload | _Forget) -> Iterator[None]:
+        try:
+            groups = self._groups
+            if groups is None:
+                raise InvariantError("a loader without groups")
+            if isinstance(job, _Load):
+                yield from self._load(job, groups)
+            elif isinstance(job, _Unload):
+                self._unload(job)
+            else:
+                self._forget(job)
+        except Exception as error:
+            self.thread.failures.note("a job of the group loader", error)
 
-    def _load(self, job: _Load, groups: Groups) -> None:
+    def _load(self, job: _Load, groups: Groups) -> Iterator[None]:
         began_ms = self._clock.monotonic_ms()
         name = f"{OFFSETS_TOPIC}-{job.partition}"
         try:
-            found = self._read(job)
+            found = yield from self._read(job)
             if found is None:
                 return
             images = _images(found, name)
             groups.load(images)
             for group_id in self._table.groups(job.partition):
                 groups.ensure_group(group_id)
+            yield
             with self._piece:
                 if job.cancelled:
                     return
                 self._table.activate(job.partition)
+        except GeneratorExit:
+            raise  # nobody goes on with it
         except BaseException as error:
             if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 return  # led elsewhere since a moment ago: who follows that closes it
@@ -272,6 +284,7 @@ class GroupLoader:
             if not isinstance(error, Exception):
                 raise
             return
+        yield
         logger.debug("loaded %s: %d groups", name, len(images))
         self._forget_others(job.partition)
         self._tell_when_done(self._table.statistics(job.partition), began_ms)
@@ -303,13 +316,14 @@ class GroupLoader:
                 self._clock.monotonic_ms() - round_.began_ms,
             )
 
-    def _read(self, job: _Load) -> dict[str, bytes] | None:
+    def _read(self, job: _Load) -> Generator[None, None, dict[str, bytes] | None]:
         """Values of the groups' records, the last of each; None if the partition is lost."""
         values: dict[str, bytes] = {}
         offset, end = job.replica.log_start_offset, job.replica.log_end_offset
         while offset < end:
             # To the end: of a leader before, there are records that its followers have not all yet.
             data = job.replica.read(offset, self._buffer_bytes, to_log_end=True)
+            yield
             with self._piece:
                 if job.cancelled or self._stopping:
                     return None

@@ -1,6 +1,7 @@
 """GroupStore: what groups are, made to last in `__consumer_offsets`, by whoever leads there.
 
-    controller's thread   -> follow      partitions gained are opened and loaded, lost ones closed
+    controller's thread   -> before      partitions that are led elsewhere now are closed
+                             follow      those gained are opened and loaded
     GroupCoordinator      -> write_group, delete_group: one batch each, appended with acks=-1
     anybody               -> state_of    NONE, or 14 loading, 15 no topic, 16 another's
 
@@ -14,8 +15,12 @@ A partition without records is active at once; the others wait for the loader's 
 begins behind the ready line. With one replica an append is all that acks=-1 asks for; with
 followers `done` waits for the high watermark.
 
+What is lost is closed before its log is told who leads now, and so also where that log, or another
+of the same image, cannot follow: from then on it may lose what its leader does not have, and nobody
+is to be told of that.
+
 Locks: one per partition, around the look at the last incarnation and the append; below it the
-table's. `done` is called without it. `follow` runs on the controller's thread only.
+table's. `done` is called without it. `before` and `follow` run on the controller's thread only.
 """
 
 from __future__ import annotations
@@ -93,6 +98,15 @@ class OffsetsStore:
         self._writers: tuple[_Writer, ...] = ()
 
     # --- leadership: the controller's thread ------------------------------------------------------
+
+    def before(self, delta: ImageDelta) -> None:
+        """This is to be applied."""
+        for topic in (*delta.created, *delta.changed):
+            if topic.name == OFFSETS_TOPIC:
+                elsewhere = {
+                    each.index for each in topic.partitions if each.leader != self._node_id
+                }
+                self._lose([index for index in self._led if index in elsewhere])
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """The logs are open and the image is about to be published; may come again."""

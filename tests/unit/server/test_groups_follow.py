@@ -1,0 +1,77 @@
+"""Groups follow who leads `__consumer_offsets`, also where a log cannot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from kbroker.config import BrokerConfig
+from kbroker.coordinator.group._groups import ACTIVE, NOT_OWNER, CommittedOffset
+from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
+from kbroker.metadata.controller import NewTopic
+from kbroker.metadata.image import ClusterImage, ImageDelta
+from kbroker.server.broker import Broker
+from tests.unit.net.harness import eventually
+
+ELSEWHERE = 7
+WAIT_S = 60
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """It leads the offsets' one partition."""
+    values = [
+        f"log.dirs={tmp_path / 'data'}",
+        "listeners=PLAINTEXT://127.0.0.1:0",
+        "admin.listeners=",
+    ]
+    broker = Broker(BrokerConfig.load(None, {}, values), tmp_path / "data")
+    broker.start()
+    made = threading.Event()
+
+    def done(results: Sequence[object]) -> None:
+        made.set()
+
+    broker._running_controller().create_topics(
+        [NewTopic(OFFSETS_TOPIC, partitions=1, replication_factor=1)], False, done
+    )
+    assert made.wait(WAIT_S)
+    yield broker
+    broker.stop()
+
+
+def led_by(broker: Broker, leader: int) -> tuple[ClusterImage, ImageDelta]:
+    topic = broker._running_controller().image.topics[OFFSETS_TOPIC]
+    state = topic.partitions[0]
+    led = replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
+    topic = replace(topic, partitions=(led,))
+    return ClusterImage().with_topics([topic]), ImageDelta(changed=(topic,), from_store=True)
+
+
+def test_who_is_deposed_says_nothing_of_groups_though_its_log_cannot_follow(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what its log loses meanwhile is gone when it leads again."""
+    table, replica = broker._groups.table, broker._replicas.partition(OFFSETS_TOPIC, 0)
+    assert replica is not None and table.shard_state(0) == ACTIVE
+    assert table.commit("g", [CommittedOffset("t", 0, 5, -1, "", 0, -1, None)]) == 0
+    apply = broker._replicas.apply
+
+    def fails_at_its_end(*what: ClusterImage) -> NoReturn:
+        apply(*what)  # type: ignore[call-arg]
+        raise OSError("no space is left for another partition's epoch")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker._replicas, "apply", fails_at_its_end)
+        with pytest.raises(OSError, match="no space"):
+            broker._apply(*led_by(broker, ELSEWHERE))
+    assert table.shard_state(0) == NOT_OWNER
+    replica.truncate_to(0)
+    broker._apply(*led_by(broker, broker.config.node_id))
+    eventually(lambda: table.shard_state(0) == ACTIVE, "it is loaded")
+    assert table.offsets("g") == []
