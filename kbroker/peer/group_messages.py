@@ -169,9 +169,14 @@ def _decode_member(reader: Reader, version: int) -> DescribedMember:
 
 
 def encode_offset_fetch(
-    version: int, group: str, partitions: Iterable[TopicPartition] | None = None
+    version: int,
+    group: str,
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    require_stable: bool = False,
 ) -> bytes:
-    """`None` asks for everything that the group has committed."""
+    """`None` asks for everything that the group has committed. `require_stable`: the answer waits
+    until its followers have that."""
     writer = request_writer(ApiKey.OFFSET_FETCH, version)
     writer.string(group)
     if partitions is None:
@@ -179,7 +184,7 @@ def encode_offset_fetch(
     else:
         write_by_topic(writer, partitions)
     if version >= 7:
-        writer.boolean(False)  # require stable
+        writer.boolean(require_stable)
     writer.tags()
     return writer.getvalue()
 

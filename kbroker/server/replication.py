@@ -101,7 +101,7 @@ class Replication:
         )
         self._brokers: Mapping[int, BrokerImage] = {}
         self._followed: dict[TopicPartition, Leader] = {}
-        self._touched: set[str] = set()  # topics, since an image was published
+        self._touched: dict[str, None] = {}  # topics, in order, since an image was published
         self._look_waits = False  # for its turn on the controller's thread
         self._logs = FailingLogs(config.node_id, clock)
         self._failing: frozenset[TopicPartition] = frozenset()  # as the controller was told
@@ -121,7 +121,7 @@ class Replication:
             name for name, leader in self._followed.items() if gone and leader.topic_id in gone
         ]
         for topic in (*delta.created, *delta.changed):
-            self._touched.add(topic.name)
+            self._touched[topic.name] = None
             for partition in topic.partitions:
                 leader = self._followed.get(name := TopicPartition(topic.name, partition.index))
                 if leader is not None and not _is_led_by(partition, leader):

@@ -71,7 +71,8 @@ def shrunk(outcome: Outcome) -> list[Act]:
 def told(outcome: Outcome) -> str:
     figures = (
         f"{outcome.steps} steps, {outcome.requests} requests, {outcome.acknowledged} batches"
-        f" acknowledged, {outcome.consumed} records consumed in {outcome.virtual_ms} virtual ms"
+        f" acknowledged, {outcome.consumed} records consumed, {outcome.commits} commits"
+        f" acknowledged, {outcome.told} told in {outcome.virtual_ms} virtual ms"
     )
     return f"seed {outcome.seed}: {outcome.violation or 'all held'}; {figures}"
 

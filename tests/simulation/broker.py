@@ -2,8 +2,9 @@
 
 `Broker` is the machine: a node id, a directory. `Running` is one start of it: the real controller
 (its events one by one, on the loop), replication with its fetchers and in-sync sets, replica and
-log manager, wired as `kbroker/server/broker.py` does; the handlers between brokers are the real
-ones, too. Played are the links, the scheduler and the request layer (`requests.py`).
+log manager, the group coordinator with its loader (a piece at a time), wired as
+`kbroker/server/broker.py` does; the handlers between brokers and of groups are the real ones, too.
+Played are the links, the scheduler and the request layer (`requests.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from kbroker.handlers import (
     alter_partition,
     controlled_shutdown,
     list_offsets,
+    offset_commit,
+    offset_fetch,
     update_metadata,
 )
 from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
@@ -49,8 +52,10 @@ from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager
 from kbroker.server.dynamic_config import DynamicConfig
+from kbroker.server.groups import Groups
 from kbroker.server.replication import Replication
 from kbroker.types import ApiKey, TopicPartition
+from tests.simulation.group_parts import CallsLater, SteppedLoader, shift_to
 from tests.simulation.loop import LoopClock, Process, StepLoop
 from tests.simulation.network import Answer, Lost
 from tests.simulation.requests import Fetches, Produces
@@ -64,6 +69,8 @@ _HANDLERS = {
     ApiKey.ALTER_PARTITION: alter_partition.handle,
     ApiKey.LIST_OFFSETS: list_offsets.handle,
     ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown.handle,
+    ApiKey.OFFSET_COMMIT: offset_commit.handle,
+    ApiKey.OFFSET_FETCH: offset_fetch.handle,
 }
 _PORT = 9092
 
@@ -246,6 +253,17 @@ class Running:
         self.replicas = ReplicaManager(
             broker.config, self.node_id, self.logs, TopicTable(), self.wake, self._lead
         )
+        self._groups = Groups(
+            lambda: broker.config,
+            self.clock,
+            CallsLater(self.process),
+            lambda topic, index: self.replicas.partition(topic, index),
+            partial(SteppedLoader, self.process, random.Random(cluster.dice.random())),
+        )
+        self.config = broker.config
+        self.groups, self.offsets = self._groups.coordinator, self._groups.table
+        self.offsets.set_clock_shift_ms(shift_to(self.clock))
+        self.offsets.wake, self.offsets.wait = self.wake, self.produces.await_followers
         self.controller: Controller
         self.events: SteppedEvents
 
@@ -310,7 +328,9 @@ class Running:
     def end(self, *, clean: bool) -> None:
         """`clean`: a stop, where the session ends at once; else a kill, where nothing is done any
         more but what the kernel does: files are closed as they are."""
+        self._groups.loader.stop()
         if clean:
+            self.groups.close()
             self.controller.stop()
             self.events.finish()
         self.cluster.safety.ended(self)
@@ -334,7 +354,8 @@ class Running:
 
     @property
     def failures_count(self) -> int:
-        return self.failures.count + self.controller.thread.failures.count
+        parts = self.controller.thread, self.groups, self._groups.loader.thread
+        return self.failures.count + sum(part.failures.count for part in parts)
 
     def _submit(self, work: Coroutine[Any, Any, None]) -> Any:
         return self.loop.create_task(work)
@@ -343,7 +364,9 @@ class Running:
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         self._replication.before(image, delta)
+        self._groups.before(delta)
         offline = self.replicas.apply(image, delta)
+        self._groups.follow(image, delta)
         for topic in (*delta.created, *delta.changed):
             for partition in topic.partitions:
                 self.wake_name(TopicPartition(topic.name, partition.index))
@@ -364,9 +387,9 @@ class Running:
         name = replica.name
         if partition.leader != self.node_id:
             self._led_since.pop(name, None)
-        else:
-            self._led_since.setdefault(name, partition.leader_epoch)
         self._replication.lead(replica, partition)
+        if partition.leader == self.node_id:
+            self._led_since.setdefault(name, partition.leader_epoch)
         self.states[name] = partition
         self.cluster.safety.led(self, replica, partition)
 

@@ -52,7 +52,7 @@ class _Sending:
     give_up_at_ms: int
 
 
-class _Client:
+class Client:
     """What it knows of leaders."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -68,7 +68,7 @@ class _Client:
         return leader, epoch
 
 
-class Producer(_Client):
+class Producer(Client):
     def __init__(
         self, cluster: Cluster, number: int, dice: random.Random, *, idempotent: bool, acks: int
     ) -> None:
@@ -150,7 +150,7 @@ class Producer(_Client):
             self._lines.pop(sending.name, None)
 
 
-class Consumer(_Client):
+class Consumer(Client):
     """Of all partitions."""
 
     def __init__(self, cluster: Cluster) -> None:

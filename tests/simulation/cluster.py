@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from kbroker.config import BrokerConfig
+from kbroker.coordinator.group._groups import ACTIVE, NOT_OWNER
+from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC, new_topic
 from kbroker.errors import KafkaError, UserError
 from kbroker.metadata.controller import NewTopic, TopicResult
 from kbroker.metadata.controller.records import CONTROLLER
@@ -21,6 +23,7 @@ from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.simulation.broker import Broker, Running
 from tests.simulation.clients import Consumer, Producer
+from tests.simulation.group_clients import Committer
 from tests.simulation.loop import Process, StepLoop
 from tests.simulation.network import CLIENTS, Network
 from tests.simulation.power import Synced, cut_power
@@ -30,6 +33,8 @@ from tests.simulation.store import Tree
 TOPIC = "t"
 BROKERS = (1, 2, 3)
 PARTITIONS = 2
+HOMES = PARTITIONS  # in the place of a partition: those of `__consumer_offsets`
+GROUPS = ("g1", "g2")  # of two partitions of `__consumer_offsets` each has its own
 RETRY_START_MS = 300
 HAND_OVER_MS = 5  # others have heard by then, mostly, who leads what a broker that stops led
 # A broker that stands alone in the simulation's time: pauses and time-outs are shorter, as are the
@@ -38,6 +43,8 @@ SETTINGS = {
     "replica.lag.time.max.ms": "1500",
     "replica.fetch.wait.max.ms": "500",
     "replica.fetch.backoff.ms": "300",
+    "offsets.commit.timeout.ms": "800",
+    "offsets.load.buffer.size": "400",
 }
 
 
@@ -45,6 +52,15 @@ SETTINGS = {
 def config_of(node_id: int) -> BrokerConfig:
     settings = {**SETTINGS, "node.id": str(node_id)}
     return BrokerConfig.load(overrides=[f"{key}={value}" for key, value in settings.items()])
+
+
+def _spread(partitions: int, first: int) -> dict[int, tuple[int, ...]]:
+    """All brokers have each, and lead one after the other."""
+    return {
+        index: (*BROKERS[at:], *BROKERS[:at])
+        for index in range(partitions)
+        for at in [(first + index) % len(BROKERS)]
+    }
 
 
 class Cluster:
@@ -67,6 +83,8 @@ class Cluster:
         self.clients = Process(self.loop)
         self._admin = self.tree.begin_session(self.clients, CLIENTS)
         self.names = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
+        homes = dice.choice((1, 1, 2))
+        self.homes = [TopicPartition(OFFSETS_TOPIC, index) for index in range(homes)]
         self.brokers = {
             each: Broker(each, directory / f"broker-{each}", config_of(each)) for each in BROKERS
         }
@@ -76,25 +94,32 @@ class Cluster:
             for number, (idempotent, acks) in enumerate(kinds, start=1)
         ]
         self.consumer = Consumer(self)
+        self.committers = [Committer(self, group, random.Random(dice.random())) for group in GROUPS]
         self._full: list[int] = []
         self._disk_faults: FileFaults | None = None
         self.boots = dict.fromkeys(BROKERS, 1)
 
     def begin(self) -> None:
-        """All run, and there is a topic."""
+        """All run, and there are the topics."""
         for node_id in self.brokers:
             self.start(node_id)
-        replicas = {i: (*BROKERS[i % 3 :], *BROKERS[: i % 3]) for i in range(PARTITIONS)}
         configs = {"min.insync.replicas": str(self.min_in_sync)}
-        topic = NewTopic(TOPIC, assignments=replicas, configs=configs)
+        topics = [
+            NewTopic(TOPIC, assignments=_spread(PARTITIONS, 0), configs=configs),
+            NewTopic(
+                OFFSETS_TOPIC,
+                assignments=_spread(len(self.homes), 1),
+                configs={**new_topic(config_of(BROKERS[0])).configs, **configs},
+            ),
+        ]
         results: list[TopicResult] = []
         controller = self.running(BROKERS[0]).controller
         while len(controller.image.brokers) < len(BROKERS):
             self.loop.run_until(self.loop.now_ms + 1)
-        controller.create_topics([topic], False, results.extend)
+        controller.create_topics(topics, False, results.extend)
         while not results:
             self.loop.run_until(self.loop.now_ms + 1)
-        assert not results[0].error, results
+        assert not any(each.error for each in results), results
 
     def running(self, node_id: int) -> Running:
         running = self.brokers[node_id].running
@@ -304,8 +329,9 @@ class Cluster:
 
     def prefer(self, index: int) -> None:
         """Have the first replica lead."""
+        names = self.homes if index == HOMES else [self.names[index]]
         for running in self._controllers():
-            running.controller.elect_leaders(False, [self.names[index]], lambda outcome: None)
+            running.controller.elect_leaders(False, names, lambda outcome: None)
 
     def produce(self, producer: int, index: int) -> None:
         self.producers[producer].produce(self.names[index])
@@ -315,6 +341,12 @@ class Cluster:
 
     def ask_end(self, index: int) -> None:
         self.consumer.ask_end(self.names[index])
+
+    def commit(self, group: int) -> None:
+        self.committers[group].commit()
+
+    def ask_committed(self, group: int, stable: int) -> None:
+        self.committers[group].ask(stable=bool(stable))
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -339,7 +371,7 @@ class Cluster:
         """What is not as it should be without faults; empty: nothing."""
         if len(self._all_running()) < len(self.brokers):
             return "not every broker runs"
-        for name in self.names:
+        for name in (*self.names, *self.homes):
             partition = self.safety.partition(name)
             state = partition.state
             if state is None or state.leader == NO_LEADER:
@@ -352,8 +384,17 @@ class Cluster:
         for running in self._all_running():
             if running.produces.waiting:
                 return f"produces wait at broker {running.node_id}"
+            if running.offsets.partition_count != len(self.homes):
+                return f"broker {running.node_id} does not know {OFFSETS_TOPIC}"
+            for home in self.homes:
+                wanted = ACTIVE if running.leads(home) else NOT_OWNER
+                found = running.offsets.shard_state(home.partition)
+                if found != wanted:
+                    return f"{home} is {found} at broker {running.node_id}, not {wanted}"
         if any(producer.sending for producer in self.producers):
             return "a producer waits"
+        if any(committer.committing for committer in self.committers):
+            return "a commit waits"
         return ""
 
     def _apart(self, views: dict[int, View], leader: int) -> str:

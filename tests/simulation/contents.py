@@ -1,22 +1,28 @@
 """What a log really holds: its files, read as far as they are new.
 
-A batch is one record here, whose value says who sent it. What was cut off the log is forgotten, and
-what stands in its place is read again, so a look at a log after every step costs what is new.
+A batch is one record here, whose value says who sent it; in `__consumer_offsets` it is the group
+and the offset. What was cut off the log is forgotten, and what stands in its place is read again,
+so a look at a log after every step costs what is new.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.record_batches import build_batch
 
 _HEAD = struct.Struct(">qii")
-_LENGTH_AT = 61 + 5  # of the value, in a record without a key: one byte, twice the length
+_HEAD_BYTES = 61  # of a batch, before its records
+_LENGTH_AT = 5  # of the value, in a record without a key: one byte, twice the length
 _FILE_BYTES_MAX = 1 << 20
-_OVERHEAD = _LENGTH_AT + 2  # of a batch, beside the value: its head, and no headers behind
+# What a group is, with its members: nobody has sent it as it stands there.
+GROUP_STATE = b"group of "
+_OFFSET_KEY = 1
+_SHORT, _LONG = struct.Struct(">h"), struct.Struct(">q")
 
 
 class Record(NamedTuple):
@@ -31,25 +37,61 @@ def batch_of(value: bytes, producer_id: int = -1, epoch: int = -1, sequence: int
     )
 
 
+def value_in(record: bytes) -> bytes:
+    """Of a producer's record."""
+    start = _LENGTH_AT + 1
+    return record[start : start + (record[_LENGTH_AT] >> 1)]
+
+
+def commit_in(record: bytes) -> bytes:
+    """Of a record in `__consumer_offsets`: "group/offset", or what the group is."""
+    at = 3 if record[0] & 0x80 else 2  # its length, attributes
+    at += 2  # times and offsets are those of the batch
+    key, at = _sized(record, at)
+    (version,) = _SHORT.unpack_from(key)
+    group = key[4 : 4 + _SHORT.unpack_from(key, 2)[0]]
+    if version != _OFFSET_KEY:
+        return GROUP_STATE + group + record
+    value, _ = _sized(record, at)
+    return b"%s/%d" % (group, _LONG.unpack_from(value, 2)[0])
+
+
+def _sized(record: bytes, at: int) -> tuple[bytes, int]:
+    """Bytes behind their length, which is a number of one byte or two; and where they end."""
+    length = record[at] & 0x7F
+    if record[at] & 0x80:
+        at += 1
+        length |= record[at] << 7
+    start, end = at + 1, at + 1 + (length >> 1)
+    return record[start:end], end
+
+
 def records_in(data: bytes) -> list[tuple[int, Record]]:
-    """Of whole batches and perhaps a part of one, by offset."""
-    found = []
+    """A producer's, of whole batches and perhaps a part of one, by offset."""
+    return [
+        (offset, Record(epoch, value_in(data[start:end])))
+        for offset, epoch, start, end in _batches(data)
+    ]
+
+
+def _batches(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Offset, epoch, where its record begins and ends."""
     at = 0
     while at + _HEAD.size <= len(data):
         offset, size, epoch = _HEAD.unpack_from(data, at)
-        if at + 12 + size > len(data):
+        end = at + 12 + size
+        if end > len(data):
             break
-        start = at + _LENGTH_AT + 1
-        found.append((offset, Record(epoch, data[start : start + (data[start - 1] >> 1)])))
-        at += 12 + size
-    return found
+        yield offset, epoch, at + _HEAD_BYTES, end
+        at = end
 
 
 class Contents:
     """The records of one log by offset; they begin at 0, since nobody deletes any."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, value_of: Callable[[bytes], bytes] = value_in) -> None:
         self.directory = directory
+        self.value_of = value_of
         self.records: list[Record] = []
         # Where each ends: its segment's base offset and a position in that file.
         self._ends: list[tuple[int, int]] = []
@@ -80,13 +122,12 @@ class Contents:
             data = os.pread(file, _FILE_BYTES_MAX, position)
         finally:
             os.close(file)
-        for offset, record in records_in(data):
+        for offset, epoch, start, end in _batches(data):
             if len(self.records) == end_offset:
                 break
             if offset != len(self.records):
                 raise AssertionError(
                     f"{self.directory}: offset {offset} where {len(self.records)} should be"
                 )
-            position += _OVERHEAD + len(record.value)
-            self.records.append(record)
-            self._ends.append((base, position))
+            self.records.append(Record(epoch, self.value_of(data[start:end])))
+            self._ends.append((base, position + end))

@@ -14,6 +14,7 @@ from unittest import mock
 
 from kbroker.replica import manager
 from tests.simulation.cluster import BROKERS, Cluster
+from tests.simulation.group_clients import Committer
 from tests.simulation.safety import Violation
 from tests.simulation.schedule import Act, schedule_of
 
@@ -36,6 +37,8 @@ class Outcome:
     requests: int
     acknowledged: int
     consumed: int
+    commits: int
+    told: int
     virtual_ms: int
 
 
@@ -79,6 +82,8 @@ def run(seed: int, schedule: Sequence[Act] | None = None, directory: Path | None
         cluster.network.requests,
         sum(each.acknowledged for each in cluster.producers),
         cluster.consumer.records,
+        sum(each.acknowledged for each in cluster.committers),
+        sum(each.told for each in cluster.committers),
         cluster.loop.now_ms,
     )
 
@@ -101,7 +106,7 @@ def _live(cluster: Cluster, acts: Sequence[Act], end_ms: int) -> None:
 
 
 def _write_everywhere(cluster: Cluster) -> None:
-    """A producer is served within the time, also with one broker away."""
+    """Producers and groups are served within the time, also with one broker away."""
     producer = cluster.producers[0]
     wanted = producer.acknowledged + len(cluster.names)
     for index in range(len(cluster.names)):
@@ -109,6 +114,25 @@ def _write_everywhere(cluster: Cluster) -> None:
     while producer.acknowledged < wanted:
         if not producer.sending:
             raise Violation("service goes on", "a producer gave up")
+        cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)
+    for committer in cluster.committers:
+        _commit(cluster, committer)
+
+
+def _commit(cluster: Cluster, committer: Committer) -> None:
+    """It is acknowledged, and told."""
+    end_ms = cluster.loop.now_ms + HEALED_WITHIN_MS
+    wanted = committer.acknowledged + 1
+    committer.commit()
+    while committer.acknowledged < wanted:
+        if not committer.committing:
+            raise Violation("service goes on", "a commit was given up")
+        cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)
+    told = committer.told
+    while committer.told == told:
+        if cluster.loop.now_ms >= end_ms:
+            raise Violation("service returns", "what was committed is not told")
+        committer.ask(stable=True)
         cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)
 
 

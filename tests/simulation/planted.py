@@ -14,6 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+from kbroker.coordinator.group.loader import GroupLoader
+from kbroker.coordinator.group.store import OffsetsStore
+from kbroker.errors import ErrorCode
+from kbroker.handlers import offset_fetch
 from kbroker.log.partition_log import PartitionLog
 from kbroker.metadata.controller import partition_states
 from kbroker.metadata.controller.image_follower import ImageFollower
@@ -53,6 +57,8 @@ _truncate = PartitionLog.truncate_to
 _follow = ImageFollower.follow
 _check_members = partition_states._check_members
 _Follower = in_sync.Follower
+_load = GroupLoader._read
+_decode_fetch = offset_fetch.decode
 
 
 def _cut_to_the_high_watermark(partition: FollowedPartition, *how: Any) -> None:
@@ -150,12 +156,44 @@ def _of_any_start(
     _check_members(image, partition, change._replace(in_sync=now), stopping)
 
 
+def _not_awaited(
+    produces: requests.Produces, replica: Replica, last_offset: int, led_since: int,
+    timeout_ms: int, done: Callable[[ErrorCode], object],
+) -> None:  # fmt: skip
+    """A commit is answered before its followers have it."""
+    done(ErrorCode.NONE)
+
+
+class _Below:
+    """A replica that seems to end at its high watermark."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.read = replica.read
+        self.log_start_offset = replica.log_start_offset
+        self.log_end_offset = replica.high_watermark
+
+
+def _load_what_is_committed(loader: GroupLoader, job: Any) -> Any:
+    """Not to the log's end: what is above the high watermark is with the followers, too."""
+    job.replica = _Below(job.replica)
+    return _load(loader, job)
+
+
+def _nothing_lost(store: OffsetsStore, partitions: Any) -> None:
+    """A shard stays what it is when its partition is led elsewhere."""
+
+
+def _stable_or_not(request: Any) -> list[offset_fetch.AskedGroup]:
+    """Who asks for stable offsets is told what was committed before."""
+    return [group._replace(require_stable=False) for group in _decode_fetch(request)]
+
+
 PLANTED: dict[str, Plant] = {
     "cut-to-the-high-watermark": Plant(
         FollowedPartition, "__init__", _cut_to_the_high_watermark, 100
     ),
     "without-epochs": Plant(FollowedPartition, "asked", _without_epochs, 40),
-    "over-the-committed-set": Plant(in_sync, "set_leadership", _over_the_committed_set, 150),
+    "over-the-committed-set": Plant(in_sync, "set_leadership", _over_the_committed_set, 300),
     "over-all-replicas": Plant(in_sync, "set_leadership", _over_all, 60),
     "old-controller-obeyed": Plant(ImageFollower, "follow", _obeyed, 600),
     "unfenced": Plant(MetadataNodes, "_multi", _unfenced, 80),
@@ -173,5 +211,9 @@ PLANTED: dict[str, Plant] = {
         ),
     ),
     "stale-at-the-controller": Plant(partition_states, "_check_members", _of_any_start, 150),
+    "commit-at-once": Plant(requests.Produces, "await_followers", _not_awaited, 20),
+    "load-of-the-committed": Plant(GroupLoader, "_read", _load_what_is_committed, 200),
+    "a-shard-kept": Plant(OffsetsStore, "_lose", _nothing_lost, 20),
+    "unstable-told": Plant(offset_fetch, "decode", _stable_or_not, 150),
     "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 40),
 }

@@ -63,7 +63,7 @@ class _Fetch:
         reader.tags({_REPLICA_STATE_TAG: lambda tag: state.extend((tag.int32(), tag.int64()))})
         self.follower, self.broker_epoch = state
         self.answer = answer
-        self.names: list[TopicPartition] = []
+        self.names: list[TopicPartition | None] = []
         self.over = False
 
 
@@ -98,13 +98,12 @@ class Fetches:
 
     def serve(self, body: bytes, answer: Answer) -> None:
         fetch = _Fetch(self._broker, body, answer)
+        fetch.names = [self._name_of(each) for each in fetch.positions]
         if self._try(fetch, first=True, last=fetch.max_wait_ms <= 0):
             return
-        fetch.names = [
-            name for each in fetch.positions if (name := self._name_of(each)) is not None
-        ]
         for name in fetch.names:
-            self._waiting.setdefault(name, {})[fetch] = None
+            if name is not None:
+                self._waiting.setdefault(name, {})[fetch] = None
         self._broker.process.later(fetch.max_wait_ms, lambda: self._expire(fetch))
 
     def wake(self, name: TopicPartition) -> None:
@@ -122,8 +121,7 @@ class Fetches:
         reads: list[Read] = []
         news = last
         moved: list[TopicPartition] = []
-        for each in fetch.positions:
-            name = self._name_of(each)
+        for each, name in zip(fetch.positions, fetch.names, strict=True):
             read, has_news = self._read(fetch, name, each, left, first, moved)
             left = max(0, left - len(read.records))
             news |= has_news
@@ -131,7 +129,8 @@ class Fetches:
         if news:
             fetch.over = True
             for name in fetch.names:
-                self._waiting[name].pop(fetch, None)
+                if name in self._waiting:
+                    self._waiting[name].pop(fetch, None)
             fetch.answer(_encoded(fetch.positions, reads))
         for name in moved:
             self._broker.wake_name(name)
@@ -229,6 +228,15 @@ def _encoded(positions: list[Position], reads: list[Read]) -> bytes:
     return writer.getvalue()
 
 
+# As `coordinator_error` and `_end` of `_group_write` have it.
+_OF_COORDINATORS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
 class Produced(NamedTuple):
     error: ErrorCode
     offset: int = -1
@@ -279,6 +287,23 @@ class Produces:
             done(Produced(ErrorCode.NONE, offset))
         if appended:
             self._broker.wake_name(name)
+
+    def await_followers(
+        self, replica: Replica, last_offset: int, led_since: int, timeout_ms: int,
+        done: Callable[[ErrorCode], object],
+    ) -> None:  # fmt: skip
+        """As that of `HotPath`, for what the coordinator has written."""
+
+        def ended(produced: Produced) -> None:
+            done(_OF_COORDINATORS.get(produced.error, produced.error))
+
+        waiting = _Produce(replica.name, last_offset, led_since, [ended])
+        error = self._settled(waiting)
+        if error is not None:
+            ended(Produced(error))
+            return
+        self._waiting.setdefault(replica.name, []).append(waiting)
+        self._broker.process.later(timeout_ms, lambda: self._expire(waiting))
 
     def wake(self, name: TopicPartition) -> None:
         for waiting in self._waiting.get(name, [])[:]:

@@ -20,12 +20,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.metadata.controller import records as nodes
 from kbroker.metadata.controller.events import BrokersChanged
 from kbroker.metadata.image import NO_LEADER, PartitionImage
 from kbroker.metadata.store.base import Create, Operation, Set
 from kbroker.types import TopicPartition
-from tests.simulation.contents import Contents, Record
+from tests.simulation.contents import GROUP_STATE, Contents, Record, commit_in, value_in
 
 if TYPE_CHECKING:
     from kbroker.replica._replica import Replica
@@ -66,6 +67,7 @@ class Partition:
 
     name: TopicPartition
     committed: list[Record] = field(default_factory=list)
+    places: dict[bytes, int] = field(default_factory=dict)  # of what is committed, by value
     leaders: dict[int, int] = field(default_factory=dict)  # by epoch
     views: dict[int, View] = field(default_factory=dict)
     state: nodes.PartitionRecord | None = None  # in the store
@@ -105,7 +107,8 @@ class Safety:
         partition = self.partition(replica.name)
         view = partition.views.get(running.node_id)
         if view is None:
-            contents = Contents(running.broker.directory / str(replica.name))
+            value_of = commit_in if replica.name.topic == OFFSETS_TOPIC else value_in
+            contents = Contents(running.broker.directory / str(replica.name), value_of)
             view = partition.views[running.node_id] = View(running.node_id, replica.name, contents)
         if view.replica is not replica:
             self._opened(partition, view, replica)
@@ -131,7 +134,7 @@ class Safety:
     def _opened(self, partition: Partition, view: View, replica: Replica) -> None:
         """What a kill left must be all that there was, what a power cut left the beginning."""
         before = view.contents.records
-        view.contents = Contents(view.contents.directory)
+        view.contents = Contents(view.contents.directory, view.contents.value_of)
         if view not in self._live:
             self._live.append(view)
         view.replica, view.leader_epoch, view.partition_epoch = replica, -1, -1
@@ -309,7 +312,7 @@ class Safety:
             self._producers_are_cut(partition, view, end)
             view.values = {each.value for each in view.contents.records}
         for record in self._read(partition, view, end):
-            if record.value not in self.sent:
+            if record.value not in self.sent and not record.value.startswith(GROUP_STATE):
                 self.fail("nothing is invented", f"{record}", partition)
             if record.value in view.values:
                 self.fail("no record is stored twice", f"{record}", partition)
@@ -338,6 +341,7 @@ class Safety:
         for offset in range(start, min(end, len(view.contents.records))):
             record = view.contents.records[offset]
             if offset >= len(partition.committed):
+                partition.places[record.value] = offset
                 partition.committed.append(record)
                 self._in_order(partition, record)
                 self._committed(partition, view)

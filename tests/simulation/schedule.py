@@ -10,12 +10,11 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from tests.simulation.cluster import BROKERS, PARTITIONS
+from tests.simulation.cluster import BROKERS, GROUPS, HOMES, PARTITIONS
 from tests.simulation.network import CLIENTS
 
 FAULTS_MIN, FAULTS_MAX = 3, 12
 SPAN_MS_MIN, SPAN_MS_MAX = 2_500, 6_000
-CLIENT_ACTS = frozenset({"produce", "consume", "ask_end"})
 
 
 class Act(NamedTuple):
@@ -41,6 +40,11 @@ def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
             act = Act(dice.randrange(end_ms), what, (dice.randrange(PARTITIONS),))
             acts.append(act)
     acts += _started_again(dice, end_ms)
+    for _ in range(dice.randint(8, 16)):
+        acts.append(Act(dice.randrange(end_ms), "commit", (dice.randrange(len(GROUPS)),)))
+    for _ in range(dice.randint(8, 14)):
+        how = (dice.randrange(len(GROUPS)), int(dice.random() < 0.8))
+        acts.append(Act(dice.randrange(end_ms), "ask_committed", how))
     return sorted(acts), end_ms
 
 
@@ -60,7 +64,7 @@ def _fault(dice: random.Random, end_ms: int) -> Act:
         case "depose":
             return Act(at_ms, what)
         case "prefer":
-            return Act(at_ms, what, (dice.randrange(PARTITIONS),))
+            return Act(at_ms, what, (dice.randrange(HOMES + 1),))
     return Act(at_ms, what, (one,))
 
 

@@ -1,0 +1,231 @@
+"""Groups of a simulated cluster: who commits offsets, and asks what is committed.
+
+A group has one commit under way, and sends it again until it is acknowledged or GIVE_UP_MS are
+over. Each try commits another offset, so that a record says which it was. Where its coordinator is
+a client hears as a producer hears of leaders; now and then it asks somebody else, who must refuse.
+
+What holds is looked at where the broker answers: an acknowledged commit is below the high
+watermark; what is told is, too, and is not behind what was acknowledged or told when the question
+was asked; and who does not lead says neither. To who does not ask for stable offsets a coordinator
+that came just now may tell an older one.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kbroker.coordinator.group._groups import partition_for
+from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.image import NO_LEADER
+from kbroker.peer.group_messages import (
+    NO_OFFSET,
+    MemberIdentity,
+    decode_offset_commit,
+    decode_offset_fetch,
+    encode_offset_commit,
+    encode_offset_fetch,
+)
+from kbroker.protocol.wire import Reader
+from kbroker.types import ApiKey, TopicPartition
+from tests.simulation.clients import GIVE_UP_MS, Client
+from tests.simulation.network import CLIENTS, Answer, Lost
+
+if TYPE_CHECKING:
+    from tests.simulation.broker import Running
+    from tests.simulation.cluster import Cluster
+
+COMMIT_VERSION = 8
+FETCH_VERSION = 7
+TRIES_MAX = 1_000  # for one commit
+# How often somebody else than the coordinator is asked.
+ASTRAY = 0.1
+
+
+@dataclass
+class _Committing:
+    """A commit under way."""
+
+    number: int
+    give_up_at_ms: int
+    tries: int = 0
+
+
+class Committer(Client):
+    """A group without members."""
+
+    def __init__(self, cluster: Cluster, group: str, dice: random.Random) -> None:
+        super().__init__(cluster)
+        self._dice = dice
+        self._group = group
+        home = partition_for(group, len(cluster.homes))
+        self._home = TopicPartition(OFFSETS_TOPIC, home)
+        self._read = cluster.names[0]
+        self._numbers = 0
+        self._floor = -1  # the last place in the log that was acknowledged or told
+        self.committing: _Committing | None = None
+        self.acknowledged = 0
+        self.told = 0
+
+    # --- commits ----------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        if self.committing is None:
+            self._numbers += 1
+            give_up_at_ms = self._cluster.loop.now_ms + GIVE_UP_MS
+            self.committing = _Committing(self._numbers, give_up_at_ms)
+            self._send(self.committing)
+
+    def _send(self, committing: _Committing) -> None:
+        target, _ = self._coordinator()
+        if target == NO_LEADER:
+            self._failed(committing)
+            return
+        committing.tries += 1
+        offset = committing.number * TRIES_MAX + committing.tries
+        self._cluster.safety.sent.add(self._value(offset))
+        self._ask_broker(
+            target,
+            partial(self._serve_commit, offset),
+            partial(self._committed, committing),
+        )
+
+    def _value(self, offset: int) -> bytes:
+        return b"%s/%d" % (self._group.encode(), offset)
+
+    def _serve_commit(self, offset: int, running: Running, answer: Answer) -> None:
+        offsets, nobody = {self._read: offset}, MemberIdentity()
+        body = encode_offset_commit(COMMIT_VERSION, self._group, offsets, nobody)
+
+        def done(answered: bytes) -> None:
+            error = _error_of_commit(answered)
+            self._expected(error, running)
+            if error is ErrorCode.NONE:
+                self._acknowledges(running, offset)
+            answer(error)
+
+        running.serve(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, body, done)
+
+    def _acknowledges(self, running: Running, offset: int) -> None:
+        safety = self._cluster.safety
+        value = self._value(offset)
+        self._leads(running, f"acknowledges {value!r}")
+        safety.look()
+        partition = safety.partition(self._home)
+        place = partition.places.get(value)
+        if place is None:
+            safety.fail("an acknowledged commit is replicated", f"{value!r}", partition)
+            return
+        safety.acknowledged.setdefault(self._home, {})[value] = place
+        self._floor = max(self._floor, place)
+
+    def _committed(self, committing: _Committing, result: ErrorCode | Lost) -> None:
+        if result is ErrorCode.NONE:
+            self.committing = None
+            self.acknowledged += 1
+        else:
+            self._failed(committing)
+
+    def _failed(self, committing: _Committing) -> None:
+        if self._cluster.loop.now_ms < committing.give_up_at_ms:
+            self._cluster.clients.later(self._dice.uniform(20, 120), lambda: self._send(committing))
+        else:
+            self.committing = None
+
+    # --- what is committed ------------------------------------------------------------------------
+
+    def ask(self, *, stable: bool) -> None:
+        target, sure = self._coordinator()
+        if target != NO_LEADER:
+            floor = self._floor if stable and sure else -1
+            serve = partial(self._serve_fetch, floor, stable)
+            self._ask_broker(target, serve, lambda result: None)
+
+    def _serve_fetch(self, floor: int, stable: bool, running: Running, answer: Answer) -> None:
+        body = encode_offset_fetch(FETCH_VERSION, self._group, [self._read], require_stable=stable)
+
+        def done(answered: bytes) -> None:
+            try:
+                found = decode_offset_fetch(Reader(answered, flexible=True), FETCH_VERSION)
+                error, offset = found[self._read].error, found[self._read].offset
+            except KafkaError as refused:
+                error, offset = refused.code, NO_OFFSET
+            self._expected(error, running)
+            if error is ErrorCode.NONE:
+                self._tells(running, offset, floor, stable=stable)
+            answer(error)
+
+        running.serve(ApiKey.OFFSET_FETCH, FETCH_VERSION, body, done)
+
+    def _tells(self, running: Running, offset: int, floor: int, *, stable: bool) -> None:
+        safety = self._cluster.safety
+        self._leads(running, f"tells {offset}")
+        safety.look()
+        partition = safety.partition(self._home)
+        place = -1
+        self.told += stable
+        if offset != NO_OFFSET:
+            value = self._value(offset)
+            if value not in partition.places:
+                safety.fail("what is told is replicated", f"{value!r}", partition)
+                return
+            place = partition.places[value]
+        if place < floor:
+            told = f"{offset} at {place}, behind what stands at {floor}"
+            safety.fail("committed offsets do not go back", told, partition)
+        if stable:
+            self._floor = max(self._floor, place)
+
+    # --- coordinators -----------------------------------------------------------------------------
+
+    def _coordinator(self) -> tuple[int, bool]:
+        """And whether it is one, as far as anybody knows."""
+        if self._dice.random() < ASTRAY:
+            return self._dice.choice(list(self._cluster.brokers)), False
+        leader, _ = self._leader_of(self._home)
+        return leader, True
+
+    def _ask_broker(self, target: int, serve: object, done: object) -> None:
+        self._cluster.network.request(
+            self._cluster.clients,
+            (CLIENTS, target),
+            serve,
+            done,  # type: ignore[arg-type]
+        )
+
+    def _leads(self, running: Running, does: str) -> None:
+        if not running.leads(self._home):
+            told = f"broker {running.node_id} {does}"
+            self._cluster.safety.fail(
+                "who was the coordinator says nothing",
+                told,
+                self._cluster.safety.partition(self._home),
+            )
+
+    def _expected(self, error: ErrorCode, running: Running) -> None:
+        if error not in _EXPECTED:
+            told = f"broker {running.node_id} answers {error.name}"
+            self._cluster.safety.fail("a coordinator says what is wrong", told)
+
+
+_EXPECTED = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        # A broker that starts knows no topic yet.
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+
+
+def _error_of_commit(answered: bytes) -> ErrorCode:
+    try:
+        (error,) = decode_offset_commit(Reader(answered, flexible=True), COMMIT_VERSION).values()
+    except KafkaError as refused:
+        return refused.code
+    return error

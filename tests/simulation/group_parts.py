@@ -1,0 +1,73 @@
+"""What the real group coordinator gets in a simulated broker in place of threads and the wall.
+
+The loader has no thread: whatever is queued for it, it does a piece at a time, each a step of its
+process, with time between them, so that everything else may happen in the middle of a load. Timers
+are the loop's.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kbroker.coordinator.group.loader import GroupLoader
+from kbroker.purgatory.timer import CallLater
+from tests.simulation.loop import LoopClock, Process
+
+
+def shift_to(clock: LoopClock) -> int:
+    """What the machine's clock, which compiled code looks at, lacks to be about the loop's."""
+    return clock.wall_ms() - round(time.time() * 1000)
+
+
+class CallsLater:
+    """As much of a `Timer` as groups want."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @property
+    def call_later(self) -> CallLater:
+        return self._call_later
+
+    def _call_later(self, delay_ms: int, call: Callable[[], object]) -> Callable[[], object]:
+        waits = [call]
+        self._process.later(delay_ms, lambda: waits.pop()() if waits else None)
+        return waits.clear
+
+
+class SteppedLoader(GroupLoader):
+    """See the head of this file."""
+
+    def __init__(self, process: Process, dice: random.Random, *how: Any, **settings: Any) -> None:
+        super().__init__(*how, **settings)
+        self._process = process
+        self._dice = dice
+        self._walk: Iterator[None] | None = None
+
+    def _put(self, job: Any) -> bool:
+        put = super()._put(job)
+        if self._walk is None:
+            self._walk = self.work_off()
+            self._go_on()
+        return put
+
+    def _go_on(self) -> None:
+        """Reading a piece takes no time, or as long as a slow disk."""
+        slow = self._dice.randrange(20) == 0
+        self._process.later(
+            self._dice.uniform(5, 200) if slow else self._dice.uniform(0.05, 2), self._turn
+        )
+
+    def _turn(self) -> None:
+        walk = self._walk
+        if walk is None:
+            return
+        try:
+            next(walk)
+        except StopIteration:
+            self._walk = None
+        else:
+            self._go_on()
