@@ -20,7 +20,7 @@ from kbroker.errors import ErrorCode
 from kbroker.metadata.cluster_delta import DeltaMismatchError
 from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.propagation import Propagation
-from kbroker.metadata.image import ClusterImage, delta_between
+from kbroker.metadata.image import ClusterImage, PartitionImage, delta_between
 
 log = logging.getLogger("kbroker.controller")
 
@@ -67,7 +67,24 @@ class ImageFollower:
         except DeltaMismatchError as error:
             log.warning("the controller's image does not fit: %s", error)
             return ImageAnswer(ErrorCode.INVALID_UPDATE_VERSION)
-        delta = delta_between(self._propagation.image, image)
         self._version, self._image = update.version, image
+        image = _with_newer(image, self._propagation.image)
+        delta = delta_between(self._propagation.image, image)
         self._propagation.catch_up(image, replace(delta, from_store=True))
         return ImageAnswer(ErrorCode.NONE, tuple(sorted(self._propagation.unusable)))
+
+
+def _with_newer(told: ClusterImage, known: ClusterImage) -> ClusterImage:
+    """What was told, but for partitions of which more is known here.
+
+    That is so where this broker was the controller and read the store while an update of the next
+    one was on its way; what came after that update is told soon.
+    """
+    newer: list[PartitionImage] = []
+    for name, topic in told.topics.items():
+        mine = known.topics.get(name)
+        if mine is None or mine.topic_id != topic.topic_id or mine.partitions is topic.partitions:
+            continue
+        pairs = zip(mine.partitions, topic.partitions, strict=False)
+        newer += [own for own, theirs in pairs if own.partition_epoch > theirs.partition_epoch]
+    return told.with_partitions(newer)

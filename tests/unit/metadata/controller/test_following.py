@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic
+from kbroker.metadata.controller.image_follower import ImageFollower
 from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.nodes import load_brokers
 from kbroker.metadata.controller.records import LOG_DIR_EVENTS
-from kbroker.metadata.image import NO_LEADER, BrokerImage, ClusterImage, PartitionImage
+from kbroker.metadata.image import (
+    NO_LEADER,
+    BrokerImage,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+)
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.brokers import Cluster, Wire
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
@@ -133,6 +142,44 @@ def test_what_is_old_is_refused(cluster: Cluster) -> None:
     assert answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID
     answer = wait(lambda done: two.controller.follow(update_of(cluster, two), done))
     assert answer.error is ErrorCode.NONE and not two.image.topics  # it would have, had it fitted
+
+
+class Applied:
+    """A propagation that takes whatever it is given."""
+
+    unusable: frozenset[TopicPartition] = frozenset()
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
+
+    def catch_up(self, image: ClusterImage, delta: object) -> None:
+        self.image = image
+
+
+def test_what_is_known_of_a_partition_does_not_go_back() -> None:
+    """A controller that read the store before it hears of the next one knows more than that one's
+    first update, which was on its way."""
+
+    def image_of(*epochs: int, topic_id: int = 1) -> ClusterImage:
+        partitions = tuple(
+            PartitionImage("t", index, (1, 2), (1, 2), 1 + epoch % 2, epoch, epoch)
+            for index, epoch in enumerate(epochs)
+        )
+        return ClusterImage(cluster_id="c").with_topics(
+            [TopicImage("t", UUID(int=topic_id), partitions, {}, False)]
+        )
+
+    def hears(told: ClusterImage, known: ClusterImage) -> ClusterImage:
+        applied: Any = Applied(known)
+        update = ImageUpdate(2, 1, 1, NOTHING, 1, ClusterDelta.between(ClusterImage(), told))
+        assert ImageFollower(applied).follow(update).error is ErrorCode.NONE
+        image: ClusterImage = applied.image
+        return image
+
+    assert agree(hears(image_of(2, 5), image_of(3, 4)), image_of(3, 5))
+    assert agree(hears(image_of(2, 5, 0), image_of(3, 4)), image_of(3, 5, 0))
+    anew = image_of(0, 0, topic_id=2)
+    assert agree(hears(anew, image_of(3, 4)), anew)
 
 
 def test_nobody_talks_the_controller_out_of_office(cluster: Cluster) -> None:
