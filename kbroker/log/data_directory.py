@@ -68,6 +68,7 @@ class DataDirectory:
         self.clean = False
         self.lossy = False
         self._boot_id: Final = boot_id
+        self._untold = False  # lossy, and not heard of where it matters
         self._distrusted = False  # since a sync failed
         self._lock: int | None = None
         self._mark = b""  # as it was found
@@ -112,11 +113,12 @@ class DataDirectory:
             ) from error
 
     def close(self, *, clean: bool) -> None:
-        """Lets go of the directory. `clean`: every log in it was closed and is on the disk."""
+        """Lets go of the directory. `clean`: every log in it was closed and is on the disk. What it
+        may have lost before, and nobody has heard of, no mark covers."""
         if self._lock is None:
             return
         try:
-            if clean:
+            if clean and not self._untold:
                 file_operations.replace_file(self.path / CLEAN_SHUTDOWN_FILE, _MARK)
         finally:
             self._let_go()
@@ -126,7 +128,7 @@ class DataDirectory:
         if self._lock is None:
             return
         try:
-            if self.clean:
+            if self.clean and not self._untold:
                 file_operations.replace_file(self.path / CLEAN_SHUTDOWN_FILE, self._mark)
         except OSError as error:
             logger.error("%s: the clean-shutdown mark is not put back: %s", self.path, error)
@@ -163,7 +165,7 @@ class DataDirectory:
             last = UNKNOWN_BOOT
         same = last == self._boot_id != UNKNOWN_BOOT
         unused = last == UNKNOWN_BOOT and not self.logs()
-        self.lossy = foreign or not (clean or same or unused)
+        self.lossy = self._untold = foreign or not (clean or same or unused)
         if self.lossy and same:
             file_operations.unlink(boot_file)
         elif not self.lossy and not same:
@@ -173,6 +175,7 @@ class DataDirectory:
         """What may be lost here has been heard where it matters: it is not said again."""
         if self.lossy and not self._distrusted:
             self._write_boot()
+        self._untold = False
 
     def distrust(self) -> None:
         """A write was lost, and with it pages: the next start is lossy, in the same boot as well,

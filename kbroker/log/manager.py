@@ -297,7 +297,7 @@ class LogManager:
                 return directory
         for directory, path, _ in places:
             self._set_aside(directory, name, path)
-        if self._absence and not new:
+        if self._absence and not (new and self._directories):
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"the log of {name} is not here, and a data directory is missing: "

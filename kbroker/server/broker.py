@@ -106,7 +106,7 @@ class Broker:
         data_dir: Path,
         ready_file: Path | None = None,
         serve_admin: ServeAdmin | None = None,
-        before_ready: Callable[[], None] = nothing,
+        before_logs: Callable[[], None] = nothing,
         clock: Clock | None = None,
     ) -> None:
         self._dynamic = DynamicConfig(config)
@@ -159,7 +159,7 @@ class Broker:
         self._observer_lock = threading.Lock()
         self._served = False
         self._serve_admin = serve_admin
-        self._before_ready = before_ready
+        self._before_logs = before_logs
         self._admin = AdminPort(self._serve_http, self._loop.submit)
         self._handler_failures = Failures("request handlers")
         parts = (
@@ -208,6 +208,7 @@ class Broker:
             Step("timer", self._timer.start, self._timer.stop),
             Step("control loop", stop=self._loop.stop),
             Step("admin port", self._start_admin, self._admin.stop),
+            Step("end in order", self._before_logs),
             Step("logs", self._start_logs, self._stop_logs),
             Step("controller", self._start_controller, self._stop_controller),
             Step("data directories", self._claim_directories),
@@ -216,7 +217,7 @@ class Broker:
             Step("first image", member.await_image if member else nothing),
             Step("ready file", self._announce, self._withdraw),
             Step("scheduler", self._start_scheduler, self._scheduler.stop),
-            Step("groups", self._start_groups, self._groups.stop),
+            Step("groups", lambda: self._groups.start(self._scheduler), self._groups.stop),
             Step("observer", self._schedule_observer, self._stop_observer),
             Step("warm-up", self._warm_up),
             Step("metrics topic", self._start_metrics_topic, self._stop_metrics_topic),
@@ -233,9 +234,18 @@ class Broker:
         """How many C objects of each kind there are; see live_objects.py."""
         return live_objects(self._server)
 
-    def start(self) -> None:
-        """Returns when the broker accepts requests; UserError when a person must mend something."""
-        self._lifecycle.start()
+    def start(self) -> bool:
+        """Returns when the broker accepts requests, False if it does not since its start was given
+        up; UserError when a person must mend something."""
+        return self._lifecycle.start()
+
+    def give_up_start(self) -> None:
+        """If it is not ready yet, its start goes no further and leaves all in order. Takes no
+        lock: for signal handlers."""
+        if self.readiness.phase != RUNNING:
+            if self._member is not None:
+                self._member.first_image.given_up = True
+            self._lifecycle.give_up()
 
     def stop(self) -> bool:
         """True when every step ended as it should."""
@@ -288,12 +298,15 @@ class Broker:
         first = self.config.listeners.names[0]
         self.bootstrap = self._bound[first][0]
 
-    def _start_controller(self) -> None:
+    def _session(self) -> Store:
         if self._store is None:
             raise UserError("the metadata store is not open")
+        return self._store
+
+    def _start_controller(self) -> None:
         lossy = self._logs.lossy or self._directories.lack_logs
         self._controller = Controller(
-            self._store,
+            self._session(),
             self.config,
             self.config.node_id,
             self._clock,
@@ -316,16 +329,12 @@ class Broker:
 
     def _next_session(self) -> Store:
         """In place of one that is over; on the controller's thread."""
-        if self._store is None:
-            raise InvariantError("there is no session to follow")
-        self._store.close()
-        self._store = self._store.new_session()
+        self._session().close()
+        self._store = self._session().new_session()
         return self._store
 
     def _claim_directories(self) -> None:
-        if self._store is None:
-            raise UserError("the metadata store is not open")
-        self._directories.claim(self._store, self._running_controller().image.cluster_id)
+        self._directories.claim(self._session(), self._running_controller().image.cluster_id)
 
     def _show(self, image: ClusterImage) -> None:
         member = self._member
@@ -420,9 +429,7 @@ class Broker:
         self._server.start()
 
     def _start_logs(self) -> None:
-        if self._store is None:
-            raise UserError("the metadata store is not open")
-        absence = self._directories.look(self._store, shared=self._member is not None)
+        absence = self._directories.look(self._session(), shared=self._member is not None)
         self.readiness.absent = frozenset(str(path) for path in absence.unused)
         self._logs.start(absence, self._directories.foreign)
 
@@ -441,7 +448,6 @@ class Broker:
         self._server.stop()
 
     def _announce(self) -> None:
-        self._before_ready()
         self.readiness.phase = RUNNING
         host, port = self.bootstrap
         if self._ready_file is None:
@@ -471,9 +477,6 @@ class Broker:
         closes = ClosedConnections(self._server.closes)
         self._scheduler.schedule("closed-connections", closes.tell, limits.LOG_LINE_PERIOD_MS)
         self._scheduler.start()
-
-    def _start_groups(self) -> None:
-        self._groups.start(self._scheduler)
 
     def _schedule_observer(self) -> None:
         # Not at once: a client's first requests do not wait for what is imported to show them.

@@ -93,7 +93,7 @@ class ClusterMember:
     def await_image(self) -> None:
         """MetadataStoreError, which ends the start, if nobody says what holds."""
         timeout_ms = self._config[WAIT_KEY]
-        if self.first_image.wait(timeout_ms):
+        if self.first_image.wait(timeout_ms) or self.first_image.given_up:
             return
         controller_id = self._controller().image.controller_id
         if controller_id == NO_CONTROLLER:

@@ -35,6 +35,7 @@ from kbroker.metadata.controller.nodes import (
     load_used_directories,
     save_used_directories,
 )
+from kbroker.metadata.controller.records import used_directories_path
 from kbroker.metadata.controller.registration import add_directories
 from kbroker.metadata.meta_properties import MetaProperties, ensure, load
 from kbroker.metadata.store.embedded import DATABASE_FILE
@@ -116,14 +117,21 @@ class Directories:
             self._missing = {}
             return self.absence
         logger.error(
-            "%s is not here, and %d partitions have no log anywhere else: %s%s. They stay offline "
-            "-> mount it and start again; if it is lost, delete their topics",
+            "%s is not here, and %d partitions have no log anywhere else here: %s%s. They stay "
+            "offline -> mount it and start again; if it is lost, %s",
             were, len(lost), ", ".join(lost[:LOGGED_NAMES_MAX]),
             ", ..." if len(lost) > LOGGED_NAMES_MAX else "",
+            self._if_lost(shared),
         )  # fmt: skip
         unused = frozenset(path for path, found in self._found.items() if found is None)
         self.absence = Absence(tuple(self._missing.values()), unused)
         return self.absence
+
+    def _if_lost(self, shared: bool) -> str:
+        if not shared:
+            return "delete their topics"
+        node = used_directories_path(self._node_id)
+        return f"delete {node} in ZooKeeper and start again: other brokers' replicas are fetched"
 
     def locked_ids(self) -> frozenset[str]:
         """Of those that are there and have one by now. From any thread."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kbroker.handlers.forwarding import BETWEEN_BROKERS
 from kbroker.types import ApiKey
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     Dispatch = Callable[[WrappedRequest], None]
 
 
+# Between two looks whether the wait was given up.
+LOOK_MS: Final = 100
+
+
 class FirstImage:
     """See the head of this file."""
 
@@ -35,6 +39,7 @@ class FirstImage:
         self._lock = threading.Lock()
         self._held: list[Callable[[], None]] = []
         self._came = threading.Event()
+        self.given_up = False  # set by a signal handler, which takes no lock
 
     @property
     def has_come(self) -> bool:
@@ -70,8 +75,13 @@ class FirstImage:
                 self._failures.note("a request that waited for the first image", error)
 
     def wait(self, timeout_ms: int) -> bool:
-        """False: it has not come, and whoever waits for it loses the connection."""
-        if self._came.wait(timeout_ms / 1000):
+        """False: it has not come, or nobody is to wait any more (`given_up`), and whoever waits for
+        it loses the connection."""
+        while timeout_ms > 0 and not self.given_up:
+            if self._came.wait(min(timeout_ms, LOOK_MS) / 1000):
+                return True
+            timeout_ms -= LOOK_MS
+        if self._came.is_set():
             return True
         with self._lock:
             self._held.clear()

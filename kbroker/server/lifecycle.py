@@ -5,11 +5,12 @@ started are stopped in reverse and the failure is the caller's. `stop` goes up t
 step that fails to stop is logged and counted and never keeps the others from stopping, so a full
 disk does not leave a port bound.
 
-`start` belongs to the thread that builds the broker. `stop` may be called by any thread, also while
-`start` is running: then no further step starts, the one that is starting finishes, and it and all
+`start` belongs to the thread that builds the broker; `give_up` has it end behind the step that it
+is at, and stop what has started. `stop` may be called by any thread, also while `start` is running:
+then no further step starts, the one that is starting finishes, and it and all
 before it are stopped. Both are idempotent; a lifecycle that was stopped does not start again. The
-lock is held while a step runs; it is re-entrant, so that a step may ask for the end of the whole,
-but a signal handler should set a flag instead.
+lock is held while a step runs; it is re-entrant, so that a step may ask for the end of the whole;
+a signal handler, which must take none, calls `give_up`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Lifecycle:
         self._steps = tuple(steps)
         self._lock = threading.RLock()
         self._started: list[Step] = []
+        self._failures: list[tuple[str, Exception]] = []  # of steps that stopped
         self._stopping = False
 
     def start(self) -> bool:
@@ -58,6 +60,8 @@ class Lifecycle:
         for step in self._steps:
             try:
                 if not self._start_one(step):
+                    logger.info("the start went no further than step %r", step.name)
+                    self.stop()
                     return False
             except BaseException as error:
                 if not isinstance(error, UserError):  # which says it all in its own line
@@ -66,9 +70,12 @@ class Lifecycle:
                 raise
         return True
 
+    def give_up(self) -> None:
+        """Have the start, if it still goes on, begin no further step."""
+        self._stopping = True
+
     def stop(self) -> list[tuple[str, Exception]]:
-        """Stop what has started, last first; the failures, each logged already."""
-        failures: list[tuple[str, Exception]] = []
+        """Stop what has started, last first; the failures up to now, each logged already."""
         self._stopping = True
         with self._lock:
             while self._started:
@@ -78,8 +85,8 @@ class Lifecycle:
                     step.stop()
                 except Exception as error:
                     logger.exception("stop: step %r failed", step.name)
-                    failures.append((step.name, error))
-        return failures
+                    self._failures.append((step.name, error))
+            return list(self._failures)
 
     @property
     def started(self) -> tuple[str, ...]:

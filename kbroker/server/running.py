@@ -34,8 +34,12 @@ def run(
         logger.warning(warning)
     ready_path = None if ready_file is None else Path(ready_file)
     end = EndSignal()
-    # Whoever sees the ready file may end this process at once, and that is to be a clean end.
-    broker = make(config, Path(data_dir), ready_path, serve_admin, before_ready=end.install)
+
+    def install() -> None:
+        """From where the start begins to change files, its end is a clean one."""
+        end.install(broker.give_up_start)
+
+    broker = make(config, Path(data_dir), ready_path, serve_admin, before_logs=install)
     broker.start()
     gc.collect()
     gc.freeze()

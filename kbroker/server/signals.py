@@ -1,6 +1,7 @@
 """Signals: the first SIGTERM or SIGINT asks for the end, a second one takes it; SIGHUP reads again.
 
-    SIGTERM, SIGINT    a clean stop; once more: the end at once (143 or 130 in a shell)
+    SIGTERM, SIGINT    a clean stop, or a start that goes no further and leaves all in order; once
+                       more: the end at once (143 or 130 in a shell)
     SIGHUP             what is in the metadata store is read again and followed. But where the
                        terminal that the broker was started in is gone, nobody is left to end it:
                        a clean stop, which a second SIGHUP does not cut short, since a shell that
@@ -32,12 +33,24 @@ class EndSignal:
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._had_terminal = _has_terminal()
+        self._asked = False
 
-    def install(self) -> None:
+    def install(self, asked: Callable[[], None]) -> None:
+        """`asked` is called with the first signal that asks for the end: by the main thread between
+        two of its instructions, whatever lock it holds."""
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        for number in (*_END, *_GO_ON):
-            if number in _END or signal.getsignal(number) is not signal.SIG_IGN:
+        for number in _GO_ON:
+            if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda *_: None)
+        for number in _END:
+            signal.signal(number, lambda each, _: self._end_asked(each, asked))
+
+    def _end_asked(self, number: int, asked: Callable[[], None]) -> None:
+        if self._asked:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._asked = True
+        asked()
 
     def wait(self, reload: Callable[[], None]) -> signal.Signals:
         """Block until the end is asked for; from then on a signal ends the process."""

@@ -53,11 +53,11 @@ class InspectedBroker(Broker):
         data_dir: Path,
         ready_file: Path | None = None,
         serve_admin: ServeAdmin | None = None,
-        before_ready: Callable[[], None] = nothing,
+        before_logs: Callable[[], None] = nothing,
     ) -> None:
         self._shifted = ShiftedClock()
         super().__init__(
-            config, data_dir, ready_file, serve_admin, before_ready, clock=self._shifted
+            config, data_dir, ready_file, serve_admin, before_logs, clock=self._shifted
         )
         self._faults = Faults()
         self._trace = Trace()

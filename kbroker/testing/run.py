@@ -35,9 +35,9 @@ def main(words: Sequence[str]) -> int:
             data_dir: Path,
             ready_file: Path | None = None,
             serve_admin: ServeAdmin | None = None,
-            before_ready: Callable[[], None] = nothing,
+            before_logs: Callable[[], None] = nothing,
         ) -> None:
-            super().__init__(config, data_dir, ready_file, serve_admin, before_ready)
+            super().__init__(config, data_dir, ready_file, serve_admin, before_logs)
             serve(Path(control_path), self.control)
 
     try:

@@ -59,6 +59,16 @@ def test_a_lossy_start_is_one_until_it_is_known(machine: Machine) -> None:
     assert machine.start("c").lossy
 
 
+def test_what_nobody_has_heard_of_no_clean_stop_covers(machine: Machine) -> None:
+    """Its broker was stopped while it waited to be told what holds."""
+    machine.start("b").stop()
+    again = machine.start("b")
+    assert again.lossy and not again.clean
+    again.remember_boot()
+    again.stop()
+    assert machine.start("c").clean
+
+
 def test_a_boot_that_is_not_known_is_never_the_same(machine: Machine) -> None:
     assert machine.start("").lossy
     (machine.data / BOOT_FILE).write_bytes(b"\xff")

@@ -17,13 +17,18 @@ from uuid import UUID
 import pytest
 
 from kbroker.config import BrokerConfig
-from kbroker.errors import DataDirectoryError
+from kbroker.errors import DataDirectoryError, KafkaError
 from kbroker.log.checkpoints import PARTITION_METADATA_FILE, write_partition_metadata
 from kbroker.log.data_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE
+from kbroker.log.manager import LogManager
+from kbroker.log.placement import Absence
 from kbroker.metadata.controller import NewTopic
+from kbroker.metadata.controller.nodes import ensure_skeleton, save_used_directories
+from kbroker.metadata.controller.records import encode_topic, topic_path
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.replica._replica import Replica
 from kbroker.server.broker import Broker
+from kbroker.server.directories import Directories
 from tests.support.record_batches import build_batch
 from tests.unit.server.test_failed_start import EXPECTED, ask, ends, fill, make, tree
 
@@ -149,6 +154,36 @@ def test_what_makes_a_start_lossy_where_others_have_replicas(data: Path) -> None
     shutil.rmtree(two / min(held_in(two)))
     assert look() == (frozenset(), True)
     assert look(shared=False) == (frozenset(), False)
+
+
+def test_whose_whole_disk_is_lost_is_told_how_to_follow_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store is elsewhere, in a cluster; no directory is left that a log could be made in."""
+    path, store = tmp_path / "data", EmbeddedStore.open(tmp_path / "store")
+    ensure_skeleton(store, "a-cluster")
+    save_used_directories(store, 1, {"the one that was": "/old"})
+    replicas = encode_topic(UUID(int=7), [(1, 2)])
+    store.create(topic_path("t"), replicas)
+
+    def look() -> tuple[Absence, bool]:
+        directories = Directories([path], path, 1)
+        directories.identify()
+        return directories.look(store, shared=True), directories.lack_logs
+
+    absence, lossy = look()
+    assert absence == Absence(("/old",), frozenset({path})) and lossy
+    assert "if it is lost, delete /brokers/directories/1 in ZooKeeper and start" in caplog.text
+    logs = LogManager([path])
+    logs.start(absence)
+    for new in (True, False):
+        with pytest.raises(KafkaError, match="a data directory is missing: /old"):
+            logs.open("t", 0, UUID(int=7), {}, new=new)
+    logs.stop()
+    store.delete("/brokers/directories/1")
+    absence, lossy = look()
+    assert not absence and lossy
+    store.close()
 
 
 def test_a_brokers_logs_know_the_boot(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,14 @@ def test_who_waits_in_vain_is_let_go() -> None:
     assert done == []  # it was dropped, which closes its connection
 
 
+def test_nobody_waits_when_the_start_was_given_up() -> None:
+    first = first_image()
+    first.given_up = True
+    assert not first.wait(60_000)
+    first.came()
+    assert first.wait(60_000)
+
+
 def test_one_that_fails_keeps_nobody_else_from_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     failures, done = Failures("replication"), list[int]()
     first = FirstImage(failures)

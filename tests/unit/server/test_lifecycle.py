@@ -52,6 +52,19 @@ def test_both_are_idempotent_and_a_stopped_one_stays_down() -> None:
     assert broker.events == ["+a", "+b", "-b", "-a"]
 
 
+def test_a_start_that_is_given_up_ends_behind_the_step_it_is_at() -> None:
+    broker = Broker("a", "b", "c", fail_stop=("a",))
+    steps = [
+        broker.step("a"),
+        Step("give up", lambda: broker.lifecycle.give_up()),
+        broker.step("c"),
+    ]
+    broker.lifecycle = Lifecycle(steps)
+    assert not broker.lifecycle.start()
+    assert broker.events == ["+a", "-a"]
+    assert [name for name, _ in broker.lifecycle.stop()] == ["a"]  # as the status is to say
+
+
 def test_a_failing_start_stops_what_was_up_and_is_the_callers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
