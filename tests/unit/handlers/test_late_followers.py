@@ -1,0 +1,188 @@
+"""What requests to a group are answered while its writes cannot be replicated.
+
+Such requests (OffsetCommit 9, OffsetFetch 8, SyncGroup 5, LeaveGroup 4, OffsetDelete 0,
+DeleteGroups 2) went to an Apache Kafka 4.3.0 on 2026-11-23: one broker, and a second replica of
+`__consumer_offsets` that was played, by a registration at the controller, heartbeats, and fetches
+of a follower where the high watermark was to move. The codes are those that it answered, after
+offsets.commit.timeout.ms, and the offsets those that it told: with two in sync and a follower that
+stands, and the same with one in sync and min.insync.replicas=2, where it writes in spite of that.
+
+Ours is: with too few in sync a write is refused at once, with the same code, and nothing is written
+(test_waiting_commits.py). Its DeleteGroups waits for the writes before it first; is the time over
+by then, the group stays. And it describes and lists a group till the followers have its tombstones.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.coordinator.group._groups import GroupTable
+from kbroker.coordinator.group.coordinator import GroupCoordinator
+from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
+from kbroker.coordinator.group.store import OffsetsStore
+from kbroker.errors import ErrorCode
+from kbroker.log.loader import Checkpointed
+from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
+from kbroker.replica._replica import Replica
+from kbroker.types import ApiKey
+from tests.support.led_log import LedLog, open_led_log
+from tests.unit.handlers.support import (
+    NODE_ID,
+    FakeBroker,
+    FakeRequest,
+    answer_of,
+    part_of,
+    request_of,
+)
+from tests.unit.handlers.test_group_members import join, sync
+
+FOLLOWER = 2
+LATE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class NothingToLoad:
+    def load(self, partition: int, replica: Replica) -> None:
+        raise AssertionError("the log is empty")
+
+    def unload(self, partitions: Sequence[int], count: int) -> None:
+        return
+
+    def forget_topic(self, topic: TopicImage) -> None:
+        return
+
+
+class Coordinating(FakeBroker):
+    """Leads the groups' only partition; its follower is where the test has it."""
+
+    def __init__(self, log: LedLog) -> None:
+        super().__init__()
+        self.log = log
+        self.waits: list[Callable[[ErrorCode], object]] = []
+        table = self.services.offsets = GroupTable()
+        table.wait = lambda *how: self.waits.append(how[-1])
+        store = OffsetsStore(table, NothingToLoad(), lambda *_: log, NODE_ID)
+        topic = new_topic_image(OFFSETS_TOPIC, uuid.UUID(int=1), [(NODE_ID,)], {})
+        store.follow(ClusterImage().with_topics([topic]), ImageDelta(created=(topic,)))
+        self.services.groups = GroupCoordinator(
+            lambda: self.config, self.clock, self.timer.call_later, store, table
+        )
+        self.create("orders")
+
+    def settle(self) -> None:
+        """The follower has all there is."""
+        self.log.note_fetch(FOLLOWER, self.log.log_end_offset, 1)
+        self._end(ErrorCode.NONE)
+
+    def _end(self, code: ErrorCode) -> None:
+        waits, self.waits = self.waits, []
+        for done in waits:
+            done(code)
+
+    def in_time(self, entity: Any) -> Any:
+        request = self.ask(entity)
+        self.settle()
+        return answer_of(request)
+
+    def late(self, entity: Any) -> Any:
+        """The answer, which comes when the time is over."""
+        request: FakeRequest = self.ask(entity)
+        assert request.answer is None
+        self._end(LATE)
+        return answer_of(request)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Coordinating]:
+    log = open_led_log(
+        tmp_path / f"{OFFSETS_TOPIC}-0", OFFSETS_TOPIC, 0, uuid.UUID(int=1), {"compacted": True},
+        Checkpointed(False, 0, 0),
+    )  # fmt: skip
+    log.set_leadership(NODE_ID, True, 0, 2, {FOLLOWER: True})
+    yield Coordinating(log)
+    log.close(clean=False)
+
+
+def commit(group: str, offset: int) -> Any:
+    key = ApiKey.OFFSET_COMMIT
+    partition = part_of(
+        key, 9, "OffsetCommitRequestPartition", partition_index=0, committed_offset=offset,
+        committed_metadata="",
+    )  # fmt: skip
+    topic = part_of(key, 9, "OffsetCommitRequestTopic", name="orders", partitions=(partition,))
+    return request_of(
+        key, 9, group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=(topic,)
+    )
+
+
+def fetch(group: str, *, stable: bool) -> Any:
+    key = ApiKey.OFFSET_FETCH
+    topic = part_of(key, 8, "OffsetFetchRequestTopics", name="orders", partition_indexes=(0,))
+    named = part_of(key, 8, "OffsetFetchRequestGroup", group_id=group, topics=(topic,))
+    return request_of(key, 8, groups=(named,), require_stable=stable)
+
+
+def delete_offset(group: str) -> Any:
+    key = ApiKey.OFFSET_DELETE
+    partition = part_of(key, 0, "OffsetDeleteRequestPartition", partition_index=0)
+    topic = part_of(key, 0, "OffsetDeleteRequestTopic", name="orders", partitions=(partition,))
+    return request_of(key, 0, group_id=group, topics=(topic,))
+
+
+def delete(group: str) -> Any:
+    return request_of(ApiKey.DELETE_GROUPS, 2, groups_names=(group,))
+
+
+def leave(group: str, member_id: str) -> Any:
+    key = ApiKey.LEAVE_GROUP
+    member = part_of(key, 4, "MemberIdentity", member_id=member_id, group_instance_id=None)
+    return request_of(key, 4, group_id=group, members=(member,))
+
+
+def shown(broker: Coordinating, group: str) -> int:
+    (told,) = broker.call(fetch(group, stable=False)).groups
+    assert told.error_code.value == 0
+    offset: int = told.topics[0].partitions[0].committed_offset
+    return offset
+
+
+def test_commits_and_what_is_told_of_them(broker: Coordinating) -> None:
+    broker.in_time(commit("g", 5))
+    assert broker.late(commit("g", 6)).topics[0].partitions[0].error_code.value == LATE
+    assert shown(broker, "g") == 5
+    (told,) = broker.late(fetch("g", stable=True)).groups
+    assert (told.error_code.value, told.topics) == (ErrorCode.NOT_COORDINATOR, ())
+    (told,) = broker.in_time(fetch("g", stable=True)).groups
+    assert told.topics[0].partitions[0].committed_offset == 6
+    assert shown(broker, "g") == 6
+
+
+def test_removals(broker: Coordinating) -> None:
+    for group in ("g", "h"):
+        broker.in_time(commit(group, 5))
+    for _ in range(2):
+        told = broker.late(delete_offset("g"))
+        assert (told.error_code.value, told.topics) == (LATE, ())
+        assert shown(broker, "g") == 5
+    for group in ("h", "h", "never"):
+        (result,) = broker.late(delete(group)).results
+        assert result.error_code.value == LATE
+    assert shown(broker, "h") == 5
+    broker.settle()
+    assert (shown(broker, "g"), shown(broker, "h")) == (-1, -1)
+    (result,) = broker.call(delete("h")).results
+    assert result.error_code.value == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_members(broker: Coordinating) -> None:
+    member_id = broker.call(join(3)).member_id
+    assert broker.late(sync(2, member_id)).error_code.value == LATE
+    assert broker.call(join(3, member_id)).error_code.value == ErrorCode.NONE
+    assert broker.in_time(sync(2, member_id, 2)).error_code.value == ErrorCode.NONE
+    told = broker.late(leave("g", member_id))
+    assert (told.error_code.value, told.members) == (LATE, ())
