@@ -176,9 +176,9 @@ def _commit(
         answer(told)
         return
     written = Written()
-    code = _error_of(services.offsets.commit(asked.group_id, offsets, written))
+    refused = services.offsets.commit(asked.group_id, offsets, written)
     services.offsets.when_replicated(
-        written, code, lambda code: answer(_with_error(told, code) if code else told)
+        written, refused, lambda code: answer(_with_error(told, code) if code else told)
     )
 
 
@@ -207,13 +207,6 @@ def _committed(
 def _chars(text: str) -> int:
     """Its length as Java counts."""
     return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
-
-
-def _error_of(code: int) -> ErrorCode:
-    """What the table says; Kafka has no word for a commit that its log never takes."""
-    if code == ErrorCode.MESSAGE_TOO_LARGE:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return ErrorCode(code)
 
 
 def _merged(missing: list[Told], told: list[Told]) -> list[Told]:

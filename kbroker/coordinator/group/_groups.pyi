@@ -133,7 +133,8 @@ class GroupTable:
         """`done` is called once, when the high watermark has passed what a call has written whose
         `code` this is: now, with no lock held, where that is an error or nobody has to be waited
         for, else on a handler's thread. NOT_COORDINATOR if the partition is led elsewhere before;
-        COORDINATOR_NOT_AVAILABLE if too few are in sync, or the time is over."""
+        COORDINATOR_NOT_AVAILABLE if too few are in sync, or the time is over; what the log never
+        takes is UNKNOWN_SERVER_ERROR to a client."""
 
     def written_before(self, group_id: str, written: Written) -> int:
         """Writes nothing; `written` is all that was written for any group of its partition. For

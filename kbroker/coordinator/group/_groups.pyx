@@ -19,7 +19,8 @@ from libc.stdlib cimport calloc, free
 from kbroker._arena cimport Arena, arena_free, arena_take
 from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
 from kbroker._error_codes cimport (
-    COORDINATOR_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, NOT_COORDINATOR)
+    COORDINATOR_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, NOT_COORDINATOR,
+    UNKNOWN_SERVER_ERROR)
 from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._copies cimport Copies, Wanted, copies_free, copy_offsets
 from kbroker.coordinator.group._fetching cimport Fetched, FetchForm, fetch_locked, fetched_free
@@ -375,6 +376,8 @@ cdef class GroupTable:
         return self._written(shard, error, &appended, written)
 
     def when_replicated(self, Written written not None, int code, done not None):
+        if code == MESSAGE_TOO_LARGE:    # clients of a coordinator do not know that word
+            code = UNKNOWN_SERVER_ERROR
         if code != 0 or written.replica is None or self.wait is None:
             done(ErrorCode(code))
             return

@@ -4,7 +4,9 @@
 Which of them are there is looked up under the shard's lock, that of the append: a commit that was
 answered a moment ago is not swept away by who has looked before it. Who finds nothing there may
 be told so when the followers have all that was written: the tombstone of somebody before among it.
-A group of many offsets takes several batches, and after an error it has what had not been reached.
+A group of many offsets takes several batches, in one write up to WRITE_BYTES_MAX: that is refused
+as a whole, before anything is gone. Where the disk fails half way the first ones stand, and the log
+is led elsewhere.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -12,7 +14,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
 
 from kbroker._arena cimport Arena, arena_take
-from kbroker._error_codes cimport UNKNOWN_SERVER_ERROR
+from kbroker._error_codes cimport MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR
 from kbroker.coordinator.group._offset_records cimport (
     BatchWriter,
     OffsetKey,
@@ -49,6 +51,10 @@ from kbroker.coordinator.group._structs cimport (
 from kbroker.log._types cimport Batch
 
 
+cdef enum:
+    WRITE_BYTES_MAX = 64 << 20    # held for one write: each record repeats the group's name
+
+
 cdef int _is_there(
     Shard* shard, const OffsetKey* key, int64_t until_ms, const uint8_t* topic_id,
 ) noexcept nogil:
@@ -76,14 +82,34 @@ cdef inline size_t _bound(
     return record_bound(behind.texts[2 * number].length, behind.texts[2 * number + 1].length)
 
 
-cdef int _write_batch_locked(
-    Shard* shard, const OffsetKey* keys, int64_t count, const Behind* behind, int64_t first,
-    int64_t end, uint8_t* memory, int64_t now_ms, Appended* appended,
+# A batch on its way into the log, and the records that it has: from `first` up to `end` of those of
+# the keys and those behind them. Its bytes follow.
+cdef struct Piece:
+    Batch batch
+    int64_t first
+    int64_t end
+
+
+cdef Piece* _piece_new(
+    const OffsetKey* keys, int64_t count, const Behind* behind, int64_t first, size_t limit,
+    int64_t now_ms,
 ) noexcept nogil:
-    # The records from `first` up to `end`: those of the keys, then those behind them.
+    # As many as the log takes in one, and one at least.
     cdef BatchWriter writer
-    cdef Batch batch
+    cdef Piece* piece
+    cdef uint8_t* memory
+    cdef size_t bound = batch_bound()
+    cdef int64_t end = first
     cdef int64_t number
+    while end < count + behind.count and (
+        end == first or bound + _bound(keys, count, behind, end) <= limit
+    ):
+        bound += _bound(keys, count, behind, end)
+        end += 1
+    piece = <Piece*>malloc(sizeof(Piece) + bound)
+    if piece == NULL:
+        return NULL
+    memory = <uint8_t*>piece + sizeof(Piece)
     batch_begin(&writer, memory, now_ms)
     for number in range(first, end):
         if number < count:
@@ -92,43 +118,73 @@ cdef int _write_batch_locked(
             batch_put_record(
                 &writer, &behind.texts[2 * (number - count)],
                 &behind.texts[2 * (number - count) + 1])
-    batch_prepare(&batch, memory, batch_end(&writer), writer.count, now_ms)
-    shard_append_locked(shard, &batch, now_ms)
-    if batch.error == 0:
-        appended[0] = appended_of(&batch)
-    if batch.error == 0 and first < count:
-        _forget_locked(
-            shard, &keys[first], (end if end < count else count) - first, batch.base_offset)
-    return batch.error
+    batch_prepare(&piece.batch, memory, batch_end(&writer), writer.count, now_ms)
+    piece.first = first
+    piece.end = end
+    return piece
+
+
+cdef int _written_locked(
+    Shard* shard, const OffsetKey* keys, int64_t count, Batch* first, Appended* appended,
+) noexcept nogil:
+    cdef Batch* batch = first
+    cdef Piece* piece
+    cdef int error = 0
+    while batch != NULL:
+        piece = <Piece*>batch
+        if batch.error != 0:
+            error = batch.error
+        else:
+            appended[0] = appended_of(batch)
+            if piece.first < count:
+                _forget_locked(
+                    shard, &keys[piece.first], min(piece.end, count) - piece.first,
+                    batch.base_offset)
+        batch = batch.next
+    return error
+
+
+cdef int _write_some_locked(
+    Shard* shard, const OffsetKey* keys, int64_t count, const Behind* behind, int64_t now_ms,
+    int64_t* end, Appended* appended,
+) noexcept nogil:
+    # Of what begins at `end`, which moves on.
+    cdef size_t limit = <size_t>shard_batch_bytes_max_locked(shard)
+    cdef Batch* first = NULL
+    cdef Batch** place = &first
+    cdef Batch* batch
+    cdef Piece* piece
+    cdef int64_t held_bytes = 0
+    cdef int error = 0
+    while end[0] < count + behind.count and held_bytes < WRITE_BYTES_MAX and error == 0:
+        piece = _piece_new(keys, count, behind, end[0], limit, now_ms)
+        if piece == NULL:
+            error = UNKNOWN_SERVER_ERROR
+            break
+        place[0] = &piece.batch
+        place = &piece.batch.next
+        end[0] = piece.end
+        held_bytes += piece.batch.length_bytes
+        if piece.batch.length_bytes > limit:
+            error = MESSAGE_TOO_LARGE
+    if error == 0:
+        shard_append_locked(shard, first, now_ms)
+        error = _written_locked(shard, keys, count, first, appended)
+    while first != NULL:
+        batch = first
+        first = batch.next
+        free(batch)
+    return error
 
 
 cdef int _write_locked(
     Shard* shard, const OffsetKey* keys, int64_t count, const Behind* behind, int64_t now_ms,
     Appended* appended,
 ) noexcept nogil:
-    # In as many batches as the log's bound asks for. An error leaves the rest as it was.
-    cdef size_t limit = <size_t>shard_batch_bytes_max_locked(shard)
-    cdef int64_t in_all = count + behind.count
-    cdef int64_t first = 0
-    cdef int64_t end
-    cdef size_t bound
-    cdef uint8_t* memory
+    cdef int64_t end = 0
     cdef int error = 0
-    while first < in_all and error == 0:
-        end = first
-        bound = batch_bound()
-        while end < in_all and (
-            end == first or bound + _bound(keys, count, behind, end) <= limit
-        ):
-            bound += _bound(keys, count, behind, end)
-            end += 1
-        memory = <uint8_t*>malloc(bound)
-        if memory == NULL:
-            return UNKNOWN_SERVER_ERROR
-        error = _write_batch_locked(
-            shard, keys, count, behind, first, end, memory, now_ms, appended)
-        free(memory)
-        first = end
+    while end < count + behind.count and error == 0:
+        error = _write_some_locked(shard, keys, count, behind, now_ms, &end, appended)
     return error
 
 

@@ -38,13 +38,15 @@ def join(version: int, member_id: str = "", group: str = "g", **more: Any) -> An
     return request_of(JOIN, version, **(fields | more))
 
 
-def sync(version: int, member_id: str, generation: int = 1, **more: Any) -> Any:
+def sync(
+    version: int, member_id: str, generation: int = 1, *, assignment: bytes = b"all", **more: Any
+) -> Any:
     given = cold.request_module(ApiKey.SYNC_GROUP, version).SyncGroupRequestAssignment
     fields: dict[str, Any] = {
         "group_id": "g",
         "generation_id": generation,
         "member_id": member_id,
-        "assignments": (given(member_id=member_id, assignment=b"all"),),
+        "assignments": (given(member_id=member_id, assignment=assignment),),
     }
     if version >= 3:
         fields["group_instance_id"] = None

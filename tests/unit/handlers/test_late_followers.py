@@ -108,13 +108,13 @@ def broker(tmp_path: Path) -> Iterator[Coordinating]:
     log.close(clean=False)
 
 
-def commit(group: str, offset: int) -> Any:
+def commit(group: str, offset: int, name: str = "orders") -> Any:
     key = ApiKey.OFFSET_COMMIT
     partition = part_of(
         key, 9, "OffsetCommitRequestPartition", partition_index=0, committed_offset=offset,
         committed_metadata="",
     )  # fmt: skip
-    topic = part_of(key, 9, "OffsetCommitRequestTopic", name="orders", partitions=(partition,))
+    topic = part_of(key, 9, "OffsetCommitRequestTopic", name=name, partitions=(partition,))
     return request_of(
         key, 9, group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=(topic,)
     )
@@ -127,10 +127,10 @@ def fetch(group: str, *, stable: bool) -> Any:
     return request_of(key, 8, groups=(named,), require_stable=stable)
 
 
-def delete_offset(group: str) -> Any:
+def delete_offset(group: str, name: str = "orders") -> Any:
     key = ApiKey.OFFSET_DELETE
     partition = part_of(key, 0, "OffsetDeleteRequestPartition", partition_index=0)
-    topic = part_of(key, 0, "OffsetDeleteRequestTopic", name="orders", partitions=(partition,))
+    topic = part_of(key, 0, "OffsetDeleteRequestTopic", name=name, partitions=(partition,))
     return request_of(key, 0, group_id=group, topics=(topic,))
 
 
@@ -186,3 +186,25 @@ def test_members(broker: Coordinating) -> None:
     assert broker.in_time(sync(2, member_id, 2)).error_code.value == ErrorCode.NONE
     told = broker.late(leave("g", member_id))
     assert (told.error_code.value, told.members) == (LATE, ())
+
+
+def test_what_the_log_never_takes_changes_nothing(broker: Coordinating) -> None:
+    """The same Kafka, where max.message.bytes of its topic became 250: -1 for each of these, and
+    the group has all its offsets."""
+    names = ["orders", "a", "b", "c", "d", "long" * 50]
+    broker.create(*names[1:])
+    for name in names:
+        broker.in_time(commit("g", 5, name))
+    member_id = broker.call(join(3, group="j")).member_id
+    broker.log.configure(max_message_bytes=250, compacted=True)
+    end = broker.log.log_end_offset
+    never = ErrorCode.UNKNOWN_SERVER_ERROR
+    told = broker.call(sync(2, member_id, group_id="j", assignment=b"a" * 2000))
+    assert told.error_code.value == never
+    assert broker.call(delete_offset("g", names[-1])).error_code.value == never
+    (result,) = broker.call(delete("g")).results
+    assert result.error_code.value == never
+    told = broker.call(commit("g" * 300, 5))
+    assert told.topics[0].partitions[0].error_code.value == never
+    assert broker.log.log_end_offset == end
+    assert len(broker.services.offsets.offsets("g")) == len(names)
