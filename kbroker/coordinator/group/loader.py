@@ -199,13 +199,12 @@ class GroupLoader:
     # --- the loader's thread ----------------------------------------------------------------------
 
     def _run(self) -> None:
-        while (job := self._next()) is not None:
-            for _ in self._work(job):
-                pass
+        for _ in self.work_off(wait=True):
+            pass
 
-    def work_off(self) -> Iterator[None]:
-        """All that is queued, a piece at a time."""
-        while (job := self._next(wait=False)) is not None:
+    def work_off(self, *, wait: bool = False) -> Iterator[None]:
+        """All that is queued, a piece at a time; with `wait` until the loader stops."""
+        while (job := self._next(wait=wait)) is not None:
             yield from self._work(job)
 
     def _given_up(self) -> None:
@@ -222,7 +221,7 @@ class GroupLoader:
             except BaseException as error:
                 self.thread.failures.note("a job of the lost group loader", error)
 
-    def _next(self, *, wait: bool = True) -> _Load | _Unload | _Forget | None:
+    def _next(self, *, wait: bool) -> _Load | _Unload | _Forget | None:
         with self._changed:
             self._current = None
             while wait and not self._jobs and not self._stopping:
