@@ -13,6 +13,7 @@ Pure functions, any thread. What a response claims is checked by the Reader: `Pr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -24,8 +25,11 @@ from kbroker.types import TopicPartition
 FETCH_VERSION: Final = 17
 LIST_OFFSETS_VERSION: Final = 7
 
-_NO_SESSION: Final = 0
-_SESSION_EPOCH_OF_NONE: Final = -1
+NO_SESSION_ID: Final = 0
+# Of a session: of the full request that begins it, and of a request outside of any.
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+
 _REPLICA_STATE_TAG: Final = 1
 _DIVERGING_EPOCH_TAG: Final = 0
 
@@ -41,6 +45,16 @@ class Asked(NamedTuple):
     log_start_offset: int
 
 
+class FetchMetadata(NamedTuple):
+    """Which request of which session this is."""
+
+    session_id: int
+    epoch: int
+
+
+WITHOUT_SESSION: Final = FetchMetadata(NO_SESSION_ID, FINAL_EPOCH)
+
+
 class Fetched(NamedTuple):
     """One partition of an answer; offsets are -1 where the leader does not say them."""
 
@@ -53,6 +67,11 @@ class Fetched(NamedTuple):
     records: memoryview | None
 
 
+class FetchAnswer(NamedTuple):
+    session_id: int
+    partitions: list[Fetched]
+
+
 class FetchLimits(NamedTuple):
     """How long a request may wait, for how much, and what it may bring."""
 
@@ -63,16 +82,21 @@ class FetchLimits(NamedTuple):
 
 
 def encode_fetch(
-    replica_id: int, broker_epoch: int, asked: Mapping[UUID, Sequence[Asked]], bounds: FetchLimits
+    replica_id: int,
+    broker_epoch: int,
+    asked: Mapping[UUID, Sequence[Asked]],
+    bounds: FetchLimits,
+    metadata: FetchMetadata = WITHOUT_SESSION,
+    forgotten: Mapping[UUID, Sequence[int]] = MappingProxyType({}),
 ) -> bytes:
-    """A full fetch outside of any session; the topics in the order of the mapping."""
+    """The topics in the order of the mappings. `forgotten`: of the session, by their partitions."""
     writer = Writer(flexible=True)
     writer.int32(bounds.max_wait_ms)
     writer.int32(bounds.min_bytes)
     writer.int32(bounds.max_bytes)
     writer.int8(0)  # isolation level: a follower reads up to the log's end
-    writer.int32(_NO_SESSION)
-    writer.int32(_SESSION_EPOCH_OF_NONE)
+    writer.int32(metadata.session_id)
+    writer.int32(metadata.epoch)
     writer.array(len(asked))
     for topic_id, partitions in asked.items():
         writer.uuid(topic_id)
@@ -86,7 +110,13 @@ def encode_fetch(
             writer.int32(bounds.partition_max_bytes)
             writer.tags()
         writer.tags()
-    writer.array(0)  # forgotten topics
+    writer.array(len(forgotten))
+    for topic_id, indexes in forgotten.items():
+        writer.uuid(topic_id)
+        writer.array(len(indexes))
+        for index in indexes:
+            writer.int32(index)
+        writer.tags()
     writer.string("")  # rack
     state = Writer(flexible=True)
     state.int32(replica_id)
@@ -96,11 +126,11 @@ def encode_fetch(
     return writer.getvalue()
 
 
-def decode_fetch(reader: Reader) -> list[Fetched]:
+def decode_fetch(reader: Reader) -> FetchAnswer:
     """KafkaError: the leader refuses the request as a whole."""
     reader.int32()  # throttle time
     error = error_code(reader.int16())
-    reader.int32()  # session id
+    session_id = reader.int32()
     if error is not ErrorCode.NONE:
         raise KafkaError(error, "the leader refused the fetch")
     found: list[Fetched] = []
@@ -110,7 +140,7 @@ def decode_fetch(reader: Reader) -> list[Fetched]:
             found.append(_decode_partition(reader, topic_id))
         reader.tags()
     reader.tags()
-    return found
+    return FetchAnswer(session_id, found)
 
 
 def _decode_partition(reader: Reader, topic_id: UUID | None) -> Fetched:

@@ -30,6 +30,7 @@ cdef struct FetchSession:
     int32_t session_id
     int32_t epoch                 # the one that the next request must carry
     int by_id
+    int privileged                # a follower's: clients' sessions give way to it
     int closed
     uint32_t count
     int64_t size_bytes            # of it and all that it has, as counted in the cache
@@ -68,7 +69,7 @@ cdef SessionCache* sessions_new(int32_t slots_max, int64_t eviction_ms_min) noex
 cdef void sessions_free(SessionCache* cache) noexcept nogil
 cdef int64_t session_bytes(uint32_t partitions, int64_t names_bytes) noexcept nogil
 cdef FetchSession* session_create(
-    SessionCache* cache, int by_id, int64_t size_bytes) noexcept nogil
+    SessionCache* cache, int by_id, int privileged, int64_t size_bytes) noexcept nogil
 cdef FetchSession* session_find(SessionCache* cache, int32_t session_id) noexcept nogil
 cdef void session_close(SessionCache* cache, int32_t session_id) noexcept nogil
 cdef void session_release(SessionCache* cache, FetchSession* session) noexcept nogil

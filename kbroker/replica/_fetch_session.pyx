@@ -1,12 +1,13 @@
 # cython: language_level=3
-"""Incremental fetch sessions (KIP-227): what a consumer follows, so that it need not say it again.
+"""Incremental fetch sessions (KIP-227): what a client follows, so that it need not say it again.
 
 A session holds the partitions of one client in the order in which they are served, with what the
 client was last told about each. The cache finds sessions by id, keeps them in the order of their
 last use and is bounded by slots and by bytes: when it is full, sessions that have been idle for the
 eviction time give way, the least recently used first, or else the new client is served without a
-session, as by Apache Kafka. A session that grows beyond its bound, or the cache's, ends: its client
-is told that it is not there, fetches in full and gets what a new client would get.
+session, as by Apache Kafka. To a follower's session any client's gives way, and no client's takes
+the place of a follower's that is in use. A session that grows beyond its bound, or the cache's,
+ends: its client is told that it is not there, fetches in full and gets what a new client would get.
 
 Locks: the cache's ("table") for finding, creating, closing; a session's own ("session") for its
 partitions. A session found is held by a reference; one that was closed meanwhile is freed by the
@@ -142,7 +143,7 @@ cdef int _charge(FetchSession* session, int64_t size_bytes) noexcept nogil:
     return 0
 
 
-cdef FetchSession* _new(SessionCache* cache, int by_id) noexcept nogil:
+cdef FetchSession* _new(SessionCache* cache, int by_id, int privileged) noexcept nogil:
     # In no list yet.
     cdef FetchSession* session = <FetchSession*>calloc(1, sizeof(FetchSession))
     if session == NULL:
@@ -159,39 +160,48 @@ cdef FetchSession* _new(SessionCache* cache, int by_id) noexcept nogil:
         return NULL
     session.refs = 2
     session.by_id = by_id
+    session.privileged = privileged
     session.epoch = 1
     session.created_ns = kb_now_ns()
     session.last_used_ns = session.created_ns
     return session
 
 
-cdef FetchSession* _stale_locked(SessionCache* cache, int64_t now_ns) noexcept nogil:
-    # The least recently used, if it has been idle for long enough to give way.
-    if cache.oldest == NULL or now_ns - cache.oldest.last_used_ns < cache.eviction_ns_min:
+cdef FetchSession* _evictable_locked(
+    SessionCache* cache, int privileged, int64_t now_ns,
+) noexcept nogil:
+    # The least recently used, if it has been idle for long enough to give way; to a follower the
+    # least recently used of a client. Few are followers': they are not looked through for long.
+    cdef FetchSession* session = cache.oldest
+    if session == NULL or now_ns - session.last_used_ns >= cache.eviction_ns_min:
+        return session
+    if not privileged:
         return NULL
-    return cache.oldest
+    while session != NULL and session.privileged:
+        session = session.newer
+    return session
 
 
-cdef void _make_room(SessionCache* cache, int64_t size_bytes) noexcept nogil:
-    # Evicts what is stale until a slot and so many bytes are free, or nothing is stale any more.
-    cdef FetchSession* stale
+cdef void _make_room(SessionCache* cache, int privileged, int64_t size_bytes) noexcept nogil:
+    # Evicts who gives way until a slot and so many bytes are free, or nobody does any more.
+    cdef FetchSession* evicted
     cdef FetchSession* unlinked
     cdef int64_t now_ns = kb_now_ns()
     while True:
         lock_ranked(&cache.lock, RANK_TABLE)
-        stale = NULL
+        evicted = NULL
         unlinked = NULL
         if (
             cache.count >= cache.slots_max
             or kb_load_i64(&cache.bytes) + size_bytes > SESSIONS_BYTES_MAX
         ):
-            stale = _stale_locked(cache, now_ns)
-        if stale != NULL:
+            evicted = _evictable_locked(cache, privileged, now_ns)
+        if evicted != NULL:
             cache.evictions += 1
-            unlinked = _unlink_locked(cache, stale)
+            unlinked = _unlink_locked(cache, evicted)
         unlock_ranked(&cache.lock, RANK_TABLE)
         _free(unlinked)
-        if stale == NULL:
+        if evicted == NULL:
             return
 
 
@@ -202,16 +212,16 @@ cdef int64_t session_bytes(uint32_t partitions, int64_t names_bytes) noexcept no
 
 
 cdef FetchSession* session_create(
-    SessionCache* cache, int by_id, int64_t size_bytes,
+    SessionCache* cache, int by_id, int privileged, int64_t size_bytes,
 ) noexcept nogil:
     """A new, empty session with a reference for the caller; NULL: the cache is full of busy ones.
 
-    `size_bytes`: what it is going to take (session_bytes), for which stale ones give way.
+    `size_bytes`: what it is going to take (session_bytes), for which others give way.
     """
     cdef FetchSession* session
     cdef int full
-    _make_room(cache, size_bytes)
-    session = _new(cache, by_id)
+    _make_room(cache, privileged, size_bytes)
+    session = _new(cache, by_id, privileged)
     if session == NULL:
         return NULL
     lock_ranked(&cache.lock, RANK_TABLE)

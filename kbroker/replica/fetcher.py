@@ -5,15 +5,20 @@ Place in the flow: the controller's word comes through `FetcherManager`; the lea
 each partition makes of its part (`fetcher_partition.py`); then the next begins at once. The leader
 keeps a request until there is something, so a round takes as long as nothing happens.
 
+A round is of a session (`fetcher_session.py`): request and answer carry what is new, and the work
+of a round is that of what is new, whatever stands still beside it.
+
 What must be asked meanwhile, such as a partition that was just given another leader, would wait for
-that. It goes over a second link, in rounds that hardly wait, until the first comes back and takes
-everything along again: whoever waits for a new leader's high watermark waits for its followers.
+that. It goes over a second lane (`fetcher_lane.py`), in rounds that hardly wait, until the first
+comes back and takes everything along again: whoever waits for a new leader's high watermark waits
+for its followers.
 
 After a refused connection, a lost one, or an answer that is none, the source has a pause, and every
 partition stays. Pauses double, with jitter, up to `replica.fetch.backoff.ms`: a leader that has not
 heard yet that it leads is asked soon again, one that is gone seldom. A partition whose records our
-log refuses has the whole pause at once. Which partition was served goes behind the others, so that
-an answer's bound on bytes starves nobody.
+log refuses has the whole pause at once. Who has a pause is in no session. Which partition was
+served goes behind the others, here or at the leader, so that an answer's bound on bytes starves
+nobody.
 
 Owner: one asyncio loop, the control loop in a broker. An append gives the GIL away and keeps the
 loop until the disk has the bytes (docs/adr/0034); between two appends others may have their turn.
@@ -23,9 +28,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
@@ -35,13 +41,14 @@ from kbroker.peer.replica_fetch import (
     LIST_OFFSETS_VERSION,
     Asked,
     Fetched,
-    FetchLimits,
     decode_fetch,
     encode_fetch,
     encode_list_offsets,
 )
 from kbroker.protocol.wire import ProtocolError
+from kbroker.replica.fetcher_lane import Lane
 from kbroker.replica.fetcher_partition import FollowedPartition, Outcome
+from kbroker.replica.fetcher_session import SESSION_ERRORS, Key, SessionRequest
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -78,14 +85,12 @@ class Us(NamedTuple):
     broker_epoch: Callable[[], int]
 
 
-class _Lane:
-    """A link, and whether a round is under way on it."""
+class _Pause(NamedTuple):
+    """In the order in which they are over."""
 
-    def __init__(self, link: Link, limits: FetchLimits) -> None:
-        self.link = link
-        self.limits = limits
-        self.busy = False
-        self.changed = asyncio.Event()
+    until_ms: int
+    number: int
+    partition: FollowedPartition
 
 
 class ReplicaFetcher:
@@ -111,24 +116,34 @@ class ReplicaFetcher:
         self._dice = dice
         self._failures = failures
         self._lines = lines
+        # Each is in a lane, or about to join one, or has a pause, or is offline.
         self._partitions: dict[TopicPartition, FollowedPartition] = {}
+        self._joining: dict[TopicPartition, FollowedPartition] = {}
+        self._pauses: list[_Pause] = []  # a heap
+        self._pauses_begun = 0
         self._source_failures = 0
         self._source_retry_at_ms = 0
         limits = settings.limits
-        self._main = _Lane(connect(source.address), limits)
+        self._main = Lane(connect(source.address), limits)
         brief = limits._replace(max_wait_ms=min(SIDE_WAIT_MS, limits.max_wait_ms))
-        self._side = _Lane(connect(source.address), brief)
+        self._side = Lane(connect(source.address), brief)
 
     # --- which partitions ---
 
     def follow(self, partition: FollowedPartition) -> None:
-        self._partitions[partition.name] = partition
+        self._partitions[partition.name] = self._joining[partition.name] = partition
         self._look_again()
 
     def forget(self, partition: FollowedPartition) -> None:
         """Unless another has taken its place."""
         if self._partitions.get(partition.name) is partition:
             del self._partitions[partition.name]
+            self._joining.pop(partition.name, None)
+            self._leave(partition)
+
+    def _leave(self, partition: FollowedPartition) -> None:
+        self._main.leave(partition)
+        self._side.leave(partition)
 
     @property
     def partitions(self) -> list[FollowedPartition]:
@@ -147,54 +162,53 @@ class ReplicaFetcher:
                 with contextlib.suppress(KafkaError):
                     await lane.link.close()
 
-    async def _serve(self, lane: _Lane) -> None:
+    async def _serve(self, lane: Lane) -> None:
         while True:
             lane.changed.clear()
-            taken = self._take(lane)
-            if not taken:
+            if not self._fill(lane):
                 await self._pause(lane)
                 continue
             lane.busy = True
-            self._look_again()  # what this one leaves is the other's
+            self._look_again()  # what joins from now on is the other's
             try:
-                await self._round(lane, taken)
+                await self._round(lane)
             except Exception as error:
                 # Of ours, not of the source: nobody else's partitions may stand still for it.
                 self._failures.note(f"a fetch from broker {self.source.node_id}", error)
-                for partition in taken:
+                lane.session.begin_again()
+                for partition in lane.leave_all():
                     self._later(partition, Outcome.FAULT)
             finally:
                 lane.busy = False
-                for partition in taken:
-                    partition.in_flight = False
                 self._look_again()
 
-    def _take(self, lane: _Lane) -> list[FollowedPartition]:
-        """The partitions of this lane's next round."""
+    def _fill(self, lane: Lane) -> bool:
+        """Who may be asked joins the lane's next round; whether there is anybody in it."""
         if lane is self._main:
             if self._side.busy:
-                return []  # it comes back soon, and all go on together
+                return False  # it comes back soon, and all go on together
         elif not self._main.busy:
-            return []
+            return False
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._source_retry_at_ms:
-            return []
-        taken = []
-        for partition in self._partitions.values():
-            if self._may_ask(partition) and partition.retry_at_ms <= now_ms:
-                partition.in_flight = True
-                taken.append(partition)
-        return taken
+            return False
+        if lane is self._main:
+            for partition in self._side.leave_all():
+                lane.join(partition)
+        while self._pauses and self._pauses[0].until_ms <= now_ms:
+            partition = heapq.heappop(self._pauses).partition
+            if self._partitions.get(partition.name) is partition:
+                lane.join(partition)
+        for partition in self._joining.values():
+            lane.join(partition)
+        self._joining.clear()
+        return bool(lane.members)
 
-    @staticmethod
-    def _may_ask(partition: FollowedPartition) -> bool:
-        return not (partition.in_flight or partition.offline or partition.ended)
-
-    async def _pause(self, lane: _Lane) -> None:
+    async def _pause(self, lane: Lane) -> None:
         """Until something changes, or a pause is over."""
-        times = [each.retry_at_ms for each in self._partitions.values() if self._may_ask(each)]
         now_ms = self._clock.monotonic_ms()
-        due_ms = max(min(times, default=now_ms), self._source_retry_at_ms)
+        first_ms = self._pauses[0].until_ms if self._pauses else now_ms
+        due_ms = max(first_ms, self._source_retry_at_ms)
         if due_ms <= now_ms:
             await lane.changed.wait()
             return
@@ -206,58 +220,85 @@ class ReplicaFetcher:
         self._main.changed.set()
         self._side.changed.set()
 
-    async def _round(self, lane: _Lane, taken: list[FollowedPartition]) -> None:
-        asked: dict[tuple[UUID, int], tuple[FollowedPartition, Asked]] = {}
-        by_topic: dict[UUID, list[Asked]] = {}
-        for each in taken:
+    async def _round(self, lane: Lane) -> None:
+        for each in lane.take_moved():
             failed = each.bring_to_disk()
-            if failed is not None:
-                self._settle(each, failed, 0)
-                continue
-            position = each.asked()
-            asked[each.topic_id, each.name.partition] = each, position
-            by_topic.setdefault(each.topic_id, []).append(position)
-        if not asked:
+            if failed is None:
+                lane.session.ask(each.asked())
+            else:
+                self._settle(lane, each, failed, 0)
+        if not lane.members:
             return
-        body = encode_fetch(self._us.node_id, self._us.broker_epoch(), by_topic, lane.limits)
+        request = lane.session.next_request()
         self.requests += 1
         try:
-            found = decode_fetch(await lane.link.call(ApiKey.FETCH, FETCH_VERSION, body))
+            answer = decode_fetch(await lane.link.call(*self._encoded(lane, request)))
+            lane.session.answered(answer.session_id)
         except (KafkaError, ProtocolError) as error:
-            self._source_failed(error)
+            self._fetch_failed(lane, request, error)
             return
         self._source_failures = 0
-        outside = await self._apply(asked, found)
+        outside = await self._apply(lane, request, answer.partitions)
         if outside:
             await self._enter_ranges(lane, outside)
 
+    def _encoded(self, lane: Lane, request: SessionRequest) -> tuple[ApiKey, int, bytes]:
+        asked: dict[UUID, list[Asked]] = {}
+        for position in request.asked:
+            asked.setdefault(position.topic_id, []).append(position)
+        forgotten: dict[UUID, list[int]] = {}
+        for topic_id, index in request.forgotten:
+            forgotten.setdefault(topic_id, []).append(index)
+        us, metadata = self._us, request.metadata
+        body = encode_fetch(us.node_id, us.broker_epoch(), asked, lane.limits, metadata, forgotten)
+        return ApiKey.FETCH, FETCH_VERSION, body
+
+    def _fetch_failed(self, lane: Lane, request: SessionRequest, error: Exception) -> None:
+        """The session is not certain any more. Where that is all, it begins again at once."""
+        code = error.code if isinstance(error, KafkaError) else None
+        lane.session.begin_again(code)
+        if request.is_full or code not in SESSION_ERRORS:
+            self._source_failed(error)
+
     async def _apply(
-        self,
-        asked: dict[tuple[UUID, int], tuple[FollowedPartition, Asked]],
-        found: Iterable[Fetched],
+        self, lane: Lane, request: SessionRequest, found: Iterable[Fetched]
     ) -> list[tuple[FollowedPartition, Asked]]:
         """What came, to the partitions it is for; those that are out of the leader's range."""
         outside = []
+        told: set[Key] = set()
         now_ms = self._clock.wall_ms()
         turn_ends_ms = self._clock.monotonic_ms() + TURN_MS
         for each in found:
             if self._clock.monotonic_ms() > turn_ends_ms:
                 await asyncio.sleep(0)
                 turn_ends_ms = self._clock.monotonic_ms() + TURN_MS
-            if each.topic_id is None:
+            if each.topic_id is None or (key := (each.topic_id, each.partition)) in told:
                 continue
-            known = asked.pop((each.topic_id, each.partition), None)
-            if known is None:
-                continue  # not asked, or answered twice
-            partition, position = known
+            told.add(key)
+            partition, position = lane.members.get(key), lane.session.position(key)
+            if partition is None or position is None:
+                if not lane.session.may_answer(key):
+                    lane.session.begin_again()  # the leader has another session in mind
+                continue
             outcome = self._applied(partition, position, each, now_ms)
             if outcome is Outcome.OUT_OF_RANGE:
-                outside.append(known)
+                outside.append((partition, position))
             else:
-                self._settle(partition, outcome, len(each.records or b""))
-        for partition, _ in asked.values():
-            self._later(partition, Outcome.NOT_YET)  # left out of the answer
+                self._settle(lane, partition, outcome, len(each.records or b""))
+        self._left_out(lane, request, told)
         return outside
+
+    def _left_out(self, lane: Lane, request: SessionRequest, told: Container[Key]) -> None:
+        """Of those that this request named. In a session there is nothing new of them."""
+        for each in request.asked:
+            key = each.topic_id, each.partition
+            partition = lane.members.get(key)
+            if partition is None or key in told:
+                continue
+            if request.is_full:
+                self._later(partition, Outcome.NOT_YET)
+            else:
+                partition.failures = 0
 
     def _applied(
         self, partition: FollowedPartition, asked: Asked, fetched: Fetched, now_ms: int
@@ -269,7 +310,7 @@ class ReplicaFetcher:
             return Outcome.FAULT
 
     async def _enter_ranges(
-        self, lane: _Lane, outside: list[tuple[FollowedPartition, Asked]]
+        self, lane: Lane, outside: list[tuple[FollowedPartition, Asked]]
     ) -> None:
         """The leader's log begins behind our end, or ends before it."""
         epochs = {each.name: each.leader_epoch for each, _ in outside}
@@ -285,10 +326,10 @@ class ReplicaFetcher:
             if min(start, end) < 0:
                 self._later(partition, Outcome.NOT_YET)
                 continue
-            self._settle(partition, partition.enter_range(asked, start, end), 0)
+            self._settle(lane, partition, partition.enter_range(asked, start, end), 0)
 
     async def _list_offsets(
-        self, lane: _Lane, epochs: dict[TopicPartition, int], timestamp: int
+        self, lane: Lane, epochs: dict[TopicPartition, int], timestamp: int
     ) -> dict[TopicPartition, int]:
         body = encode_list_offsets(self._us.node_id, epochs, timestamp)
         reader = await lane.link.call(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, body)
@@ -301,16 +342,24 @@ class ReplicaFetcher:
 
     # --- what becomes of it ---
 
-    def _settle(self, partition: FollowedPartition, outcome: Outcome, record_bytes: int) -> None:
+    def _settle(
+        self, lane: Lane, partition: FollowedPartition, outcome: Outcome, record_bytes: int
+    ) -> None:
         match outcome:
             case Outcome.APPENDED:
                 partition.failures = 0
                 self.bytes_fetched += record_bytes
-                self._to_the_end(partition)
-            case Outcome.NOTHING_NEW | Outcome.CUT:
+                lane.note_moved(partition)
+                lane.session.to_the_end(partition.key)
+            case Outcome.NOTHING_NEW:
                 partition.failures = 0
+                lane.note_moved(partition)
+            case Outcome.CUT:
+                partition.failures = 0
+                lane.join_anew(partition)  # what else was said is for the log as it is now
             case Outcome.OFFLINE:
                 partition.offline = True
+                self._leave(partition)
                 self._failures.counted()
             case Outcome.DROPPED:
                 # Its end is on the way here, or the replica has not heard of this epoch.
@@ -318,15 +367,13 @@ class ReplicaFetcher:
             case _:
                 self._later(partition, outcome)
 
-    def _to_the_end(self, partition: FollowedPartition) -> None:
-        if self._partitions.get(partition.name) is partition:
-            del self._partitions[partition.name]
-            self._partitions[partition.name] = partition
-
     def _later(self, partition: FollowedPartition, outcome: Outcome) -> None:
+        self._leave(partition)
         partition.failures += 1
         failures = partition.failures if outcome is Outcome.NOT_YET else _MANY
-        partition.retry_at_ms = self._clock.monotonic_ms() + self._backoff_ms(failures)
+        until_ms = self._clock.monotonic_ms() + self._backoff_ms(failures)
+        self._pauses_begun += 1
+        heapq.heappush(self._pauses, _Pause(until_ms, self._pauses_begun, partition))
 
     def _source_failed(self, error: Exception) -> None:
         self._source_failures += 1

@@ -75,9 +75,8 @@ class FollowedPartition:
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
         self.replica = replica
-        # The fetcher's own: whether a request of it is under way, and when it may ask again.
-        self.in_flight = False
-        self.retry_at_ms = 0
+        self.key = topic_id, name.partition  # as requests name it
+        # The fetcher's own: answers of no use, in a row, and whether it is asked no more.
         self.failures = 0
         self.offline = False
         self.leader_high_watermark = UNKNOWN

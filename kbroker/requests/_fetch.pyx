@@ -9,7 +9,8 @@ Sessions (KIP-227) are C: a full fetch with epoch 0 makes one when it is answere
 one changes and serves its partitions under the session's lock, which is never held while parked.
 
 A follower's fetch reads to the log's end and says that all below where it begins is in its log:
-that is noted once, before the read, and may move the high watermark (`partition_note_fetch`). Who
+that is noted once, before the read, and may move the high watermark (`partition_note_fetch`). In a
+session it says so of every partition that is followed, also of those that it does not name. Who
 waits for that is woken when the fetches of the run are done.
 
 A run never waits for the disk: a fetch that would, to find its place or for a short range, is set
@@ -204,6 +205,7 @@ cdef void _new_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         names_bytes += plan.targets[i].name_length
     plan.session = session_create(
         worker.context.sessions, plan.version >= TOPIC_IDS_FROM,
+        plan.replica_id >= 0 and _is_inside(worker, plan),
         session_bytes(<uint32_t>plan.count, names_bytes))
     if plan.session == NULL:
         return
@@ -264,12 +266,17 @@ cdef void _look_up(Snapshot* snapshot, FetchPlan* plan) noexcept nogil:
                 target.error = NOT_LEADER_OR_FOLLOWER
 
 
+cdef int _is_inside(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # On the listener of the brokers, if that is known.
+    cdef int32_t inside = worker.context.own.followers_listener
+    return inside < 0 or plan.request.channel.listener == <uint32_t>inside
+
+
 cdef void _refuse_stranger(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     # Followers come where brokers do; whoever else says so would move high watermarks. As Kafka
     # answers who may not: each partition, whether it is there or not.
-    cdef int32_t inside = worker.context.own.followers_listener
     cdef int32_t i
-    if inside < 0 or plan.request.channel.listener == <uint32_t>inside:
+    if _is_inside(worker, plan):
         return
     for i in range(plan.count):
         plan.targets[i].error = TOPIC_AUTHORIZATION_FAILED

@@ -2,14 +2,15 @@
 
 A broker serves both in compiled code that wants sockets (`kbroker/requests`). Here the same steps
 in the same order are taken in Python, on the real replica, whose compiled code decides everything:
-a follower's fetch is checked, noted and read as `_fetch._read_target` does, a batch that was
-appended with acks=-1 waits as `_produce_wait` says. Who waits is looked at again when the partition
-is woken.
+a follower's fetch is checked, noted and read as `_fetch._read_target` does, in sessions as
+`_fetch_session` keeps them; a batch that was appended with acks=-1 waits as `_produce_wait` says.
+Who waits is looked at again when the partition is woken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import TopicPartition
 from tests.simulation.network import Answer
+from tests.support.played_fetch_sessions import PlayedSessions, Told, refused_fetch
 
 if TYPE_CHECKING:
     from kbroker.replica._replica import Replica
@@ -38,26 +40,29 @@ class Position(NamedTuple):
 class Read(NamedTuple):
     """One partition of an answer."""
 
-    error: ErrorCode
-    high_watermark: int = -1
-    log_start_offset: int = -1
+    told: Told
     diverging: tuple[int, int] | None = None
     records: bytes = b""
+
+    @classmethod
+    def refused(cls, error: ErrorCode) -> Read:
+        return cls(Told(error, -1, -1))
 
 
 class _Fetch:
     """One request of a follower."""
 
-    def __init__(self, broker: Running, body: bytes, answer: Answer) -> None:
+    def __init__(self, sessions: PlayedSessions[Position], body: bytes, answer: Answer) -> None:
         reader = Reader(body, flexible=True)
         self.max_wait_ms, _, self.bytes_max = reader.int32(), reader.int32(), reader.int32()
-        reader.raw(1 + 4 + 4)
-        self.positions = [
-            position
+        reader.raw(1)
+        session_id, epoch = reader.int32(), reader.int32()
+        asked = {
+            (position.topic_id, position.partition): position
             for _ in range(reader.array())
             for position in _positions(reader)
-        ]  # fmt: skip
-        reader.array()
+        }
+        forgotten = [key for _ in range(reader.array()) for key in _forgotten(reader)]
         reader.string()
         state: list[int] = []
         reader.tags({_REPLICA_STATE_TAG: lambda tag: state.extend((tag.int32(), tag.int64()))})
@@ -65,6 +70,16 @@ class _Fetch:
         self.answer = answer
         self.names: list[TopicPartition | None] = []
         self.over = False
+        self.session, self.is_full = sessions.serve(session_id, epoch, asked, forgotten)
+        # As they stand now: while it waits they are not changed.
+        self.positions = list(self.session.positions.values())
+
+
+def _forgotten(reader: Reader) -> Iterator[tuple[UUID | None, int]]:
+    topic_id = reader.uuid()
+    for _ in range(reader.array()):
+        yield topic_id, reader.int32()
+    reader.tags()
 
 
 def _positions(reader: Reader) -> list[Position]:
@@ -88,6 +103,9 @@ class Fetches:
 
     def __init__(self, broker: Running) -> None:
         self._broker = broker
+        # Ids of an earlier start mean nothing to this one.
+        dice = random.Random(f"{broker.node_id} {broker.clock.monotonic_ns()}")
+        self._sessions: PlayedSessions[Position] = PlayedSessions(lambda: dice.randrange(1, 2**31))
         self._waiting: dict[TopicPartition, dict[_Fetch, None]] = {}
         # What each follower was told, by the leader's own object: it is forgotten with a restart.
         self._told: dict[tuple[TopicPartition, int, int], int] = {}
@@ -97,7 +115,11 @@ class Fetches:
         return sum(len(each) for each in self._waiting.values())
 
     def serve(self, body: bytes, answer: Answer) -> None:
-        fetch = _Fetch(self._broker, body, answer)
+        try:
+            fetch = _Fetch(self._sessions, body, answer)
+        except KafkaError as error:
+            answer(refused_fetch(error.code))
+            return
         fetch.names = [self._name_of(each) for each in fetch.positions]
         if self._try(fetch, first=True, last=fetch.max_wait_ms <= 0):
             return
@@ -131,7 +153,7 @@ class Fetches:
             for name in fetch.names:
                 if name in self._waiting:
                     self._waiting[name].pop(fetch, None)
-            fetch.answer(_encoded(fetch.positions, reads))
+            fetch.answer(_encoded(fetch, reads))
         for name in moved:
             self._broker.wake_name(name)
         return news
@@ -145,14 +167,14 @@ class Fetches:
         moved: list[TopicPartition],
     ) -> tuple[Read, bool]:  # fmt: skip
         if name is None:
-            return Read(ErrorCode.UNKNOWN_TOPIC_ID), True
+            return Read.refused(ErrorCode.UNKNOWN_TOPIC_ID), True
         replica = self._broker.replicas.partition(*name)
         if replica is None:
-            return Read(ErrorCode.NOT_LEADER_OR_FOLLOWER), True
+            return Read.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER), True
         try:
             return self._read_replica(fetch, name, replica, at, left, first, moved)
         except KafkaError as error:
-            return Read(error.code), True
+            return Read.refused(error.code), True
 
     def _read_replica(
         self, fetch: _Fetch, name: TopicPartition, replica: Replica, at: Position, left: int,
@@ -171,7 +193,7 @@ class Fetches:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
             if epoch < at.last_epoch or end < at.offset:
                 marks = replica.high_watermark, replica.log_start_offset
-                return Read(ErrorCode.NONE, *marks, (epoch, end)), True
+                return Read(Told(ErrorCode.NONE, *marks), (epoch, end)), True
         before = replica.high_watermark
         if first:
             replica.note_fetch(
@@ -189,43 +211,52 @@ class Fetches:
         told = name, fetch.follower, at.leader_epoch
         news = bool(records) or self._told.get(told, -1) < replica.high_watermark
         self._told[told] = replica.high_watermark
-        return (
-            Read(
-                ErrorCode.NONE,
-                replica.high_watermark,
-                replica.log_start_offset,
-                None,
-                records,
-            ),
-            news,
+        marks = replica.high_watermark, replica.log_start_offset
+        return Read(Told(ErrorCode.NONE, *marks), None, records), news
+
+
+def _encoded(fetch: _Fetch, reads: list[Read]) -> bytes:
+    """What the follower does not know, and of a full request everything."""
+    session = fetch.session
+    told = [
+        (at, read)
+        for at, read in zip(fetch.positions, reads, strict=True)
+        if fetch.is_full
+        or not session.repeats(
+            (at.topic_id, at.partition), read.told, more=bool(read.records or read.diverging)
         )
-
-
-def _encoded(positions: list[Position], reads: list[Read]) -> bytes:
+    ]
     writer = Writer(flexible=True)
-    writer.raw(bytes(4 + 2 + 4))
-    writer.array(len(positions))
-    for at, read in zip(positions, reads, strict=True):
-        writer.uuid(at.topic_id)
-        writer.array(1)
-        writer.int32(at.partition)
-        writer.int16(read.error)
-        for number in (read.high_watermark, -1, read.log_start_offset):
-            writer.int64(number)
-        writer.array(None)
-        writer.int32(-1)
-        writer.bytes(read.records)
-        if read.diverging is not None:
-            tag = Writer(flexible=True)
-            tag.int32(read.diverging[0])
-            tag.int64(read.diverging[1])
-            tag.tags()
-            writer.tags({_DIVERGING_EPOCH_TAG: tag.getvalue()})
-        else:
-            writer.tags()
-        writer.tags()
+    writer.raw(bytes(4 + 2))
+    writer.int32(session.session_id)
+    writer.array(len(told))
+    for at, read in told:
+        _write(writer, at, read)
+        moves = bool(read.records) and not fetch.is_full
+        session.remember((at.topic_id, at.partition), read.told, records=moves)
     writer.tags()
     return writer.getvalue()
+
+
+def _write(writer: Writer, at: Position, read: Read) -> None:
+    writer.uuid(at.topic_id)
+    writer.array(1)
+    writer.int32(at.partition)
+    writer.int16(read.told.error)
+    for number in (read.told.high_watermark, -1, read.told.log_start_offset):
+        writer.int64(number)
+    writer.array(None)
+    writer.int32(-1)
+    writer.bytes(read.records)
+    if read.diverging is not None:
+        tag = Writer(flexible=True)
+        tag.int32(read.diverging[0])
+        tag.int64(read.diverging[1])
+        tag.tags()
+        writer.tags({_DIVERGING_EPOCH_TAG: tag.getvalue()})
+    else:
+        writer.tags()
+    writer.tags()
 
 
 # As `coordinator_error` and `_end` of `_group_write` have it.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import logging
 import random
 import struct
@@ -29,6 +30,12 @@ from kbroker.replica.fetcher_manager import FetcherManager, Leader
 from kbroker.replica.fetcher_settings import FetcherSettings
 from kbroker.types import ApiKey, TopicPartition
 from tests.support.led_log import LedLog, open_led_log
+from tests.support.played_fetch_sessions import (
+    PlayedSession,
+    PlayedSessions,
+    Told,
+    refused_fetch,
+)
 from tests.support.record_batches import build_batch, parse_batches
 from tests.support.virtual_loop import LoopClock, VirtualLoop
 
@@ -47,6 +54,14 @@ class Position(NamedTuple):
     last_epoch: int
     log_start: int
     bytes_max: int
+
+
+class Read(NamedTuple):
+    """One partition of an answer."""
+
+    told: Told
+    diverging: tuple[int, int] | None
+    records: bytes
 
 
 class Record(NamedTuple):
@@ -113,6 +128,8 @@ class Node:
         self.unaware: set[TopicPartition] = set()  # its controller's word is still under way
         self.up = True
         self.changed = asyncio.Event()
+        numbers = itertools.count(node_id * 1_000)
+        self.sessions: PlayedSessions[Position] = PlayedSessions(lambda: next(numbers))
         self.failures = Failures(f"broker {node_id}", logging.getLogger("tests"))
         self.cluster = cluster
         self.manager = FetcherManager(
@@ -143,21 +160,29 @@ class Node:
 
     async def _fetch(self, reader: Reader) -> bytes:
         max_wait_ms, _, bytes_left = reader.int32(), reader.int32(), reader.int32()
-        reader.raw(1 + 4 + 4)
-        positions = list(_positions(reader))
-        reader.array()
+        reader.raw(1)
+        session_id, epoch = reader.int32(), reader.int32()
+        asked = {(each.topic_id, each.partition): each for each in _positions(reader)}
+        forgotten = list(_forgotten(reader))
         reader.string()
         follower: list[int] = []
         reader.tags({1: lambda tag: follower.extend((tag.int32(), tag.int64()))})
         assert follower[1] == 7
+        try:
+            session, full = self.sessions.serve(session_id, epoch, asked, forgotten)
+        except KafkaError as error:
+            return refused_fetch(error.code)
+        positions = [*session.positions.values()]
         self.cluster.fetches.append((follower[0], self.node_id, positions, max_wait_ms))
+        self.cluster.named.append(None if full else [*asked.values()])
         deadline_s = self.cluster.loop.time() + max_wait_ms / 1000
         while True:
             changed = self.changed
-            out = self._fetched(follower[0], positions, bytes_left)
             left_s = deadline_s - self.cluster.loop.time()
-            if out is not None or left_s <= 0:
-                return out or self._fetched(follower[0], positions, bytes_left, force=True) or b""
+            how = follower[0], session, full, bytes_left
+            out = self._fetched(*how, last=left_s <= 0)
+            if out is not None:
+                return out
             try:
                 async with asyncio.timeout(left_s):
                     await changed.wait()
@@ -165,25 +190,37 @@ class Node:
                 pass
 
     def _fetched(
-        self, follower: int, positions: list[Position], bytes_left: int, *, force: bool = False
+        self,
+        follower: int,
+        session: PlayedSession[Position],
+        full: bool,
+        bytes_left: int,
+        *,
+        last: bool,
     ) -> bytes | None:
         """None: there is nothing new, and the fetch may wait."""
-        writer = Writer(flexible=True)
-        writer.raw(bytes(4 + 2 + 4))
-        writer.array(len(positions))
-        news = force
-        for each in positions:
-            writer.uuid(each.topic_id)
-            writer.array(1)
-            bytes_left, told = self._one(writer, follower, each, bytes_left)
+        news, reads = last, []
+        for each in session.positions.values():
+            read, told = self._read(follower, each, bytes_left)
+            bytes_left -= len(read.records)
             news |= told
-            writer.tags()
+            reads.append((each, read))
+        if not news:
+            return None
+        writer = Writer(flexible=True)
+        writer.raw(bytes(4 + 2))
+        writer.int32(session.session_id)
+        reads = [(each, read) for each, read in reads if full or _is_new(session, each, read)]
+        writer.array(len(reads))
+        for each, read in reads:
+            _write(writer, each, read)
+            key = each.topic_id, each.partition
+            session.remember(key, read.told, records=bool(read.records) and not full)
         writer.tags()
-        return writer.getvalue() if news else None
+        return writer.getvalue()
 
-    def _one(
-        self, writer: Writer, follower: int, at: Position, bytes_left: int
-    ) -> tuple[int, bool]:
+    def _read(self, follower: int, at: Position, bytes_left: int) -> tuple[Read, bool]:
+        """And whether that is news."""
         name = self.cluster.name_of(at)
         error, diverging, log = self._judge(name, at)
         records = b""
@@ -196,31 +233,14 @@ class Node:
                     error = refused.code
             if error is ErrorCode.NONE:
                 marks = (log.high_watermark, log.log_start_offset)
-            if error is ErrorCode.NONE and diverging is None:
+            if error is ErrorCode.NONE and diverging is None and bytes_left > 0:
                 records = bytes_from(log, at.offset, min(at.bytes_max, bytes_left))
-                if bytes_left <= 0:
-                    records = b""
-        writer.int32(at.partition)
-        writer.int16(error)
-        for number in (marks[0], -1, marks[1]):
-            writer.int64(number)
-        writer.array(None)
-        writer.int32(-1)
-        writer.bytes(records)
-        if diverging is not None:
-            tag = Writer(flexible=True)
-            tag.int32(diverging[0])
-            tag.int64(diverging[1])
-            tag.tags()
-            writer.tags({0: tag.getvalue()})
-        else:
-            writer.tags()
-        told = self.cluster.told.get((follower, log), -1)
+        known = self.cluster.told.get((follower, log), -1)
         news = bool(records) or error is not ErrorCode.NONE or diverging is not None
-        if marks[0] > told:
+        if marks[0] > known:
             self.cluster.told[follower, log] = marks[0]
             news = True
-        return bytes_left - len(records), news
+        return Read(Told(error, *marks), diverging, records), news
 
     def _judge(
         self, name: TopicPartition | None, at: Position
@@ -291,6 +311,40 @@ def _positions(reader: Reader) -> Iterator[Position]:
         reader.tags()
 
 
+def _forgotten(reader: Reader) -> Iterator[tuple[UUID | None, int]]:
+    for _ in range(reader.array()):
+        topic_id = reader.uuid()
+        for _ in range(reader.array()):
+            yield topic_id, reader.int32()
+        reader.tags()
+
+
+def _is_new(session: PlayedSession[Position], at: Position, read: Read) -> bool:
+    more = bool(read.records or read.diverging)
+    return not session.repeats((at.topic_id, at.partition), read.told, more=more)
+
+
+def _write(writer: Writer, at: Position, read: Read) -> None:
+    writer.uuid(at.topic_id)
+    writer.array(1)
+    writer.int32(at.partition)
+    writer.int16(read.told.error)
+    for number in (read.told.high_watermark, -1, read.told.log_start_offset):
+        writer.int64(number)
+    writer.array(None)
+    writer.int32(-1)
+    writer.bytes(read.records)
+    if read.diverging is not None:
+        tag = Writer(flexible=True)
+        tag.int32(read.diverging[0])
+        tag.int64(read.diverging[1])
+        tag.tags()
+        writer.tags({0: tag.getvalue()})
+    else:
+        writer.tags()
+    writer.tags()
+
+
 class FakeLink:
     """To one broker; one request at a time, with whatever goes wrong between two brokers."""
 
@@ -359,7 +413,9 @@ class Cluster:
         self.leaders: dict[TopicPartition, int] = {}
         self.topic_ids: dict[str, UUID] = {}
         self.told: dict[tuple[int, LedLog | None], int] = {}
+        # What was read for each fetch, and what it named of that; None: everything.
         self.fetches: list[tuple[int, int, list[Position], int]] = []
+        self.named: list[list[Position] | None] = []
         self.nodes = {each: Node(self, each) for each in range(1, self.node_count + 1)}
 
     def happens(self, percent: int) -> bool:

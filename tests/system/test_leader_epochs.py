@@ -256,7 +256,7 @@ class Follower:
         body = encode_fetch(A, self._broker_epoch, {self._topic_id: [asked]}, LIMITS)
         self._connection.sendall(struct.pack(">i", len(header + body)) + header + body)
         (size,) = struct.unpack(">i", self._stream.read(4))
-        (found,) = decode_fetch(Reader(self._stream.read(size)[5:], flexible=True))
+        (found,) = decode_fetch(Reader(self._stream.read(size)[5:], flexible=True)).partitions
         assert found.error is ErrorCode.NONE
         self.log_end += bool(found.records)
         self.high_watermark = min(self.log_end, found.high_watermark)

@@ -16,6 +16,7 @@ from kbroker.peer.replica_fetch import (
     LIST_OFFSETS_VERSION,
     Asked,
     FetchLimits,
+    FetchMetadata,
     decode_fetch,
     encode_fetch,
     encode_list_offsets,
@@ -51,6 +52,22 @@ def test_a_fetch_says_who_asks_and_from_where() -> None:
     assert {each.partition_max_bytes for t in request.topics for each in t.partitions} == {100}
 
 
+def test_a_fetch_in_a_session_says_which_and_what_leaves_it() -> None:
+    body = encode_fetch(
+        12, 1, {ONE: [Asked(ONE, 4, 0, 1, 0, 0)]}, LIMITS, FetchMetadata(77, 3),
+        {TWO: [1, 5], ONE: [0]},
+    )  # fmt: skip
+    request_type = module(ApiKey.FETCH, FETCH_VERSION, "request").FetchRequest
+    request = kio_read(request_type, body)
+    assert (request.session_id, request.session_epoch) == (77, 3)
+    assert [(it.topic_id, it.partitions) for it in request.forgotten_topics_data] == [
+        (TWO, (1, 5)),
+        (ONE, (0,)),
+    ]
+    nothing = encode_fetch(12, 1, {}, LIMITS, FetchMetadata(77, 4))
+    assert kio_read(request_type, nothing).topics == () and len(nothing) < 50
+
+
 def partition(index: int, **how: Any) -> Any:
     types = module(ApiKey.FETCH, FETCH_VERSION, "response")
     plain: dict[str, Any] = dict(
@@ -65,7 +82,7 @@ def response(*partitions: Any, error: ErrorCode = ErrorCode.NONE) -> bytes:
     topic = make(types, "FetchableTopicResponse", topic_id=ONE, partitions=partitions)
     return kio_bytes(
         make(types, "FetchResponse", throttle_time=timedelta(0), error_code=kio_error(error),
-            session_id=0, responses=(topic,), node_endpoints=(),
+            session_id=9, responses=(topic,), node_endpoints=(),
         )
     )  # fmt: skip
 
@@ -79,7 +96,9 @@ def test_an_answer_s_records_are_views_of_its_frame() -> None:
         partition(2, diverging_epoch=make(types, "EpochEndOffset", epoch=3, end_offset=40)),
         partition(3, records=b""),
     )
-    first, second, third, fourth = decode_fetch(Reader(frame, flexible=True))
+    answer = decode_fetch(Reader(frame, flexible=True))
+    first, second, third, fourth = answer.partitions
+    assert answer.session_id == 9
     assert first[:-1] == (ONE, 0, ErrorCode.NONE, 9, 2, None)
     assert first.records == b"batches" and first.records.obj is frame
     assert (second.partition, second.error) == (1, ErrorCode.FENCED_LEADER_EPOCH)
@@ -91,7 +110,8 @@ def test_an_answer_s_records_are_views_of_its_frame() -> None:
 def test_a_divergence_without_a_place_is_none(epoch: int, end: int) -> None:
     types = module(ApiKey.FETCH, FETCH_VERSION, "response")
     where = make(types, "EpochEndOffset", epoch=epoch, end_offset=end)
-    (found,) = decode_fetch(Reader(response(partition(0, diverging_epoch=where)), flexible=True))
+    frame = response(partition(0, diverging_epoch=where))
+    (found,) = decode_fetch(Reader(frame, flexible=True)).partitions
     assert found.diverging is None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +22,6 @@ from tests.support.fetched_cluster import (
     SETTINGS,
     SMALL_SEGMENTS,
     Cluster,
-    Position,
     records_of,
 )
 from tests.unit.replica.conftest import Tell
@@ -412,9 +412,13 @@ def test_what_was_not_asked_and_what_was_left_out_do_no_harm(
         cluster.elect(others, 1)
         real = cluster.nodes[1]._fetched
 
-        def swapped(follower: int, positions: list[Position], *rest: Any, **how: Any) -> Any:
-            kept = [each for each in positions if each.topic_id == UUID(int=1)]
-            return real(follower, [*kept, *kept], *rest, **how)
+        def swapped(follower: int, session: Any, *rest: Any, **how: Any) -> Any:
+            """A full answer, in which one partition comes twice and the other is missing."""
+            kept = [it for it in session.positions.values() if it.topic_id == UUID(int=1)]
+            twice = SimpleNamespace(
+                session_id=0, positions=dict(enumerate([*kept, *kept])), remember=lambda *_, **__: 0
+            )
+            return real(follower, twice, *rest, **how)
 
         with monkeypatch.context() as patch:
             patch.setattr(cluster.nodes[1], "_fetched", swapped)

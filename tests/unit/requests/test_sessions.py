@@ -206,6 +206,142 @@ def test_a_deleted_topic_is_an_error_in_its_session(rig: Rig) -> None:
     assert list(answer.partitions) == [(gone.topic_id, 0)]
 
 
+# --- followers ----------------------------------------------------------------------------------
+
+LEADER, FOLLOWER, OTHER, LATEST = 1, 2, 3, 17
+
+
+class FollowerSession(Session):
+    def __init__(self, rig: Rig, asks: list[Ask], broker: int = FOLLOWER) -> None:
+        self.broker = broker
+        self.client, self.version = rig.client(), LATEST
+        self.first = fetch(self.client, LATEST, asks, session=(0, 0), replica_id=broker)
+        self.id, self.epoch = self.first.session_id, 1
+
+    def next(self, *asks: Ask, **options: object) -> FetchAnswer:
+        return super().next(*asks, replica_id=self.broker, **options)
+
+
+def followed(rig: Rig, partitions: int = 3) -> Topic:
+    topic = rig.create("t", partitions)
+    for index, log in enumerate(topic.logs):
+        log.set_leadership(LEADER, True, 0, 3, {FOLLOWER: True, OTHER: True})
+        append(topic, index, 2)
+    return topic
+
+
+def noted(topic: Topic, index: int, broker: int = FOLLOWER) -> tuple[int, int]:
+    """Where the leader takes it to be, and when it last had everything."""
+    (found,) = [each for each in topic.logs[index].followers() if each[0] == broker]
+    return found[2], found[3]
+
+
+def ends(topic: Topic, *indexes: int, epoch: int = 0) -> list[Ask]:
+    return [Ask(topic, i, topic.logs[i].log_end_offset, leader_epoch=epoch) for i in indexes]
+
+
+def test_a_follower_s_fetch_that_names_nothing_says_where_it_stands_everywhere(rig: Rig) -> None:
+    topic = followed(rig)
+    session = FollowerSession(rig, ends(topic, 0, 1, 2))
+    before = [noted(topic, index) for index in range(3)]
+    assert session.next().partitions == {}
+    after = [noted(topic, index) for index in range(3)]
+    assert [offset for offset, _ in after] == [log.log_end_offset for log in topic.logs]
+    assert all(then > first for (_, first), (_, then) in zip(before, after, strict=True))
+    append(topic, 1)
+    assert indexes(session.next()) == [1]
+    assert noted(topic, 1)[1] < noted(topic, 2)[1], "behind now, and caught up until before"
+
+
+def test_a_follower_is_told_what_moved_and_nothing_else(rig: Rig) -> None:
+    topic = followed(rig)
+    log = topic.logs[1]
+    session = FollowerSession(rig, ends(topic, 0, 1, 2))
+    fetch(rig.client(), LATEST, ends(topic, 1), replica_id=OTHER)
+    answer = session.next(max_wait_ms=60_000)
+    assert indexes(answer) == [1] and answer.only.high_watermark == log.log_end_offset
+    log.delete_records(1)
+    answer = session.next()
+    assert indexes(answer) == [1] and answer.only.log_start_offset == 1
+    append(topic, 2)
+    answer = session.next(max_wait_ms=60_000)
+    assert indexes(answer) == [2] and answer.only.records
+    session.next(*ends(topic, 2))
+    log.set_leadership(LEADER, True, 1, 3, {FOLLOWER: True, OTHER: True})
+    answer = session.next(max_wait_ms=60_000)
+    assert indexes(answer) == [1] and answer.only.error == ErrorCode.FENCED_LEADER_EPOCH
+    assert session.next(*ends(topic, 1, epoch=1)).only.error == 0
+    assert session.next().partitions == {}
+
+
+def test_a_follower_s_other_history_is_told_in_its_session(rig: Rig) -> None:
+    topic = followed(rig, 2)
+    session = FollowerSession(rig, ends(topic, 0, 1))
+    topic.logs[0].set_leadership(LEADER, True, 3, 3, {FOLLOWER: True, OTHER: True})
+    append(topic, 0, 2)
+    beyond = Ask(topic, 0, 4, leader_epoch=3, fetched_epoch=0)
+    for _ in range(2):
+        answer = session.next(beyond, max_wait_ms=60_000)
+        assert indexes(answer) == [0] and answer.only.error == 0 and not answer.only.records
+    assert noted(topic, 0)[0] == -1, "what diverges says nothing"
+
+
+def test_what_a_follower_has_forgotten_says_nothing_any_more(rig: Rig) -> None:
+    topic = followed(rig, 2)
+    session = FollowerSession(rig, ends(topic, 0, 1))
+    _, before = noted(topic, 0)
+    session.next(forgotten=[(topic, 0)])
+    assert noted(topic, 0)[1] == before < noted(topic, 1)[1]
+
+
+def test_an_older_start_than_is_registered_is_not_heard_in_a_session(rig: Rig) -> None:
+    topic = followed(rig, 1)
+    session = FollowerSession(rig, [Ask(topic, 0, 0, leader_epoch=0)])
+    topic.logs[0].set_leadership(
+        LEADER, True, 0, 3, {FOLLOWER: True, OTHER: True}, {FOLLOWER: 9, OTHER: 8}
+    )
+    answer = session.next(*ends(topic, 0))
+    assert answer.only.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert noted(topic, 0)[0] == 0
+
+
+def test_clients_give_way_to_a_follower_and_not_the_other_way_round(
+    make_rig: Callable[..., Rig],
+) -> None:
+    rig = make_rig(hot={"session_slots_max": 2, "session_eviction_ms_min": 600_000})
+    topic = followed(rig)
+    clients = [Session(rig.client(), LATEST, [Ask(topic)]) for _ in range(2)]
+    assert clients[0].next().error == 0
+    follower = FollowerSession(rig, ends(topic, 0))
+    assert follower.id > 0
+    assert clients[1].next().error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "longer not used"
+    other = FollowerSession(rig, ends(topic, 0), broker=OTHER)
+    assert clients[0].next().error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert Session(rig.client(), LATEST, [Ask(topic)]).id == 0
+    assert [follower.next().error, other.next().error] == [0, 0]
+    assert FollowerSession(rig, ends(topic, 0)).id == 0, "followers among themselves do not"
+    assert rig.hot.statistics()["fetch_sessions"] == 2
+
+
+def test_who_says_elsewhere_that_it_is_a_follower_takes_no_client_s_place(
+    make_rig: Callable[..., Rig],
+) -> None:
+    rig = make_rig(hot={"session_slots_max": 1, "session_eviction_ms_min": 600_000})
+    topic = followed(rig)
+    client = Session(rig.client(), LATEST, [Ask(topic)])
+    rig.hot.advertise(LEADER, [], False, 1)
+    assert FollowerSession(rig, ends(topic, 0)).id == 0
+    assert client.next().error == 0
+
+
+def test_a_follower_that_has_gone_gives_way_at_last(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(hot={"session_slots_max": 1, "session_eviction_ms_min": 0})
+    topic = followed(rig)
+    gone = FollowerSession(rig, ends(topic, 0))
+    assert Session(rig.client(), LATEST, [Ask(topic)]).id > 0
+    assert gone.next().error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
 # --- bounds ---------------------------------------------------------------------------------------
 
 PARTITIONS_MAX = 100_000  # of one session

@@ -1,0 +1,118 @@
+"""FetchSession: a follower's side of an incremental fetch session (KIP-227).
+
+The leader keeps the positions of one session, so a request names only what is new to it: partitions
+that join, whose fetch offset, log start or epoch is another, or that leave. A request that names
+nothing still says where every partition of the session stands; the leader notes them all. What an
+answer leaves out has nothing new.
+
+A session begins with a full request, of epoch 0. So it does again wherever it is not certain that
+both sides have the same: a lost connection, an answer that is none, a leader that does not know the
+session or the epoch, a partition whose part of an answer was not taken in. A leader without room
+for a session gives the id 0, and hears everything each time.
+
+Pure, no clock, no lock: it belongs to one lane of a fetcher, and costs what changes.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from kbroker.errors import ErrorCode
+from kbroker.peer.replica_fetch import INITIAL_EPOCH, NO_SESSION_ID, Asked, FetchMetadata
+from kbroker.protocol.wire import ProtocolError
+
+EPOCH_MAX: Final = 2**31 - 1
+INITIAL: Final = FetchMetadata(NO_SESSION_ID, INITIAL_EPOCH)
+
+# The session is not what we take it for; nothing else is wrong with the leader.
+SESSION_ERRORS: Final = frozenset({
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+})  # fmt: skip
+
+Key = tuple[UUID, int]
+
+
+class SessionRequest(NamedTuple):
+    """What a request says."""
+
+    metadata: FetchMetadata
+    asked: list[Asked]
+    forgotten: list[Key]
+
+    @property
+    def is_full(self) -> bool:
+        return self.metadata.epoch == INITIAL_EPOCH
+
+
+class FetchSession:
+    """See the head of this file."""
+
+    def __init__(self) -> None:
+        self._next = INITIAL
+        self._positions: dict[Key, Asked] = {}
+        # What the leader has not heard yet, if the next request is not a full one.
+        self._changed: dict[Key, Asked] = {}
+        self._forgotten: dict[Key, None] = {}
+
+    def position(self, key: Key) -> Asked | None:
+        """From where a partition is asked, as the next request leaves it."""
+        return self._positions.get(key)
+
+    def may_answer(self, key: Key) -> bool:
+        """Whether the leader may know of it: it is asked, or has not been forgotten there yet."""
+        return key in self._positions or key in self._forgotten
+
+    def ask(self, asked: Asked) -> None:
+        """A partition joins, or stands there now."""
+        key = asked.topic_id, asked.partition
+        if key in self._forgotten:
+            # One request cannot say both: whom it names and forgets, a leader forgets. Else it
+            # would take what it said of the partition, and was not taken in, for known.
+            self.begin_again()
+        if self._positions.get(key) != asked:
+            self._positions[key] = asked
+            self._changed[key] = asked
+
+    def forget(self, key: Key) -> None:
+        """A partition leaves. Where it is to be told everything, it joins again."""
+        if self._positions.pop(key, None) is not None:
+            self._changed.pop(key, None)
+            self._forgotten[key] = None
+
+    def to_the_end(self, key: Key) -> None:
+        """Of full requests, as leaders do with whom they served in a session."""
+        position = self._positions.pop(key, None)
+        if position is not None:
+            self._positions[key] = position
+
+    def next_request(self) -> SessionRequest:
+        """Then its answer is `answered`, or the session has to `begin_again`."""
+        full = self._next.epoch == INITIAL_EPOCH
+        asked = self._positions if full else self._changed
+        request = SessionRequest(self._next, [*asked.values()], [] if full else [*self._forgotten])
+        self._changed.clear()
+        self._forgotten.clear()
+        return request
+
+    def answered(self, session_id: int) -> None:
+        """The last request was taken in. ProtocolError: it cannot have been."""
+        if session_id == NO_SESSION_ID:
+            self._next = INITIAL
+        elif self._next.epoch == INITIAL_EPOCH:
+            self._next = FetchMetadata(session_id, 1)
+        elif session_id == self._next.session_id:
+            epoch = self._next.epoch
+            self._next = FetchMetadata(session_id, 1 if epoch == EPOCH_MAX else epoch + 1)
+        else:
+            raise ProtocolError("the answer is of another fetch session")
+
+    def begin_again(self, error: ErrorCode | None = None) -> None:
+        """With a full request, which ends the session that there may be."""
+        known = error is not ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        self._next = FetchMetadata(self._next.session_id if known else NO_SESSION_ID, INITIAL_EPOCH)
+        self._changed.clear()
+        self._forgotten.clear()
