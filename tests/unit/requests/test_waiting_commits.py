@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kio.schema.offset_fetch.v8.response import OffsetFetchResponse
+from kio.serial import entity_reader
 
 from kbroker.coordinator.group._groups import Written
 from kbroker.errors import ErrorCode
 from kbroker.handlers.offset_commit import Told, encode
 from kbroker.handlers.registry import REGISTRY
-from tests.unit.handlers.support import written
+from kbroker.types import ApiKey
+from tests.unit.handlers.support import part_of, request_of, written
 from tests.unit.net.harness import NODE_ID, Client, eventually, framed, header
 from tests.unit.requests.following import FOLLOWER, follow, lead, nothing_waits
 from tests.unit.requests.test_groups import COMMIT, COMMIT_VERSIONS, GROUP, SHAPES, Beside
 
+FETCH = ApiKey.OFFSET_FETCH
 RECORD = [(b"\0\2g", b"\0\3")]
 
 
@@ -189,6 +193,29 @@ def test_what_python_writes_is_told_when_the_follower_has_it(beside: Replicated)
     beside.rig.hot.wake(beside.log)
     eventually(lambda: told[19:] == [5000 + ErrorCode.NOT_COORDINATOR], "the last one, too")
     nothing_waits(beside.rig)
+
+
+def test_stable_offsets_are_told_when_the_follower_has_them(beside: Replicated) -> None:
+    beside.show()
+    beside.send(9, 5)
+    beside.rig.wait_parked(1)
+    asks = [beside.rig.client() for _ in range(2)]
+    for number, (client, group) in enumerate(zip(asks, (GROUP, "another"), strict=True), start=2):
+        client.send(framed(header(FETCH, 8, 7) + written(stable_fetch(group))))
+        beside.rig.wait_parked(number)
+    follow(beside.rig, beside.log)
+    assert beside.client.receive() == beside.told(9, ErrorCode.NONE)
+    for client, offset in zip(asks, (5, -1), strict=True):
+        answer, _ = entity_reader(OffsetFetchResponse)(client.receive(), 5)
+        ((topic,),) = (told.topics for told in answer.groups)
+        assert [each.committed_offset for each in topic.partitions] == [offset]
+    nothing_waits(beside.rig)
+
+
+def stable_fetch(group: str) -> Any:
+    topic = part_of(FETCH, 8, "OffsetFetchRequestTopics", name="orders", partition_indexes=(3,))
+    named = part_of(FETCH, 8, "OffsetFetchRequestGroup", group_id=group, topics=(topic,))
+    return request_of(FETCH, 8, groups=(named,), require_stable=True)
 
 
 def test_a_handler_that_goes_to_python_again_has_gone_there_once(beside: Replicated) -> None:
