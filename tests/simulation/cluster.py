@@ -16,6 +16,7 @@ from kbroker.config import BrokerConfig
 from kbroker.coordinator.group._groups import ACTIVE, NOT_OWNER
 from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC, new_topic
 from kbroker.errors import KafkaError, UserError
+from kbroker.log.checkpoints import RECOVERY_POINT_FILE, read_offsets
 from kbroker.metadata.controller import NewTopic, TopicResult
 from kbroker.metadata.controller.records import CONTROLLER
 from kbroker.metadata.image import NO_LEADER
@@ -163,7 +164,16 @@ class Cluster:
         running = self.brokers[node_id].running
         if running is None:
             return
-        synced = {name: Synced.of(each) for name, each in running.replicas.replicas().items()}
+        directory = self.brokers[node_id].directory
+        points = read_offsets(directory / RECOVERY_POINT_FILE)
+        # Of logs that this start has not opened yet as well, which only a kill has left.
+        synced = {
+            name: Synced(directory / str(name), points.get(name, 0), epochs_settled=False)
+            for name in self.names
+            if node_id in self.safety.partition(name).views
+        }
+        open_here = running.replicas.replicas()
+        synced.update((name, Synced.of(each)) for name, each in open_here.items())
         self._end(node_id, down_ms, clean=False)
         self.boots[node_id] += 1
         for name, each in synced.items():

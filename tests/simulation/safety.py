@@ -76,6 +76,10 @@ class Partition:
     lost_at: dict[bytes, set[int]] = field(default_factory=dict)
     lost: bool = False  # as many lost a committed record as may not
 
+    def has_all_again(self, node_id: int) -> None:
+        for lost_at in self.lost_at.values():
+            lost_at.discard(node_id)
+
 
 class Safety:
     """See the head of this file."""
@@ -214,8 +218,7 @@ class Safety:
                 self._note(partition, view)
                 joins = node_id not in before.isr and node_id not in before.eligible
                 if joins:
-                    for lost_at in partition.lost_at.values():
-                        lost_at.discard(node_id)
+                    partition.has_all_again(node_id)
                 why = f"is in sync or eligible: {state.isr}, {state.eligible}"
                 self._has_all(partition, view, why, joins=joins)
 
@@ -317,7 +320,6 @@ class Safety:
             if record.value in view.values:
                 self.fail("no record is stored twice", f"{record}", partition)
             view.values.add(record.value)
-            partition.lost_at.get(record.value, set()).discard(view.node_id)
         view.end_offset = end
 
     def _read(self, partition: Partition, view: View, end: int) -> list[Record]:
@@ -402,6 +404,7 @@ class Safety:
     def _may_lead(self, partition: Partition, view: View) -> None:
         missing = self._missing(partition, view)
         if missing is None:
+            partition.has_all_again(view.node_id)
             return
         lost_at = partition.lost_at.get(missing.value, set())
         if len(lost_at) >= self._cluster.min_in_sync:
