@@ -104,8 +104,12 @@ class InSyncSets:
         epochs = {node_id: broker.epoch for node_id, broker in brokers.items()}
         if epochs != self._broker_epochs:
             self._broker_epochs = epochs
-            for led in self._led.values():
-                self._tell(led.replica, led.partition, led.joining)
+            for name, led in self._led.items():
+                try:
+                    self._tell(led.replica, led.partition, led.joining)
+                except OSError as error:
+                    # It leads in an older epoch, in which nobody fetches: `lead` has said so.
+                    lines.write(logging.ERROR, str(name), "%s cannot be led: %s", str(name), error)
 
     def _tell(
         self, replica: Replica, partition: PartitionImage, joining: Collection[int] = ()

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,10 @@ from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.image import BrokerImage, PartitionImage
+from kbroker.replica import in_sync
+from kbroker.replica._replica import Replica
 from kbroker.replica.in_sync import REFUSED_PAUSE_MS, InSyncSets, Outcome
+from kbroker.replica.leadership import set_leadership
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import build_batch
 
@@ -197,6 +201,27 @@ def test_who_has_started_again_is_known_without_a_change_of_the_partition(rig: R
         rig.fetch(ONE, 0)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert rig.look(later) == [(LEADER, ONE)]
+
+
+def test_a_log_that_takes_no_epoch_keeps_no_other_from_hearing_of_starts(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = open_led_log(tmp_path / "broken-0", "broken", 0, uuid.UUID(int=2), {})
+    rig.sets.know(BROKERS)
+    rig.sets.lead(broken, replace(PARTITION, topic="broken"))
+    rig.lead(LEADER)
+
+    def told(node_id: int, replica: Replica, *how: Any) -> None:
+        if replica is broken:
+            raise OSError("the disk is full")
+        set_leadership(node_id, replica, *how)
+
+    monkeypatch.setattr(in_sync, "set_leadership", told)
+    rig.sets.know({**BROKERS, ONE: replace(BROKERS[ONE], epoch=40)})
+    with pytest.raises(KafkaError) as refused:
+        rig.fetch(ONE, 0)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    broken.close()
 
 
 def test_who_is_refused_is_not_waited_for(rig: Rig) -> None:
