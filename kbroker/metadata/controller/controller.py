@@ -517,10 +517,9 @@ class Controller(Asking):
             delta = ImageDelta(created=tuple(image.topics.values()))
         else:
             delta = delta_between(self.image, image)
-        removed = self._propagation.catch_up(
-            image,
-            replace(delta, deleted=(*loaded.deletions, *delta.deleted), from_store=True),
-        )
+        deleted = (*loaded.deletions, *delta.deleted)
+        delta = replace(delta, deleted=deleted, from_store=True)
+        removed = self._partitions.catch_up(nodes, image, delta)
         forget_deletions(nodes, [each for each in removed if each in loaded.deletions])
         self._stale = False
         self._incarnation.heard(self._store, self._broker_epoch, self.image)

@@ -33,6 +33,7 @@ from kbroker.metadata.image import (
     ClusterImage,
     ImageDelta,
     PartitionImage,
+    TopicImage,
     delta_between,
 )
 from kbroker.types import TopicPartition
@@ -70,6 +71,23 @@ class PartitionChanges:
         changed = self._changed(image, known, frozenset(), lossy, new_epochs=new_epochs)
         return self._write(nodes, image, changed, lossy)
 
+    def catch_up(
+        self, nodes: MetadataNodes, image: ClusterImage, delta: ImageDelta
+    ) -> list[TopicImage]:
+        """Follow the image, just read; of `delta.deleted`, the topics that are removed for good.
+        What we cannot use of it then, others lead, or nobody in another epoch: what is published
+        without a leader is in the epoch of ours still, and must get into no write."""
+        removed = self._propagation.catch_up(image, delta)
+        ours = frozenset(
+            (name, self._node_id)
+            for name in self._propagation.unusable
+            if (each := image.partition(*name)) and each.leader == self._node_id and _others(each)
+        )
+        if ours:
+            changed = after_brokers_changed(image, image.brokers, self._rules_of, closed=ours)
+            self._follow(self._write(nodes, image, changed))
+        return removed
+
     def brokers_changed(self, nodes: MetadataNodes, brokers: Sequence[BrokerImage]) -> None:
         """These are the brokers now."""
         before = self._propagation.image
@@ -101,10 +119,10 @@ class PartitionChanges:
     ) -> list[PartitionImage]:
         """What becomes of the partitions of this image. A broker that has started again since it
         was known was gone in between, and whoever led or waited beside it is told so, even if
-        nobody saw it gone."""
+        nobody saw it gone; so may one that was not known have been."""
         now = image
         stayed = _stayed(image, known)
-        if len(stayed) < len(known.keys() & image.brokers.keys()):
+        if len(stayed) < len(image.brokers):
             now = now.with_partitions(
                 after_brokers_changed(now, stayed, self._rules_of, closed=closed)
             )
@@ -192,7 +210,7 @@ class PartitionChanges:
             self._follow(self._write(nodes, image, changed))
             log.info("broker %d stops; %d partitions changed", event.node_id, len(changed))
         now = self._propagation.image
-        return others_may_lead(now, event.node_id, self._stopping(now))
+        return others_may_lead(now, event.node_id, self._stopping(now), self._closed())
 
     def _stopping(self, image: ClusterImage) -> frozenset[int]:
         """Who has said so since it started last."""

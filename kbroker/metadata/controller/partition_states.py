@@ -86,7 +86,7 @@ def after_brokers_changed(
     for topic in image.topics.values():
         rules = rules_of(topic)
         for partition in topic.partitions:
-            name = TopicPartition(partition.topic, partition.index)
+            name = _name(partition)
             lost = {node for node in partition.replicas if (name, node) in closed}
             state = _among(_without_lossy(partition, leaving), living - lost, rules)
             begins = new_epochs or partition.leader in leaving
@@ -117,14 +117,19 @@ def before_stop(
 
 
 def others_may_lead(
-    image: ClusterImage, leader: int, stopping: Collection[int] = ()
+    image: ClusterImage,
+    leader: int,
+    stopping: Collection[int] = (),
+    closed: Collection[tuple[TopicPartition, int]] = (),
 ) -> list[TopicPartition]:
-    """What this broker leads and others that live, and do not stop, have a replica of."""
+    """What this broker leads and others that live, and do not stop, have a replica of that is not
+    `closed`, as in `after_brokers_changed`."""
     others = image.brokers.keys() - {leader, *stopping}
+    led = ((_name(each), each) for each in image.partitions() if each.leader == leader)
     return [
-        TopicPartition(each.topic, each.index)
-        for each in image.partitions()
-        if each.leader == leader and not others.isdisjoint(each.replicas)
+        name
+        for name, each in led
+        if any(node in others and (name, node) not in closed for node in each.replicas)
     ]
 
 
@@ -148,7 +153,7 @@ def not_preferred(image: ClusterImage) -> Iterator[TopicPartition]:
         for each in topic.partitions:
             first = each.replicas[0]
             if each.leader != first and first in each.isr and first in image.brokers:
-                yield TopicPartition(each.topic, each.index)
+                yield _name(each)
 
 
 def unclean_election(
@@ -188,7 +193,7 @@ def alter_in_sync(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition = topic.partitions[change.partition]
     _check_epochs(partition, leader, change)
-    name = TopicPartition(partition.topic, partition.index)
+    name = _name(partition)
     unable = {*stopping, *(node for node in partition.replicas if (name, node) in closed)}
     _check_members(image, partition, change, unable)
     isr = tuple(node for node in partition.replicas if node in change.in_sync)
@@ -203,6 +208,10 @@ def nobody_eligible(topics: Iterable[TopicImage]) -> list[PartitionImage]:
     return [
         replace(each, eligible=()) for topic in topics for each in topic.partitions if each.eligible
     ]
+
+
+def _name(partition: PartitionImage) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.index)
 
 
 def _check_epochs(partition: PartitionImage, leader: int, change: InSyncChange) -> None:

@@ -238,6 +238,8 @@ def test_what_is_waited_for_before_a_stop() -> None:
     assert others_may_lead(image((0,), leader=0, isr=(0,)), 0) == []  # nobody else lives
     assert others_may_lead(image(leader=0, isr=(0,)), 0, {1, 2}) == []
     assert others_may_lead(image(leader=1, isr=(1,)), 0) == []
+    assert others_may_lead(image(leader=0, isr=(0,)), 0, (), {(name, 1)}) == [name]
+    assert others_may_lead(image(leader=0, isr=(0,)), 0, (), {(name, 1), (name, 2)}) == []
 
 
 def test_who_stops_does_not_join_again_and_is_not_put_out_by_itself() -> None:
