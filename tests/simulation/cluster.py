@@ -169,7 +169,7 @@ class Cluster:
         # Of logs that this start has not opened yet as well, which only a kill has left.
         synced = {
             name: Synced(directory / str(name), points.get(name, 0), epochs_settled=False)
-            for name in self.names
+            for name in (*self.names, *self.homes)
             if node_id in self.safety.partition(name).views
         }
         open_here = running.replicas.replicas()
