@@ -160,9 +160,9 @@ class PartitionChanges:
         now = self._closed({node_id: closed})
         changed = after_brokers_changed(image, image.brokers, self._rules_of, closed=now)
         log.warning(
-            "broker %d cannot use %d logs; %d partitions changed",
+            "broker %d %s; %d partitions changed",
             node_id,
-            len(closed),
+            f"cannot use {len(closed)} of its logs" if closed else "can use all of its logs again",
             len(changed),
         )
         written = self._write(nodes, image, changed)

@@ -65,6 +65,7 @@ def bound(broker: Broker) -> bool:
     return bool(broker._bound) and reaches("{}:{}".format(*broker.bootstrap))
 
 
+IN_ORDER = "end-in-order"  # made where a signal would be heard
 # By step, in their order: how to see that it has been gone.
 SIGNS: dict[str, Sign] = {
     "open-file limit": lambda b: resource.getrlimit(resource.RLIMIT_NOFILE)[0] > LIMIT,
@@ -73,6 +74,7 @@ SIGNS: dict[str, Sign] = {
     "listeners": bound,
     "timer": lambda b: b._timer.thread.is_alive(),
     "admin port": lambda b: b._admin.thread is not None,
+    "end in order": lambda b: in_directory(b, 0, IN_ORDER),
     "logs": lambda b: not in_directory(b, 0, ".kafka_cleanshutdown"),
     "controller": lambda b: b._replicas.partition("t", 0) is not None,
     "data directories": lambda b: in_directory(b, 1, "meta.properties"),
@@ -99,7 +101,9 @@ def make(data: Path, *directories: str) -> Broker:
         "metrics.topic.enable=true",
     ]
     config = BrokerConfig.load(None, {}, values)
-    return Broker(config, data / "one", data / "ready.json", serve_admin)
+    one = data / "one"
+    in_order = (one / IN_ORDER).touch
+    return Broker(config, one, data / "ready.json", serve_admin, before_logs=in_order)
 
 
 def left_by_another(data: Path) -> None:
@@ -113,6 +117,7 @@ def left_by_another(data: Path) -> None:
 
 def test_each_step_brings_what_it_is_named_for(tmp_path: Path) -> None:
     left_by_another(tmp_path)
+    (tmp_path / "one" / IN_ORDER).unlink()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, hard))  # the other one has raised it
     broker = make(tmp_path, "one", "two")
