@@ -25,9 +25,13 @@ from kbroker.failures import Failures
 from kbroker.handlers import (
     alter_partition,
     controlled_shutdown,
+    heartbeat,
+    join_group,
+    leave_group,
     list_offsets,
     offset_commit,
     offset_fetch,
+    sync_group,
     update_metadata,
 )
 from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
@@ -71,6 +75,10 @@ _HANDLERS = {
     ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown.handle,
     ApiKey.OFFSET_COMMIT: offset_commit.handle,
     ApiKey.OFFSET_FETCH: offset_fetch.handle,
+    ApiKey.JOIN_GROUP: join_group.handle,
+    ApiKey.SYNC_GROUP: sync_group.handle,
+    ApiKey.HEARTBEAT: heartbeat.handle,
+    ApiKey.LEAVE_GROUP: leave_group.handle,
 }
 _PORT = 9092
 
@@ -149,6 +157,8 @@ class Request:
     body: bytes
     answer: Answer
     connection_id: str = "simulated"
+    client_id: str = "simulated"
+    peer_host: str = "client"
 
     def respond(self, body: bytes) -> None:
         self.answer(body)

@@ -25,6 +25,7 @@ from kbroker.types import TopicPartition
 from tests.simulation.broker import Broker, Running
 from tests.simulation.clients import Consumer, Producer
 from tests.simulation.group_clients import Committer
+from tests.simulation.group_members import Member
 from tests.simulation.loop import Process, StepLoop
 from tests.simulation.network import CLIENTS, Network
 from tests.simulation.power import Synced, cut_power
@@ -35,7 +36,8 @@ TOPIC = "t"
 BROKERS = (1, 2, 3)
 PARTITIONS = 2
 HOMES = PARTITIONS  # in the place of a partition: those of `__consumer_offsets`
-GROUPS = ("g1", "g2")  # of two partitions of `__consumer_offsets` each has its own
+# Of two partitions of `__consumer_offsets` each has its own; the second has a member.
+GROUPS = ("g1", "g2")
 RETRY_START_MS = 300
 HAND_OVER_MS = 5  # others have heard by then, mostly, who leads what a broker that stops led
 # A broker that stands alone in the simulation's time: pauses and time-outs are shorter, as are the
@@ -44,6 +46,7 @@ SETTINGS = {
     "replica.lag.time.max.ms": "1500",
     "replica.fetch.wait.max.ms": "500",
     "replica.fetch.backoff.ms": "300",
+    "group.initial.rebalance.delay.ms": "30",
     "offsets.commit.timeout.ms": "800",
     "offsets.load.buffer.size": "400",
 }
@@ -84,7 +87,7 @@ class Cluster:
         self.clients = Process(self.loop)
         self._admin = self.tree.begin_session(self.clients, CLIENTS)
         self.names = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
-        homes = dice.choice((1, 1, 2))
+        homes = dice.choice((1, 1, 1, 2))
         self.homes = [TopicPartition(OFFSETS_TOPIC, index) for index in range(homes)]
         self.brokers = {
             each: Broker(each, directory / f"broker-{each}", config_of(each)) for each in BROKERS
@@ -95,7 +98,10 @@ class Cluster:
             for number, (idempotent, acks) in enumerate(kinds, start=1)
         ]
         self.consumer = Consumer(self)
-        self.committers = [Committer(self, group, random.Random(dice.random())) for group in GROUPS]
+        self.committers = [
+            kind(self, group, random.Random(dice.random()))
+            for kind, group in zip((Committer, Member), GROUPS, strict=True)
+        ]
         self._full: list[int] = []
         self._disk_faults: FileFaults | None = None
         self.boots = dict.fromkeys(BROKERS, 1)

@@ -46,7 +46,7 @@ ASTRAY = 0.1
 
 
 @dataclass
-class _Committing:
+class Committing:
     """A commit under way."""
 
     number: int
@@ -66,7 +66,10 @@ class Committer(Client):
         self._read = cluster.names[0]
         self._numbers = 0
         self._floor = -1  # the last place in the log that was acknowledged or told
-        self.committing: _Committing | None = None
+        self.committing: Committing | None = None
+        self._sure = False  # that who was asked last for a commit is the coordinator
+        self.identity = MemberIdentity()
+        self.expected = EXPECTED
         self.acknowledged = 0
         self.told = 0
 
@@ -76,11 +79,11 @@ class Committer(Client):
         if self.committing is None:
             self._numbers += 1
             give_up_at_ms = self._cluster.loop.now_ms + GIVE_UP_MS
-            self.committing = _Committing(self._numbers, give_up_at_ms)
+            self.committing = Committing(self._numbers, give_up_at_ms)
             self._send(self.committing)
 
-    def _send(self, committing: _Committing) -> None:
-        target, _ = self._coordinator()
+    def _send(self, committing: Committing) -> None:
+        target, self._sure = self._coordinator()
         if target == NO_LEADER:
             self._failed(committing)
             return
@@ -89,20 +92,22 @@ class Committer(Client):
         self._cluster.safety.sent.add(self._value(offset))
         self._ask_broker(
             target,
-            partial(self._serve_commit, offset),
+            partial(self._serve_commit, offset, self.identity),
             partial(self._committed, committing),
         )
 
     def _value(self, offset: int) -> bytes:
         return b"%s/%d" % (self._group.encode(), offset)
 
-    def _serve_commit(self, offset: int, running: Running, answer: Answer) -> None:
-        offsets, nobody = {self._read: offset}, MemberIdentity()
-        body = encode_offset_commit(COMMIT_VERSION, self._group, offsets, nobody)
+    def _serve_commit(
+        self, offset: int, identity: MemberIdentity, running: Running, answer: Answer
+    ) -> None:
+        offsets = {self._read: offset}
+        body = encode_offset_commit(COMMIT_VERSION, self._group, offsets, identity)
 
         def done(answered: bytes) -> None:
             error = _error_of_commit(answered)
-            self._expected(error, running)
+            self._is_expected(error, running)
             if error is ErrorCode.NONE:
                 self._acknowledges(running, offset)
             answer(error)
@@ -122,14 +127,14 @@ class Committer(Client):
         safety.acknowledged.setdefault(self._home, {})[value] = place
         self._floor = max(self._floor, place)
 
-    def _committed(self, committing: _Committing, result: ErrorCode | Lost) -> None:
+    def _committed(self, committing: Committing, result: ErrorCode | Lost) -> None:
         if result is ErrorCode.NONE:
             self.committing = None
             self.acknowledged += 1
         else:
             self._failed(committing)
 
-    def _failed(self, committing: _Committing) -> None:
+    def _failed(self, committing: Committing) -> None:
         if self._cluster.loop.now_ms < committing.give_up_at_ms:
             self._cluster.clients.later(self._dice.uniform(20, 120), lambda: self._send(committing))
         else:
@@ -153,7 +158,7 @@ class Committer(Client):
                 error, offset = found[self._read].error, found[self._read].offset
             except KafkaError as refused:
                 error, offset = refused.code, NO_OFFSET
-            self._expected(error, running)
+            self._is_expected(error, running)
             if error is ErrorCode.NONE:
                 self._tells(running, offset, floor, stable=stable)
             answer(error)
@@ -205,13 +210,13 @@ class Committer(Client):
                 self._cluster.safety.partition(self._home),
             )
 
-    def _expected(self, error: ErrorCode, running: Running) -> None:
-        if error not in _EXPECTED:
+    def _is_expected(self, error: ErrorCode, running: Running) -> None:
+        if error not in self.expected:
             told = f"broker {running.node_id} answers {error.name}"
             self._cluster.safety.fail("a coordinator says what is wrong", told)
 
 
-_EXPECTED = frozenset(
+EXPECTED = frozenset(
     {
         ErrorCode.NONE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.loader import GroupLoader
 from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.errors import ErrorCode
@@ -183,6 +184,10 @@ def _nothing_lost(store: OffsetsStore, partitions: Any) -> None:
     """A shard stays what it is when its partition is led elsewhere."""
 
 
+def _no_members(groups: GroupCoordinator, images: Any) -> None:
+    """A load brings the offsets, and no group."""
+
+
 def _stable_or_not(request: Any) -> list[offset_fetch.AskedGroup]:
     """Who asks for stable offsets is told what was committed before."""
     return [group._replace(require_stable=False) for group in _decode_fetch(request)]
@@ -214,6 +219,7 @@ PLANTED: dict[str, Plant] = {
     "commit-at-once": Plant(requests.Produces, "await_followers", _not_awaited, 20),
     "load-of-the-committed": Plant(GroupLoader, "_read", _load_what_is_committed, 200),
     "a-shard-kept": Plant(OffsetsStore, "_lose", _nothing_lost, 20),
+    "members-not-loaded": Plant(GroupCoordinator, "load", _no_members, 40),
     "unstable-told": Plant(offset_fetch, "decode", _stable_or_not, 150),
     "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 40),
 }

@@ -40,9 +40,9 @@ def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
             act = Act(dice.randrange(end_ms), what, (dice.randrange(PARTITIONS),))
             acts.append(act)
     acts += _started_again(dice, end_ms)
-    for _ in range(dice.randint(8, 16)):
+    for _ in range(dice.randint(6, 12)):
         acts.append(Act(dice.randrange(end_ms), "commit", (dice.randrange(len(GROUPS)),)))
-    for _ in range(dice.randint(8, 14)):
+    for _ in range(dice.randint(5, 10)):
         how = (dice.randrange(len(GROUPS)), int(dice.random() < 0.8))
         acts.append(Act(dice.randrange(end_ms), "ask_committed", how))
     return sorted(acts), end_ms

@@ -14,7 +14,7 @@ from tests.simulation.history import run
 from tests.simulation.schedule import Act
 from tests.simulation.shrink import shrink
 
-SEEDS = 200
+SEEDS = 150
 EVENTS_MIN = 200
 
 

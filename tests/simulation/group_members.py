@@ -1,0 +1,229 @@
+"""A group with one member, which joins, syncs, is heard and commits as a consumer does.
+
+Beside what holds for every group: an assignment that was answered is replicated, and who has one
+is a member with every coordinator from then on, as long as its session lasts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.image import NO_LEADER
+from kbroker.peer.group_messages import NO_GENERATION, MemberIdentity
+from kbroker.peer.member_messages import (
+    Joined,
+    Joining,
+    decode_heartbeat,
+    decode_join_group,
+    decode_sync_group,
+    encode_heartbeat,
+    encode_join_group,
+    encode_leave_group,
+    encode_sync_group,
+)
+from kbroker.protocol.wire import Reader
+from kbroker.types import ApiKey
+from tests.simulation.contents import GROUP_STATE
+from tests.simulation.group_clients import EXPECTED, Committer, Committing
+from tests.simulation.network import Answer, Lost
+
+if TYPE_CHECKING:
+    from tests.simulation.broker import Running
+    from tests.simulation.cluster import Cluster
+
+# All of them flexible.
+JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 7, 5, 4, 5
+SESSION_MS = 6_000
+_TYPE, _PROTOCOL = "consumer", "range"
+HEARTBEATS = 0.3  # how often a commit comes behind one
+LEAVES = 0.1
+_EXPECTED = EXPECTED | {
+    ErrorCode.MEMBER_ID_REQUIRED,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+}
+
+
+class Member(Committer):
+    """See the head of this file."""
+
+    def __init__(self, cluster: Cluster, group: str, dice: random.Random) -> None:
+        super().__init__(cluster, group, dice)
+        self.expected = _EXPECTED
+        self._joined_as = ""
+        self._stored_as = ""  # with an assignment
+        self._heard_ms = self._sent_ms = 0
+
+    def _send(self, committing: Committing) -> None:
+        if self.identity.generation == NO_GENERATION:
+            self._join(committing)
+        elif self._dice.random() < HEARTBEATS:
+            body = encode_heartbeat(HEARTBEAT_VERSION, self._group, self.identity)
+            self._ask_group(
+                committing,
+                ApiKey.HEARTBEAT,
+                HEARTBEAT_VERSION,
+                body,
+                decode_heartbeat,
+                self._beaten,
+            )
+        else:
+            self._sent_ms = self._cluster.loop.now_ms
+            super()._send(committing)
+
+    def _ask_group(
+        self, committing: Committing, api_key: ApiKey, version: int, body: bytes, decode: Any,
+        then: Any, look: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        """`then` gets what the coordinator says; `look` is called where it says yes."""
+        target, self._sure = self._coordinator()
+        if target == NO_LEADER:
+            self._failed(committing)
+            return
+        sent_ms = self._cluster.loop.now_ms
+
+        def serve(running: Running, answer: Answer) -> None:
+            def done(answered: bytes) -> None:
+                try:
+                    told = decode(Reader(answered, flexible=True), version)
+                except KafkaError as refused:
+                    told = refused.code
+                error = _error_of(told)
+                self._is_expected(error, running)
+                if error is ErrorCode.NONE:
+                    self._leads(running, f"answers a member with {ApiKey(api_key).label}")
+                    if look is not None:
+                        look()
+                answer(told)
+
+            running.serve(api_key, version, body, done)
+
+        def answered(told: Any) -> None:
+            if _error_of(told) is ErrorCode.NONE:
+                self._heard_ms = sent_ms
+            if isinstance(told, Lost):
+                self._failed(committing)
+            else:
+                then(committing, told)
+
+        self._ask_broker(target, serve, answered)
+
+    def _assigned(self, member_id: str) -> None:
+        """What it is told is in a record of the group that is replicated."""
+        safety = self._cluster.safety
+        safety.look()
+        partition = safety.partition(self._home)
+        state, member = GROUP_STATE + self._group.encode(), member_id.encode()
+        if not any(each.startswith(state) and member in each for each in partition.places):
+            safety.fail("an answered assignment is replicated", self._group, partition)
+        self._stored_as = member_id
+
+    # --- a member's way ---------------------------------------------------------------------------
+
+    def _join(self, committing: Committing) -> None:
+        joining = Joining(
+            self._group, SESSION_MS, SESSION_MS, self._joined_as, None, _TYPE, {_PROTOCOL: b"t"}
+        )
+        body = encode_join_group(JOIN_VERSION, joining)
+        self._ask_group(
+            committing, ApiKey.JOIN_GROUP, JOIN_VERSION, body, decode_join_group, self._joined
+        )
+
+    def _joined(self, committing: Committing, told: Joined | ErrorCode) -> None:
+        if not isinstance(told, Joined):
+            self._failed(committing)
+        elif told.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self._joined_as = told.member_id
+            self._join(committing)
+        elif told.error is ErrorCode.NONE:
+            self._sync(committing, MemberIdentity(told.generation, told.member_id))
+        else:
+            self._refused(committing, told.error)
+
+    def _sync(self, committing: Committing, identity: MemberIdentity) -> None:
+        assignments = {identity.member_id: b"all"}
+        body = encode_sync_group(SYNC_VERSION, self._group, identity, _TYPE, _PROTOCOL, assignments)
+
+        def synced(committing: Committing, told: Any) -> None:
+            if _error_of(told) is ErrorCode.NONE:
+                self.identity = identity
+                self._send(committing)
+            else:
+                self._refused(committing, _error_of(told))
+
+        self._ask_group(
+            committing, ApiKey.SYNC_GROUP, SYNC_VERSION, body, decode_sync_group, synced,
+            partial(self._assigned, identity.member_id),
+        )  # fmt: skip
+
+    def _beaten(self, committing: Committing, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE:
+            Committer._send(self, committing)
+        else:
+            self._refused(committing, error)
+
+    def _committed(self, committing: Committing, result: ErrorCode | Lost) -> None:
+        if isinstance(result, ErrorCode) and result in _AGAIN:
+            self._refused(committing, result)
+            return
+        super()._committed(committing, result)
+        if result is ErrorCode.NONE:
+            self._heard_ms = self._sent_ms
+            if self._dice.random() < LEAVES:
+                self._leave()
+
+    def _refused(self, committing: Committing, error: ErrorCode) -> None:
+        if error in _AGAIN:
+            self.identity = MemberIdentity()
+        if error is ErrorCode.UNKNOWN_MEMBER_ID:
+            self._put_out()
+            self._joined_as = ""
+        self._failed(committing)
+
+    def _put_out(self) -> None:
+        """May it be?"""
+        silent_ms = self._cluster.loop.now_ms - self._heard_ms
+        stored = self._joined_as and self._stored_as == self._joined_as
+        if self._sure and stored and silent_ms < SESSION_MS:
+            self._cluster.safety.fail(
+                "a member that was stored stays one",
+                f"{self._group}'s {self._joined_as}",
+                self._cluster.safety.partition(self._home),
+            )
+
+    def _leave(self) -> None:
+        """Whatever comes of it."""
+        body = encode_leave_group(LEAVE_VERSION, self._group, self.identity)
+        self.identity, self._joined_as = MemberIdentity(), ""
+        target, _ = self._coordinator()
+        if target != NO_LEADER:
+            self._ask_broker(
+                target,
+                partial(self._serve_leave, body),
+                lambda told: None,
+            )
+
+    def _serve_leave(self, body: bytes, running: Running, answer: Answer) -> None:
+        running.serve(ApiKey.LEAVE_GROUP, LEAVE_VERSION, body, answer)
+
+
+_AGAIN = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
+
+
+def _error_of(told: Any) -> ErrorCode:
+    """Of what a decoder gives."""
+    if isinstance(told, Joined):
+        return told.error
+    found = told[0] if isinstance(told, tuple) else told
+    return found if isinstance(found, ErrorCode) else ErrorCode.UNKNOWN_SERVER_ERROR
