@@ -4,7 +4,7 @@
 (its events one by one, on the loop), replication with its fetchers and in-sync sets, replica and
 log manager, the group coordinator with its loader (a piece at a time), wired as
 `kbroker/server/broker.py` does; the handlers between brokers and of groups are the real ones, too.
-Played are the links, the scheduler and the request layer (`requests.py`).
+Played are the links, the scheduler and most of the request layer (`requests.py`).
 """
 
 from __future__ import annotations
@@ -345,6 +345,7 @@ class Running:
             self.events.finish()
         self.cluster.safety.ended(self)
         self.process.die()
+        self.produces.close()
         self._replication.stop()
         if clean:
             self.logs.stop()

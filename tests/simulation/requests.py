@@ -1,10 +1,10 @@
-"""What a simulated broker answers to Fetch and Produce: the request layer, played.
+"""What a simulated broker answers to Fetch and Produce: the request layer, played but for waits.
 
 A broker serves both in compiled code that wants sockets (`kbroker/requests`). Here the same steps
 in the same order are taken in Python, on the real replica, whose compiled code decides everything:
 a follower's fetch is checked, noted and read as `_fetch._read_target` does, in sessions as
-`_fetch_session` keeps them; a batch that was appended with acks=-1 waits as `_produce_wait` says.
-Who waits is looked at again when the partition is woken.
+`_fetch_session` keeps them. What was written and waits for its followers does so in the compiled
+parking itself (`waits.py`); a fetch that waits is looked at again when its partition is woken.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import TopicPartition
 from tests.simulation.network import Answer
+from tests.simulation.waits import Settled, Waits
 from tests.support.played_fetch_sessions import PlayedSessions, Told, refused_fetch
 
 if TYPE_CHECKING:
@@ -259,12 +260,10 @@ def _write(writer: Writer, at: Position, read: Read) -> None:
     writer.tags()
 
 
-# As `coordinator_error` and `_end` of `_group_write` have it.
-_OF_COORDINATORS = {
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+# What a produce is answered where a coordinator's write is told so, but for the storage error.
+_OF_PRODUCES = {
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
 
 
@@ -276,23 +275,16 @@ class Produced(NamedTuple):
 ProducedDone = Callable[[Produced], None]
 
 
-class _Produce(NamedTuple):
-    name: TopicPartition
-    offset: int
-    led_since: int
-    done: list[ProducedDone]  # emptied by who answers
-
-
 class Produces:
     """Produces at one broker, and those that wait for their followers."""
 
     def __init__(self, broker: Running) -> None:
         self._broker = broker
-        self._waiting: dict[TopicPartition, list[_Produce]] = {}
+        self._waits = Waits(broker.process)
 
     @property
     def waiting(self) -> int:
-        return sum(len(each) for each in self._waiting.values())
+        return len(self._waits)
 
     def serve(
         self, name: TopicPartition, batch: bytes, acks: int, timeout_ms: int, done: ProducedDone
@@ -310,61 +302,30 @@ class Produces:
         offset = result.last_offset
         appended = replica.log_end_offset > before
         if acks == -1 and must_wait(replica, offset, appended=appended):
+
+            def ended(code: ErrorCode) -> None:
+                done(Produced(_OF_PRODUCES.get(code, code), offset))
+
             led_since = self._broker.led_since(name)
-            waiting = _Produce(name, offset, led_since, [done])
-            self._waiting.setdefault(name, []).append(waiting)
-            self._broker.process.later(timeout_ms, lambda: self._expire(waiting))
+            self._waits.begin(replica, offset, led_since, timeout_ms, ended)
         else:
             done(Produced(ErrorCode.NONE, offset))
         if appended:
             self._broker.wake_name(name)
 
     def await_followers(
-        self, replica: Replica, last_offset: int, led_since: int, timeout_ms: int,
-        done: Callable[[ErrorCode], object],
-    ) -> None:  # fmt: skip
+        self, replica: Replica, last_offset: int, led_since: int, timeout_ms: int, done: Settled
+    ) -> None:
         """As that of `HotPath`, for what the coordinator has written."""
-
-        def ended(produced: Produced) -> None:
-            done(_OF_COORDINATORS.get(produced.error, produced.error))
-
-        waiting = _Produce(replica.name, last_offset, led_since, [ended])
-        error = self._settled(waiting)
-        if error is not None:
-            ended(Produced(error))
-            return
-        self._waiting.setdefault(replica.name, []).append(waiting)
-        self._broker.process.later(timeout_ms, lambda: self._expire(waiting))
+        self._waits.begin(replica, last_offset, led_since, timeout_ms, done)
 
     def wake(self, name: TopicPartition) -> None:
-        for waiting in self._waiting.get(name, [])[:]:
-            error = self._settled(waiting)
-            if error is not None and waiting.done:
-                self._answer(waiting, error)
+        replica = self._broker.replicas.partition(*name)
+        if replica is not None:
+            self._waits.wake(replica)
 
-    def _expire(self, waiting: _Produce) -> None:
-        if waiting.done:
-            self._answer(waiting, ErrorCode.REQUEST_TIMED_OUT)
-
-    def _answer(self, waiting: _Produce, error: ErrorCode) -> None:
-        self._waiting[waiting.name].remove(waiting)
-        waiting.done.pop()(Produced(error, waiting.offset))
-
-    def _settled(self, waiting: _Produce) -> ErrorCode | None:
-        """As `partition_settle_locked`; None: it waits on."""
-        replica = self._broker.replicas.partition(*waiting.name)
-        if replica is None or not replica.online:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        if (
-            not self._broker.leads(waiting.name)
-            or self._broker.led_since(waiting.name) != waiting.led_since
-        ):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if replica.high_watermark <= waiting.offset:
-            return None
-        if self._broker.in_sync_count(waiting.name) < self._broker.min_in_sync:
-            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        return ErrorCode.NONE
+    def close(self) -> None:
+        self._waits.close()
 
 
 def must_wait(replica: Replica, last_offset: int, *, appended: bool) -> bool:

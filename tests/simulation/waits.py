@@ -1,0 +1,105 @@
+"""Writes that wait for their followers, in the real compiled parking (`kbroker/requests`).
+
+What a coordinator writes is parked without a request, so it needs no socket: `await_followers`
+lists it on its partition, `wake` counts it anew, `serve` comes back with what is settled. Whether
+the high watermark has passed it, whether this broker has led all the time and enough are in sync is
+decided there, for produces, too, which wait in the same lists. Time is not: a deadline there is one
+of the machine's clock, so here it is never, and the loop's time ends the wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kbroker._net import SocketServer
+from kbroker.errors import ErrorCode
+from kbroker.replica._replica import Replica
+from kbroker.replica._topic_table import TopicTable
+from kbroker.requests._hot import HotPath
+from tests.simulation.loop import Process
+
+_NEVER_MS: Final = 2**31 - 1
+Settled = Callable[[ErrorCode], object]
+
+
+def _hot_path() -> HotPath:
+    """Of a server that listens nowhere."""
+    server = SocketServer(
+        processors=1,
+        queued_requests_max=1,
+        queued_bytes_max=-1,
+        request_bytes_max=1 << 20,
+        idle_ms_max=0,
+        connections_max=0,
+        connections_per_ip_max=0,
+        pipelined=False,
+        pipelined_requests_max=1,
+        pipelined_bytes_max=1,
+        pipelined_total_bytes_max=1,
+        send_buffer_bytes=-1,
+        receive_buffer_bytes=-1,
+    )
+    hot = HotPath(
+        server, TopicTable(), session_slots_max=1, session_eviction_ms_min=1, fetch_bytes_max=1
+    )
+    hot.watch_deadline = lambda tick: None
+    return hot
+
+
+class Waits:
+    """Of one start of a broker. Codes are a coordinator's."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._hot: HotPath | None = None  # made for the first
+        self._handler = -1
+        self._parked = 0
+        self._open: set[int] = set()
+        self._last = 0
+
+    def __len__(self) -> int:
+        """How many nobody has been told of yet."""
+        return len(self._open)
+
+    def begin(
+        self, replica: Replica, last_offset: int, led_since: int, timeout_ms: int, done: Settled
+    ) -> None:
+        """Has `done` called once, now or later."""
+        if self._hot is None:
+            self._hot = _hot_path()
+            self._handler = self._hot.add_worker()
+        self._last += 1
+        number = self._last
+        self._open.add(number)
+
+        def end(code: ErrorCode) -> None:
+            if number in self._open:
+                self._open.remove(number)
+                done(code)
+
+        self._hot.await_followers(replica, last_offset, led_since, _NEVER_MS, end)
+        self._parked = self._hot.statistics()["parked_now"]
+        self._process.later(timeout_ms, lambda: end(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+    def wake(self, replica: Replica) -> None:
+        """It has moved, or is led elsewhere."""
+        if self._parked and self._hot is not None:
+            self._hot.wake(replica)
+            self._tell()
+
+    def _tell(self) -> None:
+        while self._hot is not None and self._hot.statistics()["parked_now"] < self._parked:
+            self._hot.serve(self._handler)  # there is something, so it comes back with that
+            settled = self._hot.take_settled(self._handler)
+            self._parked -= len(settled)
+            for end, code in settled:
+                end(code)
+
+    def close(self) -> None:
+        """Nobody is told anything any more."""
+        self._open.clear()
+        if self._hot is not None:
+            self._hot.close_parked()
+            self._tell()
+            self._hot = None
