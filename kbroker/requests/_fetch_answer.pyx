@@ -142,7 +142,7 @@ cdef void _choose(
         head_bytes[0] += TARGET_HEAD_BYTES
         if _tells_leader(plan, target):
             head_bytes[0] += LEADER_TAG_BYTES
-            nodes = nodes_bound(worker)
+            nodes = nodes_bound(worker, &plan.leaders)
         elif target.diverges:
             head_bytes[0] += DIVERGING_TAG_BYTES
         if target.slice.length > worker.context.inline_range_bytes:

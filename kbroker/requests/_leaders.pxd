@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, uint8_t
 
 from kbroker.net._types cimport Channel
+from kbroker.replica._metadata_view cimport MetadataView
 from kbroker.replica._partition cimport Partition
 from kbroker.requests._context cimport HotWorker
 
@@ -14,6 +15,7 @@ cdef enum:
 cdef struct LeadersTold:
     int32_t ids[LEADERS_TOLD_MAX]
     int count
+    MetadataView* view            # which the bound was computed from, so the addresses are its
 
 
 # A partition as the request names it, and as it is known here.
@@ -32,6 +34,6 @@ cdef enum:
 cdef uint8_t* put_leader(
     uint8_t* at, int tag, HotWorker* worker, const AskedPartition* asked, LeadersTold* told,
 ) noexcept nogil
-cdef size_t nodes_bound(HotWorker* worker) noexcept nogil
+cdef size_t nodes_bound(HotWorker* worker, LeadersTold* told) noexcept nogil
 cdef uint8_t* put_nodes(
     uint8_t* at, HotWorker* worker, Channel* channel, const LeadersTold* told) noexcept nogil

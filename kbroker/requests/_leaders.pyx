@@ -104,10 +104,12 @@ cdef uint8_t* put_leader(
     return put_no_tags(at, 1)
 
 
-cdef size_t nodes_bound(HotWorker* worker) noexcept nogil:
+cdef size_t nodes_bound(HotWorker* worker, LeadersTold* told) noexcept nogil:
+    """What `put_nodes` takes at most, also where another view is shown before that."""
     cdef MetadataView* view = _view(worker)
     cdef size_t bound = 4 * UVARINT_BYTES_MAX + NODE_BYTES + HOST_BYTES
     bound += <size_t>worker.context.own.host_bytes_max
+    told.view = view
     if view != NULL:
         bound += view.broker_text_bytes + NODE_BYTES * <size_t>view.broker_count
     return bound
@@ -153,7 +155,7 @@ cdef uint8_t* put_nodes(
     uint8_t* at, HotWorker* worker, Channel* channel, const LeadersTold* told,
 ) noexcept nogil:
     """The tagged fields that end an answer: the nodes of the leaders it named, those alive."""
-    cdef MetadataView* view = _view(worker)
+    cdef MetadataView* view = told.view
     cdef uint8_t* start
     cdef uint8_t* body
     cdef uint8_t* end

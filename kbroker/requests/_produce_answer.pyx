@@ -89,7 +89,7 @@ cdef size_t _answer_bound(HotWorker* worker, ProducePlan* plan) noexcept nogil:
                     bound += RECORD_ERROR_BYTES * <size_t>batch.bad_record_count
                 if _tells_leader(batch, plan.request.api_version):
                     bound += LEADER_TAG_BYTES
-                    nodes = nodes_bound(worker)
+                    nodes = nodes_bound(worker, &frame.leaders)
         bound += nodes
         frame = frame.next
     return bound

@@ -30,7 +30,7 @@ class InProcess:
         self, command: Sequence[str], environment: Mapping[str, str], log_path: Path
     ) -> None:
         """`command` as Broker.command has it: what is behind the program are the arguments."""
-        arguments = parse_plain([str(word) for word in command[command.index("--port") :]])
+        arguments = parse_plain([str(word) for word in command[command.index("--data-dir") :]])
         if arguments is None:
             raise UsageError(f"these are no arguments of a broker: {command}", "see overrides")
         config = build_config(arguments, environment)

@@ -327,8 +327,10 @@ cdef int offset_apply_locked(
 
 cdef int _remove_later_locked(
     Shard* shard, Group* group, GroupTopic* topic, OffsetEntry* entry, int64_t log_offset,
+    int64_t high_watermark,
 ) noexcept nogil:
-    # What was committed is told till the high watermark has passed the tombstone. -1: no memory.
+    # What was committed is told till the high watermark, which moves with no regard for the shard's
+    # lock and was looked at once, has passed the tombstone. -1: no memory.
     cdef int64_t before_bytes = extra_bytes(entry.extra)
     cdef Removal* removal = <Removal*>malloc(sizeof(Removal))
     cdef Text no_text
@@ -337,7 +339,7 @@ cdef int _remove_later_locked(
     no_text.length = 0
     extra = _extra_new(NO_EXPIRY, &no_text)
     if removal == NULL or extra == NULL or (
-        _keep_before(extra, entry, log_offset, high_watermark_of(shard)) != 0
+        _keep_before(extra, entry, log_offset, high_watermark) != 0
     ):
         free(removal)
         free(extra)
@@ -386,14 +388,15 @@ cdef void offset_remove_locked(
     """The tombstone of `log_offset`; what is left of a group without a member goes with it."""
     cdef GroupTopic* topic = topic_find_locked(group, key.topic.at, key.topic.length)
     cdef OffsetEntry* entry
+    cdef int64_t high_watermark = high_watermark_of(shard)
     if topic == NULL:
         return
     entry = entry_find_locked(topic, key.partition)
     if entry == NULL or entry_removed(entry) or entry.log_offset >= log_offset:
         return
     _count_locked(shard, group, -1)
-    if log_offset >= high_watermark_of(shard) and (
-        _remove_later_locked(shard, group, topic, entry, log_offset) == 0
+    if log_offset >= high_watermark and (
+        _remove_later_locked(shard, group, topic, entry, log_offset, high_watermark) == 0
     ):
         return
     _entry_drop_locked(shard, topic, entry)

@@ -77,6 +77,7 @@ from kbroker.replica._partition cimport (
 
 cdef enum:
     METADATA_BYTES_DEFAULT = 4096
+    REMOVALS_AT_ONCE = 256        # about a millisecond at worst, of a topic of 10,000 offsets
     COMMIT_TIMEOUT_MS_DEFAULT = 5000
 
 
@@ -157,7 +158,8 @@ cdef Shard* shard_for(GroupShards* shards, const uint8_t* id, int32_t length) no
 
 
 cdef void shard_lock(Shard* shard) noexcept nogil:
-    """Whoever has it finds no tombstone that all replicas had when it was taken."""
+    """Tombstones that all replicas have by now go, a bounded number each time it is taken: who
+    takes it next should not pay for a deletion of many. One that is there yet is told of nobody."""
     lock_ranked(&shard.lock, RANK_SESSION)
     if shard.removals != NULL:
         _end_removals_locked(shard)
@@ -166,7 +168,9 @@ cdef void shard_lock(Shard* shard) noexcept nogil:
 cdef void _end_removals_locked(Shard* shard) noexcept nogil:
     cdef int64_t high_watermark = high_watermark_of(shard)
     cdef Removal* removal = shard.removals
-    while removal != NULL and removal.log_offset < high_watermark:
+    cdef int left = REMOVALS_AT_ONCE
+    while removal != NULL and removal.log_offset < high_watermark and left > 0:
+        left -= 1
         shard.removals = removal.next
         removal_end_locked(shard, removal)
         group_drop_if_bare_locked(shard, removal.group)

@@ -445,7 +445,6 @@ class Controller(Asking):
                 self._follower.obey(self._election.epoch)
             log.info("node %d is the controller, epoch %d", self._node_id, self._election.epoch)
             self._load()
-            self._notify(LogDirEvent())  # to the one before; all brokers are asked anyway
             return
         self._nodes = None
         self._show_brokers()
@@ -522,6 +521,7 @@ class Controller(Asking):
         removed = self._partitions.catch_up(nodes, image, delta)
         forget_deletions(nodes, [each for each in removed if each in loaded.deletions])
         self._stale = False
+        self._notify(LogDirEvent())  # one that nobody took would keep the next from being heard
         self._incarnation.heard(self._store, self._broker_epoch, self.image)
 
     def _try_load(self) -> None:

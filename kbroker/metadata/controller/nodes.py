@@ -13,12 +13,13 @@ after a crash a topic is either whole or gone.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from kbroker.errors import ErrorCode, KafkaError
+from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.decisions import first_partition_state, new_topic_image
 from kbroker.metadata.image import (
@@ -43,6 +44,8 @@ from kbroker.metadata.store.base import (
     Operation,
     Set,
 )
+
+log = logging.getLogger("kbroker.controller")
 
 # Producer ids are signed 64-bit numbers on the wire.
 _PRODUCER_ID_MAX: Final = records.INT64_MAX
@@ -296,11 +299,15 @@ def _as_stored(initial: PartitionImage, node: Node) -> PartitionImage:
 
 
 def load_brokers(store: MetadataStore) -> tuple[BrokerImage, ...]:
-    nodes = store.children_data(records.BROKER_IDS)
-    brokers = (
-        records.decode_broker(f"{records.BROKER_IDS}/{name}", node.data, node.created)
-        for name, node in nodes.items()
-    )
+    """Who is registered. Whose registration cannot be read is none of them: it is not reached, and
+    the others go on."""
+    brokers: list[BrokerImage] = []
+    for name, node in store.children_data(records.BROKER_IDS).items():
+        path = f"{records.BROKER_IDS}/{name}"
+        try:
+            brokers.append(records.decode_broker(path, node.data, node.created))
+        except DataDirectoryError as error:
+            log.error("a broker is left out, start it again: %s", error.message)
     return tuple(sorted(brokers, key=lambda broker: broker.node_id))
 
 

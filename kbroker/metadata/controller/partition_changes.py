@@ -64,11 +64,12 @@ class PartitionChanges:
         new_epochs: bool = False,
     ) -> ClusterImage:
         """The image, just read, with a leader for what its brokers can lead; written. `known` are
-        the brokers as they were known before. What they cannot open, all are asked again, and so
-        are we: none of it is counted."""
+        the brokers as they were known before. What they cannot open, all are asked again, and we
+        try again: none of it is counted, but for the logs that are open here and fail."""
         self._closed_at.clear()
         lossy = self._lossy(image)
-        changed = self._changed(image, known, frozenset(), lossy, new_epochs=new_epochs)
+        failing = frozenset((name, self._node_id) for name in self._propagation.failing)
+        changed = self._changed(image, known, failing, lossy, new_epochs=new_epochs)
         return self._write(nodes, image, changed, lossy)
 
     def catch_up(

@@ -90,6 +90,8 @@ _ENDPOINT: Final = re.compile(r"([^:/]+)://(?:\[([^\]]*)\]|([^:\[\]]*)):(\d{1,5}
 EVERY_BROKER: Final = "<default>"
 # Of a group or a subscription, quoted; a path of the store holds no more.
 CONFIG_NAME_CHARS_MAX: Final = 900
+# A text of the protocol's first versions holds no more, and no name of a host or rack comes near.
+ADDRESS_BYTES_MAX: Final = 1_000
 PORT_MAX: Final = 65535
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
@@ -212,12 +214,15 @@ def _decode_endpoints(fields: _Fields) -> tuple[BrokerEndpoint, ...]:
 def decode_broker(path: str, data: bytes, epoch: int = NO_BROKER_EPOCH) -> BrokerImage:
     """`epoch`: when the node was created."""
     fields = _Fields(path, data, _BROKER_VERSION)
-    rack = fields.get("rack", object)
+    rack = fields.get("rack", object) if fields.has("rack") else None  # as Kafka's
     if rack is not None and not isinstance(rack, str):
         raise fields.damaged("rack is no text")
     host, port = fields.get("host", str), fields.integer("port", -1, PORT_MAX)
     lossy = fields.has("lossy") and fields.get("lossy", bool)
     endpoints = _decode_endpoints(fields)
+    for text in (host, rack or "", *(each.host for each in endpoints)):
+        if len(text.encode()) > ADDRESS_BYTES_MAX:
+            raise fields.damaged(f"a host or rack has more than {ADDRESS_BYTES_MAX} bytes")
     return BrokerImage(_int_name(path), host, port, rack, epoch, lossy, endpoints)
 
 
@@ -395,6 +400,8 @@ class _Fields:
         self.path = path
         try:
             fields = json.loads(data)
+            if b"\\u" in data:  # half a surrogate pair is text in JSON, and nowhere else
+                json.dumps(fields, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise damaged(path, str(error)) from None
         if not isinstance(fields, dict):

@@ -94,6 +94,32 @@ def test_who_removes_what_is_removed_already_waits_as_the_first_did(
     assert (told, len(waits)) == ([ErrorCode.NONE] * 2, 2)
 
 
+def test_a_follower_may_come_up_while_a_group_is_deleted(table: GroupTable, log: LedLog) -> None:
+    """The high watermark moves without the shard's lock, between one look at it and the next."""
+    log.set_leadership(1, True, 1, 2, {2: True})
+    offsets = [[committed(each, 5, topic=name) for each in range(1_000)] for name in "abcde"]
+    turn = threading.Barrier(2)
+    rounds = range(60)
+
+    def follow() -> None:
+        for _ in rounds:
+            turn.wait()
+            for _ in range(300):
+                log.note_fetch(2, log.log_end_offset, 1)
+
+    follower = threading.Thread(target=follow, daemon=True)
+    follower.start()
+    for _ in rounds:
+        for each in offsets:
+            assert table.commit("g", each) == 0
+        log.note_fetch(2, log.log_end_offset, 1)
+        turn.wait()
+        assert table.delete_group("g") == 0
+    follower.join()
+    log.note_fetch(2, log.log_end_offset, 1)
+    assert table.statistics(0) == (0, 0, 0)
+
+
 def test_stable_offsets_are_the_last_ones_and_wait_for_the_followers(
     table: GroupTable, log: LedLog
 ) -> None:

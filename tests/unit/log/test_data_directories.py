@@ -197,6 +197,7 @@ def test_no_mark_vouches_for_a_log_that_was_not_recovered(
     os.rename(hidden, file)
     manager = managers.start("after")
     assert manager.open("words", 0, TOPIC, {}, new=False).log_end_offset == 5
+    manager.remember_boot()
     manager.stop()
     assert CLEAN_SHUTDOWN_FILE in names(after)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic
 from kbroker.metadata.controller.image_follower import ImageFollower
 from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.nodes import load_brokers
-from kbroker.metadata.controller.records import LOG_DIR_EVENTS
+from kbroker.metadata.controller.records import LOG_DIR_EVENTS, encode_broker
 from kbroker.metadata.image import (
     NO_LEADER,
     BrokerImage,
@@ -421,3 +422,80 @@ def test_a_registration_that_fails_in_a_way_of_its_own_is_said_and_tried_again(
     wire.pauses_end()
     eventually(lambda: cluster.epochs().get(3, -1) > before)
     follow(cluster)
+
+
+STRANGE_REGISTRATIONS = {
+    "no endpoint": {"endpoints": ["PLAINTEXT:9092"]},
+    "half a character": {"host": "\ud800"},
+    "half a character in an endpoint": {"endpoints": ["PLAINTEXT://\ud800:9092"]},
+    "a long host": {"host": "h" * 40_000},
+    "Apache Kafka's without PLAINTEXT": {"host": None, "port": -1},
+}
+
+
+@pytest.mark.parametrize("what", STRANGE_REGISTRATIONS)
+def test_a_registration_that_cannot_be_read_costs_that_broker_alone(
+    cluster: Cluster, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields = {
+        **json.loads(encode_broker(BrokerImage(9, "h", 9092), 0)),
+        **STRANGE_REGISTRATIONS[what],
+    }
+    cluster.brokers[2].embedded.create("/brokers/ids/9", json.dumps(fields).encode())
+    eventually(lambda: "/brokers/ids/9" in caplog.text)
+    assert not cluster.controller.create("t")[0].error
+    follow(cluster)
+    assert cluster.controller.image.brokers.keys() == {1, 2, 3}
+    for broker in cluster.brokers.values():
+        assert broker.controller.thread.failures.count == 0
+
+
+def test_apache_kafka_registers_without_a_rack(cluster: Cluster) -> None:
+    """As 3.9 writes it: a rack that is not set is not there."""
+    data = (
+        b'{"features":{},"listener_security_protocol_map":{"INSIDE":"PLAINTEXT"},"endpoints":'
+        b'["INSIDE://kafka-1:9092"],"jmx_port":-1,"port":9092,"host":"kafka-1","version":5,'
+        b'"timestamp":"1700000000000"}'
+    )
+    cluster.brokers[2].embedded.create("/brokers/ids/9", data)
+    eventually(lambda: 9 in cluster.controller.image.brokers)
+    assert cluster.controller.image.brokers[9].address_on("INSIDE") == ("kafka-1", 9092)
+
+
+def test_who_becomes_the_controller_knows_which_logs_of_its_own_fail(cluster: Cluster) -> None:
+    cluster.make(2, 3)
+    follow(cluster)
+    one, two, three = (cluster.brokers[node_id] for node_id in (1, 2, 3))
+    one.store.down = one.store_is_away = True
+    three.store.down = True
+    two.controller.logs_fail([FAILS])
+    eventually(lambda: two.embedded.children(LOG_DIR_EVENTS) == ["log_dir_event_0000000002"])
+    one.embedded.expire()
+    eventually(lambda: two.controller.active)
+    eventually(lambda: two.image.topics["t"].partitions[0].leader == 3)
+    assert two.image.topics["t"].partitions[0].isr == (3,)
+
+
+def test_who_reads_the_store_again_does_not_lead_with_a_log_that_fails(cluster: Cluster) -> None:
+    cluster.make(1, 2)
+    cluster.end(2)
+    cluster.controller.controller.logs_fail([FAILS])
+    eventually(lambda: cluster.state.leader == NO_LEADER)
+    version = cluster.controller.image.version
+    cluster.controller.controller.reload()
+    eventually(lambda: cluster.controller.image.version > version)
+    assert cluster.state.leader == NO_LEADER
+
+
+def test_an_event_that_an_earlier_load_left_behind_keeps_no_other_from_being_heard(
+    cluster: Cluster,
+) -> None:
+    cluster.make(3, 2)
+    follow(cluster)
+    one, three = cluster.brokers[1], cluster.brokers[3]
+    one.store.die_at = one.store.writes + 1  # the write that takes the event
+    three.embedded.create(f"{LOG_DIR_EVENTS}/log_dir_event_0000000003")
+    eventually(lambda: one.store.down)
+    one.store.down, one.store.die_at = False, None
+    one.controller.reload()
+    eventually(lambda: three.embedded.children(LOG_DIR_EVENTS) == [])
