@@ -289,7 +289,14 @@ class NetworkClient:
         node.failures += 1
         delay_ms = self._backoff_ms(node.failures)
         node.retry_at_s = self._loop().time() + delay_ms / 1000
-        self._loop().call_at(node.retry_at_s, node.wake)
+        self._loop().call_at(node.retry_at_s, self._back_off_ends, node, node.retry_at_s)
+        node.wake()
+
+    def _back_off_ends(self, node: _Node, retry_at_s: float) -> None:
+        # The loop's timers may be early by part of a millisecond. Who is woken looks at the time,
+        # and nobody would wake him again.
+        if node.retry_at_s == retry_at_s:
+            node.retry_at_s = 0.0
         node.wake()
 
     def _backoff_ms(self, failures: int) -> float:

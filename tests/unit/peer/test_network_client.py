@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -399,6 +401,32 @@ def test_a_waiter_is_served_after_the_back_off() -> None:
         respond(writer, frame, BODY)
         await call
         assert len(server.connections) == 2
+        await network.close()
+
+    run(scenario)
+
+
+def test_a_timer_that_rings_early_wakes_who_waits() -> None:
+    """uvloop's do, by part of a millisecond: nobody wakes the waiter again."""
+
+    async def scenario(server: Server) -> None:
+        network = client(reconnect_backoff_ms=100)
+        loop = asyncio.get_running_loop()
+        await network.wait_ready(server.address)
+        timers: list[Callable[[], object]] = []
+        with mock.patch.object(
+            loop, "call_at", lambda when, call, *of: timers.append(partial(call, *of))
+        ):
+            server.connections[0].transport.abort()
+            await settle()
+        call = asyncio.ensure_future(network.call(server.address, METADATA, VERSION, BODY))
+        await settle()
+        (ring,) = timers
+        ring()  # the loop's time is what it was
+        await settle()
+        frame, writer = await server.frames.get()
+        respond(writer, frame, BODY)
+        await call
         await network.close()
 
     run(scenario)

@@ -424,7 +424,7 @@ def test_a_registration_that_fails_in_a_way_of_its_own_is_said_and_tried_again(
     follow(cluster)
 
 
-STRANGE_REGISTRATIONS = {
+STRANGE_REGISTRATIONS: dict[str, dict[str, object]] = {
     "no endpoint": {"endpoints": ["PLAINTEXT:9092"]},
     "half a character": {"host": "\ud800"},
     "half a character in an endpoint": {"endpoints": ["PLAINTEXT://\ud800:9092"]},
