@@ -3,8 +3,8 @@
 Committed is what lies below a high watermark: from the first leader that says so on it is at its
 offset for good, in every log below whose high watermark it lies, in the log of every later leader,
 and in the log of everybody in sync or eligible; unless the power of min.insync.replicas or more of
-its replicas was cut before it was on their disks (the last known leader leads then, ADR 35). An
-acknowledgement with acks=-1 says that a record is committed; consumers get nothing else. A log
+its replicas was cut, and none was in sync again since (the last known leader leads then, ADR 35,
+though another may by luck have lost nothing). An acknowledgement with acks=-1 says that a record is committed; consumers get nothing else. A log
 holds what was sent and no record twice. Epochs do not go back, nor does the high watermark of a
 leader; an epoch has one leader; who is not the controller any more changes nothing; who is dead, or
 has started again since it was seen, gets into no set.
@@ -72,7 +72,7 @@ class Partition:
     views: dict[int, View] = field(default_factory=dict)
     state: nodes.PartitionRecord | None = None  # in the store
     last_numbers: dict[bytes, int] = field(default_factory=dict)  # by producer
-    # By value: whose power was cut when it was not on the disk, until they are in sync again.
+    # By value: whose power was cut when they had it, until they are in sync again.
     lost_at: dict[bytes, set[int]] = field(default_factory=dict)
     lost: bool = False  # as many lost a committed record as may not
 
@@ -158,11 +158,12 @@ class Safety:
         self._agrees(partition, view, 0, view.high_watermark)
 
     def power_cut(self, node_id: int, name: TopicPartition, synced_to: int) -> None:
-        """What was on no disk may be there all the same; who leads next cannot know it."""
+        """Whether anything was on no disk, and went, nobody can know: who starts again leaves the
+        in-sync and the eligible set in any case."""
         partition = self.partition(name)
         view = partition.views[node_id]
         view.synced_to = synced_to
-        for record in view.contents.records[synced_to:]:
+        for record in view.contents.records:
             partition.lost_at.setdefault(record.value, set()).add(node_id)
 
     def ended(self, running: Running) -> None:
@@ -217,7 +218,7 @@ class Safety:
             if view is not None:
                 self._note(partition, view)
                 joins = node_id not in before.isr and node_id not in before.eligible
-                if joins:
+                if joins and view.synced_to is None:  # else it was asked for before its power went
                     partition.has_all_again(node_id)
                 why = f"is in sync or eligible: {state.isr}, {state.eligible}"
                 self._has_all(partition, view, why, joins=joins)
