@@ -117,7 +117,10 @@ def test_a_follower_may_come_up_while_a_group_is_deleted(table: GroupTable, log:
         assert table.delete_group("g") == 0
     follower.join()
     log.note_fetch(2, log.log_end_offset, 1)
-    assert table.statistics(0) == (0, 0, 0)
+    looks = 0  # each time that the shard is locked some of the tombstones go
+    while table.statistics(0) != (0, 0, 0) and looks < len(rounds) * 5_000:
+        looks += 1
+    assert 0 < looks < len(rounds) * 5_000 / 100
 
 
 def test_stable_offsets_are_the_last_ones_and_wait_for_the_followers(
