@@ -4,10 +4,10 @@ Committed is what lies below a high watermark: from the first leader that says s
 offset for good, in every log below whose high watermark it lies, in the log of every later leader,
 and in the log of everybody in sync or eligible; unless the power of min.insync.replicas or more of
 its replicas was cut, and none was in sync again since (the last known leader leads then, ADR 35,
-though another may by luck have lost nothing). An acknowledgement with acks=-1 says that a record is committed; consumers get nothing else. A log
-holds what was sent and no record twice. Epochs do not go back, nor does the high watermark of a
-leader; an epoch has one leader; who is not the controller any more changes nothing; who is dead, or
-has started again since it was seen, gets into no set.
+though another may by luck have lost nothing). An acknowledgement with acks=-1 says that a record is
+committed; consumers get nothing else. A log holds what was sent and no record twice. Epochs do not
+go back, nor does the high watermark of a leader; an epoch has one leader; who is not the controller
+any more changes nothing; who is dead, or has started again since it was seen, gets into no set.
 
 The first violation ends the run. It may be seen inside of code that catches what is raised, so it
 is kept, and raised behind the step.
