@@ -156,9 +156,15 @@ class MetadataNodes:
         return first
 
     def take_log_dir_events(self) -> bool:
-        """Whether brokers have said that logs of theirs fail; whoever takes that asks them."""
+        """Whether brokers have said that logs of theirs fail; whoever takes that asks them. One that
+        cannot be removed, since somebody has put nodes below it, is said and left."""
         events = self._store.children(records.LOG_DIR_EVENTS)
-        self._write([[Delete(f"{records.LOG_DIR_EVENTS}/{each}")] for each in events])
+        for each in events:
+            path = f"{records.LOG_DIR_EVENTS}/{each}"
+            try:
+                self._write([[Delete(path)]])
+            except MultiError as error:
+                log.error("%s cannot be removed, remove it by hand: %s", path, error)
         return bool(events)
 
     def _load_topics(

@@ -25,6 +25,7 @@ from kbroker.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from kbroker.metadata.store.base import Create
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.brokers import Cluster, Wire
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
@@ -499,3 +500,17 @@ def test_an_event_that_an_earlier_load_left_behind_keeps_no_other_from_being_hea
     one.store.down, one.store.die_at = False, None
     one.controller.reload()
     eventually(lambda: three.embedded.children(LOG_DIR_EVENTS) == [])
+
+
+def test_an_event_that_cannot_be_removed_keeps_nothing_else_from_being_done(
+    cluster: Cluster,
+) -> None:
+    one, three = cluster.brokers[1], cluster.brokers[3]
+    by_hand = f"{LOG_DIR_EVENTS}/log_dir_event_0000000001"
+    three.embedded.multi([Create(by_hand), Create(f"{by_hand}/below")])
+    three.embedded.create(f"{LOG_DIR_EVENTS}/log_dir_event_0000000003")
+    one.controller.reload()
+    left = [by_hand.rpartition("/")[2]]
+    eventually(lambda: three.embedded.children(LOG_DIR_EVENTS) == left)
+    assert not cluster.controller.create("t")[0].error
+    assert one.controller.thread.failures.count == 0
