@@ -77,7 +77,7 @@ from kbroker.replica._partition cimport (
 
 cdef enum:
     METADATA_BYTES_DEFAULT = 4096
-    REMOVALS_AT_ONCE = 256        # about a millisecond at worst, of a topic of 10,000 offsets
+    REMOVALS_AT_ONCE = 256        # each moves what stands behind it in its topic
     COMMIT_TIMEOUT_MS_DEFAULT = 5000
 
 

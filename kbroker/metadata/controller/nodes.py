@@ -156,8 +156,10 @@ class MetadataNodes:
         return first
 
     def take_log_dir_events(self) -> bool:
-        """Whether brokers have said that logs of theirs fail; whoever takes that asks them. One that
-        cannot be removed, since somebody has put nodes below it, is said and left."""
+        """Whether brokers have said that logs of theirs fail; whoever takes that asks them.
+
+        One that cannot be removed, since somebody has put nodes below it, is said and left.
+        """
         events = self._store.children(records.LOG_DIR_EVENTS)
         for each in events:
             path = f"{records.LOG_DIR_EVENTS}/{each}"
