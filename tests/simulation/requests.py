@@ -19,13 +19,18 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import TopicPartition
 from tests.simulation.network import Answer
 from tests.simulation.waits import Settled, Waits
-from tests.support.played_fetch_sessions import PlayedSessions, Told, refused_fetch
+from tests.support.played_fetch_sessions import (
+    PlayedSessions,
+    Read,
+    Told,
+    refused_fetch,
+    write_partition,
+)
 
 if TYPE_CHECKING:
     from kbroker.replica._replica import Replica
     from tests.simulation.broker import Running
 
-_DIVERGING_EPOCH_TAG = 0
 _REPLICA_STATE_TAG = 1
 
 
@@ -36,18 +41,6 @@ class Position(NamedTuple):
     offset: int
     last_epoch: int
     bytes_max: int
-
-
-class Read(NamedTuple):
-    """One partition of an answer."""
-
-    told: Told
-    diverging: tuple[int, int] | None = None
-    records: bytes = b""
-
-    @classmethod
-    def refused(cls, error: ErrorCode) -> Read:
-        return cls(Told(error, -1, -1))
 
 
 class _Fetch:
@@ -232,32 +225,11 @@ def _encoded(fetch: _Fetch, reads: list[Read]) -> bytes:
     writer.int32(session.session_id)
     writer.array(len(told))
     for at, read in told:
-        _write(writer, at, read)
+        write_partition(writer, at.topic_id, at.partition, read)
         moves = bool(read.records) and not fetch.is_full
         session.remember((at.topic_id, at.partition), read.told, records=moves)
     writer.tags()
     return writer.getvalue()
-
-
-def _write(writer: Writer, at: Position, read: Read) -> None:
-    writer.uuid(at.topic_id)
-    writer.array(1)
-    writer.int32(at.partition)
-    writer.int16(read.told.error)
-    for number in (read.told.high_watermark, -1, read.told.log_start_offset):
-        writer.int64(number)
-    writer.array(None)
-    writer.int32(-1)
-    writer.bytes(read.records)
-    if read.diverging is not None:
-        tag = Writer(flexible=True)
-        tag.int32(read.diverging[0])
-        tag.int64(read.diverging[1])
-        tag.tags()
-        writer.tags({_DIVERGING_EPOCH_TAG: tag.getvalue()})
-    else:
-        writer.tags()
-    writer.tags()
 
 
 # What a produce is answered where a coordinator's write is told so, but for the storage error.

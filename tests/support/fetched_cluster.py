@@ -33,8 +33,10 @@ from tests.support.led_log import LedLog, open_led_log
 from tests.support.played_fetch_sessions import (
     PlayedSession,
     PlayedSessions,
+    Read,
     Told,
     refused_fetch,
+    write_partition,
 )
 from tests.support.record_batches import build_batch, parse_batches
 from tests.support.virtual_loop import LoopClock, VirtualLoop
@@ -54,14 +56,6 @@ class Position(NamedTuple):
     last_epoch: int
     log_start: int
     bytes_max: int
-
-
-class Read(NamedTuple):
-    """One partition of an answer."""
-
-    told: Told
-    diverging: tuple[int, int] | None
-    records: bytes
 
 
 class Record(NamedTuple):
@@ -213,7 +207,7 @@ class Node:
         reads = [(each, read) for each, read in reads if full or _is_new(session, each, read)]
         writer.array(len(reads))
         for each, read in reads:
-            _write(writer, each, read)
+            write_partition(writer, each.topic_id, each.partition, read)
             key = each.topic_id, each.partition
             session.remember(key, read.told, records=bool(read.records) and not full)
         writer.tags()
@@ -322,27 +316,6 @@ def _forgotten(reader: Reader) -> Iterator[tuple[UUID | None, int]]:
 def _is_new(session: PlayedSession[Position], at: Position, read: Read) -> bool:
     more = bool(read.records or read.diverging)
     return not session.repeats((at.topic_id, at.partition), read.told, more=more)
-
-
-def _write(writer: Writer, at: Position, read: Read) -> None:
-    writer.uuid(at.topic_id)
-    writer.array(1)
-    writer.int32(at.partition)
-    writer.int16(read.told.error)
-    for number in (read.told.high_watermark, -1, read.told.log_start_offset):
-        writer.int64(number)
-    writer.array(None)
-    writer.int32(-1)
-    writer.bytes(read.records)
-    if read.diverging is not None:
-        tag = Writer(flexible=True)
-        tag.int32(read.diverging[0])
-        tag.int64(read.diverging[1])
-        tag.tags()
-        writer.tags({0: tag.getvalue()})
-    else:
-        writer.tags()
-    writer.tags()
 
 
 class FakeLink:

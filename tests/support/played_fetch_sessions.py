@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
+from uuid import UUID
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.protocol.wire import Writer
 
 SLOTS_MAX = 1_000
+_DIVERGING_EPOCH_TAG = 0
 
 PositionT = TypeVar("PositionT")
 
@@ -23,6 +25,40 @@ class Told(NamedTuple):
     error: ErrorCode
     high_watermark: int
     log_start_offset: int
+
+
+class Read(NamedTuple):
+    """One partition of an answer."""
+
+    told: Told
+    diverging: tuple[int, int] | None = None
+    records: bytes = b""
+
+    @classmethod
+    def refused(cls, error: ErrorCode) -> Read:
+        return cls(Told(error, -1, -1))
+
+
+def write_partition(writer: Writer, topic_id: UUID, partition: int, read: Read) -> None:
+    """A topic of this one partition, as Fetch 13 and later have it."""
+    writer.uuid(topic_id)
+    writer.array(1)
+    writer.int32(partition)
+    writer.int16(read.told.error)
+    for number in (read.told.high_watermark, -1, read.told.log_start_offset):
+        writer.int64(number)
+    writer.array(None)
+    writer.int32(-1)
+    writer.bytes(read.records)
+    if read.diverging is not None:
+        tag = Writer(flexible=True)
+        tag.int32(read.diverging[0])
+        tag.int64(read.diverging[1])
+        tag.tags()
+        writer.tags({_DIVERGING_EPOCH_TAG: tag.getvalue()})
+    else:
+        writer.tags()
+    writer.tags()
 
 
 class PlayedSession(Generic[PositionT]):
