@@ -23,7 +23,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.metadata_cache import NO_NODE, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
+from kbroker.handlers.metadata_cache import (
+    NO_NODE,
+    OPERATIONS_NOT_ASKED,
+    TOPIC_OPERATIONS,
+    brokers_on,
+)
 from kbroker.metadata.image import INTERNAL_TOPICS
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol.wire import Reader, Writer, encode_array_length
@@ -77,7 +82,8 @@ def handle(services: Services, request: ColdRequest) -> None:
         if first[1] < 0 or (named and first[0] not in named):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
     names = _in_order(name for name in named or image.topics if name >= first[0])
-    topics, following = _describe(image, names, first, max(1, limit))
+    seen = brokers_on(image, request.listener, services.node_id)
+    topics, following = _describe(image, seen.reached, names, first, max(1, limit))
     request.respond(_encode(topics, following))
 
 
@@ -92,10 +98,10 @@ def _in_order(names: Iterable[str]) -> Iterator[str]:
 
 
 def _describe(
-    image: ClusterImage, names: Iterator[str], first: Cursor, limit: int
+    image: ClusterImage, reached: frozenset[int], names: Iterator[str], first: Cursor, limit: int
 ) -> tuple[list[bytes], Cursor | None]:
     """Each topic's bytes, and where to go on if not all of it fits."""
-    partitions = _Partitions(frozenset(image.brokers))
+    partitions = _Partitions(reached)
     topics: list[bytes] = []
     for name in names:
         if limit == 0:
@@ -148,17 +154,16 @@ def _topic(
 class _Partitions:
     """Encodes partitions; lists of nodes are few and encoded once."""
 
-    def __init__(self, alive: frozenset[int]) -> None:
-        self._alive = alive
+    def __init__(self, reached: frozenset[int]) -> None:
+        self._reached = reached
         self._nodes: dict[tuple[int, ...], bytes] = {}
 
     def encode(self, partition: PartitionImage) -> bytes:
-        code, leader = ErrorCode.NONE, partition.leader
-        if leader not in self._alive:
-            code, leader = ErrorCode.LEADER_NOT_AVAILABLE, NO_NODE
-        offline = tuple(node for node in partition.replicas if node not in self._alive)
+        # That there is no leader is all that is said of it; Apache Kafka tells no error either.
+        leader = partition.leader if partition.leader in self._reached else NO_NODE
+        offline = tuple(node for node in partition.replicas if node not in self._reached)
         return (
-            _PARTITION_HEAD.pack(code, partition.index, leader, partition.leader_epoch)
+            _PARTITION_HEAD.pack(ErrorCode.NONE, partition.index, leader, partition.leader_epoch)
             + self._list(partition.replicas)
             + self._list(partition.isr)
             + _NO_ELIGIBLE_REPLICAS

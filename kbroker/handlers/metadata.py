@@ -95,10 +95,10 @@ def handle(services: Services, request: ColdRequest) -> None:
     image = services.controller.image
     if asked.topics is None:
         topics = services.metadata_cache.all_topics(
-            image, version, operations=asked.topic_operations
+            image, version, request.listener, operations=asked.topic_operations
         )
     else:
-        topics = _named_topics(services, version, image, asked, asked.topics)
+        topics = _named_topics(services, request, image, asked, asked.topics)
     operations = CLUSTER_OPERATIONS if asked.cluster_operations else OPERATIONS_NOT_ASKED
     brokers = brokers_as_seen(services, request, image)
     controller = _some_broker(request, brokers)
@@ -112,9 +112,14 @@ def _some_broker(request: ColdRequest, brokers: BrokersSeen) -> int:
 
 
 def _named_topics(
-    services: Services, version: int, image: ClusterImage, asked: Asked, topics: list[AskedTopic]
+    services: Services,
+    request: ColdRequest,
+    image: ClusterImage,
+    asked: Asked,
+    topics: list[AskedTopic],
 ) -> bytes:
     """The array of the topics that a request names."""
+    version = request.api_version
     ids = [topic.topic_id for topic in topics if topic.topic_id is not None]
     if ids and version < _SINCE_LOOKUP_BY_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are looked up by id from v12 on")
@@ -127,10 +132,14 @@ def _named_topics(
                 found.append(encode_missing_topic(version, code, None, topic_id))
             else:
                 found += services.metadata_cache.topics(
-                    image, version, (topic,), operations=asked.topic_operations
+                    image,
+                    version,
+                    request.listener,
+                    (topic,),
+                    operations=asked.topic_operations,
                 )
     else:
-        found = _topics_by_name(services, version, image, asked, topics)
+        found = _topics_by_name(services, request, image, asked, topics)
     out = Writer(flexible=is_flexible(ApiKey.METADATA, version))
     out.array(len(found))
     out.raw(b"".join(found))
@@ -138,8 +147,13 @@ def _named_topics(
 
 
 def _topics_by_name(
-    services: Services, version: int, image: ClusterImage, asked: Asked, topics: list[AskedTopic]
+    services: Services,
+    request: ColdRequest,
+    image: ClusterImage,
+    asked: Asked,
+    topics: list[AskedTopic],
 ) -> list[bytes]:
+    version = request.api_version
     names: dict[str, None] = {}
     for topic in topics:
         if topic.name is None:
@@ -154,7 +168,11 @@ def _topics_by_name(
         image_topic = image.topic(name)
         if image_topic is not None:
             found += services.metadata_cache.topics(
-                image, version, (image_topic,), operations=asked.topic_operations
+                image,
+                version,
+                request.listener,
+                (image_topic,),
+                operations=asked.topic_operations,
             )
             continue
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -3,12 +3,14 @@
 Why: a client that asks for all topics in a loop must not take the interpreter from everybody else.
 Encoding a thousand partitions costs milliseconds of Python; joining bytes that exist already costs
 microseconds. A topic's bytes depend on its `TopicImage` (immutable, so the object itself is the
-key), on the version of the API, and on which brokers are alive, and on nothing else.
+key), on the version of the API, on which brokers are alive and which of them clients of the
+listener reach, and on nothing else.
 
-Three layers: one topic's bytes by version and name; the joined bytes of all topics for the newest
-image, by version and by whether authorized operations were asked; and the bytes of a list of node
-ids. The two optional trailing fields of a topic are added when joining, so that one entry serves
-both kinds of request. Entries of deleted topics are dropped when they could make up half a table.
+Three layers: one topic's bytes by version, listener and name; the joined bytes of all topics for
+the newest image, by version, listener and whether authorized operations were asked; and the bytes
+of a list of node ids. The two optional trailing fields of a topic are added when joining, so that
+one entry serves both kinds of request. Entries of deleted topics are dropped when they could make
+up half a table.
 
 Any handler thread; no lock: a table is replaced or filled by single dict operations, and two
 threads that race do the same work twice. Does not import the schema library.
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 SINCE_INTERNAL: Final = 1
 SINCE_OFFLINE_REPLICAS: Final = 5
+SINCE_LISTENER_ERROR: Final = 6
 SINCE_LEADER_EPOCH: Final = 7
 SINCE_TOPIC_OPERATIONS: Final = 8
 SINCE_TOPIC_ID: Final = 10
@@ -53,60 +56,83 @@ _WITHOUT_EPOCH: Final = struct.Struct(">hii")
 _WITH_EPOCH: Final = struct.Struct(">hiii")
 
 
-class _Table(NamedTuple):
-    """One version's topics, valid for one set of live brokers."""
+class ListenerBrokers(NamedTuple):
+    """The brokers that are alive, and those of them that clients of one listener reach."""
 
     alive: frozenset[int]
+    reached: frozenset[int]
+
+
+def brokers_on(image: ClusterImage, listener: str, own_id: int) -> ListenerBrokers:
+    """What clients of a listener see; its own node a client has reached already."""
+    brokers = image.brokers
+    reached = [n for n in brokers if n == own_id or brokers[n].address_on(listener) is not None]
+    return ListenerBrokers(frozenset(brokers), frozenset(reached))
+
+
+class _Table(NamedTuple):
+    """The topics of one version and listener, valid for one set of brokers."""
+
+    brokers: ListenerBrokers
     topics: dict[str, tuple[TopicImage, bytes]]
 
 
 class MetadataCache:
-    """The encoded topics of one broker."""
+    """The encoded topics, as the broker of this id tells them."""
 
-    __slots__ = ("_all", "_tables")
+    __slots__ = ("_all", "_node_id", "_tables")
 
-    def __init__(self) -> None:
-        self._tables: dict[int, _Table] = {}
-        self._all: dict[tuple[int, bool], tuple[ClusterImage, bytes]] = {}
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._tables: dict[tuple[int, str], _Table] = {}
+        self._all: dict[tuple[int, str, bool], tuple[ClusterImage, bytes]] = {}
 
-    def all_topics(self, image: ClusterImage, version: int, *, operations: bool) -> bytes:
+    def all_topics(
+        self, image: ClusterImage, version: int, listener: str, *, operations: bool
+    ) -> bytes:
         """The whole array of topics: its count and every topic of the image."""
-        key = (version, operations)
+        key = (version, listener, operations)
         known = self._all.get(key)
         if known is not None and known[0] is image:
             return known[1]
         topics = [image.topics[name] for name in sorted(image.topics)]
-        encoded = self.topics(image, version, topics, operations=operations)
+        encoded = self.topics(image, version, listener, topics, operations=operations)
         whole = b"".join([encode_array_length(len(encoded), flexible=_flexible(version)), *encoded])
         self._all[key] = (image, whole)
         return whole
 
     def topics(
-        self, image: ClusterImage, version: int, topics: Iterable[TopicImage], *, operations: bool
+        self,
+        image: ClusterImage,
+        version: int,
+        listener: str,
+        topics: Iterable[TopicImage],
+        *,
+        operations: bool,
     ) -> list[bytes]:
-        """Each topic's bytes, in the order given."""
-        table = self._table(image, version)
+        """Each topic's bytes for clients of a listener, in the order given."""
+        table = self._table(image, version, listener)
         known = table.topics
         end = topic_end(version, topic_operations(asked=operations))
         out = []
         for topic in topics:
             entry = known.get(topic.name)
             if entry is None or entry[0] is not topic:
-                entry = (topic, encode_topic(version, topic, table.alive))
+                entry = (topic, encode_topic(version, topic, table.brokers))
                 known[topic.name] = entry
             out.append(entry[1] + end)
         return out
 
-    def _table(self, image: ClusterImage, version: int) -> _Table:
-        alive = frozenset(image.brokers)
-        table = self._tables.get(version)
-        if table is None or table.alive != alive:
-            table = _Table(alive, {})
-            self._tables[version] = table
+    def _table(self, image: ClusterImage, version: int, listener: str) -> _Table:
+        brokers = brokers_on(image, listener, self._node_id)
+        table = self._tables.get((version, listener))
+        if table is None or table.brokers != brokers:
+            table = _Table(brokers, {})
+            self._tables[version, listener] = table
         elif len(table.topics) > 2 * len(image.topics) + _DEAD_ENTRIES_MIN:
             kept = {n: e for n, e in list(table.topics.items()) if image.topics.get(n) is e[0]}
-            table = _Table(alive, kept)
-            self._tables[version] = table
+            table = _Table(brokers, kept)
+            self._tables[version, listener] = table
         return table
 
     def statistics(self) -> Mapping[str, int]:
@@ -130,14 +156,14 @@ def topic_end(version: int, operations: int) -> bytes:
     return out.getvalue()
 
 
-def encode_topic(version: int, topic: TopicImage, alive: frozenset[int]) -> bytes:
+def encode_topic(version: int, topic: TopicImage, brokers: ListenerBrokers) -> bytes:
     """A topic without its `topic_end`."""
     flexible = _flexible(version)
     out = Writer(flexible=flexible)
     _begin_topic(out, version, ErrorCode.NONE, topic.name, topic.topic_id, internal=topic.internal)
     out.array(len(topic.partitions))
     id_lists: dict[tuple[int, ...], bytes] = {}
-    parts = [_encode_partition(version, p, alive, id_lists) for p in topic.partitions]
+    parts = [_encode_partition(version, p, brokers, id_lists) for p in topic.partitions]
     out.raw(b"".join(parts))
     return out.getvalue()
 
@@ -179,19 +205,22 @@ def _begin_topic(
 def _encode_partition(
     version: int,
     partition: PartitionImage,
-    alive: frozenset[int],
+    brokers: ListenerBrokers,
     id_lists: dict[tuple[int, ...], bytes],
 ) -> bytes:
     replicas, isr, leader = partition.replicas, partition.isr, partition.leader
     code = ErrorCode.NONE
-    offline = tuple(node for node in replicas if node not in alive)
+    offline = tuple(node for node in replicas if node not in brokers.reached)
     if version < SINCE_INTERNAL and offline:
         # The first clients could not bear a node they had no address for.
-        replicas = tuple(node for node in replicas if node in alive)
-        isr = tuple(node for node in isr if node in alive)
+        replicas = tuple(node for node in replicas if node in brokers.reached)
+        isr = tuple(node for node in isr if node in brokers.reached)
         code = ErrorCode.REPLICA_NOT_AVAILABLE
-    if leader not in alive:
-        leader, code = NO_NODE, ErrorCode.LEADER_NOT_AVAILABLE
+    if leader not in brokers.reached:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+        if leader in brokers.alive and version >= SINCE_LISTENER_ERROR:
+            code = ErrorCode.LISTENER_NOT_FOUND
+        leader = NO_NODE
     flexible = _flexible(version)
     if version >= SINCE_LEADER_EPOCH:
         head = _WITH_EPOCH.pack(code, partition.index, leader, partition.leader_epoch)

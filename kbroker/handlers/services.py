@@ -211,10 +211,13 @@ class Services:
     advertised: Callable[[ColdRequest], tuple[str, int]]
     groups: GroupCoordinator
     peers: Peers | None = None  # None: this broker stands alone
-    metadata_cache: MetadataCache = field(default_factory=MetadataCache)
+    metadata_cache: MetadataCache = field(init=False)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
     offsets: GroupTable = field(default_factory=GroupTable)
     offsets_topic: OffsetsTopicCreation = field(default_factory=OffsetsTopicCreation)
+
+    def __post_init__(self) -> None:
+        self.metadata_cache = MetadataCache(self.node_id)
 
 
 def led_replica(services: Services, topic: str, index: int, leader_epoch: int) -> LedReplica:

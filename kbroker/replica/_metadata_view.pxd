@@ -83,4 +83,4 @@ cdef inline ShownAddress* view_address(
         return NULL
     return &broker.addresses[listener]
 
-cdef int view_is_alive(MetadataView* view, int32_t node_id) noexcept nogil
+cdef ShownBroker* view_broker(MetadataView* view, int32_t node_id) noexcept nogil

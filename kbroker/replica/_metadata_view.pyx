@@ -214,17 +214,17 @@ cdef int64_t view_place_by_id(MetadataView* view, const uint8_t* topic_id) noexc
     return -1
 
 
-cdef int view_is_alive(MetadataView* view, int32_t node_id) noexcept nogil:
-    """Whether a broker of this id is registered; they are sorted by id."""
+cdef ShownBroker* view_broker(MetadataView* view, int32_t node_id) noexcept nogil:
+    """The registered broker of this id, NULL if there is none; they are sorted by id."""
     cdef int32_t low = 0
     cdef int32_t high = view.broker_count
     cdef int32_t middle
     while low < high:
         middle = (low + high) // 2
         if view.brokers[middle].node_id == node_id:
-            return 1
+            return &view.brokers[middle]
         if view.brokers[middle].node_id < node_id:
             low = middle + 1
         else:
             high = middle
-    return 0
+    return NULL

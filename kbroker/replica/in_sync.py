@@ -70,6 +70,7 @@ class _Led:
     # Who was asked for on top of the committed set, in this partition epoch.
     joining: set[int] = field(default_factory=set)
     ask_again_ns: int = 0  # when that may be, behind a refusal
+    said: Collection[int] = ()  # the in-sync set that a line of the log told last
 
 
 class InSyncSets:
@@ -142,6 +143,7 @@ class InSyncSets:
         elif led.partition.partition_epoch < partition.partition_epoch:
             # Whatever was asked for in an epoch before cannot happen any more.
             led.joining.clear()
+            led.said = ()
             before, now = {*led.partition.isr}, {*partition.isr}
             self.shrinks += not before <= now
             self.expands += not now <= before
@@ -223,9 +225,10 @@ class InSyncSets:
         """Before it is asked for: whoever may be in the set must have what is committed."""
         left = sorted({*led.partition.isr}.difference(in_sync))
         joining = sorted({*in_sync}.difference(led.partition.isr))
-        if left:
+        is_news, led.said = {*in_sync} != {*led.said}, in_sync  # a refusal is asked again and again
+        if left and is_news:
             log.info("%s: brokers %s lag behind and are to leave", led.replica.name, left)
-        if joining:
+        if joining and is_news:
             log.info("%s: brokers %s have caught up and are to join", led.replica.name, joining)
         led.joining.update(joining)
         self._tell(led.replica, led.partition, led.joining)

@@ -28,6 +28,7 @@ from kbroker.replica._metadata_view cimport (
     ShownPartition,
     ShownTopic,
     view_address,
+    view_broker,
     view_place_by_id,
     view_place_by_name,
 )
@@ -120,16 +121,12 @@ cdef ShownBroker* _broker(
 ) noexcept nogil:
     # NULL: it is not alive, or not for clients of this listener.
     cdef ShownBroker* broker
-    cdef int32_t i
-    if view != NULL:
-        for i in range(view.broker_count):
-            broker = &view.brokers[i]
-            if broker.node_id == node_id and (
-                node_id == worker.context.own.node_id
-                or view_address(view, broker, channel.listener) != NULL
-            ):
-                return broker
-    return NULL
+    if view == NULL:
+        return NULL
+    broker = view_broker(view, node_id)
+    if broker == NULL or node_id == worker.context.own.node_id:
+        return broker
+    return broker if view_address(view, broker, channel.listener) != NULL else NULL
 
 
 cdef uint8_t* _put_node(

@@ -5,10 +5,11 @@ The bound is computed from sums that the view keeps, without walking partitions;
 every replica to be offline. Nothing is kept from answer to answer: ten thousand partitions are
 260 KB and cost less to write than to send.
 
-What is shown follows handlers/metadata_cache.py: a replica whose broker is not registered is
-offline; a leader that is not is none, and an error; version 0 leaves such replicas out. The node
-that the client is connected to appears under the address of the listener, or the one that this
-connection used. The one shown as controller is any live broker, by the connection's number.
+What is shown follows handlers/metadata_cache.py: a replica whose broker is not registered, or has
+no address for clients of this listener, is offline; such a leader is none, and an error; version 0
+leaves such replicas out. The node that the client is connected to appears under the address of the
+listener, or the one that this connection used. The one shown as controller is any broker that is
+told, by the connection's number.
 
 Protocol: MetadataResponse 0-13. Threads: the worker's own; no lock.
 """
@@ -16,7 +17,11 @@ Protocol: MetadataResponse 0-13. Threads: the worker's own; no lock.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport strlen
 
-from kbroker._error_codes cimport LEADER_NOT_AVAILABLE, REPLICA_NOT_AVAILABLE
+from kbroker._error_codes cimport (
+    LEADER_NOT_AVAILABLE,
+    LISTENER_NOT_FOUND,
+    REPLICA_NOT_AVAILABLE,
+)
 from kbroker._figures cimport kb_count
 from kbroker.net._request cimport ANSWER_BYTES_MAX, answer_bytes, answer_reserve
 from kbroker.net._types cimport ACTION_SEND, Channel
@@ -37,7 +42,7 @@ from kbroker.replica._metadata_view cimport (
     ShownPartition,
     ShownTopic,
     view_address,
-    view_is_alive,
+    view_broker,
 )
 from kbroker.requests._answers cimport cold_push, worker_answer
 from kbroker.requests._context cimport REASON_METADATA, HotWorker, OwnAddress
@@ -64,6 +69,7 @@ cdef enum:
     CLUSTER_ID_FROM = 2
     THROTTLE_FROM = 3
     OFFLINE_FROM = 5
+    LISTENER_ERROR_FROM = 6
     LEADER_EPOCH_FROM = 7
     TOP_LEVEL_ERROR_FROM = 13
 
@@ -83,6 +89,8 @@ cdef int32_t OPERATIONS_NOT_ASKED = -2147483648
 cdef struct Writing:
     uint8_t* at
     MetadataView* view
+    int32_t own_id
+    uint32_t listener
     int version
     int flexible
     ShownTopic* topic
@@ -219,6 +227,16 @@ cdef int32_t _put_brokers(Writing* out, HotWorker* worker, Channel* channel) noe
 
 # --- topics --------------------------------------------------------------------------------------
 
+cdef int16_t _unreached(Writing* out, int32_t node_id) noexcept nogil:
+    # Why clients of this listener do not reach a broker as a leader; 0: they do.
+    cdef ShownBroker* broker = view_broker(out.view, node_id)
+    if broker == NULL:
+        return LEADER_NOT_AVAILABLE
+    if node_id == out.own_id or view_address(out.view, broker, out.listener) != NULL:
+        return 0
+    return LISTENER_NOT_FOUND if out.version >= LISTENER_ERROR_FROM else LEADER_NOT_AVAILABLE
+
+
 cdef int _count_offline(Writing* out, uint32_t place) noexcept nogil:
     # Of a list of replicas; those of neighbours are mostly the same list.
     cdef int32_t* ids = out.topic.ids + place
@@ -227,7 +245,7 @@ cdef int _count_offline(Writing* out, uint32_t place) noexcept nogil:
         out.checked = place
         out.offline = 0
         for i in range(1, ids[0] + 1):
-            out.offline += not view_is_alive(out.view, ids[i])
+            out.offline += _unreached(out, ids[i]) != 0
     return out.offline
 
 
@@ -240,34 +258,32 @@ cdef uint8_t* _put_ids(uint8_t* at, int flexible, const int32_t* ids) noexcept n
 
 
 cdef uint8_t* _put_chosen_ids(
-    Writing* out, uint8_t* at, const int32_t* ids, int alive,
+    Writing* out, uint8_t* at, const int32_t* ids, int online,
 ) noexcept nogil:
-    # Of a list those whose broker is alive, or those whose is not.
+    # Of a list those whose broker is reached, or those whose is not.
     cdef int32_t count = 0
     cdef int32_t i
     for i in range(1, ids[0] + 1):
-        count += view_is_alive(out.view, ids[i]) == alive
+        count += (_unreached(out, ids[i]) == 0) == online
     at = put_count(at, out.flexible, count)
     for i in range(1, ids[0] + 1):
-        if view_is_alive(out.view, ids[i]) == alive:
+        if (_unreached(out, ids[i]) == 0) == online:
             at = put_i32(at, ids[i])
     return at
 
 
 cdef uint8_t* _put_partition(
-    Writing* out, uint8_t* at, ShownPartition* partition, int32_t index, int leader_alive,
+    Writing* out, uint8_t* at, ShownPartition* partition, int32_t index, int16_t leader_error,
 ) noexcept nogil:
     cdef const int32_t* replicas = out.topic.ids + partition.replicas
     cdef const int32_t* isr = out.topic.ids + partition.isr
     cdef int offline = _count_offline(out, partition.replicas)
-    cdef int16_t error = 0
-    if not leader_alive:
-        error = LEADER_NOT_AVAILABLE
-    elif offline > 0 and out.version < INTERNAL_FROM:
+    cdef int16_t error = leader_error
+    if error == 0 and offline > 0 and out.version < INTERNAL_FROM:
         error = REPLICA_NOT_AVAILABLE
     at = put_i16(at, error)
     at = put_i32(at, index)
-    at = put_i32(at, partition.leader if leader_alive else NO_NODE)
+    at = put_i32(at, partition.leader if leader_error == 0 else NO_NODE)
     if out.version >= LEADER_EPOCH_FROM:
         at = put_i32(at, partition.leader_epoch)
     if offline > 0 and out.version < INTERNAL_FROM:
@@ -286,7 +302,7 @@ cdef uint8_t* _put_partition(
 cdef void _put_topic(Writing* out, ShownTopic* topic, int32_t operations) noexcept nogil:
     cdef uint8_t* at = put_i16(out.at, 0)
     cdef int32_t leader = NO_NODE
-    cdef int leader_alive = 0
+    cdef int16_t leader_error = 0
     cdef int32_t index
     out.topic = topic
     out.offline = -1
@@ -299,8 +315,8 @@ cdef void _put_topic(Writing* out, ShownTopic* topic, int32_t operations) noexce
     for index in range(topic.partition_count):
         if index == 0 or topic.partitions[index].leader != leader:
             leader = topic.partitions[index].leader
-            leader_alive = view_is_alive(out.view, leader)
-        at = _put_partition(out, at, &topic.partitions[index], index, leader_alive)
+            leader_error = _unreached(out, leader)
+        at = _put_partition(out, at, &topic.partitions[index], index, leader_error)
     if out.version >= OPERATIONS_FROM:
         at = put_i32(at, operations)
     out.at = put_no_tags(at, out.flexible)
@@ -380,6 +396,8 @@ cdef void metadata_answer(HotWorker* worker, MetadataPlan* plan, int64_t bound) 
         return
     out.at = head + 4
     out.view = plan.view
+    out.own_id = worker.context.own.node_id
+    out.listener = plan.request.channel.listener
     out.version = plan.version
     out.flexible = plan.flexible
     _put_answer(&out, worker, plan)

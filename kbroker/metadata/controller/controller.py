@@ -587,8 +587,9 @@ class Controller(Asking):
                 log.error("%s: the metadata store failed: %s", what, error)
                 return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata store failed.")
             case _:
-                # Whatever was half done, the store is the truth: start again from there.
-                self._stale = True
+                # Whatever was half done, the store is the truth: start again from there. A load
+                # looks for failing logs, too: what goes wrong with that must not call for a load.
+                self._stale = self._stale or not isinstance(event, LogDirEvent)
                 self.thread.failures.note(what, error)
                 return KafkaError(
                     ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed; see the broker's log."

@@ -12,7 +12,7 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.describe_topic_partitions import SORTED_AT_ONCE, _in_order
 from kbroker.handlers.metadata_cache import OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
 from kbroker.metadata.controller.decisions import new_topic_image
-from kbroker.metadata.image import BrokerImage, new_uuid
+from kbroker.metadata.image import BrokerEndpoint, BrokerImage, new_uuid
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import FakeBroker, changed, part_of, request_of, written
 
@@ -144,9 +144,24 @@ def test_a_partition_without_a_leader(broker: FakeBroker) -> None:
         [changed(topic, partitions=(lost,))]
     )
     ((partition,),) = (topic.partitions for topic in broker.call(describe("b")).topics)
-    assert partition.error_code.value == ErrorCode.LEADER_NOT_AVAILABLE
-    assert (partition.leader_id, partition.offline_replicas) == (-1, (9,))
+    assert (partition.error_code.value, partition.leader_id) == (0, -1)  # no word why, as Kafka
+    assert partition.offline_replicas == (9,)
     assert (partition.replica_nodes, partition.isr_nodes) == ((1, 9), (9,))
+
+
+def test_a_leader_that_clients_of_the_listener_do_not_reach(broker: FakeBroker) -> None:
+    inside = BrokerImage(2, "h", 2, endpoints=(BrokerEndpoint("INSIDE", "h", 2),))
+    image = broker.controller.image
+    topic = image.topics["b"]
+    led = changed(topic.partitions[0], leader=2, replicas=(1, 2), isr=(1, 2))
+    broker.controller.image = image.with_brokers([*image.brokers.values(), inside]).with_topics(
+        [changed(topic, partitions=(led,))]
+    )
+    for listener, leader, offline in (("PLAINTEXT", -1, (2,)), ("INSIDE", 2, ())):
+        answer = broker.call(describe("b"), listener=listener)
+        (partition,) = answer.topics[0].partitions
+        assert (partition.error_code.value, partition.leader_id) == (0, leader)
+        assert partition.offline_replicas == offline
 
 
 def test_the_brokers_own_limit() -> None:

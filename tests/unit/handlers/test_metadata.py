@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.auto_topics import CREATIONS_MAX
-from kbroker.metadata.image import BrokerImage
+from kbroker.metadata.image import BrokerEndpoint, BrokerImage
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import (
     CLUSTER_ID,
@@ -216,6 +216,31 @@ def test_a_partition_without_a_leader(version: int) -> None:
         assert got.leader_epoch == 0
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_leader_that_clients_of_the_listener_do_not_reach(version: int) -> None:
+    broker = FakeBroker()
+    broker.create("a1")
+    inside = BrokerImage(2, "h", 2, endpoints=(BrokerEndpoint("INSIDE", "h", 2),))
+    image = broker.controller.image
+    image = image.with_brokers([*image.brokers.values(), inside])
+    topic = image.topics["a1"]
+    partition = changed(topic.partitions[0], replicas=(2, 1), isr=(2, 1), leader=2)
+    broker.controller.publish(image.with_topics([changed(topic, partitions=(partition,))]))
+    missing = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+    # Clients of each listener have an answer of their own, also where the last was another's.
+    for listener, leader, code in (("PLAINTEXT", -1, missing), ("INSIDE", 2, ErrorCode.NONE)) * 2:
+        found = broker.call(ask(version, ["a1"]), listener=listener)
+        (got,) = found.topics[0].partitions
+        assert (got.leader_id, got.error_code.value) == (leader, code)
+        assert (2 in {each.node_id for each in found.brokers}) is (leader == 2)
+        if version >= 5:
+            assert got.offline_replicas == ((2,) if leader == -1 else ())
+        if version == 0:
+            assert got.replica_nodes == ((1,) if leader == -1 else (2, 1))
+        everything = broker.call(ask(version, None if version else []), listener=listener)
+        assert everything.topics[0].partitions == found.topics[0].partitions
+
+
 def test_v0_says_when_a_replica_is_away() -> None:
     broker = FakeBroker()
     broker.create("a1")
@@ -342,9 +367,9 @@ def test_unchanged_topics_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> N
     encoded: list[str] = []
     encode = metadata_cache.encode_topic
 
-    def counting(version: int, topic: Any, alive: frozenset[int]) -> bytes:
+    def counting(version: int, topic: Any, brokers: metadata_cache.ListenerBrokers) -> bytes:
         encoded.append(topic.name)
-        return encode(version, topic, alive)
+        return encode(version, topic, brokers)
 
     monkeypatch.setattr(metadata_cache, "encode_topic", counting)
     broker = FakeBroker()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -236,6 +237,24 @@ def test_who_is_refused_is_not_waited_for(rig: Rig) -> None:
     assert rig.look() == []
     rig.clock.advance(REFUSED_PAUSE_MS)
     assert rig.look() == [(LEADER, ONE)]
+
+
+def test_what_is_refused_again_and_again_is_said_once(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    def is_refused() -> list[str]:
+        caplog.clear()
+        assert rig.look() == [(LEADER, ONE)]
+        rig.answer([KafkaError(ErrorCode.INELIGIBLE_REPLICA)])
+        rig.clock.advance(REFUSED_PAUSE_MS)
+        return [each.getMessage() for each in caplog.records if each.levelno == logging.INFO]
+
+    caplog.set_level(logging.INFO, "kbroker")
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0)
+    assert [len(is_refused()) for _ in range(3)] == [1, 0, 0]
+    rig.lead(LEADER, partition_epoch=8)
+    assert len(is_refused()) == 1
 
 
 def test_an_answer_that_was_lost_keeps_both_sets_and_asks_the_same_again(rig: Rig) -> None:

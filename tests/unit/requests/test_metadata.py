@@ -212,7 +212,10 @@ def test_brokers_are_told_by_their_addresses_for_the_listener(beside: Beside, ve
         BrokerImage(2, "in-2", 2, endpoints=(BrokerEndpoint("INSIDE", "in-2", 2),)),
         BrokerImage(3, "in-3", 3, "r", endpoints=(inside, outside)),
     ]
-    beside.show(IMAGE.with_brokers(brokers))
+    a = IMAGE.topics["a"]
+    led_by_two = tuple(changed(each, leader=2) for each in a.partitions)
+    topic = changed(a, name="led-by-2", partitions=led_by_two)
+    beside.show(IMAGE.with_brokers(brokers).with_topics([topic]))
     request = written(ask(version, None if version else []))
     found = beside.compare(version, request, in_c=True)
     assert found is not None
@@ -405,8 +408,15 @@ def images(draw: st.DrawFn) -> ClusterImage:
     )
     image = ClusterImage(1, CLUSTER_ID, NODE_ID).with_topics(chosen)
     texts = st.text(max_size=5)
+    ports = st.integers(0, 65535)
+    listeners = st.lists(st.sampled_from(["PLAINTEXT", "INSIDE"]), max_size=2, unique=True)
     return image.with_brokers(
-        BrokerImage(node, draw(texts), draw(st.integers(-1, 65535)), draw(st.none() | texts))
+        BrokerImage(
+            *(node, draw(texts), draw(st.just(-1) | ports), draw(st.none() | texts)),
+            endpoints=tuple(
+                BrokerEndpoint(name, draw(texts), draw(ports)) for name in draw(listeners)
+            ),
+        )
         for node in draw(st.lists(NODES, max_size=4, unique=True))
     )
 

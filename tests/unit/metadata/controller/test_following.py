@@ -514,3 +514,25 @@ def test_an_event_that_cannot_be_removed_keeps_nothing_else_from_being_done(
     eventually(lambda: three.embedded.children(LOG_DIR_EVENTS) == left)
     assert not cluster.controller.create("t")[0].error
     assert one.controller.thread.failures.count == 0
+
+
+def test_events_that_cannot_be_read_are_tried_once_a_load(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = cluster.brokers[1]
+    children = one.store.children
+    tried: list[str] = []
+
+    def broken(path: str) -> list[str]:
+        if path == LOG_DIR_EVENTS:
+            tried.append(path)
+            raise ValueError("not this one")
+        return children(path)
+
+    monkeypatch.setattr(one.store, "children", broken)
+    for times in (1, 2):
+        one.controller.reload()
+        eventually(lambda times=times: len(tried) >= times)
+        assert not cluster.controller.create(f"t{times}")[0].error
+        assert not cluster.controller.create(f"u{times}")[0].error
+        assert len(tried) == times
