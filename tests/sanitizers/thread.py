@@ -44,7 +44,7 @@ LOAD_S: Final = 40.0
 LONG_POLLS_S: Final = 30.0
 LONG_POLLS_PARTITIONS: Final = 200
 FUZZ_FRAMES: Final = 40_000
-FUZZ_TIMEOUT_S: Final = float(os.environ.get("KBROKER_SANITIZER_TESTS_S", "240"))
+FUZZ_TIMEOUT_S: Final = float(os.environ.get("KBROKER_SANITIZER_TESTS_S", "600"))
 _RESET: Final = struct.pack("ii", 1, 0)
 
 # The fuzzer's, but for its short sessions: members here outlive any pause. Now and then an answer

@@ -25,6 +25,12 @@ from kbroker.types import ApiKey
 
 DEADLINE_S: Final = 120.0
 SUBSCRIPTION: Final = b"\x00\x01\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
+# A group that was deleted between being found and being joined answers that it is not available.
+_JOIN_AGAIN: Final = (
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
 _SIZE: Final = struct.Struct(">i")
 
 
@@ -44,6 +50,11 @@ class Member:
         self.told = ErrorCode.NONE  # by the last answer
         self._received = bytearray()
         self._answer_size = -1
+
+    def __str__(self) -> str:
+        """Where it stands, for who asks why a group does not come to rest."""
+        waits = self.waits.__name__ if self.waits is not None else "nothing"
+        return f"{self.member_id!r} in {self.generation} told {self.told.name}, waits for {waits}"
 
     def close(self) -> None:
         self.socket.close()
@@ -180,7 +191,8 @@ def run(members: Iterable[Member], until: Callable[[], bool], what: str) -> floa
     try:
         while not until():
             if time.monotonic() - began > DEADLINE_S:
-                raise AssertionError(f"not in {DEADLINE_S} s: {what}")
+                told = ", ".join(map(str, by_fd.values()))
+                raise AssertionError(f"not in {DEADLINE_S} s: {what}: {told}")
             for fd, _ in poll.poll(0.2):
                 by_fd[fd].readable()
     finally:
@@ -234,7 +246,7 @@ def settle(members: list[Member], before: int) -> None:
             if member.told is ErrorCode.UNKNOWN_MEMBER_ID:  # its session ended: it was too slow
                 member.member_id = ""
                 member.join()
-            elif member.told in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
+            elif member.told in _JOIN_AGAIN:
                 member.join()
             elif member.assignment is not None:
                 # A heartbeat is how a settled member learns that it is to join again.
