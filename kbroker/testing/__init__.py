@@ -6,9 +6,9 @@
         ...
         assert [r.value for r in b.records("orders")] == [b"one"]
 
-`Broker` is in broker.py, the pytest fixtures in plugin.py, `KafkaContainer` in container.py for
-tests that were written for testcontainers. Names are imported when they are asked for: pytest loads
-the plugin, and with it this file, in every run.
+`Broker` is in broker.py, `Cluster`, several of them, in cluster.py, the pytest fixtures in
+plugin.py, `KafkaContainer` in container.py for tests that were written for testcontainers. Names
+are imported when they are asked for: pytest loads the plugin, and with it this file, in every run.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kbroker.testing.broker import Broker
+    from kbroker.testing.cluster import Cluster, ClusterBroker
     from kbroker.testing.container import KafkaContainer
     from kbroker.testing.external import ExternalBroker
     from kbroker.testing.inspection import GroupSeen, RecordSeen
@@ -29,6 +30,8 @@ _HOMES = {
     "ApiKey": "kbroker.types",
     "Broker": "kbroker.testing.broker",
     "BrokerFailed": "kbroker.testing.process",
+    "Cluster": "kbroker.testing.cluster",
+    "ClusterBroker": "kbroker.testing.cluster",
     "ExternalBroker": "kbroker.testing.external",
     "GroupSeen": "kbroker.testing.inspection",
     "KafkaContainer": "kbroker.testing.container",
@@ -40,6 +43,8 @@ __all__ = [
     "ApiKey",
     "Broker",
     "BrokerFailed",
+    "Cluster",
+    "ClusterBroker",
     "ExternalBroker",
     "GroupSeen",
     "KafkaContainer",

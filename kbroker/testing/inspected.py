@@ -204,6 +204,10 @@ class InspectedBroker(Broker):
     def _do_now_ms(self) -> int:
         return self._shifted.wall_ms()
 
+    def _do_bound(self) -> dict[str, list[tuple[str, int]]]:
+        """Where it listens, by listener; nowhere yet, at the beginning of a start."""
+        return self._bound
+
     def _do_live_objects(self) -> dict[str, int]:
         return self.live_objects()
 

@@ -11,12 +11,18 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.client import Client
 from kbroker.peer.groups import Groups
-from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
+from kbroker.peer.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    NewTopic,
+    PartitionMetadata,
+)
 from kbroker.protocol.record_batch import decode_batches
 from kbroker.testing.faults import INSPECTOR_CLIENT_ID
 from kbroker.types import TopicPartition
@@ -66,7 +72,16 @@ class Inspection:
             if result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise KafkaError(result.error, result.message or "")
         for name in topics:
-            self._client.partitions(name)
+            wait_until(partial(self._has_leaders, name), f"{name} is there")
+
+    def _has_leaders(self, topic: str) -> bool:
+        """Another broker than the one that made it may not have heard of it yet."""
+        try:
+            return bool(self._client.partitions(topic))
+        except KafkaError as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return False
+            raise
 
     def delete_topic(self, name: str) -> None:
         self._client.delete_topics([name])
@@ -75,6 +90,16 @@ class Inspection:
         """Partitions by name; what the broker keeps for itself is left out."""
         found = self._client.metadata().topics.values()
         return {t.name: len(t.partitions) for t in found if not t.internal}
+
+    def partitions(self, *topics: str) -> list[PartitionMetadata]:
+        """Every partition of these topics, in their order; KafkaError for one that is not there."""
+        shown = self._client.metadata(topics).topics
+        found: list[PartitionMetadata] = []
+        for name in topics:
+            if shown[name].error is not ErrorCode.NONE:
+                raise KafkaError(shown[name].error, name)
+            found += sorted(shown[name].partitions)
+        return found
 
     def records(self, topic: str, partition: int | None = None) -> list[RecordSeen]:
         """Everything that is readable now, by partition and offset."""
@@ -133,7 +158,11 @@ class Inspection:
 
 
 def wait_until(
-    condition: Callable[[], T], what: str, timeout_s: float = WAIT_S, *, show: Sequence[str] = ()
+    condition: Callable[[], T | None],
+    what: str,
+    timeout_s: float = WAIT_S,
+    *,
+    show: Sequence[str] = (),
 ) -> T:
     """The condition's value once it is true; TimeoutError with what was seen last."""
     deadline = time.monotonic() + timeout_s

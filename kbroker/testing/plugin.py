@@ -7,6 +7,7 @@ kbroker_broker    one broker for the whole run (for each worker under xdist), st
 kbroker_topic     the name of a topic of this test's own, with one partition
 kbroker_new_topic makes more of them: kbroker_new_topic(partitions=3, cleanup_policy="compact")
 kbroker_own_broker  a broker of this test's own, for tests that stop it or move its clock
+kbroker_cluster   three brokers for the whole run, healed after each test that asks for them
 
 A failed test's report ends with what each broker that runs then has logged since the test began,
 and its last requests. With `--kbroker-external HOST:PORT` the tests use that broker, which need not
@@ -26,6 +27,7 @@ import pytest
 
 if TYPE_CHECKING:
     from kbroker.testing.broker import Broker
+    from kbroker.testing.cluster import Cluster
     from kbroker.testing.external import ExternalBroker
     from kbroker.testing.process import ServerProcess
 
@@ -94,6 +96,22 @@ def kbroker_own_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
 
     with Broker(_config(pytestconfig), trace=True) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def kbroker_shared_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """The cluster of this run; tests ask for `kbroker_cluster`."""
+    from kbroker.testing.cluster import Cluster
+
+    with Cluster(3, _config(pytestconfig), trace=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kbroker_cluster(kbroker_shared_cluster: Cluster) -> Iterator[Cluster]:
+    """Three brokers; whatever a test does to them is undone behind it."""
+    yield kbroker_shared_cluster
+    kbroker_shared_cluster.heal()
 
 
 def _config(pytestconfig: pytest.Config) -> dict[str, object]:

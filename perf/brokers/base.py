@@ -58,7 +58,8 @@ class Broker:
         raise NotImplementedError
 
     def environment(self) -> dict[str, str]:
-        return dict(os.environ)
+        # A broker that compiles itself at every start is none that anybody has installed.
+        return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
     def version(self) -> str:
         return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from perf.brokers.base import BrokerError
@@ -25,7 +24,7 @@ class BaselineBroker(KbrokerBroker):
 
     def environment(self) -> dict[str, str]:
         # Before the installed one, and before this checkout.
-        return {**os.environ, "PYTHONPATH": str(self._checkout)}
+        return {**super().environment(), "PYTHONPATH": str(self._checkout)}
 
     def version(self) -> str:
         return str(self._checkout)

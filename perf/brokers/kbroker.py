@@ -37,7 +37,7 @@ class KbrokerBroker(Broker):
     def environment(self) -> dict[str, str]:
         # A checkout that is not installed works as well as one that is.
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        return {**os.environ, "PYTHONPATH": path}
+        return {**super().environment(), "PYTHONPATH": path}
 
     def version(self) -> str:
         try:

@@ -236,7 +236,7 @@ class Running:
         self.loop: StepLoop = cluster.loop
         self.clock = LoopClock(cluster.loop)
         self.process = Process(cluster.loop)
-        self.session = cluster.tree.begin_session(self.process, self.node_id)
+        self.session = cluster.ensemble.begin_session(self.process, self.node_id)
         self.failures = Failures(f"broker {self.node_id}", logging.getLogger("simulation"))
         self.min_in_sync = cluster.min_in_sync
         self.fetches, self.produces = Fetches(self), Produces(self)
@@ -354,7 +354,7 @@ class Running:
             self.logs.stop(as_found=True)
             # What vouched for the files was gone when they were first written.
             (self.broker.directory / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
-            for session in self.cluster.tree.sessions_of(self.process):
+            for session in self.cluster.ensemble.sessions_of(self.process):
                 session.cut_off()
 
     def checkpoint(self) -> None:

@@ -30,7 +30,7 @@ from tests.simulation.loop import Process, StepLoop
 from tests.simulation.network import CLIENTS, Network
 from tests.simulation.power import Synced, cut_power
 from tests.simulation.safety import Safety, View
-from tests.simulation.store import Tree
+from tests.simulation.store import Ensemble
 
 TOPIC = "t"
 BROKERS = (1, 2, 3)
@@ -78,14 +78,14 @@ class Cluster:
         # Not all of a loop: as much as is asked for.
         self.loop = StepLoop(self.safety.after_step)  # type: ignore[abstract]
         self.network = Network(self.loop, random.Random(dice.random()), dice.choice((0, 0, 3, 10)))
-        self.tree = Tree(
+        self.ensemble = Ensemble(
             self.loop,
             random.Random(dice.random()),
             self.safety.written,
             lambda node_id: not self.brokers[node_id].isolated,
         )
         self.clients = Process(self.loop)
-        self._admin = self.tree.begin_session(self.clients, CLIENTS)
+        self._admin = self.ensemble.begin_session(self.clients, CLIENTS)
         self.names = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
         homes = dice.choice((1, 1, 1, 2))
         self.homes = [TopicPartition(OFFSETS_TOPIC, index) for index in range(homes)]
@@ -221,7 +221,7 @@ class Cluster:
         if running is None or running.process.paused:
             return
         running.process.paused = True
-        for session in self.tree.sessions_of(running.process):
+        for session in self.ensemble.sessions_of(running.process):
             session.cut_off()
         self.loop.later(for_ms, self._go_on, running)
 
@@ -277,24 +277,24 @@ class Cluster:
             self._back(running)
 
     def _cut_off(self, running: Running) -> None:
-        for session in self.tree.sessions_of(running.process):
+        for session in self.ensemble.sessions_of(running.process):
             session.cut_off()
             session.lose_connection()
 
     def _back(self, running: Running) -> None:
-        for session in self.tree.sessions_of(running.process):
+        for session in self.ensemble.sessions_of(running.process):
             session.back()
 
     def lose_answer(self, node_id: int) -> None:
         """Of the next write to the store."""
         running = self.brokers[node_id].running
         if running is not None:
-            for session in self.tree.sessions_of(running.process):
+            for session in self.ensemble.sessions_of(running.process):
                 session.lose_answer = True
 
     def depose(self) -> None:
         """Somebody deletes /controller."""
-        if CONTROLLER in self.tree.nodes:
+        if self.ensemble.tree.find(CONTROLLER) is not None:
             self._admin.delete(CONTROLLER)
 
     def hang(self, for_ms: int) -> None:

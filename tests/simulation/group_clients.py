@@ -70,6 +70,7 @@ class Committer(Client):
         self._sure = False  # that who was asked last for a commit is the coordinator
         self.identity = MemberIdentity()
         self.expected = EXPECTED
+        self._give_up_ms = GIVE_UP_MS
         self.acknowledged = 0
         self.told = 0
 
@@ -78,7 +79,7 @@ class Committer(Client):
     def commit(self) -> None:
         if self.committing is None:
             self._numbers += 1
-            give_up_at_ms = self._cluster.loop.now_ms + GIVE_UP_MS
+            give_up_at_ms = self._cluster.loop.now_ms + self._give_up_ms
             self.committing = Committing(self._numbers, give_up_at_ms)
             self._send(self.committing)
 

@@ -27,6 +27,7 @@ from kbroker.peer.member_messages import (
 )
 from kbroker.protocol.wire import Reader
 from kbroker.types import ApiKey
+from tests.simulation.clients import GIVE_UP_MS
 from tests.simulation.contents import GROUP_STATE
 from tests.simulation.group_clients import EXPECTED, Committer, Committing
 from tests.simulation.network import Answer, Lost
@@ -55,6 +56,7 @@ class Member(Committer):
     def __init__(self, cluster: Cluster, group: str, dice: random.Random) -> None:
         super().__init__(cluster, group, dice)
         self.expected = _EXPECTED
+        self._give_up_ms = SESSION_MS + GIVE_UP_MS  # who left unheard has to be waited for
         self._joined_as = ""
         self._stored_as = ""  # with an assignment
         self._heard_ms = self._sent_ms = 0

@@ -177,7 +177,7 @@ class Safety:
 
     def written(self, session: Session, operations: Sequence[Operation]) -> None:
         """The store was changed."""
-        tree = self._cluster.tree
+        tree = self._cluster.ensemble.tree
         for operation in operations:
             if not isinstance(operation, Create | Set) or not operation.path.endswith("/state"):
                 continue
@@ -230,7 +230,7 @@ class Safety:
         running = self._cluster.brokers[session.node_id].running
         if running is None or not isinstance(running.events.handling, BrokersChanged):
             return
-        ids = self._cluster.tree.children_of(nodes.BROKER_IDS)
+        ids = self._cluster.ensemble.tree.node(nodes.BROKER_IDS).children
         dead = [each for each in state.isr if str(each) not in ids]
         if dead and len(state.isr) > 1:
             self.fail("the dead leave with the election", f"{dead} are in {state.isr}", partition)

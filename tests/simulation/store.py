@@ -15,22 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kbroker.metadata.store.base import (
-    BadVersionError,
-    Check,
-    Create,
     EventType,
     MetadataStore,
-    MultiError,
     Node,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
     Operation,
     SessionCallback,
     SessionEvent,
     SessionExpiredError,
-    Set,
-    StoreError,
     StoreUnavailableError,
     Watch,
     WatchCallback,
@@ -38,18 +29,18 @@ from kbroker.metadata.store.base import (
     WatchKind,
     parent_of,
 )
+from kbroker.testing.zookeeper.tree import Changes, Tree, Znode
 from tests.simulation.loop import Process, StepLoop
 
 SESSION_MS = 1_200
 _EVENT_MS_MAX = 4
 
-Changes = list[tuple[EventType, str]]
 # Who has written what: the session, its operations.
 Written = Callable[["Session", Sequence[Operation]], None]
 
 
-class Tree:
-    """What the ensemble holds."""
+class Ensemble:
+    """The tree, and the sessions that there are with it."""
 
     def __init__(
         self,
@@ -62,12 +53,10 @@ class Tree:
         self.reaches = reaches
         self.loop = loop
         self.dice = dice
-        self.nodes: dict[str, Node] = {"/": Node(b"", 0)}
+        self.tree = Tree()
         self.sessions: list[Session] = []
         self._begun: dict[Process, list[Session]] = {}
-        self._children: dict[str, set[str]] = {"/": set()}
         self._written = written
-        self._created = 0
         self._last_session = 0
 
     def begin_session(self, process: Process, node_id: int) -> Session:
@@ -81,74 +70,17 @@ class Tree:
         """All that it has begun."""
         return self._begun.get(process, [])
 
-    def children_of(self, path: str) -> list[str]:
-        self.node(path)
-        return sorted(self._children.get(path, ()))
-
-    def node(self, path: str) -> Node:
-        found = self.nodes.get(path)
-        if found is None:
-            raise NoNodeError(path)
-        return found
-
     def multi(self, session: Session, operations: Sequence[Operation]) -> list[int]:
-        nodes, children = dict(self.nodes), {k: set(v) for k, v in self._children.items()}
-        versions: list[int] = []
-        changes: Changes = []
-        self._created += 1
-        for index, operation in enumerate(operations):
-            try:
-                versions.append(self._apply(session, operation, changes))
-            except StoreError as error:
-                self.nodes, self._children = nodes, children
-                raise MultiError(index, error) from None
+        versions, changes = self.tree.multi(session.session_id, operations)
         self._publish(changes)
         self._written(session, operations)
         return versions
 
-    def _apply(self, session: Session, operation: Operation, changes: Changes) -> int:
-        path = operation.path
-        known = self.nodes.get(path)
-        if isinstance(operation, Create):
-            if known is not None:
-                raise NodeExistsError(path)
-            if parent_of(path) not in self.nodes:
-                raise NoNodeError(path, "no parent")
-            owner = session.session_id if operation.ephemeral else 0
-            self.nodes[path] = Node(operation.data, 0, owner, self._created)
-            self._children.setdefault(parent_of(path), set()).add(path.rpartition("/")[2])
-            changes.append((EventType.CREATED, path))
-            return 0
-        if known is None:
-            raise NoNodeError(path)
-        if operation.version is not None and operation.version != known.version:
-            raise BadVersionError(path, f"expected {operation.version}, found {known.version}")
-        if isinstance(operation, Set):
-            self.nodes[path] = known._replace(data=operation.data, version=known.version + 1)
-            changes.append((EventType.CHANGED, path))
-            return known.version + 1
-        if isinstance(operation, Check):
-            return known.version
-        if self._children.get(path):
-            raise NotEmptyError(path)
-        self._delete(path, changes)
-        return -1
-
-    def _delete(self, path: str, changes: Changes) -> None:
-        del self.nodes[path]
-        self._children.pop(path, None)
-        self._children[parent_of(path)].discard(path.rpartition("/")[2])
-        changes.append((EventType.DELETED, path))
-
     def end(self, session: Session) -> None:
         """Its ephemeral nodes vanish."""
-        if session not in self.sessions:
-            return
-        self.sessions.remove(session)
-        changes: Changes = []
-        for path in [p for p, node in self.nodes.items() if node.owner == session.session_id]:
-            self._delete(path, changes)
-        self._publish(changes)
+        if session in self.sessions:
+            self.sessions.remove(session)
+            self._publish(self.tree.end(session.session_id))
 
     def _publish(self, changes: Changes) -> None:
         if changes:
@@ -173,8 +105,8 @@ class _Watch(Watch):
 class Session(MetadataStore):
     """One broker's. `cut_off` and `expire` are what happens to it."""
 
-    def __init__(self, tree: Tree, process: Process, node_id: int, session_id: int) -> None:
-        self._tree = tree
+    def __init__(self, ensemble: Ensemble, process: Process, node_id: int, session_id: int) -> None:
+        self._ensemble = ensemble
         self._process = process
         self.node_id = node_id
         self._session_id = session_id
@@ -192,8 +124,8 @@ class Session(MetadataStore):
     def cut_off(self) -> None:
         """Nothing comes through, or its process stands still; for SESSION_MS it survives that."""
         if self._silent_since_ms is None:
-            self._silent_since_ms = now = self._tree.loop.now_ms
-            self._tree.loop.later(SESSION_MS, self._expire_if_silent, now)
+            self._silent_since_ms = now = self._ensemble.loop.now_ms
+            self._ensemble.loop.later(SESSION_MS, self._expire_if_silent, now)
 
     def lose_connection(self) -> None:
         """As its broker sees it."""
@@ -207,14 +139,14 @@ class Session(MetadataStore):
             return
         self._silent_since_ms = None
         suspended, self._suspended = self._suspended, False
-        if self not in self._tree.sessions:
+        if self not in self._ensemble.sessions:
             self._expired()
         elif suspended:
             self._tell(SessionEvent.CONNECTED)
 
     def _expire_if_silent(self, since_ms: int) -> None:
         if self._silent_since_ms == since_ms:
-            self._tree.end(self)
+            self._ensemble.end(self)
 
     def _expired(self) -> None:
         if not self._over:
@@ -251,7 +183,7 @@ class Session(MetadataStore):
     def _pump(self) -> None:
         if not self._pumping and self._queue:
             self._pumping = True
-            self._process.later(self._tree.dice.uniform(0, _EVENT_MS_MAX), self._deliver)
+            self._process.later(self._ensemble.dice.uniform(0, _EVENT_MS_MAX), self._deliver)
 
     def _deliver(self) -> None:
         self._pumping = False
@@ -271,41 +203,39 @@ class Session(MetadataStore):
 
     # --- the contract -----------------------------------------------------------------------------
 
-    def _checked(self) -> Tree:
+    def _checked(self) -> Ensemble:
         if self._over:
             raise SessionExpiredError("", "this session has ended")
         if self._suspended:
             raise StoreUnavailableError("", "cut off")
-        if self not in self._tree.sessions:
+        if self not in self._ensemble.sessions:
             self._expired()
             raise SessionExpiredError("", "this session has ended")
-        return self._tree
+        return self._ensemble
 
     @property
     def session_id(self) -> int:
         return self._session_id
 
     def new_session(self) -> Session:
-        if not self._tree.reaches(self.node_id):
+        if not self._ensemble.reaches(self.node_id):
             raise StoreUnavailableError("", "cut off")
-        return self._tree.begin_session(self._process, self.node_id)
+        return self._ensemble.begin_session(self._process, self.node_id)
 
     def get(self, path: str) -> Node:
-        return self._checked().node(path)
+        return _seen(self._checked().tree.node(path))
 
     def exists(self, path: str) -> bool:
-        return path in self._checked().nodes
+        return self._checked().tree.find(path) is not None
 
     def children(self, path: str) -> list[str]:
-        return self._checked().children_of(path)
+        return sorted(self._checked().tree.node(path).children)
 
     def children_data(self, path: str) -> dict[str, Node]:
-        tree = self._checked()
-        return {name: tree.nodes[f"{path}/{name}"] for name in tree.children_of(path)}
+        return {name: self.get(f"{path}/{name}") for name in self.children(path)}
 
     def get_many(self, paths: Sequence[str]) -> dict[str, Node]:
-        nodes = self._checked().nodes
-        return {path: nodes[path] for path in paths if path in nodes}
+        return {path: self.get(path) for path in paths if self.exists(path)}
 
     def multi(self, operations: Sequence[Operation]) -> list[int]:
         versions = self._checked().multi(self, operations)
@@ -318,7 +248,7 @@ class Session(MetadataStore):
         self, path: str, kind: WatchKind, callback: WatchCallback, *, persistent: bool = False
     ) -> Watch:
         if kind is WatchKind.CHILDREN:
-            self._checked().node(path)
+            self._checked().tree.node(path)
         watch = _Watch(self, path, kind, callback, persistent)
         self.watches.append(watch)
         return watch
@@ -327,5 +257,9 @@ class Session(MetadataStore):
         self._callbacks.append(callback)
 
     def close(self) -> None:
-        self._tree.end(self)
+        self._ensemble.end(self)
         self._over = True
+
+
+def _seen(node: Znode) -> Node:
+    return Node(node.data, node.version, node.owner, node.created)

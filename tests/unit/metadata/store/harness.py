@@ -17,6 +17,8 @@ from kbroker.metadata.store.base import MetadataStore, SessionEvent
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.metadata.store.zookeeper import ZooKeeperStore
 from kbroker.metadata.store.zookeeper_settings import ZooKeeperSettings
+from kbroker.server.lifecycle import nothing
+from kbroker.testing.zookeeper.server import ZooKeeperServer
 from tests.support.zookeeper import ZooKeeper, end_session
 
 T = TypeVar("T")
@@ -64,12 +66,12 @@ class EmbeddedHarness:
 
 
 class ZooKeeperHarness:
-    """A path of its own in the ZooKeeper of this run of tests."""
+    """A path of its own in a ZooKeeper."""
 
-    def __init__(self, server: ZooKeeper) -> None:
-        self.server = server
-        self.settings = ZooKeeperSettings((server.connect,), server.chroot(), 10_000, 30_000)
+    def __init__(self, connect: str, chroot: str, close: Callable[[], None] = nothing) -> None:
+        self.settings = ZooKeeperSettings((connect,), chroot, 10_000, 30_000)
         self._sessions: list[ZooKeeperStore] = []
+        self._close = close
 
     def session(self) -> ZooKeeperStore:
         self._sessions.append(ZooKeeperStore.open(self.settings))
@@ -77,22 +79,23 @@ class ZooKeeperHarness:
 
     def expire(self, session: MetadataStore) -> None:
         assert isinstance(session, ZooKeeperStore)
-        expire(self.server, session)
+        expire(self.settings.hosts[0], session)
 
     def reopen(self) -> None:
-        self.close()
-
-    def close(self) -> None:
         while self._sessions:
             self._sessions.pop().close()
 
+    def close(self) -> None:
+        self.reopen()
+        self._close()
 
-def expire(server: ZooKeeper, session: ZooKeeperStore) -> None:
+
+def expire(address: str, session: ZooKeeperStore) -> None:
     """End the session at the server, and wait until its client has been told."""
     told = threading.Event()
     session.on_session_event(lambda event: told.set() if event is SessionEvent.EXPIRED else None)
     session_id, password = session._client.client_id
-    end_session(server.connect, session_id, password)
+    end_session(address, session_id, password)
     assert told.wait(WAIT_S)
 
 
@@ -101,13 +104,20 @@ def _embedded(request: pytest.FixtureRequest, directory: Path) -> Harness:
 
 
 def _zookeeper(request: pytest.FixtureRequest, directory: Path) -> Harness:
-    return ZooKeeperHarness(request.getfixturevalue("zookeeper"))
+    server: ZooKeeper = request.getfixturevalue("zookeeper")
+    return ZooKeeperHarness(server.connect, server.chroot())
+
+
+def _in_memory(request: pytest.FixtureRequest, directory: Path) -> Harness:
+    server = ZooKeeperServer().start()
+    return ZooKeeperHarness(server.connect, "/kbroker", server.close)
 
 
 Make = Callable[[pytest.FixtureRequest, Path], Harness]
 IMPLEMENTATIONS = (
     pytest.param(_embedded, id="embedded"),
     pytest.param(_zookeeper, id="zookeeper", marks=pytest.mark.java),
+    pytest.param(_in_memory, id="zookeeper-in-memory"),
 )
 
 

@@ -191,7 +191,7 @@ def test_an_expired_session_is_over_even_though_its_client_would_begin_another(
     fired: Inbox[WatchEvent] = Inbox()
     ours.create("/mine", ephemeral=True)
     ours.watch("/theirs", WatchKind.DATA, fired, persistent=True)
-    expire(zookeeper, ours)
+    expire(zookeeper.connect, ours)
     assert not other.exists("/mine")
     ours._end.await_end()
     assert not ours._client.connected

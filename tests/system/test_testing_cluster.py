@@ -1,0 +1,133 @@
+"""kbroker.testing.Cluster: what tests of an application may do to three brokers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import confluent_kafka
+import pytest
+
+from kbroker.testing import Cluster, ClusterBroker
+from kbroker.testing.inspection import wait_until
+
+pytestmark = [pytest.mark.client, pytest.mark.timeout(180)]
+
+TIMEOUT_S = 30
+READY_S = 2.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3, topics={"orders": 3}) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def whole(cluster: Cluster) -> Iterator[None]:
+    yield
+    cluster.heal()
+
+
+def write(cluster: Cluster, value: str, partition: int = 0) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    failed: list[object] = []
+    producer.produce(
+        "orders", value, partition=partition, on_delivery=lambda e, _: e and failed.append(e)
+    )
+    assert producer.flush(TIMEOUT_S) == 0
+    assert not failed
+
+
+def values(cluster: Cluster, partition: int = 0) -> list[bytes | None]:
+    return [each.value for each in cluster.records("orders", partition)]
+
+
+def test_three_brokers_are_ready_soon() -> None:
+    began = time.monotonic()
+    with Cluster(3) as made:
+        took_s = time.monotonic() - began
+        assert len(made.brokers) == 3
+    assert took_s < 10 * READY_S  # how long it is on a quiet machine, docs/testing.md says
+
+
+def test_a_leader_is_killed_and_comes_back(cluster: Cluster) -> None:
+    before = values(cluster)
+    killed = cluster.leader("orders", 0)
+    write(cluster, "one")
+    killed.kill9()
+    wait_until(lambda: cluster.leader("orders", 0) is not killed, "another leads")
+    write(cluster, "two")
+    assert values(cluster) == [*before, b"one", b"two"]
+    killed.start()
+    cluster.wait_in_sync("orders")
+
+
+def test_a_leader_that_stands_still_is_replaced_and_goes_on(cluster: Cluster) -> None:
+    before = values(cluster, 1)
+    paused = cluster.leader("orders", 1)
+    paused.pause()
+    others = [each for each in cluster.brokers.values() if each is not paused]
+    wait_until(lambda: leader_by(others[0], 1) != paused.broker_id, "another leads")
+    paused.resume()
+    cluster.wait_in_sync("orders")
+    write(cluster, "behind it", 1)
+    assert values(cluster, 1) == [*before, b"behind it"]
+
+
+def leader_by(broker: ClusterBroker, partition: int) -> int:
+    """As this very broker tells it."""
+    return broker.partitions("orders")[partition].leader
+
+
+def test_a_broker_that_is_cut_off_leads_no_more_and_follows_later(cluster: Cluster) -> None:
+    cut = cluster.leader("orders", 2)
+    cluster.cut(cut)
+    others = [each for each in cluster.brokers.values() if each is not cut]
+    wait_until(lambda: leader_by(others[0], 2) not in (cut.broker_id, -1), "another leads")
+    assert leader_by(cut, 2) == cut.broker_id  # nobody has told it
+    cluster.mend()
+    cluster.wait_in_sync("orders")
+    wait_until(lambda: leader_by(cut, 2) != cut.broker_id, "it has been told")
+    write(cluster, "by another", 2)
+
+
+def test_two_brokers_that_do_not_reach_each_other(cluster: Cluster) -> None:
+    one = cluster.leader("orders", 0)
+    # A leader that does not reach the controller could not say that a follower lags.
+    spared = (one, cluster.controller())
+    other = next(each for each in cluster.brokers.values() if each not in spared)
+    cluster.cut(one, other, zookeeper=False)
+    write(cluster, "two of three have it")  # answered once the third has left the set
+    assert other.broker_id not in one.partitions("orders")[0].isr
+    assert cluster.leader("orders", 0) is one
+    cluster.mend()
+    cluster.wait_in_sync("orders")
+
+
+def test_without_zookeeper_what_runs_goes_on_and_nothing_is_elected(cluster: Cluster) -> None:
+    leader = cluster.leader("orders", 0)
+    cluster.zookeeper.lose()
+    write(cluster, "all the same")
+    sessions = cluster.zookeeper.sessions()
+    assert len(sessions) == 3
+    cluster.zookeeper.come_back()
+    write(cluster, "and later")
+    assert cluster.leader("orders", 0) is leader
+    assert cluster.zookeeper.sessions() == sessions  # it was nobody's fault
+
+
+def test_a_session_that_expires_is_begun_anew(cluster: Cluster) -> None:
+    controller = cluster.controller()
+    session = cluster.zookeeper.owner_of(f"/brokers/ids/{controller.broker_id}")
+    assert session is not None
+    cluster.zookeeper.expire(session)
+    wait_until(
+        lambda: (
+            cluster.zookeeper.owner_of(f"/brokers/ids/{controller.broker_id}")
+            not in (None, session)
+        ),
+        "it is registered again",
+    )
+    cluster.wait_in_sync("orders")
+    write(cluster, "behind it")
