@@ -16,6 +16,7 @@ TEST_PROCESSES ?= $(shell expr $(JOBS) + 1)
 ARGS ?=
 PORT ?= 9092
 DATA ?= ./data
+CLUSTER_DATA ?= ./data-cluster
 FRAMES ?= 1000000
 # Histories of a simulated cluster that `make simulate` runs.
 SEEDS ?= 0..10000
@@ -30,13 +31,16 @@ REQUIREMENTS = import sys, tomllib; \
   [print(*project["optional-dependencies"][extra], sep="\n") for extra in sys.argv[1:]]
 
 .DEFAULT_GOAL = help
-.PHONY: help run build unit test test-fast test-asan test-tsan fuzz simulate parity setup bench report lint clean
+.PHONY: help run cluster build unit test test-fast test-asan test-tsan fuzz simulate parity setup bench report lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 run: build ## a broker on 127.0.0.1:9092 (PORT=) with its data under ./data (DATA=)
 	@$(PY) -m kbroker start --data-dir $(DATA) --port $(PORT) $(ARGS)
+
+cluster: build ## ZooKeeper and three brokers on loopback, ports 9092 to 9094 (PORT=); needs Java and, once, Maven
+	@$(PY) -m perf.local_cluster --port $(PORT) --data $(CLUSTER_DATA) $(ARGS)
 
 build: $(VENV)/.run $(VENV)/bin/kbroker ## the virtual environment and the compiled modules, in place; .venv/bin/kbroker
 	@mkdir -p build

@@ -71,8 +71,9 @@ def brokers_on(image: ClusterImage, listener: str, own_id: int) -> ListenerBroke
 
 
 class _Table(NamedTuple):
-    """The topics of one version and listener, valid for one set of brokers."""
+    """The topics of one version and listener, valid for one set of brokers, as an image has it."""
 
+    image: ClusterImage
     brokers: ListenerBrokers
     topics: dict[str, tuple[TopicImage, bytes]]
 
@@ -124,15 +125,17 @@ class MetadataCache:
         return out
 
     def _table(self, image: ClusterImage, version: int, listener: str) -> _Table:
-        brokers = brokers_on(image, listener, self._node_id)
         table = self._tables.get((version, listener))
+        if table is not None and table.image is image:
+            return table
+        brokers = brokers_on(image, listener, self._node_id)
         if table is None or table.brokers != brokers:
-            table = _Table(brokers, {})
-            self._tables[version, listener] = table
+            topics = {}
         elif len(table.topics) > 2 * len(image.topics) + _DEAD_ENTRIES_MIN:
-            kept = {n: e for n, e in list(table.topics.items()) if image.topics.get(n) is e[0]}
-            table = _Table(brokers, kept)
-            self._tables[version, listener] = table
+            topics = {n: e for n, e in list(table.topics.items()) if image.topics.get(n) is e[0]}
+        else:
+            topics = table.topics
+        table = self._tables[version, listener] = _Table(image, brokers, topics)
         return table
 
     def statistics(self) -> Mapping[str, int]:

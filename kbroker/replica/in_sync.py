@@ -192,6 +192,8 @@ class InSyncSets:
                             in_sync,
                         ),
                     )
+                else:
+                    led.said = ()
 
     def _wanted(self, led: _Led, brokers: Mapping[int, BrokerImage]) -> dict[int, int]:
         """Brokers with their epochs."""

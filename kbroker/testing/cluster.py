@@ -24,22 +24,29 @@ import contextlib
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
+from kbroker.errors import ErrorCode, InvariantError, KafkaError, UserError
+from kbroker.peer.client import Client
 from kbroker.peer.messages import PartitionMetadata
 from kbroker.testing.broker import Broker
+from kbroker.testing.faults import INSPECTOR_CLIENT_ID
 from kbroker.testing.inspection import WAIT_S, Inspected, Inspection, wait_until
 from kbroker.testing.lines import HOST, Line, process_of
 from kbroker.testing.loop_thread import LoopThread
+from kbroker.testing.process import BrokerFailed, Process, log_tail
 from kbroker.testing.zookeeper.server import ZooKeeperServer
 
+METADATA_TIMEOUT_MS: Final = 5_000
+LOG_LINES_IN_A_NOTE: Final = 60
 SESSION_MS: Final = 2_000
 LAG_MS: Final = 2_000
 REPLICAS_MAX: Final = 3
+_NOT_THERE: Final = PartitionMetadata(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, (), (), ())
 CLIENTS: Final = "CLIENTS"
 BROKERS: Final = "BROKERS"
 
@@ -53,7 +60,7 @@ class ClusterBroker(Broker):
         super().__init__(overrides, trace=trace)
         self.broker_id = broker_id
         self.paused = False
-        self._inner: tuple[str, int] | None = None
+        self._inner: tuple[Process, tuple[str, int]] | None = None  # of that process
 
     def command(self) -> list[str]:
         # A broker that comes back has the port that clients know.
@@ -77,27 +84,55 @@ class ClusterBroker(Broker):
     def _forget(self) -> None:
         super()._forget()
         self.paused = False
-        self._inner = None
 
-    def knows(self, *topics: str) -> bool:
-        """Whether it has heard of these topics."""
-        return self.topics().keys() >= {*topics}
+    @property
+    def process_id(self) -> int | None:
+        process = self._process
+        return None if process is None else process.pid
 
-    def partitions(self, *topics: str) -> list[PartitionMetadata]:
+    def finish(self) -> None:
+        """Stop it in order; BrokerFailed where it does not, or has ended by itself before."""
+        if self._process is None:
+            return
+        ended = not self.alive
+        status = self.wait() if ended else self.stop()
+        if ended or status not in self.clean_exit_statuses:
+            how = "by itself" if ended else "after SIGTERM"
+            raise BrokerFailed(
+                f"broker {self.broker_id} ended {how} with exit status {status}",
+                status,
+                self.log_text(),
+            )
+
+    def metadata(self) -> Mapping[str, list[PartitionMetadata]]:
+        """Every topic with its partitions, as this very broker tells it; KafkaError if it does not.
+
+        By a connection of its own: a client that knows others may ask another.
+        """
+        with Client(
+            self.bootstrap, client_id=INSPECTOR_CLIENT_ID, timeout_ms=METADATA_TIMEOUT_MS
+        ) as client:
+            found = client.metadata().topics.values()
+        return {topic.name: sorted(topic.partitions) for topic in found}
+
+    def partitions(self, topic: str) -> list[PartitionMetadata]:
         """Who leads and who is in sync, as this very broker tells it."""
-        with self._inspecting:
-            return self._look().partitions(*topics)
+        return self.metadata()[topic]
 
     def inner_address(self) -> tuple[str, int] | None:
-        """Where the others reach it; None while it listens nowhere."""
-        if self._inner is None:
+        """Where the others reach it; None while it listens nowhere, or does not say."""
+        process = self._process
+        if process is None or self.paused:
+            return None
+        if self._inner is None or self._inner[0] is not process:
             try:
                 bound = self._tell({"op": "bound"}).get(BROKERS)
-            except RuntimeError:
+            except (RuntimeError, InvariantError):
                 return None  # it has not begun, or has ended
-            if bound:
-                self._inner = (bound[0][0], bound[0][1])
-        return self._inner
+            if not bound:
+                return None
+            self._inner = (process, (bound[0][0], bound[0][1]))
+        return self._inner[1]
 
 
 class Cluster(Inspected):
@@ -122,6 +157,7 @@ class Cluster(Inspected):
         self._to_brokers: dict[int, Line] = {}
         self._inspecting = threading.RLock()
         self._inspection: Inspection | None = None
+        self._inspected = ""  # whom it knows
         self._settings = {**_defaults(size), **(overrides or {})}
         self._trace = trace
         self._ids = range(1, size + 1)
@@ -131,6 +167,15 @@ class Cluster(Inspected):
 
     def start(self) -> Self:
         """Returns when every broker takes requests and the topics have all their replicas."""
+        if self.brokers:
+            raise RuntimeError("this cluster was started before; make another")
+        try:
+            return self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> Self:
         self.zookeeper.start()
         self._thread.call(self._lay_lines)
         for each in self._ids:
@@ -148,20 +193,36 @@ class Cluster(Inspected):
         return self
 
     def close(self) -> None:
-        """End what still runs, however it stands."""
+        """End what still runs, however it stands. May be called again."""
+        with contextlib.ExitStack() as last_first:
+            last_first.callback(self._thread.close)
+            last_first.callback(self.zookeeper.close)
+            last_first.callback(self._close_lines)
+            for broker in self.brokers.values():
+                last_first.callback(broker.close)
+            last_first.callback(self._close_inspection)
+
+    def _close_lines(self) -> None:
+        lines = [*self._to_zookeeper.values(), *self._to_brokers.values()]
+        self._to_zookeeper.clear()
+        self._to_brokers.clear()
+
+        async def close() -> None:
+            for line in lines:
+                await line.close()
+
+        if lines:
+            self._thread.call(close)
+
+    def _close_inspection(self) -> None:
         with self._inspecting:
             if self._inspection is not None:
                 self._inspection.close()
-                self._inspection = None
-        for broker in self.brokers.values():
-            broker.close()
-        with contextlib.suppress(RuntimeError):  # not begun, or closed before
-            self._thread.call(self._take_lines_up)
-        self.zookeeper.close()
-        self._thread.close()
+            self._inspection, self._inspected = None, ""
 
     def heal(self) -> None:
-        """Whatever was done to it ends: no cuts, no rules, every broker runs and follows."""
+        """Whatever was done to it ends: no cuts, no rules, every broker runs, registered with the
+        others, and every replica is in sync."""
         self.mend()
         self.zookeeper.come_back()
         for broker in self.brokers.values():
@@ -170,21 +231,22 @@ class Cluster(Inspected):
         _all_at_once(broker.start for broker in self.brokers.values() if not broker.alive)
         for broker in self.brokers.values():
             broker.clear()
+        wait_until(self._all_registered, "every broker is registered")
         self.wait_in_sync()
 
+    def _all_registered(self) -> bool:
+        held = self.zookeeper.is_held
+        return held("/controller") and all(held(f"/brokers/ids/{each}") for each in self.brokers)
+
     def stop(self) -> None:
-        """Let every broker that runs stop in order; BrokerFailed for one that does not."""
+        """Let every broker stop in order that was not killed; BrokerFailed where one does not, or
+        has ended by itself."""
         self.mend()
         self.zookeeper.come_back()
-        running = [broker for broker in self.brokers.values() if broker.alive]
-        _all_at_once(broker.stop for broker in running)
+        _all_at_once(broker.finish for broker in self.brokers.values())
 
     def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
+        return self.start()
 
     def __exit__(
         self,
@@ -195,6 +257,10 @@ class Cluster(Inspected):
         try:
             if error is None:
                 self.stop()
+            else:
+                for broker in self.brokers.values():
+                    told = log_tail(broker.log_text(), LOG_LINES_IN_A_NOTE)
+                    error.add_note(f"--- end of the log of broker {broker.broker_id} ---\n{told}")
         finally:
             self.close()
 
@@ -207,16 +273,24 @@ class Cluster(Inspected):
 
     def _create_topics(self, topics: Mapping[str, int], configs: Mapping[str, str]) -> None:
         super()._create_topics(topics, configs)
-        for broker in self._heard():
-            wait_until(partial(broker.knows, *topics), f"broker {broker.broker_id} knows them")
+        for broker in self._reached():
+            wait_until(
+                partial(self._knows, broker, topics.keys()), f"broker {broker.broker_id} knows them"
+            )
+
+    def _knows(self, broker: ClusterBroker, topics: Set[str]) -> bool:
+        seen = self._seen_by(broker)
+        return seen is not None and topics <= seen.keys()
 
     def leader(self, topic: str, partition: int) -> ClusterBroker:
-        """Who leads a partition, as soon as somebody who lives does."""
+        """Who leads a partition, as soon as somebody who lives does; as those know it who know the
+        newest epoch."""
 
         def found() -> ClusterBroker | None:
-            with self._inspecting:
-                shown = self._look().partitions(topic)
-            broker = self.brokers.get(shown[partition].leader)
+            views = [self._seen_by(broker) for broker in self._heard()]
+            told = [view[topic][partition] for view in views if view is not None and topic in view]
+            newest = max(told, key=lambda each: each.leader_epoch, default=None)
+            broker = None if newest is None else self.brokers.get(newest.leader)
             return broker if broker is not None and broker.alive else None
 
         return wait_until(found, f"a leader of {topic}-{partition}")
@@ -231,14 +305,18 @@ class Cluster(Inspected):
         return wait_until(found, "a controller")
 
     def wait_in_sync(self, *topics: str, timeout_s: float = WAIT_S) -> None:
-        """Until every replica of these topics, or of all, is in sync, and every broker knows."""
+        """Until every partition of these topics, or of all, has a leader and every replica in sync,
+        and every broker that is not paused says so."""
 
         def in_sync() -> bool:
-            names = topics or tuple(self.topics())
-            told = [broker.partitions(*names) for broker in self._heard()]
+            views = [self._seen_by(broker) for broker in self._heard()]
+            if not views or views[0] is None or any(view != views[0] for view in views):
+                return False
+            shown = views[0]
             return all(
-                shown == told[0] and all(len(each.isr) == len(each.replicas) for each in shown)
-                for shown in told
+                each.leader >= 0 and len(each.isr) == len(each.replicas)
+                for name in topics or shown
+                for each in shown.get(name, (_NOT_THERE,))
             )
 
         wait_until(in_sync, "every replica is in sync", timeout_s)
@@ -247,9 +325,23 @@ class Cluster(Inspected):
         """Who can answer."""
         return [each for each in self.brokers.values() if each.alive and not each.paused]
 
+    def _reached(self) -> list[ClusterBroker]:
+        """Who can answer and hears of what is decided."""
+        cut = {broker_id for pair in self._cuts for broker_id in pair}
+        return [each for each in self._heard() if each.broker_id not in cut]
+
+    def _seen_by(self, broker: ClusterBroker) -> Mapping[str, list[PartitionMetadata]] | None:
+        try:
+            return broker.metadata()
+        except (KafkaError, UserError):
+            return None  # it ends, or begins
+
     def _look(self) -> Inspection:
-        if self._inspection is None:
-            self._inspection = Inspection(self.bootstrap)
+        """A client of those that are not cut off."""
+        reached = ",".join(each.bootstrap for each in self._reached() or self._heard())
+        if self._inspection is None or reached != self._inspected:
+            self._close_inspection()
+            self._inspection, self._inspected = Inspection(reached or self.bootstrap), reached
         return self._inspection
 
     # --- what may happen to it --------------------------------------------------------------------
@@ -303,10 +395,6 @@ class Cluster(Inspected):
         for line in (*self._to_zookeeper.values(), *self._to_brokers.values()):
             await line.listen()
 
-    async def _take_lines_up(self) -> None:
-        for line in (*self._to_zookeeper.values(), *self._to_brokers.values()):
-            await line.close()
-
     async def _zookeeper_at(self) -> tuple[str, int]:
         return HOST, self.zookeeper.port
 
@@ -324,15 +412,16 @@ class Cluster(Inspected):
         def may(port: int) -> bool:
             if not self._cuts:
                 return True
-            source = self._source_of(port)
+            source = self._source_of(port, self._to_brokers[broker_id].port)
             return source is None or frozenset((source, broker_id)) not in self._cuts
 
         return may
 
-    def _source_of(self, port: int) -> int | None:
-        """Which broker a connection comes from."""
-        pids = {each.pid: each.broker_id for each in self.brokers.values() if each.alive}
-        pid = process_of(port, pids)
+    def _source_of(self, port: int, line_port: int) -> int | None:
+        """Which broker a connection comes from; None: the test, or one that has gone again."""
+        running = [(each.process_id, each.broker_id) for each in self.brokers.values()]
+        pids = {pid: broker_id for pid, broker_id in running if pid is not None}
+        pid = process_of(port, line_port, pids)
         return None if pid is None else pids[pid]
 
 

@@ -90,20 +90,20 @@ class ControlClient:
         return answer["ok"]
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        self._socket = None
+        opened, self._socket = self._socket, None
+        if opened is not None:
+            opened.close()
 
     def _ask(self, line: bytes) -> Any:
-        if self._socket is None:
-            opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            opened.settimeout(ANSWER_TIMEOUT_S)
-            with _short(self._path) as name:
-                opened.connect(name)
-            self._socket = opened
+        opened = self._socket
         try:
-            self._socket.sendall(line)
-            with self._socket.makefile("rb") as lines:
+            if opened is None:
+                opened = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                opened.settimeout(ANSWER_TIMEOUT_S)
+                with _short(self._path) as name:
+                    opened.connect(name)
+            opened.sendall(line)
+            with opened.makefile("rb") as lines:
                 answered = lines.readline(ANSWER_BYTES_MAX)
             return json.loads(answered)
         except (OSError, ValueError) as error:

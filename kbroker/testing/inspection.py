@@ -17,12 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.client import Client
 from kbroker.peer.groups import Groups
-from kbroker.peer.messages import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    NewTopic,
-    PartitionMetadata,
-)
+from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
 from kbroker.protocol.record_batch import decode_batches
 from kbroker.testing.faults import INSPECTOR_CLIENT_ID
 from kbroker.types import TopicPartition
@@ -90,16 +85,6 @@ class Inspection:
         """Partitions by name; what the broker keeps for itself is left out."""
         found = self._client.metadata().topics.values()
         return {t.name: len(t.partitions) for t in found if not t.internal}
-
-    def partitions(self, *topics: str) -> list[PartitionMetadata]:
-        """Every partition of these topics, in their order; KafkaError for one that is not there."""
-        shown = self._client.metadata(topics).topics
-        found: list[PartitionMetadata] = []
-        for name in topics:
-            if shown[name].error is not ErrorCode.NONE:
-                raise KafkaError(shown[name].error, name)
-            found += sorted(shown[name].partitions)
-        return found
 
     def records(self, topic: str, partition: int | None = None) -> list[RecordSeen]:
         """Everything that is readable now, by partition and offset."""

@@ -5,7 +5,7 @@ passes here and can be ended by a test without the rights that a firewall asks f
 found by the kernel's table of connections: a peer's port belongs to a socket, and a socket to a
 process.
 
-A cut line ends its connections and refuses new ones, as a network that answers "unreachable" does.
+A cut line ends its connections, and new ones as soon as they come.
 Everything happens on the thread of the loop that is given.
 """
 
@@ -68,7 +68,8 @@ class Line:
         except OSError:
             pass  # one side has gone, and so does the other
         finally:
-            self._open.pop(port, None)
+            if self._open.get(port) is ends:
+                del self._open[port]
             for end in ends:
                 end.transport.abort()
 
@@ -81,9 +82,9 @@ async def _carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> No
         sink.write_eof()
 
 
-def process_of(port: int, pids: Collection[int]) -> int | None:
-    """Which of these processes has the connection that comes from this port of loopback."""
-    inode = _inode_of(port)
+def process_of(port: int, line_port: int, pids: Collection[int]) -> int | None:
+    """Which of these processes has the connection from this port of loopback to that of a line."""
+    inode = _inode_of(port, line_port)
     if inode is None:
         return None
     wanted = f"socket:[{inode}]"
@@ -102,10 +103,11 @@ def process_of(port: int, pids: Collection[int]) -> int | None:
     return None
 
 
-def _inode_of(port: int) -> str | None:
-    end = f":{port:04X}"
+def _inode_of(port: int, line_port: int) -> str | None:
+    # One port may have connections to different places.
+    ends = (f":{port:04X}", f":{line_port:04X}")
     for row in _TCP_TABLE.read_text("ascii").splitlines()[1:]:
         fields = row.split()
-        if fields[1].endswith(end) and fields[9] != "0":
+        if fields[1].endswith(ends[0]) and fields[2].endswith(ends[1]) and fields[9] != "0":
             return fields[9]
     return None

@@ -197,6 +197,8 @@ class ServerProcess:
         """Run the process and return when it accepts requests. Raises BrokerFailed otherwise."""
         if self.alive:
             raise RuntimeError(f"{self.name} already runs as process {self.pid}")
+        if self._process is not None:
+            self._forget()  # it ended by itself
         if self._prefix not in _swept:
             _swept.add(self._prefix)
             keeper.sweep(self._prefix)

@@ -47,6 +47,7 @@ class Broker:
         self.port = port or free_port()
         self.log_path = directory / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._asked_to_stop = False
         self.started_ns = 0
 
     # What a subclass gives.
@@ -84,6 +85,7 @@ class Broker:
     def launch(self) -> None:
         """Start the process; return at once."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._asked_to_stop = False
         with self.log_path.open("ab") as log:
             self.started_ns = time.monotonic_ns()
             self._process = child.start(
@@ -132,13 +134,19 @@ class Broker:
         """Memory that is in use, garbage apart; None where that cannot be told."""
         return memory(self.pid).anonymous
 
+    def terminate(self) -> None:
+        """Ask it to stop, and do not wait; `stop` does not ask again, which means "at once"."""
+        os.kill(self.pid, signal.SIGTERM)
+        self._asked_to_stop = True
+
     def stop(self) -> None:
         if self._process is None:
             return
         process, self._process = self._process, None
         if process.poll() is None:
             process.send_signal(signal.SIGCONT)
-            process.terminate()
+            if not self._asked_to_stop:
+                process.terminate()
             try:
                 process.wait(STOP_WAIT_S)
             except subprocess.TimeoutExpired:

@@ -23,13 +23,19 @@ from perf.brokers.base import (
     cache_directory,
     free_port,
 )
+from perf.brokers.jars import fetch
 
 VERSION = "4.3.0"
 SCALA = "2.13"
 SLF4J = "1.7.36"
 HEAP = "1G"
+WANTED = (
+    f"org.apache.kafka:kafka_{SCALA}:{VERSION}",
+    f"org.apache.kafka:kafka-tools:{VERSION}",
+    f"org.slf4j:slf4j-simple:{SLF4J}",
+)
 CLUSTER_ID = "a2Jyb2tlci1wZXJmLTAwMQ"
-FETCH_TIMEOUT_S, JCMD_TIMEOUT_S = 600, 60
+JCMD_TIMEOUT_S = 60
 HELD_STILL_MS = 24 * 3_600_000
 
 JVM_FLAGS = (
@@ -42,22 +48,6 @@ JVM_FLAGS = (
     "-Djava.awt.headless=true",
 )
 
-_DEPENDENCY = (
-    "    <dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
-    "<version>{version}</version></dependency>\n"
-)
-_POM = """<?xml version="1.0" encoding="UTF-8"?>
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>kbroker.perf</groupId>
-  <artifactId>kafka-jars</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>
-{dependencies}  </dependencies>
-</project>
-"""
-
 
 def jars() -> Path:
     """The directory with Apache Kafka's jars, fetched by Maven at the first call."""
@@ -65,27 +55,7 @@ def jars() -> Path:
     libs = home / "libs"
     if any(libs.glob(f"kafka_{SCALA}-{VERSION}.jar")) and any(libs.glob("kafka-tools-*.jar")):
         return libs
-    for tool in ("java", "mvn"):
-        if shutil.which(tool) is None:
-            raise BrokerError(f"Apache Kafka {VERSION} needs {tool}, which is not installed")
-    home.mkdir(parents=True, exist_ok=True)
-    kafka = "org.apache.kafka"
-    wanted = (
-        (kafka, f"kafka_{SCALA}", VERSION),
-        (kafka, "kafka-tools", VERSION),
-        ("org.slf4j", "slf4j-simple", SLF4J),
-    )
-    text = "".join(_DEPENDENCY.format(group=g, name=n, version=v) for g, n, v in wanted)
-    (home / "pom.xml").write_text(_POM.format(dependencies=text))
-    fetched = subprocess.run(
-        ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={libs}"],
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=FETCH_TIMEOUT_S,
-    )
-    if fetched.returncode:
-        raise BrokerError(f"Maven could not fetch Apache Kafka: {fetched.stdout[-500:].strip()}")
+    fetch(f"Apache Kafka {VERSION}", libs, WANTED)
     return libs
 
 

@@ -23,18 +23,13 @@ from pathlib import Path
 import pytest
 
 from kbroker.testing.process import BrokerFailed, ServerProcess
+from perf.brokers.zookeeper import COORDINATES, NAME
 from tests.support import requirements
 from tests.support.kafka import SIGTERM_STATUS_OF_A_JVM
 from tests.support.maven import Jars
 from tests.support.ports import free_port
 
-VERSION = "3.9.4"
-JARS = Jars(
-    f"zookeeper-{VERSION}",
-    (f"org.apache.zookeeper:zookeeper:{VERSION}",
-     "io.dropwizard.metrics:metrics-core:4.1.12.1",
-     "org.xerial.snappy:snappy-java:1.1.10.5"),
-)  # fmt: skip
+JARS = Jars(NAME, COORDINATES)
 HEAP = "128m"
 TICK_MS = 500
 USER = "broker"

@@ -52,6 +52,7 @@ class _Session:
         self.password = secrets.token_bytes(frames.PASSWORD_BYTES)
         self.connection: _Connection | None = None
         self.heard_s = 0.0
+        self.looked_at: asyncio.TimerHandle | None = None
 
 
 class ZooKeeperServer:
@@ -60,6 +61,7 @@ class ZooKeeperServer:
     def __init__(self, thread: LoopThread | None = None) -> None:
         """`thread`: where all of it happens, if that is not its own."""
         self.port = 0
+        self.lost = False
         self.tree = Tree()
         self._owns_thread = thread is None
         self._thread = thread or LoopThread()
@@ -92,11 +94,25 @@ class ZooKeeperServer:
 
     def lose(self) -> None:
         """Nobody is served, as without a quorum; no session expires meanwhile."""
-        self._thread.call(self._stop_listening)
+
+        def lose() -> None:
+            self.lost = True
+            for connection in list(self._connections):
+                connection.abort()
+
+        self._thread.call(lose)
 
     def come_back(self) -> None:
         """Served again; every session has its whole timeout."""
-        self._thread.call(self._listen)
+
+        def come_back() -> None:
+            self.lost = False
+            for session in self._sessions.values():
+                self._heard(session)
+                self._look_later(session)
+
+        if self.lost:
+            self._thread.call(come_back)
 
     def sessions(self) -> list[int]:
         """The ids of the sessions there are."""
@@ -115,6 +131,17 @@ class ZooKeeperServer:
             return None if node is None else node.data
 
         found: bytes | None = self._thread.call(data)
+        return found
+
+    def is_held(self, path: str) -> bool:
+        """Whether an ephemeral node is there and its session has a connection."""
+
+        def held() -> bool:
+            node = self.tree.find(path)
+            session = None if node is None else self._sessions.get(node.owner)
+            return session is not None and session.connection is not None
+
+        found: bool = self._thread.call(held)
         return found
 
     def owner_of(self, path: str) -> int | None:
@@ -146,9 +173,6 @@ class ZooKeeperServer:
                 lambda: _Connection(self), HOST, self.port, reuse_address=True
             )
             self.port = self._listener.sockets[0].getsockname()[1]
-            for session in self._sessions.values():
-                self._heard(session)
-                self._look_later(session)
 
     async def _stop_listening(self) -> None:
         if self._listener is not None:
@@ -160,6 +184,8 @@ class ZooKeeperServer:
 
     def connected(self, connection: _Connection) -> None:
         self._connections.add(connection)
+        if self.lost:
+            connection.abort()
 
     def disconnected(self, connection: _Connection) -> None:
         self._connections.discard(connection)
@@ -223,11 +249,13 @@ class ZooKeeperServer:
         session.heard_s = self._loop.time()
 
     def _look_later(self, session: _Session) -> None:
+        if session.looked_at is not None:
+            session.looked_at.cancel()
         due_s = session.heard_s + session.timeout_ms / 1000
-        self._loop.call_at(due_s, self._look, session)
+        session.looked_at = self._loop.call_at(due_s, self._look, session)
 
     def _look(self, session: _Session) -> None:
-        if self._sessions.get(session.session_id) is not session or self._listener is None:
+        if self._sessions.get(session.session_id) is not session or self.lost:
             return  # over; or nobody is served, and who comes back is looked at anew
         if self._loop.time() < session.heard_s + session.timeout_ms / 1000:
             self._look_later(session)

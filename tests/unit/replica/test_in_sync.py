@@ -253,6 +253,10 @@ def test_what_is_refused_again_and_again_is_said_once(
     rig.lead(LEADER)
     rig.fetch(ONE, 0)
     assert [len(is_refused()) for _ in range(3)] == [1, 0, 0]
+    rig.fill(1)
+    assert rig.look() == []  # it lacks something again, and does not join
+    rig.fetch(ONE, 1)
+    assert len(is_refused()) == 1
     rig.lead(LEADER, partition_epoch=8)
     assert len(is_refused()) == 1
 
