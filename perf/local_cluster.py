@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from perf.brokers.base import POLL_S, START_WAIT_S, BrokerError
+from perf.brokers.base import BrokerError
 from perf.brokers.kbroker import KbrokerBroker
 from perf.brokers.zookeeper import VERSION, ZooKeeper
 
@@ -55,13 +55,8 @@ class ClusterNode(KbrokerBroker):
         }
         super().__init__(directory, port, tuple(f"{k}={v}" for k, v in settings.items()))
 
-    def wait_ready(self) -> None:
-        give_up = time.monotonic() + START_WAIT_S
-        while not self.ready_file.exists():
-            self.check_alive()
-            if time.monotonic() > give_up:
-                raise BrokerError(f"broker {self.node_id} was not ready: {self.log_tail()}")
-            time.sleep(POLL_S)
+    def answers(self) -> bool:
+        return self.ready_file.exists()
 
     @property
     def runs(self) -> bool:

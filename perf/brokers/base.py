@@ -104,18 +104,24 @@ class Broker:
         self.launch()
         self.wait_ready()
 
+    def answers(self) -> bool:
+        """Whether it can be used by now."""
+        try:
+            with self.client() as client:
+                client.api_versions()
+            return True
+        except OSError:
+            return False
+
     def wait_ready(self) -> None:
         give_up = time.monotonic() + START_WAIT_S
         while True:
             self.check_alive()
-            try:
-                with self.client() as client:
-                    client.api_versions()
+            if self.answers():
                 return
-            except OSError:
-                if time.monotonic() > give_up:
-                    raise BrokerError(f"{self.name} did not answer: {self.log_tail()}") from None
-                time.sleep(POLL_S)
+            if time.monotonic() > give_up:
+                raise BrokerError(f"{self.name} did not answer: {self.log_tail()}")
+            time.sleep(POLL_S)
 
     def check_alive(self) -> None:
         if self._process is None or self._process.poll() is not None:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
 from typing import Final
 
 from perf.brokers import jars
-from perf.brokers.base import POLL_S, START_WAIT_S, Broker, BrokerError, cache_directory
+from perf.brokers.base import Broker, cache_directory
 
 VERSION: Final = "3.9.4"
 COORDINATES: Final = (
@@ -62,13 +61,8 @@ class ZooKeeper(Broker):
             "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self.directory / "zoo.cfg"),
         ]  # fmt: skip
 
-    def wait_ready(self) -> None:
-        give_up = time.monotonic() + START_WAIT_S
-        while b"Mode: " not in self._say(b"srvr"):
-            self.check_alive()
-            if time.monotonic() > give_up:
-                raise BrokerError(f"{self.name} did not answer: {self.log_tail()}")
-            time.sleep(POLL_S)
+    def answers(self) -> bool:
+        return b"Mode: " in self._say(b"srvr")
 
     def version(self) -> str:
         return VERSION

@@ -87,6 +87,10 @@ class FrameError(ValueError):
     """Bytes that are no frame of this protocol; the connection is ended."""
 
 
+class NotServedError(Exception):
+    """A request of this protocol that this server does not know: no client of ours sends it."""
+
+
 class Hello(NamedTuple):
     """`session_id` 0 asks for a new session."""
 
@@ -123,8 +127,8 @@ class Reader:
         _, _, timeout_ms, session_id = self._unpack(_HELLO)
         return Hello(timeout_ms, session_id, self.data())
 
-    def operation(self, ask: int) -> Operation | None:
-        """What CREATE, DELETE, SET_DATA or CHECK wants; None where that is not served."""
+    def operation(self, ask: int) -> Operation:
+        """What CREATE, DELETE, SET_DATA or CHECK wants. Raises NotServedError."""
         path = self.text()
         match ask:
             case Ask.CREATE:
@@ -133,7 +137,7 @@ class Reader:
                     self._skip_acl()
                 flags = self.int32()
                 if flags & ~_EPHEMERAL:
-                    return None
+                    raise NotServedError
                 return Create(path, data, flags == _EPHEMERAL)
             case Ask.DELETE:
                 return Delete(path, self._expected())
@@ -142,19 +146,16 @@ class Reader:
                 return Set(path, data, self._expected())
             case Ask.CHECK:
                 return Check(path, self.int32())
-        return None
+        raise NotServedError
 
-    def operations(self) -> list[Operation] | None:
-        """The parts of a MULTI."""
+    def operations(self) -> list[Operation]:
+        """The parts of a MULTI. Raises NotServedError."""
         found: list[Operation] = []
         while True:
             ask, done, _ = self._unpack(_PART)
             if done:
                 return found
-            operation = self.operation(ask)
-            if operation is None:
-                return None
-            found.append(operation)
+            found.append(self.operation(ask))
 
     def _expected(self) -> int | None:
         version = self.int32()

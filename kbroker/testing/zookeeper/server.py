@@ -30,7 +30,7 @@ from kbroker.metadata.store.base import (
 )
 from kbroker.testing.loop_thread import LoopThread
 from kbroker.testing.zookeeper import frames
-from kbroker.testing.zookeeper.frames import Ask, FrameError, Reader, Trouble
+from kbroker.testing.zookeeper.frames import Ask, FrameError, NotServedError, Reader, Trouble
 from kbroker.testing.zookeeper.tree import Changes, Tree
 
 log = logging.getLogger("kbroker.testing")
@@ -216,7 +216,7 @@ class ZooKeeperServer:
             error = frames.TROUBLE_OF[type(failed.cause)]
         except StoreError as failed:
             error = frames.TROUBLE_OF[type(failed)]
-        except NotImplementedError:
+        except NotServedError:
             error = Trouble.UNIMPLEMENTED
         except FrameError:
             raise
@@ -290,7 +290,7 @@ class ZooKeeperServer:
     # --- what is asked ----------------------------------------------------------------------------
 
     def _answer(self, connection: _Connection, ask: int, reader: Reader) -> bytes:
-        """The answer's body. Raises StoreError, ValueError, and NotImplementedError."""
+        """The answer's body. Raises StoreError, ValueError, NotServedError."""
         match ask:
             case Ask.PING:
                 return b""
@@ -316,17 +316,13 @@ class ZooKeeperServer:
                 return found + (frames.stat(node) if ask == Ask.GET_CHILDREN_2 else b"")
             case Ask.CREATE | Ask.DELETE | Ask.SET_DATA:
                 operation = reader.operation(ask)
-                if operation is None:
-                    raise NotImplementedError
                 (version,) = self._write(connection, [operation])
                 return frames.done(operation, version)
             case Ask.MULTI:
                 return self._multi(connection, reader.operations())
-        raise NotImplementedError
+        raise NotServedError
 
-    def _multi(self, connection: _Connection, operations: list[Operation] | None) -> bytes:
-        if operations is None:
-            raise NotImplementedError
+    def _multi(self, connection: _Connection, operations: list[Operation]) -> bytes:
         try:
             versions = self._write(connection, operations)
         except MultiError as failed:
