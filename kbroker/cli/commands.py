@@ -28,6 +28,7 @@ VERBS: Final[dict[str, Verb]] = {
     "topic": Verb("kbroker.cli.topic", "Create, list, describe and delete topics."),
     "produce": Verb("kbroker.cli.produce", "Write records to a topic."),
     "consume": Verb("kbroker.cli.consume", "Read records from a topic."),
+    "partition": Verb("kbroker.cli.partition", "Move partitions to other brokers; elect leaders."),
     "group": Verb("kbroker.cli.group", "List, describe, reset and delete consumer groups."),
     "config": Verb("kbroker.cli.config", "Explain keys; show and change settings."),
     "offsets": Verb("kbroker.cli.offsets", "Show where the logs of partitions begin and end."),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kbroker.handlers.services import ColdRequest, Services
-    from kbroker.metadata.controller.events import Elections
+    from kbroker.metadata.controller.events import Outcomes
     from kbroker.metadata.image import ClusterImage, PartitionImage
 
 PREFERRED: Final = 0
@@ -77,7 +77,7 @@ def handle(services: Services, request: ColdRequest) -> None:
     reply = Reply(request, failure)
     with reply:
 
-        def finish(elections: Elections) -> bytes:
+        def finish(elections: Outcomes) -> bytes:
             outcomes = dict(elections)
             return _encode(request.api_version, ErrorCode.NONE, _told(image, topics, outcomes))
 

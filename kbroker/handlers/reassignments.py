@@ -1,14 +1,12 @@
-"""Reassignments of partitions to other brokers: asked for (45), and those under way (46).
+"""Reassignments of partitions to other brokers (KIP-455): asked for (45), and those under way (46).
 
-AlterPartitionReassignments: in a cluster of one broker every partition has its one replica there,
-and there is nowhere else to go. So whoever asks for that place gets what it has, which is done at
-once and no change, as by Apache Kafka; any other place is refused for naming a broker that is not
-there.
-Nothing is ever under way: a cancellation (null replicas) finds none, and ListPartitionReassignments
-lists none. That one does not look at names: what does not move is left out, whether it is there or
-not.
+AlterPartitionReassignments has the controller decide (`metadata/controller/reassignment.py`), for
+each partition by itself; a cancellation is a list that is null. Its answer says that a partition is
+on its way, not that it has come there: ListPartitionReassignments, of which no name is looked at,
+says which have not. What is there already is no change and no error, as by Apache Kafka.
 
-Any handler thread; reads the image only, holds no lock; does not import the schema library.
+Both are the controller's to answer. Any handler thread; holds no lock; does not import the schema
+library.
 """
 
 from __future__ import annotations
@@ -16,12 +14,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import told
+from kbroker.handlers.reply import Reply, answer_in_time, told
+from kbroker.metadata.controller.events import Reassignment
 from kbroker.protocol.wire import Reader, Writer
+from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from kbroker.handlers.services import ColdRequest, Services
-    from kbroker.metadata.image import ClusterImage
+    from kbroker.metadata.controller.events import Outcomes
+    from kbroker.metadata.image import ClusterImage, PartitionImage
 
 _SINCE_REPLICATION_FACTOR: Final = 1  # may a partition get more or fewer replicas?
 
@@ -61,39 +64,35 @@ def handle_alter(services: Services, request: ColdRequest) -> None:
     asked = decode_alter(request)
     if asked.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-    image = services.controller.image
-    results = [
-        (name, [_alter(image, name, index, replicas) for index, replicas in wanted])
+    wanted = [
+        Reassignment(TopicPartition(name, index), None if replicas is None else tuple(replicas))
+        for name, each in asked.topics
+        for index, replicas in each
+    ]
+    reply = Reply(request, alter_failure)
+    with reply:
+
+        def finish(outcomes: Outcomes) -> bytes:
+            results = _by_topic(asked, outcomes)
+            message = None if results else ""  # as Apache Kafka has it
+            return _encode_alter(request.api_version, asked, ErrorCode.NONE, message, results)
+
+        done = answer_in_time(services, reply, asked.timeout_ms, finish)
+        services.controller.reassign(wanted, asked.replication_factor_may_change, done)
+
+
+def _by_topic(asked: Asked, outcomes: Outcomes) -> list[tuple[str, list[Outcome]]]:
+    left = iter(outcomes)
+    return [
+        (name, [_outcome(index, next(left)[1]) for index, _ in wanted])
         for name, wanted in asked.topics
     ]
-    message = None if results else ""  # as Apache Kafka has it
-    request.respond(_encode_alter(request.api_version, asked, ErrorCode.NONE, message, results))
 
 
-def _alter(image: ClusterImage, name: str, index: int, replicas: list[int] | None) -> Outcome:
-    partition = image.partition(name, index)
-    if partition is None:
-        what = f"partition {name}-{index}" if name in image.topics else f"topic '{name}'"
-        return index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {what}"
-    if replicas is None:
-        return index, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
-    if problem := _problem(image, replicas):
-        return index, ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
-    if tuple(replicas) != partition.replicas:
-        problem = "this broker moves no partition between brokers yet"
-        return index, ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
-    return index, ErrorCode.NONE, None
-
-
-def _problem(image: ClusterImage, replicas: list[int]) -> str | None:
-    if not replicas:
-        return "the list of replicas is empty: name at least one broker"
-    if len(set(replicas)) != len(replicas):
-        return "a broker is named more than once"
-    for node_id in replicas:
-        if node_id not in image.brokers:
-            return f"there is no broker {node_id}"
-    return None
+def _outcome(index: int, error: KafkaError | None) -> Outcome:
+    if error is None:
+        return index, ErrorCode.NONE, None
+    return index, error.code, None if error.message == error.code.name else error.message
 
 
 def _encode_alter(
@@ -148,16 +147,49 @@ def decode_list(request: ColdRequest) -> list[tuple[str, list[int]]] | None:
 
 
 def handle_list(services: Services, request: ColdRequest) -> None:
-    decode_list(request)
-    request.respond(_encode_list(ErrorCode.NONE, None))
+    asked = decode_list(request)
+    image = services.controller.image
+    request.respond(_encode_list(ErrorCode.NONE, None, _under_way(image, asked)))
 
 
-def _encode_list(code: ErrorCode, message: str | None) -> bytes:
+def _under_way(
+    image: ClusterImage, asked: list[tuple[str, list[int]]] | None
+) -> list[tuple[str, list[PartitionImage]]]:
+    """Of the partitions that are asked for, or of all, those that are reassigned."""
+    wanted = None if asked is None else {name: {*indexes} for name, indexes in asked}
+    names: Iterable[str] = image.topics if wanted is None else wanted
+    found = []
+    for name in names:
+        topic = image.topic(name)
+        moving = [each for each in topic.partitions if each.is_reassigned] if topic else []
+        if wanted is not None:
+            moving = [each for each in moving if each.index in wanted[name]]
+        if moving:
+            found.append((name, moving))
+    return found
+
+
+def _encode_list(
+    code: ErrorCode,
+    message: str | None,
+    topics: Sequence[tuple[str, Sequence[PartitionImage]]] = (),
+) -> bytes:
     out = Writer(flexible=True)
     out.int32(0)  # throttle time
     out.int16(code)
     out.string(told(message))
-    out.array(0)
+    out.array(len(topics))
+    for name, partitions in topics:
+        out.string(name)
+        out.array(len(partitions))
+        for each in partitions:
+            out.int32(each.index)
+            for nodes in (each.replicas, each.adding, each.removing):
+                out.array(len(nodes))
+                for node in nodes:
+                    out.int32(node)
+            out.tags()
+        out.tags()
     out.tags()
     return out.getvalue()
 

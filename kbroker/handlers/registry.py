@@ -211,11 +211,13 @@ APIS: Final[tuple[Api, ...]] = (
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         reassignments.handle_alter,
         reassignments.alter_failure,
+        for_controller=reassignments.decode_alter,
     ),
     Api(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         reassignments.handle_list,
         reassignments.list_failure,
+        for_controller=reassignments.decode_list,
     ),
     Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, client_quotas.handle, client_quotas.failure),
     Api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.handle, log_dirs.failure),

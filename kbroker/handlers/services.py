@@ -184,6 +184,10 @@ class Controller(Protocol):
 
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None: ...
 
+    def reassign(
+        self, wanted: Sequence[Any], factor_may_change: bool, done: Callable[[Any], None]
+    ) -> None: ...
+
     def elect_leaders(
         self, unclean: bool, partitions: Sequence[TopicPartition], done: Callable[[Any], None]
     ) -> None: ...

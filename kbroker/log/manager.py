@@ -316,11 +316,11 @@ class LogManager:
         return min(self._directories, key=lambda each: counts[id(each)])
 
     def _set_aside(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
-        """Its topic is no more: kept under another name, never appended to."""
+        """It is no replica any more: kept under another name, never appended to."""
         target = path.with_name(f"{path.name[:200]}.{uuid4().hex}{STRAY_SUFFIX}")
         file_operations.rename(path, target)
         self._names_changed(directory, name)
-        logger.warning("%s is of a topic that is no more; it is now %s", path, target.name)
+        logger.warning("%s is no replica any more; it is now %s", path, target.name)
 
     def _begin_at_zero(self, directory: DataDirectory, name: TopicPartition) -> None:
         """A new log: what a deleted one of the same name left in the checkpoints is not its own."""
@@ -408,13 +408,15 @@ class LogManager:
         self._names_changed(directory, name)
         self.removals.doom(target)
 
-    def set_aside_strays(self, topic_ids: Collection[UUID]) -> None:
-        """Logs of topics that are none of these: deleted while this broker was away."""
+    def set_aside_strays(self, is_here: Callable[[TopicPartition, UUID], bool]) -> None:
+        """Logs of partitions that are not here: of topics that were deleted, or partitions that
+        were reassigned, while this broker was away."""
         for directory in self._directories:
             for name, path in directory.logs().items():
                 try:
                     topic_id = topic_id_of(path)
-                    if topic_id is not None and topic_id not in topic_ids and self._is_free(name):
+                    stray = topic_id is not None and not is_here(name, topic_id)
+                    if stray and self._is_free(name):
                         self._set_aside(directory, name, path)
                 except OSError as error:
                     logger.error("%s cannot be set aside: %s", path, error)

@@ -60,6 +60,7 @@ class PartitionLog(_log.LocalLog):
         segment_jitter_ms: int = 0,
         flush_ms: int = LONG_MAX,
         file_delete_delay_ms: int = FILE_DELETE_DELAY_MS,
+        min_insync_replicas: int = 1,
         **settings: Any,
     ) -> None:
         """As the log's own, and what the manager asks of it in the background.
@@ -68,11 +69,14 @@ class PartitionLog(_log.LocalLog):
         """
         self.flush_ms = flush_ms
         self.file_delete_delay_ms = file_delete_delay_ms
+        self.min_insync_replicas = min_insync_replicas
         if segment_jitter_ms > 0:
             import random
 
             segment_jitter_ms = random.randrange(segment_jitter_ms)
-        super().configure(segment_jitter_ms=segment_jitter_ms, **settings)
+        super().configure(
+            segment_jitter_ms=segment_jitter_ms, min_insync_replicas=min_insync_replicas, **settings
+        )
 
     def trim(self) -> list[Path]:
         """Takes segments below the log's start out of it; their renamed files, to be removed later.

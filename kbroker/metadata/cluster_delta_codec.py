@@ -144,7 +144,13 @@ def _write_partitions(writer: Writer, partitions: Sequence[PartitionImage]) -> N
         writer.int32(partition.leader)
         writer.int32(partition.leader_epoch)
         writer.int32(partition.partition_epoch)
-        for nodes in (partition.replicas, partition.isr, partition.eligible):
+        for nodes in (
+            partition.replicas,
+            partition.isr,
+            partition.eligible,
+            partition.adding,
+            partition.removing,
+        ):
             _write_nodes(writer, nodes)
         writer.tags()
 
@@ -155,13 +161,12 @@ def _read_partitions(reader: Reader, topic: str) -> Iterable[PartitionImage]:
         leader = _within(reader.int32(), NO_LEADER)
         leader_epoch = _within(reader.int32(), 0)
         partition_epoch = _within(reader.int32(), 0)
-        replicas, isr, eligible = (_read_nodes(reader) for _ in range(3))
+        replicas, isr, eligible, adding, removing = (_read_nodes(reader) for _ in range(5))
         reader.tags()
-        if not {*isr, *eligible, leader} <= {*replicas, NO_LEADER}:
+        if not {*isr, *eligible, *adding, *removing, leader} <= {*replicas, NO_LEADER}:
             raise ProtocolError(f"{topic}-{index}: leader or in-sync replica is no replica")
-        yield PartitionImage(
-            topic, index, replicas, isr, leader, leader_epoch, partition_epoch, eligible
-        )
+        state = isr, leader, leader_epoch, partition_epoch, eligible
+        yield PartitionImage(topic, index, replicas, *state, adding, removing)
 
 
 def _write_nodes(writer: Writer, nodes: Sequence[int]) -> None:

@@ -97,7 +97,11 @@ class BrokerImage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """A partition's replicas and who leads; partition_states.py says what each set means."""
+    """A partition's replicas and who leads; partition_states.py says what each set means.
+
+    While it is reassigned `replicas` are those that it is to have, then those it had and is to
+    lose, `removing`; `adding` are those it is to have and had not (reassignments.py).
+    """
 
     topic: str
     index: int
@@ -107,6 +111,17 @@ class PartitionImage:
     leader_epoch: int
     partition_epoch: int
     eligible: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def replication_factor(self) -> int:
+        """Without those that are being added: they count when they are there."""
+        return len(self.replicas) - len(self.adding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +136,8 @@ class TopicImage:
 
     @property
     def replication_factor(self) -> int:
-        return len(self.partitions[0].replicas) if self.partitions else 0
+        """Of its first partition, which new ones get as well."""
+        return self.partitions[0].replication_factor if self.partitions else 0
 
     def with_configs(self, configs: Mapping[str, str]) -> TopicImage:
         return replace(self, configs=MappingProxyType(dict(configs)))

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 from kbroker.clock import Clock, SystemClock
 from kbroker.errors import ErrorCode, KafkaError, UserError
-from kbroker.peer import admin_messages, config_messages, messages
+from kbroker.peer import admin_messages, config_messages, messages, placement_messages
 from kbroker.peer.admin_messages import DeleteRecordsResult
 from kbroker.peer.cluster import RETRY_BACKOFF_MS, Cluster, Decode
 from kbroker.peer.config_messages import (
@@ -37,6 +37,7 @@ from kbroker.peer.messages import (
     ProducerId,
     TopicResult,
 )
+from kbroker.peer.placement_messages import PartitionResult, ReassignedPartition
 from kbroker.types import ApiKey, TopicPartition
 
 
@@ -126,6 +127,42 @@ class Client:
                 version, share, timeout_ms=self._timeout_ms
             ),
             admin_messages.decode_delete_records,
+        )
+
+    def reassign(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> list[PartitionResult]:
+        """The brokers where each partition is to be, the preferred leader first; None: where it
+        was. It is on its way then; `reassignments` says what has not come there."""
+        return self.cluster.at_controller(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            lambda version: placement_messages.encode_reassign(
+                version, targets, timeout_ms=self._timeout_ms
+            ),
+            placement_messages.decode_reassign,
+        )
+
+    def reassignments(self) -> dict[TopicPartition, ReassignedPartition]:
+        """Every partition that is on its way to other brokers."""
+        return self.cluster.anywhere(
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            lambda version: placement_messages.encode_list_reassignments(
+                version, timeout_ms=self._timeout_ms
+            ),
+            placement_messages.decode_list_reassignments,
+        )
+
+    def elect_leaders(
+        self, kind: int, partitions: Sequence[TopicPartition] | None
+    ) -> list[PartitionResult]:
+        """PREFERRED_ELECTION or UNCLEAN_ELECTION; None: of every partition that needs one, and
+        those that need none are left out of the answer."""
+        return self.cluster.at_controller(
+            ApiKey.ELECT_LEADERS,
+            lambda version: placement_messages.encode_elect_leaders(
+                version, kind, partitions, timeout_ms=self._timeout_ms
+            ),
+            placement_messages.decode_elect_leaders,
         )
 
     def topic_configs(self, topic: str) -> list[ConfigValue]:

@@ -11,24 +11,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.peer import messages
 from kbroker.peer.address import Address, parse_addresses
 from kbroker.peer.link import Link, open_link
-from kbroker.peer.messages import ClusterMetadata, TopicResult
+from kbroker.peer.messages import ClusterMetadata
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey, TopicPartition
 
 Result = TypeVar("Result")
+Refusable = TypeVar("Refusable", bound="HasError")
 Encode = Callable[[int], bytes]
 Decode = Callable[[Reader, int], Result]
 
 RETRY_BACKOFF_MS: Final = 100
 # A topic that stays unknown this long after auto-creation was asked for will not come.
 _TOPIC_WAIT_MS_MAX: Final = 5_000
+
+
+class HasError(Protocol):
+    """What an answer says of one of the things that were asked for."""
+
+    @property
+    def error(self) -> ErrorCode: ...
 
 
 class Ask(NamedTuple):
@@ -197,9 +205,9 @@ class Cluster:
         self,
         api_key: ApiKey,
         encode: Encode,
-        decode: Callable[[Reader, int], list[TopicResult]],
-    ) -> list[TopicResult]:
-        def attempt() -> list[TopicResult]:
+        decode: Callable[[Reader, int], list[Refusable]],
+    ) -> list[Refusable]:
+        def attempt() -> list[Refusable]:
             self.metadata([])
             address = self.brokers.get(self._controller_id) or self.any_broker()
             results = self.ask(address, api_key, encode, decode)

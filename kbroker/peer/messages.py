@@ -121,7 +121,7 @@ def request_writer(api_key: ApiKey, version: int) -> Writer:
     return Writer(flexible=is_flexible(api_key, version))
 
 
-def _int32s(reader: Reader) -> tuple[int, ...]:
+def read_int32s(reader: Reader) -> tuple[int, ...]:
     return tuple([reader.int32() for _ in range(reader.array())])
 
 
@@ -246,9 +246,9 @@ def _decode_partition(reader: Reader, version: int) -> PartitionMetadata:
     index = reader.int32()
     leader = reader.int32()
     leader_epoch = reader.int32() if version >= 7 else -1
-    replicas = _int32s(reader)
-    isr = _int32s(reader)
-    offline = _int32s(reader) if version >= 5 else ()
+    replicas = read_int32s(reader)
+    isr = read_int32s(reader)
+    offline = read_int32s(reader) if version >= 5 else ()
     reader.tags()
     return PartitionMetadata(
         index=index,

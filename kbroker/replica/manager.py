@@ -71,9 +71,8 @@ def stored_packing(config: TopicConfig) -> Packing | None:
 
 
 def log_settings(config: TopicConfig, replicas: int) -> dict[str, Any]:
-    """A topic's configuration in the terms of the log (`PartitionLog.configure`).
-
-    More in-sync replicas than there are replicas cannot be asked for: the lower number counts.
+    """A topic's configuration in the terms of the log (`PartitionLog.configure`), for a partition
+    with so many replicas: more in sync than there are cannot be asked for.
     """
     policy = config["cleanup.policy"]
     packing = stored_packing(config)
@@ -242,7 +241,7 @@ class ReplicaManager:
             self._topic_ids.update((topic.name, topic.topic_id) for topic in topics)
             for replica in taken:
                 self._wake(replica)
-                self._logs.close(replica.log)
+                self._delete(replica)
         finally:
             self._wake_watchers(topics)
 
@@ -257,8 +256,7 @@ class ReplicaManager:
     def _taken_away(
         self, topic: TopicImage, partitions: dict[TopicPartition, Replica]
     ) -> Iterator[Replica]:
-        """Replicas that are not to be here any more: led elsewhere, and not known any more. Their
-        files stay."""
+        """Replicas that are not to be here any more: led elsewhere, and not known any more."""
         for partition in topic.partitions:
             name = TopicPartition(topic.name, partition.index)
             replica = partitions.get(name)
@@ -276,24 +274,40 @@ class ReplicaManager:
         partitions: dict[TopicPartition, Replica],
         fresh: list[Replica],
     ) -> Row:
-        settings = log_settings(TopicConfig(self._config, topic.configs), topic.replication_factor)
+        settings = self._settings_of(topic)
         replicas: list[Replica | None] = []
         for partition in topic.partitions:
+            name = TopicPartition(topic.name, partition.index)
             if self._node_id not in partition.replicas:
+                self._offline.discard(name)
                 replicas.append(None)
                 continue
-            name = TopicPartition(topic.name, partition.index)
             replica = partitions.get(name)
             if replica is None or replica.topic_id != topic.topic_id:
-                replica = self._open_replica(name, topic.topic_id, settings, from_store)
+                how = settings(partition)
+                replica = self._open_replica(name, topic.topic_id, how, from_store)
                 if replica is None:
                     replicas.append(None)
                     continue
                 fresh.append(replica)
                 partitions[name] = replica
+            elif replica.log.min_insync_replicas != settings(partition)["min_insync_replicas"]:
+                replica.log.configure(**settings(partition))  # it has more or fewer replicas now
             self._lead(replica, partition)
             replicas.append(replica)
         return topic.name, topic.topic_id.bytes, topic.internal, replicas
+
+    def _settings_of(self, topic: TopicImage) -> Callable[[PartitionImage], dict[str, Any]]:
+        config = TopicConfig(self._config, topic.configs)
+        by_factor: dict[int, dict[str, Any]] = {}
+
+        def of(partition: PartitionImage) -> dict[str, Any]:
+            factor = partition.replication_factor
+            if factor not in by_factor:
+                by_factor[factor] = log_settings(config, factor)
+            return by_factor[factor]
+
+        return of
 
     def _open_replica(
         self, name: TopicPartition, topic_id: UUID, settings: dict[str, Any], from_store: bool
@@ -332,19 +346,22 @@ class ReplicaManager:
         for topic in topics:
             del self._topic_ids[topic.name]
         for replica in removed.values():
-            try:
-                self._logs.delete(replica.log)
-            except KafkaError as error:
-                logger.error("%s", error.message)
+            self._delete(replica)
             self._wake(replica)
 
+    def _delete(self, replica: Replica) -> None:
+        try:
+            self._logs.delete(replica.log)
+        except KafkaError as error:
+            logger.error("%s", error.message)
+
     def _configure(self, topic: TopicImage) -> None:
-        settings = log_settings(TopicConfig(self._config, topic.configs), topic.replication_factor)
+        settings = self._settings_of(topic)
         for partition in topic.partitions:
             replica = self.partition(topic.name, partition.index)
             if replica is None:
                 continue
-            replica.log.configure(**settings)
+            replica.log.configure(**settings(partition))
             replica.advance()  # fewer may be enough in sync now
             if replica.has_watchers:
                 self._wake(replica)

@@ -13,6 +13,7 @@ the start and the stop each of its methods has its turn.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import MetadataStoreError
@@ -24,6 +25,8 @@ from kbroker.server.leader_rebalance import LeaderRebalance
 from kbroker.server.replication import Replication
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
     from kbroker.failures import Failures
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from kbroker.replica.fetcher_manager import Submit
     from kbroker.replica.manager import ReplicaManager
     from kbroker.server.scheduler import Scheduler
+    from kbroker.types import TopicPartition
 
 WAIT_KEY: Final = "initial.broker.registration.timeout.ms"
 
@@ -74,7 +78,7 @@ class ClusterMember:
         """Its logs are open, and nobody has seen it yet."""
         if not self._looked_for_strays:
             self._looked_for_strays = True
-            self._logs.set_aside_strays(image.topic_ids)
+            self._logs.set_aside_strays(partial(_is_on, image, self._config.node_id))
 
     def shows(self) -> bool:
         """Whether an image that is published now may be seen: not the empty one of a start."""
@@ -106,3 +110,11 @@ class ClusterMember:
             "let it reach this broker's inter.broker.listener.name at the address that is"
             f" advertised, or raise {WAIT_KEY}",
         )
+
+
+def _is_on(image: ClusterImage, node_id: int, name: TopicPartition, topic_id: UUID) -> bool:
+    """Whether this broker holds a replica of that partition."""
+    topic = image.topic_by_id(topic_id)
+    if topic is None or topic.name != name.topic or name.partition >= len(topic.partitions):
+        return False
+    return node_id in topic.partitions[name.partition].replicas

@@ -96,8 +96,7 @@ class DynamicConfig:
         """What the settings of this topic say about its elections, now."""
         config = TopicConfig(self.config, topic.configs)
         return ElectionRules(
-            min(config["min.insync.replicas"], max(1, topic.replication_factor)),
-            config["unclean.leader.election.enable"],
+            config["min.insync.replicas"], config["unclean.leader.election.enable"]
         )
 
     # --- the controller's rules -------------------------------------------------------------------

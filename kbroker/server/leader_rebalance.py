@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kbroker.config import BrokerConfig
     from kbroker.metadata.controller import Controller
-    from kbroker.metadata.controller.events import Elections
+    from kbroker.metadata.controller.events import Outcomes
     from kbroker.server.scheduler import Scheduler
 
 log: Final = logging.getLogger("kbroker.controller")
@@ -47,6 +47,6 @@ class LeaderRebalance:
             controller.elect_leaders(False, wanted, _tell)
 
 
-def _tell(elections: Elections) -> None:
+def _tell(elections: Outcomes) -> None:
     elected = sum(error is None for _, error in elections)
     log.info("%d of %d preferred replicas lead again", elected, len(elections))

@@ -40,6 +40,7 @@ from kbroker.testing.lines import HOST, Line, process_of
 from kbroker.testing.loop_thread import LoopThread
 from kbroker.testing.process import BrokerFailed, Process, log_tail
 from kbroker.testing.zookeeper.server import ZooKeeperServer
+from kbroker.types import TopicPartition
 
 METADATA_TIMEOUT_MS: Final = 5_000
 LOG_LINES_IN_A_NOTE: Final = 60
@@ -294,6 +295,12 @@ class Cluster(Inspected):
             return broker if broker is not None and broker.alive else None
 
         return wait_until(found, f"a leader of {topic}-{partition}")
+
+    def move_leader(self, topic: str, partition: int, to: ClusterBroker) -> None:
+        """Have this broker, which is in sync, lead the partition; it is the preferred one then."""
+        name = TopicPartition(topic, partition)
+        self._look().have_lead(name, to.broker_id)
+        wait_until(lambda: self.leader(topic, partition) is to, f"{to.broker_id} leads {name}")
 
     def controller(self) -> ClusterBroker:
         """Who is the controller, as soon as somebody is."""

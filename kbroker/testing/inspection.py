@@ -18,6 +18,7 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.client import Client
 from kbroker.peer.groups import Groups
 from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
+from kbroker.peer.placement_messages import PREFERRED_ELECTION
 from kbroker.protocol.record_batch import decode_batches
 from kbroker.testing.faults import INSPECTOR_CLIENT_ID
 from kbroker.types import TopicPartition
@@ -77,6 +78,17 @@ class Inspection:
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return False
             raise
+
+    def have_lead(self, name: TopicPartition, broker_id: int) -> None:
+        """The preferred replica is this one from now on, and leads; KafkaError where it cannot."""
+        found = self._client.metadata([name.topic]).topics[name.topic].partitions
+        (now,) = (each for each in found if each.index == name.partition)
+        others = [each for each in now.replicas if each != broker_id]
+        results = self._client.reassign({name: [broker_id, *others]})
+        results += self._client.elect_leaders(PREFERRED_ELECTION, [name])
+        for each in results:
+            if each.error not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
+                raise KafkaError(each.error, f"{name}: {each.message}")
 
     def delete_topic(self, name: str) -> None:
         self._client.delete_topics([name])

@@ -53,7 +53,7 @@ class Plant:
 
 _begin = FollowedPartition.__init__
 _asked = FollowedPartition.asked
-_led = partition_states._led
+_led = partition_states.led_among
 _truncate = PartitionLog.truncate_to
 _follow = ImageFollower.follow
 _check_members = partition_states._check_members

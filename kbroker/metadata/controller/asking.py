@@ -23,12 +23,14 @@ from kbroker.metadata.controller.events import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
-    ElectionsCallback,
     ElectLeaders,
     Event,
     FollowImage,
     InStep,
+    OutcomesCallback,
     PartitionsCallback,
+    Reassign,
+    Reassignment,
     Reload,
     ShutDown,
     ShutDownCallback,
@@ -90,10 +92,17 @@ class Asking(ABC):
         self._post(AlterResources(tuple(changes), validate_only, done))
 
     def elect_leaders(
-        self, unclean: bool, partitions: Sequence[TopicPartition], done: ElectionsCallback
+        self, unclean: bool, partitions: Sequence[TopicPartition], done: OutcomesCallback
     ) -> None:
         """Have the preferred replicas lead, or any that live where nobody does."""
         self._post(ElectLeaders(unclean, tuple(partitions), done))
+
+    def reassign(
+        self, wanted: Sequence[Reassignment], factor_may_change: bool, done: OutcomesCallback
+    ) -> None:
+        """Have partitions move to other brokers, or not move any more; `done` gets one outcome for
+        each, in their order, as soon as it is on its way."""
+        self._post(Reassign(tuple(wanted), factor_may_change, done))
 
     def alter_in_sync(
         self,

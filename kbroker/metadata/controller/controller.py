@@ -64,6 +64,7 @@ from kbroker.metadata.controller.events import (
     InStep,
     LogDirEvent,
     LogsFail,
+    Reassign,
     Reload,
     SessionLost,
     ShutDown,
@@ -323,6 +324,8 @@ class Controller(Asking):
                 return partial(event.done, self._partitions.shut_down(self._office(), event))
             case ElectLeaders():
                 return partial(event.done, self._partitions.elect_leaders(self._office(), event))
+            case Reassign():
+                return partial(event.done, self._partitions.reassign(self._office(), event))
             case AllocateProducerIds():
                 first = self._office().take_producer_ids(self._node_id, event.ids)
                 return partial(event.done, ProducerIdBlock(first, event.ids))

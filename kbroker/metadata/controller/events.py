@@ -30,9 +30,9 @@ TopicsCallback = Callable[[list[TopicResult]], None]
 PartitionsCallback = Callable[[list[PartitionImage | KafkaError]], None]
 
 
-# For each partition that was asked for, in their order, None or why it has no new leader.
-Elections = list[tuple[TopicPartition, KafkaError | None]]
-ElectionsCallback = Callable[[Elections], None]
+# For each partition that was asked for, in their order, None or why it was not done.
+Outcomes = list[tuple[TopicPartition, KafkaError | None]]
+OutcomesCallback = Callable[[Outcomes], None]
 
 
 # What others may come to lead, and the broker leads still.
@@ -131,10 +131,28 @@ class ShutDown(NamedTuple):
 class ElectLeaders(NamedTuple):
     unclean: bool
     partitions: tuple[TopicPartition, ...]
-    done: ElectionsCallback
+    done: OutcomesCallback
 
     def fail(self, error: KafkaError) -> None:
         self.done([(name, error) for name in self.partitions])
+
+
+class Reassignment(NamedTuple):
+    """Where a partition is to be; `target` None: where it was before it was to be elsewhere."""
+
+    name: TopicPartition
+    target: tuple[int, ...] | None
+
+
+class Reassign(NamedTuple):
+    """`factor_may_change`: a partition may get more or fewer replicas than it has."""
+
+    wanted: tuple[Reassignment, ...]
+    factor_may_change: bool
+    done: OutcomesCallback
+
+    def fail(self, error: KafkaError) -> None:
+        self.done([(each.name, error) for each in self.wanted])
 
 
 class FollowImage(NamedTuple):

@@ -49,6 +49,8 @@ log = logging.getLogger("kbroker.controller")
 
 # Producer ids are signed 64-bit numbers on the wire.
 _PRODUCER_ID_MAX: Final = records.INT64_MAX
+# Partitions of a topic that are written together with its own node: 300 bytes each in one multi.
+REASSIGNED_AT_ONCE_MAX: Final = 500
 
 
 class FencedError(Exception):
@@ -126,17 +128,37 @@ class MetadataNodes:
 
     def set_partitions(self, partitions: Sequence[PartitionImage]) -> list[PartitionImage]:
         """Write partition states over those of the same partition epoch; the new states."""
-        self._write(
-            [
-                Set(
-                    _state_path(each),
-                    records.encode_partition(each, self._controller_epoch),
-                    each.partition_epoch,
-                )
-            ]
-            for each in partitions
-        )
+        self._write([self._state_set(each)] for each in partitions)
         return [replace(each, partition_epoch=each.partition_epoch + 1) for each in partitions]
+
+    def reassign(
+        self, partitions: Iterable[PartitionImage], topics: Mapping[str, TopicImage]
+    ) -> list[PartitionImage]:
+        """As `set_partitions`, where their replicas change as well, with each topic's own node;
+        `topics` as they were. A cut leaves some partitions as they are to be, the rest as before.
+        """
+        written: list[PartitionImage] = []
+        for some in _by_topic(partitions):
+            written += self._reassign(topics[some[0].topic], some)
+        return written
+
+    def _reassign(
+        self, topic: TopicImage, partitions: Sequence[PartitionImage]
+    ) -> Iterator[PartitionImage]:
+        for first in range(0, len(partitions), REASSIGNED_AT_ONCE_MAX):
+            some = partitions[first : first + REASSIGNED_AT_ONCE_MAX]
+            new = {each.index: each for each in some}
+            states = tuple(new.get(each.index, each) for each in topic.partitions)
+            topic = replace(topic, partitions=states)
+            self._write([[self._topic_set(topic), *map(self._state_set, some)]])
+            yield from (replace(each, partition_epoch=each.partition_epoch + 1) for each in some)
+
+    def _state_set(self, partition: PartitionImage) -> Operation:
+        return Set(
+            _state_path(partition),
+            records.encode_partition(partition, self._controller_epoch),
+            partition.partition_epoch,
+        )
 
     def take_producer_ids(self, node_id: int, count: int) -> int:
         """The first of `count` ids that nobody has had or will have; KafkaError when used up."""
@@ -178,7 +200,8 @@ class MetadataNodes:
             own = configs.get(name)
             path = records.topic_config_path(name)
             config = {} if own is None else records.decode_configs(path, own.data)
-            topics.append(new_topic_image(name, record.topic_id, record.replicas, config))
+            topic = new_topic_image(name, record.topic_id, record.replicas, config)
+            topics.append(_with_moves(topic, record))
         states = self._store.get_many(
             [_state_path(partition) for topic in topics for partition in topic.partitions]
         )
@@ -236,8 +259,11 @@ class MetadataNodes:
         yield [self._topic_set(after)]
 
     def _topic_set(self, topic: TopicImage) -> Operation:
-        replicas = [partition.replicas for partition in topic.partitions]
-        return Set(records.topic_path(topic.name), records.encode_topic(topic.topic_id, replicas))
+        replicas = [each.replicas for each in topic.partitions]
+        adding = {each.index: each.adding for each in topic.partitions if each.adding}
+        removing = {each.index: each.removing for each in topic.partitions if each.removing}
+        data = records.encode_topic(topic.topic_id, replicas, adding, removing)
+        return Set(records.topic_path(topic.name), data)
 
     def _partition_creation(self, partition: PartitionImage) -> list[Operation]:
         state = records.encode_partition(partition, self._controller_epoch)
@@ -288,6 +314,30 @@ class MetadataNodes:
 
 def _state_path(partition: PartitionImage) -> str:
     return records.partition_state_path(partition.topic, partition.index)
+
+
+def _by_topic(partitions: Iterable[PartitionImage]) -> Iterable[list[PartitionImage]]:
+    found: dict[str, list[PartitionImage]] = {}
+    for each in partitions:
+        found.setdefault(each.topic, []).append(each)
+    return found.values()
+
+
+def _with_moves(topic: TopicImage, record: records.TopicRecord) -> TopicImage:
+    """A topic's partitions with those replicas that come and go."""
+    if not record.adding and not record.removing:
+        return topic
+    return replace(
+        topic,
+        partitions=tuple(
+            replace(
+                each,
+                adding=record.adding.get(each.index, ()),
+                removing=record.removing.get(each.index, ()),
+            )
+            for each in topic.partitions
+        ),
+    )
 
 
 def _as_stored(initial: PartitionImage, node: Node) -> PartitionImage:

@@ -14,7 +14,14 @@ from types import MappingProxyType
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log_lines import first_few
-from kbroker.metadata.controller.events import AlterInSync, Elections, ElectLeaders, ShutDown
+from kbroker.metadata.controller.events import (
+    AlterInSync,
+    ElectLeaders,
+    Outcomes,
+    Reassign,
+    Reassignment,
+    ShutDown,
+)
 from kbroker.metadata.controller.nodes import MetadataNodes
 from kbroker.metadata.controller.partition_states import (
     RulesOf,
@@ -27,6 +34,12 @@ from kbroker.metadata.controller.partition_states import (
     unclean_election,
 )
 from kbroker.metadata.controller.propagation import Propagation
+from kbroker.metadata.controller.reassignment import (
+    cancelled,
+    check_target,
+    finished,
+    reassigned,
+)
 from kbroker.metadata.image import (
     NO_LEADER,
     BrokerImage,
@@ -221,11 +234,11 @@ class PartitionChanges:
             if node_id in image.brokers and image.brokers[node_id].epoch == epoch
         )
 
-    def elect_leaders(self, nodes: MetadataNodes, event: ElectLeaders) -> Elections:
+    def elect_leaders(self, nodes: MetadataNodes, event: ElectLeaders) -> Outcomes:
         """Who was asked for leads, where that is possible; each partition's own outcome."""
         image, closed = self._propagation.image, self._closed()
         able = image.brokers.keys() - self._stopping(image)
-        results: Elections = []
+        results: Outcomes = []
         changed: dict[TopicPartition, PartitionImage] = {}
         for name in event.partitions:
             alive = [node for node in able if (name, node) not in closed]
@@ -243,6 +256,49 @@ class PartitionChanges:
                 first_few([str(name) for name in changed]),
             )
         return results
+
+    def reassign(self, nodes: MetadataNodes, event: Reassign) -> Outcomes:
+        """Partitions are on their way to where they are to be; each one's own outcome."""
+        image = self._propagation.image
+        outcomes: Outcomes = []
+        changed: dict[TopicPartition, PartitionImage] = {}
+        for each in event.wanted:
+            try:
+                plan = self._reassigned(image.with_partitions(changed.values()), each, event)
+            except KafkaError as error:
+                outcomes.append((each.name, error))
+                continue
+            outcomes.append((each.name, None))
+            if plan != image.partition(*each.name):
+                changed[each.name] = plan
+        if changed:
+            self._follow(self._write(nodes, image, list(changed.values())))
+            log.info(
+                "%d partitions are reassigned: %s",
+                len(changed),
+                first_few([str(name) for name in changed]),
+            )
+        return outcomes
+
+    def _reassigned(
+        self, image: ClusterImage, wanted: Reassignment, event: Reassign
+    ) -> PartitionImage:
+        partition = image.partition(*wanted.name)
+        if partition is None:
+            known = wanted.name.topic in image.topics
+            what = f"partition {wanted.name}" if known else f"topic '{wanted.name.topic}'"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {what}")
+        rules = self._rules_of(image.topics[partition.topic])
+        alive = self._able(image, wanted.name)
+        if wanted.target is None:
+            return cancelled(partition, alive, rules)
+        check_target(image, partition, wanted.target, event.factor_may_change)
+        return reassigned(partition, wanted.target, alive, rules)
+
+    def _able(self, image: ClusterImage, name: TopicPartition) -> list[int]:
+        """The brokers that could lead it."""
+        closed = self._closed()
+        return [node for node in image.brokers if (name, node) not in closed]
 
     def forget_eligible(self, nodes: MetadataNodes, topics: Iterable[str] | None) -> None:
         """Of these topics, or of all, before min.insync.replicas changes for them."""
@@ -267,7 +323,7 @@ class PartitionChanges:
         lossy: Collection[int] = (),
     ) -> ClusterImage:
         """The image with these states, written over those that it has."""
-        now = image.with_partitions(nodes.set_partitions(changed)) if changed else image
+        now = image.with_partitions(self._write_states(nodes, image, changed)) if changed else image
         self._left.update((node_id, image.brokers[node_id].epoch) for node_id in lossy)
         for lost in _unclean(image, changed):
             self.unclean_elections += 1
@@ -277,6 +333,26 @@ class PartitionChanges:
         for node_id in lossy:
             self._tell_losses(image, changed, node_id)
         return now
+
+    def _write_states(
+        self, nodes: MetadataNodes, image: ClusterImage, changed: Iterable[PartitionImage]
+    ) -> list[PartitionImage]:
+        """The states that were written. Whatever a state comes from, it may be the one in which a
+        reassignment is at its end."""
+        states: list[PartitionImage] = []
+        moved: list[PartitionImage] = []
+        for each in changed:
+            state = each
+            if each.is_reassigned:
+                rules = self._rules_of(image.topics[each.topic])
+                state = finished(each, self._able(image, _name(each)), rules)
+                if not state.is_reassigned:
+                    log.info("%s is on brokers %s now", _name(state), list(state.replicas))
+            was = image.topics[each.topic].partitions[each.index]
+            stays = _places(was) == _places(state)
+            (states if stays else moved).append(state)
+        written = nodes.set_partitions(states) if states else []
+        return [*written, *(nodes.reassign(moved, image.topics) if moved else ())]
 
     def _tell_losses(
         self, image: ClusterImage, changed: Sequence[PartitionImage], node_id: int
@@ -321,6 +397,10 @@ def _members(image: ClusterImage, partition: PartitionImage) -> tuple[int, ...]:
 def _others(partition: PartitionImage) -> bool:
     """Whether there are replicas beside the leader, which might have had more."""
     return len(partition.replicas) > 1
+
+
+def _places(partition: PartitionImage) -> tuple[tuple[int, ...], ...]:
+    return partition.replicas, partition.adding, partition.removing
 
 
 def _name(partition: PartitionImage) -> TopicPartition:

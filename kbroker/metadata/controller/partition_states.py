@@ -36,10 +36,14 @@ from kbroker.types import TopicPartition
 
 
 class ElectionRules(NamedTuple):
-    """What a topic's settings say: `min_in_sync` is at most its replication factor."""
+    """What a topic's settings say."""
 
     min_in_sync: int = 1
     unclean: bool = False
+
+    def enough(self, partition: PartitionImage, in_sync: int) -> bool:
+        """More than all replicas cannot be asked for."""
+        return in_sync >= min(self.min_in_sync, max(1, partition.replication_factor))
 
 
 RulesOf = Callable[[TopicImage], ElectionRules]
@@ -109,9 +113,9 @@ def before_stop(
             stay = tuple(node for node in partition.isr if node not in stopping)
             if len(stay) == len(partition.isr) or image.brokers.keys().isdisjoint(stay):
                 continue
-            state = _with_in_sync(partition, stay, rules)
+            state = with_in_sync(partition, stay, rules)
             if state.leader not in stay:
-                state = _led(state, frozenset(stay) & image.brokers.keys(), rules)
+                state = led_among(state, frozenset(stay) & image.brokers.keys(), rules)
             changed.append(state)
     return changed
 
@@ -163,7 +167,7 @@ def unclean_election(
     ELECTION_NOT_NEEDED where somebody leads, ELIGIBLE_LEADERS_NOT_AVAILABLE where none lives."""
     if partition.leader != NO_LEADER:
         return ELECTION_NOT_NEEDED
-    state = _led(partition, frozenset(alive), ElectionRules(unclean=True))
+    state = led_among(partition, frozenset(alive), ElectionRules(unclean=True))
     if state.leader == NO_LEADER:
         code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
         return KafkaError(code, "no replica that lives has the log open")
@@ -199,7 +203,7 @@ def alter_in_sync(
     isr = tuple(node for node in partition.replicas if node in change.in_sync)
     if frozenset(isr) == frozenset(partition.isr):
         return partition
-    return _with_in_sync(partition, isr, rules_of(topic))
+    return with_in_sync(partition, isr, rules_of(topic))
 
 
 def nobody_eligible(topics: Iterable[TopicImage]) -> list[PartitionImage]:
@@ -282,19 +286,19 @@ def _among(
     in_sync = tuple(node for node in partition.isr if node in living)
     state = partition
     if in_sync != partition.isr:
-        state = _with_in_sync(partition, in_sync, rules)
+        state = with_in_sync(partition, in_sync, rules)
     if state.leader not in in_sync:
-        state = _led(state, living, rules)
-    if state.leader != NO_LEADER and state.eligible and len(state.isr) >= rules.min_in_sync:
+        state = led_among(state, living, rules)
+    if state.leader != NO_LEADER and state.eligible and rules.enough(state, len(state.isr)):
         state = replace(state, eligible=())  # by settings that are not those of when they left
     return state
 
 
-def _with_in_sync(
+def with_in_sync(
     partition: PartitionImage, isr: tuple[int, ...], rules: ElectionRules
 ) -> PartitionImage:
     """Another in-sync set, and who is eligible beside it; of none the last leader stays."""
-    enough = len(isr) >= rules.min_in_sync
+    enough = rules.enough(partition, len(isr))
     if not isr:
         isr = (_last_leader(partition),)
     may = {*partition.isr, *partition.eligible} - {*isr}
@@ -302,7 +306,7 @@ def _with_in_sync(
     return replace(partition, isr=isr, eligible=eligible)
 
 
-def _led(
+def led_among(
     partition: PartitionImage, candidates: frozenset[int], rules: ElectionRules
 ) -> PartitionImage:
     """This partition with another leader: one in sync, else one eligible, else, if unclean
@@ -326,4 +330,4 @@ def _elected(
     state = replace(partition, leader=node, leader_epoch=partition.leader_epoch + 1)
     if group is partition.isr:
         return state
-    return _with_in_sync(state, (node,), rules)
+    return with_in_sync(state, (node,), rules)

@@ -29,6 +29,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 from uuid import UUID
@@ -99,9 +100,16 @@ INT64_MAX: Final = 2**63 - 1
 T = TypeVar("T")
 
 
+_NONE: Final[Mapping[int, tuple[int, ...]]] = MappingProxyType({})
+
+
 class TopicRecord(NamedTuple):
+    """`adding` and `removing`: of partitions that are reassigned, by index."""
+
     topic_id: UUID
     replicas: tuple[tuple[int, ...], ...]
+    adding: Mapping[int, tuple[int, ...]] = _NONE
+    removing: Mapping[int, tuple[int, ...]] = _NONE
 
 
 class PartitionRecord(NamedTuple):
@@ -262,14 +270,23 @@ def decode_used_directories(path: str, data: bytes) -> dict[str, str]:
     return directories
 
 
-def encode_topic(topic_id: UUID, replicas: Sequence[Sequence[int]]) -> bytes:
+def encode_topic(
+    topic_id: UUID,
+    replicas: Sequence[Sequence[int]],
+    adding: Mapping[int, Sequence[int]] = _NONE,
+    removing: Mapping[int, Sequence[int]] = _NONE,
+) -> bytes:
     return _encode(
         _TOPIC_VERSION,
         topic_id=uuid_text(topic_id),
-        partitions={str(index): list(each) for index, each in enumerate(replicas)},
-        adding_replicas={},
-        removing_replicas={},
+        partitions=_by_index(dict(enumerate(replicas))),
+        adding_replicas=_by_index(adding),
+        removing_replicas=_by_index(removing),
     )
+
+
+def _by_index(nodes: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
+    return {str(index): list(each) for index, each in nodes.items()}
 
 
 def decode_topic(path: str, data: bytes) -> TopicRecord:
@@ -277,8 +294,28 @@ def decode_topic(path: str, data: bytes) -> TopicRecord:
     partitions: dict[str, Any] = fields.get("partitions", dict)
     if not partitions:
         raise fields.damaged("no partitions")
-    replicas = [partitions.get(str(index)) for index in range(len(partitions))]
-    return TopicRecord(fields.uuid("topic_id"), tuple(fields.node_ids(each) for each in replicas))
+    replicas = [fields.node_ids(partitions.get(str(index))) for index in range(len(partitions))]
+    adding, removing = (
+        _moving(fields, name, replicas) for name in ("adding_replicas", "removing_replicas")
+    )
+    for index in adding.keys() & removing.keys():
+        if not {*adding[index]}.isdisjoint(removing[index]):
+            raise fields.damaged(f"a replica of partition {index} comes and goes")
+    return TopicRecord(fields.uuid("topic_id"), tuple(replicas), adding, removing)
+
+
+def _moving(
+    fields: _Fields, name: str, replicas: Sequence[tuple[int, ...]]
+) -> dict[int, tuple[int, ...]]:
+    """Nodes that Apache Kafka wrote before 2.4 do not say so: nothing moves there."""
+    found: dict[int, tuple[int, ...]] = {}
+    written: dict[str, Any] = fields.get(name, dict) if fields.has(name) else {}
+    for index, nodes in enumerate(replicas):
+        if moving := written.get(str(index)):
+            found[index] = fields.node_ids(moving)
+            if not {*found[index]} <= {*nodes}:
+                raise fields.damaged(f"{name} of partition {index} are none of its replicas")
+    return found
 
 
 def encode_partition(partition: PartitionImage, controller_epoch: int) -> bytes:

@@ -1,0 +1,153 @@
+"""`kbroker partition move|cancel|list|elect`: on which brokers partitions are, and who leads.
+
+`move` says where replicas are to be, the preferred leader first; the brokers copy what they lack,
+and the command ends at once unless it is to `--wait`. `list` shows what is under way. Several
+partitions are one request; one that is refused is named on standard error, the others are done all
+the same, and the status is 1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kbroker.cli.connect import bootstrap_option, connect, refuse
+from kbroker.cli.output import output_option, print_table, write_json
+from kbroker.cli.partitions import existing, parse_chosen
+from kbroker.errors import ErrorCode, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kbroker.peer.client import Client
+    from kbroker.peer.placement_messages import PartitionResult, ReassignedPartition
+    from kbroker.types import TopicPartition
+
+LOOK_MS: Final = 500
+
+
+@click.group("partition")
+def command() -> None:
+    """Move partitions to other brokers, and have other replicas lead."""
+
+
+@command.command("move")
+@click.argument("partitions", metavar="TOPIC[:0,1]...", nargs=-1, required=True)
+@click.option("--to", metavar="ID,...", required=True, help="Brokers, the preferred leader first.")
+@click.option("--wait", is_flag=True, help="Return when all replicas are there and in sync.")
+@bootstrap_option
+@output_option
+def move(partitions: tuple[str, ...], to: str, wait: bool, bootstrap: str, output: str) -> int:
+    """Have partitions on these brokers and on no others."""
+    target = _node_ids(to)
+    with connect(bootstrap) as client:
+        wanted = existing(client, [parse_chosen(text) for text in partitions])
+        results = client.reassign(dict.fromkeys(wanted, target))
+        status = _report(results, f"on its way to {to}", output)
+        if wait:
+            _wait(client, [each.partition for each in results if each.error is ErrorCode.NONE])
+    return status
+
+
+@command.command("cancel")
+@click.argument("partitions", metavar="TOPIC[:0,1]...", nargs=-1, required=True)
+@bootstrap_option
+@output_option
+def cancel(partitions: tuple[str, ...], bootstrap: str, output: str) -> int:
+    """Leave partitions where they were before they were to move."""
+    with connect(bootstrap) as client:
+        wanted = existing(client, [parse_chosen(text) for text in partitions])
+        results = client.reassign(dict.fromkeys(wanted))
+    return _report(results, "stays where it was", output)
+
+
+@command.command("list")
+@click.option("--watch", is_flag=True, help="Again and again, until nothing moves.")
+@bootstrap_option
+@output_option
+def list_moves(watch: bool, bootstrap: str, output: str) -> None:
+    """Show the partitions that are on their way to other brokers."""
+    with connect(bootstrap) as client:
+        moving = client.reassignments()
+        _print_moves(moving, output)
+        while watch and moving:
+            client.cluster.sleep_ms(LOOK_MS)
+            before, moving = moving, client.reassignments()
+            if moving != before:
+                _print_moves(moving, output)
+    if watch and output == "text":
+        click.echo("nothing moves")
+
+
+@command.command("elect")
+@click.argument("partitions", metavar="[TOPIC[:0,1]...]", nargs=-1)
+@click.option(
+    "--unclean", is_flag=True, help="Whoever lives, where nobody leads: records are lost."
+)
+@bootstrap_option
+@output_option
+def elect(partitions: tuple[str, ...], unclean: bool, bootstrap: str, output: str) -> int:
+    """Have preferred replicas lead, of the partitions named or of all."""
+    from kbroker.peer.placement_messages import PREFERRED_ELECTION, UNCLEAN_ELECTION
+
+    kind = UNCLEAN_ELECTION if unclean else PREFERRED_ELECTION
+    chosen = [parse_chosen(text) for text in partitions]
+    with connect(bootstrap) as client:
+        results = client.elect_leaders(kind, existing(client, chosen) if chosen else None)
+    needed = [each for each in results if each.error is not ErrorCode.ELECTION_NOT_NEEDED]
+    return _report(needed, "has another leader", output)
+
+
+def _node_ids(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
+        raise UsageError(f"'{text}' names no brokers", "give their ids, as in 1,2,3")
+    return [int(part) for part in parts]
+
+
+def _report(results: Sequence[PartitionResult], done: str, output: str) -> int:
+    failed = [each for each in results if each.error is not ErrorCode.NONE]
+    if output == "json":
+        write_json(
+            [
+                {"topic": each.partition.topic, "partition": each.partition.partition,
+                 "error": each.error.name, "message": each.message}
+                for each in results
+            ]
+        )  # fmt: skip
+    else:
+        for each in results:
+            if each.error is ErrorCode.NONE:
+                click.echo(f"{each.partition}: {done}")
+    for each in failed:
+        click.echo(f"error: {refuse(each.error, str(each.partition), each.message)}", err=True)
+    return 1 if failed else 0
+
+
+def _wait(client: Client, partitions: Sequence[TopicPartition]) -> None:
+    wanted = {*partitions}
+    while wanted & client.reassignments().keys():
+        client.cluster.sleep_ms(LOOK_MS)
+
+
+def _print_moves(moving: Mapping[TopicPartition, ReassignedPartition], output: str) -> None:
+    if output == "json":
+        write_json(
+            [
+                {"topic": where.topic, "partition": where.partition, **each._asdict()}
+                for where, each in sorted(moving.items())
+            ]
+        )
+        return
+    print_table(
+        ["PARTITION", "REPLICAS", "ADDING", "REMOVING"],
+        [
+            [str(where), _shown(each.replicas), _shown(each.adding), _shown(each.removing)]
+            for where, each in sorted(moving.items())
+        ],
+    )
+
+
+def _shown(nodes: Sequence[int]) -> str:
+    return ",".join(map(str, nodes)) or "-"

@@ -1,0 +1,183 @@
+"""Partitions move between brokers under load, and not when that is taken back (KIP-455)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from kbroker.cli.main import main
+from kbroker.errors import ErrorCode
+from kbroker.peer.client import Client
+from kbroker.testing import Cluster
+from kbroker.testing.inspection import wait_until
+from kbroker.types import TopicPartition
+
+pytestmark = [pytest.mark.client, pytest.mark.timeout(240)]
+
+TOPIC = "orders"
+NAME = TopicPartition(TOPIC, 0)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(4, {"min.insync.replicas": 2}, topics={TOPIC: 1}) as made:
+        yield made
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[Client]:
+    cluster.heal()
+    with Client(cluster.bootstrap) as made:
+        yield made
+
+
+def placed(client: Client) -> tuple[int, ...]:
+    (partition,) = client.metadata([TOPIC]).topics[TOPIC].partitions
+    return partition.replicas
+
+
+def away_from(client: Client) -> int:
+    """The broker that holds no replica."""
+    (other,) = {1, 2, 3, 4} - {*placed(client)}
+    return other
+
+
+def log_of(cluster: Cluster, broker_id: int) -> Path:
+    return cluster.brokers[broker_id].data_dir / f"{TOPIC}-0"
+
+
+def held_up(cluster: Cluster, client: Client) -> int:
+    """The broker that holds no replica, and cannot fetch one: its leader is out of its reach."""
+    absent = cluster.brokers[away_from(client)]
+    if cluster.controller() is absent:
+        absent.restart()
+    cluster.cut(absent, cluster.leader(TOPIC, 0), zookeeper=False)
+    return absent.broker_id
+
+
+@contextmanager
+def written(cluster: Cluster) -> Iterator[list[bytes]]:
+    """Numbers by an idempotent producer while the block runs; those that were acknowledged."""
+    acknowledged: list[bytes] = []
+    failed: list[object] = []
+    ends = threading.Event()
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 1}
+    )
+
+    def note(error: object, message: confluent_kafka.Message) -> None:
+        if error is not None:
+            failed.append(error)
+        else:
+            acknowledged.append(message.value() or b"")
+
+    def write() -> None:
+        number = 0
+        while not ends.is_set():
+            producer.produce(TOPIC, b"%d" % number, partition=0, on_delivery=note)
+            producer.poll(0.002)
+            number += 1
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        wait_until(lambda: len(acknowledged) > 100, "records are acknowledged")
+        before = len(acknowledged)
+        yield acknowledged
+        wait_until(lambda: len(acknowledged) > before + 100, "more records are acknowledged")
+    finally:
+        ends.set()
+        thread.join()
+    assert producer.flush(60) == 0
+    assert not failed
+
+
+def test_all_replicas_move_under_load_and_nothing_is_lost(cluster: Cluster, client: Client) -> None:
+    held = placed(client)
+    target = [away_from(client), *reversed(held[1:])]
+    with written(cluster) as acknowledged:
+        (result,) = client.reassign({NAME: target})
+        assert result.error is ErrorCode.NONE
+        wait_until(lambda: not client.reassignments(), "nothing moves")
+    assert placed(client) == tuple(target)
+    wait_until(lambda: not log_of(cluster, held[0]).exists(), "who lost it has no log of it")
+    cluster.wait_in_sync(TOPIC)
+    stored = [each.value for each in cluster.records(TOPIC, 0)]
+    assert [value for value in stored if value in {*acknowledged}] == acknowledged
+    assert len(stored) == len({*stored})
+    cluster.move_leader(TOPIC, 0, cluster.brokers[target[0]])  # which has all of it
+    assert [each.value for each in cluster.records(TOPIC, 0)] == stored
+
+
+def test_what_waits_for_a_replica_is_shown_and_can_be_taken_back(
+    cluster: Cluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = placed(client)
+    absent = held_up(cluster, client)
+    target = ",".join(map(str, [absent, *held[1:]]))
+    at = ("-b", cluster.brokers[held[0]].bootstrap)
+    assert main(["partition", "move", TOPIC, "--to", target, *at]) == 0
+    assert capsys.readouterr().out == f"orders-0: on its way to {target}\n"
+    (moving,) = client.reassignments().values()
+    replicas = (absent, *held[1:], held[0])
+    assert tuple(moving) == (replicas, (absent,), (held[0],))
+    assert main(["partition", "list", *at]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == [
+        "orders-0", ",".join(map(str, replicas)), str(absent), str(held[0]),
+    ]  # fmt: skip
+    assert main(["partition", "cancel", TOPIC, *at]) == 0
+    assert capsys.readouterr().out == "orders-0: stays where it was\n"
+    assert client.reassignments() == {}
+    assert {*placed(client)} == {*held}
+    cluster.mend()
+    wait_until(lambda: not log_of(cluster, absent).exists(), "nothing of it is left there")
+    assert main(["partition", "cancel", TOPIC, *at]) == 1
+    assert "NO_REASSIGNMENT_IN_PROGRESS" in capsys.readouterr().err
+
+
+def test_it_ends_though_controller_and_leader_are_killed_on_the_way(
+    cluster: Cluster, client: Client
+) -> None:
+    held = placed(client)
+    absent = held_up(cluster, client)
+    target = [absent, *held[:2]]
+    with written(cluster):
+        client.reassign({NAME: target})
+        for killed in {cluster.controller().broker_id, cluster.leader(TOPIC, 0).broker_id}:
+            if killed != absent:
+                cluster.kill(killed)
+        cluster.heal()
+        wait_until(lambda: not client.reassignments(), "nothing moves")
+    assert placed(client) == tuple(target)
+    cluster.wait_in_sync(TOPIC)
+
+
+def test_fewer_replicas_and_more_again(cluster: Cluster, client: Client) -> None:
+    one = placed(client)[0]
+    client.reassign({NAME: [one]})
+    assert placed(client) == (one,)
+    with written(cluster):  # min.insync.replicas is 2, and there is one
+        pass
+    target = (one, *(each for each in (1, 2, 3, 4) if each != one))[:3]
+    words = ("--to", ",".join(map(str, target)), "--wait", "-b", cluster.bootstrap)
+    assert main(["partition", "move", f"{TOPIC}:0", *words]) == 0
+    assert client.reassignments() == {}
+    assert placed(client) == target
+
+
+def test_refusals(cluster: Cluster, client: Client) -> None:
+    unknown = TopicPartition("nobody", 0)
+    results = client.reassign({NAME: [1, 1], unknown: [1], TopicPartition(TOPIC, 7): None})
+    assert {each.partition: each.error for each in results} == {
+        NAME: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        unknown: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        TopicPartition(TOPIC, 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    for target in ([], [1, 9]):
+        (result,) = client.reassign({NAME: target})
+        assert result.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
