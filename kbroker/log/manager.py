@@ -409,8 +409,7 @@ class LogManager:
         self.removals.doom(target)
 
     def set_aside_strays(self, is_here: Callable[[TopicPartition, UUID], bool]) -> None:
-        """Logs of partitions that are not here: of topics that were deleted, or partitions that
-        were reassigned, while this broker was away."""
+        """Logs of no replica that is here: deleted or reassigned while this broker was away."""
         for directory in self._directories:
             for name, path in directory.logs().items():
                 try:

@@ -18,6 +18,7 @@ from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC, new_topic
 from kbroker.errors import KafkaError, UserError
 from kbroker.log.checkpoints import RECOVERY_POINT_FILE, read_offsets
 from kbroker.metadata.controller import NewTopic, TopicResult
+from kbroker.metadata.controller.events import Reassignment
 from kbroker.metadata.controller.records import CONTROLLER
 from kbroker.metadata.image import NO_LEADER
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
@@ -39,6 +40,7 @@ HOMES = PARTITIONS  # in the place of a partition: those of `__consumer_offsets`
 # Of two partitions of `__consumer_offsets` each has its own; the second has a member.
 GROUPS = ("g1", "g2")
 RETRY_START_MS = 300
+RETRY_MOVE_MS = 300
 HAND_OVER_MS = 5  # others have heard by then, mostly, who leads what a broker that stops led
 # A broker that stands alone in the simulation's time: pauses and time-outs are shorter, as are the
 # histories.
@@ -105,6 +107,7 @@ class Cluster:
         self._full: list[int] = []
         self._disk_faults: FileFaults | None = None
         self.boots = dict.fromkeys(BROKERS, 1)
+        self._moved = False  # replicas may be elsewhere than everywhere
 
     def begin(self) -> None:
         """All run, and there are the topics."""
@@ -176,7 +179,7 @@ class Cluster:
         synced = {
             name: Synced(directory / str(name), points.get(name, 0), epochs_settled=False)
             for name in (*self.names, *self.homes)
-            if node_id in self.safety.partition(name).views
+            if node_id in self.safety.partition(name).views and (directory / str(name)).exists()
         }
         open_here = running.replicas.replicas()
         synced.update((name, Synced.of(each)) for name, each in open_here.items())
@@ -349,6 +352,31 @@ class Cluster:
         for running in self._controllers():
             running.controller.elect_leaders(False, names, lambda outcome: None)
 
+    def reassign(self, index: int, *target: int) -> None:
+        """To these brokers; to none: back to where it was."""
+        self._moved = True
+        for name in self.homes if index == HOMES else [self.names[index]]:
+            self._move(name, target or None)
+
+    def _move(self, name: TopicPartition, target: tuple[int, ...] | None) -> None:
+        for running in self._controllers():
+            running.controller.reassign([Reassignment(name, target)], True, lambda outcomes: None)
+
+    def _spread_again(self) -> None:
+        """Every broker has every partition, as in the beginning."""
+        wanted = [name for name in (*self.names, *self.homes) if not self._is_everywhere(name)]
+        for name in wanted:
+            self._move(name, BROKERS)
+        if wanted:
+            self.loop.later(RETRY_MOVE_MS, self._spread_again)
+
+    def _is_everywhere(self, name: TopicPartition) -> bool:
+        partitions = [each.controller.image.partition(*name) for each in self._controllers()]
+        return bool(partitions) and all(
+            each is not None and not each.is_reassigned and {*each.replicas} == {*BROKERS}
+            for each in partitions
+        )
+
     def produce(self, producer: int, index: int) -> None:
         self.producers[producer].produce(self.names[index])
 
@@ -382,6 +410,8 @@ class Cluster:
                 if running.process.paused:
                     self._go_on(running)
             self.start(broker.node_id)
+        if self._moved:
+            self._spread_again()
 
     def unsettled(self) -> str:
         """What is not as it should be without faults; empty: nothing."""

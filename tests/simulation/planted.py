@@ -8,7 +8,7 @@ any more says that the histories, or what is looked at, have become too tame.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +20,7 @@ from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.errors import ErrorCode
 from kbroker.handlers import offset_fetch
 from kbroker.log.partition_log import PartitionLog
-from kbroker.metadata.controller import partition_states
+from kbroker.metadata.controller import partition_changes, partition_states, reassignment
 from kbroker.metadata.controller.image_follower import ImageFollower
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.nodes import MetadataNodes
@@ -58,6 +58,7 @@ _truncate = PartitionLog.truncate_to
 _follow = ImageFollower.follow
 _check_members = partition_states._check_members
 _Follower = in_sync.Follower
+_finished = reassignment.finished
 _load = GroupLoader._read
 _decode_fetch = offset_fetch.decode
 
@@ -157,6 +158,13 @@ def _of_any_start(
     _check_members(image, partition, change._replace(in_sync=now), stopping)
 
 
+def _in_sync_when_added(
+    partition: PartitionImage, alive: Collection[int], rules: ElectionRules
+) -> PartitionImage:
+    """A reassignment ends before those that were added have caught up."""
+    return _finished(replace(partition, isr=(*partition.isr, *partition.adding)), alive, rules)
+
+
 def _not_awaited(
     produces: requests.Produces, replica: Replica, last_offset: int, led_since: int,
     timeout_ms: int, done: Callable[[ErrorCode], object],
@@ -221,5 +229,6 @@ PLANTED: dict[str, Plant] = {
     "a-shard-kept": Plant(OffsetsStore, "_lose", _nothing_lost, 20),
     "members-not-loaded": Plant(GroupCoordinator, "load", _no_members, 40),
     "unstable-told": Plant(offset_fetch, "decode", _stable_or_not, 150),
+    "in-sync-when-added": Plant(partition_changes, "finished", _in_sync_when_added, 60),
     "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 40),
 }

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from tests.simulation.store import Session
 
 
+_TOPIC_PATH_PARTS = nodes.TOPICS.count("/") + 1
+
+
 class Violation(Exception):
     """`rule` is the name of what does not hold, the same for every seed that shows it."""
 
@@ -59,6 +62,8 @@ class View:
     values: set[bytes] = field(default_factory=set)
     checked: int = 0  # up to where it was compared with what is committed
     synced_to: int | None = None  # behind a power cut: what it had on the disk
+    # The partition epoch in which it was no replica any more: its files may have gone since.
+    removed_in: int | None = None
 
 
 @dataclass
@@ -122,6 +127,11 @@ class Safety:
         view.partition_epoch = state.partition_epoch
         view.leads = state.leader == running.node_id
         self._note(partition, view)
+        if running.node_id not in state.replicas:
+            self._live.remove(view)
+            view.replica = None
+        elif view.removed_in is not None and view.removed_in < state.partition_epoch:
+            view.removed_in = None  # it is one again, with the log that it had
         if not view.leads:
             return
         leader = partition.leaders.setdefault(state.leader_epoch, running.node_id)
@@ -147,6 +157,8 @@ class Safety:
         view.high_watermark = view.checked = min(replica.high_watermark, view.end_offset)
         view.values = {each.value for each in now}
         kept = len(before) if view.synced_to is None else view.synced_to
+        if view.removed_in is not None:
+            kept, view.removed_in = 0, None
         if len(now) < kept or now != before[: len(now)]:
             self.fail(
                 "what is on the disk is not lost",
@@ -179,6 +191,8 @@ class Safety:
         """The store was changed."""
         tree = self._cluster.ensemble.tree
         for operation in operations:
+            if isinstance(operation, Set) and operation.path.count("/") == _TOPIC_PATH_PARTS:
+                self._placed(operation)
             if not isinstance(operation, Create | Set) or not operation.path.endswith("/state"):
                 continue
             topic, index = operation.path.split("/")[3], int(operation.path.split("/")[5])
@@ -198,6 +212,18 @@ class Safety:
             if before is not None:
                 joined = {*state.isr}.difference(before.isr, before.eligible)
                 self._joins_as_it_is(partition, joined, session)
+
+    def _placed(self, operation: Set) -> None:
+        """Who is no replica any more gives its log away."""
+        if not operation.path.startswith(nodes.TOPICS):
+            return
+        topic = operation.path.rpartition("/")[2]
+        replicas = nodes.decode_topic(operation.path, operation.data).replicas
+        for index, holders in enumerate(replicas):
+            path = nodes.partition_state_path(topic, index)
+            for node_id, view in self.partition(TopicPartition(topic, index)).views.items():
+                if node_id not in holders and view.removed_in is None:
+                    view.removed_in = self._cluster.ensemble.tree.node(path).version
 
     def _stored(self, partition: Partition, state: nodes.PartitionRecord) -> None:
         before, partition.state = partition.state, state

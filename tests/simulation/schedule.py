@@ -45,6 +45,7 @@ def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
     for _ in range(dice.randint(5, 10)):
         how = (dice.randrange(len(GROUPS)), int(dice.random() < 0.8))
         acts.append(Act(dice.randrange(end_ms), "ask_committed", how))
+    acts += _moves(dice, end_ms)
     return sorted(acts), end_ms
 
 
@@ -89,6 +90,18 @@ def _usurped(dice: random.Random, end_ms: int) -> list[Act]:
         Act(hangs_at_ms, "hang", (dice.randint(200, 600),)),
         Act(hangs_at_ms + dice.randint(20, 150), "depose"),
     ]
+
+
+def _moves(dice: random.Random, end_ms: int) -> list[Act]:
+    """Partitions go to other brokers, one move after the other, or stay after all."""
+    if dice.random() < 0.5:
+        return []
+    acts = []
+    for _ in range(dice.randint(1, 6)):
+        target = dice.sample(BROKERS, dice.randint(2, 3)) if dice.random() < 0.85 else ()
+        act = Act(dice.randrange(end_ms), "reassign", (dice.randrange(HOMES + 1), *target))
+        acts.append(act)
+    return acts
 
 
 def _close_together(dice: random.Random, end_ms: int) -> list[Act]:

@@ -17,9 +17,8 @@ Crash rules: a change is in the store before anything else happens, so after a k
 start finds it whole and finishes it, whether or not anybody was told. When the outcome of a write
 is unknown, the request fails with KAFKA_STORAGE_ERROR and the store is read again at once.
 
-Bounds: CONTROLLER_EVENTS_MAX requests wait; the next one is answered REQUEST_TIMED_OUT, to be
-retried, on the caller's own thread. A broker that is not the controller, or is stopping, answers
-NOT_CONTROLLER. Locks: none but the event queue's.
+Bounds: CONTROLLER_EVENTS_MAX requests wait; the next one is answered REQUEST_TIMED_OUT, on the
+caller's own thread, NOT_CONTROLLER where this broker is none or stops. No lock but the queue's.
 """
 
 from __future__ import annotations
@@ -217,10 +216,8 @@ class Controller(Asking):
 
     def start(self) -> None:
         """Register this broker, stand for election, load and apply; returns when all is visible.
-
-        Raises DataDirectoryError for a damaged or foreign store or a node id in use; the thread
-        has ended then, and closing the store drops what was registered.
-        """
+        DataDirectoryError for a damaged or foreign store or a node id in use: the thread has ended
+        then, and closing the store drops what was registered."""
         ready = threading.Event()
         failures: list[Exception] = []
 

@@ -5,9 +5,11 @@ of these states; every later state of that partition, whatever it came from, goe
 before it is written.
 
 Replicas that are `adding` fetch like any others, and join the in-sync set when they have caught up.
-Those that are `removing` serve, lead and are waited for until all that were added are in sync; then
-they leave every set at once, in a new leader epoch. So a reassignment that stops half way has taken
-nothing away, and one that is cancelled leaves what there was.
+Those that are `removing` serve, lead and are waited for until all that were added are in sync, and
+as many of those that stay as min.insync.replicas asks for; then they leave every set at once, in a
+new leader epoch. So a reassignment that stops half way has taken nothing away, and nobody's word
+leaves an acknowledged record with fewer replicas than it was acknowledged by: neither the end of a
+reassignment nor its cancellation. (Apache Kafka 4 looks at those that were added alone.)
 """
 
 from __future__ import annotations
@@ -66,26 +68,27 @@ def cancelled(
 ) -> PartitionImage:
     """This partition with the replicas that it had before.
 
-    KafkaError: NO_REASSIGNMENT_IN_PROGRESS; INVALID_REPLICA_ASSIGNMENT where nobody is in sync but
-    those that were being added, with whom records would be lost.
+    KafkaError: NO_REASSIGNMENT_IN_PROGRESS; INVALID_REPLICA_ASSIGNMENT where too few are in sync
+    beside those that were being added.
     """
     if not partition.is_reassigned:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    if {*partition.isr} <= {*partition.adding}:
+    state = _without(partition, partition.adding, rules)
+    stay = {*partition.isr} - {*partition.adding}
+    if len(stay) < len(partition.isr) and not (stay and rules.enough(state, len(stay))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"only replicas that are being added are in sync, {list(partition.isr)}; "
-            "try again when others are",
+            f"of the replicas in sync, {list(partition.isr)}, too few would be left without those "
+            "that are being added; try again when others have caught up",
         )
-    state = _without(partition, partition.adding, rules)
     return _led_by_a_replica(state, alive, rules)
 
 
 def finished(
     partition: PartitionImage, alive: Collection[int], rules: ElectionRules
 ) -> PartitionImage:
-    """This partition at the end of its way, if all that were added are in sync and one of those
-    that stay can lead; else as it is."""
+    """This partition at the end of its way, if all that were added are in sync and those that stay
+    are enough and can lead; else as it is."""
     stay = {*partition.isr} - {*partition.removing}
     if not partition.is_reassigned or partition.leader == NO_LEADER:
         return partition
@@ -94,6 +97,8 @@ def finished(
     if partition.leader in partition.removing and stay.isdisjoint(alive):
         return partition
     state = _without(partition, partition.removing, rules)
+    if not rules.enough(state, len(stay)):
+        return partition
     state = _led_by_a_replica(state, alive, rules)
     if partition.removing and state.leader_epoch == partition.leader_epoch:
         # Nobody is to go on with those that are no replicas any more.
