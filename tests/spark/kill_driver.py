@@ -20,10 +20,10 @@ from tests.support import spark_classes
 
 JVM: str = f"{spark_classes.java_options()} -Xss4m"
 CONF = {
+    **spark_classes.SHORT_QUERIES,
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": JVM,
     "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
 }
 LANDED = "landed"
 

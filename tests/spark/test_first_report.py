@@ -14,7 +14,7 @@ import pytest
 
 from spark_jobs import rows
 from spark_jobs.report_model import Report
-from tests.support import requirements, spark
+from tests.support import requirements, spark, spark_classes
 from tests.support.source_tree import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -76,6 +76,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     job = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        env=spark_classes.environment(),
     )  # fmt: skip
     try:
         said, _ = job.communicate(timeout=WAIT_S_MAX)

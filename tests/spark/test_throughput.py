@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import requirements, spark
+from tests.support import requirements, spark, spark_classes
 from tests.support.source_tree import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -28,6 +28,7 @@ def test_figures_cover_every_record(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=250,
+        env=spark_classes.environment(),
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-3000:]
     (found,) = json.loads(figures.read_text())

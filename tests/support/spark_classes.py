@@ -8,6 +8,7 @@ by `make setup`, about half a minute; where there is none, sessions begin withou
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,13 @@ from typing import Any, Final
 ARCHIVE: Final = Path(sys.prefix, "spark-classes.jsa")
 # Short jobs: the first compiler is enough, and one thread collects.
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Each query is another one, and of a few rows: it is done before it would be compiled, or planned
+# again by what was found.
+SHORT_QUERIES: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
 _TIMEOUT_S: Final = 240
 
 
@@ -26,6 +34,12 @@ def java_options() -> str:
         return SHORT_LIVED
     # Where it is of another class path Java goes on without, and is to say nothing of it.
     return f"{SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
+def environment() -> dict[str, str]:
+    """For a process that starts short-lived sessions of its own."""
+    settings = " ".join(f"-D{name}={value}" for name, value in SHORT_QUERIES.items())
+    return {**os.environ, "JDK_JAVA_OPTIONS": f"{java_options()} {settings}"}
 
 
 def make() -> Path:

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from tests.support.spark_classes import SHORT_LIVED
+from tests.support import spark_classes
 
 START_WAIT_S: Final = 60.0
 STOP_WAIT_S: Final = 10.0
@@ -58,7 +58,8 @@ def environment() -> dict[str, str]:
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",  # the pages of master and workers as well
         "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
-        "JDK_JAVA_OPTIONS": SHORT_LIVED,  # of every Java here, the executors' too
+        # Of every Java here, the executors' too.
+        "JDK_JAVA_OPTIONS": spark_classes.java_options(),
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
     }
 
@@ -106,6 +107,7 @@ class Cluster:
             "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{START_WAIT_S:.0f}s",
             "spark.pyspark.python": sys.executable,
             "spark.ui.enabled": "false",
+            **spark_classes.SHORT_QUERIES,
             **{f"spark.hadoop.{key}": value for key, value in self.hadoop_settings().items()},
         }
 

@@ -25,6 +25,7 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "local[1]",
         "kbroker-tests",
         conf={
+            **spark_classes.SHORT_QUERIES,
             "spark.jars": ",".join(map(str, jars)),
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": spark_classes.java_options(),
