@@ -8,7 +8,8 @@ the answer names the partitions whose logs cannot be used. What does not fit cha
 Refused with Kafka's codes: a controller of an epoch before one that was obeyed, or of another than
 the last in the store (STALE_CONTROLLER_EPOCH), a request to another start of this broker
 (STALE_BROKER_EPOCH), of another cluster (INCONSISTENT_CLUSTER_ID), a difference from another image
-than ours (INVALID_UPDATE_VERSION; everything is sent then).
+than ours (INVALID_UPDATE_VERSION; everything is sent then), and what was sent before something that
+came before it, over another connection: topics that were made in between would be deleted for it.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class ImageFollower:
         if update.controller_epoch < self._epoch:
             return ImageAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
         self.obey(update.controller_epoch)
+        if update.version < self._version:
+            return ImageAnswer(ErrorCode.INVALID_UPDATE_VERSION)
         base = ClusterImage() if update.base == NOTHING else self._image
         if base is None or update.base not in (NOTHING, self._version):
             return ImageAnswer(ErrorCode.INVALID_UPDATE_VERSION)

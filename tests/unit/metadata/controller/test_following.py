@@ -158,6 +158,25 @@ class Applied:
         self.image = image
 
 
+def test_what_was_overtaken_by_what_came_after_it_deletes_nothing() -> None:
+    """It was sent once more, over another connection, and then the first one was read."""
+    applied: Any = Applied(ClusterImage(cluster_id="c"))
+    follower = ImageFollower(applied)
+    partition = PartitionImage("t", 0, (1, 2), (1, 2), 1, 0, 0)
+    topic = TopicImage("t", UUID(int=1), (partition,), {}, False)
+    images = {3: ClusterImage(cluster_id="c"), 4: ClusterImage(cluster_id="c").with_topics([topic])}
+
+    def hears(epoch: int, version: int) -> ErrorCode:
+        delta = ClusterDelta.between(ClusterImage(), images[version])
+        return follower.follow(ImageUpdate(2, epoch, 1, NOTHING, version, delta)).error
+
+    assert hears(1, 4) is ErrorCode.NONE
+    assert hears(1, 3) is ErrorCode.INVALID_UPDATE_VERSION
+    assert "t" in applied.image.topics
+    assert hears(1, 4) is ErrorCode.NONE  # the same again: nobody knows that it came
+    assert hears(2, 3) is ErrorCode.NONE  # the next controller counts for itself
+
+
 def test_what_is_known_of_a_partition_does_not_go_back() -> None:
     """A controller that read the store before it hears of the next one knows more than that one's
     first update, which was on its way."""
