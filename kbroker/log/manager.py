@@ -24,6 +24,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -241,6 +242,9 @@ class LogManager:
             if recovered is not None:
                 recovered.log.close(clean=False)  # as a crash left it: it is set aside
             held = self._open(name, topic_id, settings, new)
+        held.log.recovery_point_fell = partial(
+            self._write_checkpoint, RECOVERY_POINT_FILE, held.directory
+        )
         with self._lock:
             self._logs[name] = held
             self._unread.discard(name)
@@ -349,10 +353,8 @@ class LogManager:
             raise
 
     def close(self, log: PartitionLog) -> None:
-        """Closes one log; its files stay, and so does what is to be said of it.
-
-        One that cannot be brought to the disk is closed all the same: no mark may cover it.
-        """
+        """Closes one log; its files stay, and so does what is to be said of it. One that cannot be
+        brought to the disk is closed all the same: no mark may cover it."""
         with self._lock:
             held = self._forget_locked(log)
             if held is not None:
@@ -367,10 +369,8 @@ class LogManager:
                 self._unread.add(log.name)
 
     def delete(self, log: PartitionLog) -> None:
-        """Ends one log; its files go later, so that whoever reads them can finish.
-
-        Where that fails the log is closed all the same, and `delete_topic_directories` finds it.
-        """
+        """Ends one log; its files go later, so that whoever reads them can finish. Where that fails
+        the log is closed all the same, and `delete_topic_directories` finds it."""
         with self._lock:
             held = self._forget_locked(log)
         try:

@@ -16,6 +16,8 @@ from __future__ import annotations
 import errno
 import threading
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +49,9 @@ class PartitionLog(_log.LocalLog):
         self.epochs = LeaderEpochs(self.path / LEADER_EPOCH_FILE, self.set_epochs)
         # What the last checkpoint said, for the replica to begin with.
         self.checkpointed_high_watermark = 0
+        # Called when the recovery point went back: what a checkpoint says is more than holds. A
+        # later start would take for settled what is appended below it from now on.
+        self.recovery_point_fell: Callable[[], None] = _nobody_has_written_it
         self._changing = threading.Lock()
         self._snapshot_offset = -1
         self._trimmed_to = 0
@@ -110,18 +115,31 @@ class PartitionLog(_log.LocalLog):
                 # Without a batch, an epoch of our own at the end is nothing the leader has to know.
                 self.epochs.truncate_from_end(self.log_end_offset)
                 return
-            if self._begins_before(offset):
-                self._cut_locked(offset)
-            else:
-                self._begin_again_locked(offset)
+            with self._checkpointing():
+                if self._begins_before(offset):
+                    self._cut_locked(offset)
+                else:
+                    self._begin_again_locked(offset)
 
     def begin_again(self, offset: int) -> None:
         """Lets go of everything; the log goes on empty at an offset. OSError as `truncate_to`.
 
         Without batches there are no epochs: those of before are not the history up to here.
         """
-        with self._changing:
+        with self._changing, self._checkpointing():
             self._begin_again_locked(offset)
+
+    @contextmanager
+    def _checkpointing(self) -> Iterator[None]:
+        """No more is promised to a later start than holds behind the block."""
+        before = self.recovery_point
+        yield
+        if self.recovery_point < before:
+            try:
+                self.recovery_point_fell()
+            except OSError:
+                super().close()
+                raise
 
     def _cut_locked(self, offset: int) -> None:
         base_offset, position = place_of(self, offset)
@@ -258,3 +276,7 @@ def deleted_path(path: Path) -> Path:
     """`<topic>-<partition>.<unique>-delete`, cut so that the name stays one."""
     suffix = f".{uuid.uuid4().hex}{DELETED_SUFFIX}"
     return path.with_name(path.name[: DIRECTORY_NAME_CHARS_MAX - len(suffix)] + suffix)
+
+
+def _nobody_has_written_it() -> None:
+    """Of a log that no manager holds."""

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +261,31 @@ def test_background_rounds(managers: Managers, tmp_path: Path) -> None:
     run(manager)
     assert log.statistics()["producers"] == 0
     assert manager.statistics()["logs"] == 1
+
+
+@pytest.mark.parametrize("cut", [LedLog.truncate_to, LedLog.begin_again])
+def test_what_is_cut_is_promised_to_no_later_start(
+    managers: Managers, tmp_path: Path, cut: Callable[[LedLog, int], None]
+) -> None:
+    """Or it would not be read, and what went with the power of what came in its place not missed."""
+    manager = managers.start()
+    log = lead(manager.open("words", 0, TOPIC, {"segment_bytes": 200}))
+    other = lead(manager.open("other", 0, TOPIC, {}))
+    for each in (log, other):
+        for _ in range(6):
+            each.append(build_batch([b"a" * 50]))
+    log.flush()
+    run(manager)
+    file = tmp_path / "data" / "recovery-point-offset-checkpoint"
+    name = TopicPartition("words", 0)
+    promised = read_offsets(file)[name]
+    assert promised > 2
+    cut(log, promised)
+    stamp = file.stat().st_mtime_ns
+    assert read_offsets(file)[name] == promised
+    cut(log, 2)
+    assert file.stat().st_mtime_ns > stamp
+    assert read_offsets(file)[name] == log.settled_recovery_point <= 2
 
 
 def test_failed_writes_are_told_once(managers: Managers, caplog: pytest.LogCaptureFixture) -> None:
