@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -87,12 +88,17 @@ def many(options: argparse.Namespace) -> int:
     began, began_cpu = time.monotonic(), time.process_time()
     begun_at, core_s = state["next"], state["core_s"]
     for seed in range(state["next"], int(last)):
-        outcome = run(seed)
+        try:
+            outcome = run(seed)
+        except Exception:  # of a simulated person, or client: that history says nothing
+            violation, line = True, f"seed {seed}: {traceback.format_exc()}"
+        else:
+            state["steps"] += outcome.steps
+            violation, line = outcome.violation is not None, told(outcome)
         state["next"] = seed + 1
-        state["steps"] += outcome.steps
-        if outcome.violation is not None:
+        if violation:
             state["failed"].append(seed)
-            print(told(outcome), flush=True)
+            print(line, flush=True)
             if options.stop_at_first:
                 break
         if seed % SAVED_EVERY == 0:

@@ -267,7 +267,7 @@ def test_background_rounds(managers: Managers, tmp_path: Path) -> None:
 def test_what_is_cut_is_promised_to_no_later_start(
     managers: Managers, tmp_path: Path, cut: Callable[[LedLog, int], None]
 ) -> None:
-    """Or it would not be read, and what went with the power of what came in its place not missed."""
+    """Or what came in its place, and went with the power, would not be missed."""
     manager = managers.start()
     log = lead(manager.open("words", 0, TOPIC, {"segment_bytes": 200}))
     other = lead(manager.open("other", 0, TOPIC, {}))
