@@ -176,11 +176,13 @@ class Cluster:
         directory = self.brokers[node_id].directory
         points = read_offsets(directory / RECOVERY_POINT_FILE)
         # Of logs that this start has not opened yet as well, which only a kill has left.
-        synced = {
-            name: Synced(directory / str(name), points.get(name, 0), epochs_settled=False)
-            for name in (*self.names, *self.homes)
-            if node_id in self.safety.partition(name).views and (directory / str(name)).exists()
-        }
+        synced = {}
+        for name in (*self.names, *self.homes):
+            view = self.safety.partition(name).views.get(node_id)
+            if view is not None and (path := directory / str(name)).exists():
+                # A cut on a disk that is full is behind what the checkpoint says.
+                point = min(points.get(name, 0), len(view.contents.records))
+                synced[name] = Synced(path, point, epochs_settled=False)
         open_here = running.replicas.replicas()
         synced.update((name, Synced.of(each)) for name, each in open_here.items())
         self._end(node_id, down_ms, clean=False)
