@@ -129,7 +129,7 @@ class Safety:
         self._note(partition, view)
         if running.node_id not in state.replicas:
             self._live.remove(view)
-            view.replica = None
+            view.replica, view.removed_in = None, state.partition_epoch
         elif view.removed_in is not None and view.removed_in < state.partition_epoch:
             view.removed_in = None  # it is one again, with the log that it had
         if not view.leads:
@@ -158,7 +158,7 @@ class Safety:
         view.values = {each.value for each in now}
         kept = len(before) if view.synced_to is None else view.synced_to
         if view.removed_in is not None:
-            kept, view.removed_in = 0, None
+            kept = 0
         if len(now) < kept or now != before[: len(now)]:
             self.fail(
                 "what is on the disk is not lost",

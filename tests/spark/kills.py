@@ -28,7 +28,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -62,6 +62,10 @@ LOGS: Final = {
     COMMITS_WRITTEN: ("commits", True),
 }
 POINTS: Final = (*sink.STEPS, *LOGS, ANY_TIME)
+# Of the others each leaves what one of these does.
+OF_EACH_KIND: Final = (
+    sink.BEGUN, sink.WRITTEN, sink.COMMITTED, OFFSETS_BEGUN, COMMITS_WRITTEN, ANY_TIME,
+)  # fmt: skip
 
 # What a kill left on the disk, by the newest batch.
 BETWEEN: Final = "between batches"
@@ -188,12 +192,18 @@ class Kills:
     """A broker, a topic, a writer, and one driver after the other."""
 
     def __init__(
-        self, place: Path, kills: int, seed: int, say: Callable[[str], None] = lambda line: None
+        self,
+        place: Path,
+        kills: int,
+        seed: int,
+        say: Callable[[str], None] = lambda line: None,
+        points: Sequence[str] = POINTS,
     ) -> None:
         self.place = place
         self.tables = str(place / "tables")
         self.outcome = Outcome()
         self._kills = kills
+        self._points = points
         self._seed = seed
         self._random = random.Random(seed)
         self._say = say
@@ -237,7 +247,7 @@ class Kills:
         """Every point as often as any other; the first is one that needs no checkpoint."""
         plan: list[str] = []
         while len(plan) < self._kills:
-            plan += self._random.sample(POINTS, len(POINTS))
+            plan += self._random.sample(self._points, len(self._points))
         plan = plan[: self._kills]
         first = next(at for at, point in enumerate(plan) if point in sink.STEPS)
         plan[0], plan[first] = plan[first], plan[0]
