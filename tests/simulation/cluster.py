@@ -41,6 +41,7 @@ HOMES = PARTITIONS  # in the place of a partition: those of `__consumer_offsets`
 GROUPS = ("g1", "g2")
 RETRY_START_MS = 300
 RETRY_MOVE_MS = 300
+LATE_MOVES_MS = 2_000  # one that was asked for may wait in the controller's queue as long
 HAND_OVER_MS = 5  # others have heard by then, mostly, who leads what a broker that stops led
 # A broker that stands alone in the simulation's time: pauses and time-outs are shorter, as are the
 # histories.
@@ -364,13 +365,13 @@ class Cluster:
         for running in self._controllers():
             running.controller.reassign([Reassignment(name, target)], True, lambda outcomes: None)
 
-    def _spread_again(self) -> None:
+    def _spread_again(self, looked_until_ms: int) -> None:
         """Every broker has every partition, as in the beginning."""
         wanted = [name for name in (*self.names, *self.homes) if not self._is_everywhere(name)]
         for name in wanted:
             self._move(name, BROKERS)
-        if wanted:
-            self.loop.later(RETRY_MOVE_MS, self._spread_again)
+        if wanted or self.loop.now_ms < looked_until_ms:
+            self.loop.later(RETRY_MOVE_MS, self._spread_again, looked_until_ms)
 
     def _is_everywhere(self, name: TopicPartition) -> bool:
         partitions = [each.controller.image.partition(*name) for each in self._controllers()]
@@ -413,7 +414,7 @@ class Cluster:
                     self._go_on(running)
             self.start(broker.node_id)
         if self._moved:
-            self._spread_again()
+            self._spread_again(self.loop.now_ms + LATE_MOVES_MS)
 
     def unsettled(self) -> str:
         """What is not as it should be without faults; empty: nothing."""
