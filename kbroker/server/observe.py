@@ -317,7 +317,8 @@ class Observer:
         figures = controller.statistics()
         image = controller.image
         under = sum(
-            partition.leader == self._parts.node_id and len(partition.isr) < len(partition.replicas)
+            partition.leader == self._parts.node_id
+            and len(partition.isr) < partition.replication_factor
             for partition in image.partitions()
         )
         samples |= self._with_rates({"unclean_elections": [((), figures.unclean_elections)]})
