@@ -32,7 +32,7 @@ from kbroker.handlers.configs import (
     TOPIC,
     check_node,
 )
-from kbroker.handlers.forwarding import forward, is_for_another
+from kbroker.handlers.forwarding import BETWEEN_BROKERS, forward, is_for_another
 from kbroker.handlers.reply import Reply, told
 from kbroker.metadata.controller.config_changes import ResourceChange
 from kbroker.metadata.controller.decisions import ConfigChange, TopicResult
@@ -107,16 +107,25 @@ def handle_incremental(services: Services, request: ColdRequest) -> None:
 
 
 def _handle(services: Services, request: ColdRequest, *, replace: bool) -> None:
-    if is_for_another(services, request) and all(map(_is_of_the_cluster, decode(request)[0])):
-        forward(services, request, decode, failure)
-        return
+    if is_for_another(services, request):
+        resources, _ = decode(request)
+        if all(_is_for_the_controller(services, each) for each in resources):
+            forward(services, request, decode, failure)
+            return
     with Reply(request, failure) as reply:
         _alter(services, request, reply, replace=replace)
 
 
-def _is_of_the_cluster(resource: Resource) -> bool:
-    """Clients ask each broker for its own settings and loggers, and any for the others'."""
-    return resource.type != BROKER_LOGGER and (resource.type != BROKER or not resource.name)
+def _is_for_the_controller(services: Services, resource: Resource) -> bool:
+    """Clients ask each broker for its own settings and loggers, and any for the others'. Loggers
+    are nobody else's affair; what is wrong with a broker's name is said here."""
+    if resource.type != BROKER or not resource.name:
+        return resource.type != BROKER_LOGGER
+    try:
+        check_node(services.node_id, resource.name)
+    except KafkaError:
+        return False
+    return True
 
 
 def _alter(services: Services, request: ColdRequest, reply: Reply, *, replace: bool) -> None:
@@ -136,7 +145,8 @@ def _alter(services: Services, request: ColdRequest, reply: Reply, *, replace: b
                 _change_loggers(services, resource, replace=replace, validate_only=validate_only)
                 outcome[place] = _DONE
             else:
-                others[place] = _resource_change(services, resource, replace=replace)
+                node_id = _node_of(services, request, resource)
+                others[place] = _resource_change(node_id, resource, replace=replace)
         except KafkaError as error:
             outcome[place] = _told(error)
 
@@ -229,13 +239,21 @@ def _change_loggers(
         loggers.change(operation.key, operation.value if operation.kind == SET else None)
 
 
-def _resource_change(services: Services, resource: Resource, *, replace: bool) -> ResourceChange:
+def _node_of(services: Services, request: ColdRequest, resource: Resource) -> int:
+    """The broker that a client means: this one, or the one that handed its request on."""
+    if request.client_id != BETWEEN_BROKERS or resource.type != BROKER:
+        return services.node_id
+    known = {str(node_id): node_id for node_id in services.controller.image.brokers}
+    return known.get(_named(resource)[1], services.node_id)
+
+
+def _resource_change(node_id: int, resource: Resource, *, replace: bool) -> ResourceChange:
     if resource.type != BROKER and not resource.name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of the resource is empty")
     name = resource.name
     if resource.type == BROKER and name:
-        check_node(services.node_id, name)
-        name = str(services.node_id)  # however it was written
+        check_node(node_id, name)
+        name = str(node_id)  # however it was written
     altered = ConfigResource(ConfigKind(resource.type), name)
     if not resource.operations:
         return ResourceChange(altered, replace=replace)

@@ -20,7 +20,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from kbroker.handlers.services import ColdRequest, Services
     from kbroker.metadata.controller.events import Outcomes
@@ -156,15 +156,17 @@ def _under_way(
     image: ClusterImage, asked: list[tuple[str, list[int]]] | None
 ) -> list[tuple[str, list[PartitionImage]]]:
     """Of the partitions that are asked for, or of all, those that are reassigned."""
-    wanted = None if asked is None else {name: {*indexes} for name, indexes in asked}
-    names: Iterable[str] = image.topics if wanted is None else wanted
     found = []
-    for name in names:
+    for name, indexes in [(name, None) for name in image.topics] if asked is None else asked:
         topic = image.topic(name)
-        moving = [each for each in topic.partitions if each.is_reassigned] if topic else []
-        if wanted is not None:
-            moving = [each for each in moving if each.index in wanted[name]]
-        if moving:
+        if topic is None:
+            continue
+        if indexes is None:
+            partitions = topic.partitions
+        else:
+            known = (image.partition(name, index) for index in indexes)
+            partitions = tuple(each for each in known if each is not None)
+        if moving := [each for each in partitions if each.is_reassigned]:
             found.append((name, moving))
     return found
 

@@ -285,7 +285,8 @@ class ReplicaManager:
             replica = partitions.get(name)
             if replica is None or replica.topic_id != topic.topic_id:
                 how = settings(partition)
-                replica = self._open_replica(name, topic.topic_id, how, from_store)
+                new = not from_store or self._is_new_here(partition)
+                replica = self._open_replica(name, topic.topic_id, how, from_store, new)
                 if replica is None:
                     replicas.append(None)
                     continue
@@ -296,6 +297,11 @@ class ReplicaManager:
             self._lead(replica, partition)
             replicas.append(replica)
         return topic.name, topic.topic_id.bytes, topic.internal, replicas
+
+    def _is_new_here(self, partition: PartitionImage) -> bool:
+        """Whether nobody has counted on this replica yet: it may begin with nothing."""
+        known = {*partition.isr, *partition.eligible}
+        return self._node_id in partition.adding and self._node_id not in known
 
     def _settings_of(self, topic: TopicImage) -> Callable[[PartitionImage], dict[str, Any]]:
         config = TopicConfig(self._config, topic.configs)
@@ -310,13 +316,18 @@ class ReplicaManager:
         return of
 
     def _open_replica(
-        self, name: TopicPartition, topic_id: UUID, settings: dict[str, Any], from_store: bool
+        self,
+        name: TopicPartition,
+        topic_id: UUID,
+        settings: dict[str, Any],
+        from_store: bool,
+        new: bool,
     ) -> Replica | None:
         """None: it is offline, and stays so while others of its topic come and go."""
         if name in self._offline and not from_store:
             return None
         try:
-            log = self._logs.open(*name, topic_id, settings, new=not from_store)
+            log = self._logs.open(*name, topic_id, settings, new=new)
         except KafkaError as error:
             if not from_store:
                 raise

@@ -124,7 +124,8 @@ class Replication:
             self._touched[topic.name] = None
             for partition in topic.partitions:
                 leader = self._followed.get(name := TopicPartition(topic.name, partition.index))
-                if leader is not None and not _is_led_by(partition, leader):
+                stays = self._node_id in partition.replicas
+                if leader is not None and not (stays and _is_led_by(partition, leader)):
                     ended.append(name)
         for name in ended:
             self._followed.pop(name, None)

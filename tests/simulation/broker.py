@@ -414,11 +414,13 @@ class Running:
         return len(self.states[name].isr)
 
     def wake(self, replica: Replica) -> None:
-        self.wake_name(replica.name)
+        self.produces.wake(replica)  # it may be none any more that is found by its name
+        self.fetches.wake(replica.name)
 
     def wake_name(self, name: TopicPartition) -> None:
-        self.produces.wake(name)
-        self.fetches.wake(name)
+        replica = self.replicas.partition(*name)
+        if replica is not None:
+            self.wake(replica)
 
     # --- requests ---------------------------------------------------------------------------------
 

@@ -283,7 +283,7 @@ class Produces:
         else:
             done(Produced(ErrorCode.NONE, offset))
         if appended:
-            self._broker.wake_name(name)
+            self._broker.wake(replica)
 
     def await_followers(
         self, replica: Replica, last_offset: int, led_since: int, timeout_ms: int, done: Settled
@@ -291,10 +291,8 @@ class Produces:
         """As that of `HotPath`, for what the coordinator has written."""
         self._waits.begin(replica, last_offset, led_since, timeout_ms, done)
 
-    def wake(self, name: TopicPartition) -> None:
-        replica = self._broker.replicas.partition(*name)
-        if replica is not None:
-            self._waits.wake(replica)
+    def wake(self, replica: Replica) -> None:
+        self._waits.wake(replica)
 
     def close(self) -> None:
         self._waits.close()

@@ -98,9 +98,11 @@ def _moves(dice: random.Random, end_ms: int) -> list[Act]:
         return []
     acts = []
     for _ in range(dice.randint(1, 6)):
-        target = dice.sample(BROKERS, dice.randint(2, 3)) if dice.random() < 0.85 else ()
-        act = Act(dice.randrange(end_ms), "reassign", (dice.randrange(HOMES + 1), *target))
-        acts.append(act)
+        index, at_ms = dice.randrange(HOMES + 1), dice.randrange(end_ms)
+        for _ in range(dice.choice((1, 1, 2, 4))):
+            target = dice.sample(BROKERS, dice.randint(2, 3)) if dice.random() < 0.8 else ()
+            acts.append(Act(at_ms, "reassign", (index, *target)))
+            at_ms += dice.randint(1, 120)
     return acts
 
 

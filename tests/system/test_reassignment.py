@@ -1,7 +1,11 @@
-"""Partitions move between brokers under load, and not when that is taken back (KIP-455)."""
+"""Partitions move between brokers under load, and not when that is taken back (KIP-455).
+
+Apache Kafka's own tool moves them, too, with a throttle, which sets what each broker is to have.
+"""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +17,11 @@ import pytest
 from kbroker.cli.main import main
 from kbroker.errors import ErrorCode
 from kbroker.peer.client import Client
+from kbroker.peer.config_messages import BROKER_RESOURCE, Resource
 from kbroker.testing import Cluster
 from kbroker.testing.inspection import wait_until
 from kbroker.types import TopicPartition
+from tests.clients.agents.tools import Tools
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(240)]
 
@@ -54,8 +60,9 @@ def log_of(cluster: Cluster, broker_id: int) -> Path:
 def held_up(cluster: Cluster, client: Client) -> int:
     """The broker that holds no replica, and cannot fetch one: its leader is out of its reach."""
     absent = cluster.brokers[away_from(client)]
-    if cluster.controller() is absent:
-        absent.restart()
+    while cluster.controller() in (absent, cluster.leader(TOPIC, 0)):  # which all are to reach
+        cluster.controller().restart()
+        cluster.wait_in_sync(TOPIC)
     cluster.cut(absent, cluster.leader(TOPIC, 0), zookeeper=False)
     return absent.broker_id
 
@@ -104,7 +111,7 @@ def test_all_replicas_move_under_load_and_nothing_is_lost(cluster: Cluster, clie
         (result,) = client.reassign({NAME: target})
         assert result.error is ErrorCode.NONE
         wait_until(lambda: not client.reassignments(), "nothing moves")
-    assert placed(client) == tuple(target)
+    wait_until(lambda: placed(client) == tuple(target), "everybody knows")
     wait_until(lambda: not log_of(cluster, held[0]).exists(), "who lost it has no log of it")
     cluster.wait_in_sync(TOPIC)
     stored = [each.value for each in cluster.records(TOPIC, 0)]
@@ -133,7 +140,7 @@ def test_what_waits_for_a_replica_is_shown_and_can_be_taken_back(
     assert main(["partition", "cancel", TOPIC, *at]) == 0
     assert capsys.readouterr().out == "orders-0: stays where it was\n"
     assert client.reassignments() == {}
-    assert {*placed(client)} == {*held}
+    wait_until(lambda: {*placed(client)} == {*held}, "everybody knows")
     cluster.mend()
     wait_until(lambda: not log_of(cluster, absent).exists(), "nothing of it is left there")
     assert main(["partition", "cancel", TOPIC, *at]) == 1
@@ -153,21 +160,21 @@ def test_it_ends_though_controller_and_leader_are_killed_on_the_way(
                 cluster.kill(killed)
         cluster.heal()
         wait_until(lambda: not client.reassignments(), "nothing moves")
-    assert placed(client) == tuple(target)
+    wait_until(lambda: placed(client) == tuple(target), "everybody knows")
     cluster.wait_in_sync(TOPIC)
 
 
 def test_fewer_replicas_and_more_again(cluster: Cluster, client: Client) -> None:
     one = placed(client)[0]
     client.reassign({NAME: [one]})
-    assert placed(client) == (one,)
+    wait_until(lambda: placed(client) == (one,), "everybody knows")
     with written(cluster):  # min.insync.replicas is 2, and there is one
         pass
     target = (one, *(each for each in (1, 2, 3, 4) if each != one))[:3]
     words = ("--to", ",".join(map(str, target)), "--wait", "-b", cluster.bootstrap)
     assert main(["partition", "move", f"{TOPIC}:0", *words]) == 0
     assert client.reassignments() == {}
-    assert placed(client) == target
+    wait_until(lambda: placed(client) == target, "everybody knows")
 
 
 def test_refusals(cluster: Cluster, client: Client) -> None:
@@ -181,3 +188,51 @@ def test_refusals(cluster: Cluster, client: Client) -> None:
     for target in ([], [1, 9]):
         (result,) = client.reassign({NAME: target})
         assert result.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_every_broker_takes_settings_of_its_own(cluster: Cluster, client: Client) -> None:
+    """Whichever of them is the controller."""
+    for broker_id in cluster.brokers:
+        resource = Resource(BROKER_RESOURCE, str(broker_id))
+        rate = {"leader.replication.throttled.rate": str(1000 + broker_id)}
+        (result,) = client.alter_configs([resource], rate, [])
+        assert result.error is ErrorCode.NONE, result
+    for broker_id in cluster.brokers:
+        asked = Resource(BROKER_RESOURCE, str(broker_id)), list(rate)
+        wait_until(
+            lambda a=asked, b=broker_id: client.configs(*a)[0].value == str(1000 + b), "it is set"
+        )
+        client.alter_configs([asked[0]], {}, list(rate))
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_apache_kafkas_tool_moves_them(cluster: Cluster, client: Client, tmp_path: Path) -> None:
+    tools = Tools()
+    held = placed(client)
+    target = [away_from(client), *held[:2]]
+    plan = tmp_path / "plan.json"
+    moves = [{"topic": TOPIC, "partition": 0, "replicas": target}]
+    plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+
+    def run(*arguments: str) -> str:
+        at = ("--bootstrap-server", cluster.bootstrap)
+        ran = tools.attempt("reassign.ReassignPartitionsCommand", *at, *arguments)
+        assert ran.returncode == 0, ran.stderr.decode() + ran.stdout.decode()
+        return ran.stdout.decode()
+
+    try:
+        plan_of = ("--reassignment-json-file", str(plan))
+        told = run(*plan_of, "--execute", "--throttle", "50000000")
+        assert "Successfully started partition reassignment for orders-0" in told
+        wait_until(lambda: not client.reassignments(), "nothing moves")
+        told = run(*plan_of, "--verify")
+        assert "Reassignment of partition orders-0 is completed." in told
+        assert "Clearing topic-level throttles on topic orders" in told
+    finally:
+        tools.close()
+    wait_until(lambda: placed(client) == tuple(target), "everybody knows")
+    left = {
+        each.name for each in client.topic_configs(TOPIC) if "throttled" in each.name and each.value
+    }
+    assert left == set()

@@ -398,6 +398,8 @@ class Group(Rebalance):
         with Step(self):
             if not self.join_deadline.is_due(token):
                 return
+            if self.around.store.state_of(self.group_id):
+                return  # it is somebody else's by now: whoever waits is told so, by `unload`
             self.fire(Event.JOIN_TIMEOUT)
 
     def sync_timer(self, token: int) -> None:

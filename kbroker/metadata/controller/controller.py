@@ -204,8 +204,7 @@ class Controller(Asking):
         return self._propagation.image
 
     @property
-    def active(self) -> bool:
-        """Whether this broker is the controller."""
+    def active(self) -> bool:  # whether this broker is the controller
         return self._nodes is not None
 
     @property
@@ -237,8 +236,7 @@ class Controller(Asking):
         self._loop.stop(Stop())
 
     @property
-    def broker_epoch(self) -> int:
-        """Of this broker's registration; NO_BROKER_EPOCH before there is one."""
+    def broker_epoch(self) -> int:  # of its registration; NO_BROKER_EPOCH before there is one
         return self._broker_epoch
 
     def logs_fail(self, names: Collection[TopicPartition]) -> None:
@@ -306,15 +304,8 @@ class Controller(Asking):
                 return partial(event.done, self._changes.create_partitions(self._office(), event))
             case DeleteTopics():
                 return partial(event.done, self._changes.delete_topics(self._office(), event))
-            case AlterConfigs():
-                self._before_settings(event)
-                return partial(event.done, self._changes.alter_configs(self._office(), event))
-            case AlterResources():
-                self._before_settings(event)
-                return partial(
-                    event.done,
-                    self._configs.alter(self._office(), event.changes, event.validate_only),
-                )
+            case AlterConfigs() | AlterResources():
+                return self._alter(self._office(), event)
             case AlterInSync():
                 return partial(event.done, self._partitions.alter_in_sync(self._office(), event))
             case ShutDown():
@@ -359,12 +350,21 @@ class Controller(Asking):
                 raise InvariantError(f"unknown event {event!r}")
         return _nobody_asked
 
-    def _before_settings(self, event: AlterConfigs | AlterResources) -> None:
+    def _alter(self, nodes: MetadataNodes, event: AlterConfigs | AlterResources) -> Answer:
         """Who may be elected by a setting must not be by another, if this is cut half way."""
         touched = [each for each in event.changes if touches(each, MIN_IN_SYNC)]
         if touched and not event.validate_only:
             topics = [each.topic for each in touched if isinstance(each, ConfigChange)]
-            self._partitions.forget_eligible(self._office(), topics or None)  # a broker's: all
+            self._partitions.forget_eligible(nodes, topics or None)  # a broker's: all
+        answer: Answer
+        if isinstance(event, AlterConfigs):
+            answer = partial(event.done, self._changes.alter_configs(nodes, event))
+        else:
+            altered = self._configs.alter(nodes, event.changes, event.validate_only)
+            answer = partial(event.done, altered)
+        if touched:
+            self._partitions.finish_moves(nodes)
+        return answer
 
     # --- office -----------------------------------------------------------------------------------
 

@@ -49,8 +49,6 @@ log = logging.getLogger("kbroker.controller")
 
 # Producer ids are signed 64-bit numbers on the wire.
 _PRODUCER_ID_MAX: Final = records.INT64_MAX
-# Partitions of a topic that are written together with its own node: 300 bytes each in one multi.
-REASSIGNED_AT_ONCE_MAX: Final = 500
 
 
 class FencedError(Exception):
@@ -145,13 +143,32 @@ class MetadataNodes:
     def _reassign(
         self, topic: TopicImage, partitions: Sequence[PartitionImage]
     ) -> Iterator[PartitionImage]:
-        for first in range(0, len(partitions), REASSIGNED_AT_ONCE_MAX):
-            some = partitions[first : first + REASSIGNED_AT_ONCE_MAX]
+        left = self._room_beside(topic, partitions) // max(
+            self._state_set(each).size_bytes for each in partitions
+        )
+        if left < 1:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"topic '{topic.name}' has too many replicas for a node of the metadata store: "
+                "move it in several steps",
+            )
+        for first in range(0, len(partitions), left):
+            some = partitions[first : first + left]
             new = {each.index: each for each in some}
             states = tuple(new.get(each.index, each) for each in topic.partitions)
             topic = replace(topic, partitions=states)
             self._write([[self._topic_set(topic), *map(self._state_set, some)]])
             yield from (replace(each, partition_epoch=each.partition_epoch + 1) for each in some)
+
+    def _room_beside(self, topic: TopicImage, partitions: Iterable[PartitionImage]) -> int:
+        """Bytes that one multi has beside the topic's node, however many of these it says."""
+        new = {each.index: each for each in partitions}
+        longest = tuple(
+            max(each, new.get(each.index, each), key=lambda one: len(one.replicas + one.adding))
+            for each in topic.partitions
+        )
+        size_bytes = self._topic_set(replace(topic, partitions=longest)).size_bytes
+        return MULTI_BYTES_MAX - self._fence.size_bytes - size_bytes
 
     def _state_set(self, partition: PartitionImage) -> Operation:
         return Set(
@@ -377,7 +394,22 @@ def load_replicas(
         return
     for name, node in store.children_data(records.TOPICS).items():
         topic = records.decode_topic(records.topic_path(name), node.data)
-        yield name, topic.topic_id, topic.replicas
+        yield name, topic.topic_id, _with_a_log(store, name, topic)
+
+
+def _with_a_log(
+    store: MetadataStore, name: str, topic: records.TopicRecord
+) -> tuple[tuple[int, ...], ...]:
+    """The replicas of each partition without those that are being added and may have no log yet."""
+    replicas = list(topic.replicas)
+    for index, adding in topic.adding.items():
+        path = records.partition_state_path(name, index)
+        state = records.decode_partition(path, store.get(path).data)
+        joined = {*state.isr, *state.eligible}
+        replicas[index] = tuple(
+            node for node in replicas[index] if node not in adding or node in joined
+        )
+    return tuple(replicas)
 
 
 def load_used_directories(store: MetadataStore, node_id: int) -> dict[str, str]:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log_lines import first_few
+from kbroker.metadata.controller.decisions import REQUEST_PARTITIONS_MAX
 from kbroker.metadata.controller.events import (
     AlterInSync,
     ElectLeaders,
@@ -152,6 +153,9 @@ class PartitionChanges:
         )
         if stopping := self._stopping(now):
             now = now.with_partitions(before_stop(now, stopping, self._rules_of))
+        moving = [each for each in now.partitions() if each.is_reassigned]
+        if moving:
+            now = now.with_partitions(self._finished(now, moving))
         pairs = zip(image.partitions(), now.partitions(), strict=True)
         return [after for before, after in pairs if after is not before and after != before]
 
@@ -259,18 +263,22 @@ class PartitionChanges:
 
     def reassign(self, nodes: MetadataNodes, event: Reassign) -> Outcomes:
         """Partitions are on their way to where they are to be; each one's own outcome."""
-        image = self._propagation.image
+        if len(event.wanted) > REQUEST_PARTITIONS_MAX:
+            message = f"Excessively large request: more than {REQUEST_PARTITIONS_MAX} partitions."
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+        image, closed = self._propagation.image, self._closed()
         outcomes: Outcomes = []
         changed: dict[TopicPartition, PartitionImage] = {}
         for each in event.wanted:
+            partition = changed.get(each.name) or image.partition(*each.name)
             try:
-                plan = self._reassigned(image.with_partitions(changed.values()), each, event)
+                plan = self._reassigned(image, partition, each, event.factor_may_change, closed)
             except KafkaError as error:
                 outcomes.append((each.name, error))
                 continue
             outcomes.append((each.name, None))
-            if plan != image.partition(*each.name):
-                changed[each.name] = plan
+            changed[each.name] = plan
+        changed = {name: plan for name, plan in changed.items() if plan != image.partition(*name)}
         if changed:
             self._follow(self._write(nodes, image, list(changed.values())))
             log.info(
@@ -281,24 +289,47 @@ class PartitionChanges:
         return outcomes
 
     def _reassigned(
-        self, image: ClusterImage, wanted: Reassignment, event: Reassign
+        self,
+        image: ClusterImage,
+        partition: PartitionImage | None,
+        wanted: Reassignment,
+        factor_may_change: bool,
+        closed: frozenset[tuple[TopicPartition, int]],
     ) -> PartitionImage:
-        partition = image.partition(*wanted.name)
         if partition is None:
             known = wanted.name.topic in image.topics
             what = f"partition {wanted.name}" if known else f"topic '{wanted.name.topic}'"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {what}")
+        if wanted.name in self._propagation.offline and partition.leader == NO_LEADER:
+            # What is published of it here is not what the store says, and gets into no write.
+            message = f"the log of {wanted.name} is offline at the controller: mend it first"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         rules = self._rules_of(image.topics[partition.topic])
-        alive = self._able(image, wanted.name)
+        alive = _able(image, partition, closed)
         if wanted.target is None:
             return cancelled(partition, alive, rules)
-        check_target(image, partition, wanted.target, event.factor_may_change)
+        check_target(image, partition, wanted.target, factor_may_change)
         return reassigned(partition, wanted.target, alive, rules)
 
-    def _able(self, image: ClusterImage, name: TopicPartition) -> list[int]:
-        """The brokers that could lead it."""
+    def finish_moves(self, nodes: MetadataNodes) -> None:
+        """Reassignments that are at their end by settings that are others now."""
+        image = self._propagation.image
+        moving = [each for each in image.partitions() if each.is_reassigned]
+        if moving and (changed := self._finished(image, moving)):
+            self._follow(self._write(nodes, image, changed))
+
+    def _finished(
+        self, image: ClusterImage, states: Iterable[PartitionImage]
+    ) -> list[PartitionImage]:
+        """Those of these states that are at the end of a reassignment, as they are there."""
         closed = self._closed()
-        return [node for node in image.brokers if (name, node) not in closed]
+        found = []
+        for each in states:
+            rules = self._rules_of(image.topics[each.topic])
+            state = finished(each, _able(image, each, closed), rules)
+            if not state.is_reassigned:
+                found.append(state)
+        return found
 
     def forget_eligible(self, nodes: MetadataNodes, topics: Iterable[str] | None) -> None:
         """Of these topics, or of all, before min.insync.replicas changes for them."""
@@ -335,22 +366,20 @@ class PartitionChanges:
         return now
 
     def _write_states(
-        self, nodes: MetadataNodes, image: ClusterImage, changed: Iterable[PartitionImage]
+        self, nodes: MetadataNodes, image: ClusterImage, changed: Sequence[PartitionImage]
     ) -> list[PartitionImage]:
         """The states that were written. Whatever a state comes from, it may be the one in which a
         reassignment is at its end."""
         states: list[PartitionImage] = []
         moved: list[PartitionImage] = []
+        moving = [each for each in changed if each.is_reassigned]
+        ended = {_name(each): each for each in self._finished(image, moving)} if moving else {}
         for each in changed:
-            state = each
-            if each.is_reassigned:
-                rules = self._rules_of(image.topics[each.topic])
-                state = finished(each, self._able(image, _name(each)), rules)
-                if not state.is_reassigned:
-                    log.info("%s is on brokers %s now", _name(state), list(state.replicas))
+            state = ended.get(_name(each), each)
             was = image.topics[each.topic].partitions[each.index]
-            stays = _places(was) == _places(state)
-            (states if stays else moved).append(state)
+            if was.is_reassigned and not state.is_reassigned:
+                log.info("%s is on brokers %s now", _name(state), list(state.replicas))
+            (states if _places(was) == _places(state) else moved).append(state)
         written = nodes.set_partitions(states) if states else []
         return [*written, *(nodes.reassign(moved, image.topics) if moved else ())]
 
@@ -397,6 +426,16 @@ def _members(image: ClusterImage, partition: PartitionImage) -> tuple[int, ...]:
 def _others(partition: PartitionImage) -> bool:
     """Whether there are replicas beside the leader, which might have had more."""
     return len(partition.replicas) > 1
+
+
+def _able(
+    image: ClusterImage,
+    partition: PartitionImage,
+    closed: Collection[tuple[TopicPartition, int]],
+) -> list[int]:
+    """The brokers that could lead it."""
+    name = _name(partition)
+    return [node for node in image.brokers if (name, node) not in closed]
 
 
 def _places(partition: PartitionImage) -> tuple[tuple[int, ...], ...]:

@@ -6,10 +6,12 @@ before it is written.
 
 Replicas that are `adding` fetch like any others, and join the in-sync set when they have caught up.
 Those that are `removing` serve, lead and are waited for until all that were added are in sync, and
-as many of those that stay as min.insync.replicas asks for; then they leave every set at once, in a
-new leader epoch. So a reassignment that stops half way has taken nothing away, and nobody's word
-leaves an acknowledged record with fewer replicas than it was acknowledged by: neither the end of a
-reassignment nor its cancellation. (Apache Kafka 4 looks at those that were added alone.)
+all that stay where more go than come; then they leave every set at once. So a reassignment that
+stops half way has taken nothing away. That much is Apache Kafka's. Nor does the end of one, or its
+cancellation, leave fewer in sync than min.insync.replicas asks for.
+
+Wherever a replica leaves, another leader epoch begins: who is added again, with a log that begins
+anew, is not taken for what it was, by a leader that hears of both changes at once.
 """
 
 from __future__ import annotations
@@ -26,21 +28,22 @@ def check_target(
     image: ClusterImage, partition: PartitionImage, target: Sequence[int], factor_may_change: bool
 ) -> None:
     """KafkaError INVALID_REPLICA_ASSIGNMENT where no partition can be, INVALID_REPLICATION_FACTOR
-    (KIP-860) where this one would have more or fewer replicas than it has and may not."""
+    (KIP-860) where this one would have more or fewer replicas than it has, or is to have, and may
+    not. A broker that does not live is one that is not there, but for those that have a replica."""
     reason = None
     if not target:
         reason = "the list of replicas is empty: name at least one broker"
     elif len({*target}) != len(target):
         reason = "a broker is named more than once"
-    elif strangers := [node for node in target if node not in image.brokers]:
-        reason = f"there is no broker {strangers[0]}"
+    elif strangers := {*target}.difference(image.brokers, partition.replicas):
+        reason = f"there is no broker {min(strangers)}"
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
-    if not factor_may_change and len(target) != partition.replication_factor:
+    has = len(partition.replicas) - len(partition.removing)
+    if not factor_may_change and len(target) != has:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{partition.topic}-{partition.index} has {partition.replication_factor} replicas and "
-            f"would have {len(target)}",
+            f"it would have {len(target)} replicas instead of {has}",
         )
 
 
@@ -50,17 +53,23 @@ def reassigned(
     alive: Collection[int],
     rules: ElectionRules,
 ) -> PartitionImage:
-    """This partition on its way to these replicas, or there; wherever else it was going, it is not
-    any more. KafkaError as `cancelled`."""
-    state = cancelled(partition, alive, rules) if partition.is_reassigned else partition
-    had = state.replicas
+    """This partition on its way to these replicas, or there; the same where it is so already.
+
+    Of those that were being added elsewhere the ones that nobody needs leave at once. Those that
+    must be in sync go when others have come.
+    """
+    had = {*partition.replicas} - {*partition.adding}
+    dropped = {*partition.adding}.difference(target)
+    if _too_few_without(partition, dropped, rules):
+        dropped -= {*partition.isr}
+    removing = tuple(sorted({*partition.replicas} - dropped - {*target}))
     state = replace(
-        state,
-        replicas=(*target, *(node for node in had if node not in target)),
-        adding=tuple(node for node in target if node not in had),
-        removing=tuple(node for node in had if node not in target),
+        _without(partition, dropped, rules) if dropped else partition,
+        replicas=(*target, *removing),
+        adding=tuple(sorted({*target} - had)),
+        removing=removing,
     )
-    return finished(state, alive, rules)
+    return finished(_led_anew(partition, state, alive, rules), alive, rules)
 
 
 def cancelled(
@@ -73,15 +82,14 @@ def cancelled(
     """
     if not partition.is_reassigned:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    state = _without(partition, partition.adding, rules)
-    stay = {*partition.isr} - {*partition.adding}
-    if len(stay) < len(partition.isr) and not (stay and rules.enough(state, len(stay))):
+    if _too_few_without(partition, partition.adding, rules):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"of the replicas in sync, {list(partition.isr)}, too few would be left without those "
             "that are being added; try again when others have caught up",
         )
-    return _led_by_a_replica(state, alive, rules)
+    state = _without(partition, partition.adding, rules)
+    return _led_anew(partition, state, alive, rules)
 
 
 def finished(
@@ -92,18 +100,26 @@ def finished(
     stay = {*partition.isr} - {*partition.removing}
     if not partition.is_reassigned or partition.leader == NO_LEADER:
         return partition
-    if not stay or not stay.issuperset(partition.adding):
+    fewer = len(partition.adding) < len(partition.removing)
+    awaited = {*partition.replicas}.difference(partition.removing) if fewer else partition.adding
+    if not stay or not stay.issuperset(awaited):
         return partition
     if partition.leader in partition.removing and stay.isdisjoint(alive):
         return partition
     state = _without(partition, partition.removing, rules)
     if not rules.enough(state, len(stay)):
         return partition
-    state = _led_by_a_replica(state, alive, rules)
-    if partition.removing and state.leader_epoch == partition.leader_epoch:
-        # Nobody is to go on with those that are no replicas any more.
-        return replace(state, leader_epoch=state.leader_epoch + 1)
-    return state
+    return _led_anew(partition, state, alive, rules)
+
+
+def _too_few_without(
+    partition: PartitionImage, leaving: Collection[int], rules: ElectionRules
+) -> bool:
+    """Whether somebody would leave the in-sync set, and too few stay in it."""
+    stay = {*partition.isr}.difference(leaving)
+    if len(stay) == len(partition.isr):
+        return False
+    return not stay or not rules.enough(partition, len(stay))
 
 
 def _without(
@@ -122,9 +138,16 @@ def _without(
     return with_in_sync(state, isr, rules)
 
 
-def _led_by_a_replica(
-    partition: PartitionImage, alive: Collection[int], rules: ElectionRules
+def _led_anew(
+    before: PartitionImage,
+    state: PartitionImage,
+    alive: Collection[int],
+    rules: ElectionRules,
 ) -> PartitionImage:
-    if partition.leader in (*partition.replicas, NO_LEADER):
-        return partition
-    return led_among(partition, frozenset(alive), rules._replace(unclean=False))
+    """This state, led by one of its replicas; in another epoch where some have left, so that nobody
+    goes on with them."""
+    if state.leader not in (*state.replicas, NO_LEADER):
+        return led_among(state, frozenset(alive), rules._replace(unclean=False))
+    if state.leader != NO_LEADER and not {*before.replicas} <= {*state.replicas}:
+        return replace(state, leader_epoch=state.leader_epoch + 1)
+    return state

@@ -168,11 +168,12 @@ def test_versions_are_answered_whoever_asks(broker: FakeBroker) -> None:
     [
         (configs.TOPIC, "t", True),
         (configs.BROKER, "", True),
-        (configs.BROKER, str(NODE_ID), False),
+        (configs.BROKER, str(NODE_ID), True),
+        (configs.BROKER, str(NODE_ID + 1), False),
         (configs.LOGGER, str(NODE_ID), False),
     ],
 )
-def test_settings_of_the_cluster_are_handed_on_and_a_brokers_own_are_not(
+def test_settings_of_the_cluster_are_handed_on_and_loggers_are_not(
     broker: FakeBroker, kind: int, name: str, handed_on: bool
 ) -> None:
     broker.ask(alter(configs.INCREMENTAL, 1, (kind, name, [("log.retention.ms", 0, "5")])))

@@ -60,12 +60,18 @@ def test_what_is_added_alone_makes_no_epoch() -> None:
 
 
 def test_the_end_waits_for_as_many_as_must_be_in_sync() -> None:
-    lone = replace(HELD, isr=(3,), leader=3)
-    moving = reassigned(lone, (1, 2), ALIVE, TWO)
-    assert moving.removing == (3,)
-    assert finished(replace(moving, isr=(1, 3)), ALIVE, TWO).is_reassigned
-    assert not finished(replace(moving, isr=(1, 2, 3)), ALIVE, TWO).is_reassigned
-    assert not finished(replace(moving, isr=(1, 3)), ALIVE, ONE).is_reassigned
+    moving = reassigned(replace(HELD, isr=(3,), leader=3), (1, 4), ALIVE, ONE)
+    assert (moving.adding, moving.removing) == ((4,), (2, 3))
+    for isr, rules, ends in (
+        ((1, 3), ONE, False),
+        ((4, 3), ONE, False),  # more go than come: those that stay are awaited as well
+        ((1, 4, 3), TWO, True),
+    ):
+        assert finished(replace(moving, isr=isr), ALIVE, rules).is_reassigned is not ends
+    moving = reassigned(replace(HELD, isr=(3,), leader=3), (1, 4, 5), ALIVE, ONE)
+    one_for_one = replace(moving, adding=(4,), removing=(3,), replicas=(1, 4, 3), isr=(4, 3))
+    assert not finished(one_for_one, ALIVE, ONE).is_reassigned
+    assert finished(one_for_one, ALIVE, TWO).is_reassigned
 
 
 def test_nobody_is_elected_by_the_end_who_does_not_live() -> None:
@@ -80,7 +86,7 @@ def test_a_cancellation_leaves_what_there_was() -> None:
     moving = reassigned(HELD, (4, 5), ALIVE, TWO)
     back = cancelled(moving, ALIVE, TWO)
     assert {*back.replicas} == {1, 2, 3} and not back.is_reassigned
-    assert (back.isr, back.leader, back.leader_epoch) == ((1, 2, 3), 1, 7)
+    assert (back.isr, back.leader, back.leader_epoch) == ((1, 2, 3), 1, 8)
     led_by_the_new = replace(moving, isr=(4, 1, 2), leader=4)
     back = cancelled(led_by_the_new, ALIVE, TWO)
     assert (back.isr, back.leader, back.leader_epoch) == ((1, 2), 1, 8)
@@ -100,7 +106,20 @@ def test_another_target_is_one_of_what_there_was() -> None:
     moving = replace(reassigned(HELD, (4, 5), ALIVE, TWO), isr=(4, 1, 2, 3))
     other = reassigned(moving, (5, 2), ALIVE, TWO)
     assert (other.replicas, other.adding, other.removing) == ((5, 2, 1, 3), (5,), (1, 3))
-    assert 4 not in other.isr
+    assert 4 not in other.isr and other.leader_epoch == moving.leader_epoch + 1
+    assert reassigned(moving, (4, 5), ALIVE, TWO) == moving  # it goes on as it was
+    back = reassigned(moving, (1, 2, 3), ALIVE, TWO)
+    assert not back.is_reassigned and back.leader_epoch == moving.leader_epoch + 1
+
+
+def test_who_was_added_and_is_needed_goes_when_others_have_come() -> None:
+    """The replicas that there were are dead: what is left can be moved all the same."""
+    moving = replace(reassigned(HELD, (4, 5), ALIVE, TWO), isr=(4,), leader=4)
+    other = reassigned(moving, (5, 2), ALIVE, TWO)
+    assert other.isr == (4,) and (other.adding, other.removing) == ((5,), (1, 3, 4))
+    assert other.leader_epoch == moving.leader_epoch
+    lone = replace(PartitionImage("t", 0, (4, 5, 1), (4,), 4, 7, 9), adding=(4, 5), removing=(1,))
+    assert not reassigned(lone, (4,), ALIVE, ONE).is_reassigned
 
 
 def test_the_dice() -> None:
@@ -145,3 +164,9 @@ def test_targets_that_none_can_have() -> None:
     refused(ErrorCode.INVALID_REPLICATION_FACTOR, check_target, image, HELD, (1, 2), False)
     check_target(image, HELD, (1, 2), True)
     check_target(image, reassigned(HELD, (4, 5, 1), ALIVE, TWO), (3, 2, 1), False)
+    fewer = reassigned(HELD, (4, 5), ALIVE, TWO)  # where it goes counts
+    check_target(image, fewer, (4, 1), False)
+    refused(ErrorCode.INVALID_REPLICATION_FACTOR, check_target, image, fewer, (4, 5, 1), False)
+    without_three = image.with_brokers(BrokerImage(each) for each in (1, 2, 4))
+    check_target(without_three, HELD, (3, 4), True)  # one that has a replica may be away
+    refused(wrong, check_target, without_three, HELD, (5, 4), True)
