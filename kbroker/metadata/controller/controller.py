@@ -356,9 +356,8 @@ class Controller(Asking):
         if touched and not event.validate_only:
             topics = [each.topic for each in touched if isinstance(each, ConfigChange)]
             self._partitions.forget_eligible(nodes, topics or None)  # a broker's: all
-        answer: Answer
         if isinstance(event, AlterConfigs):
-            answer = partial(event.done, self._changes.alter_configs(nodes, event))
+            answer: Answer = partial(event.done, self._changes.alter_configs(nodes, event))
         else:
             altered = self._configs.alter(nodes, event.changes, event.validate_only)
             answer = partial(event.done, altered)
@@ -452,11 +451,8 @@ class Controller(Asking):
     def _show_brokers(self) -> None:
         """What a broker publishes by itself that is not the controller: who that is, and, as long
         as no controller has told it more, who else there is."""
-        image = replace(
-            self.image,
-            cluster_id=self._cluster_id or "",
-            controller_id=self._election.current_controller(),
-        )
+        elected = self._election.current_controller()
+        image = replace(self.image, cluster_id=self._cluster_id or "", controller_id=elected)
         if self._follower is None or not self._follower.follows:
             image = image.with_brokers(load_brokers(self._store))
         self._propagation.publish(image)
@@ -477,8 +473,12 @@ class Controller(Asking):
         answer = self._follower.follow(update)
         if answer.error is ErrorCode.NONE:
             self._known = self.image.brokers
-            self._incarnation.heard(self._store, self._broker_epoch, self.image)
+            self._hear_of_start()
         return answer
+
+    def _hear_of_start(self) -> None:
+        if not self._incarnation.heard(self._store, self._broker_epoch, self.image):
+            self._try_again(InStep(self._hear_of_start))
 
     def _note_answer(self, event: BrokerAnswered) -> None:
         sent, answer = event
@@ -522,7 +522,7 @@ class Controller(Asking):
         forget_deletions(nodes, [each for each in removed if each in loaded.deletions])
         self._stale = False
         self._notify(LogDirEvent())  # one that nobody took would keep the next from being heard
-        self._incarnation.heard(self._store, self._broker_epoch, self.image)
+        self._hear_of_start()
 
     def _try_load(self) -> None:
         try:

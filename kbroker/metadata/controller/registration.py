@@ -45,20 +45,22 @@ class Incarnation:
         self.broker = broker
         self._known = known
 
-    def heard(self, store: MetadataStore, broker_epoch: int, image: ClusterImage) -> None:
+    def heard(self, store: MetadataStore, broker_epoch: int, image: ClusterImage) -> bool:
         """This is an image that a controller has decided on. If it has seen this start, it has seen
-        that it is lossy; from then on neither we nor our registration say so. What fails is tried
-        with the next image again."""
+        that it is lossy; from then on neither we nor our registration say so. False if it should
+        be said no more, and still is: as long as it is, a crash of our process alone counts as a
+        loss of what we have acknowledged since."""
         seen = image.brokers.get(self.broker.node_id)
         if not self.broker.lossy or seen is None or seen.epoch != broker_epoch:
-            return
+            return True
         try:
             self._known()
             forget_losses(store, self.broker.node_id)
         except (OSError, StoreError) as error:
-            log.warning("it cannot be noted that this lossy start is known: %s", error)
-        else:
-            self.broker = replace(self.broker, lossy=False)
+            log.warning("it cannot be noted that this lossy start is known, and again: %s", error)
+            return False
+        self.broker = replace(self.broker, lossy=False)
+        return True
 
 
 def register(
