@@ -126,7 +126,7 @@ class Committer(Client):
             safety.fail("an acknowledged commit is replicated", f"{value!r}", partition)
             return
         safety.acknowledged.setdefault(self._home, {})[value] = place
-        self._floor = max(self._floor, place)
+        self._stands_at(running, place)
 
     def _committed(self, committing: Committing, result: ErrorCode | Lost) -> None:
         if result is ErrorCode.NONE:
@@ -183,7 +183,14 @@ class Committer(Client):
             told = f"{offset} at {place}, behind what stands at {floor}"
             safety.fail("committed offsets do not go back", told, partition)
         if stable:
-            self._floor = max(self._floor, place)
+            self._stands_at(running, place)
+
+    def _stands_at(self, running: Running, place: int) -> None:
+        """And is asked of no coordinator from before, which somebody may still take for the one:
+        nobody fences who only tells, in Apache Kafka neither."""
+        self._floor = max(self._floor, place)
+        epoch = running.states[self._home].leader_epoch
+        self._epochs[self._home] = max(self._epochs.get(self._home, -1), epoch)
 
     # --- coordinators -----------------------------------------------------------------------------
 
