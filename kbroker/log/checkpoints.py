@@ -102,7 +102,7 @@ def read_leader_epochs(path: Path) -> list[tuple[int, int]]:
 
 
 def write_leader_epochs(path: Path, entries: Iterable[tuple[int, int]]) -> None:
-    """Not synced: `LeaderEpochs.settle` is, before what a power cut takes could be missed."""
+    """Not synced: `LeaderEpochs.settle` is, before anybody relies on it."""
     _write_lines(path, (f"{epoch} {start}" for epoch, start in entries), sync=False)
 
 

@@ -3,9 +3,9 @@
 A log that is closed by itself costs four waits for the device (its file, both indexes, its
 directory), some milliseconds together; where there are many to be brought to the disk the whole
 volume is synced once instead, and each log is only asked whether a write of it had failed.
-Snapshots of producers are written before that, so the same sync covers them. Should the volume
-refuse, every log is synced by itself as before. Logs are closed on several threads: what is left is
-system calls.
+Snapshots of producers and leader epochs are written before that, so the same sync covers them.
+Should the volume refuse, every log is synced by itself as before. Logs are closed on several
+threads: what is left is system calls.
 
 On the main thread, when nothing appends any more. What is not on the disk leaves no clean-shutdown
 mark (the manager's business), so the next start reads it.
@@ -63,13 +63,14 @@ def _sync_together(
 ) -> None:
     """A failed write is told once by the kernel, so it counts here; the rest is tried again."""
 
-    def write_snapshot(log: PartitionLog) -> None:
+    def write(log: PartitionLog) -> None:
         try:
             log.write_snapshot()
+            log.epochs.write(log.log_end_offset)
         except OSError as error:
-            logger.warning("%s: no snapshot of its producers yet: %s", log.name, error)
+            logger.warning("%s: not all that belongs to it is written yet: %s", log.name, error)
 
-    in_threads(threads, write_snapshot, logs)
+    in_threads(threads, write, logs)
     try:
         sync(str(directory))
     except OSError as error:

@@ -3,12 +3,12 @@
 A replica that was away asks its leader, cuts off what the leader does not have, and goes on from
 there. Entries rise in epoch and in start offset. Owned by one `PartitionLog`. The replica layer
 begins epochs, the background work forgets those below the log's start, any thread may ask: the list
-is replaced, never changed. The file follows every change before the epoch is used. One lock, a
-leaf, over a change and its file.
+is replaced, never changed. One lock, a leaf, over a change and its file.
 
-The change is on the disk (`settle`) before a recovery point is that lies behind it: what a power
-cut takes of the file stands in batches that the start reads, and is taken from them again. So a
-thousand partitions that begin an epoch wait for no disk.
+A change is in the file, and on the disk (`settle`), before a recovery point is that lies behind it.
+Until then the file tells of another history from there on, and the batches, which a start behind a
+crash reads, tell of the right one: so a thousand partitions that begin an epoch, or start, touch no
+file. An epoch without a batch is in none: nobody has to know of it but who leads in it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class LeaderEpochs:
         self._changed = changed or (lambda _: None)
         self._lock = threading.Lock()
         self._unsettled_from = _ALL_SETTLED
+        self._written = True
         try:
             self._entries = read_leader_epochs(path)
         except CheckpointError:
@@ -93,17 +94,28 @@ class LeaderEpochs:
                 self._replace_locked(kept, end_offset)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log now starts at `start_offset`: the epoch there begins with it."""
+        """The log now starts at `start_offset`: the epoch there begins with it. Every start of the
+        broker finds that again, so the file may lack it."""
         with self._lock:
             old = self._entries
             at = bisect.bisect_right(old, start_offset, key=lambda entry: entry[1]) - 1
             if at >= 0 and (at > 0 or old[0][1] != start_offset):
-                self._replace_locked([(old[at][0], start_offset), *old[at + 1 :]], start_offset)
+                entries = [(old[at][0], start_offset), *old[at + 1 :]]
+                self._replace_locked(entries, self._unsettled_from)
 
-    def restore(self, entries: list[tuple[int, int]]) -> None:
-        """What the batches say, where the file said nothing."""
+    def add(self, entries: list[tuple[int, int]]) -> None:
+        """What the batches say, behind what the file says."""
+        if entries:
+            with self._lock:
+                self._replace_locked([*self._entries, *entries], entries[0][1])
+
+    def clear(self) -> None:
+        """The log begins anew: from here on the file says nothing, which no batch could. OSError
+        if that is not on the disk."""
         with self._lock:
-            self._replace_locked(entries, min((start for _, start in entries), default=0))
+            if self._entries or not self._written:
+                self._replace_locked([], 0)
+                self._settle_locked()
 
     @property
     def unsettled_from(self) -> int:
@@ -112,19 +124,34 @@ class LeaderEpochs:
 
     def settle(self, offset: int) -> None:
         """Brings the file to the disk, if an epoch that it may lack begins below that offset."""
-        if self._unsettled_from >= offset:
-            return
-        with self._lock:
-            file_operations.sync_file(self.path)
-            self._unsettled_from = _ALL_SETTLED
+        if self._unsettled_from < offset:
+            with self._lock:
+                self._settle_locked()
+
+    def write(self, offset: int) -> None:
+        """The same but for the sync, which is the whole volume's."""
+        if self._unsettled_from < offset:
+            with self._lock:
+                self._write_locked()
 
     def settled_with_volume(self) -> None:
-        """The whole volume was synced after the last change."""
+        """The whole volume was synced behind `write`."""
         with self._lock:
-            self._unsettled_from = _ALL_SETTLED
+            if self._written:
+                self._unsettled_from = _ALL_SETTLED
+
+    def _settle_locked(self) -> None:
+        self._write_locked()
+        file_operations.sync_file(self.path)
+        self._unsettled_from = _ALL_SETTLED
+
+    def _write_locked(self) -> None:
+        if not self._written:
+            write_leader_epochs(self.path, self._entries)
+            self._written = True
 
     def _replace_locked(self, entries: list[tuple[int, int]], changed_from: int) -> None:
-        write_leader_epochs(self.path, entries)
+        self._written = False
         self._unsettled_from = min(self._unsettled_from, changed_from)
         self._entries = entries
         self._changed(entries)

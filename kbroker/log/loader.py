@@ -116,7 +116,7 @@ def _load(log: PartitionLog, directory: Path, checkpointed: Checkpointed) -> boo
         log.create_segment(start)
         # Of batches that are gone nothing is known.
         log.restore_producers(start)
-        log.epochs.truncate_from_end(start)
+        log.epochs.truncate_from_end(start if checkpointed.clean else 0)
         log.begin(*[start] * 3)
         return True
     last = _load_segments(_Loading(log, directory, checkpointed, files))
@@ -125,26 +125,26 @@ def _load(log: PartitionLog, directory: Path, checkpointed: Checkpointed) -> boo
     first_offset = files[0].base_offset
     log.restore_producers(last.next_offset)
     log_start_offset = max(first_offset, checkpointed.log_start_offset)
-    recovery_point = last.next_offset
+    recovery_point = settled = last.next_offset
     if not checkpointed.clean:
-        recovery_point = min(max(checkpointed.recovery_point, log_start_offset), recovery_point)
-    _restore_epochs(log, last.next_offset, None if checkpointed.clean else recovery_point)
+        settled = min(checkpointed.recovery_point, settled)
+        recovery_point = min(max(settled, log_start_offset), recovery_point)
+    _restore_epochs(log, settled, recovery_point, last.next_offset)
+    log.epochs.truncate_from_start(log_start_offset)
     log.begin(log_start_offset, last.next_offset, recovery_point)
     return True
 
 
-def _restore_epochs(log: PartitionLog, end_offset: int, unsettled_from: int | None) -> None:
-    """What the file lacks after a crash stands in the batches that it may have not been told of."""
-    log.epochs.truncate_from_end(end_offset)
+def _restore_epochs(
+    log: PartitionLog, settled_offset: int, recovery_point: int, end_offset: int
+) -> None:
+    """The file tells of what lies below the first offset, the batches of what is behind."""
+    log.epochs.truncate_from_end(settled_offset)
     known = log.epochs.latest
     if known == NO_EPOCH:
-        found = log.find_epochs()
-    elif unsettled_from is not None:
-        found = log.find_epochs(known, unsettled_from)
-    else:
-        return
-    if found:
-        log.epochs.restore([*log.epochs.entries, *found])
+        log.epochs.add(log.find_epochs())
+    elif recovery_point < end_offset:
+        log.epochs.add(log.find_epochs(known, recovery_point))
 
 
 def _check_topic_id(directory: Path, topic_id: uuid.UUID) -> None:

@@ -157,6 +157,7 @@ class PartitionLog(_log.LocalLog):
 
     def _begin_again_locked(self, offset: int) -> None:
         try:
+            self.epochs.clear()  # first: of a log without a file the batches tell, should this end
             for base_offset in reversed(segments_from(self, 0)):
                 self._give_up_names(base_offset)
             begin_again(self, offset)
@@ -164,7 +165,6 @@ class PartitionLog(_log.LocalLog):
             super().close()
             raise
         self._trimmed_to = offset
-        self.epochs.restore([])
         self._forget_behind(offset)
 
     def _begins_before(self, offset: int) -> bool:

@@ -1,9 +1,9 @@
 """What a power cut leaves of a broker's logs: what was synced, and as much more as the dice say.
 
 Below the recovery point everything is on the disk. Behind it any number of bytes may be there, to
-the middle of a batch; names and indexes of later segments, the file of leader epochs and the newest
-snapshots may be gone or empty, unless they were brought to the disk. The checkpoints and the
-directory's own files are always synced by who writes them.
+the middle of a batch; names and indexes of later segments and the newest snapshots may be gone or
+empty, unless they were brought to the disk, and so may a file of leader epochs that lacks
+something. The checkpoints and the directory's own files are always synced by who writes them.
 """
 
 from __future__ import annotations

@@ -26,13 +26,14 @@ def open_log(tmp_path: Path) -> Iterator[OpenLog]:
         clean: bool = False,
         recovery_point: int = 0,
         high_watermark: int = 0,
+        log_start_offset: int = 0,
         leader_epoch: int = 0,
         lead: bool = True,
         **settings: Any,
     ) -> LedLog:
         log = open_led_log(
             tmp_path / "words-0", "words", 0, TOPIC_ID, settings,
-            Checkpointed(clean, recovery_point, high_watermark),
+            Checkpointed(clean, recovery_point, high_watermark, log_start_offset),
         )  # fmt: skip
         if lead:
             log.set_leadership(1, True, leader_epoch, 1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from kbroker.log.checkpoints import read_leader_epochs
 from kbroker.log.leader_epochs import LeaderEpochs
+from kbroker.testing.file_faults import Fault, FileFaults
 
 
 @pytest.fixture
@@ -18,7 +20,8 @@ def epochs(tmp_path: Path) -> LeaderEpochs:
     return made
 
 
-def same_on_disk(epochs: LeaderEpochs) -> bool:
+def same_on_disk(epochs: LeaderEpochs, end_offset: int) -> bool:
+    epochs.settle(end_offset)
     return read_leader_epochs(epochs.path) == epochs.entries == LeaderEpochs(epochs.path).entries
 
 
@@ -27,7 +30,7 @@ def test_only_a_newer_epoch_is_assigned(epochs: LeaderEpochs) -> None:
     epochs.assign(4, 40)
     assert epochs.entries == [(2, 0), (3, 10), (5, 30)]
     assert epochs.latest == 5
-    assert same_on_disk(epochs)
+    assert same_on_disk(epochs, 31)
 
 
 def test_an_epoch_without_a_batch_gives_way(epochs: LeaderEpochs) -> None:
@@ -54,7 +57,7 @@ def test_cut_from_the_end(epochs: LeaderEpochs) -> None:
     assert len(epochs.entries) == 3
     epochs.truncate_from_end(30)
     assert epochs.entries == [(2, 0), (3, 10)]
-    assert same_on_disk(epochs)
+    assert same_on_disk(epochs, 31)
 
 
 def test_cut_from_the_start(epochs: LeaderEpochs) -> None:
@@ -64,7 +67,43 @@ def test_cut_from_the_start(epochs: LeaderEpochs) -> None:
     assert epochs.entries == [(3, 12), (5, 30)]
     epochs.truncate_from_start(30)
     assert epochs.entries == [(5, 30)]
-    assert same_on_disk(epochs)
+    assert same_on_disk(epochs, 31)
+
+
+def test_the_file_is_written_when_a_recovery_point_needs_it(epochs: LeaderEpochs) -> None:
+    assert not epochs.path.exists() and epochs.unsettled_from == 0
+    epochs.settle(0)
+    assert not epochs.path.exists()
+    epochs.settle(1)
+    assert read_leader_epochs(epochs.path) == epochs.entries
+    epochs.assign(7, 50)
+    epochs.truncate_from_start(12)  # every start of the broker finds that again
+    assert epochs.unsettled_from == 50
+    epochs.settle(50)
+    assert read_leader_epochs(epochs.path)[0] == (2, 0)
+    epochs.write(51)
+    assert read_leader_epochs(epochs.path) == epochs.entries == [(3, 12), (5, 30), (7, 50)]
+    assert epochs.unsettled_from == 50
+    epochs.settled_with_volume()
+    assert epochs.unsettled_from > 51
+
+
+def test_what_the_volume_did_not_take_is_not_settled(epochs: LeaderEpochs) -> None:
+    with (
+        FileFaults(Fault(("write",), "leader-epoch", error=errno.ENOSPC)),
+        pytest.raises(OSError, match="No space"),
+    ):
+        epochs.write(31)
+    epochs.settled_with_volume()
+    assert epochs.unsettled_from == 0
+    assert same_on_disk(epochs, 31)
+
+
+def test_of_a_log_that_begins_anew_the_file_says_nothing_at_once(epochs: LeaderEpochs) -> None:
+    epochs.settle(31)
+    epochs.clear()
+    assert read_leader_epochs(epochs.path) == epochs.entries == []
+    assert epochs.unsettled_from > 31
 
 
 def test_a_file_that_a_power_cut_emptied(tmp_path: Path) -> None:

@@ -336,6 +336,42 @@ def test_epochs_that_the_file_lacks_are_read_from_the_batches(open_log: OpenLog)
     assert open_log(lead=False, clean=True).epochs.entries == [(1, 0), (4, 6), (9, 10)]
 
 
+def test_of_a_log_that_was_cut_the_batches_tell_and_not_the_file(open_log: OpenLog) -> None:
+    """The process ends when the file still has epochs of what was cut off."""
+    log = open_log(leader_epoch=1)
+    for epoch in (1, 3, 5):
+        log.set_leadership(1, True, epoch, 1)
+        log.append(build_batch([b"a", b"b"]))
+    log.flush()
+    log.epochs.settle(log.log_end_offset)
+    log.truncate_to(2)
+    log.flush()
+    point = log.settled_recovery_point
+    assert point == 2
+    log.set_leadership(2, False, 7, 2)
+    batch = build_batch([b"c"])
+    for offset, epoch in ((2, 2), (3, 7)):
+        head = struct.pack(">q", offset) + batch[8:12] + struct.pack(">i", epoch)
+        log.append_as_follower(head + batch[16:], 7)
+    expected = log.epochs.entries
+    crash(log)
+    log = open_log(lead=False, recovery_point=point)
+    assert log.epochs.entries == expected == [(1, 0), (2, 2), (7, 3)]
+
+
+def test_epochs_of_a_log_whose_start_moved_begin_with_it(open_log: OpenLog) -> None:
+    log = open_log(leader_epoch=1)
+    for epoch in (1, 4):
+        log.set_leadership(1, True, epoch, 1)
+        for _ in range(3):
+            log.append(build_batch([b"a", b"b"]))
+    crash(log)
+    log = open_log(lead=False, log_start_offset=9)  # within a batch
+    assert log.epochs.entries == [(4, 9)]
+    log.close()
+    assert open_log(lead=False, clean=True, log_start_offset=11).epochs.entries == [(4, 11)]
+
+
 def test_an_epoch_file_of_other_bytes_is_made_anew(open_log: OpenLog) -> None:
     log = open_log(leader_epoch=3)
     log.append(build_batch())

@@ -163,10 +163,10 @@ def test_a_snapshot_beside_a_cut_has_the_producers(open_log: OpenLog) -> None:
     log.append(build_batch(producer_id=7, producer_epoch=0, base_sequence=1))
     log.set_leadership(1, True, 1, 1)
     log.append(build_batch(producer_id=7, producer_epoch=0, base_sequence=2))
-    with FileFaults(Fault((), "leader-epoch", delay_ms=SLOW_MS)) as faults:
+    with FileFaults(Fault((), ".snapshot", delay_ms=SLOW_MS)) as faults:
         cutter = threading.Thread(target=log.truncate_to, args=(2,))
         cutter.start()
-        eventually(lambda: any("leader-epoch" in seen.path for seen in faults.look()), "it is cut")
+        eventually(lambda: any(".snapshot" in seen.path for seen in faults.look()), "it is cut")
         log.write_snapshot()
         cutter.join()
     offset, (producer,) = log.producer_entries()

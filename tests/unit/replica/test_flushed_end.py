@@ -69,7 +69,7 @@ def test_a_follower_claims_what_came(followed: FollowedPartition) -> None:
 
 
 def test_a_follower_claims_what_came_before_a_fault(followed: FollowedPartition) -> None:
-    second = Fault(("rename",), "leader-epoch-checkpoint", nth=2, error=errno.ENOSPC)
+    second = Fault(("write",), ".log", nth=2, error=errno.ENOSPC)
     with FileFaults(second):
         assert take(followed, batches(0, 1, epochs=(0, 1))) is Outcome.FAULT
     assert claimed(followed) == 1

@@ -219,25 +219,24 @@ def test_logs_that_cannot_be_closed_are_opened_at_the_next_try(held: Held, tmp_p
     for index in range(3):
         held.log("a", index).append(build_batch(producer_id=7, producer_epoch=0, base_sequence=0))
     shutil.copytree(held.path, tmp_path / "crash" / "data")
+    shutil.rmtree(tmp_path / "crash" / "data" / "a-2")
     after = Held(tmp_path / "crash")
     led = replace(topic, partitions=tuple(replace(p, leader_epoch=1) for p in topic.partitions))
     image, stored = held.image.with_topics([led]), ImageDelta(created=(led,), from_store=True)
-    no_space = {"operations": ("write",), "error": errno.ENOSPC}
     with (
         FileFaults(
-            Fault(path_part="a-2/leader-epoch", **no_space),
-            Fault(path_part=".snapshot", times=FOREVER, **no_space),
+            Fault(("sync",), error=errno.EIO),  # of the name of a-2, which is new
+            Fault(("write",), ".snapshot", times=FOREVER, error=errno.ENOSPC),
         ),
-        pytest.raises(OSError, match="No space"),
+        pytest.raises(OSError, match="Input/output"),
     ):
         after.replicas.apply(image, stored)
     # Whatever happens to the topic until the store is read again, its logs are not new ones.
     grown = ImageDelta(changed=(led,))
     assert after.replicas.apply(image, grown) == [TopicPartition("a", n) for n in range(3)]
     assert after.replicas.apply(image, stored) == []
-    assert [after.replicas.replicas()[TopicPartition("a", n)].log_end_offset for n in range(3)] == [
-        1
-    ] * 3
+    ends = [after.replicas.replicas()[TopicPartition("a", n)].log_end_offset for n in range(3)]
+    assert ends == [1, 1, 0]
     after.logs.stop()
 
 
@@ -251,16 +250,21 @@ def test_no_mark_covers_a_log_that_could_not_be_closed(held: Held) -> None:
     assert not held.logs.clean
 
 
-def test_a_topic_that_was_deleted_offline_is_made_anew(held: Held) -> None:
+def test_a_topic_that_was_deleted_offline_is_made_anew(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = held.create("a", 1)
     held.log("a", 0).append(build_batch())
     held.restart()
     led = replace(topic, partitions=(replace(topic.partitions[0], leader_epoch=1),))
-    with (
-        FileFaults(Fault(("write",), "leader-epoch", error=errno.ENOSPC)),
-        pytest.raises(OSError, match="No space"),
-    ):
-        held.replicas.apply(held.image, ImageDelta(created=(led,), from_store=True))
+
+    def fail() -> None:
+        raise OSError(errno.EIO, "the device said no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(held.logs, "make_names_last", fail)
+        with pytest.raises(OSError, match="the device said no"):
+            held.replicas.apply(held.image, ImageDelta(created=(led,), from_store=True))
     held.delete(topic)
     held.create("a", 1)
     assert held.log("a", 0).append(build_batch()).base_offset == 0

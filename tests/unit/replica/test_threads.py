@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.loader import Checkpointed
 from kbroker.replica import _partition_figures
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import Record, build_batch, parse_batches
@@ -84,13 +85,14 @@ def test_leading_and_following_beside_everybody_who_looks(tmp_path: Path) -> Non
         raise failures[0]
     log.flush()  # `flush.messages` may hold the high watermark back
     log.set_leadership(LEADER, True, epoch + 1, 1)
+    log.trim()
     left = whole(log)
     epochs = log.epochs.entries
+    starts = Checkpointed(log_start_offset=log.log_start_offset)
     log.close(clean=False)
-    again = open_led_log(tmp_path / "words-0", "words", 0, uuid.UUID(int=1), SETTINGS[0])
+    again = open_led_log(tmp_path / "words-0", "words", 0, uuid.UUID(int=1), SETTINGS[0], starts)
     again.set_leadership(LEADER, True, epoch + 1, 1)
-    # Where it starts stands with the manager, which is not here.
-    assert (whole(again)[-len(left) :], again.epochs.entries) == (left, epochs)
+    assert (whole(again), again.epochs.entries) == (left, epochs)
     again.close()
 
 

@@ -7,9 +7,9 @@ knows, but for the one in which the other lost a tail.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from itertools import combinations_with_replacement
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -21,15 +21,7 @@ EPOCHS = range(4)
 LENGTH_MAX = 3
 
 
-class EpochsInMemory(LeaderEpochs):
-    """The real ones, without their file."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._entries: list[tuple[int, int]] = []
-
-    def _replace_locked(self, entries: list[tuple[int, int]], changed_from: int) -> None:
-        self._entries = entries
+NO_FILE = Path("none")
 
 
 class History:
@@ -38,7 +30,7 @@ class History:
     def __init__(self, records: tuple[int, ...], own_epoch: int = -1, start: int = 0) -> None:
         self.records = list(records)
         self.start = start
-        self.epochs = EpochsInMemory()
+        self.epochs = LeaderEpochs(NO_FILE)
         for offset, epoch in enumerate(records):
             self.epochs.assign(epoch, offset)
         if own_epoch >= 0:
@@ -155,6 +147,6 @@ def test_a_follower_whose_beginning_is_deleted() -> None:
     ],
 )
 def test_cases(entries: list[tuple[int, int]], end: int, leader: Divergence, cut: int) -> None:
-    epochs = EpochsInMemory()
-    epochs.restore(entries)
+    epochs = LeaderEpochs(NO_FILE)
+    epochs.add(entries)
     assert cut_offset(epochs, end, leader) == cut
