@@ -13,7 +13,8 @@ cdef struct Follower:
     # The high watermark waits for it: it is in the in-sync set that the controller has confirmed,
     # or in one that it has been asked for.
     int8_t in_sync
-    # Of its registration, as the controller says; -1: not known. An older start of it is not heard.
+    # Of its registration, as the controller says; -1: not known. An older start of it is not heard,
+    # nor a newer one as long as it is in sync here.
     int64_t registered_epoch
     int64_t log_end_offset        # where its last fetch began; -1: none in this leader epoch
     int64_t caught_up_ns          # when it last had all that there was; 0: never in this epoch

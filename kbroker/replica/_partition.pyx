@@ -237,6 +237,10 @@ cdef int16_t _serves_follower_locked(
         return UNKNOWN_LEADER_EPOCH if fetch.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
     if 0 <= fetch.broker_epoch < follower.registered_epoch:
         return NOT_LEADER_OR_FOLLOWER
+    # It has started again since we were told that it is in sync: it may have left the set with
+    # that, which is too small by now to commit anything.
+    if follower.in_sync and 0 <= follower.registered_epoch < fetch.broker_epoch:
+        return NOT_LEADER_OR_FOLLOWER
     if not log.log_start_offset <= fetch.offset <= log.log_end_offset:
         return OFFSET_OUT_OF_RANGE           # it has another history, or lies too far behind
     return NO_ERROR

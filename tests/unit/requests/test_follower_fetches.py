@@ -219,7 +219,7 @@ def test_an_older_start_than_is_registered_is_fenced(rig: Rig, led: Topic) -> No
 def test_a_start_that_nobody_has_heard_of_shuts_nobody_out(led: Topic) -> None:
     """The controller may tell its leader of it in a moment, or it is a lie."""
     log = led.logs[0]
-    log.set_leadership(LEADER, True, 0, 3, {ONE: True, TWO: True}, {ONE: 7, TWO: 8})
+    log.set_leadership(LEADER, True, 0, 2, {ONE: False, TWO: True}, {ONE: 7, TWO: 8})
     log.note_fetch(ONE, 1, 1, broker_epoch=2**63 - 1)
     log.note_fetch(ONE, 2, 1, broker_epoch=7)
     assert told(led, ONE)[2] == 2
@@ -230,6 +230,22 @@ def test_a_start_that_nobody_has_heard_of_shuts_nobody_out(led: Topic) -> None:
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     log.note_fetch(ONE, 4, 1, broker_epoch=9)
     assert told(led, ONE)[2] == 4
+
+
+def test_a_member_of_the_set_that_has_started_again_commits_nothing(led: Topic) -> None:
+    """With that it may have left the set, of which its leader has not heard: with fewer than
+    min.insync.replicas in it, one power cut would take what they commit."""
+    log = led.logs[0]
+    log.set_leadership(LEADER, True, 0, 2, {ONE: True, TWO: False}, {ONE: 7, TWO: 8})
+    log.note_fetch(ONE, 1, 1, broker_epoch=7)
+    assert log.high_watermark == 1
+    with pytest.raises(KafkaError) as refused:
+        log.note_fetch(ONE, 2, 1, broker_epoch=9)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (log.high_watermark, told(led, ONE)[2]) == (1, 1)
+    log.set_leadership(LEADER, True, 0, 1, {ONE: False, TWO: False}, {ONE: 9, TWO: 8})
+    log.note_fetch(ONE, 2, 1, broker_epoch=9)
+    assert told(led, ONE)[2] == 2
 
 
 def test_a_follower_with_a_session(rig: Rig, led: Topic) -> None:
