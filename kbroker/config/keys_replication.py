@@ -165,7 +165,7 @@ QUOTA_KEYS: Final = (
     Key(
         "follower.replication.throttled.rate", LONG, LONG_MAX,
         "Bytes per second of throttled replicas that this broker receives as follower.",
-        low=0, internal=True, dynamic=CLUSTER_WIDE,
+        low=0, internal=True, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "replica.alter.log.dirs.io.max.bytes.per.second", LONG, LONG_MAX,

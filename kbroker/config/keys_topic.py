@@ -128,7 +128,7 @@ KEYS: Final = (
     Key(
         "follower.replication.throttled.replicas", LIST, (),
         "Follower replicas whose replication traffic is limited.",
-        check=_check_throttled_replicas, check_words=_THROTTLE_WORDS,
+        check=_check_throttled_replicas, check_words=_THROTTLE_WORDS, supported=True,
     ),
     Key(
         "leader.replication.throttled.replicas", LIST, (),

@@ -127,9 +127,9 @@ cdef struct NotedFetch:
 # As leader, a follower's fetch from an offset: it has all below. The high watermark moves where it
 # was the last one. 6 where this broker does not lead, 74 and 75 in which epoch; 75 (6 without an
 # epoch) for a broker without a replica, 6 for an older start of it than the controller has
-# registered, and for a newer one of a member of the in-sync set; 1 where the log has no such offset;
-# then nothing is known that was not before. A start of another that the controller has not told us
-# of yet is heard, as in Apache Kafka: it joins no in-sync set.
+# registered, and for a newer one of a member of the in-sync set; 1 where the log has no such
+# offset; then nothing is known that was not before. A start of another that the controller has not
+# told us of yet is heard, as in Apache Kafka: it joins no in-sync set.
 cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexcept nogil
 
 # A follower that waited is told where the high watermark is now.

@@ -202,7 +202,8 @@ cdef class Replica:
 
         KafkaError, and then nothing is known of the follower that was not before: 6 where this
         broker does not lead, for an older start of the follower, or a newer one of who is in sync;
-        74 and 75 for another leader epoch; 6 or 75 for a broker without a replica; 1 where the log has no such offset.
+        74 and 75 for another leader epoch; 6 or 75 for a broker without a replica; 1 where the log
+        has no such offset.
         """
         cdef NotedFetch fetch
         cdef int16_t error

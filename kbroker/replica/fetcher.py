@@ -16,9 +16,9 @@ for its followers.
 After a refused connection, a lost one, or an answer that is none, the source has a pause, and every
 partition stays. Pauses double, with jitter, up to `replica.fetch.backoff.ms`: a leader that has not
 heard yet that it leads is asked soon again, one that is gone seldom. A partition whose records our
-log refuses has the whole pause at once. Who has a pause is in no session. Which partition was
-served goes behind the others, here or at the leader, so that an answer's bound on bytes starves
-nobody.
+log refuses has the whole pause at once, and one that is throttled (`throttle.py`) the one that its
+rate asks for. Who has a pause is in no session. Which partition was served goes behind the others,
+here or at the leader, so that an answer's bound on bytes starves nobody.
 
 Owner: one asyncio loop, the control loop in a broker. An append gives the GIL away and keeps the
 loop until the disk has the bytes (docs/adr/0034); between two appends others may have their turn.
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from kbroker.log_lines import LogLines
     from kbroker.peer.address import Address
     from kbroker.replica.fetcher_settings import FetcherSettings, Link
+    from kbroker.replica.throttle import FollowerThrottle
     from kbroker.types import TopicPartition
 
 # The first pause behind a failure; each is twice the one before, up to the key's.
@@ -106,6 +107,7 @@ class ReplicaFetcher:
         dice: random.Random,
         failures: Failures,
         lines: LogLines,
+        throttle: FollowerThrottle,
     ) -> None:
         self.source = source
         self.bytes_fetched = 0
@@ -116,6 +118,7 @@ class ReplicaFetcher:
         self._dice = dice
         self._failures = failures
         self._lines = lines
+        self._throttle = throttle
         # Each is in a lane, or about to join one, or has a pause, or is offline.
         self._partitions: dict[TopicPartition, FollowedPartition] = {}
         self._joining: dict[TopicPartition, FollowedPartition] = {}
@@ -222,6 +225,9 @@ class ReplicaFetcher:
 
     async def _round(self, lane: Lane) -> None:
         for each in lane.take_moved():
+            if pause_ms := self._throttle.pause_ms(each.name):
+                self._leave_for(each, pause_ms)
+                continue
             failed = each.bring_to_disk()
             if failed is None:
                 lane.session.ask(each.asked())
@@ -349,6 +355,7 @@ class ReplicaFetcher:
             case Outcome.APPENDED:
                 partition.failures = 0
                 self.bytes_fetched += record_bytes
+                self._throttle.note_copied(partition.name, record_bytes)
                 lane.note_moved(partition)
                 lane.session.to_the_end(partition.key)
             case Outcome.NOTHING_NEW:
@@ -368,10 +375,13 @@ class ReplicaFetcher:
                 self._later(partition, outcome)
 
     def _later(self, partition: FollowedPartition, outcome: Outcome) -> None:
-        self._leave(partition)
         partition.failures += 1
         failures = partition.failures if outcome is Outcome.NOT_YET else _MANY
-        until_ms = self._clock.monotonic_ms() + self._backoff_ms(failures)
+        self._leave_for(partition, self._backoff_ms(failures))
+
+    def _leave_for(self, partition: FollowedPartition, pause_ms: int) -> None:
+        self._leave(partition)
+        until_ms = self._clock.monotonic_ms() + pause_ms
         self._pauses_begun += 1
         heapq.heappush(self._pauses, _Pause(until_ms, self._pauses_begun, partition))
 

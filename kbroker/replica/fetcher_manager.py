@@ -22,6 +22,7 @@ from kbroker.log_lines import LogLines
 from kbroker.replica.fetcher import ReplicaFetcher, Source, Us
 from kbroker.replica.fetcher_partition import FollowedPartition
 from kbroker.replica.fetcher_settings import FetcherSettings, Link
+from kbroker.replica.throttle import FollowerThrottle
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -74,6 +75,7 @@ class FetcherManager:
         clock: Clock,
         dice: random.Random,
         failures: Failures,
+        is_throttled: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> None:
         """`submit` runs a coroutine on the loop; `connect` is called there."""
         self._us = us
@@ -85,6 +87,7 @@ class FetcherManager:
         self._clock = clock
         self._dice = dice
         self._failures = failures
+        self.throttle: Final = FollowerThrottle(clock, is_throttled)
         self._lines = LogLines(logger, clock.monotonic_ns)
         # Replaced and never changed, so that any thread may read it.
         self._followed: Mapping[TopicPartition, _Followed] = {}
@@ -204,6 +207,7 @@ class FetcherManager:
                 self._dice,
                 self._failures,
                 self._lines,
+                self.throttle,
             )
             task = asyncio.get_running_loop().create_task(fetcher.run())
             self._fetchers[source] = fetcher, task

@@ -177,16 +177,12 @@ class Broker:
         # Imported for a cluster: a broker that stands alone is small.
         from kbroker.server.cluster_member import ClusterMember
 
-        return ClusterMember(
-            config,
-            self._clock,
-            self._loop.submit,
-            self._logs,
-            lambda: self._replicas,
-            self._running_controller,
-            self._hot.wake,
-            self._replication_failures,
-        )
+        member = ClusterMember(
+            config, self._clock, self._loop.submit, self._logs, lambda: self._replicas,
+            self._running_controller, self._hot.wake, self._replication_failures,
+        )  # fmt: skip
+        self._dynamic.add("the replication", member.replication.follow_config)
+        return member
 
     def _hold_replicas(self, config: BrokerConfig) -> ReplicaManager:
         lead = self._member.replication.lead if self._member else None

@@ -32,6 +32,8 @@ from kbroker.replica.fetcher import Us
 from kbroker.replica.fetcher_manager import FetcherManager, Leader
 from kbroker.replica.fetcher_settings import fetcher_settings, leader_links
 from kbroker.replica.in_sync import InSyncSets, Outcome
+from kbroker.replica.throttle import RATE as THROTTLED_RATE
+from kbroker.replica.throttle import is_throttled
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -98,7 +100,9 @@ class Replication:
             clock,
             dice or random.Random(),
             failures,
+            self._is_throttled,
         )
+        self.fetchers.throttle.bytes_per_s = config[THROTTLED_RATE]
         self._brokers: Mapping[int, BrokerImage] = {}
         self._followed: dict[TopicPartition, Leader] = {}
         self._touched: dict[str, None] = {}  # topics, in order, since an image was published
@@ -172,6 +176,15 @@ class Replication:
     def in_sync_changes(self) -> tuple[int, int]:
         """How often in-sync sets of what is led here have shrunk, and grown; from any thread."""
         return self._in_sync.shrinks, self._in_sync.expands
+
+    def follow_config(self, _: BrokerConfig, now: BrokerConfig) -> None:
+        """Settings were changed while the broker runs."""
+        self.fetchers.throttle.bytes_per_s = now[THROTTLED_RATE]
+        self.fetchers.resize(now["num.replica.fetchers"])
+
+    def _is_throttled(self, name: TopicPartition) -> bool:
+        topic = self._controller().image.topics.get(name.topic)
+        return is_throttled(topic, name.partition, self._node_id)
 
     def stop(self) -> None:
         """On return no log is changed by a fetcher any more."""

@@ -135,6 +135,7 @@ class Node:
             cluster.clock,
             random.Random(cluster.dice.random()),
             self.failures,
+            lambda name: name in cluster.throttled,
         )
 
     def _submit(self, work: Coroutine[Any, Any, None]) -> Any:
@@ -381,6 +382,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.clock = LoopClock(self.loop)
+        self.throttled: set[TopicPartition] = set()  # wherever they are followed
         self.links = 0
         self.epochs: dict[TopicPartition, int] = {}
         self.leaders: dict[TopicPartition, int] = {}

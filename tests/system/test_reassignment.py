@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from kbroker.cli.main import main
 from kbroker.errors import ErrorCode
 from kbroker.peer.client import Client
-from kbroker.peer.config_messages import BROKER_RESOURCE, Resource
+from kbroker.peer.config_messages import BROKER_RESOURCE, TOPIC_RESOURCE, Resource
 from kbroker.testing import Cluster
 from kbroker.testing.inspection import wait_until
 from kbroker.types import TopicPartition
@@ -239,3 +240,28 @@ def test_apache_kafkas_tool_moves_them(cluster: Cluster, client: Client, tmp_pat
         each.name for each in client.topic_configs(TOPIC) if "throttled" in each.name and each.value
     }
     assert left == set()
+
+
+def test_a_throttled_replica_comes_no_faster(cluster: Cluster, client: Client) -> None:
+    """With settings made while the brokers run, as kafka-reassign-partitions.sh makes them."""
+    held, absent = placed(client), away_from(client)
+    with written(cluster):
+        pass
+    log_bytes = sum(each.stat().st_size for each in log_of(cluster, held[0]).glob("*.log"))
+    rate = log_bytes // 4
+    broker, topic = Resource(BROKER_RESOURCE, str(absent)), Resource(TOPIC_RESOURCE, TOPIC)
+    rates = {"follower.replication.throttled.rate": str(rate)}
+    replicas = {"follower.replication.throttled.replicas": f"0:{absent}"}
+    (done,) = client.alter_configs([broker], rates, ())
+    assert done.error is ErrorCode.NONE
+    (done,) = client.alter_configs([topic], replicas, ())
+    assert done.error is ErrorCode.NONE
+    began = time.monotonic()
+    client.reassign({NAME: [*held, absent]})
+    wait_until(lambda: not client.reassignments(), "nothing moves")
+    took_s = time.monotonic() - began
+    client.alter_configs([broker], {}, [*rates])
+    client.alter_configs([topic], {}, [*replicas])
+    client.reassign({NAME: held})
+    wait_until(lambda: not client.reassignments(), "nothing moves")
+    assert took_s > 1  # of four; a second's worth comes at once, and the last piece whole
