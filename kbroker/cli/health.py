@@ -14,11 +14,12 @@ import click
 from kbroker.cli.checks import FAILING, OK, WARNING, Check, disk, report, status_of
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.output import output_option
+from kbroker.cli.replica_health import Moving, moving_now, under_replicated
 from kbroker.errors import ErrorCode, KafkaError, UserError
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client
-    from kbroker.peer.messages import ClusterMetadata, PartitionMetadata
+    from kbroker.peer.messages import ClusterMetadata
 
 ASK_TIMEOUT_MS: Final = 5_000
 POLL_INTERVAL_MS: Final = 200
@@ -62,7 +63,7 @@ def look(bootstrap: str, timeout_ms: int) -> list[Check]:
             return [
                 *_brokers(client, cluster),
                 _controller(cluster),
-                _partitions(cluster),
+                _partitions(cluster, moving_now(client)),
                 *_disks(client),
             ]
     except UserError as error:
@@ -91,7 +92,7 @@ def _controller(cluster: ClusterMetadata) -> Check:
     return Check(FAILING, "controller", "there is none", "see the brokers' logs: who may be it?")
 
 
-def _partitions(cluster: ClusterMetadata) -> Check:
+def _partitions(cluster: ClusterMetadata, moving: Moving) -> Check:
     every = [
         (f"{topic.name}-{partition.index}", partition)
         for topic in cluster.topics.values()
@@ -101,16 +102,14 @@ def _partitions(cluster: ClusterMetadata) -> Check:
     if headless:
         seen = f"{len(headless)} of {len(every)} have no leader: {_some(headless)}"
         return Check(FAILING, "partitions", seen, "start the brokers that have their replicas")
-    behind = [name for name, partition in every if _under_replicated(partition)]
+    behind = [str(name) for name in under_replicated(cluster, moving)]
     if behind:
         seen = f"{len(behind)} of {len(every)} lack in-sync replicas: {_some(behind)}"
         return Check(WARNING, "partitions", seen, "wait, or start the brokers that are missing")
-    topics = len(cluster.topics)
-    return Check(OK, "partitions", f"{len(every)} in {topics} topics, each with all its replicas")
-
-
-def _under_replicated(partition: PartitionMetadata) -> bool:
-    return bool(partition.offline) or len(partition.isr) < len(partition.replicas)
+    seen = f"{len(every)} in {len(cluster.topics)} topics, each with all its replicas"
+    if moving:
+        seen += f", {len(moving)} on the way to other brokers"
+    return Check(OK, "partitions", seen)
 
 
 def _some(names: list[str]) -> str:

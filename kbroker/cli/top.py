@@ -116,6 +116,8 @@ def headline(frame: dict[str, Any]) -> str:
         parts.append(f"{frame['leaderless']} without leader")
     if frame["under_replicated"]:
         parts.append(f"{frame['under_replicated']} under-replicated")
+    if frame["reassigned"]:
+        parts.append(f"{frame['reassigned']} on the way to other brokers")
     if "error" in frame:
         parts.append(f"no answer: {frame['error']}")
     return ", ".join(parts)

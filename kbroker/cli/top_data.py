@@ -9,9 +9,11 @@ each group. Groups beyond `GROUPS_MAX` are counted and not asked.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.cli.partitions import lag, total
+from kbroker.cli.replica_health import Moving, moving_now, under_replicated
 from kbroker.errors import ErrorCode
 from kbroker.peer.groups import Groups, Listed
 from kbroker.peer.messages import LATEST_TIMESTAMP
@@ -33,6 +35,7 @@ class Sample(NamedTuple):
     sizes: Mapping[TopicPartition, int]
     groups: list[Listed]
     committed: Mapping[str, Mapping[TopicPartition, int]]
+    moving: Moving = MappingProxyType({})
 
 
 def take(client: Client) -> Sample:
@@ -61,6 +64,7 @@ def take(client: Client) -> Sample:
             group: {where: each.offset for where, each in theirs.items() if each.offset >= 0}
             for group, theirs in offsets.items()
         },
+        moving_now(client),
     )
 
 
@@ -81,7 +85,8 @@ def frame(before: Sample | None, now: Sample, *, internal: bool = False) -> dict
         "controller": now.cluster.controller_id,
         "partitions": len(every),
         "leaderless": sum(part.leader < 0 for part in every),
-        "under_replicated": sum(len(part.isr) < len(part.replicas) for part in every),
+        "under_replicated": len(under_replicated(now.cluster, now.moving)),
+        "reassigned": len(now.moving),
         "size_bytes": sum(now.sizes.values()),
         "messages_per_s": _sum(row["messages_per_s"] for row in topics),
         "bytes_per_s": _sum(row["bytes_per_s"] for row in topics),

@@ -141,6 +141,8 @@ def test_what_waits_for_a_replica_is_shown_and_can_be_taken_back(
     assert capsys.readouterr().out.splitlines()[1].split() == [
         "orders-0", ",".join(map(str, replicas)), str(absent), str(held[0]),
     ]  # fmt: skip
+    assert main(["health", *at]) == 0
+    assert ", 1 on the way to other brokers" in capsys.readouterr().out
     assert main(["partition", "cancel", TOPIC, *at]) == 0
     assert capsys.readouterr().out == "orders-0: stays where it was\n"
     assert client.reassignments() == {}

@@ -16,6 +16,7 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.group_messages import ListedGroup
 from kbroker.peer.groups import Listed
 from kbroker.peer.messages import BrokerAddress, ClusterMetadata, PartitionMetadata, TopicMetadata
+from kbroker.peer.placement_messages import ReassignedPartition
 from kbroker.types import TopicPartition as At
 
 A0, A1, B0 = At("a", 0), At("a", 1), At("b", 0)
@@ -51,6 +52,21 @@ def sample(at_s: int, ends: Any, sizes: Any, committed: Any) -> Sample:
 
 FIRST = sample(0, {A0: 100, A1: 50}, {A0: 1000, A1: 10}, {"g": {A0: 90}})
 SECOND = sample(2, {A0: 300, A1: 50}, {A0: 5000, A1: 10, B0: 7}, {"g": {A0: 210, B0: 5}, "h": {}})
+
+
+def test_a_replica_on_its_way_is_not_missing() -> None:
+    moved = partition(0, isr=(1,))._replace(replicas=(2, 1))
+    cluster = CLUSTER._replace(topics={"a": topic("a", moved)})
+    alone = FIRST._replace(cluster=cluster)
+    assert frame(None, alone)["under_replicated"] == 1
+    moving = alone._replace(moving={A0: ReassignedPartition((2, 1), (2,), (1,))})
+    document = frame(None, moving)
+    assert (document["under_replicated"], document["reassigned"]) == (0, 1)
+    assert "1 on the way to other brokers" in top.headline(document)
+    # Where it is to be, and is out of sync, is another matter; so is one that is offline.
+    behind = cluster.topics["a"]._replace(partitions=(moved._replace(isr=(2,)),))
+    lost = moving._replace(cluster=cluster._replace(topics={"a": behind}))
+    assert frame(None, lost)["under_replicated"] == 1
 
 
 def test_one_sample_has_no_rates() -> None:
