@@ -8,7 +8,8 @@ Otherwise two brokers have one id, and the second does not start.
 
 A registration says as well whether this start is **lossy**: its logs may be shorter than what the
 broker acknowledged before. That is taken back when a controller has heard it, since the next one
-would take the broker for one that has just started.
+would take the broker for one that has just started. And it says how the broker speaks to others
+(`peer_versions.py`), which a broker looks at that comes later.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from kbroker.errors import DataDirectoryError
+from kbroker.errors import DataDirectoryError, MetadataStoreError
 from kbroker.metadata.controller import records
+from kbroker.metadata.controller.peer_versions import check_others, with_versions
 from kbroker.metadata.image import BrokerImage, ClusterImage
 from kbroker.metadata.store.base import (
     BadVersionError,
@@ -69,10 +71,23 @@ def register(
     """The broker epoch of this incarnation: larger than that of every one before it.
 
     `directories` are the ids of those that this process has locked. DataDirectoryError where
-    another broker has the id.
+    another broker has the id, MetadataStoreError where one is there with whom it cannot speak.
     """
+    epoch = _be_there(store, broker, directories, now_ms)
+    try:
+        # Behind the registration: of two that come at once one at least sees the other.
+        check_others(store, broker.node_id)
+    except MetadataStoreError:
+        store.delete(records.broker_path(broker.node_id))
+        raise
+    return epoch
+
+
+def _be_there(
+    store: MetadataStore, broker: BrokerImage, directories: Collection[str], now_ms: int
+) -> int:
     path = records.broker_path(broker.node_id)
-    data = records.encode_broker(broker, now_ms, directories)
+    data = with_versions(records.encode_broker(broker, now_ms, directories))
     while True:
         try:
             store.create(path, data, ephemeral=True)
