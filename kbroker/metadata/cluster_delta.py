@@ -78,7 +78,7 @@ class ClusterDelta:
         image = old.without_topics(names).with_topics(self.topics)
         for state in self.partitions:
             known = image.partition(state.topic, state.index)
-            if known is None or _places(known) != _places(state):
+            if known is None or known.places != state.places:
                 raise DeltaMismatchError(f"{state.topic}-{state.index} is not known so")
             if (state.leader_epoch, state.partition_epoch) < (
                 known.leader_epoch,
@@ -94,17 +94,13 @@ class ClusterDelta:
         )
 
 
-def _places(partition: PartitionImage) -> tuple[tuple[int, ...], ...]:
-    return partition.replicas, partition.adding, partition.removing
-
-
 def _same_but_states(known: TopicImage, topic: TopicImage) -> bool:
     return (
         known.topic_id == topic.topic_id
         and known.configs == topic.configs
         and len(known.partitions) == len(topic.partitions)
         and all(
-            _places(was) == _places(now)
+            was.places == now.places
             for was, now in zip(known.partitions, topic.partitions, strict=True)
         )
     )

@@ -115,6 +115,11 @@ class PartitionImage:
     removing: tuple[int, ...] = ()
 
     @property
+    def places(self) -> tuple[tuple[int, ...], ...]:
+        """Where it is and is to be, which no election changes."""
+        return self.replicas, self.adding, self.removing
+
+    @property
     def is_reassigned(self) -> bool:
         return bool(self.adding or self.removing)
 

@@ -135,14 +135,15 @@ class MetadataNodes:
         """As `set_partitions`, where their replicas change as well, with each topic's own node;
         `topics` as they were. A cut leaves some partitions as they are to be, the rest as before.
         """
+        wanted = [(topics[some[0].topic], some) for some in _by_topic(partitions)]
+        at_once = [self._states_at_once(topic, some) for topic, some in wanted]  # before any write
         written: list[PartitionImage] = []
-        for some in _by_topic(partitions):
-            written += self._reassign(topics[some[0].topic], some)
+        for (topic, some), count in zip(wanted, at_once, strict=True):
+            written += self._reassign(topic, some, count)
         return written
 
-    def _reassign(
-        self, topic: TopicImage, partitions: Sequence[PartitionImage]
-    ) -> Iterator[PartitionImage]:
+    def _states_at_once(self, topic: TopicImage, partitions: Sequence[PartitionImage]) -> int:
+        """How many of these one multi takes beside the topic's node."""
         left = self._room_beside(topic, partitions) // max(
             self._state_set(each).size_bytes for each in partitions
         )
@@ -152,8 +153,13 @@ class MetadataNodes:
                 f"topic '{topic.name}' has too many replicas for a node of the metadata store: "
                 "move it in several steps",
             )
-        for first in range(0, len(partitions), left):
-            some = partitions[first : first + left]
+        return left
+
+    def _reassign(
+        self, topic: TopicImage, partitions: Sequence[PartitionImage], at_once: int
+    ) -> Iterator[PartitionImage]:
+        for first in range(0, len(partitions), at_once):
+            some = partitions[first : first + at_once]
             new = {each.index: each for each in some}
             states = tuple(new.get(each.index, each) for each in topic.partitions)
             topic = replace(topic, partitions=states)

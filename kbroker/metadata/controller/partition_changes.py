@@ -379,7 +379,7 @@ class PartitionChanges:
             was = image.topics[each.topic].partitions[each.index]
             if was.is_reassigned and not state.is_reassigned:
                 log.info("%s is on brokers %s now", _name(state), list(state.replicas))
-            (states if _places(was) == _places(state) else moved).append(state)
+            (states if was.places == state.places else moved).append(state)
         written = nodes.set_partitions(states) if states else []
         return [*written, *(nodes.reassign(moved, image.topics) if moved else ())]
 
@@ -436,10 +436,6 @@ def _able(
     """The brokers that could lead it."""
     name = _name(partition)
     return [node for node in image.brokers if (name, node) not in closed]
-
-
-def _places(partition: PartitionImage) -> tuple[tuple[int, ...], ...]:
-    return partition.replicas, partition.adding, partition.removing
 
 
 def _name(partition: PartitionImage) -> TopicPartition:

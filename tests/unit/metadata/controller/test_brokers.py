@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.metadata.controller import ConfigChange, NewTopic, records
+from kbroker.metadata.controller import ConfigChange, NewTopic, nodes, records
+from kbroker.metadata.controller.events import Reassignment
 from kbroker.metadata.controller.nodes import load_brokers
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.controller.registration import register
@@ -256,6 +257,22 @@ def test_another_minimum_ends_eligibility_first(cluster: Cluster) -> None:
     cluster.controller.alter(ConfigChange("t", set={"min.insync.replicas": "1"}))
     assert (cluster.state.eligible, cluster.state.partition_epoch) == ((), 2)
     assert cluster.controller.image.topics["t"].configs["min.insync.replicas"] == "1"
+
+
+def test_a_request_of_which_one_topic_is_too_large_moves_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = cluster.controller.create
+    assert not create(NewTopic("a", assignments={0: (1,)}))[0].error
+    assert not create(NewTopic("z", assignments=dict.fromkeys(range(40), (1,))))[0].error
+    before = cluster.controller.image.topics
+    monkeypatch.setattr(nodes, "MULTI_BYTES_MAX", 600)
+    wanted = [Reassignment(TopicPartition(name, 0), (2,)) for name in ("a", "z")]
+    outcomes = wait(lambda done: cluster.controller.controller.reassign(wanted, True, done))
+    assert [error.code for _, error in outcomes] == [ErrorCode.POLICY_VIOLATION] * 2
+    assert cluster.controller.image.topics == before
+    outcomes = wait(lambda done: cluster.controller.controller.reassign(wanted[:1], True, done))
+    assert [error for _, error in outcomes] == [None]
 
 
 def test_others_lead_before_a_broker_stops(cluster: Cluster, tmp_path: Path) -> None:
