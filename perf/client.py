@@ -12,7 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
+from perf import metadata
 from perf._load import limit_topic_id
+from perf.metadata import ClusterState
 from perf.requests import (
     API_VERSIONS,
     CREATE_TOPICS,
@@ -43,6 +45,7 @@ class Client:
 
     def __init__(self, host: str, port: int, *, limit: bool = False) -> None:
         self.limit = limit
+        self.host, self.port = host, port
         self._next_producer_id = 1_000
         self._socket = socket.create_connection((host, port), CONNECT_TIMEOUT_S)
         self._socket.settimeout(READY_WAIT_S)
@@ -80,21 +83,35 @@ class Client:
         return {r.get("h"): (r.get("h"), r.get("h")) for _ in range(r.count())}
 
     def create_topic(
-        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        replicas: Sequence[int] = (),
     ) -> Topic:
-        """Create a topic and wait until every partition has a leader."""
-        self.create_topics([name], partitions, configs)
+        """Create a topic and wait until every partition has a leader: this broker, of several."""
+        self.create_topics([name], partitions, configs, replicas)
         return Topic(name, limit_topic_id(name), partitions) if self.limit else self.topic(name)
 
     def create_topics(
-        self, names: Sequence[str], partitions: int, configs: Mapping[str, str] | None = None
+        self,
+        names: Sequence[str],
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        replicas: Sequence[int] = (),
     ) -> None:
-        """Create topics in one request; do not wait."""
+        """Create topics in one request; do not wait. `replicas`: of every partition, the one that
+        leads first; by default one that the broker chooses."""
         if self.limit:
             return
         w = Writer().count(len(names))
         for name in names:
-            w.string(name).put("ih", partitions, 1).count(0)
+            if replicas:
+                w.string(name).put("ih", -1, -1).count(partitions)
+                for index in range(partitions):
+                    w.put("i", index).count(len(replicas)).put(f"{len(replicas)}i", *replicas)
+            else:
+                w.string(name).put("ih", partitions, 1).count(0)
             w.count(len(configs or {}))
             for key, value in (configs or {}).items():
                 w.string(key).string(value)
@@ -113,7 +130,9 @@ class Client:
             return Topic(name, limit_topic_id(name), 0)
         give_up = time.monotonic() + wait_s
         while True:
-            code, topic = self._describe(name)
+            (found,) = self.cluster([name]).topics
+            topic = Topic(name, found.topic_id, len(found.partitions))
+            code = found.missing
             if not code:
                 # Metadata may know a leader before that leader's log is open: ask the log itself.
                 try:
@@ -125,38 +144,10 @@ class Client:
                 raise ClientError(f"topic {name} did not become ready", code)
             time.sleep(READY_RETRY_S)
 
-    def _describe(self, name: str) -> tuple[int, Topic]:
-        w = Writer(flexible=True).count(1).raw(bytes(16)).string(name).tags()
-        w.put("??", False, False).tags()
-        r = self.ask(METADATA, 12, bytes(w.data))
-        r.get("i")
-        for _ in range(r.count()):  # brokers
-            r.get("i")
-            r.string()
-            r.get("i")
-            r.string()
-            r.tags()
-        r.string()
-        r.get("i")
-        r.count()
-        code = r.get("h")
-        r.string()
-        topic_id = r.take(16)
-        r.get("b")
-        partitions = r.count()
-        for _ in range(partitions):
-            partition_code = r.get("h")
-            code = code or partition_code
-            r.get("i")
-            if r.get("i") < 0:
-                code = code or 5
-            r.get("i")
-            for _ in range(3):  # replicas, in-sync, offline
-                r.take(4 * r.count())
-            r.tags()
-        if not partitions:
-            code = code or 3
-        return code, Topic(name, topic_id, partitions)
+    def cluster(self, names: Sequence[str] | None = ()) -> ClusterState:
+        """What this broker knows of the cluster and of these topics; None: of all topics."""
+        asked = metadata.question(names)
+        return metadata.read(self.ask(METADATA, metadata.VERSION, asked))
 
     def delete_topic(self, name: str) -> None:
         r = self.ask(DELETE_TOPICS, 1, bytes(Writer().count(1).string(name).put("i", 30_000).data))
