@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from perf.brokers.base import BrokerError
-from perf.brokers.kbroker import KbrokerBroker
+from perf.brokers.clustered import ClusterNode
 from perf.brokers.zookeeper import VERSION, ZooKeeper
 
 ZOOKEEPER_PORT: Final = 2181
@@ -29,8 +29,8 @@ LOOK_S: Final = 0.2
 REPLICAS_MAX: Final = 3
 
 
-class ClusterNode(KbrokerBroker):
-    """One broker of the cluster, ready when it says so."""
+class LocalNode(ClusterNode):
+    """One broker of this cluster, with its metrics and health beside."""
 
     def __init__(
         self,
@@ -43,28 +43,14 @@ class ClusterNode(KbrokerBroker):
         brokers: int,
     ) -> None:
         replicas = min(brokers, REPLICAS_MAX)
-        self.node_id = node_id
         self.admin_port = admin_port
         settings = {
-            "node.id": node_id,
-            "zookeeper.connect": zookeeper.address,
             "admin.listeners": f"http://127.0.0.1:{self.admin_port}",
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,
             "min.insync.replicas": max(1, replicas - 1),
         }
-        super().__init__(directory, port, tuple(f"{k}={v}" for k, v in settings.items()))
-
-    def answers(self) -> bool:
-        return self.ready_file.exists()
-
-    @property
-    def runs(self) -> bool:
-        try:
-            self.check_alive()
-        except BrokerError:
-            return False
-        return True
+        super().__init__(directory, port, node_id=node_id, zookeeper=zookeeper, settings=settings)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -80,7 +66,7 @@ def main(words: Sequence[str] | None = None) -> int:
     home = asked.data.resolve()
     zookeeper = ZooKeeper(home / "zookeeper", asked.zookeeper_port)
     nodes = [
-        ClusterNode(
+        LocalNode(
             home / f"broker-{n + 1}",
             asked.port + n,
             asked.admin_port + n,
@@ -107,7 +93,7 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _start(zookeeper: ZooKeeper, nodes: Sequence[ClusterNode]) -> None:
+def _start(zookeeper: ZooKeeper, nodes: Sequence[LocalNode]) -> None:
     began = time.monotonic()
     zookeeper.start()
     print(f"ZooKeeper {VERSION} on {zookeeper.address}", flush=True)
@@ -125,7 +111,7 @@ def _start(zookeeper: ZooKeeper, nodes: Sequence[ClusterNode]) -> None:
     print(_to_try(nodes, time.monotonic() - began), flush=True)
 
 
-def _to_try(nodes: Sequence[ClusterNode], seconds: float) -> str:
+def _to_try(nodes: Sequence[LocalNode], seconds: float) -> str:
     first, last = nodes[0].address, nodes[-1].address
     return f"""ready after {seconds:.1f} s; in another terminal:
 
@@ -139,9 +125,9 @@ def _to_try(nodes: Sequence[ClusterNode], seconds: float) -> str:
 Ctrl-C stops everything; the data stay."""
 
 
-def _watch(nodes: Sequence[ClusterNode]) -> NoReturn:
+def _watch(nodes: Sequence[LocalNode]) -> NoReturn:
     """Until somebody has enough of it."""
-    ended: list[ClusterNode] = []
+    ended: list[LocalNode] = []
     asks = sys.stdin.isatty()
     while True:
         for node in nodes:
@@ -162,7 +148,7 @@ def _watch(nodes: Sequence[ClusterNode]) -> NoReturn:
                 print(f"broker {node.node_id} runs as process {node.pid}", flush=True)
 
 
-def _stop(zookeeper: ZooKeeper, nodes: Sequence[ClusterNode]) -> None:
+def _stop(zookeeper: ZooKeeper, nodes: Sequence[LocalNode]) -> None:
     running = [node for node in nodes if node.runs]
     if running:
         print("stopping", flush=True)

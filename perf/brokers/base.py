@@ -124,8 +124,13 @@ class Broker:
             time.sleep(POLL_S)
 
     def check_alive(self) -> None:
-        if self._process is None or self._process.poll() is not None:
+        if not self.runs:
             raise BrokerError(f"{self.name} is not running: {self.log_tail()}")
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process is there; one that is held still is."""
+        return self._process is not None and self._process.poll() is None
 
     def client(self) -> Client:
         return Client(self.host, self.port, limit=self.is_limit)

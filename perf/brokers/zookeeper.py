@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from pathlib import Path
 from typing import Final
 
 from perf.brokers import jars
@@ -31,13 +32,25 @@ _LOGBACK: Final = """<configuration>
 """
 
 
+def fetch_jars() -> None:
+    """Its jars into the cache, at the first call."""
+    home = cache_directory() / NAME
+    if not any(home.glob("*.jar")):
+        jars.fetch(f"ZooKeeper {VERSION}", home, COORDINATES)
+
+
 class ZooKeeper(Broker):
     """One server; `directory` keeps its data from one start to the next."""
 
     name = "zookeeper"
 
+    def __init__(self, directory: Path, port: int = 0, *, session_ms_max: int = 0) -> None:
+        """`session_ms_max`: the longest session that a broker is given; 0: 20 ticks, 10 s."""
+        super().__init__(directory, port)
+        self._session_ms_max = session_ms_max
+
     def prepare(self) -> None:
-        settings = {
+        settings: dict[str, object] = {
             "dataDir": self.directory / "data",
             "clientPort": self.port,
             "clientPortAddress": self.host,
@@ -46,12 +59,12 @@ class ZooKeeper(Broker):
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "srvr",
         }
+        if self._session_ms_max:
+            settings["maxSessionTimeout"] = self._session_ms_max
         text = "".join(f"{key}={value}\n" for key, value in settings.items())
         (self.directory / "zoo.cfg").write_text(text, encoding="utf-8")
         (self.directory / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
-        home = cache_directory() / NAME
-        if not any(home.glob("*.jar")):
-            jars.fetch(f"ZooKeeper {VERSION}", home, COORDINATES)
+        fetch_jars()
 
     def command(self) -> list[str]:
         return [

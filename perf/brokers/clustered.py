@@ -1,0 +1,93 @@
+"""Brokers that are one of several, and the quorum controller where those of Apache Kafka meet.
+
+kbroker's meet at a ZooKeeper (perf/brokers/zookeeper.py). Apache Kafka's controller is a process of
+its own here, so that what it costs is not taken for a broker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from perf.brokers.kafka import HELD_STILL_MS, KafkaBroker
+from perf.brokers.kbroker import KbrokerBroker
+from perf.brokers.zookeeper import ZooKeeper
+
+CONTROLLER_ID: Final = 100
+CONTROLLER_HEAP: Final = "256m"
+
+Settings = Mapping[str, object]
+
+
+def _lines(settings: Settings) -> tuple[str, ...]:
+    return tuple(f"{key}={value}" for key, value in settings.items())
+
+
+class ClusterNode(KbrokerBroker):
+    """A kbroker of a cluster, ready when it says so."""
+
+    def __init__(
+        self,
+        directory: Path,
+        port: int = 0,
+        *,
+        node_id: int,
+        zookeeper: ZooKeeper,
+        settings: Settings,
+    ) -> None:
+        self.node_id = node_id
+        whose = {"node.id": node_id, "zookeeper.connect": zookeeper.address}
+        super().__init__(directory, port, _lines({**whose, **settings}))
+
+    def answers(self) -> bool:
+        return self.ready_file.exists()
+
+
+class KafkaController(KafkaBroker):
+    """Apache Kafka's quorum controller, alone in its quorum."""
+
+    name = "kafka-controller"
+
+    def __init__(self, directory: Path, *, holdable: bool, settings: Settings) -> None:
+        super().__init__(directory, heap=CONTROLLER_HEAP, holdable=holdable)
+        place = f"CONTROLLER://{self.address}"
+        roles = {
+            "process.roles": "controller",
+            "node.id": CONTROLLER_ID,
+            "controller.quorum.voters": self.voters,
+            "listeners": place,
+            "advertised.listeners": place,
+        }
+        self._overrides = _lines({**roles, **settings})
+
+    @property
+    def voters(self) -> str:
+        return f"{CONTROLLER_ID}@{self.address}"
+
+
+class KafkaNode(KafkaBroker):
+    """A broker of Apache Kafka that is no controller."""
+
+    def __init__(
+        self, directory: Path, *, node_id: int, controller: KafkaController, settings: Settings
+    ) -> None:
+        super().__init__(directory, holdable=False)  # which the controller decides
+        self.node_id = node_id
+        roles = {
+            "process.roles": "broker",
+            "node.id": node_id,
+            "controller.quorum.voters": controller.voters,
+            "listeners": f"PLAINTEXT://{self.address}",
+        }
+        self._overrides = _lines({**roles, **settings})
+
+
+# For brokers that are held still between their turns: nobody takes them for dead, or a follower for
+# one that has fallen behind, because their clocks went on.
+HELD_STILL: Final[Settings] = {"replica.lag.time.max.ms": HELD_STILL_MS}
+HELD_STILL_KBROKER: Final[Settings] = {
+    **HELD_STILL,
+    "zookeeper.session.timeout.ms": HELD_STILL_MS,
+    "zookeeper.connection.timeout.ms": 30_000,
+}
