@@ -75,7 +75,7 @@ def bars(outcome: Outcome) -> list[Bar]:
     ]
 
 
-def _of(what: str, bar: float, unit: str, found: Iterable[tuple[float, bool]]) -> Bar:
+def of_values(what: str, bar: float, unit: str, found: Iterable[tuple[float, bool]]) -> Bar:
     """From values, each with whether it was quiet."""
     every = list(found)
     if not every:
@@ -89,7 +89,7 @@ def _of(what: str, bar: float, unit: str, found: Iterable[tuple[float, bool]]) -
 def _start_bars(outcome: Outcome) -> list[Bar]:
     starts = outcome.starts.get("kbroker", [])
     return [
-        _of(what, bar, "s", [(getattr(one, key), one.quiet) for one in starts])
+        of_values(what, bar, "s", [(getattr(one, key), one.quiet) for one in starts])
         for what, bar, key in (
             ("exec to first acknowledged produce, empty directory", 0.3, "empty_s"),
             ("the same after a clean stop", 0.3, "again_s"),
@@ -104,7 +104,7 @@ def _memory_bars(outcome: Outcome) -> list[Bar]:
     idle = [one.resident_bytes for one in starts if one.resident_bytes]
     idle = idle or [one for name, one in outcome.memory_idle.items() if name == "kbroker"]
     return [
-        _of(what, bar, "MB", [(one / MIB, True) for one in found])
+        of_values(what, bar, "MB", [(one / MIB, True) for one in found])
         for what, bar, found in (
             ("resident memory, idle", 60.0, idle),
             ("resident memory, after each round", 120.0, outcome.memory_after.get("kbroker", [])),
@@ -155,8 +155,8 @@ def _company_bars(outcome: Outcome) -> list[Bar]:
     held = [(one.bytes_each, True) for one in idles if one.bytes_each is not None]
     grown = [(one.p99_beside_us / one.p99_before_us, one.quiet) for one in idles]
     return [
-        _of("p99 of produce beside a Metadata loop", 2.0, "x alone",
+        of_values("p99 of produce beside a Metadata loop", 2.0, "x alone",
             [(one.p99_ratio, one.quiet) for one in neighbours]),
-        _of(f"user space of an idle connection{count}", 1024.0, "B", held),
-        _of("p99 of an active client beside them", ACTIVE_P99_GROWTH_MAX, "x before", grown),
+        of_values(f"user space of an idle connection{count}", 1024.0, "B", held),
+        of_values("p99 of an active client beside them", ACTIVE_P99_GROWTH_MAX, "x before", grown),
     ]  # fmt: skip

@@ -96,6 +96,14 @@ def memory(pid: int) -> Memory:
     return Memory(found["VmRSS"], found["RssAnon"], found["VmHWM"])
 
 
+def proportional_bytes(pid: int) -> int:
+    """Resident memory in which a page that n processes share counts 1/n of it (PSS)."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
 def settled_memory(pid: int) -> Memory:
     """Memory once it has stopped moving: a broker may still load things behind its ready line."""
     before = memory(pid)

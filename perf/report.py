@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perf import network
-from perf.bars import MIB, bars
+from perf.bars import MIB, Bar, bars
 from perf.cells import BY_KEY
 from perf.compare import Outcome
 from perf.histogram import Histogram
@@ -115,34 +115,35 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
             }
             for key in lists
         },
-        "bars": [
-            {
-                "what": bar.what,
-                "bar": bar.bar,
-                "unit": bar.unit,
-                "value": bar.value.to_json() if bar.value and bar.value.values else None,
-                "band": bar.band,
-                "verdict": bar.verdict,
-            }
-            for bar in bars(outcome)
-        ],
+        "bars": [bar_json(bar) for bar in bars(outcome)],
         "remarks": remarks(outcome),
         "noisy_blocks": outcome.noisy_blocks,
         "repeated_blocks": outcome.repeated_blocks,
     }
 
 
-def _number(value: float) -> str:
+def bar_json(bar: Bar) -> dict[str, Any]:
+    return {
+        "what": bar.what,
+        "bar": bar.bar,
+        "unit": bar.unit,
+        "value": bar.value.to_json() if bar.value and bar.value.values else None,
+        "band": bar.band,
+        "verdict": bar.verdict,
+    }
+
+
+def number(value: float) -> str:
     if value != value:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _interval(found: Estimate) -> str:
-    return found.text(_number)
+def interval(found: Estimate) -> str:
+    return found.text(number)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
 
     def line(row: Sequence[str]) -> str:
@@ -150,6 +151,14 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         return "  ".join([first, *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
 
     return [line(head), "  ".join("-" * width for width in widths), *map(line, rows)]
+
+
+def bar_table(found: Sequence[Bar]) -> list[str]:
+    rows = []
+    for bar in found:
+        value = interval(bar.value) if bar.value else "-"
+        rows.append([bar.what, f"<= {number(bar.bar)} {bar.unit}", value, bar.verdict])
+    return table(["bar", "wanted", "found", "verdict"], rows)
 
 
 def _cell_rows(outcome: Outcome) -> list[list[str]]:
@@ -160,12 +169,12 @@ def _cell_rows(outcome: Outcome) -> list[list[str]]:
                 continue
             row = [BY_KEY[cell].title, broker]
             for metric in ("requests_per_s", "megabytes_per_s", "p50_us", "p99_us"):
-                row.append(_number(statistics.median(values(outcome, cell, broker, metric))))
+                row.append(number(statistics.median(values(outcome, cell, broker, metric))))
             for metric in (*CPU_WAYS, "cpu_s_per_gigabyte", "own_us_per_request"):
-                row.append(_number(statistics.median(values(outcome, cell, broker, metric))))
+                row.append(number(statistics.median(values(outcome, cell, broker, metric))))
             for metric in CPU_WAYS:
                 cpu = paired(outcome, cell, metric, broker, "kafka")
-                row.append(_interval(cpu.ratio) if cpu and broker == "kbroker" else "")
+                row.append(interval(cpu.ratio) if cpu and broker == "kbroker" else "")
             rows.append(row)
     return rows
 
@@ -180,7 +189,7 @@ def _baseline_rows(outcome: Outcome) -> list[list[str]]:
             if (one := paired(outcome, cell, metric, "kbroker", "baseline")) is not None
         }
         if found:
-            numbers = (_interval(one.ratio) for one in found.values())
+            numbers = (interval(one.ratio) for one in found.values())
             rows.append([BY_KEY[cell].title, *numbers, _undecided(found)])
     return rows
 
@@ -211,13 +220,13 @@ def _beside_rows(outcome: Outcome) -> list[list[str]]:
         if starts := outcome.starts.get(broker):
             for key in ("empty_s", "again_s", "killed_s"):
                 found = estimate([getattr(one, key) for one in starts])
-                rows.append([broker, f"start, {key[:-2]}, s", _interval(found)])
+                rows.append([broker, f"start, {key[:-2]}, s", interval(found)])
         if idles := outcome.idle.get(broker):
             held = estimate([one.bytes_each for one in idles if one.bytes_each is not None])
-            rows.append([broker, f"{idles[0].connections:,} idle: bytes each", _interval(held)])
+            rows.append([broker, f"{idles[0].connections:,} idle: bytes each", interval(held)])
             before = statistics.median(one.p99_before_us for one in idles)
             beside = statistics.median(one.p99_beside_us for one in idles)
-            said = f"{_number(before)} / {_number(beside)}"
+            said = f"{number(before)} / {number(beside)}"
             rows.append([broker, "active p99 us, before / beside", said])
         for label, found_in in (("2,000/s", outcome.neighbour), ("1x5", outcome.neighbour_closed)):
             if pairs := found_in.get(broker):
@@ -228,7 +237,7 @@ def _beside_rows(outcome: Outcome) -> list[list[str]]:
                     [
                         broker,
                         f"neighbour, {label}: p99 alone us; x; Metadata/s",
-                        f"{_number(alone)}; {_interval(found)}; {_number(asked)}",
+                        f"{number(alone)}; {interval(found)}; {number(asked)}",
                     ]
                 )
         for result in outcome.librdkafka.get(broker, []):
@@ -238,7 +247,7 @@ def _beside_rows(outcome: Outcome) -> list[list[str]]:
                     broker,
                     "librdkafka: records/s in, out; broker s/GB in, out",
                     "; ".join(
-                        _number(data[key])
+                        number(data[key])
                         for key in (
                             "produce_records_per_s",
                             "consume_records_per_s",
@@ -276,17 +285,13 @@ def to_text(outcome: Outcome) -> str:
         "CPU x Kafka",
         "no JIT, GC",
     ]
-    lines += _table(head, _cell_rows(outcome))
+    lines += table(head, _cell_rows(outcome))
     if against := _baseline_rows(outcome):
         head = ["kbroker / baseline", *BASELINE_METRICS, "no result"]
-        lines += ["", *_table(head, against)]
+        lines += ["", *table(head, against)]
     if beside := _beside_rows(outcome):
-        lines += ["", *_table(["broker", "what", "value"], beside)]
-    rows = []
-    for bar in bars(outcome):
-        value = _interval(bar.value) if bar.value else "-"
-        rows.append([bar.what, f"<= {_number(bar.bar)} {bar.unit}", value, bar.verdict])
-    lines += ["", *_table(["bar", "wanted", "found", "verdict"], rows)]
+        lines += ["", *table(["broker", "what", "value"], beside)]
+    lines += ["", *bar_table(bars(outcome))]
     if said := remarks(outcome):
         lines += ["", "Remarks", *(f"- {one}" for one in said)]
     return "\n".join(lines)

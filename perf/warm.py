@@ -88,14 +88,15 @@ def warm(broker: Broker, keys: Iterable[str], say: Callable[[str], None]) -> dic
     wanted = WARM_REQUESTS if compiles else FEW_REQUESTS
     found = {}
     for kind in kinds(key for key in keys if not (broker.is_limit and key in GROUP_CELLS)):
-        one = _warm(bench.run, BY_KEY[CELLS[kind]], wanted)
+        one = until_flat(bench.run, BY_KEY[CELLS[kind]], wanted)
         found[str(kind)] = one
         why = "flat" if one.flat else "" if one.enough else "NOT FLAT, and not enough"
         say(f"{broker.name} warm: {kind}: {one.requests:,} requests{why and f', {why}'}")
     return found
 
 
-def _warm(run: Callable[[Cell], Block], cell: Cell, wanted: int) -> Warmed:
+def until_flat(run: Callable[[Cell], Block], cell: Cell, wanted: int) -> Warmed:
+    """Blocks of one cell until so many requests were served, or they cost the same."""
     blocks: list[Block] = []
     served = 0
     while served < wanted and len(blocks) < BLOCKS_MAX and not flat(blocks):

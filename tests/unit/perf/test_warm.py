@@ -14,7 +14,7 @@ from perf.brokers import kafka
 from perf.brokers.attached import AttachedBroker
 from perf.cells import BY_KEY, CELLS, GROUP_CELLS, Block, Cell
 from perf.process import ThreadWatch
-from perf.warm import BLOCKS_MAX, FLAT_BLOCKS, WARM_REQUESTS, Kind, _warm, flat, kinds
+from perf.warm import BLOCKS_MAX, FLAT_BLOCKS, WARM_REQUESTS, Kind, flat, kinds, until_flat
 from perf.warm import CELLS as WARM_CELLS
 from tests.unit.perf.test_report import block
 
@@ -41,7 +41,7 @@ def test_a_produce_warms_no_fetch() -> None:
         return cost(1000 / len(asked), requests=50_000)
 
     for kind in kinds(["p-1k-4x5", "f-1m", "e2e-java-200"]):
-        done = _warm(run, BY_KEY[WARM_CELLS[kind]], WARM_REQUESTS)
+        done = until_flat(run, BY_KEY[WARM_CELLS[kind]], WARM_REQUESTS)
         assert done.requests >= WARM_REQUESTS and done.enough
     assert [asked.count(key) for key in ("p-100-16x5", "f-16k", "j-100-16x5", "jf-16k")] == [4] * 4
     assert kinds(["e2e-200"]) == [Kind("produce", "plain"), Kind("fetch", "plain")]
@@ -56,7 +56,7 @@ def test_what_costs_the_same_is_warm_unless_it_still_compiles() -> None:
 
 def test_what_never_gets_warm_is_told() -> None:
     costs = iter(range(1, BLOCKS_MAX + 2))
-    done = _warm(lambda _cell: cost(next(costs), requests=1), BY_KEY["f-16k"], WARM_REQUESTS)
+    done = until_flat(lambda _cell: cost(next(costs), requests=1), BY_KEY["f-16k"], WARM_REQUESTS)
     assert (done.requests, done.flat, done.enough) == (BLOCKS_MAX, False, False)
 
 
