@@ -1,0 +1,1 @@
+"""Measurements of several brokers: `kbroker perf cluster ...`, each on clusters of its own."""

@@ -1,0 +1,67 @@
+"""What a measurement of a cluster tells: a table, its bars, and everything as JSON and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from perf.bars import Bar
+from perf.report import bar_json, bar_table, table
+from perf.stats import CONFIDENCE_MIN, PAIRS_MIN
+
+NOISY_MARK: Final = "{} of {} values had something else running beside them"
+
+
+class Figure(NamedTuple):
+    """A number for the topic of results, and of which broker, cell and round it is."""
+
+    name: str
+    value: float
+    unit: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Told:
+    """One measurement, told. `values`: each single thing that was measured, as JSON."""
+
+    plan: Mapping[str, Any]
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    bars: Sequence[Bar]
+    values: Sequence[Mapping[str, Any]]
+    figures: Sequence[Figure] = ()
+    remarks: Sequence[str] = field(default_factory=tuple)
+
+    def text(self, machine: Mapping[str, Any], took_s: float) -> str:
+        """For people."""
+        lines = [
+            f"{machine['model']}, {machine['cpus']} CPUs, Linux {machine['kernel']}, commit "
+            f"{machine['commit']}, {machine['when']}; network: {machine.get('network', '-')}",
+            f"[a, b] is the exact interval of a median, {CONFIDENCE_MIN:.0%} or more; (a to b) "
+            f"what was merely seen, of fewer than {PAIRS_MIN} values; {took_s:.0f} s in all",
+            "",
+            *table(self.head, self.rows),
+            "",
+            *bar_table(self.bars),
+        ]
+        if self.remarks:
+            lines += ["", "Remarks", *(f"- {one}" for one in self.remarks)]
+        return "\n".join(lines)
+
+    def to_json(self, machine: Mapping[str, Any], took_s: float) -> dict[str, Any]:
+        return {
+            "machine": dict(machine),
+            "plan": dict(self.plan),
+            "took_s": took_s,
+            "values": [dict(one) for one in self.values],
+            "bars": [bar_json(bar) for bar in self.bars],
+            "remarks": list(self.remarks),
+        }
+
+
+def noisy(quiet: Sequence[bool]) -> list[str]:
+    """A remark, if anything else ran beside some of these."""
+    loud = quiet.count(False)
+    return [NOISY_MARK.format(loud, len(quiet))] if loud else []
