@@ -15,17 +15,15 @@ import socket
 import statistics
 import struct
 import sys
-import threading
 import time
 from typing import Final
-
-from kazoo.client import KazooClient
 
 from kbroker.errors import ErrorCode
 from kbroker.peer.messages import decode_produce, encode_produce
 from kbroker.protocol.wire import Reader
 from kbroker.testing.plain import PlainBroker
 from kbroker.types import ApiKey, TopicPartition
+from perf.cluster.departures import Departures
 from tests.support.record_batches import build_batch
 from tests.support.zookeeper import ZooKeeper
 from tests.system.leader_kills import TIMEOUT_S, TOPIC, Cluster
@@ -58,32 +56,6 @@ class Appender:
     def close(self) -> None:
         self._stream.close()
         self._connection.close()
-
-
-class Departures:
-    """When each broker's registration went, by time.monotonic()."""
-
-    def __init__(self, connect: str) -> None:
-        self._client = KazooClient(connect)
-        self._client.start(TIMEOUT_S)
-        self._ids: set[str] = set()
-        self._gone: dict[str, float] = {}
-        self._lock = threading.Lock()
-        self._client.ChildrenWatch("/brokers/ids", self._changed)
-
-    def _changed(self, ids: list[str]) -> None:
-        with self._lock:
-            for gone in self._ids - {*ids}:
-                self._gone[gone] = time.monotonic()
-            self._ids = {*ids}
-
-    def of(self, node: int) -> float | None:
-        with self._lock:
-            return self._gone.pop(str(node), None)
-
-    def close(self) -> None:
-        self._client.stop()
-        self._client.close()
 
 
 def fail_over(cluster: Cluster, departures: Departures) -> tuple[float, float]:
