@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.metrics import json_record
+from perf.cluster.verbs import cluster
 from perf.results_target import Target, results_options
 from perf.studies.options import Seconds
 from perf.studies.verbs import ladder, latency_study, show, tune
@@ -491,12 +492,13 @@ def publish(files: tuple[str, ...], target: Target | None) -> None:
             _say(sent.note)
 
 
-# The studies.
+# The studies, and what is measured of several brokers.
 
 cli.add_command(ladder)
 cli.add_command(tune)
 cli.add_command(latency_study)
 cli.add_command(show)
+cli.add_command(cluster)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,67 @@
+"""`kbroker perf cluster` on real brokers: it measures, and nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perf.cluster import idle_followers
+from tests.support import requirements
+from tests.support.source_tree import ROOT
+from tests.support.zookeeper import JARS
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+
+WAIT_S = 120.0
+
+
+@pytest.fixture(autouse=True)
+def needs() -> None:
+    requirements.java()
+    JARS.paths()
+
+
+def test_processes_of_a_cluster_are_measured_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle_followers, "REST_S", 0.0)
+    found = idle_followers.measure(
+        tmp_path, print, brokers=["kbroker"], rounds=1, seconds=0.2, partitions=3
+    )
+    assert [one.role for one in found] == list(idle_followers.ROLES)
+    assert all(one.proportional_bytes > 1 << 20 for one in found)
+    assert not list(tmp_path.glob("kbroker/broker-*"))
+
+
+def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
+    command = ("cluster", "shared-load", "--brokers", "kbroker", "--directory", str(tmp_path))
+    with subprocess.Popen(
+        [sys.executable, "-m", "perf.cli", *command], stderr=subprocess.PIPE, text=True, cwd=ROOT
+    ) as run:
+        assert run.stderr is not None
+        said = run.stderr.readline()
+        pids = [int(pid) for pid in re.findall(r" (\d+)", said)]
+        run.send_signal(signal.SIGINT)
+        _, more = run.communicate(timeout=WAIT_S)
+    assert len(pids) == 3, said + more
+    assert run.returncode == 130, more
+    give_up_s = time.monotonic() + WAIT_S
+    while any(map(_runs, pids)):
+        assert time.monotonic() < give_up_s, pids
+        time.sleep(0.01)
+    assert not list(tmp_path.iterdir())
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
