@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from perf import batch, requests
 from perf.cells import PLAIN_PRODUCE, CellError, run_load
-from perf.client import Client
+from perf.client import Client, ClientError
+from perf.cluster.brokers import until
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
+from perf.tool import TOPIC_ALREADY_EXISTS
 
 PARTITIONS_MAX: Final = 100  # of a topic
 RECORD_BYTES: Final = 100
@@ -27,13 +30,24 @@ def create_many(
     client: Client, stem: str, partitions: int, replicas: Sequence[Sequence[int]]
 ) -> list[Topic]:
     """Topics that have so many partitions together; the first has the first `replicas` and so on,
-    round and round. Nobody waits until they are led."""
+    round and round. Nobody waits until they are led. Who finds no controller asks again."""
     made = []
     for number, size in enumerate(split(partitions, len(replicas))):
         name = f"{stem}-{number}"
-        client.create_topics([name], size, replicas=replicas[number % len(replicas)])
+        there = partial(_is_made, client, name, size, replicas[number % len(replicas)])
+        until(f"topic {name} is made", there)
         made.append(Topic(name, bytes(16), size))
     return made
+
+
+def _is_made(client: Client, name: str, size: int, replicas: Sequence[int]) -> bool:
+    """Makes it; one that is there was made by an attempt whose answer was another."""
+    try:
+        client.create_topics([name], size, replicas=replicas)
+    except ClientError as error:
+        if error.code != TOPIC_ALREADY_EXISTS:
+            raise
+    return True
 
 
 def write_one_each(client: Client, topics: Sequence[Topic], *, acks: int = 1) -> None:
