@@ -1,0 +1,311 @@
+"""What applications do while everything fails: producers with ids, a group, a reader of everything.
+
+Everybody is librdkafka, in threads of this process, and notes what it did in the history. A
+producer that broke beyond repair is replaced by another one with another number; what it was told
+stands among what was refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from typing import Any, Final
+
+import confluent_kafka
+
+from kbroker.types import TopicPartition
+from tests.cluster.brokers import PLACES, TIMEOUT_S, wait
+from tests.cluster.checker import MEMBER, READER
+from tests.cluster.history import NO_OFFSET, PADDING, History, Record, record_of, value_of
+
+PRODUCERS: Final = 2
+MEMBERS: Final = 2
+TURN_S: Final = 0.05
+RECORDS_A_TURN: Final = 20  # of each producer
+COMMIT_S: Final = 0.4
+POLL_S: Final = 0.1
+GROUP: Final = "applications"
+# A broker that stands still is given up sooner than by default.
+CONNECTION: Final = {
+    "socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 500, "log_level": 0,
+}  # fmt: skip
+
+
+class Producer:
+    """Writes to all partitions by turns until it is told to end."""
+
+    def __init__(self, bootstrap: str, history: History, numbers: itertools.count[int]) -> None:
+        self._bootstrap = bootstrap
+        self._history = history
+        self._numbers = numbers
+        self._ends = threading.Event()
+        self._broken = False
+        self._producer = self._begin()
+        self._thread = threading.Thread(target=self._run, name="producer")
+        self._thread.start()
+
+    def _begin(self) -> Any:
+        self._number = next(self._numbers)
+        self._broken = False
+        return confluent_kafka.Producer(
+            {
+                **CONNECTION,
+                "bootstrap.servers": self._bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "delivery.timeout.ms": 900_000,
+                "linger.ms": 5,
+            }
+        )
+
+    def _run(self) -> None:
+        dice = random.Random(self._number)
+        turns = itertools.cycle(PLACES)
+        while not self._ends.is_set():
+            for _ in range(RECORDS_A_TURN):
+                self._write(next(turns), dice.randrange(len(PADDING)))
+            until_s = time.monotonic() + TURN_S
+            while (left_s := until_s - time.monotonic()) > 0:
+                self._producer.poll(left_s)
+            if self._broken:
+                self._producer.purge()
+                self._producer.flush(POLL_S)
+                self._producer = self._begin()
+
+    def _write(self, place: TopicPartition, padding: int) -> None:
+        record = self._history.send(place, self._number)
+        value = value_of(record, padding)
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is None:
+                offset = message.offset()
+                at = NO_OFFSET if offset is None or offset < 0 else offset
+                self._history.acknowledge(place, record, at)
+            else:
+                self._refused(place, record, error)
+
+        while not self._broken:
+            try:
+                self._producer.produce(
+                    place.topic, value, partition=place.partition, on_delivery=delivered
+                )
+                return
+            except BufferError:  # a leader is away; what is there goes first
+                self._producer.poll(POLL_S)
+            except confluent_kafka.KafkaException as error:
+                self._refused(place, record, error.args[0])
+
+    def _refused(self, place: TopicPartition, record: Record, error: Any) -> None:
+        # The first word says why; what else was under way goes with it.
+        if not self._broken:
+            self._history.refuse(place, record, str(error))
+        self._broken = True
+
+    def stop(self) -> int:
+        """What was never answered."""
+        self._end()
+        return int(self._producer.flush(TIMEOUT_S))
+
+    def give_up(self) -> None:
+        """Whatever is not answered by now."""
+        self._end()
+        self._producer.purge()
+
+    def _end(self) -> None:
+        self._ends.set()
+        self._thread.join()
+
+
+class Reader:
+    """Reads every partition from its beginning, without a group, once."""
+
+    def __init__(self, name: str, bootstrap: str, history: History) -> None:
+        self.name = name
+        self.errors: list[str] = []
+        self._history = history
+        self._ends = threading.Event()
+        self._consumer = confluent_kafka.Consumer(self._settings(bootstrap))
+        self._join()
+        self._thread = threading.Thread(target=self._run, name=name)
+        self._thread.start()
+
+    def _settings(self, bootstrap: str) -> dict[str, Any]:
+        return {
+            **CONNECTION, "bootstrap.servers": bootstrap, "group.id": "nobody",
+            "enable.auto.commit": False, "auto.offset.reset": "error", "fetch.wait.max.ms": 100,
+        }  # fmt: skip
+
+    def _join(self) -> None:
+        self._consumer.assign([confluent_kafka.TopicPartition(*place, 0) for place in PLACES])
+
+    def _run(self) -> None:
+        while not self._ends.is_set():
+            message = self._consumer.poll(POLL_S)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                place = TopicPartition(message.topic(), message.partition())
+                self._history.see(self.name, place, message.offset(), message.value())
+                self._read(place, message.offset())
+            elif error.code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET:
+                self.errors.append(f"{self.name}: {error}")
+        self._leave()
+
+    def _read(self, place: TopicPartition, offset: int) -> None:
+        """It has been noted."""
+
+    def _leave(self) -> None:
+        self._consumer.close()
+
+    def stop(self) -> None:
+        self._ends.set()
+        self._thread.join()
+
+
+class Member(Reader):
+    """One of the group: commits what it has read, a few times a second and when it gives it up."""
+
+    def _settings(self, bootstrap: str) -> dict[str, Any]:
+        own = {
+            "group.id": GROUP, "auto.offset.reset": "earliest", "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 500,
+        }  # fmt: skip
+        return {**super()._settings(bootstrap), **own}
+
+    def _join(self) -> None:
+        self._positions: dict[TopicPartition, int] = {}
+        self._due_s = 0.0
+        self._consumer.subscribe(
+            sorted({place.topic for place in PLACES}),
+            on_assign=self._given, on_revoke=self._revoked, on_lost=self._lost,
+        )  # fmt: skip
+
+    def _given(self, consumer: Any, partitions: list[Any]) -> None:
+        for each in partitions:
+            self._history.begin(self.name, TopicPartition(each.topic, each.partition))
+
+    def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
+        self._commit()
+        self._positions.clear()
+
+    def _lost(self, consumer: Any, partitions: list[Any]) -> None:
+        self._positions.clear()
+
+    def _read(self, place: TopicPartition, offset: int) -> None:
+        self._positions[place] = offset + 1
+        if time.monotonic() > self._due_s:
+            self._commit()
+            self._due_s = time.monotonic() + COMMIT_S
+
+    def _commit(self) -> None:
+        wanted = [confluent_kafka.TopicPartition(*at, offset=to) for at, to in
+                  self._positions.items()]  # fmt: skip
+        if not wanted:
+            return
+        try:
+            answered = self._consumer.commit(offsets=wanted, asynchronous=False)
+        except confluent_kafka.KafkaException:
+            return  # the next one has it
+        for each in answered or ():
+            if each.error is None:
+                self._history.commit(TopicPartition(each.topic, each.partition), each.offset)
+
+    def _leave(self) -> None:
+        self._commit()
+        self._consumer.close()
+
+
+class Load:
+    """All of them, until `finish`."""
+
+    def __init__(self, bootstrap: str, history: History) -> None:
+        self.history = history
+        self._bootstrap = bootstrap
+        self._names = itertools.count(1)
+        numbers = itertools.count()
+        self._producers = [Producer(bootstrap, history, numbers) for _ in range(PRODUCERS)]
+        self._reader = Reader(f"{READER} 0", bootstrap, history)
+        self._members = [self._member() for _ in range(MEMBERS)]
+
+    def _member(self) -> Member:
+        return Member(f"{MEMBER} {next(self._names)}", self._bootstrap, self.history)
+
+    def change_member(self) -> None:
+        """One comes, and then the one that was longest there goes."""
+        self._members.append(self._member())
+        self._members.pop(0).stop()
+
+    def finish(self) -> list[str]:
+        """Producers end, readers read to the end; what went wrong with that, in words."""
+        unanswered = sum(each.stop() for each in self._producers)
+        wrong = [f"{unanswered} records have no answer"] if unanswered else []
+        try:
+            ends = self._ends()
+            wait("everything has been read", lambda: self._have_read(ends))
+        except (TimeoutError, confluent_kafka.KafkaException) as error:
+            wrong.append(str(error))
+        self.give_up()
+        return [*wrong, *self._reader.errors]
+
+    def give_up(self) -> None:
+        """End it as it stands; may be called again."""
+        for each in self._producers:
+            each.give_up()
+        for consumer in (self._reader, *self._members):
+            consumer.stop()
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        consumer = confluent_kafka.Consumer(
+            {**CONNECTION, "bootstrap.servers": self._bootstrap, "group.id": "nobody"}
+        )
+        try:
+            return {
+                place: consumer.get_watermark_offsets(
+                    confluent_kafka.TopicPartition(*place), timeout=TIMEOUT_S
+                )[1]
+                for place in PLACES
+            }
+        finally:
+            consumer.close()
+
+    def _have_read(self, ends: dict[TopicPartition, int]) -> bool:
+        by_reader = self.history.read[self._reader.name]
+        return all(
+            len(by_reader[place]) >= end and self.history.furthest(MEMBER, place) >= end - 1
+            for place, end in ends.items()
+        )
+
+
+def contents(bootstrap: str) -> dict[TopicPartition, list[Record]]:
+    """All that there is of each partition, from offset 0 on; a hole is a record of nobody."""
+    found: dict[TopicPartition, list[Record]] = {place: [] for place in PLACES}
+    consumer = confluent_kafka.Consumer(
+        {
+            **CONNECTION, "bootstrap.servers": bootstrap, "group.id": "nobody",
+            "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error",
+        }
+    )  # fmt: skip
+    consumer.assign([confluent_kafka.TopicPartition(*place, 0) for place in PLACES])
+    left = {*PLACES}
+    until = time.monotonic() + TIMEOUT_S
+    try:
+        while left:
+            message = consumer.poll(POLL_S)
+            if time.monotonic() > until:
+                raise TimeoutError(f"not read to the end in {TIMEOUT_S:.0f} s: {sorted(left)}")
+            if message is None:
+                continue
+            error = message.error()
+            place = TopicPartition(message.topic() or "", message.partition() or 0)
+            if error is None:
+                records = found[place]
+                records += [record_of(None)] * ((message.offset() or 0) - len(records))
+                records.append(record_of(message.value()))
+            elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                left.discard(place)
+    finally:
+        consumer.close()
+    return found
