@@ -1,0 +1,299 @@
+"""The controller is killed within a decision, of each kind that it takes.
+
+Somebody asks for the decision; the controller dies a drawn moment later, or as soon as ZooKeeper
+has what it decided, when nobody else has heard of it. The next controller finds all of the decision
+or nothing, and does it when it is asked again.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import ClassVar, Final
+
+from kbroker.errors import ErrorCode, KafkaError, UserError
+from kbroker.peer.client import Client
+from kbroker.peer.config_messages import TOPIC_RESOURCE, Resource
+from kbroker.peer.messages import NewTopic
+from kbroker.peer.placement_messages import PREFERRED_ELECTION
+from kbroker.types import TopicPartition
+from tests.cluster.brokers import NODES, TWO, Cluster, wait
+from tests.cluster.nemeses.base import Nemesis
+from tests.cluster.nemeses.placement import arrived
+
+SCRATCH: Final = "scratch"
+LONGEST_S: Final = 0.05
+WRITTEN_S: Final = 5.0
+LOOK_S: Final = 0.001
+ALREADY: Final = (
+    ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INVALID_PARTITIONS, ErrorCode.ELECTION_NOT_NEEDED,
+)  # fmt: skip
+
+
+class ControllerKilled(Nemesis):
+    """A subclass says what is asked, which node of ZooKeeper tells that it was decided, and what
+    everybody knows when it has been done."""
+
+    touches: ClassVar[tuple[str, ...]] = ("processes",)
+    hold_s = (0.0, 4.0)
+    _number: ClassVar[int] = 0
+
+    def __init__(self, cluster: Cluster, dice: random.Random) -> None:
+        super().__init__(cluster, dice)
+        ControllerKilled._number += 1
+        self.topic = f"{SCRATCH}-{ControllerKilled._number}"
+
+    def prepare(self) -> None:
+        """What must be there before."""
+
+    def ask(self, client: Client) -> None:
+        raise NotImplementedError
+
+    def node_path(self) -> str:
+        raise NotImplementedError
+
+    def is_done(self) -> bool:
+        raise NotImplementedError
+
+    def clean(self) -> None:
+        self.cluster.admin(f"{self.topic} is deleted", self.delete)
+        wait(f"{self.topic} is gone", lambda: all(self.topic not in t for t in self.topics()))
+
+    def begin(self) -> str:
+        self.prepare()
+        controller = wait("there is a controller", self.cluster.controller)
+        path = self.node_path()
+        before = self.cluster.meeting.version(path)
+        # Through another broker, which is there to ask again.
+        through = self.cluster.brokers[self.dice.choice([n for n in NODES if n != controller])]
+        asking = threading.Thread(target=self._ask_once, args=(through.address,))
+        asking.start()
+        if self.dice.random() < 0.5:
+            self.moment(LONGEST_S)
+            moment = "soon"
+        else:
+            until = time.monotonic() + WRITTEN_S
+            while self.cluster.meeting.version(path) == before and time.monotonic() < until:
+                time.sleep(LOOK_S)
+            moment = "when it was written"
+        self.killed = controller
+        self.cluster.brokers[controller].kill9()
+        asking.join()
+        return f"{controller}, {moment}"
+
+    def _ask_once(self, address: str) -> None:
+        try:
+            with Client(address, timeout_ms=3_000) as client:
+                self.ask(client)
+        except (KafkaError, UserError, OSError):
+            pass  # it dies, and whether it has been decided is open
+
+    def end(self) -> str:
+        self.cluster.brokers[self.killed].start()
+        wait(f"{self.name} is done", self._do)
+        self.clean()
+        return ""
+
+    def _do(self) -> bool:
+        if not self.is_done():
+            self.cluster.admin(self.name, self.ask)
+        return self.is_done()
+
+    # --- words for subclasses ---
+
+    def topics(self) -> list[set[str]]:
+        """As every broker that can say so knows them."""
+        views = [self.cluster.seen_by(node) for node in NODES]
+        return [{place.topic for place in seen} for seen in views if seen is not None]
+
+    def create(self, client: Client) -> None:
+        refused(client.create_topics([NewTopic(self.topic, 2, replication_factor=3)]))
+
+    def delete(self, client: Client) -> None:
+        refused(client.delete_topics([self.topic]))
+
+    def make_topic(self) -> None:
+        self.cluster.admin(f"{self.topic} is created", self.create)
+        wait(f"{self.topic} is there", lambda: all(self.topic in each for each in self.topics()))
+
+
+def refused(results: list[object]) -> None:
+    for result in results:
+        if result.error not in ALREADY:  # type: ignore[attr-defined]
+            raise KafkaError(result.error, "")  # type: ignore[attr-defined]
+
+
+class InCreation(ControllerKilled):
+    name = "controller-create"
+
+    def ask(self, client: Client) -> None:
+        self.create(client)
+
+    def node_path(self) -> str:
+        return f"/brokers/topics/{self.topic}"
+
+    def is_done(self) -> bool:
+        views = self.topics()
+        return len(views) == len(NODES) and all(self.topic in each for each in views)
+
+
+class InDeletion(ControllerKilled):
+    name = "controller-delete"
+
+    def prepare(self) -> None:
+        self.make_topic()
+
+    def ask(self, client: Client) -> None:
+        self.delete(client)
+
+    def node_path(self) -> str:
+        return f"/brokers/topics/{self.topic}"
+
+    def is_done(self) -> bool:
+        views = self.topics()
+        return len(views) == len(NODES) and all(self.topic not in each for each in views)
+
+    def clean(self) -> None:
+        pass
+
+
+class InMorePartitions(ControllerKilled):
+    name = "controller-partitions"
+
+    def prepare(self) -> None:
+        self.make_topic()
+
+    def ask(self, client: Client) -> None:
+        refused(client.create_partitions({self.topic: 5}))
+
+    def node_path(self) -> str:
+        return f"/brokers/topics/{self.topic}"
+
+    def is_done(self) -> bool:
+        views = [self.cluster.seen_by(node) for node in NODES]
+        return all(
+            seen is not None and sum(place.topic == self.topic for place in seen) == 5
+            for seen in views
+        )
+
+
+class InSettings(ControllerKilled):
+    name = "controller-settings"
+
+    def prepare(self) -> None:
+        self.make_topic()
+        self._value = str(self.dice.randrange(1_000_000, 9_000_000))
+
+    def ask(self, client: Client) -> None:
+        resource = Resource(TOPIC_RESOURCE, self.topic)
+        refused(client.alter_configs([resource], {"max.message.bytes": self._value}, ()))
+
+    def node_path(self) -> str:
+        return f"/config/topics/{self.topic}"
+
+    def is_done(self) -> bool:
+        values = self.cluster.admin("settings are told", lambda c: c.topic_configs(self.topic))
+        return any(each.value == self._value for each in values)
+
+
+class InReassignment(ControllerKilled):
+    name, touches = "controller-reassign", ("processes", "placement")
+
+    def prepare(self) -> None:
+        self._place = TopicPartition(TWO, self.dice.randrange(2))
+        self._nodes = self.dice.sample(NODES, 2)
+
+    def ask(self, client: Client) -> None:
+        refused(client.reassign({self._place: self._nodes}))
+
+    def node_path(self) -> str:
+        return f"/brokers/topics/{TWO}"
+
+    def is_done(self) -> bool:
+        return arrived(self, self._place, self._nodes)
+
+    def clean(self) -> None:
+        pass
+
+
+class InElection(ControllerKilled):
+    """Preferred replicas are to lead."""
+
+    name = "controller-elect"
+
+    def prepare(self) -> None:
+        self._place = self.place()
+
+    def ask(self, client: Client) -> None:
+        refused(client.elect_leaders(PREFERRED_ELECTION, [self._place]))
+
+    def node_path(self) -> str:
+        return f"/brokers/topics/{self._place.topic}/partitions/{self._place.partition}/state"
+
+    def is_done(self) -> bool:
+        seen = self.cluster.seen_by(self.killed) or {}
+        return self._place in seen and seen[self._place].leader == seen[self._place].replicas[0]
+
+    def clean(self) -> None:
+        pass
+
+
+class _BehindAnother(ControllerKilled):
+    """Nobody asks: something happens to another broker, and the controller decides on it."""
+
+    def node_path(self) -> str:
+        return self._path
+
+    def prepare(self) -> None:
+        controller = wait("there is a controller", self.cluster.controller)
+        self.other = self.dice.choice([node for node in NODES if node != controller])
+        seen = wait("the controller tells", lambda: self.cluster.seen_by(controller))
+        places = [p for p, each in seen.items() if self.other in each.isr]
+        place = self.dice.choice(sorted(places))
+        self._path = f"/brokers/topics/{place.topic}/partitions/{place.partition}/state"
+
+    def ask(self, client: Client) -> None:
+        pass
+
+    def is_done(self) -> bool:
+        return True
+
+    def clean(self) -> None:
+        pass
+
+
+class InDeath(_BehindAnother):
+    """A broker is killed; its session ends, others are elected, and meanwhile so ends the
+    controller."""
+
+    name = "controller-death"
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.cluster.brokers[self.other].kill9()
+
+    def end(self) -> str:
+        self.cluster.brokers[self.other].start()
+        return super().end()
+
+
+class InSync(_BehindAnother):
+    """A follower stands still until it leaves the in-sync sets."""
+
+    name = "controller-in-sync"
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.cluster.brokers[self.other].pause()
+
+    def end(self) -> str:
+        self.cluster.brokers[self.other].resume()
+        return super().end()
+
+
+ALL = (
+    InCreation, InDeletion, InMorePartitions, InSettings, InReassignment, InElection, InDeath,
+    InSync,
+)  # fmt: skip

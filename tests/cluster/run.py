@@ -1,0 +1,204 @@
+"""One run: a cluster under load, faults one after the other, and then everything is looked at.
+
+Behind a fault every partition acknowledges what is sent then, and (behind most) every replica comes
+back in sync. What does not come to that in time is a violation, too, and the end of the faults; so
+is a broker that ended by itself. How long it stood still is the longest time from the beginning of
+the fault on in which some partition acknowledged nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import statistics
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from tests.cluster import replicas
+from tests.cluster.brokers import NODES, PLACES, TIMEOUT_S, Cluster, cluster
+from tests.cluster.checker import Violation, check
+from tests.cluster.history import History
+from tests.cluster.load import Load, contents
+from tests.cluster.meeting import InMemory, OfJava
+from tests.cluster.nemeses import NEMESES
+from tests.cluster.nemeses.base import Nemesis
+from tests.cluster.schedule import Fault
+
+CHANGES_SHARE: Final = 0.15  # of the faults behind which a member of the group is another one
+QUIET_S: Final = (0.1, 1.0)
+POLL_S: Final = 0.02
+LOG_LINES_MAX: Final = 5
+FAULTY_LINES: Final = ("Traceback (most recent call last)", "InvariantError")
+
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass
+class Outcome:
+    seed: int
+    faults: Counter[str] = dataclasses.field(default_factory=Counter)
+    silences_s: dict[str, list[float]] = dataclasses.field(
+        default_factory=lambda: defaultdict(list)
+    )
+    acknowledged: int = 0
+    read: int = 0
+    commits: int = 0
+    seconds: float = 0.0
+    violations: list[Violation] = dataclasses.field(default_factory=list)
+
+    def told(self) -> list[str]:
+        """The figures, a line each."""
+        lines = []
+        for name, count in sorted(self.faults.items()):
+            silences = sorted(self.silences_s.get(name, [])) or [0.0]
+            lines.append(
+                f"  {name:<22} {count:>4}   stood still {statistics.median(silences):6.2f} s"
+                f" in the middle, {silences[-1]:6.2f} s at most"
+            )
+        every = [each for silences in self.silences_s.values() for each in silences] or [0.0]
+        lines.append(
+            f"seed {self.seed}: {self.faults.total()} faults in {self.seconds:.0f} s,"
+            f" {self.acknowledged:,} records acknowledged, {self.read:,} read,"
+            f" {self.commits:,} commits; stood still {statistics.median(every):.2f} s in the"
+            f" middle, {max(every):.2f} s at most; {len(self.violations)} violations"
+        )
+        return [*lines, *(f"VIOLATION {each}" for each in self.violations)]
+
+
+class Run:
+    """See the head of this file."""
+
+    def __init__(
+        self, cluster: Cluster, outcome: Outcome, say: Say, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.cluster = cluster
+        self.history = History()
+        self.outcome = outcome
+        self._say = say
+        self._timeout_s = timeout_s
+        self._dice = random.Random(outcome.seed + 1)
+
+    def all(self, faults: Sequence[Fault], until_s: float = float("inf")) -> None:
+        """`until_s`: by the monotonic clock; no fault begins later."""
+        began = time.monotonic()
+        self.cluster.create_topics()
+        load = Load(self.cluster.bootstrap, self.history)
+        try:
+            self._wait_until_it_goes_on()
+            for fault in faults:
+                if time.monotonic() > until_s:
+                    self._say("the time is over")
+                    break
+                self._one(fault, load)
+            self.cluster.wait_in_sync(self._timeout_s)
+            self._violate("load", load.finish())
+            there = contents(self.cluster.bootstrap)
+            self.outcome.violations += check(self.history, there)
+            self._look_at_replicas()
+        except Exception as error:
+            self._say(traceback.format_exc())
+            self._violate("stuck", [f"{type(error).__name__}: {error}"])
+        finally:
+            load.give_up()
+            self._look_at_logs()
+            self.outcome.acknowledged = self.history.acknowledged
+            self.outcome.read = self.history.records_read
+            self.outcome.commits = self.history.commits
+            self.outcome.seconds = time.monotonic() - began
+
+    def _one(self, fault: Fault, load: Load) -> None:
+        dice = random.Random(fault.seed)
+        time.sleep(dice.uniform(*QUIET_S))
+        self.history.watch_silence()
+        told = self._happen(fault, "")
+        self._wait_until_it_goes_on()
+        silent_s = self.history.longest_silence_s
+        in_sync = f"{self.cluster.wait_in_sync(self._timeout_s):.1f}" if fault.in_sync else "-"
+        ended = [node for node in NODES if not self.cluster.brokers[node].alive]
+        if ended:
+            raise RuntimeError(f"brokers {ended} ended by themselves behind {fault.nemesis}")
+        self.outcome.silences_s[fault.nemesis].append(silent_s)
+        number = self.outcome.faults.total()
+        self._say(
+            f"{number:>4} {told}: stood still {silent_s:.2f} s, in sync {in_sync} s,"
+            f" {self.history.acknowledged:,} acknowledged"
+        )
+        if dice.random() < CHANGES_SHARE:
+            load.change_member()
+
+    def _wait_until_it_goes_on(self) -> None:
+        """Every partition acknowledges what is sent from now on."""
+        mark = self.history.mark()
+        left = [*PLACES]
+        until = time.monotonic() + self._timeout_s
+        while left := [place for place in left if not self.history.gone_on(place, mark)]:
+            if time.monotonic() > until:
+                raise TimeoutError(f"nothing is acknowledged in {', '.join(map(str, left))}")
+            time.sleep(POLL_S)
+
+    def _happen(self, fault: Fault, indent: str) -> str:
+        """What it was, in words; when it has ended it is counted."""
+        nemesis: Nemesis = NEMESES[fault.nemesis](self.cluster, random.Random(fault.seed))
+        try:
+            told = f"{fault.nemesis} ({nemesis.begin()})"
+            if fault.within is not None:
+                told += f" with {self._happen(fault.within, indent + '  ')}"
+            time.sleep(fault.hold_s)
+            ended = nemesis.end()
+        except BaseException:
+            self._say(f"{indent}in {fault}:")
+            raise
+        self.outcome.faults[fault.nemesis] += 1
+        return told + f" held {fault.hold_s:.1f} s" + (f", {ended}" if ended else "")
+
+    def _look_at_replicas(self) -> None:
+        """Behind the end of everything, with every broker stopped in order."""
+        seen = self.cluster.seen_by(NODES[0]) or {}
+        placed = {place: seen[place].replicas for place in PLACES}
+        brokers = self.cluster.brokers
+        for node in NODES:
+            status = brokers[node].stop(self._timeout_s)
+            if status != 0:
+                self._violate("stop", [f"broker {node} ended with exit status {status}"])
+        data_dirs = {node: brokers[node].data_dir for node in NODES}
+        self.outcome.violations += replicas.compare(data_dirs, placed)
+
+    def _look_at_logs(self) -> None:
+        for node, broker in self.cluster.brokers.items():
+            lines = broker.log_text().splitlines()
+            bad = [n for n, line in enumerate(lines) if any(word in line for word in FAULTY_LINES)]
+            told = [" / ".join(lines[max(n - 1, 0) : n + 1]) for n in bad[:LOG_LINES_MAX]]
+            self._violate(f"log of broker {node}", told)
+
+    def _violate(self, rule: str, texts: Sequence[str]) -> None:
+        self.outcome.violations += [Violation(rule, text) for text in texts]
+
+
+def hold(
+    faults: Sequence[Fault],
+    *,
+    seed: int,
+    in_memory: bool,
+    isolated: bool,
+    say: Say,
+    keep: Path | None = None,
+    until_s: float = float("inf"),
+    settings: Mapping[str, object] | None = None,
+) -> Outcome:
+    """`keep`: where the brokers' logs go when something was violated."""
+    outcome = Outcome(seed)
+    with (
+        closing(InMemory() if in_memory else OfJava()) as meeting,
+        cluster(meeting, isolated=isolated, settings=settings) as made,
+    ):
+        say(f"three brokers at {made.bootstrap}, {meeting.name}")
+        Run(made, outcome, say).all(faults, until_s)
+        if outcome.violations and keep is not None:
+            made.keep_logs(keep)
+            say(f"the brokers' logs are in {keep}")
+    return outcome
