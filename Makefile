@@ -20,6 +20,9 @@ CLUSTER_DATA ?= ./data-cluster
 FRAMES ?= 1000000
 # Histories of a simulated cluster that `make simulate` runs.
 SEEDS ?= 0..10000
+# Faults of a cluster of processes that `make soak` brings about, and the seed that draws them.
+FAULTS ?= 200
+SEED ?= 1
 BOOTSTRAP ?=
 LINTED = kbroker perf spark_jobs tests setup.py
 
@@ -31,7 +34,7 @@ REQUIREMENTS = import sys, tomllib; \
   [print(*project["optional-dependencies"][extra], sep="\n") for extra in sys.argv[1:]]
 
 .DEFAULT_GOAL = help
-.PHONY: help run cluster build unit test test-fast test-asan test-tsan fuzz simulate parity setup bench report lint clean
+.PHONY: help run cluster build unit test test-fast test-asan test-tsan fuzz simulate soak parity setup bench report lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -73,6 +76,9 @@ fuzz: build $(VENV)/.test ## hostile frames: FRAMES= of them, by default a milli
 
 simulate: build $(VENV)/.test ## histories of a simulated cluster: SEEDS=FIRST..LAST; goes on where it stopped
 	@$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+soak: setup ## faults of three brokers and ZooKeeper under load: FAULTS= of them from SEED=; half an hour; as root all kinds
+	@nice -n 19 $(PY) -m tests.cluster --faults $(FAULTS) --seed $(SEED) $(ARGS)
 
 setup: build $(VENV)/.test $(VENV)/.spark ## what the tests need: kcat, promtool, jars, client programs
 	@$(PY) -m tests.support.setup
