@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import tempfile
@@ -22,6 +23,7 @@ from typing import Any, Final
 from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.peer.client import Client
 from kbroker.peer.messages import NewTopic, PartitionMetadata
+from kbroker.testing import keeper
 from kbroker.testing.plain import PlainBroker
 from kbroker.testing.process import Process
 from kbroker.types import TopicPartition
@@ -45,7 +47,7 @@ DISK_MIB: Final = 640
 TIMEOUT_S: Final = 120.0
 POLL_S: Final = 0.02
 ASK_TIMEOUT_MS: Final = 2_000
-GROUPS_TOPIC: Final = "__consumer_offsets"
+PREFIX: Final = "kbroker-cluster-"
 
 SETTINGS: Final[Mapping[str, object]] = {
     "zookeeper.session.timeout.ms": SESSION_MS,
@@ -72,6 +74,8 @@ Partitions = Mapping[TopicPartition, PartitionMetadata]
 
 class ClusterBroker(PlainBroker):
     """One of the cluster; whether it should run is the run's affair, `alive` whether it does."""
+
+    start_timeout_s = TIMEOUT_S
 
     def __init__(
         self,
@@ -296,7 +300,9 @@ def cluster(
     meeting: Meeting, *, isolated: bool, settings: Mapping[str, object] | None = None
 ) -> Iterator[Cluster]:
     """Runs while the block does; nothing of it stays."""
-    folder = Path(tempfile.mkdtemp(prefix="kbroker-cluster-"))
+    keeper.sweep(PREFIX)  # what a run that was killed has left
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    owner = keeper.own(folder)
     try:
         made = Cluster(folder, meeting, isolated=isolated, settings=settings or {})
         try:
@@ -305,3 +311,4 @@ def cluster(
             made.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(owner)

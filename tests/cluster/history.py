@@ -113,9 +113,10 @@ class History:
             self._longest_s = max(self._longest_s, silent_s)
             self._acknowledged_s[place] = now_s
 
-    def refuse(self, place: TopicPartition, record: Record, why: str) -> None:
+    def refuse(self, why: str) -> None:
+        """A producer was told that a record is not taken, ever."""
         with self._lock:
-            self.refused.append(f"{place}: {record.number} of producer {record.producer}: {why}")
+            self.refused.append(why)
 
     def answered(self, place: TopicPartition) -> Iterator[Answered]:
         rows = self._answered.get(place, ())

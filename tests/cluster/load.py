@@ -68,11 +68,16 @@ class Producer:
                 self._write(next(turns), dice.randrange(len(PADDING)))
             until_s = time.monotonic() + TURN_S
             while (left_s := until_s - time.monotonic()) > 0:
-                self._producer.poll(left_s)
+                self._poll(left_s)
             if self._broken:
                 self._producer.purge()
-                self._producer.flush(POLL_S)
                 self._producer = self._begin()
+
+    def _poll(self, seconds: float) -> None:
+        try:
+            self._producer.poll(seconds)
+        except confluent_kafka.KafkaException as error:  # fatal: it takes no record any more
+            self._fail(f"producer {self._number}: {error.args[0]}")
 
     def _write(self, place: TopicPartition, padding: int) -> None:
         record = self._history.send(place, self._number)
@@ -83,8 +88,8 @@ class Producer:
                 offset = message.offset()
                 at = NO_OFFSET if offset is None or offset < 0 else offset
                 self._history.acknowledge(place, record, at)
-            else:
-                self._refused(place, record, error)
+            elif record.producer == self._number:  # not of one that was given up
+                self._fail(f"{place}: {record.number} of producer {self._number}: {error}")
 
         while not self._broken:
             try:
@@ -93,14 +98,14 @@ class Producer:
                 )
                 return
             except BufferError:  # a leader is away; what is there goes first
-                self._producer.poll(POLL_S)
+                self._poll(POLL_S)
             except confluent_kafka.KafkaException as error:
-                self._refused(place, record, error.args[0])
+                self._fail(f"{place}: {record.number} of producer {self._number}: {error.args[0]}")
 
-    def _refused(self, place: TopicPartition, record: Record, error: Any) -> None:
+    def _fail(self, why: str) -> None:
         # The first word says why; what else was under way goes with it.
         if not self._broken:
-            self._history.refuse(place, record, str(error))
+            self._history.refuse(why)
         self._broken = True
 
     def stop(self) -> int:

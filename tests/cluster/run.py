@@ -89,20 +89,10 @@ class Run:
         self.cluster.create_topics()
         load = Load(self.cluster.bootstrap, self.history)
         try:
-            self._wait_until_it_goes_on()
-            for fault in faults:
-                if time.monotonic() > until_s:
-                    self._say("the time is over")
-                    break
-                self._one(fault, load)
-            self.cluster.wait_in_sync(self._timeout_s)
-            self._violate("load", load.finish())
-            there = contents(self.cluster.bootstrap)
-            self.outcome.violations += check(self.history, there)
-            self._look_at_replicas()
-        except Exception as error:
-            self._say(traceback.format_exc())
-            self._violate("stuck", [f"{type(error).__name__}: {error}"])
+            went_well = self._try(lambda: self._bring_about(faults, load, until_s))
+            went_well &= self._try(lambda: self._look_at_records(load))
+            if went_well:
+                self._try(self._look_at_replicas)
         finally:
             load.give_up()
             self._look_at_logs()
@@ -110,6 +100,28 @@ class Run:
             self.outcome.read = self.history.records_read
             self.outcome.commits = self.history.commits
             self.outcome.seconds = time.monotonic() - began
+
+    def _try(self, part: Callable[[], None]) -> bool:
+        try:
+            part()
+        except Exception as error:
+            self._say(traceback.format_exc())
+            self._violate("stuck", [f"{type(error).__name__}: {error}"])
+            return False
+        return True
+
+    def _bring_about(self, faults: Sequence[Fault], load: Load, until_s: float) -> None:
+        self._wait_until_it_goes_on()
+        for fault in faults:
+            if time.monotonic() > until_s:
+                self._say("the time is over")
+                break
+            self._one(fault, load)
+        self.cluster.wait_in_sync(self._timeout_s)
+
+    def _look_at_records(self, load: Load) -> None:
+        self._violate("load", load.finish())
+        self.outcome.violations += check(self.history, contents(self.cluster.bootstrap))
 
     def _one(self, fault: Fault, load: Load) -> None:
         dice = random.Random(fault.seed)

@@ -95,7 +95,7 @@ def commit_what_is_not_there(history: History, log: Log) -> None:
 
 
 def refuse_one(history: History, log: Log) -> None:
-    history.refuse(PLACE, history.send(PLACE, 7), "_FATAL")
+    history.refuse(f"{history.send(PLACE, 7)}: OUT_OF_ORDER_SEQUENCE_NUMBER")
 
 
 PLANTED: Final[dict[Callable[[History, Log], None], str]] = {
