@@ -516,8 +516,8 @@ class Controller(Asking):
             delta = ImageDelta(created=tuple(image.topics.values()))
         else:
             delta = delta_between(self.image, image)
-        deleted = (*loaded.deletions, *delta.deleted)
-        delta = replace(delta, deleted=deleted, from_store=True)
+        deleted = {each.topic_id: each for each in (*delta.deleted, *loaded.deletions)}
+        delta = replace(delta, deleted=tuple(deleted.values()), from_store=True)
         removed = self._partitions.catch_up(nodes, image, delta)
         forget_deletions(nodes, [each for each in removed if each in loaded.deletions])
         self._stale = False

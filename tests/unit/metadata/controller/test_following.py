@@ -585,3 +585,22 @@ def test_events_that_cannot_be_read_are_tried_once_a_load(
         assert not cluster.controller.create(f"t{times}")[0].error
         assert not cluster.controller.create(f"u{times}")[0].error
         assert len(tried) == times
+
+
+def test_what_the_last_controller_deleted_and_told_nobody_is_deleted_once(
+    cluster: Cluster, wire: Wire
+) -> None:
+    """The next one finds the tombstone, and has the topic in its image."""
+    cluster.make(3, 2)
+    topic = cluster.controller.image.topics["t"]
+    others = [cluster.brokers[2], cluster.brokers[3]]
+    eventually(lambda: all("t" in each.image.topics for each in others))
+    wire.loses |= {2, 3}
+    cluster.controller.replicas.fail_on_delete = lambda name: RuntimeError("the process is gone")
+    cluster.controller.delete("t")
+    cluster.brokers.pop(1).stop()
+    wire.loses.clear()
+    eventually(lambda: all("t" not in each.image.topics for each in others))
+    for each in others:
+        told = [gone.topic_id for call in each.replicas.calls for gone in call.deleted]
+        assert told == [topic.topic_id]
