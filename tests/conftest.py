@@ -51,6 +51,7 @@ LONGEST = (
     "spark/test_report.py",
     "spark/test_maintain.py",
     "chaos/test_chaos.py",
+    "cluster/test_faults.py",
     "spark/test_kbroker_source.py",
     "system/test_wheel.py",
     "spark/test_silence_process.py",
