@@ -32,6 +32,7 @@ VERBS: Final[dict[str, Verb]] = {
     "group": Verb("kbroker.cli.group", "List, describe, reset and delete consumer groups."),
     "config": Verb("kbroker.cli.config", "Explain keys; show and change settings."),
     "offsets": Verb("kbroker.cli.offsets", "Show where the logs of partitions begin and end."),
+    "metadata": Verb("kbroker.cli.metadata", "Take the metadata of one node to ZooKeeper."),
     "logdirs": Verb("kbroker.cli.logdirs", "Show what partitions take on the disks."),
     "health": Verb("kbroker.cli.health", "Say whether the cluster can be used; wait until it can."),
     "top": Verb("kbroker.cli.top", "Show rates, partitions, groups and lag, live."),

@@ -18,6 +18,7 @@ them, so that its old tools read them; docs/znodes.md has them all, with who wri
     /controller_epoch                          how many there have been; its version fences
     /latest_producer_id_block                  the producer ids handed out last
     /cluster/id                                the cluster's id
+    /cluster/import                            ours: which file the tree is made of; is it whole
 
 A node is a JSON object with a "version"; fields that a reader does not know are no reason to
 refuse. Bytes from a store are not trusted: a node that does not read back as expected is a
@@ -60,6 +61,7 @@ CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 CLUSTER_ID: Final = "/cluster/id"
+IMPORT: Final = "/cluster/import"
 
 # Parents before children; created once, empty.
 SKELETON: Final = (
@@ -122,6 +124,15 @@ class PartitionRecord(NamedTuple):
 class TombstoneRecord(NamedTuple):
     name: str
     partitions: int
+
+
+class ImportRecord(NamedTuple):
+    """`sha256` is of the tree that was exported at `exported_at`; until it is here as a whole it is
+    not `complete`, and no broker uses what is."""
+
+    sha256: str
+    exported_at: str
+    complete: bool
 
 
 def broker_path(node_id: int) -> str:
@@ -421,6 +432,17 @@ def decode_cluster_id(path: str, data: bytes) -> str:
     if not cluster_id:
         raise fields.damaged("the id is empty")
     return cluster_id
+
+
+def encode_import(record: ImportRecord) -> bytes:
+    return _encode(_VERSION, **record._asdict())
+
+
+def decode_import(path: str, data: bytes) -> ImportRecord:
+    fields = _Fields(path, data)
+    return ImportRecord(
+        fields.get("sha256", str), fields.get("exported_at", str), fields.get("complete", bool)
+    )
 
 
 def damaged(path: str, reason: str) -> DataDirectoryError:

@@ -47,7 +47,7 @@ class DirectoryLock:
                 raise DataDirectoryError(f"cannot lock {path}: {error.strerror}") from error
             raise DataDirectoryError(
                 f"data directory {path.parent} is in use by another process ({holder})",
-                "stop that process, or start this broker with another data directory",
+                "stop that process, or name another data directory",
             ) from None
 
     def release(self) -> None:

@@ -13,6 +13,10 @@ was already handed out would be handed out again; metadata writes are rare enoug
 A crash leaves at most the write-ahead log, which the next open replays, and the ephemeral nodes of
 dead sessions, which the next open removes.
 
+A tree that was exported is marked (`mark_exported`), and no broker opens it while it is: it goes on
+in ZooKeeper, and two of them would hand out the same producer ids and epochs. The mark is a schema
+of its own, so that a kbroker that does not know it refuses the file as well.
+
 Locks: `_Tree.lock` serialises all use of the one connection; below it only the watch registry's.
 SQLite runs without the GIL. No callback is called under either lock.
 """
@@ -24,7 +28,7 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from kbroker.errors import DataDirectoryError
 from kbroker.metadata.store.base import (
@@ -65,6 +69,8 @@ _APPLICATION_ID: Final = 0x6B62726B  # "kbrk", so that a stranger's database is 
 _SCHEMA_VERSION: Final = 2
 # Nodes had other names and contents, and did not say when they were created.
 _OLD_SCHEMA_VERSION: Final = 1
+# As the one of today, with the table `exported` of one row.
+_EXPORTED_SCHEMA_VERSION: Final = 3
 # The root is the row ('', ''); a child of the root has parent '/'.
 _SCHEMA: Final = """
 CREATE TABLE node (
@@ -87,6 +93,14 @@ INSERT INTO node VALUES ('', '', X'', 0, 0, 0);
 _Change = tuple[EventType, str]
 
 
+class Exported(NamedTuple):
+    """When a tree was exported (ISO 8601), to which file, and what is in that."""
+
+    at: str
+    file: str
+    sha256: str
+
+
 class EmbeddedStore(MetadataStore):
     """One session on a tree in a SQLite file."""
 
@@ -96,9 +110,10 @@ class EmbeddedStore(MetadataStore):
         self._session_id = tree.attach(self)
 
     @classmethod
-    def open(cls, directory: Path | str) -> EmbeddedStore:
-        """Open or create the store in this directory; raises DataDirectoryError."""
-        return cls(_Tree(Path(directory)))
+    def open(cls, directory: Path | str, *, exported_too: bool = False) -> EmbeddedStore:
+        """Open or create the store in this directory; raises DataDirectoryError, and for one that
+        was exported unless the caller is not going to use it."""
+        return cls(_Tree(Path(directory), exported_too))
 
     def new_session(self) -> EmbeddedStore:
         """Another session on the same tree; its ephemeral nodes and watches are its own."""
@@ -112,6 +127,15 @@ class EmbeddedStore(MetadataStore):
     def close(self) -> None:
         self._tree.detach(self)
         self._watches.close()
+
+    @property
+    def exported(self) -> Exported | None:
+        """That this tree was exported, if it was."""
+        return self._tree.exported()
+
+    def mark_exported(self, exported: Exported | None) -> None:
+        """No broker opens it from now on; None: they may again."""
+        self._tree.mark_exported(exported)
 
     @property
     def session_id(self) -> int:
@@ -161,7 +185,7 @@ class EmbeddedStore(MetadataStore):
 class _Tree:
     """The file, its lock and its sessions; shared by the sessions, closed with the last."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, exported_too: bool) -> None:
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -174,7 +198,7 @@ class _Tree:
         self._directory_lock = DirectoryLock(directory / LOCK_FILE)
         path = directory / DATABASE_FILE
         try:
-            self._connection = _open_database(path)
+            self._connection = _open_database(path, exported_too)
         except sqlite3.Error as error:
             self._directory_lock.release()
             raise DataDirectoryError(
@@ -258,6 +282,19 @@ class _Tree:
             self._publish_locked(changes)
         return versions
 
+    def exported(self) -> Exported | None:
+        with self.lock:
+            return _exported(self._connection)
+
+    def mark_exported(self, exported: Exported | None) -> None:
+        with self.lock, _Transaction(self._connection) as execute:
+            execute("DROP TABLE IF EXISTS exported")
+            if exported is not None:
+                execute("CREATE TABLE exported (at TEXT, file TEXT, sha256 TEXT)")
+                execute("INSERT INTO exported VALUES (?, ?, ?)", exported)
+            version = _EXPORTED_SCHEMA_VERSION if exported else _SCHEMA_VERSION
+            execute(f"PRAGMA user_version = {version}")
+
     def watch(
         self,
         session: EmbeddedStore,
@@ -329,13 +366,21 @@ class _Execute(Protocol):
     def __call__(self, sql: str, parameters: tuple[Any, ...] = ..., /) -> sqlite3.Cursor: ...
 
 
-def _open_database(path: Path) -> sqlite3.Connection:
+def _open_database(path: Path, exported_too: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         # Exclusive: the directory lock has settled who may be here, so no shared-memory file.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA trusted_schema = OFF")
         _check_identity(connection, path)
+        exported = _exported(connection)
+        if exported is not None and not exported_too:
+            raise DataDirectoryError(
+                f"the metadata store in {path.parent} was exported to {exported.file} at"
+                f" {exported.at}, to go on in ZooKeeper",
+                "set zookeeper.connect to where it was imported; if it was not, kbroker metadata"
+                f" undo-export --data-dir {path.parent}",
+            )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         if _is_new(connection):
@@ -364,7 +409,7 @@ def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
     schema_version = _schema_version(connection)
     if application_id != _APPLICATION_ID:
         raise DataDirectoryError(f"{path} is not a kbroker metadata store")
-    if schema_version not in (_SCHEMA_VERSION, _OLD_SCHEMA_VERSION):
+    if schema_version not in (_SCHEMA_VERSION, _OLD_SCHEMA_VERSION, _EXPORTED_SCHEMA_VERSION):
         raise DataDirectoryError(
             f"{path} has schema {schema_version}, this kbroker reads {_SCHEMA_VERSION}",
             "start the version of kbroker that wrote it, or a newer one",
@@ -373,6 +418,13 @@ def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
 
 def _schema_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _exported(connection: sqlite3.Connection) -> Exported | None:
+    if _schema_version(connection) != _EXPORTED_SCHEMA_VERSION:
+        return None
+    row = connection.execute("SELECT at, file, sha256 FROM exported").fetchone()
+    return Exported(*row)
 
 
 def _take_over(connection: sqlite3.Connection, path: Path) -> None:
