@@ -2,18 +2,22 @@
 
 Directories that belong to a cluster do not begin it a second time, as in Apache Kafka: under a
 mistyped path, or in a ZooKeeper that lost its files, there is no topic that would own their logs.
+Nor do they go on with a tree that is older than they are: where ZooKeeper's was imported, and an
+embedded store is beside the logs, it must be the one that was exported for it, not used since.
 
 kazoo is imported here when it is wanted and not before: a broker that stands alone needs it not.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbroker.errors import ConfigError, DataDirectoryError
+from kbroker.errors import ConfigError, DataDirectoryError, MetadataStoreError
 from kbroker.metadata.controller import records
-from kbroker.metadata.store.embedded import EmbeddedStore
+from kbroker.metadata.store.base import NoNodeError
+from kbroker.metadata.store.embedded import DATABASE_FILE, EmbeddedStore
 from kbroker.metadata.store.zookeeper_settings import CONNECT, ZooKeeperSettings
 
 if TYPE_CHECKING:
@@ -29,6 +33,23 @@ def open_store(config: BrokerConfig, data_directory: Path, cluster_id: str | Non
     if config[CONNECT] is None:
         return EmbeddedStore.open(data_directory)
     settings = ZooKeeperSettings.of(config)
+    store = open_zookeeper(settings)
+    try:
+        _check_import(store, settings, data_directory, cluster_id)
+        if cluster_id is not None and not store.exists(records.CLUSTER_ID):
+            raise DataDirectoryError(
+                f"there is no cluster in ZooKeeper at {settings}, and the data directories belong"
+                f" to cluster {cluster_id}",
+                _way_in(data_directory),
+            )
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def open_zookeeper(settings: ZooKeeperSettings) -> ZooKeeperStore:
+    """A session; the UserError says what is missing, here or there."""
     try:
         from kbroker.metadata.store.zookeeper import ZooKeeperStore
     except ImportError as error:
@@ -36,16 +57,44 @@ def open_store(config: BrokerConfig, data_directory: Path, cluster_id: str | Non
             f"{CONNECT} is set, and {error.name} is not installed",
             "pip install 'kbroker[cluster]'",
         ) from None
-    store = ZooKeeperStore.open(settings)
+    return ZooKeeperStore.open(settings)
+
+
+def _way_in(data_directory: Path) -> str:
+    if (data_directory / DATABASE_FILE).exists():
+        return (
+            f"take its metadata there: kbroker metadata export --data-dir {data_directory} FILE,"
+            " and kbroker metadata import"
+        )
+    return f"see whether {CONNECT} has the right path; for a new cluster, use other directories"
+
+
+def _check_import(
+    store: ZooKeeperStore,
+    settings: ZooKeeperSettings,
+    data_directory: Path,
+    cluster_id: str | None,
+) -> None:
     try:
-        if cluster_id is not None and not store.exists(records.CLUSTER_ID):
-            raise DataDirectoryError(
-                f"there is no cluster in ZooKeeper at {settings}, and the data directories belong"
-                f" to cluster {cluster_id}",
-                f"see whether {CONNECT} has the right path; for a new cluster, use other"
-                " directories",
-            )
-    except BaseException:
-        store.close()
-        raise
-    return store
+        imported = records.decode_import(records.IMPORT, store.get(records.IMPORT).data)
+    except NoNodeError:
+        return
+    if not imported.complete:
+        raise MetadataStoreError(
+            f"the import into ZooKeeper at {settings} ended half way",
+            "run kbroker metadata import again with the file that was exported at"
+            f" {imported.exported_at}: it goes on",
+        )
+    cluster = records.decode_cluster_id(records.CLUSTER_ID, store.get(records.CLUSTER_ID).data)
+    if cluster_id != cluster or not (data_directory / DATABASE_FILE).exists():
+        return
+    with closing(EmbeddedStore.open(data_directory, exported_too=True)) as own:
+        exported = own.exported
+    if exported is None or exported.sha256 != imported.sha256:
+        raise DataDirectoryError(
+            f"ZooKeeper at {settings} has what was exported at {imported.exported_at}, and the"
+            f" metadata store in {data_directory} "
+            + ("is in use" if exported is None else f"was used until {exported.at}"),
+            "export it, which is all if no broker has used it since; if one has, import that to"
+            f" another path, or remove {data_directory / DATABASE_FILE} to go on with ZooKeeper's",
+        )

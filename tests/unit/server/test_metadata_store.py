@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
-from kbroker.errors import ConfigError, DataDirectoryError
+from kbroker.errors import ConfigError, DataDirectoryError, MetadataStoreError
+from kbroker.metadata.controller import records
 from kbroker.metadata.controller.nodes import ensure_skeleton
 from kbroker.metadata.store.base import SessionExpiredError
-from kbroker.metadata.store.embedded import EmbeddedStore
+from kbroker.metadata.store.embedded import DATABASE_FILE, EmbeddedStore
 from kbroker.metadata.store.zookeeper import ZooKeeperStore
 from kbroker.metadata.store.zookeeper_settings import DIGEST, SASL, Tls, ZooKeeperSettings
+from kbroker.metadata.transfer.export import export_store, undo_export
+from kbroker.metadata.transfer.file import Export
+from kbroker.metadata.transfer.into_zookeeper import TreeImport
 from kbroker.server.metadata_store import open_store
+from kbroker.testing.zookeeper.server import ZooKeeperServer
 
 
 def test_without_zookeeper_it_is_a_file_of_the_brokers_own(tmp_path: Path) -> None:
@@ -59,6 +66,78 @@ def test_directories_of_a_cluster_do_not_begin_it_again(
     ensure_skeleton(store, "ours")
     store.close()
     open_store(config, tmp_path, "ours").close()
+
+
+@pytest.fixture
+def zookeeper() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer() as server:
+        yield server
+
+
+def cluster_config(zookeeper: ZooKeeperServer) -> BrokerConfig:
+    return BrokerConfig.load(overrides=[f"zookeeper.connect={zookeeper.connect}/kafka"])
+
+
+def take_there(zookeeper: ZooKeeperServer, export: Export) -> None:
+    store = ZooKeeperStore.open(ZooKeeperSettings.of(cluster_config(zookeeper)))
+    try:
+        TreeImport(store, export, "there").run()
+    finally:
+        store.close()
+
+
+def test_who_has_not_imported_yet_is_told_how(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    EmbeddedStore.open(tmp_path).close()
+    with pytest.raises(DataDirectoryError, match=rf"kbroker metadata export --data-dir {tmp_path}"):
+        open_store(cluster_config(zookeeper), tmp_path, "ours")
+
+
+def test_half_of_an_import_is_no_cluster_for_anybody(
+    tmp_path: Path, zookeeper: ZooKeeperServer
+) -> None:
+    """Nor for a broker that is new, and would begin one."""
+    config = cluster_config(zookeeper)
+    store = ZooKeeperStore.open(ZooKeeperSettings.of(config))
+    store.create("/cluster")
+    record = records.ImportRecord("0", "2026-11-24T06:00:00Z", complete=False)
+    store.create(records.IMPORT, records.encode_import(record))
+    for cluster_id in (None, "ours"):
+        with pytest.raises(MetadataStoreError, match=r"half way -> .* at 2026-11-24T06:00:00Z"):
+            open_store(config, tmp_path, cluster_id)
+    store.close()
+
+
+def test_a_store_that_was_used_since_is_not_what_was_imported(
+    tmp_path: Path, zookeeper: ZooKeeperServer
+) -> None:
+    """Its logs would have leader epochs, and its producers ids, that ZooKeeper has not heard of."""
+    config, data = cluster_config(zookeeper), tmp_path / "data"
+    clock = ManualClock()
+    store = EmbeddedStore.open(data)
+    ensure_skeleton(store, "ours")
+    store.close()
+    take_there(zookeeper, export_store(data, tmp_path / "first.json", clock))
+    open_store(config, data, "ours").close()
+    open_store(config, tmp_path, "ours").close()  # another broker of the cluster
+    open_store(config, data).close()
+    before = (data / DATABASE_FILE).read_bytes()
+
+    undo_export(data)
+    with pytest.raises(DataDirectoryError, match=rf"the metadata store in {data} is in use -> "):
+        open_store(config, data, "ours")
+    open_store(config, data, "theirs").close()  # that is said by who reads the cluster's id
+    store = EmbeddedStore.open(data)
+    store.create("/used")
+    store.close()
+    export_store(data, tmp_path / "second.json", clock)
+    with pytest.raises(
+        DataDirectoryError, match=r"was used until .* -> .* or remove .*metadata\.db"
+    ):
+        open_store(config, data, "ours")
+
+    undo_export(data)
+    (data / DATABASE_FILE).write_bytes(before)
+    open_store(config, data, "ours").close()
 
 
 def settings(*overrides: str) -> ZooKeeperSettings:
