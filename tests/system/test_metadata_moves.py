@@ -84,7 +84,7 @@ def test_a_broker_that_stood_alone_becomes_the_first_of_a_cluster(
         assert "kbroker metadata undo-export" in refused(one, ())
         assert main(["metadata", "import", "--zookeeper", where, str(file)]) == 0
 
-        one.overrides |= {"zookeeper.connect": where, "zookeeper.session.timeout.ms": 6_000}
+        one.overrides |= {"zookeeper.connect": where, "zookeeper.session.timeout.ms": "6000"}
         one.start()
         with Client(one.bootstrap) as client:
             assert client.metadata().cluster_id == cluster_id
@@ -99,7 +99,7 @@ def test_a_broker_that_stood_alone_becomes_the_first_of_a_cluster(
         assert leader_epoch_of(one.bootstrap) >= epoch
         write(one.bootstrap, [b"more"])
 
-        two_settings = {**one.overrides, "node.id": 2}
+        two_settings: dict[str, object] = {**one.overrides, "node.id": 2}
         two_settings.pop("listeners", None)
         with Broker(two_settings, port=free_port()) as two:
             assert main(["partition", "move", TOPIC, "--to", "2,1", "-b", one.bootstrap]) == 0
