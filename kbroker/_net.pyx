@@ -61,6 +61,7 @@ from kbroker.net._types cimport (
     Channel,
     MutedWaits,
     Processor,
+    RequestList,
 )
 from kbroker.protocol._cursor cimport Cursor, RequestHeader, kb_put_u32, take_header
 from kbroker.protocol._versions cimport API_PRODUCE, API_VERSIONS
@@ -506,7 +507,7 @@ cdef int _finish(WrappedRequest self, bytes body, int action) except -1:
         node.cause = CAUSE_PYTHON
     with nogil:
         node.completed_ns = kb_now_ns()
-        processor_push(node.processor, node, node)
+        processor_push(node.processor, RequestList(node, node), RequestList(NULL, NULL))
     return 0
 
 

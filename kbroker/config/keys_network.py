@@ -195,9 +195,9 @@ KEYS: Final = (
     ),
     Key(
         "channel.pipelining.enable", BOOLEAN, True,
-        "True: produces of a connection that have arrived behind one another are taken, appended"
-        " and answered together, in order, and further requests are read while such answers wait"
-        " for the socket. False: one request at a time, as Apache Kafka does.",
+        "True: a connection is read on while its produces wait for their followers, and produces"
+        " that have arrived behind one another are taken, appended and answered together; answers"
+        " leave in order. False: one request at a time, as Apache Kafka does.",
         supported=True, kafka="-",
     ),
     Key(
@@ -208,8 +208,8 @@ KEYS: Final = (
     ),
     Key(
         "channel.pipelining.max.bytes", LONG, 16_777_216,
-        "Bytes of requests of one connection that may wait for their answers; at the bound the"
-        " connection stays muted.",
+        "Bytes of requests of one connection that may wait for their answers, a request counting"
+        " for 2 KB at least; at the bound the connection stays muted.",
         low=1, supported=True, kafka="-",
     ),
     Key(

@@ -92,6 +92,9 @@ cdef extern from "socket_io.h" nogil:
 
 cdef enum:
     SEND_BYTES_PER_TURN = 4 << 20
+    # What a frame whose answer waits counts for at least: it is let go, its request, its watches
+    # and what the answer will say are kept.
+    CACHED_BYTES_MIN = 2048
 
 
 cdef int _fire(Channel* channel, int event) noexcept nogil:
@@ -127,6 +130,10 @@ cdef int _may_cache(Channel* channel) noexcept nogil:
         and channel.cached_bytes < settings.pipelined_bytes_max
         and kb_load_i64(&settings.pipelined_total) < settings.pipelined_total_max
     )
+
+
+cdef uint32_t _cached_bytes(const Request* request) noexcept nogil:
+    return max(request.total_bytes, <uint32_t>request.frames * <uint32_t>CACHED_BYTES_MIN)
 
 
 cdef void _note_cached(Channel* channel, int64_t delta_bytes) noexcept nogil:
@@ -338,14 +345,16 @@ cdef int _cache(Channel* channel, Request* request, Request* answer) noexcept no
     cdef int in_slot = 0
     cdef int frame
     if answer == NULL or slots_count(&channel.slots) > 0:
-        if slots_push(&channel.slots, request.request_id, request.total_bytes, answer) == SLOT_OK:
+        if slots_push(
+            &channel.slots, request.request_id, _cached_bytes(request), answer
+        ) == SLOT_OK:
             in_slot = 1
         else:
             channel_close(channel)
     if not channel.closed:
         request.cached = 1
         channel.cached_frames += request.frames
-        _note_cached(channel, request.total_bytes)
+        _note_cached(channel, _cached_bytes(request))
         for frame in range(request.frames):
             if frame > 0 and _fire(channel, REQUEST_RECEIVED) != 0:
                 break
@@ -411,7 +420,7 @@ cdef void _sent(Channel* channel, Request* request) noexcept nogil:
     cdef int closes = request.action == ACTION_CLOSE
     cdef int _frame
     if request.cached:
-        _note_cached(channel, -<int64_t>request.total_bytes)
+        _note_cached(channel, -<int64_t>_cached_bytes(request))
         for _frame in range(request.frames):
             channel.cached_frames -= 1
             if _fire(channel, RESPONSE_SENT if channel.cached_frames else RESPONSE_SENT_LAST):

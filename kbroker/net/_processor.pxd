@@ -1,5 +1,11 @@
 # cython: language_level=3
-from kbroker.net._types cimport NetworkSettings, NewConnection, Processor, Request, RequestChannel
+from kbroker.net._types cimport (
+    NetworkSettings,
+    NewConnection,
+    Processor,
+    RequestChannel,
+    RequestList,
+)
 
 cdef Processor* processor_new(
     int index, NetworkSettings* settings, RequestChannel* channel) noexcept nogil
@@ -11,5 +17,5 @@ cdef int processor_start_again(Processor* processor) noexcept nogil
 cdef void processor_stop(Processor* processor, int at_once) noexcept nogil
 cdef void processor_free(Processor* processor) noexcept nogil
 cdef int processor_offer(Processor* processor, NewConnection* connection) noexcept nogil
-cdef void processor_push(Processor* processor, Request* first, Request* last) noexcept nogil
-cdef void processor_push_local(Request* request) noexcept nogil
+cdef void processor_push(
+    Processor* processor, RequestList answered, RequestList local) noexcept nogil

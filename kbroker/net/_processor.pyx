@@ -66,6 +66,7 @@ from kbroker.net._types cimport (
     Processor,
     Request,
     RequestChannel,
+    RequestList,
 )
 
 cdef extern from "<stdio.h>" nogil:
@@ -229,25 +230,22 @@ cdef int processor_offer(Processor* processor, NewConnection* connection) noexce
     return status
 
 
-cdef void processor_push(Processor* processor, Request* first, Request* last) noexcept nogil:
-    """Requests that come back with their answers, in one list."""
-    last.next = NULL
+cdef void processor_push(
+    Processor* processor, RequestList answered, RequestList local
+) noexcept nogil:
+    """Requests that come back with their answers, and those that are locally processed, whose
+    answers come later; by `next` and by `local_next`, and either may be empty."""
     lock_ranked(&processor.lock, RANK_QUEUE)
-    if processor.answers_tail == NULL:
-        processor.answers_head = first
-    else:
-        processor.answers_tail.next = first
-    processor.answers_tail = last
-    unlock_ranked(&processor.lock, RANK_QUEUE)
-    _wake(processor)
-
-
-cdef void processor_push_local(Request* request) noexcept nogil:
-    """Locally processed; its answer will come later through processor_push."""
-    cdef Processor* processor = request.processor
-    lock_ranked(&processor.lock, RANK_QUEUE)
-    request.local_next = processor.local_head
-    processor.local_head = request
+    if answered.head != NULL:
+        answered.tail.next = NULL
+        if processor.answers_tail == NULL:
+            processor.answers_head = answered.head
+        else:
+            processor.answers_tail.next = answered.head
+        processor.answers_tail = answered.tail
+    if local.head != NULL:
+        local.tail.local_next = processor.local_head
+        processor.local_head = local.head
     unlock_ranked(&processor.lock, RANK_QUEUE)
     _wake(processor)
 

@@ -91,11 +91,17 @@ cdef struct Request:
     int cause                     # CAUSE_*, with ACTION_CLOSE
     int part_count
     int part_next                 # the Processor's place in the parts
-    Request* local_next           # in the Processor's list of locally processed requests
+    Request* local_next           # in a list of locally processed requests
     Part* parts                   # inline_parts or an allocation; NULL: compact, no answer yet
     uint8_t* head                 # the memory behind parts: inline_bytes or an allocation
     Part inline_parts[INLINE_PARTS]  # from here on not in a compact one
     uint8_t inline_bytes[INLINE_BYTES]
+
+
+# A chain of requests with its two ends; by which pointer, its owner says.
+cdef struct RequestList:
+    Request* head
+    Request* tail
 
 
 cdef enum:
@@ -152,7 +158,7 @@ cdef struct Channel:
     uint16_t peer_port
     int8_t is_ipv6
     # The request path's own, under its lock, for as long as a request of this channel is lent.
-    void* parked                  # what waits for it
+    void* parked                  # the first of what waits for it
     int8_t left                   # LEFT_SENDING, LEFT
 
 

@@ -1,8 +1,9 @@
 # cython: language_level=3
 """A worker of the hot path, and where its answers gather until the run is done.
 
-Answers of one run to one Processor are one push and at most one eventfd write. Requests that need
-Python gather in the worker's cold list, each with its reason.
+Answers of one run to one Processor are one push and at most one eventfd write, and so are its
+notices of requests that are locally processed (REQUEST_LOCAL_PROCESSED) and answered later. Requests
+that need Python gather in the worker's cold list, each with its reason.
 A worker belongs to one thread; nothing here takes a lock of its own.
 """
 
@@ -14,7 +15,7 @@ from kbroker._atomics cimport kb_load_int
 from kbroker._sync cimport kb_now_ns
 from kbroker.net._processor cimport processor_push
 from kbroker.net._request_channel cimport request_channel_yield
-from kbroker.net._types cimport Request
+from kbroker.net._types cimport Request, RequestList
 from kbroker.replica._snapshot cimport reader_new
 from kbroker.requests._context cimport PROCESSORS_SEEN_MAX, HotContext, HotWorker
 
@@ -40,32 +41,48 @@ cdef void worker_free(HotWorker* worker) noexcept nogil:
 
 cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil:
     """The request's action and parts are set; it leaves with the next flush."""
-    cdef int index = request.processor.index % PROCESSORS_SEEN_MAX
+    cdef RequestList* answers = &worker.answers[request.processor.index % PROCESSORS_SEEN_MAX]
     request.next = NULL
-    if worker.answers_tail[index] == NULL:
-        worker.answers_head[index] = request
+    if answers.tail == NULL:
+        answers.head = request
     else:
-        worker.answers_tail[index].next = request
-    worker.answers_tail[index] = request
+        answers.tail.next = request
+    answers.tail = request
+
+
+cdef void worker_local_processed(HotWorker* worker, Request* request) noexcept nogil:
+    """Nothing of it is left to do but to wait, which begins behind the next flush."""
+    cdef RequestList* local = &worker.local[request.processor.index % PROCESSORS_SEEN_MAX]
+    request.local_next = local.head
+    local.head = request
+    if local.tail == NULL:
+        local.tail = request
 
 
 cdef void worker_flush(HotWorker* worker) noexcept nogil:
+    """One push to each Processor: what is answered, and what is locally processed."""
     cdef int count = kb_load_int(&worker.context.channel.processor_count)
     cdef int64_t now_ns = 0
+    cdef RequestList* answers
+    cdef RequestList* local
     cdef Request* request
     cdef int index
     for index in range(count):
-        request = worker.answers_head[index]
-        if request != NULL:
-            if now_ns == 0:
-                now_ns = kb_now_ns()
-            while request != NULL:
-                request.completed_ns = now_ns
-                request = request.next
-            processor_push(worker.context.channel.processors[index],
-                           worker.answers_head[index], worker.answers_tail[index])
-            worker.answers_head[index] = NULL
-            worker.answers_tail[index] = NULL
+        answers = &worker.answers[index]
+        local = &worker.local[index]
+        if answers.head == NULL and local.head == NULL:
+            continue
+        if now_ns == 0:
+            now_ns = kb_now_ns()
+        request = answers.head
+        while request != NULL:
+            request.completed_ns = now_ns
+            request = request.next
+        processor_push(worker.context.channel.processors[index], answers[0], local[0])
+        answers.head = NULL
+        answers.tail = NULL
+        local.head = NULL
+        local.tail = NULL
 
 
 cdef void worker_give_up_role(HotWorker* worker) noexcept nogil:

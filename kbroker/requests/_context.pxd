@@ -7,7 +7,7 @@ from kbroker._arena cimport Arena
 from kbroker._sync cimport pthread_mutex_t
 from kbroker.coordinator.group._structs cimport GroupShards
 from kbroker.log._types cimport Batch
-from kbroker.net._types cimport LISTENERS_MAX, Handler, Request, RequestChannel
+from kbroker.net._types cimport LISTENERS_MAX, Handler, Request, RequestChannel, RequestList
 from kbroker.replica._fetch_session cimport SessionCache
 from kbroker.replica._metadata_view cimport MetadataView
 from kbroker.replica._partition cimport FetchIsolation, Partition
@@ -64,7 +64,9 @@ cdef struct ParkedRequest:
     uint64_t tick                 # of its deadline
     ParkedRequest* previous       # in the bucket of its tick, under the table's lock
     ParkedRequest* next
-    ParkedRequest* next_left      # in the table's `left`, or in a worker's `settled`
+    ParkedRequest* next_left      # in the table's `left`, or in a worker's `settled`, `waiting`
+    ParkedRequest* previous_here  # among those of its channel, under the table's lock
+    ParkedRequest* next_here
     int listed
     int left
     int count
@@ -137,8 +139,10 @@ cdef struct HotWorker:
     int leaving                   # atomic: its thread is to come back, for good
     int named                     # the kernel knows the thread by kernel_name
     char kernel_name[16]
-    Request* answers_head[PROCESSORS_SEEN_MAX]
-    Request* answers_tail[PROCESSORS_SEEN_MAX]
+    RequestList answers[PROCESSORS_SEEN_MAX]
+    RequestList local[PROCESSORS_SEEN_MAX]  # locally processed: they leave with the answers
+    ParkedRequest* waiting        # this run's produces that are to wait, once that is pushed
+    ParkedRequest* waiting_last
     Request* cold_head            # of the last call: for Python
     Request* cold_tail
     Partition** touched           # partitions with watchers that this run appended to

@@ -19,10 +19,10 @@ with that: the list is in the order of the offsets, so whoever looks stops at th
 on.
 
 Locks: a partition's for its watches and their counts, the table's ("queue") for the deadline lists
-and the channels' `parked`; never two at once, and nothing is completed while one is held. Bounds:
-one parked request per connection; PARKED_BYTES_MAX for watches and what is kept of all, beyond
-which a request is answered at once; ticks are TICK_MS wide, and wider for waits of more than a
-second.
+and what is parked of each channel; never two at once, and nothing is completed while one is held.
+Bounds: of one connection the pipeline's (net/_channel); PARKED_BYTES_MAX for watches and what is
+kept of all, beyond which a request is answered at once; ticks are TICK_MS wide, and wider for waits
+of more than a second.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -255,15 +255,16 @@ cdef int _open(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
     cdef ParkedRequest** head = &table.buckets[parked_bucket(parked.tick)]
     cdef int opened = 0
     lock_ranked(&table.lock, RANK_QUEUE)
-    if not kb_load_int(&table.closing) and (
-        channel == NULL or (channel.left == 0 and channel.parked == NULL)
-    ):
+    if not kb_load_int(&table.closing) and (channel == NULL or channel.left == 0):
         parked.next = head[0]
         if parked.next != NULL:
             parked.next.previous = parked
         head[0] = parked
         parked.listed = 1
         if channel != NULL:
+            parked.next_here = <ParkedRequest*>channel.parked
+            if parked.next_here != NULL:
+                parked.next_here.previous_here = parked
             channel.parked = parked
         table.count += 1
         table.produce_count += parked_is_write(parked)
@@ -286,8 +287,12 @@ cdef void _unlist(ParkedRequest* parked) noexcept nogil:
         if parked.next != NULL:
             parked.next.previous = parked.previous
         parked.listed = 0
-        if parked.request != NULL:
-            parked.request.channel.parked = NULL
+        if parked.previous_here != NULL:
+            parked.previous_here.next_here = parked.next_here
+        elif parked.request != NULL:
+            parked.request.channel.parked = parked.next_here
+        if parked.next_here != NULL:
+            parked.next_here.previous_here = parked.previous_here
         table.count -= 1
         table.produce_count -= parked_is_write(parked)
     unlock_ranked(&table.lock, RANK_QUEUE)
@@ -299,19 +304,21 @@ cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:
     cdef HotContext* hot = <HotContext*>context
     cdef ParkedTable* table = &hot.parked
     cdef ParkedRequest* parked
+    cdef int some = 0
     lock_ranked(&table.lock, RANK_QUEUE)
     channel.left = <signed char>how
     parked = <ParkedRequest*>channel.parked
-    if parked != NULL and not parked.left:
-        parked.left = 1
-        kb_add_int(&parked.refs, 1)
-        parked.next_left = <ParkedRequest*>table.left
-        table.left_total += 1
-        kb_store_ptr(&table.left, parked)
-    else:
-        parked = NULL
+    while parked != NULL:
+        if not parked.left:
+            parked.left = 1
+            kb_add_int(&parked.refs, 1)
+            parked.next_left = <ParkedRequest*>table.left
+            table.left_total += 1
+            kb_store_ptr(&table.left, parked)
+            some = 1
+        parked = parked.next_here
     unlock_ranked(&table.lock, RANK_QUEUE)
-    if parked != NULL:
+    if some:
         request_channel_call(hot.channel)
 
 

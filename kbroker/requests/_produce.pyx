@@ -116,7 +116,7 @@ from kbroker.requests._produce_plan cimport (
     ProduceTopic,
 )
 from kbroker.requests._produce_unique cimport produce_unique
-from kbroker.requests._produce_wait cimport produce_answer_or_wait
+from kbroker.requests._produce_wait cimport produce_answer_or_park, produce_wait
 
 cdef enum:
     PARTITION_BYTES_MIN = 8       # an index, and no records
@@ -482,10 +482,11 @@ cdef void produce_flush(HotWorker* worker) noexcept nogil:
     snapshot = snapshot_enter(worker.context.registry, worker.reader)
     while plan != NULL:
         following = plan.next
-        produce_answer_or_wait(worker, snapshot, plan)
+        produce_answer_or_park(worker, snapshot, plan)
         produce_release_partitions(plan)
         plan = following
     worker_flush(worker)
+    produce_wait(worker, snapshot)
     awaited = worker.flushes
     while awaited != NULL:
         if kb_load_int(&awaited.partition.has_watchers):
@@ -522,11 +523,12 @@ cdef void produce_finish(
             place[0] = plan
             place = &plan.next
         elif status == APPENDED_SOME_WAIT:
-            produce_answer_or_wait(worker, snapshot, plan)
+            produce_answer_or_park(worker, snapshot, plan)
         else:
             produce_answer(worker, plan)
         plan = following
     worker_flush(worker)          # producers need not wait for the fetches that they complete
+    produce_wait(worker, snapshot)
     long_polls_wake_touched(worker, snapshot)
     worker_flush(worker)
 

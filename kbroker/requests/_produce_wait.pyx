@@ -13,6 +13,11 @@ What a batch is settled with stands, whatever happens to its partition while oth
 offsets are those of the append in every case. A train waits as a whole and leaves in one piece, so
 the last timeout of its frames counts; producers have one for all. acks 0 and 1 never wait.
 
+With the pipelined channel the append is all that the client's next requests wait for: the Processor
+is told REQUEST_LOCAL_PROCESSED, makes a slot for the answer and reads on. One notice for each
+request, one list of them for each run and Processor, which leaves with the run's answers. The stock
+channel is not told, and stays muted until the answer has left.
+
 A peer that has shut its sending side is told at once; one that is gone, nothing. Threads: the
 worker's own; no lock is held.
 """
@@ -31,6 +36,7 @@ from kbroker.log._types cimport Batch
 from kbroker.net._request cimport request_let_go
 from kbroker.replica._partition cimport partition_acquire
 from kbroker.replica._snapshot cimport Snapshot, snapshot_by_id
+from kbroker.requests._answers cimport worker_local_processed
 from kbroker.requests._context cimport HotWorker, ParkedRequest, ParkedWatch
 from kbroker.requests._parked cimport parked_abandon, parked_drop, parked_new, parked_wait
 from kbroker.requests._produce_answer cimport produce_answer, produce_frame_ends
@@ -135,10 +141,14 @@ cdef void produce_resume(
     produce_answer(worker, plan)
 
 
-cdef void produce_answer_or_wait(
+cdef void produce_answer_or_park(
     HotWorker* worker, Snapshot* snapshot, ProducePlan* plan
 ) noexcept nogil:
-    """Of a request that may wait at least one batch has been appended with acks=-1."""
+    """Of a request that may wait at least one batch has been appended with acks=-1.
+
+    What is parked here waits from produce_wait() on, behind the flush that brings the notice to its
+    Processor: the answer must find its slot.
+    """
     cdef int32_t timeout_ms
     cdef int count = _count_waiting(plan, &timeout_ms)
     cdef ParkedRequest* parked
@@ -153,8 +163,26 @@ cdef void produce_answer_or_wait(
         # the log, and an idempotent producer's are found there.
         _settle(worker, snapshot, plan)
         produce_answer(worker, plan)
-    elif parked_wait(worker, parked):
-        kb_count(&worker.parked_produces, 1)
+        return
+    if plan.request.processor.settings.pipelined:
+        worker_local_processed(worker, plan.request)
+    if worker.waiting == NULL:
+        worker.waiting = parked
     else:
-        produce_resume(worker, snapshot, parked)
-        parked_drop(parked)
+        worker.waiting_last.next_left = parked
+    worker.waiting_last = parked
+
+
+cdef void produce_wait(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
+    """What this run has parked waits from here on, in the order of the appends."""
+    cdef ParkedRequest* parked = worker.waiting
+    cdef ParkedRequest* following
+    worker.waiting = NULL
+    while parked != NULL:
+        following = parked.next_left
+        if parked_wait(worker, parked):
+            kb_count(&worker.parked_produces, 1)
+        else:
+            produce_resume(worker, snapshot, parked)
+            parked_drop(parked)
+        parked = following

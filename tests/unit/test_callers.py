@@ -44,7 +44,6 @@ ALLOWED: Final = (
     # What several brokers need, and one has no use for.
     ("kbroker/peer/network_client.py", "NetworkClient|connection_delay_ms", "a follower"),
     ("kbroker/purgatory/purgatory.py", "check_and_complete", "operations that an event ends"),
-    ("kbroker/net/_processor", "processor_push_local", "answers that wait for followers"),
     # How a test sees, or moves, what it tests.
     ("kbroker/clock.py", "ManualClock|set_wall_ms|wait_for_sleepers", "tests"),
     ("kbroker/metadata/store/", "new_session|watch_count", "tests of several controllers"),

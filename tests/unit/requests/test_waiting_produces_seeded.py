@@ -4,13 +4,15 @@ The model knows of each partition what a leader knows, and of each request what 
 A step sends a request, moves a follower, changes leader or in-sync set, deletes a topic, lets time
 pass or ends a connection; sometimes nobody is told of a change until a later one. Behind each step
 exactly those requests are answered that the model says, with its codes and offsets; others wait.
+Of the pipelined channel a connection has several requests in flight, and an answer that is known
+waits for those before it; of the stock one it has one.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -25,7 +27,8 @@ from tests.unit.requests.wire import key_of, produce_frame, produced_in
 
 VERSION = 13
 FOLLOWERS = (2, 3)
-CLIENTS = 8
+STOCK_CLIENTS, PIPELINED_CLIENTS = 8, 2
+IN_FLIGHT = 6
 STEPS = 150
 SOON_MS, NEVER_MS = 600_000, 2**31 - 1
 RECORDS = 2  # of each batch
@@ -96,8 +99,18 @@ class Awaited:
 
 
 @dataclass
-class Waiting:
+class Line:
+    """A connection, and what is in flight on it, oldest first."""
+
     client: Client
+    requests: deque[Waiting] = field(default_factory=deque)
+    sent: int = 0
+
+
+@dataclass
+class Waiting:
+    line: Line
+    first_id: int
     frames: list[list[Awaited]]
     soon: bool
 
@@ -117,8 +130,8 @@ class Waiting:
     def check(self) -> None:
         """The answers of its frames, in order, and nothing else."""
         for number, frame in enumerate(self.frames):
-            correlation_id, answer = produced_in(VERSION, self.client.receive())
-            assert correlation_id == number
+            correlation_id, answer = produced_in(VERSION, self.line.client.receive())
+            assert correlation_id == self.first_id + number
             got = {name: (result.error, result.base_offset) for name, result in answer.items()}
             assert got == {
                 key_of(each.part.topic, each.part.index, by_id=True): (each.code, each.base)
@@ -127,13 +140,16 @@ class Waiting:
 
 
 class History:
-    def __init__(self, rig: Rig, seed: int) -> None:
+    def __init__(self, rig: Rig, seed: int, pipelined: bool) -> None:
         self.rig = rig
+        self.pipelined = pipelined
         self.random = random.Random(seed)
         self.made = 0
         self.parts = [part for bound in (1, 2) for part in self.create(bound)]
-        self.idle = [rig.client() for _ in range(CLIENTS)]
-        self.waiting: list[Waiting] = []
+        self.lines = [
+            Line(rig.client()) for _ in range(PIPELINED_CLIENTS if pipelined else STOCK_CLIENTS)
+        ]
+        self.in_flight_most = 0
         self.barrier = rig.client()
         self.answered: Counter[int | None] = Counter()
 
@@ -162,18 +178,25 @@ class History:
 
     def look(self) -> None:
         """Who is due is answered; everybody else waits, and is parked once."""
-        due = [each for each in self.waiting if each.done]
-        self.waiting = [each for each in self.waiting if not each.done]
-        for each in due:
-            each.check()
-            self.idle.append(each.client)
-            self.answered.update(batch.code for batch in each.batches())
-        parked = len(self.waiting)
+        for line in self.lines:
+            self.receive(line)
+        parked = sum(not each.done for each in self.waiting)
         eventually(lambda: self.rig.hot.statistics()["parked_produces_now"] == parked)
-        assert not any(each.client.has_bytes() for each in self.waiting)
+        assert not any(line.client.has_bytes() for line in self.lines)
         for part in self.parts:
             log = part.topic.logs[part.index]
             assert (log.log_end_offset, log.high_watermark) == (part.end, part.high_watermark)
+
+    def receive(self, line: Line) -> None:
+        """What is due, up to the first that waits."""
+        while line.requests and line.requests[0].done:
+            due = line.requests.popleft()
+            due.check()
+            self.answered.update(batch.code for batch in due.batches())
+
+    @property
+    def waiting(self) -> Iterator[Waiting]:
+        return (each for line in self.lines for each in line.requests)
 
     def wake(self, part: Part) -> None:
         self.rig.hot.wake(part.topic.logs[part.index])
@@ -190,13 +213,16 @@ class History:
             self.wake(part)
 
     def produce(self) -> None:
-        if not self.idle:
+        most = IN_FLIGHT if self.pipelined else 1
+        free = [line for line in self.lines if len(line.requests) < most]
+        if not free:
             return
-        client = self.idle.pop(self.random.randrange(len(self.idle)))
+        line = self.random.choice(free)
         soon = self.random.random() < 0.5
         frames: list[list[Awaited]] = []
         sent = b""
-        for number in range(self.random.choice((1, 1, 1, 2, 3))):
+        # A train is the pipelined channel's.
+        for number in range(self.random.choice((1, 1, 1, 2, 3)) if self.pipelined else 1):
             acks = self.random.choice((-1, -1, -1, 1))
             chosen = self.random.sample(self.parts, self.random.choice((1, 1, 2, 3)))
             entries = [(part, *self.append(part, acks)) for part in chosen]
@@ -206,22 +232,21 @@ class History:
                 [(part.topic, {part.index: batch}) for part, _, batch in entries],
                 acks=acks,
                 timeout_ms=SOON_MS if soon else NEVER_MS,
-                correlation_id=number,
+                correlation_id=line.sent + number,
             )
-        waiting = Waiting(client, frames, soon)
-        self.waiting.append(waiting)
+        waiting = Waiting(line, line.sent, frames, soon)
+        line.sent += len(frames)
+        line.requests.append(waiting)
+        self.in_flight_most = max(self.in_flight_most, len(line.requests))
         # The appends of a run come first, then it is looked who is above the high watermark: what
         # it brings itself, and who waited before.
         for part in self.parts:
             if any(each.part is part for each in waiting.batches()):
                 part.advance()
                 self.settle(part)
-        parked = self.rig.hot.statistics()["parked_produces"]
-        client.send(sent)
-        eventually(
-            lambda: client.has_bytes() or self.rig.hot.statistics()["parked_produces"] > parked,
-            "the request is answered or parked",
-        )
+        read = self.rig.total("requests") + len(frames)
+        line.client.send(sent)
+        eventually(lambda: self.rig.total("requests") == read, "the request is read")
         # The one handler is behind its run: it has told deadlines, and woken who was due.
         self.barrier.send(cold_frame())
         self.barrier.receive_cold()
@@ -284,19 +309,20 @@ class History:
                 each.end(ErrorCode.REQUEST_TIMED_OUT)
 
     def leave(self) -> None:
-        if not self.waiting:
+        some = [line for line in self.lines if line.requests]
+        if not some:
             return
-        waiting = self.random.choice(self.waiting)
+        line = self.random.choice(some)
         if self.random.random() < 0.3:
-            waiting.client.end_sending()
-            waiting.end(ErrorCode.REQUEST_TIMED_OUT)
-            self.look()
-            client = self.idle.pop()
-            assert client.ended()
+            line.client.end_sending()
+            for waiting in line.requests:
+                waiting.end(ErrorCode.REQUEST_TIMED_OUT)
+            self.receive(line)
+            assert line.client.ended()
         else:
-            self.waiting.remove(waiting)
-            self.random.choice((Client.reset, Client.close))(waiting.client)
-        self.idle.append(self.rig.client())
+            self.random.choice((Client.reset, Client.close))(line.client)
+        self.lines.remove(line)
+        self.lines.append(Line(self.rig.client()))
 
     def delete(self) -> None:
         topic = self.random.choice(self.parts).topic
@@ -313,22 +339,27 @@ class History:
         for each in self.waiting:
             each.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             each.check()
-        for client in [*self.idle, *(each.client for each in self.waiting)]:
-            assert client.ended()  # not a byte more than what was waited for
-            client.close()
+        for line in self.lines:
+            assert line.client.ended()  # not a byte more than what was waited for
+            line.client.close()
         self.barrier.close()
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_request_is_answered_once_with_what_became_of_it(rig: Rig, seed: int) -> None:
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_every_request_is_answered_once_with_what_became_of_it(
+    make_rig: Callable[..., Rig], pipelined: bool, seed: int
+) -> None:
     before = {kind: live_counts()[kind] for kind in KINDS}
-    history = History(rig, seed)
+    rig = make_rig(pipelined=pipelined)
+    history = History(rig, seed, pipelined)
     for _ in range(STEPS):
         history.step()
     history.end()
     figures = rig.hot.statistics()
     assert figures["parked_now"] == figures["parked_produces_now"] == figures["parked_bytes"] == 0
     assert {kind: live_counts()[kind] for kind in KINDS} == before
+    assert history.in_flight_most == (IN_FLIGHT if pipelined else 1)
     assert history.answered.keys() >= {
         ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT,
     }  # fmt: skip

@@ -95,7 +95,8 @@ def test_behind_an_error_that_closes_nothing_is_waited_for(rig: Rig) -> None:
     assert rig.hot.statistics()["parked_produces"] == 0
 
 
-def test_the_connection_is_not_read_while_it_waits(rig: Rig) -> None:
+def test_a_stock_channel_is_not_read_while_it_waits(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(pipelined=False)
     topic = replicated(rig)
     client = rig.client()
     send(client, topic, correlation_id=1)
