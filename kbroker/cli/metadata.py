@@ -79,12 +79,12 @@ def import_metadata(file: str, zookeeper: str | None, config: str | None, output
 @command.command("undo-export")
 @data_dir_option
 @output_option
-def undo_export(data_dir: str, output: str) -> None:
+def undo_export_metadata(data_dir: str, output: str) -> None:
     """Have a broker start from its own metadata again: nobody uses what was exported."""
-    from kbroker.metadata.transfer.export import undo_export as undo
+    from kbroker.metadata.transfer.export import undo_export
 
     directory = _directory(data_dir)
-    exported = undo(directory)
+    exported = undo_export(directory)
     if exported is None:
         text = f"{directory}: was not exported"
     else:
