@@ -460,6 +460,13 @@ cdef class WrappedRequest:
             raise InvariantError(f"request {self.correlation_id} was answered twice")
         _finish(self, body, ACTION_SEND)
 
+    def throttle(self, int throttle_ms):
+        """Whatever answers it says so, if its API's answer is C's, and the client is not read for
+        so long behind it (KIP-219). Before it is answered or passed on."""
+        if self.node == NULL:
+            raise InvariantError(f"request {self.correlation_id} was answered already")
+        self.node.throttle_ms = max(throttle_ms, 0)
+
     def note_waiting(self):
         """Its handler has done its part; what is to come counts as remote time."""
         if self.node != NULL and self.node.waiting_ns == 0:

@@ -10,6 +10,7 @@ cdef void channel_on_writable(Channel* channel) noexcept nogil
 cdef void channel_turn(Channel* channel) noexcept nogil
 cdef void channel_received(Channel* channel, Request* request) noexcept nogil
 cdef void channel_local_processed(Channel* channel, Request* request) noexcept nogil
+cdef void channel_end_throttles(Processor* processor) noexcept nogil
 cdef void channel_answer(Channel* channel, Request* request) noexcept nogil
 cdef void channel_close(Channel* channel) noexcept nogil
 cdef int channel_reap(Channel* channel) noexcept nogil

@@ -32,6 +32,8 @@ from kbroker._state cimport (
     RESPONSE_SENT,
     RESPONSE_SENT_LAST,
     SLOT_OK,
+    THROTTLE_ENDED,
+    THROTTLE_STARTED,
     Slot,
     UNMUTE,
     channel_next,
@@ -65,6 +67,7 @@ from kbroker.net._send cimport (
     send_read_ahead_done,
     send_some,
 )
+from kbroker.net._throttle cimport throttle_over, throttle_until
 from kbroker.net._types cimport (
     ACTION_CLOSE,
     CAUSE_FRAME_SIZE,
@@ -308,6 +311,9 @@ cdef void channel_received(Channel* channel, Request* request) noexcept nogil:
     if channel.closed:
         return
     _fire(channel, REQUEST_RECEIVED)
+    if channel.throttle_due and not channel.closed:
+        channel.throttle_due = 0
+        _fire(channel, THROTTLE_STARTED)
     if channel.rx != NULL or channel.readable:
         _waits(channel)
 
@@ -394,6 +400,9 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
     if request.action == ACTION_CLOSE:
         channel.closing = 1
         kb_count(&channel.processor.closes[request.cause], 1)
+    if request.throttle_ms > 0 and _throttle(channel, request.throttle_ms) != 0:
+        request_free(request)
+        return
     if request.cached:
         if slots_fill(&channel.slots, request.request_id, request) != SLOT_OK:
             request_free(request)
@@ -413,6 +422,36 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
     _send_queued(channel)
     if not channel.closed:
         _make_ready(channel)
+
+
+cdef int _throttle(Channel* channel, int64_t throttle_ms) noexcept nogil:
+    # Before the answer that says so. -1: the channel is closed. A frame that was read before is
+    # received before.
+    throttle_until(channel, channel.processor.now_ns + throttle_ms * 1000000)
+    if channel.stalled != NULL:
+        channel.throttle_due = 1
+        return 0
+    return _fire(channel, THROTTLE_STARTED)
+
+
+cdef void _throttle_over(Channel* channel) noexcept nogil:
+    if channel.closed:
+        return
+    if channel.throttle_due:      # the queue was full for as long
+        channel.throttle_due = 0
+    elif _fire(channel, THROTTLE_ENDED) != 0:
+        return
+    if channel.state == MUTED and channel.stalled == NULL:
+        _fire(channel, UNMUTE)
+    _make_ready(channel)
+
+
+cdef void channel_end_throttles(Processor* processor) noexcept nogil:
+    """Those whose delay is over are read again."""
+    cdef Channel* channel = throttle_over(processor)
+    while channel != NULL:
+        _throttle_over(channel)
+        channel = throttle_over(processor)
 
 
 cdef void _sent(Channel* channel, Request* request) noexcept nogil:
@@ -541,7 +580,10 @@ cdef void channel_close(Channel* channel) noexcept nogil:
 
 cdef int channel_reap(Channel* channel) noexcept nogil:
     """1 when the closed channel's memory could be given back."""
-    if channel.in_flight > 0 or channel.ready or channel.stalled != NULL:
+    if (
+        channel.in_flight > 0 or channel.ready or channel.stalled != NULL
+        or channel.throttled_until_ns != 0
+    ):
         return 0
     live_add(LIVE_CONNECTIONS, -1)
     free(channel)

@@ -37,6 +37,7 @@ from kbroker._sync cimport (
 from kbroker.net._channel cimport (
     channel_answer,
     channel_close,
+    channel_end_throttles,
     channel_local_processed,
     channel_on_readable,
     channel_on_writable,
@@ -55,6 +56,7 @@ from kbroker.net._request_channel cimport (
     request_channel_waits,
 )
 from kbroker.net._request_times cimport request_times_free
+from kbroker.net._throttle cimport throttle_sleep_ms
 from kbroker.net._types cimport (
     NEW_CONNECTIONS_MAX,
     STOP_AT_ONCE,
@@ -315,10 +317,7 @@ cdef void _hand_over(Processor* processor) noexcept nogil:
     rest = request_channel_push(processor.request_channel, request, &last, processor.now_ns)
     processor.looked_ns = processor.now_ns
     processor.batch_head = rest
-    if rest == NULL:
-        processor.batch_tail = NULL
-    else:
-        processor.batch_tail = mark
+    processor.batch_tail = mark if rest != NULL else NULL
     _raise_received(processor, rest)
 
 
@@ -441,14 +440,13 @@ cdef void _close_idle(Processor* processor) noexcept nogil:
 cdef void _reap(Processor* processor) noexcept nogil:
     # Frees closed channels whose requests have all come back.
     cdef Channel** place = &processor.closed_head
-    cdef Channel* channel
+    cdef Channel* following
     while place[0] != NULL:
-        channel = place[0]
-        if channel.in_flight > 0 or channel.ready or channel.stalled != NULL:
-            place = &channel.next_closed
+        following = place[0].next_closed
+        if channel_reap(place[0]):
+            place[0] = following
         else:
-            place[0] = channel.next_closed
-            channel_reap(channel)
+            place = &place[0].next_closed
 
 
 cdef void _compact(Processor* processor) noexcept nogil:
@@ -501,6 +499,7 @@ cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
             timeout_ms = 1        # the queue was full; its wake-up may have come too early
         elif _looks(processor):
             timeout_ms = LOOK_MS
+    timeout_ms = throttle_sleep_ms(processor, timeout_ms)
     before_ns = kb_now_ns()
     count = epoll_wait(processor.epoll_fd, events, EVENTS_MAX, timeout_ms)
     kb_store_int(&processor.sleeping, 0)
@@ -519,6 +518,7 @@ cdef void* _main(void* argument) noexcept nogil:
     while True:
         _configure_new_connections(processor)
         _process_answers(processor)
+        channel_end_throttles(processor)
         _process_ready(processor)
         _hand_over(processor)
         if kb_load_int(&processor.stopping) and _stopped(processor, &drain_until_ns):

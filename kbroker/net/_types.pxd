@@ -88,6 +88,7 @@ cdef struct Request:
     int64_t picked_ns             # its Processor has the answer
     # The answer.
     int action                    # ACTION_*: what its Processor does with it
+    int32_t throttle_ms           # told in it, and its channel is not read for so long; 0: neither
     int cause                     # CAUSE_*, with ACTION_CLOSE
     int part_count
     int part_next                 # the Processor's place in the parts
@@ -120,6 +121,7 @@ cdef struct Channel:
     Channel* newer
     Channel* next_closed
     Channel* next_noted           # while the turn's requests are handed over
+    Channel* next_throttled
     Processor* processor
     int fd
     int8_t state                  # ChannelState
@@ -132,6 +134,7 @@ cdef struct Channel:
     int8_t shared_chunk           # rx is the Processor's shared chunk
     int8_t sends_large            # its last frame did not fit a shared chunk
     int8_t reads_ahead            # what is to be sent next is being read from the disk
+    int8_t throttle_due           # a throttle begins when the queue has what was read before it
     int in_flight                 # requests that have not come back
     uint64_t connection_id
     uint64_t next_request_id
@@ -149,6 +152,7 @@ cdef struct Channel:
     # Book-keeping.
     int64_t last_active_ns
     int64_t waiting_since_ns      # muted, with bytes waiting
+    int64_t throttled_until_ns    # 0: it is not in the Processor's list
     int64_t ended_ns              # our side ended it, and waits for the peer to end its own
     uint32_t listener
     void* ip_entry                # of ConnectionQuotas
@@ -250,6 +254,7 @@ cdef struct Processor:
     Channel* oldest
     Channel* newest
     Channel* closed_head
+    Channel* throttled
     Request* batch_head           # complete in this turn, pushed to the queue in one go
     Request* batch_tail
     Channel* noted_head           # their channels, while they are handed over

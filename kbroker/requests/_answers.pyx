@@ -2,8 +2,8 @@
 """A worker of the hot path, and where its answers gather until the run is done.
 
 Answers of one run to one Processor are one push and at most one eventfd write, and so are its
-notices of requests that are locally processed (REQUEST_LOCAL_PROCESSED) and answered later. Requests
-that need Python gather in the worker's cold list, each with its reason.
+notices of requests that are locally processed (REQUEST_LOCAL_PROCESSED) and answered later.
+Requests that need Python gather in the worker's cold list, each with its reason.
 A worker belongs to one thread; nothing here takes a lock of its own.
 """
 

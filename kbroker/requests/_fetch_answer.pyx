@@ -216,7 +216,7 @@ cdef int32_t _partitions_of(FetchPlan* plan, int32_t first) noexcept nogil:
 cdef uint8_t* _put_head(uint8_t* at, FetchPlan* plan, int32_t topics) noexcept nogil:
     at = put_i32(at, plan.request.correlation_id)
     at = put_no_tags(at, plan.flexible)
-    at = put_i32(at, 0)           # throttle_time_ms
+    at = put_i32(at, plan.request.throttle_ms)
     if plan.version >= 7:
         at = put_i16(at, plan.error)
         at = put_i32(at, plan.answer_session_id)

@@ -166,7 +166,7 @@ cdef uint8_t* _put_frame(
         for i in range(topic.partition_count):
             at = _put_partition(worker, at, frame, topic, &topic.partitions[i], version)
         at = put_no_tags(at, flexible)
-    at = put_i32(at, 0)           # throttle_time_ms
+    at = put_i32(at, request.throttle_ms)
     if frame.leaders.count:
         at = put_nodes(at, worker, request.channel, &frame.leaders)
     else:

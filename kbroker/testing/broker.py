@@ -42,6 +42,8 @@ DEFAULTS: Final[Mapping[str, object]] = {
     "offsets.topic.num.partitions": 1,
 }
 
+THROTTLED: Final = (ApiKey.PRODUCE, ApiKey.FETCH)
+
 Order = Callable[[dict[str, Any]], Any]
 
 
@@ -194,24 +196,29 @@ class Broker(PlainBroker, Inspected):
         error: str | ErrorCode | None = None,
         delay_ms: float = 0,
         drop: bool = False,
+        throttle_ms: int = 0,
         times: int | None = None,
         client_id: str | None = None,
     ) -> Rule:
         """Let requests of an API fail: wait `delay_ms`, then answer with `error`, or `drop` the
         connection without an answer, or (neither) serve them.
 
-        For the next `times` requests, or until the rule is removed; of one client id, or of all.
-        The first rule that fits counts. A request that is answered with an error, or dropped, has
-        no effect. ValueError for an error or an API that is not known.
+        With `throttle_ms`, of Produce and Fetch, they are served as to a client over its quota
+        (KIP-219): the answer comes at once and names that time, and the connection is not read for
+        as long. For the next `times` requests, or until the rule is removed; of one client id, or
+        of all. The first rule that fits counts. A request that is answered with an error, or
+        dropped, has no effect. ValueError for an error or an API that is not known.
         """
         if drop and error is not None:
             raise ValueError("a connection that is dropped has no answer to be an error")
+        if throttle_ms and (drop or error is not None or api not in THROTTLED):
+            raise ValueError("who is throttled is served; Produce and Fetch have such quotas")
         code = None if error is None else int(_error_code(error))
         self._has_rules = True
         number = self._tell(
             {
                 "op": "on", "api_key": int(ApiKey(api)), "error": code, "delay_ms": delay_ms,
-                "drop": drop, "times": times, "client_id": client_id,
+                "drop": drop, "throttle_ms": throttle_ms, "times": times, "client_id": client_id,
             }
         )  # fmt: skip
         return Rule(self._tell, number)

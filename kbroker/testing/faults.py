@@ -25,13 +25,15 @@ TRACE_REQUESTS_MAX: Final = 100_000
 
 @dataclass(slots=True)
 class Fault:
-    """A rule: wait, then end the connection, answer with an error, or serve the request."""
+    """A rule: wait, then end the connection, answer with an error, or serve the request; who is
+    served may be throttled."""
 
     number: int
     api_key: int
     error: ErrorCode | None = None
     delay_ms: float = 0
     drop: bool = False
+    throttle_ms: int = 0
     times: int | None = None  # None: until it is removed
     client_id: str | None = None  # None: every client
     hits: int = 0
@@ -88,7 +90,7 @@ class Faults:
 
 
 class Seen(NamedTuple):
-    """A request as it came; `fault` says what was done to it: "", "error X", "delay", "drop"."""
+    """A request as it came, and what was done to it: "", "error X", "delay", "drop", "throttle"."""
 
     at_s: float  # seconds since the trace began
     api_key: int

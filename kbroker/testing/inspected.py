@@ -106,6 +106,8 @@ class InspectedBroker(Broker):
         elif fault.error is not None:
             self._fail(request, fault.error)
         else:
+            if fault.throttle_ms:
+                request.throttle(fault.throttle_ms)
             self._serve(request)
 
     def _fail(self, request: WrappedRequest, error: ErrorCode) -> None:
@@ -247,7 +249,9 @@ def _told(fault: Fault | None) -> str:
         return ""
     if fault.drop:
         return "drop"
-    return f"error {fault.error.name}" if fault.error is not None else "delay"
+    if fault.error is not None:
+        return f"error {fault.error.name}"
+    return "throttle" if fault.throttle_ms else "delay"
 
 
 def _nobody(request: WrappedRequest) -> None:

@@ -120,6 +120,26 @@ def test_many_producers_while_every_produce_takes_the_long_way(broker: Broker) -
         assert values == [b"%d" % number for number in range(300)]
 
 
+def test_a_producer_and_a_consumer_that_are_throttled_are_told_so(
+    broker: Broker, topic: str
+) -> None:
+    told: list[float] = []
+    client = producer(
+        broker, throttle_cb=lambda event: told.append(event.throttle_time), **{"linger.ms": 0}
+    )
+    with broker.on(ApiKey.PRODUCE, throttle_ms=400, times=2) as rule:
+        for value in (b"x", b"y", b"z"):
+            client.produce(topic, value)
+            assert client.flush(60) == 0
+        assert rule.hits == 2
+    assert told == [0.4, 0.4, 0.0]  # and that it is over
+    with broker.on(ApiKey.FETCH, throttle_ms=200) as rule:
+        values = [record.value for record in Confluent(broker.bootstrap).consume(topic, 3)]
+        assert values == [b"x", b"y", b"z"] and rule.hits > 0
+    with pytest.raises(ValueError, match="Produce and Fetch"):
+        broker.on(ApiKey.METADATA, throttle_ms=1)
+
+
 def test_connections_that_drop_come_back(broker: Broker, topic: str) -> None:
     client = producer(broker)
     client.produce(topic, b"x")
