@@ -149,7 +149,7 @@ cdef class HotPath:
     def __cinit__(
         self, SocketServer server not None, TopicTable table not None, *,
         int session_slots_max, long long session_eviction_ms_min, int fetch_bytes_max,
-        int inline_range_bytes=4096, GroupTable groups=None,
+        int inline_range_bytes=4096, GroupTable groups=None, bint rack_aware=False,
     ):
         self.server = server
         self.table = table
@@ -168,6 +168,7 @@ cdef class HotPath:
             groups.wait = self.await_followers
         self.context.fetch_bytes_max = fetch_bytes_max
         self.context.inline_range_bytes = inline_range_bytes
+        self.context.rack_aware = rack_aware
         self.context.sessions = sessions_new(session_slots_max, session_eviction_ms_min)
         with nogil:
             self.own_worker = worker_new(&self.context, -1)
