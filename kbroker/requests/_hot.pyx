@@ -7,8 +7,9 @@ A wholly hot run never takes the GIL. `serve` returns to Python only with reques
 answer, with deadlines that the time wheel must hold, with the idle tick, or at the end. Before it
 returns it has pushed its answers and given up the role of taker.
 
-Every thread that calls in here has a worker of its own: handlers by index; the timer and the
-controller share one under a lock, and so do the handlers for produces that Python has unpacked.
+Every thread that calls in here has a worker of its own: handlers by index; the timer, the
+controller and the control loop share one under a lock, and so do the handlers for produces that
+Python has unpacked.
 Level: handlers; it joins `_net` (requests), `replica` (snapshot, sessions) and `log` (partitions),
 which know nothing of each other.
 """
