@@ -10,6 +10,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -193,20 +194,25 @@ def test_a_reader_bears_that_its_replica_begins_to_lead(whole: Cluster) -> None:
 @pytest.mark.java
 @pytest.mark.slow
 def test_the_java_consumer(whole: Cluster, tmp_path: Path) -> None:
+    """It reads there, and goes on at the leader when that broker is killed."""
     near = whole.brokers[3]
     before = bytes_out(near)
-    written = len(whole.records(TOPIC))
+    written, wanted = len(whole.records(TOPIC)), written_bytes(whole)
     settings = tmp_path / "consumer.properties"
-    settings.write_text(f"client.rack={RACKS[near.broker_id]}\nauto.offset.reset=earliest\n")
+    settings.write_text(f"client.rack={RACKS[near.broker_id]}\n")
     tools = Tools()
     try:
-        ran = tools.attempt(
-            "consumer.ConsoleConsumer", "--bootstrap-server", whole.bootstrap, "--topic", TOPIC,
-            "--partition", "0", "--offset", "earliest", "--max-messages", str(written),
-            "--command-config", str(settings),
-        )  # fmt: skip
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(
+                tools.attempt, "consumer.ConsoleConsumer", "--bootstrap-server", whole.bootstrap,
+                "--topic", TOPIC, "--partition", "0", "--offset", "earliest",
+                "--max-messages", str(written + 20), "--command-config", str(settings),
+            )  # fmt: skip
+            wait_until(lambda: bytes_out(near) - before >= wanted, "it reads there", TIMEOUT_S)
+            near.kill9()
+            write(whole, 20)
+            ran = run.result()
     finally:
         tools.close()
     assert ran.returncode == 0, ran.stderr.decode() + ran.stdout.decode()
-    assert len(ran.stdout.split()) == written
-    assert bytes_out(near) - before >= written_bytes(whole)
+    assert len(ran.stdout.split()) == written + 20
