@@ -242,8 +242,7 @@ class ReplicaManager:
             for replica in taken:
                 self._wake(replica)
                 self._delete(replica)
-                if replica.has_watchers:
-                    self._wake(replica)  # who read here as from a follower
+                self._wake(replica)  # consumers that it served as a follower
         finally:
             self._wake_watchers(topics)
 
