@@ -19,6 +19,10 @@ from kbroker.config.key import (
 )
 from kbroker.config.key import ConfigKey as Key
 
+# What `replica.selector.class` may be: Apache Kafka's own, by their names.
+LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
 REPLICATION_KEYS: Final = (
     Key(
         "min.insync.replicas", INT, 1,
@@ -80,7 +84,9 @@ REPLICATION_KEYS: Final = (
     ),
     Key(
         "replica.selector.class", STRING, None,
-        "How the replica that a consumer should read from is chosen; unset: the leader.",
+        "Where a leader sends consumers that say their client.rack: RackAwareReplicaSelector to an"
+        " in-sync replica of that rack; LeaderSelector, and unset, nowhere.",
+        choices=(LEADER_SELECTOR, RACK_AWARE_SELECTOR), supported=True,
     ),
     Key(
         "follower.fetch.last.tiered.offset.enable", BOOLEAN, False,

@@ -12,6 +12,7 @@ cdef struct SessionPartition:
     int32_t leader_epoch          # -1: not checked
     int32_t fetched_epoch         # the same
     int64_t fetch_offset
+    int64_t log_start_offset      # of a follower's log
     int32_t max_bytes
     # What the client was last told.
     int64_t sent_high_watermark

@@ -17,6 +17,7 @@ cdef struct Follower:
     # nor a newer one as long as it is in sync here.
     int64_t registered_epoch
     int64_t log_end_offset        # where its last fetch began; -1: none in this leader epoch
+    int64_t log_start_offset      # of its log, as it says with its fetches; -1: it does not
     int64_t caught_up_ns          # when it last had all that there was; 0: never in this epoch
     int64_t fetched_ns            # when its last fetch came
     int64_t leader_end_offset     # of the leader's log, then

@@ -24,6 +24,7 @@ cdef void followers_replace(
         before = followers_find(followers, said.broker_id)
         if new_epoch or before == NULL:
             fresh[at].log_end_offset = -1
+            fresh[at].log_start_offset = -1
             fresh[at].caught_up_ns = 0
             fresh[at].fetched_ns = 0
             fresh[at].leader_end_offset = -1

@@ -120,6 +120,7 @@ cdef struct NotedFetch:
     int64_t broker_epoch          # of its registration; -1: it does not say
     int32_t leader_epoch          # in which it takes us for the leader; -1: it does not say
     int64_t offset
+    int64_t log_start_offset      # of its log; -1: it does not say
     int64_t now_ns
     int moved                     # the high watermark did: others may wait for that
     int has_news                  # it has not been told of where the high watermark is now
@@ -146,6 +147,12 @@ cdef enum FetchIsolation:
     TO_LAST_STABLE = 1            # read_committed
     TO_LOG_END = 2                # a follower
 
+# Who may answer it: consumers that can be sent to a follower (Fetch from version 11 on) are served
+# by whoever has a replica, up to where that knows the records to be committed.
+cdef enum ReadFrom:
+    FROM_LEADER = 0
+    FROM_ANY_REPLICA = 1
+
 # Where the replica stood at one moment.
 cdef struct ReplicaOffsets:
     int64_t log_start
@@ -153,17 +160,23 @@ cdef struct ReplicaOffsets:
     int64_t last_stable
 
 # Where `offset` lies, as log_slice says; never beyond what the isolation says, which is told with
-# the others as they were at that moment. Error 1 out of range, 6 not leader, and those of
-# log_slice; then the offsets are unchanged or mean nothing.
+# the others as they were at that moment. Error 1 out of range, 6 not leader where only it may
+# answer, and those of log_slice; then the offsets are unchanged or mean nothing.
 cdef int16_t partition_read(
     Partition* partition, int64_t offset, int64_t max_bytes, int whole_first,
-    FetchIsolation isolation, Patience patience, FileSlice* out, ReplicaOffsets* offsets
+    FetchIsolation isolation, ReadFrom read_from, Patience patience, FileSlice* out,
+    ReplicaOffsets* offsets
 ) noexcept nogil
 
 # Bytes that such a read could find: what a waiting fetch asks after each append.
 cdef int64_t partition_readable_bytes_locked(
-    Partition* partition, int64_t offset, int64_t max_bytes, FetchIsolation isolation
+    Partition* partition, int64_t offset, int64_t max_bytes, FetchIsolation isolation,
+    ReadFrom read_from
 ) noexcept nogil
+
+# 0 where this replica may answer, else the error that it has to tell: 6 or 56.
+cdef int16_t partition_may_answer_locked(
+    const Partition* partition, ReadFrom read_from) noexcept nogil
 
 # Whether the high watermark is in a later segment than the offset.
 cdef int partition_in_older_segment_locked(Partition* partition, int64_t offset) noexcept nogil
@@ -173,10 +186,11 @@ cdef void partition_offsets(
     Partition* partition, int64_t* log_start, int64_t* log_end, int64_t* high_watermark,
     int64_t* last_stable) noexcept nogil
 
-# (epoch, end offset) as the leader knows them, -1 and -1 if it does not; an error code, or
+# (epoch, end offset) as this replica knows them, -1 and -1 if it does not; an error code, or
 # READ_WOULD_WAIT.
 cdef int16_t partition_epoch_end(
-    Partition* partition, int32_t asked, Patience patience, int32_t* epoch, int64_t* end_offset
+    Partition* partition, int32_t asked, ReadFrom read_from, Patience patience, int32_t* epoch,
+    int64_t* end_offset
 ) noexcept nogil
 
 # Moves the log's start to an offset, -1 to the high watermark; `start` is where it is then.

@@ -167,15 +167,25 @@ cdef int16_t _leads_locked(const Partition* partition) noexcept nogil:
     return NO_ERROR if partition.is_leader else NOT_LEADER_OR_FOLLOWER
 
 
+cdef int16_t partition_may_answer_locked(
+    const Partition* partition, ReadFrom read_from
+) noexcept nogil:
+    cdef int16_t error = _leads_locked(partition)
+    if error == NOT_LEADER_OR_FOLLOWER and read_from == FROM_ANY_REPLICA:
+        return NO_ERROR
+    return error
+
+
 cdef int16_t partition_epoch_end(
-    Partition* partition, int32_t asked, Patience patience, int32_t* epoch, int64_t* end_offset
+    Partition* partition, int32_t asked, ReadFrom read_from, Patience patience, int32_t* epoch,
+    int64_t* end_offset
 ) noexcept nogil:
     cdef int16_t error
     epoch[0] = -1
     end_offset[0] = -1
     if not lock_to_look_if(partition.log, patience):
         return READ_WOULD_WAIT
-    error = _leads_locked(partition)
+    error = partition_may_answer_locked(partition, read_from)
     if error == NO_ERROR:
         epoch_end_locked(partition.log, asked, epoch, end_offset)
     unlock_log(partition.log)
@@ -260,6 +270,7 @@ cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexc
     if error == NO_ERROR:
         before = partition.high_watermark.offset
         follower_note_fetch(follower, fetch.offset, partition.log.log_end_offset, fetch.now_ns)
+        follower.log_start_offset = fetch.log_start_offset
         follower.broker_epoch = fetch.broker_epoch
         partition_advance_locked(partition)
         fetch.moved = partition.high_watermark.offset > before
@@ -361,7 +372,8 @@ cdef Bound _readable_to(Partition* partition, FetchIsolation isolation) noexcept
 
 cdef int16_t partition_read(
     Partition* partition, int64_t offset, int64_t max_bytes, int whole_first,
-    FetchIsolation isolation, Patience patience, FileSlice* out, ReplicaOffsets* offsets
+    FetchIsolation isolation, ReadFrom read_from, Patience patience, FileSlice* out,
+    ReplicaOffsets* offsets
 ) noexcept nogil:
     cdef Log* log = partition.log
     cdef Bound bound
@@ -376,7 +388,7 @@ cdef int16_t partition_read(
     found.patience = patience
     if not lock_to_look_if(log, patience):
         return READ_WOULD_WAIT
-    error = _leads_locked(partition)
+    error = partition_may_answer_locked(partition, read_from)
     if error == NO_ERROR:
         offsets.log_start = log.log_start_offset
         offsets.high_watermark = partition.high_watermark.offset
@@ -392,10 +404,11 @@ cdef int16_t partition_read(
 
 
 cdef int64_t partition_readable_bytes_locked(
-    Partition* partition, int64_t offset, int64_t max_bytes, FetchIsolation isolation
+    Partition* partition, int64_t offset, int64_t max_bytes, FetchIsolation isolation,
+    ReadFrom read_from
 ) noexcept nogil:
     cdef Bound bound = _readable_to(partition, isolation)
-    if _leads_locked(partition) != NO_ERROR:
+    if partition_may_answer_locked(partition, read_from) != NO_ERROR:
         return 0
     return log_readable_bytes_locked(partition.log, offset, &bound, max_bytes)
 

@@ -38,6 +38,7 @@ class Replica:
         *,
         broker_epoch: int = -1,
         leader_epoch: int = -1,
+        log_start_offset: int = -1,
     ) -> None: ...
     def followers(self) -> list[tuple[int, bool, int, int, int, int]]: ...
     def append(

@@ -25,9 +25,10 @@ from kbroker.log._types cimport NEEDS_PYTHON, WAITS_FOR_DISK, Batch, Bound
 from kbroker.log._validate cimport log_validate
 from kbroker.replica._followers cimport Follower
 from kbroker.replica._partition cimport (
-    TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch, Partition,
-    ReplicaOffsets, partition_advance_locked, partition_append, partition_append_as_follower,
-    partition_begin_epoch, partition_delete_records, partition_flush, partition_follow_bounds,
+    FROM_LEADER, TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch,
+    Partition, ReplicaOffsets, partition_advance_locked, partition_append,
+    partition_append_as_follower, partition_begin_epoch, partition_delete_records,
+    partition_flush, partition_follow_bounds,
     partition_follow_cut, partition_lock, partition_new, partition_note_fetch, partition_read,
     partition_readable_bytes_locked, partition_release, partition_set_high_watermark,
     partition_set_leadership, partition_unlock)
@@ -196,7 +197,7 @@ cdef class Replica:
 
     def note_fetch(
         self, int32_t broker_id, int64_t offset, int64_t now_ns, *, int64_t broker_epoch = -1,
-        int32_t leader_epoch = -1,
+        int32_t leader_epoch = -1, int64_t log_start_offset = -1,
     ) -> None:
         """A follower has fetched from an offset, so it has all below; the high watermark follows.
 
@@ -211,6 +212,7 @@ cdef class Replica:
         fetch.broker_epoch = broker_epoch
         fetch.leader_epoch = leader_epoch
         fetch.offset = offset
+        fetch.log_start_offset = log_start_offset
         fetch.now_ns = now_ns
         with nogil:
             error = partition_note_fetch(self.partition, &fetch)
@@ -329,8 +331,8 @@ cdef class Replica:
             isolation = TO_LOG_END
         with nogil:
             error = partition_read(
-                self.partition, offset, max_bytes, whole_first, isolation, WAITS_FOR_DISK,
-                &slice.piece, &_offsets)
+                self.partition, offset, max_bytes, whole_first, isolation, FROM_LEADER,
+                WAITS_FOR_DISK, &slice.piece, &_offsets)
         if error:
             raise KafkaError(ErrorCode(error), f"offset {offset}")
         return slice
@@ -365,7 +367,7 @@ cdef class Replica:
         with nogil:
             partition_lock(self.partition)
             found = partition_readable_bytes_locked(
-                self.partition, offset, max_bytes, TO_HIGH_WATERMARK)
+                self.partition, offset, max_bytes, TO_HIGH_WATERMARK, FROM_LEADER)
             partition_unlock(self.partition)
         return found
 

@@ -75,9 +75,11 @@ class FetcherManager:
         clock: Clock,
         dice: random.Random,
         failures: Failures,
+        wake: Callable[[Replica], None],
         is_throttled: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> None:
-        """`submit` runs a coroutine on the loop; `connect` is called there."""
+        """`submit` runs a coroutine on the loop; `connect` is called there. `wake` answers the
+        consumers that wait at a replica for what was fetched."""
         self._us = us
         self._submit = submit
         self._connect = connect
@@ -87,6 +89,7 @@ class FetcherManager:
         self._clock = clock
         self._dice = dice
         self._failures = failures
+        self._wake = wake
         self.throttle: Final = FollowerThrottle(clock, is_throttled)
         self._lines = LogLines(logger, clock.monotonic_ns)
         # Replaced and never changed, so that any thread may read it.
@@ -117,7 +120,7 @@ class FetcherManager:
                 del followed[name]
             if leader is not None and replica is not None:
                 partition = FollowedPartition(
-                    name, leader.topic_id, leader.leader_epoch, replica, self._lines
+                    name, leader.topic_id, leader.leader_epoch, replica, self._lines, self._wake
                 )
                 followed[name] = _Followed(leader, partition)
                 begun.append(followed[name])

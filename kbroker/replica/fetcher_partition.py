@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -70,7 +71,9 @@ class FollowedPartition:
         leader_epoch: int,
         replica: Replica,
         lines: LogLines,
+        wake: Callable[[Replica], None],
     ) -> None:
+        """`wake` is for who reads here and waits for what comes."""
         self.name = name
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
@@ -81,6 +84,7 @@ class FollowedPartition:
         self.offline = False
         self.leader_high_watermark = UNKNOWN
         self._lines = lines
+        self._wake = wake
         self._lock = threading.Lock()
         self._ended = False
 
@@ -122,27 +126,33 @@ class FollowedPartition:
 
     def apply(self, asked: Asked, fetched: Fetched, now_ms: int) -> Outcome:
         """`now_ms`: the wall clock's, for the segments that begin."""
-        with self._lock:
-            if not self._is_meant(asked):
-                return Outcome.DROPPED
-            try:
-                return self._apply_locked(asked, fetched, now_ms)
-            except KafkaError as error:
-                return self._refused(error)
-            except OSError as error:
-                return self._disk_failed(error)
+        return self._change(asked, lambda: self._apply_locked(asked, fetched, now_ms))
 
     def enter_range(self, asked: Asked, start_offset: int, end_offset: int) -> Outcome:
         """The leader's log begins and ends there, and ours ends outside of it."""
+        return self._change(
+            asked, lambda: self._enter_range_locked(asked.fetch_offset, start_offset, end_offset)
+        )
+
+    def _change(self, asked: Asked, change_locked: Callable[[], Outcome]) -> Outcome:
+        before = self._readable()
         with self._lock:
             if not self._is_meant(asked):
                 return Outcome.DROPPED
             try:
-                return self._enter_range_locked(asked.fetch_offset, start_offset, end_offset)
+                outcome = change_locked()
             except KafkaError as error:
-                return self._refused(error)
+                outcome = self._refused(error)
             except OSError as error:
-                return self._disk_failed(error)
+                outcome = self._disk_failed(error)
+        # Consumers that read here wait for that; who waits behind the end of a log that was cut is
+        # told, too. Records alone are nothing to them before they are committed.
+        if self.replica.has_watchers and (outcome is Outcome.CUT or self._readable() != before):
+            self._wake(self.replica)
+        return outcome
+
+    def _readable(self) -> tuple[int, int]:
+        return self.replica.log_start_offset, self.replica.high_watermark
 
     def _is_meant(self, asked: Asked) -> bool:
         replica = self.replica

@@ -242,6 +242,7 @@ class ReplicaManager:
             for replica in taken:
                 self._wake(replica)
                 self._delete(replica)
+                self._wake(replica)  # consumers that it served as a follower
         finally:
             self._wake_watchers(topics)
 

@@ -10,7 +10,7 @@ from kbroker.log._types cimport Batch
 from kbroker.net._types cimport LISTENERS_MAX, Handler, Request, RequestChannel, RequestList
 from kbroker.replica._fetch_session cimport SessionCache
 from kbroker.replica._metadata_view cimport MetadataView
-from kbroker.replica._partition cimport FetchIsolation, Partition
+from kbroker.replica._partition cimport FetchIsolation, Partition, ReadFrom
 from kbroker.replica._snapshot cimport SnapshotReader, SnapshotRegistry
 
 
@@ -46,6 +46,7 @@ cdef struct ParkedWatch:
     Batch* batch                  # of a write; what becomes of it, under the same lock
     int64_t fetch_offset
     int64_t high_watermark        # of a follower's fetch: as the answer would tell it
+    int32_t leader_epoch          # in which a consumer believes; -1: it does not say
     int32_t max_bytes
     int linked                    # under the partition's lock
 
@@ -61,6 +62,7 @@ cdef struct ParkedRequest:
     uint64_t found                # atomic: of that, the sum over the watches
     int must_answer               # atomic: of an error there is something to be told
     FetchIsolation isolation
+    ReadFrom read_from
     uint64_t tick                 # of its deadline
     ParkedRequest* previous       # in the bucket of its tick, under the table's lock
     ParkedRequest* next
@@ -118,6 +120,7 @@ cdef struct HotContext:
     HotWorker* at_once[PROCESSORS_SEEN_MAX]  # atomic: each Processor's own, or NULL
     int32_t fetch_bytes_max       # fetch.max.bytes of the broker
     int32_t inline_range_bytes    # ranges up to this are read into the answer
+    int rack_aware                # consumers are told of the replica in their rack
 
 
 # A partition whose batches of this run are answered when they are on the disk.

@@ -13,6 +13,10 @@ that is noted once, before the read, and may move the high watermark (`partition
 session it says so of every partition that is followed, also of those that it does not name. Who
 waits for that is woken when the fetches of the run are done.
 
+A consumer that may be sent to a follower (from version 11 on) reads here whoever leads, up to this
+replica's high watermark; where replicas are chosen by rack, a leader tells it of a better one
+(`replica/_closest`) and reads nothing.
+
 A run never waits for the disk: a fetch that would, to find its place or for a short range, is set
 aside and comes again in a run that may (`net/_aside`). On a Processor's thread (`_at_once`) it
 waits for nothing at all: one that would, is of many partitions or has to park is given back, and
@@ -26,7 +30,7 @@ Locks: session, then what partition_read takes.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from kbroker._arena cimport ArenaMark, arena_back_to, arena_mark, arena_take
-from kbroker._atomics cimport kb_add_i64, kb_cas_int, kb_load_int
+from kbroker._atomics cimport kb_cas_int, kb_load_int
 from kbroker._error_codes cimport (
     FENCED_LEADER_EPOCH,
     FETCH_SESSION_ID_NOT_FOUND,
@@ -53,6 +57,7 @@ from kbroker.log._types cimport (
 )
 from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_CLOSE, Request
+from kbroker.replica._closest cimport NO_PREFERRED_REPLICA, partition_closest
 from kbroker.replica._fetch_session cimport (
     SessionPartition,
     session_close,
@@ -84,7 +89,11 @@ from kbroker.replica._snapshot cimport (
 )
 from kbroker.requests._answers cimport worker_answer
 from kbroker.requests._context cimport HotWorker
-from kbroker.requests._fetch_answer cimport fetch_answer, fetch_drop_slices
+from kbroker.requests._fetch_answer cimport (
+    fetch_answer,
+    fetch_count_reads,
+    fetch_drop_slices,
+)
 from kbroker.requests._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan, FetchTarget
 from kbroker.requests._fetch_request cimport fetch_parse
 from kbroker.requests._fetch_unique cimport fetch_unique
@@ -148,6 +157,7 @@ cdef int _follow_locked(FetchPlan* plan, FetchTarget* target) noexcept nogil:
         plan.session, target.topic_id, target.name, target.name_length, target.index, &full)
     if entry != NULL:
         entry.fetch_offset = target.fetch_offset
+        entry.log_start_offset = target.follower_start
         entry.max_bytes = <int32_t>target.max_bytes
         entry.leader_epoch = target.leader_epoch
         entry.fetched_epoch = target.fetched_epoch
@@ -191,7 +201,9 @@ cdef int _targets_of_session_locked(HotWorker* worker, FetchPlan* plan) noexcept
         target.leader_epoch = entry.leader_epoch
         target.fetched_epoch = entry.fetched_epoch
         target.fetch_offset = entry.fetch_offset
+        target.follower_start = entry.log_start_offset
         target.max_bytes = entry.max_bytes
+        target.preferred = NO_PREFERRED_REPLICA
         plan.count += 1
         entry = entry.next
     return 0
@@ -293,11 +305,11 @@ cdef int16_t _check_epoch(Partition* partition, FetchTarget* target) noexcept no
     return UNKNOWN_LEADER_EPOCH
 
 
-cdef int16_t _check_divergence(FetchTarget* target, Patience patience) noexcept nogil:
+cdef int16_t _check_divergence(FetchPlan* plan, FetchTarget* target) noexcept nogil:
     # Whether the client's last epoch went as far here as it did there (KIP-595).
     cdef int16_t error = partition_epoch_end(
-        target.partition, target.fetched_epoch, patience, &target.diverging_epoch,
-        &target.diverging_end)
+        target.partition, target.fetched_epoch, plan.read_from, plan.patience,
+        &target.diverging_epoch, &target.diverging_end)
     if error != NO_ERROR:
         return error
     if target.diverging_epoch < 0:
@@ -323,12 +335,33 @@ cdef int16_t _note_follower(
     fetch.broker_epoch = plan.replica_epoch
     fetch.leader_epoch = target.leader_epoch
     fetch.offset = target.fetch_offset
+    fetch.log_start_offset = target.follower_start
     fetch.now_ns = kb_now_ns()
     error = partition_note_fetch(target.partition, &fetch)
     plan.any_error |= fetch.has_news
     if fetch.moved:
         _note_advanced(worker, target.partition)
     return error
+
+
+cdef int _is_sent_elsewhere(FetchPlan* plan, FetchTarget* target) noexcept nogil:
+    # To a replica that is closer, and nothing is read here; or it would have to wait for that.
+    cdef ReplicaOffsets offsets
+    if target.error == NO_ERROR:
+        target.error = partition_closest(
+            target.partition, target.fetch_offset, &plan.place, plan.patience, &target.preferred,
+            &offsets)
+    if target.error != NO_ERROR or target.preferred == NO_PREFERRED_REPLICA:
+        return 0
+    plan.any_error = 1
+    _note_offsets(target, &offsets)
+    return 1
+
+
+cdef void _note_offsets(FetchTarget* target, const ReplicaOffsets* offsets) noexcept nogil:
+    target.log_start = offsets.log_start
+    target.high_watermark = offsets.high_watermark
+    target.last_stable = offsets.last_stable
 
 
 cdef void _read_target(
@@ -341,8 +374,10 @@ cdef void _read_target(
     target.log_start = -1
     if target.error == NO_ERROR:
         target.error = _check_epoch(target.partition, target)
+    if plan.place.rack_length > 0 and _is_sent_elsewhere(plan, target):
+        return
     if target.error == NO_ERROR and target.fetched_epoch >= 0:
-        target.error = _check_divergence(target, plan.patience)
+        target.error = _check_divergence(plan, target)
         plan.any_error |= target.diverges
     if plan.notes_follower and target.error == NO_ERROR and not target.diverges:
         target.error = _note_follower(worker, plan, target)
@@ -353,7 +388,7 @@ cdef void _read_target(
             most = 0
         target.error = partition_read(
             target.partition, target.fetch_offset, most, plan.read_bytes == 0,
-            plan.isolation, plan.patience, &target.slice, &offsets)
+            plan.isolation, plan.read_from, plan.patience, &target.slice, &offsets)
     elif target.error == NO_ERROR and plan.patience == WAITS_FOR_NOTHING:
         target.error = READ_WOULD_WAIT  # to tell where the log stands: rare
     if target.error == READ_WOULD_WAIT:
@@ -362,17 +397,12 @@ cdef void _read_target(
     if target.error != NO_ERROR:
         # What is not there keeps nobody from waiting for what is, as in Apache Kafka.
         plan.any_error |= not target.not_there
-        target.high_watermark = -1
-        target.last_stable = -1
-        target.log_start = -1
         return
     if target.diverges:
         partition_offsets(target.partition, &target.log_start, NULL,
                           &target.high_watermark, &target.last_stable)
         return
-    target.log_start = offsets.log_start
-    target.high_watermark = offsets.high_watermark
-    target.last_stable = offsets.last_stable
+    _note_offsets(target, &offsets)
     if plan.isolation == TO_LOG_END and not plan.notes_follower:
         partition_note_told(target.partition, plan.replica_id, target.high_watermark)
     plan.read_bytes += target.slice.length
@@ -389,18 +419,6 @@ cdef void _read_all(HotWorker* worker, FetchPlan* plan) noexcept nogil:
             return
 
 
-cdef void _count_reads(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    cdef FetchTarget* target
-    cdef int32_t i
-    kb_count(&worker.fetch_partitions, plan.count)
-    for i in range(plan.count):
-        target = &plan.targets[i]
-        if target.partition != NULL:
-            kb_add_i64(&target.partition.fetches, 1)
-            if target.error != NO_ERROR:
-                kb_add_i64(&target.partition.refused_fetches, 1)
-
-
 # --- the run -------------------------------------------------------------------------------------
 
 cdef int _is_due(FetchPlan* plan) noexcept nogil:
@@ -411,25 +429,6 @@ cdef int _is_due(FetchPlan* plan) noexcept nogil:
         or plan.max_wait_ms <= 0
         or plan.count == plan.not_there_count  # nothing at all, too
     )
-
-
-cdef void _move_back(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    # What is not there stands behind what was read, as in Kafka's answers.
-    cdef FetchTarget* moved = <FetchTarget*>arena_take(
-        &worker.arena, sizeof(FetchTarget) * <size_t>plan.count)
-    cdef int32_t read = 0
-    cdef int32_t not_there = plan.count - plan.not_there_count
-    cdef int32_t i
-    if moved == NULL:
-        return
-    for i in range(plan.count):
-        if plan.targets[i].not_there:
-            moved[not_there] = plan.targets[i]
-            not_there += 1
-        else:
-            moved[read] = plan.targets[i]
-            read += 1
-    plan.targets = moved
 
 
 cdef int _choose_targets(HotWorker* worker, FetchPlan* plan) noexcept nogil:
@@ -552,7 +551,7 @@ cdef void _serve(
         if worker.at_once and (not is_due or plan.read_bytes > BYTES_AT_ONCE_MAX):
             _give_back(worker, plan)
             return
-        _count_reads(worker, plan)
+        fetch_count_reads(worker, plan)
         if not is_due:
             fetch_drop_slices(plan)
             parked = park_fetch(worker, plan)
@@ -569,8 +568,6 @@ cdef void _serve(
         ended = plan.session_id
     elif plan.error == FETCH_SESSION_ID_NOT_FOUND and plan.session != NULL:
         ended = plan.session_id   # it has grown too large
-    if 0 < plan.not_there_count < plan.count:
-        _move_back(worker, plan)
     fetch_answer(worker, plan)
     _leave_session(worker, plan)
     if ended != 0:

@@ -2,10 +2,10 @@
 """The answer of a fetch: heads in one piece of memory, records as ranges of the log between them.
 
 What goes into an incremental answer: partitions with data, with an error (or just rid of one), with
-a diverging epoch, or whose high watermark or log start changed since the client was last told
-(KIP-227). A partition that returned data moves to the end of its session. Called with the session's
-lock held, if there is one; the ranges' segments pass to the request and are released when they have
-been sent.
+a diverging epoch, a better replica to read from, or whose high watermark or log start changed since
+the client was last told (KIP-227). A partition that returned data moves to the end of its session.
+Called with the session's lock held, if there is one; the ranges' segments pass to the request and
+are released when they have been sent.
 
 Protocol: FetchResponse 4-18; records of a partition in error are empty, not null.
 """
@@ -14,8 +14,9 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
+from kbroker._arena cimport arena_take
 from kbroker._atomics cimport kb_add_i64
-from kbroker._error_codes cimport FENCED_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER
+from kbroker._error_codes cimport FENCED_LEADER_EPOCH, NO_ERROR, NOT_LEADER_OR_FOLLOWER
 from kbroker._figures cimport kb_count
 from kbroker.log._file_operations cimport files
 from kbroker.log._segment cimport segment_drop_reference, slice_release
@@ -39,6 +40,7 @@ from kbroker.protocol._cursor cimport (
     put_string,
     put_uvarint,
 )
+from kbroker.replica._closest cimport NO_PREFERRED_REPLICA
 from kbroker.replica._fetch_session cimport session_to_tail_locked
 from kbroker.replica._partition cimport TO_LAST_STABLE
 from kbroker.requests._answers cimport worker_answer
@@ -73,6 +75,19 @@ cdef void fetch_drop_slices(FetchPlan* plan) noexcept nogil:
         plan.targets[i].slice.length = 0
 
 
+cdef void fetch_count_reads(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    """What was read, whether it is answered now or waited for."""
+    cdef FetchTarget* target
+    cdef int32_t i
+    kb_count(&worker.fetch_partitions, plan.count)
+    for i in range(plan.count):
+        target = &plan.targets[i]
+        if target.partition != NULL:
+            kb_add_i64(&target.partition.fetches, 1)
+            if target.error != NO_ERROR:
+                kb_add_i64(&target.partition.refused_fetches, 1)
+
+
 cdef int _belongs(FetchPlan* plan, FetchTarget* target) noexcept nogil:
     if not plan.incremental or target.entry == NULL:
         return 1
@@ -81,6 +96,7 @@ cdef int _belongs(FetchPlan* plan, FetchTarget* target) noexcept nogil:
         or target.error != target.entry.sent_error
         or target.error != 0
         or target.diverges
+        or target.preferred != NO_PREFERRED_REPLICA
         or target.high_watermark != target.entry.sent_high_watermark
         or target.log_start != target.entry.sent_log_start
     )
@@ -183,7 +199,7 @@ cdef uint8_t* _put_target_head(uint8_t* at, FetchPlan* plan, FetchTarget* target
         at, plan.flexible,
         0 if target.not_there or (plan.isolation == TO_LAST_STABLE and target.error == 0) else -1)
     if plan.version >= 11:
-        at = put_i32(at, -1)      # preferred_read_replica
+        at = put_i32(at, target.preferred)
     if plan.flexible:
         return put_uvarint(at, <uint32_t>(target.slice.length + 1))
     return put_i32(at, <int32_t>target.slice.length)
@@ -279,6 +295,25 @@ cdef uint8_t* _put_targets(
     return at
 
 
+cdef void _move_back(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # What is not there stands behind what was read, as in Kafka's answers.
+    cdef FetchTarget* moved = <FetchTarget*>arena_take(
+        &worker.arena, sizeof(FetchTarget) * <size_t>plan.count)
+    cdef int32_t read = 0
+    cdef int32_t not_there = plan.count - plan.not_there_count
+    cdef int32_t i
+    if moved == NULL:
+        return
+    for i in range(plan.count):
+        if plan.targets[i].not_there:
+            moved[not_there] = plan.targets[i]
+            not_there += 1
+        else:
+            moved[read] = plan.targets[i]
+            read += 1
+    plan.targets = moved
+
+
 cdef void fetch_answer(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     """Builds the answer and hands it to the worker; the plan's slices are used up."""
     cdef Request* request = plan.request
@@ -289,6 +324,8 @@ cdef void fetch_answer(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     cdef uint8_t* start
     cdef uint8_t* pending
     cdef uint8_t* at = NULL
+    if 0 < plan.not_there_count < plan.count:
+        _move_back(worker, plan)
     _choose(worker, plan, &head_bytes, &ranges, &topics)
     start = NULL
     if head_bytes <= ANSWER_BYTES_MAX:

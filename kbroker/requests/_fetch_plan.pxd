@@ -5,13 +5,15 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kbroker.log._types cimport FileSlice, Patience
 from kbroker.net._types cimport Request
+from kbroker.replica._closest cimport ReaderPlace
 from kbroker.replica._fetch_session cimport FetchSession, SessionPartition
-from kbroker.replica._partition cimport FetchIsolation, Partition
+from kbroker.replica._partition cimport FetchIsolation, Partition, ReadFrom
 from kbroker.requests._leaders cimport LeadersTold
 
 cdef enum:
     TOPIC_IDS_FROM = 13           # versions
     FINAL_EPOCH = -1              # of a session: none, or its end
+    ANY_REPLICA_FROM = 11         # of a version: consumers may be sent to a follower
 
 
 # One partition that this fetch reads: from the request, or from its session.
@@ -24,12 +26,14 @@ cdef struct FetchTarget:
     int32_t leader_epoch
     int32_t fetched_epoch         # of the last record that the client has; -1: not checked
     int64_t fetch_offset
+    int64_t follower_start        # where a follower's log begins; -1: it does not say
     int64_t max_bytes
     SessionPartition* entry       # under the session's lock
     int in_answer
     # What was read.
     int16_t error
     int not_there                 # no such topic or partition: nothing was read
+    int32_t preferred             # the broker from which to read instead; -1: this one
     int diverges                  # the client's log is not ours: it is told where ours ends
     int32_t diverging_epoch
     int64_t diverging_end
@@ -49,6 +53,8 @@ cdef struct FetchPlan:
     int32_t min_bytes
     int32_t max_bytes
     FetchIsolation isolation
+    ReadFrom read_from
+    ReaderPlace place             # of a consumer that may be sent to a follower
     int32_t session_id
     int32_t session_epoch
     int32_t count
@@ -63,7 +69,8 @@ cdef struct FetchPlan:
     int64_t read_bytes
     Patience patience
     Partition* slow               # where it would have to wait for more, or the disk
-    int any_error                 # or a divergence, or news for a follower: nothing to wait for
+    # Or a divergence, a better replica, news for a follower: nothing to wait for.
+    int any_error
     int notes_follower            # it says for the first time how far a follower is
     int32_t not_there_count
     LeadersTold leaders           # what the answer has told

@@ -8,6 +8,7 @@ and ids stay in the frame. Nothing is looked up here. No GIL, no locks.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker._arena cimport arena_take
+from kbroker._atomics cimport kb_load_ptr
 from kbroker._error_codes cimport UNKNOWN_SERVER_ERROR
 from kbroker.net._types cimport Request
 from kbroker.protocol._cursor cimport (
@@ -24,9 +25,23 @@ from kbroker.protocol._cursor cimport (
     take_uvarint,
 )
 from kbroker.protocol._versions cimport FETCH_FLEXIBLE_SINCE
-from kbroker.replica._partition cimport TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END
+from kbroker.replica._closest cimport NO_PREFERRED_REPLICA
+from kbroker.replica._metadata_view cimport MetadataView
+from kbroker.replica._partition cimport (
+    FROM_ANY_REPLICA,
+    FROM_LEADER,
+    TO_HIGH_WATERMARK,
+    TO_LAST_STABLE,
+    TO_LOG_END,
+)
 from kbroker.requests._context cimport REQUEST_PARTITIONS_MAX, HotWorker
-from kbroker.requests._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan, FetchTarget
+from kbroker.requests._fetch_plan cimport (
+    ANY_REPLICA_FROM,
+    FINAL_EPOCH,
+    TOPIC_IDS_FROM,
+    FetchPlan,
+    FetchTarget,
+)
 
 cdef enum:
     REPLICA_STATE_FROM = 15
@@ -46,9 +61,11 @@ cdef void _parse_target(Cursor* cursor, FetchPlan* plan, FetchTarget* target) no
     target.fetched_epoch = -1
     if plan.version >= 12:
         target.fetched_epoch = take_i32(cursor)
+    target.follower_start = -1
     if plan.version >= 5:
-        take_i64(cursor)          # log_start_offset: a follower's
+        target.follower_start = take_i64(cursor)
     target.max_bytes = take_i32(cursor)
+    target.preferred = NO_PREFERRED_REPLICA
     skip_tags(cursor, plan.flexible)
 
 
@@ -147,12 +164,20 @@ cdef void _refuse_isolation_level(FetchPlan* plan) noexcept nogil:
         target.log_start = -1
 
 
+cdef void _place_reader(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # Only who may read from anybody is sent anywhere, and only where that is wanted.
+    if not worker.context.rack_aware or plan.read_from == FROM_LEADER or plan.place.rack == NULL:
+        plan.place.rack_length = 0
+        return
+    plan.place.listener = plan.request.channel.listener
+    plan.place.view = <MetadataView*>kb_load_ptr(<void**>worker.context.shown)
+
+
 cdef int fetch_parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     """Fills the plan from its request; -1: the frame does not parse."""
     cdef Request* request = plan.request
     cdef Cursor cursor
     cdef RequestHeader header
-    cdef int64_t length
     cdef int isolation_level
     plan.version = request.api_version
     plan.flexible = plan.version >= FETCH_FLEXIBLE_SINCE
@@ -173,8 +198,8 @@ cdef int fetch_parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     plan.count = _parse_topics(worker, &cursor, plan, &plan.targets, 0)
     if plan.version >= 7:
         plan.forgotten_count = _parse_topics(worker, &cursor, plan, &plan.forgotten, 1)
-    if plan.version >= 11:
-        take_string(&cursor, plan.flexible, &length)
+    if plan.version >= ANY_REPLICA_FROM:
+        plan.place.rack = take_string(&cursor, plan.flexible, &plan.place.rack_length)
     if plan.flexible:
         _parse_tags(&cursor, plan)
     if plan.max_bytes > worker.context.fetch_bytes_max:
@@ -187,4 +212,7 @@ cdef int fetch_parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         plan.isolation = TO_LAST_STABLE
     elif isolation_level != READ_UNCOMMITTED:
         _refuse_isolation_level(plan)
+    if plan.version >= ANY_REPLICA_FROM and plan.replica_id < 0:
+        plan.read_from = FROM_ANY_REPLICA
+    _place_reader(worker, plan)
     return -1 if cursor.failed else 0

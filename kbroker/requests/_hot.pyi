@@ -77,6 +77,8 @@ class HotPath:
         inline_range_bytes: int = 4096,
         # The groups of this broker; from here on `groups.wake` tells the fetches that wait.
         groups: GroupTable | None = None,
+        # Consumers that say their rack are told of the replica there.
+        rack_aware: bool = False,
     ) -> Self: ...
     def cover_processors(self) -> None: ...
     # addresses: per listener (host, port), or None for the one that a connection used

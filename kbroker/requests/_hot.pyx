@@ -7,8 +7,9 @@ A wholly hot run never takes the GIL. `serve` returns to Python only with reques
 answer, with deadlines that the time wheel must hold, with the idle tick, or at the end. Before it
 returns it has pushed its answers and given up the role of taker.
 
-Every thread that calls in here has a worker of its own: handlers by index; the timer and the
-controller share one under a lock, and so do the handlers for produces that Python has unpacked.
+Every thread that calls in here has a worker of its own: handlers by index; the timer, the
+controller and the control loop share one under a lock, and so do the handlers for produces that
+Python has unpacked.
 Level: handlers; it joins `_net` (requests), `replica` (snapshot, sessions) and `log` (partitions),
 which know nothing of each other.
 """
@@ -149,7 +150,7 @@ cdef class HotPath:
     def __cinit__(
         self, SocketServer server not None, TopicTable table not None, *,
         int session_slots_max, long long session_eviction_ms_min, int fetch_bytes_max,
-        int inline_range_bytes=4096, GroupTable groups=None,
+        int inline_range_bytes=4096, GroupTable groups=None, bint rack_aware=False,
     ):
         self.server = server
         self.table = table
@@ -168,6 +169,7 @@ cdef class HotPath:
             groups.wait = self.await_followers
         self.context.fetch_bytes_max = fetch_bytes_max
         self.context.inline_range_bytes = inline_range_bytes
+        self.context.rack_aware = rack_aware
         self.context.sessions = sessions_new(session_slots_max, session_eviction_ms_min)
         with nogil:
             self.own_worker = worker_new(&self.context, -1)

@@ -38,6 +38,7 @@ from kbroker._atomics cimport (
     kb_store_int,
     kb_store_ptr,
 )
+from kbroker._error_codes cimport NO_ERROR
 from kbroker._figures cimport kb_count
 from kbroker._live_objects cimport LIVE_PARKED_REQUESTS, LIVE_WATCHES, live_add
 from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
@@ -52,6 +53,7 @@ from kbroker.replica._partition cimport (
     partition_acquire,
     partition_in_older_segment_locked,
     partition_lock,
+    partition_may_answer_locked,
     partition_readable_bytes_locked,
     partition_release,
     partition_settle_locked,
@@ -137,7 +139,9 @@ cdef void _count_bytes_locked(ParkedWatch* watch) noexcept nogil:
     cdef ParkedRequest* parked = watch.parked
     cdef int64_t here
     if (
-        not (partition.log.online and partition.is_leader)     # deleted, broken or led elsewhere
+        # Deleted or broken, or led elsewhere.
+        partition_may_answer_locked(partition, parked.read_from) != NO_ERROR
+        or 0 <= watch.leader_epoch != partition.leader_epoch
         or watch.fetch_offset < partition.log.log_start_offset  # its records were deleted
         or watch.fetch_offset > partition.log.log_end_offset
         # Who is so far behind is answered at once, as by Apache Kafka: where it reads would have
@@ -149,7 +153,7 @@ cdef void _count_bytes_locked(ParkedWatch* watch) noexcept nogil:
     if parked.isolation == TO_LOG_END and partition.high_watermark.offset > watch.high_watermark:
         kb_store_int(&parked.must_answer, 1)  # followers are told where it is now
     here = partition_readable_bytes_locked(
-        partition, watch.fetch_offset, watch.max_bytes, parked.isolation)
+        partition, watch.fetch_offset, watch.max_bytes, parked.isolation, parked.read_from)
     if here < 0:
         here = 0
     if here != watch.counted:
@@ -427,6 +431,7 @@ cdef void _watch_targets(ParkedRequest* parked, FetchPlan* plan) noexcept nogil:
         watch.fetch_offset = target.fetch_offset
         watch.high_watermark = target.high_watermark
         watch.max_bytes = <int>target.max_bytes
+        watch.leader_epoch = target.leader_epoch if plan.replica_id < 0 else -1
         partition_acquire(target.partition)
         watch += 1
 
@@ -443,6 +448,7 @@ cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         return PARK_READ_AGAIN
     parked.wanted = plan.min_bytes
     parked.isolation = plan.isolation
+    parked.read_from = plan.read_from
     _watch_targets(parked, plan)
     if parked_wait(worker, parked):
         kb_count(&worker.parked_fetches, 1)

@@ -46,7 +46,6 @@ from kbroker.purgatory.timer import Timer
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager
 from kbroker.replica.metadata_publisher import MetadataPublisher
-from kbroker.requests._hot import HotPath
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
 from kbroker.server.boot import boot_id
@@ -70,7 +69,7 @@ from kbroker.server.ready import (
     write_ready_file,
 )
 from kbroker.server.scheduler import Scheduler
-from kbroker.server.sockets import listen, socket_server
+from kbroker.server.sockets import hot_path, listen, socket_server
 from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
@@ -128,14 +127,7 @@ class Broker:
             self._timer,
             lambda topic, index: self._replicas.partition(topic, index),
         )
-        self._hot = HotPath(
-            self._server,
-            self._table,
-            session_slots_max=config["max.incremental.fetch.session.cache.slots"],
-            session_eviction_ms_min=limits.FETCH_SESSION_EVICTION_MS_MIN,
-            fetch_bytes_max=config["fetch.max.bytes"],
-            groups=self._groups.table,
-        )
+        self._hot = hot_path(config, self._server, self._table, self._groups.table)
         self._fetch_purgatory = Purgatory("Fetch", self._timer)
         self._deadlines = FetchDeadlines(self._hot, self._fetch_purgatory, SystemClock())
         self._scheduler = Scheduler(self._clock)

@@ -100,6 +100,7 @@ class Replication:
             clock,
             dice or random.Random(),
             failures,
+            wake,
             self._is_throttled,
         )
         self.fetchers.throttle.bytes_per_s = config[THROTTLED_RATE]

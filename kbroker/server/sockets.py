@@ -1,4 +1,5 @@
-"""The network core as a configuration asks for it: bounds, buffers, which APIs are hot, addresses.
+"""The network core as a configuration asks for it: bounds, buffers, which APIs are hot, addresses;
+and the hot path over it.
 
 Built once, by the broker; what may change while it runs is the broker's to tell it
 (`Broker._network_follows`).
@@ -10,13 +11,18 @@ import errno
 import logging
 from typing import TYPE_CHECKING, Final
 
+from kbroker import limits
 from kbroker._net import SocketServer
+from kbroker.config.keys_replication import RACK_AWARE_SELECTOR
 from kbroker.errors import AddressInUse, UserError
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
+from kbroker.requests._hot import HotPath
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
+    from kbroker.coordinator.group._groups import GroupTable
+    from kbroker.replica._topic_table import TopicTable
 
 logger: Final = logging.getLogger("kbroker.server")
 
@@ -28,6 +34,20 @@ HOT: Final = (
     ApiKey.HEARTBEAT,
     ApiKey.OFFSET_COMMIT,
 )
+
+
+def hot_path(
+    config: BrokerConfig, server: SocketServer, table: TopicTable, groups: GroupTable
+) -> HotPath:
+    return HotPath(
+        server,
+        table,
+        session_slots_max=config["max.incremental.fetch.session.cache.slots"],
+        session_eviction_ms_min=limits.FETCH_SESSION_EVICTION_MS_MIN,
+        fetch_bytes_max=config["fetch.max.bytes"],
+        groups=groups,
+        rack_aware=config["replica.selector.class"] == RACK_AWARE_SELECTOR,
+    )
 
 
 def socket_server(config: BrokerConfig) -> SocketServer:

@@ -24,7 +24,7 @@ import contextlib
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
@@ -145,11 +145,16 @@ class Cluster(Inspected):
         overrides: Mapping[str, object] | None = None,
         *,
         topics: Mapping[str, int] | None = None,
+        racks: Sequence[str] | None = None,
         trace: bool = False,
     ) -> None:
-        """`topics` by name and partitions; `overrides` are settings of every broker."""
+        """`topics` by name and partitions; `overrides` are settings of every broker; `racks`: the
+        `broker.rack` of each, from the first on."""
         if size < 1:
             raise ValueError(f"a cluster of {size} brokers")
+        if racks is not None and len(racks) != size:
+            raise ValueError(f"{len(racks)} racks for {size} brokers")
+        self._racks = racks
         self._topics = dict(topics or {})
         self._thread = LoopThread()
         self.zookeeper: Final = ZooKeeperServer(self._thread)
@@ -186,6 +191,8 @@ class Cluster(Inspected):
                 "zookeeper.connect": f"{HOST}:{self._to_zookeeper[each].port}",
                 "advertised.listeners": f"{BROKERS}://{HOST}:{self._to_brokers[each].port}",
             }
+            if self._racks is not None:
+                settings["broker.rack"] = self._racks[each - 1]
             self.brokers[each] = ClusterBroker(each, settings, trace=self._trace)
         _all_at_once(broker.start for broker in self.brokers.values())
         if self._topics:

@@ -25,6 +25,7 @@ from kbroker.failures import Failures
 from kbroker.peer.address import Address
 from kbroker.peer.replica_fetch import FETCH_VERSION, FetchLimits
 from kbroker.protocol.wire import Reader, Writer
+from kbroker.replica._replica import Replica
 from kbroker.replica.fetcher import Us
 from kbroker.replica.fetcher_manager import FetcherManager, Leader
 from kbroker.replica.fetcher_settings import FetcherSettings
@@ -119,6 +120,7 @@ class Node:
         self.address = Address(f"broker-{node_id}", 9092)
         self.replicas: dict[TopicPartition, LedLog] = {}
         self.leading: dict[TopicPartition, bool] = {}
+        self.woken: list[Replica] = []  # of whom those who wait there were told
         self.unaware: set[TopicPartition] = set()  # its controller's word is still under way
         self.up = True
         self.changed = asyncio.Event()
@@ -135,6 +137,7 @@ class Node:
             cluster.clock,
             random.Random(cluster.dice.random()),
             self.failures,
+            self.woken.append,
             lambda name: name in cluster.throttled,
         )
 

@@ -37,6 +37,7 @@ TIGHTER = {
     "default.replication.factor",
     "log.roll.jitter.ms",
     "log.roll.ms",
+    "replica.selector.class",  # any class on its path; here there are none but its own
     "socket.send.buffer.bytes",
     "socket.receive.buffer.bytes",
 }

@@ -162,6 +162,8 @@ class SlowReplica:
         self.leader_epoch, self.log_end_offset = 3, 10
         self.appending, self.go_on = threading.Event(), threading.Event()
         self.online = True
+        self.log_start_offset = self.high_watermark = 0
+        self.has_watchers = False
 
     def append_as_follower(self, *_: Any) -> int:
         self.appending.set()
@@ -176,7 +178,7 @@ class SlowReplica:
 def test_an_end_waits_for_the_append_that_is_under_way_and_nothing_comes_behind_it() -> None:
     replica: Any = SlowReplica()
     name = TopicPartition("words", 0)
-    partition = FollowedPartition(name, UUID(int=1), 3, replica, LogLines(logger))
+    partition = FollowedPartition(name, UUID(int=1), 3, replica, LogLines(logger), lambda _: None)
     fetched = Fetched(UUID(int=1), 0, ErrorCode.NONE, 11, 0, None, memoryview(b"batch"))
     asked: Any = type("Position", (), {"fetch_offset": 10})
     outcomes: list[Outcome] = []

@@ -96,6 +96,7 @@ def test_partitions_are_fetched_over_sockets(tmp_path: Path, control: ControlLoo
         SystemClock(),
         random.Random(2),
         failures,
+        lambda _: None,
     )
 
     def lead(name: TopicPartition, epoch: int) -> None:

@@ -41,7 +41,11 @@ def log(tmp_path: Path) -> Iterator[LedLog]:
 def followed(log: LedLog) -> FollowedPartition:
     """Led by another broker, in epoch 0."""
     log.set_leadership(OTHER, False, 0, 2)
-    return FollowedPartition(NAME, TOPIC, 0, log, LogLines(logger))
+    return following(log, 0)
+
+
+def following(log: LedLog, leader_epoch: int) -> FollowedPartition:
+    return FollowedPartition(NAME, TOPIC, leader_epoch, log, LogLines(logger), lambda _: None)
 
 
 def batches(*offsets: int, epochs: tuple[int, int] = (0, 0)) -> bytearray:
@@ -124,7 +128,7 @@ def test_what_a_killed_broker_has_left_is_synced_before_it_counts(
         assert again.high_watermark == again.recovery_point == 1
     else:
         again.set_leadership(OTHER, False, 1, 2)
-        assert claimed(FollowedPartition(NAME, TOPIC, 1, again, LogLines(logger))) == 1
+        assert claimed(following(again, 1)) == 1
     again.close()
 
 

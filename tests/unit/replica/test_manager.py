@@ -40,6 +40,7 @@ class Held:
         self.logs = LogManager([self.path], clock=ManualClock())
         self.logs.start()
         self.woken: list[TopicPartition] = []
+        self.online_when_woken: list[bool] = []
         self.replicas = ReplicaManager(
             BrokerConfig.load(None, {}, []), NODE_ID, self.logs, TopicTable(), self._wake
         )
@@ -51,6 +52,7 @@ class Held:
 
     def _wake(self, log: Replica) -> None:
         self.woken.append(log.name)
+        self.online_when_woken.append(log.online)
 
     def create(self, name: str, partitions: int) -> TopicImage:
         topic = new_topic_image(name, new_uuid(), [(NODE_ID,)] * partitions, {})
@@ -268,3 +270,14 @@ def test_a_topic_that_was_deleted_offline_is_made_anew(
     held.delete(topic)
     held.create("a", 1)
     assert held.log("a", 0).append(build_batch()).base_offset == 0
+
+
+def test_who_waits_at_a_replica_that_is_taken_away_is_told(held: Held) -> None:
+    """Produces while there is a log that is led elsewhere, consumers of any replica when it ends."""
+    topic = held.create("t", 1)
+    (partition,) = topic.partitions
+    moved = replace(partition, leader=2, leader_epoch=1, partition_epoch=1, replicas=(2,), isr=(2,))
+    held.replicas.apply(held.image, ImageDelta(changed=(replace(topic, partitions=(moved,)),)))
+    assert held.replicas.partition("t", 0) is None
+    assert held.woken == [TopicPartition("t", 0)] * 2
+    assert held.online_when_woken == [True, False]

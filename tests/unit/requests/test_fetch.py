@@ -159,7 +159,7 @@ def test_a_partition_led_elsewhere(rig: Rig) -> None:
     topic = rig.create("t")
     fill(topic)
     topic.logs[0].set_leadership(2, False, 1, 1)
-    answer = fetch(rig.client(), 12, [Ask(topic)], max_wait_ms=60_000)
+    answer = fetch(rig.client(), 10, [Ask(topic)], max_wait_ms=60_000)
     assert answer.only.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

@@ -68,15 +68,16 @@ def nodes(answer: Any) -> list[tuple[int, str, int, str | None]]:
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 def test_fetch(rig: Rig, topic: Topic, version: int) -> None:
     client = rig.client()
-    asks = [Ask(topic, 1), Ask(topic, 0), Ask(topic, 2), Ask(topic, 3)]
+    asks = [Ask(topic, 1), Ask(topic, 0), Ask(topic, 2), Ask(topic, 3, leader_epoch=7)]
     client.send(fetch_frame(version, asks))
     _, answer = answer_in(ApiKey.FETCH, version, client.receive())
     partitions = answer.responses[0].partitions
     not_leader = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert [p.error_code.value for p in partitions] == [not_leader, 0, not_leader, not_leader]
+    follows = ErrorCode.FENCED_LEADER_EPOCH if version >= 9 else not_leader
+    assert [p.error_code.value for p in partitions] == [not_leader, 0, not_leader, follows]
     assert partitions[1].records
     if version >= 16:
-        assert leaders(partitions) == [(6, 2, 7), (0, -1, -1), (6, 3, 9), (6, 2, 8)]
+        assert leaders(partitions) == [(6, 2, 7), (0, -1, -1), (6, 3, 9), (74, 2, 8)]
         assert nodes(answer) == [(2, "there", 9002, "rack-2")]
 
 
@@ -112,6 +113,6 @@ def test_without_a_view_of_the_cluster(rig: Rig) -> None:
     topic = rig.create("t")
     topic.logs[0].set_leadership(ELSEWHERE, False, 8, 1)
     client = rig.client()
-    client.send(fetch_frame(18, [Ask(topic)]))
+    client.send(fetch_frame(18, [Ask(topic, leader_epoch=7)]))
     _, answer = answer_in(ApiKey.FETCH, 18, client.receive())
-    assert (leaders(answer.responses[0].partitions), nodes(answer)) == ([(6, 2, 8)], [])
+    assert (leaders(answer.responses[0].partitions), nodes(answer)) == ([(74, 2, 8)], [])

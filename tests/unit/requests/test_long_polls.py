@@ -213,12 +213,14 @@ def test_a_deleted_topic_ends_the_wait(rig: Rig, version: int, error: int) -> No
 
 def test_a_partition_led_elsewhere_ends_the_wait(rig: Rig) -> None:
     topic = rig.create("t")
-    reader = rig.client()
-    reader.send(fetch_frame(12, [Ask(topic)], max_wait_ms=LONG_MS))
-    rig.wait_parked(1)
+    old, new = rig.client(), rig.client()
+    old.send(fetch_frame(10, [Ask(topic)], max_wait_ms=LONG_MS))
+    new.send(fetch_frame(12, [Ask(topic, leader_epoch=0)], max_wait_ms=LONG_MS))
+    rig.wait_parked(2)
     topic.logs[0].set_leadership(2, False, 1, 1)
     rig.hot.wake(topic.logs[0])
-    assert fetched_in(12, reader.receive()).only.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetched_in(10, old.receive()).only.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetched_in(12, new.receive()).only.error == ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_a_session_waits_and_wakes(rig: Rig) -> None:

@@ -136,6 +136,7 @@ class Ask:
     max_bytes: int = 1 << 20
     leader_epoch: int = -1
     fetched_epoch: int = -1
+    log_start: int = -1
 
 
 def fetch_frame(
@@ -149,6 +150,7 @@ def fetch_frame(
     forgotten: Sequence[tuple[Topic, int]] = (),
     read_committed: bool = False,
     replica_id: int = -1,
+    rack: str = "",
     correlation_id: int = 1,
 ) -> bytes:
     topics = []
@@ -175,6 +177,8 @@ def fetch_frame(
             )
             for topic, index in forgotten
         )
+    if version >= 11:
+        fields["rack_id"] = rack
     if version < 15:
         fields["replica_id"] = replica_id
     elif replica_id >= 0:
@@ -190,6 +194,8 @@ def _fetch_partition(version: int, ask: Ask) -> Any:
         "fetch_offset": ask.offset,
         "partition_max_bytes": ask.max_bytes,
     }
+    if version >= 5:
+        fields["log_start_offset"] = ask.log_start
     if version >= 9:
         fields["current_leader_epoch"] = ask.leader_epoch
     if version >= 12:
@@ -220,6 +226,7 @@ class Fetched:
     log_start_offset: int
     aborted: object
     records: bytes | None
+    preferred: int
 
 
 @dataclass(frozen=True)
@@ -247,6 +254,7 @@ def fetched_in(version: int, payload: bytes) -> FetchAnswer:
                 getattr(p, "log_start_offset", -1),
                 p.aborted_transactions,
                 p.records,
+                getattr(p, "preferred_read_replica", -1),
             )
     return FetchAnswer(
         correlation_id,
