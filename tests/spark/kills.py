@@ -62,10 +62,8 @@ LOGS: Final = {
     COMMITS_WRITTEN: ("commits", True),
 }
 POINTS: Final = (*sink.STEPS, *LOGS, ANY_TIME)
-# Of the others each leaves what one of these does.
-OF_EACH_KIND: Final = (
-    sink.BEGUN, sink.WRITTEN, sink.COMMITTED, OFFSETS_BEGUN, COMMITS_WRITTEN, ANY_TIME,
-)  # fmt: skip
+# Each leaves another of the states below; what the other points leave is one of these.
+OF_EACH_KIND: Final = (sink.BEGUN, sink.WRITTEN, sink.COMMITTED, OFFSETS_BEGUN)
 
 # What a kill left on the disk, by the newest batch.
 BETWEEN: Final = "between batches"
