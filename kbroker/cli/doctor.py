@@ -2,7 +2,8 @@
 
 One line for each thing that was looked at; what is not well has its fix in the line. Reads the
 configuration as `kbroker start` would, asks the machine, tries the listeners, and asks the cluster
-if one answers. Changes nothing; one small temporary file is made durable in each data directory.
+if one answers: each broker, and what several must agree in. Changes nothing; one small temporary
+file is made durable in each data directory.
 
 The lines "note" compare the settings that the documents about the system name with ours, in brief;
 `--notes` says of each why, and what other values change, as it was measured.
@@ -12,12 +13,12 @@ Status 0 ok, 1 warning, 2 failing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import click
 
-from kbroker.cli.checks import FAILING, NOTE, OK, WARNING, Check, report
+from kbroker.cli import cluster_checks
+from kbroker.cli.checks import NOTE, OK, WARNING, Check, report
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.listener_checks import (
     ANSWER_TIMEOUT_MS,
@@ -34,17 +35,6 @@ from kbroker.config.documents import BROKER_VALUES
 from kbroker.config.effects import Effects, KnobEffects
 from kbroker.config.effects import load as load_effects
 from kbroker.config.key import format_value
-from kbroker.errors import KafkaError
-
-if TYPE_CHECKING:
-    from kbroker.peer.client import Client
-
-REPLICATION_KEYS = (
-    "default.replication.factor",
-    "offsets.topic.replication.factor",
-    "transaction.state.log.replication.factor",
-)
-
 
 # Whose setting it is, where it is not this broker's.
 _WHERE = {"producer": ", set in the producer", "kafka": " in Apache Kafka"}
@@ -72,11 +62,11 @@ def _checks(config: BrokerConfig, bootstrap: str, clock: Clock) -> Iterator[Chec
         int(config["socket.listen.backlog.size"]), number("/proc/sys/net/core/somaxconn")
     )
     yield from settings(config)
+    yield from cluster_checks.joining(config)
     with connect(bootstrap, timeout_ms=ANSWER_TIMEOUT_MS) as client:
         yield from round_trips(client)
-        brokers = len(client.cluster.brokers)
-        if brokers:
-            yield from replication(brokers, _running_values(client))
+        if client.cluster.brokers:
+            yield from cluster_checks.cluster(client)
     yield from documents(config, load_effects())
 
 
@@ -86,34 +76,6 @@ def settings(config: BrokerConfig) -> Iterator[Check]:
         yield Check(WARNING, "settings", cause, fix)
     if not config.warnings:
         yield Check(OK, "settings", f"{len(config.set_names())} are set, each known and in effect")
-
-
-def _running_values(client: Client) -> dict[str, str | None]:
-    """What the running broker replicates by default; nothing if it does not tell."""
-    from kbroker.peer.config_messages import BROKER_RESOURCE, Resource
-
-    node_id = min(client.cluster.brokers)
-    try:
-        entries = client.configs(Resource(BROKER_RESOURCE, str(node_id)), REPLICATION_KEYS)
-    except KafkaError:
-        return {}
-    return {entry.name: entry.value for entry in entries}
-
-
-def replication(brokers: int, values: Mapping[str, str | None]) -> Iterator[Check]:
-    """More replicas than brokers: topics, groups or transactions cannot be made."""
-    wanted = {
-        name: int(value)
-        for name, value in values.items()
-        if value is not None and value.lstrip("-").isdecimal()
-    }
-    for name, factor in sorted(wanted.items()):
-        if factor > brokers:
-            verdict = FAILING if name.startswith("offsets.") else WARNING
-            seen = f"{name} is {factor} with {brokers} broker{'' if brokers == 1 else 's'}"
-            yield Check(verdict, "replicas", seen, f"set {name}={brokers}, or start more brokers")
-    if wanted and max(wanted.values()) <= brokers:
-        yield Check(OK, "replicas", f"no default asks for more replicas than brokers ({brokers})")
 
 
 def documents(config: BrokerConfig, measured: Effects | None) -> Iterator[Check]:

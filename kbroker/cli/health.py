@@ -14,17 +14,23 @@ import click
 from kbroker.cli.checks import FAILING, OK, WARNING, Check, disk, report, status_of
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.output import output_option
-from kbroker.cli.replica_health import Moving, moving_now, under_replicated
+from kbroker.cli.replica_health import Moving, missing_replicas, moving_now
 from kbroker.errors import ErrorCode, KafkaError, UserError
+from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     from kbroker.peer.client import Client
-    from kbroker.peer.messages import ClusterMetadata
+    from kbroker.peer.messages import ClusterMetadata, PartitionMetadata
 
 ASK_TIMEOUT_MS: Final = 5_000
 POLL_INTERVAL_MS: Final = 200
 _FAILING_STATUS: Final = 2
 _NAMED_MAX: Final = 3
+# Topics that lack replicas and are asked how many they need; each is a request.
+TOPICS_ASKED_MAX: Final = 100
+MIN_IN_SYNC: Final = "min.insync.replicas"
 
 
 @click.command("health")
@@ -63,7 +69,7 @@ def look(bootstrap: str, timeout_ms: int) -> list[Check]:
             return [
                 *_brokers(client, cluster),
                 _controller(cluster),
-                _partitions(cluster, moving_now(client)),
+                *_partitions(client, cluster, moving_now(client)),
                 *_disks(client),
             ]
     except UserError as error:
@@ -92,24 +98,73 @@ def _controller(cluster: ClusterMetadata) -> Check:
     return Check(FAILING, "controller", "there is none", "see the brokers' logs: who may be it?")
 
 
-def _partitions(cluster: ClusterMetadata, moving: Moving) -> Check:
-    every = [
-        (f"{topic.name}-{partition.index}", partition)
+def _partitions(client: Client, cluster: ClusterMetadata, moving: Moving) -> Iterator[Check]:
+    """Those without a leader, those that refuse acks=all, those that lack replicas; or one line."""
+    every = {
+        TopicPartition(topic.name, partition.index): partition
         for topic in cluster.topics.values()
         for partition in topic.partitions
-    ]
-    headless = [name for name, partition in every if partition.leader < 0]
+    }
+    missing = missing_replicas(cluster, moving)
+    headless = {name: {*each.replicas} for name, each in every.items() if each.leader < 0}
     if headless:
-        seen = f"{len(headless)} of {len(every)} have no leader: {_some(headless)}"
-        return Check(FAILING, "partitions", seen, "start the brokers that have their replicas")
-    behind = [str(name) for name in under_replicated(cluster, moving)]
+        seen = f"{len(headless)} of {len(every)} have no leader: {_by_broker(headless)}"
+        yield Check(FAILING, "partitions", seen, _start(headless, cluster))
+    behind = {name: who for name, who in missing.items() if name not in headless}
+    few = _below_minimum(client, every, behind)
+    below = {name: who for name, who in behind.items() if name in few}
+    if below:
+        seen = f"{len(below)} of {len(every)} refuse acks=all, too few in sync: {_by_broker(below)}"
+        yield Check(FAILING, "partitions", seen, _start(below, cluster))
     if behind:
-        seen = f"{len(behind)} of {len(every)} lack in-sync replicas: {_some(behind)}"
-        return Check(WARNING, "partitions", seen, "wait, or start the brokers that are missing")
-    seen = f"{len(every)} in {len(cluster.topics)} topics, each with all its replicas"
-    if moving:
-        seen += f", {len(moving)} on the way to other brokers"
-    return Check(OK, "partitions", seen)
+        seen = f"{len(behind)} of {len(every)} lack in-sync replicas: {_by_broker(behind)}"
+        yield Check(WARNING, "partitions", seen, _start(behind, cluster))
+    if not headless and not behind:
+        seen = f"{len(every)} in {len(cluster.topics)} topics, each with all its replicas"
+        if moving:
+            seen += f", {len(moving)} on the way to other brokers"
+        yield Check(OK, "partitions", seen)
+
+
+def _below_minimum(
+    client: Client,
+    every: Mapping[TopicPartition, PartitionMetadata],
+    behind: Iterable[TopicPartition],
+) -> set[TopicPartition]:
+    """Of these, the ones with fewer in sync than their topic asks for, as far as it is told."""
+    topics = sorted({name.topic for name in behind})[:TOPICS_ASKED_MAX]
+    needed = {topic: min_in_sync(client, topic) for topic in topics}
+    return {name for name in behind if len(every[name].isr) < needed.get(name.topic, 0)}
+
+
+def min_in_sync(client: Client, topic: str) -> int:
+    """min.insync.replicas of a topic; 0 if nobody tells it."""
+    from kbroker.peer.config_messages import TOPIC_RESOURCE, Resource
+
+    try:
+        entries = client.configs(Resource(TOPIC_RESOURCE, topic), [MIN_IN_SYNC])
+    except KafkaError:
+        return 0
+    values = [each.value for each in entries if each.name == MIN_IN_SYNC]
+    return int(values[0]) if values and values[0] and values[0].isdecimal() else 0
+
+
+def _by_broker(missing: Mapping[TopicPartition, set[int]]) -> str:
+    """Which brokers have their replicas, with some of their names."""
+    brokers: dict[int, list[str]] = {}
+    for name, who in missing.items():
+        for node_id in who:
+            brokers.setdefault(node_id, []).append(str(name))
+    return "; ".join(f"{_some(names)} on broker {each}" for each, names in sorted(brokers.items()))
+
+
+def _start(missing: Mapping[TopicPartition, set[int]], cluster: ClusterMetadata) -> str:
+    """What to do about it: who is not there is to be started, who is there looked at."""
+    who = {each for brokers in missing.values() for each in brokers}
+    gone = sorted(who - cluster.brokers.keys())
+    if gone:
+        return f"start broker {', '.join(map(str, gone))}"
+    return f"wait, or see the log of broker {', '.join(map(str, sorted(who)))}"
 
 
 def _some(names: list[str]) -> str:
@@ -119,7 +174,7 @@ def _some(names: list[str]) -> str:
 
 def _disks(client: Client) -> list[Check]:
     checks: list[Check] = []
-    for node_id, directories in sorted(client.log_directories().items()):
+    for node_id, directories in sorted(client.log_directories(of_all=False).items()):
         for directory in directories:
             where = f"broker {node_id} {directory.path}"
             if directory.error is not ErrorCode.NONE:

@@ -29,17 +29,18 @@ def moving_now(client: Client) -> Moving:
         return {}
 
 
-def under_replicated(cluster: ClusterMetadata, moving: Moving) -> list[TopicPartition]:
-    """Partitions of which a replica is offline or not in sync, in the order of their names."""
-    return sorted(
-        name
+def missing_replicas(cluster: ClusterMetadata, moving: Moving) -> dict[TopicPartition, set[int]]:
+    """Brokers of which a replica is offline or not in sync, by partition, in the names' order."""
+    found = {
+        name: _missing(partition, moving.get(name))
         for topic in cluster.topics.values()
         for partition in topic.partitions
-        if _lacks(partition, moving.get(name := TopicPartition(topic.name, partition.index)))
-    )
+        if (name := TopicPartition(topic.name, partition.index))
+    }
+    return {name: found[name] for name in sorted(found) if found[name]}
 
 
-def _lacks(partition: PartitionMetadata, moving: ReassignedPartition | None) -> bool:
+def _missing(partition: PartitionMetadata, moving: ReassignedPartition | None) -> set[int]:
     adding = {*moving.adding} if moving is not None else set()
     there = {*partition.isr} - {*partition.offline}
-    return not there >= {*partition.replicas} - adding
+    return {*partition.replicas} - adding - there

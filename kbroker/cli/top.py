@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 ASK_TIMEOUT_MS: Final = 5_000
 TOPIC_TITLES: Final = ("TOPIC", "PARTITIONS", "MSG/S", "BYTES/S", "SIZE", "OFFSETS")
+NODE_TITLES: Final = ("BROKER", "LEADS", "REPLICAS", "BEHIND", "LACKS", "COPIED/S", "CAUGHT UP IN")
 GROUP_TITLES: Final = ("GROUP", "STATE", "PARTITIONS", "LAG", "WORST", "MSG/S")
 
 
@@ -123,6 +124,39 @@ def headline(frame: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def node_rows(frame: dict[str, Any]) -> list[list[str]]:
+    """Nothing of a broker that stands alone."""
+    if len(frame["nodes"]) < 2:
+        return []
+    return [
+        [
+            f"{row['broker']}{_told(row)}",
+            str(row["leaders"]),
+            str(row["replicas"]),
+            str(row["behind"]),
+            "-" if row["behind_bytes"] is None else size(row["behind_bytes"]),
+            "-" if row["copied_bytes_per_s"] is None else size(round(row["copied_bytes_per_s"])),
+            "-" if row["caught_up_in_s"] is None else f"{row['caught_up_in_s']:,.0f} s",
+        ]
+        for row in frame["nodes"]
+    ]
+
+
+def _told(node: dict[str, Any]) -> str:
+    if node["answers"] == "gone":
+        return " gone"
+    return " silent" if node["answers"] == "no" else " controller" if node["controller"] else ""
+
+
+def tables(
+    frame: dict[str, Any], rows: int
+) -> Iterator[tuple[tuple[str, ...], list[list[str]], str]]:
+    """Titles, lines, and what has no room."""
+    yield NODE_TITLES, node_rows(frame)[:rows], hidden("brokers", frame["nodes"], rows)
+    yield TOPIC_TITLES, topic_rows(frame, rows), hidden("topics", frame["topics"], rows)
+    yield GROUP_TITLES, group_rows(frame, rows), hidden("groups", frame["groups"], rows)
+
+
 def topic_rows(frame: dict[str, Any], rows: int) -> list[list[str]]:
     return [
         [
@@ -164,10 +198,7 @@ def hidden(what: str, every: Sequence[object], rows: int) -> str:
 
 def print_plain(frame: dict[str, Any], rows: int) -> None:
     click.echo(headline(frame))
-    for titles, lines, more in (
-        (TOPIC_TITLES, topic_rows(frame, rows), hidden("topics", frame["topics"], rows)),
-        (GROUP_TITLES, group_rows(frame, rows), hidden("groups", frame["groups"], rows)),
-    ):
+    for titles, lines, more in tables(frame, rows):
         if lines:
             click.echo()
             print_table(titles, lines)
@@ -206,10 +237,7 @@ def draw(frame: dict[str, Any], rows: int) -> Group:
 
     trouble = "error" in frame or frame["leaderless"] or frame["under_replicated"]
     parts: list[Any] = [Text(headline(frame), style="bold red" if trouble else "bold")]
-    for titles, lines, more in (
-        (TOPIC_TITLES, topic_rows(frame, rows), hidden("topics", frame["topics"], rows)),
-        (GROUP_TITLES, group_rows(frame, rows), hidden("groups", frame["groups"], rows)),
-    ):
+    for titles, lines, more in tables(frame, rows):
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
         for number, title in enumerate(titles):
             right = number > 0 and title != "STATE"

@@ -1,7 +1,9 @@
 """What `kbroker top` shows: samples of a cluster, and the frame that two of them add up to.
 
 Everything comes over the Kafka protocol, so it works with any broker: rates are the growth of log
-ends, of bytes on the disks and of committed offsets between two samples. One sample is a handful of
+ends, of bytes on the disks and of committed offsets between two samples. A broker that does not
+answer is left out, and named. How long replicas that are not in sync take to catch up is what their
+logs lack of the leaders' over what they grew by. One sample is a handful of
 requests: metadata, ListOffsets and DescribeLogDirs at each broker, ListGroups, and OffsetFetch for
 each group. Groups beyond `GROUPS_MAX` are counted and not asked.
 """
@@ -13,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.cli.partitions import lag, total
-from kbroker.cli.replica_health import Moving, moving_now, under_replicated
+from kbroker.cli.replica_health import Moving, missing_replicas, moving_now
 from kbroker.errors import ErrorCode
 from kbroker.peer.groups import Groups, Listed
 from kbroker.peer.messages import LATEST_TIMESTAMP
@@ -21,7 +23,7 @@ from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client
-    from kbroker.peer.messages import ClusterMetadata
+    from kbroker.peer.messages import ClusterMetadata, PartitionMetadata
 
 GROUPS_MAX: Final = 1_000
 
@@ -36,6 +38,8 @@ class Sample(NamedTuple):
     groups: list[Listed]
     committed: Mapping[str, Mapping[TopicPartition, int]]
     moving: Moving = MappingProxyType({})
+    # Bytes of each broker's replicas; of those that answered.
+    replicas: Mapping[int, Mapping[TopicPartition, int]] = MappingProxyType({})
 
 
 def take(client: Client) -> Sample:
@@ -48,11 +52,14 @@ def take(client: Client) -> Sample:
     ]
     found = client.list_offsets({where: LATEST_TIMESTAMP for where in led})
     sizes: dict[TopicPartition, int] = {}
-    for directories in client.log_directories().values():
+    replicas: dict[int, dict[TopicPartition, int]] = {}
+    for node_id, directories in client.log_directories(of_all=False).items():
+        theirs = replicas[node_id] = {}
         for log in (log for directory in directories for log in directory.logs):
             sizes[log.partition] = sizes.get(log.partition, 0) + log.size_bytes
+            theirs[log.partition] = log.size_bytes
     groups = Groups(client)
-    listed = groups.list_groups()
+    listed = groups.list_groups(of_all=False)
     offsets = groups.offsets_of_all(listed[:GROUPS_MAX])
     return Sample(
         client.cluster.clock.monotonic_ns(),
@@ -65,6 +72,7 @@ def take(client: Client) -> Sample:
             for group, theirs in offsets.items()
         },
         moving_now(client),
+        replicas,
     )
 
 
@@ -85,14 +93,71 @@ def frame(before: Sample | None, now: Sample, *, internal: bool = False) -> dict
         "controller": now.cluster.controller_id,
         "partitions": len(every),
         "leaderless": sum(part.leader < 0 for part in every),
-        "under_replicated": len(under_replicated(now.cluster, now.moving)),
+        "under_replicated": len(missing_replicas(now.cluster, now.moving)),
         "reassigned": len(now.moving),
         "size_bytes": sum(now.sizes.values()),
         "messages_per_s": _sum(row["messages_per_s"] for row in topics),
         "bytes_per_s": _sum(row["bytes_per_s"] for row in topics),
+        "nodes": _nodes(before, now),
         "topics": topics,
         "groups": groups,
     }
+
+
+def _nodes(before: Sample | None, now: Sample) -> list[dict[str, Any]]:
+    """Every broker that there is, or that has a replica."""
+    parts = {
+        TopicPartition(topic.name, part.index): part
+        for topic in now.cluster.topics.values()
+        for part in topic.partitions
+    }
+    copies = {where: {*each.adding} for where, each in now.moving.items()}
+    for where, who in missing_replicas(now.cluster, now.moving).items():
+        copies[where] = copies.get(where, set()) | who
+    ids = {*now.cluster.brokers, *(each for part in parts.values() for each in part.replicas)}
+    return [_node(node_id, parts, copies, before, now) for node_id in sorted(ids)]
+
+
+def _node(
+    node_id: int,
+    parts: Mapping[TopicPartition, PartitionMetadata],
+    copies: Mapping[TopicPartition, set[int]],
+    before: Sample | None,
+    now: Sample,
+) -> dict[str, Any]:
+    """`behind_bytes`: what its replicas lack that are out of sync, or on their way here."""
+    sizes = now.replicas.get(node_id)
+    behind = [where for where, who in copies.items() if node_id in who]
+    old = before.replicas.get(node_id) if before is not None else None
+    lacks = copied = None
+    if sizes is not None:
+        lacks = sum(
+            max(0, now.replicas.get(parts[where].leader, {}).get(where, 0) - sizes.get(where, 0))
+            for where in behind
+            if where in parts
+        )
+        if old is not None:
+            grown = (max(0, sizes.get(where, 0) - old.get(where, 0)) for where in behind)
+            copied = _rate(before, now, 0, sum(grown))
+    answers = "yes" if sizes is not None else "no"
+    return {
+        "broker": node_id,
+        "answers": answers if node_id in now.cluster.brokers else "gone",
+        "controller": node_id == now.cluster.controller_id,
+        "leaders": sum(part.leader == node_id for part in parts.values()),
+        "replicas": sum(node_id in part.replicas for part in parts.values()),
+        "behind": len(behind),
+        "behind_bytes": lacks,
+        "copied_bytes_per_s": copied,
+        "caught_up_in_s": _caught_up_in_s(lacks, copied),
+    }
+
+
+def _caught_up_in_s(lacks: int | None, copied_per_s: float | None) -> float | None:
+    """None: not known, or not at this rate."""
+    if lacks == 0:
+        return 0.0
+    return round(lacks / copied_per_s, 1) if lacks and copied_per_s else None
 
 
 def _sum(rates: Any) -> float | None:

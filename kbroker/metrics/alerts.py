@@ -200,11 +200,13 @@ _STRICTER: Final = (
     ),
     Alert(
         "KbrokerUncleanElections",
-        "kafka_controller_ControllerStats_UncleanLeaderElectionsPerSec > 0",
+        "kafka_controller_ControllerStats_UncleanLeaderElectionsPerSec > 0.0001",
         "0m",
         "critical",
         "A leader was elected from outside the in-sync replicas",
         "Acknowledged records may be lost.",
+        "A rate of the last minute never gets to 0 again: that of one election is below this after"
+        " five minutes.",
     ),
     Alert(
         "KbrokerConsumerLagGrows",

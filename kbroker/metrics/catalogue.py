@@ -124,6 +124,7 @@ def _plain(
 _TOPIC: Final = ("topic",)
 _REQUEST: Final = ("request",)
 _CONTROLLER_ONLY: Final = "0 on a broker that is not the controller."
+_LAST_EVENTS: Final = "Quantiles of the last 1,024 events; brokers that follow have such, too."
 _PARTITION: Final = ("topic", "partition")
 _BY_PARTITION: Final = "Only with metrics.partitions.enable."
 
@@ -155,6 +156,12 @@ _TRAFFIC: Final = (
            "Always 0: formats older than v2 are refused, as by Kafka 4."),
     _meter("replica_fetcher_bytes", "kafka_server_ReplicaManager_ReplicaFetcherBytesPerSec",
            "Bytes that this broker's replica fetchers have read from leaders.", "bytes/s"),
+    _meter("replication_bytes_in",
+           "kafka_server_BrokerTopicMetrics_ReplicationBytesInPerSec",
+           "The same, under Apache Kafka's name.", "bytes/s"),
+    _meter("replication_bytes_out",
+           "kafka_server_BrokerTopicMetrics_ReplicationBytesOutPerSec",
+           "Bytes of record batches given to followers.", "bytes/s"),
 )  # fmt: skip
 
 _NETWORK: Final = (
@@ -260,6 +267,14 @@ _REPLICAS: Final = (
     _gauge("replica_max_lag", "kafka_server_ReplicaFetcherManager_MaxLag",
            "The most that a partition here is behind the high watermark of its leader.",
            "records", ("clientId",)),
+    _plain("gauge", "replica_lag_bytes", "kbroker_replica_lag_bytes",
+           "About how many bytes below their leaders' high watermarks the partitions here lack.",
+           "bytes", (), "By the average size of the records that are here."),
+    _plain("gauge", "replica_catch_up", "kbroker_replica_catch_up_seconds",
+           "When the partitions here will have caught up: kbroker_replica_lag_bytes over"
+           " ReplicaFetcherBytesPerSec.", "s", (),
+           "0 if nothing is missing, +Inf if nothing comes. As if nobody wrote meanwhile; what"
+           " bounds a fetch or throttles it is in the rate."),
     _gauge("replica_failed_partitions", "kafka_server_ReplicaFetcherManager_FailedPartitionsCount",
            "Partitions that others lead and that could not be fetched when last tried.",
            "partitions", ("clientId",)),
@@ -273,8 +288,16 @@ _REPLICAS: Final = (
            "Partitions of the cluster.", "partitions", (), _CONTROLLER_ONLY),
     _meter("unclean_elections", "kafka_controller_ControllerStats_UncleanLeaderElectionsPerSec",
            "Leaders elected who may lack acknowledged records.", "1/s"),
+    _plain("counter", "leader_elections", "kbroker_leader_elections_total",
+           "Partitions for which this broker, as the controller, elected another leader.",
+           "partitions"),
     _gauge("controller_queue", "kafka_controller_ControllerEventManager_EventQueueSize",
-           "Events that wait for the controller.", "events"),
+           "Events that wait for this broker's controller thread.", "events"),
+    _times("controller_queue_time", "kafka_controller_ControllerEventManager_EventQueueTimeMs",
+           "How long events waited for this broker's controller thread.", (), _LAST_EVENTS),
+    _times("controller_event_time",
+           "kafka_controller_ControllerEventManager_EventQueueProcessingTimeMs",
+           "How long its controller thread took for one.", (), _LAST_EVENTS),
     _gauge("offline_log_dirs", "kafka_log_LogManager_OfflineLogDirectoryCount",
            "Log directories that are gone or cannot be written.", "directories"),
     _gauge("broker_state", "kafka_server_KafkaServer_BrokerState",

@@ -82,6 +82,20 @@ ROWS: Final = (
             Query(_of("kafka_controller_KafkaController_OfflinePartitionsCount"), "offline"),
             Query(_of("kafka_server_ReplicaManager_UnderMinIsrPartitionCount"), "under min ISR"))),
     )),
+    Row("Replication", (
+        Panel("Between brokers", "Bps", (
+            Query(_of("kafka_server_ReplicaManager_ReplicaFetcherBytesPerSec"),
+                  "from leaders {{instance}}"),
+            Query(_of("kafka_server_BrokerTopicMetrics_ReplicationBytesOutPerSec"),
+                  "to followers {{instance}}"))),
+        Panel("Until replicas have caught up", "s", (
+            Query(_of("kbroker_replica_catch_up_seconds")),),
+            "What they lack over the rate at which it comes; infinite where nothing comes."),
+        Panel("In-sync sets and leaders", "none", (
+            Query(_of("kafka_server_ReplicaManager_IsrShrinksPerSec"), "shrinks {{instance}}"),
+            Query(_of("kafka_server_ReplicaManager_IsrExpandsPerSec"), "expands {{instance}}"),
+            Query(_rate("kbroker_leader_elections_total"), "elections {{instance}}"))),
+    )),
     Row("Traffic", (
         Panel("Bytes in, by topic", "Bps", (
             _by_topic("kafka_server_brokertopicmetrics_bytesin_total"),)),

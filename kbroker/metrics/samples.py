@@ -179,6 +179,31 @@ FROM_FIGURES: Final = (
             Field("under_min_isr", "long", "Refusing acks=all.", "under_min_isr"),
             Field("replica_fetcher_bytes", "long", "Read from leaders.",
                   "replica_fetcher_bytes", True),
+            Field("replication_bytes_out", "long", "Given to followers.",
+                  "replication_bytes_out", True),
+            Field("replica_lag", "long", "Records that the partition which is furthest behind "
+                  "its leader's high watermark lacks.", "replica_max_lag"),
+            Field("replica_lag_bytes", "long", "About how many bytes all of them lack.",
+                  "replica_lag_bytes"),
+            Field("catch_up_s", "double", "Until they have them, at the rate of late; null where "
+                  "nothing comes.", "replica_catch_up"),
+            Field("isr_shrinks", "long", "In-sync sets that lost a replica.", "isr_shrinks", True),
+            Field("isr_expands", "long", "In-sync sets that got one.", "isr_expands", True),
+        ),
+    ),
+    Kind(
+        "Controller", OFTEN_S, "broker", "The cluster, as its controller knows it.",
+        (
+            Field("active_controller", "long", "1 of the controller, else 0.",
+                  "active_controllers"),
+            Field("offline_partitions", "long", "Without a leader; 0 of all but the controller.",
+                  "offline_partitions"),
+            Field("leader_elections", "long", "Partitions that got another leader.",
+                  "leader_elections", True),
+            Field("unclean_elections", "long", "Leaders who may lack acknowledged records.",
+                  "unclean_elections", True),
+            Field("controller_queue", "long", "Events that wait for the controller's thread.",
+                  "controller_queue"),
         ),
     ),
     Kind(

@@ -6,6 +6,10 @@ from typing_extensions import disjoint_base
 
 from kbroker._net import SocketServer
 
+# As keys of APIs: the fetches of either kind, where ApiKey.FETCH has them all.
+FETCH_FOLLOWER: int
+FETCH_CONSUMER: int
+
 PARTS: tuple[str, ...]
 
 class PartTimes(NamedTuple):

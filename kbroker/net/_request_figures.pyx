@@ -7,6 +7,9 @@ of the whole life of the broker. `read` adds what has come since the tick. Any t
 time: both hold the GIL, for some microseconds a Processor and API that has been asked for.
 
 A quantile is the middle of its bucket, 6.3 % off at most.
+
+Kafka tells fetches three times: all of them under the API's key, and those of consumers and of
+followers by themselves, under keys of our own that no request has.
 """
 
 from libc.stdint cimport int64_t
@@ -22,9 +25,17 @@ from kbroker.net._types cimport (
     API_KEYS_MAX,
     API_VERSIONS_MAX,
     TIME_PARTS,
+    TIME_TABLES,
     TIME_TOTAL,
     RequestTimes,
 )
+from kbroker.protocol._versions cimport API_FETCH
+
+cdef enum:
+    KEYS = TIME_TABLES + 1
+
+FETCH_FOLLOWER = API_KEYS_MAX
+FETCH_CONSUMER = TIME_TABLES
 
 PARTS = ("request_queue_time", "local_time", "remote_time", "response_queue_time",
          "response_send_time", "total_time")
@@ -41,7 +52,7 @@ cdef struct Window:
 cdef class RequestFigures:
     cdef SocketServer server
     cdef tuple quantiles
-    cdef Window* windows[API_KEYS_MAX]
+    cdef Window* windows[KEYS]
     cdef RequestTimes sums        # of the API that is being read
 
     def __cinit__(self, SocketServer server not None, tuple quantiles not None):
@@ -50,18 +61,21 @@ cdef class RequestFigures:
 
     def __dealloc__(self):
         cdef int key
-        for key in range(API_KEYS_MAX):
+        for key in range(KEYS):
             free(self.windows[key])
 
     cdef int _sum(self, int key) except -1:
         # All Processors' tables of one API into `sums`; how many there are.
+        cdef int found = self._add(API_FETCH if key == TIME_TABLES else key, 0)
+        return self._add(API_KEYS_MAX, found) if key == API_FETCH else found
+
+    cdef int _add(self, int place, int found) noexcept:
         cdef int64_t* to = <int64_t*>&self.sums
         cdef int64_t* of
-        cdef int found = 0
         cdef int i
         cdef size_t word
         for i in range(self.server.processor_count):
-            of = <int64_t*>kb_load_ptr(<void**>&self.server.processors[i].times[key])
+            of = <int64_t*>kb_load_ptr(<void**>&self.server.processors[i].times[place])
             if of == NULL:
                 continue
             if found == 0:
@@ -82,7 +96,7 @@ cdef class RequestFigures:
         """What was counted before weighs `keep` of what it weighed; what is new weighs 1."""
         cdef Window* window
         cdef int key, part, at
-        for key in range(API_KEYS_MAX):
+        for key in range(KEYS):
             if not self._sum(key):
                 continue
             window = self._window(key)
@@ -95,7 +109,7 @@ cdef class RequestFigures:
     def read(self):
         """Every API that has been answered; see the stub for the shape."""
         cdef int key
-        return [self._api(key) for key in range(API_KEYS_MAX) if self._sum(key)]
+        return [self._api(key) for key in range(KEYS) if self._sum(key)]
 
     cdef object _api(self, int key):
         cdef Window* window = self._window(key)
@@ -137,7 +151,7 @@ cdef class RequestFigures:
     def histogram(self, int api_key, int part):
         """Counts since the start by bucket: (upper bound in ms, requests), empty ones left out."""
         cdef int at
-        if not (0 <= api_key < API_KEYS_MAX and 0 <= part < TIME_PARTS):
+        if not (0 <= api_key < KEYS and 0 <= part < TIME_PARTS):
             raise ValueError(f"no such times: {api_key} {part}")
         if not self._sum(api_key):
             return []

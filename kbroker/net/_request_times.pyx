@@ -9,7 +9,8 @@ socket, so each histogram has one writer and needs no lock. A train counts with 
 with the moment at which an answer would have left. Moments are read once a turn or a run, so that
 one may lie a little before the one it follows: such a part counts as 0.
 
-An API's table is made with its first answer, so that a key nobody serves costs nothing. Readers on
+An API's table is made with its first answer, so that a key nobody serves costs nothing; fetches of
+followers have one of their own, since they wait for something else than a consumer's. Readers on
 any thread add the Processors' tables up (`_request_figures`).
 """
 
@@ -28,6 +29,7 @@ from kbroker.net._types cimport (
     TIME_REQUEST_QUEUE,
     TIME_RESPONSE_QUEUE,
     TIME_RESPONSE_SEND,
+    TIME_TABLES,
     TIME_TOTAL,
     Processor,
     Request,
@@ -38,12 +40,15 @@ from kbroker.net._types cimport (
 cdef RequestTimes* _table(Request* request) noexcept nogil:
     cdef Processor* processor = request.processor
     cdef RequestTimes* times
-    if request.api_key < 0 or request.api_key >= API_KEYS_MAX:
+    cdef int place = request.api_key
+    if place < 0 or place >= API_KEYS_MAX:
         return NULL
-    times = processor.times[request.api_key]
+    if request.from_follower:
+        place = API_KEYS_MAX
+    times = processor.times[place]
     if times == NULL and (request.action == ACTION_SEND or request.action == ACTION_NO_OP):
         times = <RequestTimes*>calloc(1, sizeof(RequestTimes))
-        kb_store_ptr(<void**>&processor.times[request.api_key], times)
+        kb_store_ptr(<void**>&processor.times[place], times)
     return times
 
 
@@ -76,6 +81,6 @@ cdef void request_note_sent(Request* request, int64_t sent_ns) noexcept nogil:
 cdef void request_times_free(Processor* processor) noexcept nogil:
     """After the thread has ended."""
     cdef int key
-    for key in range(API_KEYS_MAX):
+    for key in range(TIME_TABLES):
         free(kb_load_ptr(<void**>&processor.times[key]))
         processor.times[key] = NULL

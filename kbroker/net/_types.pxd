@@ -79,6 +79,7 @@ cdef struct Request:
     uint8_t* detached             # a private copy of the frame, while parked
     void* slow_file               # what it was set aside for; an address to compare
     int8_t taken_up               # by a run that set it aside; its API's own meaning
+    int8_t from_follower          # a fetch of another broker's: its times are told apart
     int64_t warmed_ns             # when its file range was read ahead last; 0: never
     # When, by the monotonic clock; read once a turn or a run, not for each request.
     int64_t received_ns           # its last byte
@@ -177,6 +178,7 @@ cdef enum:
     WAIT_BUCKETS = 40             # powers of two of microseconds
     LISTENERS_MAX = 16
     API_KEYS_MAX = 128
+    TIME_TABLES = API_KEYS_MAX + 1  # the last one is followers' fetches
     API_VERSIONS_MAX = 32
 
 
@@ -279,7 +281,7 @@ cdef struct Processor:
     MutedWaits muted[LISTENERS_MAX]
     int64_t trains
     int64_t train_frames
-    RequestTimes* times[API_KEYS_MAX]  # atomic; made with an API's first answer
+    RequestTimes* times[TIME_TABLES]  # atomic; by API key, made with its first answer
 
 
 cdef struct Handler:

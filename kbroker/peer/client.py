@@ -209,15 +209,15 @@ class Client:
                 results += self.cluster.at_broker(node_id, api_key, encode, decode)
         return results
 
-    def log_directories(self) -> dict[int, list[LogDirectory]]:
-        """The data directories of every broker, by its id."""
+    def log_directories(self, *, of_all: bool = True) -> dict[int, list[LogDirectory]]:
+        """The data directories of every broker, by its id; not `of_all`: of those that answer."""
         answers = self.cluster.everywhere(
             ApiKey.DESCRIBE_LOG_DIRS,
             config_messages.encode_describe_log_dirs,
             config_messages.decode_describe_log_dirs,
         )
         for answer in answers.values():
-            if isinstance(answer, KafkaError):
+            if of_all and isinstance(answer, KafkaError):
                 raise answer
         return {node_id: answer for node_id, answer in answers.items() if isinstance(answer, list)}
 

@@ -25,6 +25,7 @@ from kbroker.types import ApiKey, TopicPartition
 Result = TypeVar("Result")
 
 # Requests that are on the way to one coordinator at a time: their answers fit a socket's buffer.
+_SILENT: Final = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
 _IN_FLIGHT_MAX: Final = 20
 NOBODY: Final = MemberIdentity()
 
@@ -43,8 +44,9 @@ class Groups:
         self._cluster: Final = client.cluster
         self._coordinators: dict[str, tuple[int, Address]] = {}
 
-    def list_groups(self, states: Sequence[str] = ()) -> list[Listed]:
-        """The groups of every broker; those that still load are waited for."""
+    def list_groups(self, states: Sequence[str] = (), *, of_all: bool = True) -> list[Listed]:
+        """The groups of every broker; those that still load are waited for. Not `of_all`: of those
+        that answer."""
 
         def attempt() -> list[Listed]:
             answers = self._cluster.everywhere(
@@ -55,7 +57,9 @@ class Groups:
             listed: list[Listed] = []
             for node_id, groups in answers.items():
                 if isinstance(groups, KafkaError):
-                    raise groups
+                    if of_all or groups.code not in _SILENT:
+                        raise groups
+                    continue
                 listed += [Listed(node_id, group) for group in groups]
             return listed
 

@@ -102,6 +102,17 @@ class FollowedPartition:
         """Records below the leader's high watermark, as it was last heard, that are not here."""
         return max(0, self.leader_high_watermark - self.replica.log_end_offset)
 
+    @property
+    def lag_bytes(self) -> int:
+        """About how many bytes `lag` is: each record as large as those that are here on average, or
+        a byte where none are."""
+        lag = self.lag
+        if not lag:
+            return 0
+        found = self.replica.statistics()
+        here = found["log_end_offset"] - found["log_start_offset"]
+        return max(lag, lag * found["size_bytes"] // max(1, here))
+
     def bring_to_disk(self) -> Outcome | None:
         """Before it is `asked`: who asks from the end of the log says that all before is here. By
         `flush.messages` that is on the disk: usually since it came, but not what stood before a

@@ -169,7 +169,8 @@ cdef struct HotWorker:
     int64_t produce_codes[ERROR_CODES]  # answers by partition; the place is the code + 1
     int64_t fetch_requests
     int64_t fetch_partitions      # read for these requests
-    int64_t fetch_bytes
+    int64_t fetch_bytes           # to consumers
+    int64_t replicated_bytes      # to followers
     int64_t fetch_errors
     int64_t fetch_codes[ERROR_CODES]    # answers and their partitions
     int64_t parked_fetches

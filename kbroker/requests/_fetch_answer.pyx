@@ -239,11 +239,13 @@ cdef uint8_t* _put_head(uint8_t* at, FetchPlan* plan, int32_t topics) noexcept n
     return put_count(at, plan.flexible, topics)
 
 
-cdef void _count(HotWorker* worker, FetchTarget* target) noexcept nogil:
+cdef void _count(HotWorker* worker, FetchPlan* plan, FetchTarget* target) noexcept nogil:
     if -1 <= target.error < ERROR_CODES - 1:
         kb_count(&worker.fetch_codes[target.error + 1], 1)
     if target.error != 0:
         kb_count(&worker.fetch_errors, 1)
+    elif target.slice.length > 0 and plan.replica_id >= 0:
+        kb_count(&worker.replicated_bytes, target.slice.length)
     elif target.slice.length > 0:
         kb_count(&worker.fetch_bytes, target.slice.length)
         kb_add_i64(&target.partition.fetched_bytes, target.slice.length)
@@ -269,7 +271,7 @@ cdef uint8_t* _put_targets(
                 at = put_string(at, plan.flexible, target.name, target.name_length)
             at = put_count(at, plan.flexible, left)
         at = _put_target_head(at, plan, target)
-        _count(worker, target)
+        _count(worker, plan, target)
         _remember(plan, target)
         if target.slice.length > worker.context.inline_range_bytes:
             answer_bytes(request, pending[0], at - pending[0])

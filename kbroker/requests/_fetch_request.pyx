@@ -208,6 +208,7 @@ cdef int fetch_parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         plan.min_bytes = plan.max_bytes  # more will never be in one answer
     if plan.replica_id >= 0:
         plan.isolation = TO_LOG_END
+        request.from_follower = 1
     elif isolation_level == READ_COMMITTED:
         plan.isolation = TO_LAST_STABLE
     elif isolation_level != READ_UNCOMMITTED:

@@ -38,7 +38,8 @@ class _HotPathStatistics(TypedDict):
     rejected_bytes: int
     fetch_requests: int
     fetch_partitions: int
-    fetch_bytes: int
+    fetch_bytes: int  # to consumers
+    replicated_bytes: int  # to followers
     fetch_errors: int
     parked_fetches: int
     parked_produces: int

@@ -26,6 +26,7 @@ cdef int _add(HotWorker* worker, dict totals, dict produce_codes, dict fetch_cod
     totals["fetch_requests"] += kb_figure(&worker.fetch_requests)
     totals["fetch_partitions"] += kb_figure(&worker.fetch_partitions)
     totals["fetch_bytes"] += kb_figure(&worker.fetch_bytes)
+    totals["replicated_bytes"] += kb_figure(&worker.replicated_bytes)
     totals["fetch_errors"] += kb_figure(&worker.fetch_errors)
     totals["metadata_requests"] += kb_figure(&worker.metadata_requests)
     totals["metadata_bytes"] += kb_figure(&worker.metadata_bytes)
@@ -69,9 +70,9 @@ cdef dict hot_statistics(
     cdef dict totals = dict.fromkeys((
         "produce_requests", "produce_partitions", "produce_batches", "produce_records",
         "produce_bytes", "produce_errors", "rejected_bytes", "fetch_requests",
-        "fetch_partitions", "fetch_bytes", "fetch_errors", "parked_fetches", "parked_produces",
-        "metadata_requests", "metadata_bytes", "heartbeat_requests", "commit_requests",
-        "commit_offsets"), 0)
+        "fetch_partitions", "fetch_bytes", "replicated_bytes", "fetch_errors", "parked_fetches",
+        "parked_produces", "metadata_requests", "metadata_bytes", "heartbeat_requests",
+        "commit_requests", "commit_offsets"), 0)
     for at in range(count):
         _add(workers[at], totals, produce_codes, fetch_codes)
     for at in range(PROCESSORS_SEEN_MAX):

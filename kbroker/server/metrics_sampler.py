@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -205,6 +206,8 @@ class Sampler:
         number = value.total if isinstance(value, Meter) else value
         if not isinstance(number, int | float):
             raise TypeError(f"{field.name} is no number: {number}")
+        if not math.isfinite(number):
+            return None  # JSON has no infinity
         if field.growth:
             number = self._growth(where, number)
         return round(number) if field.type == "long" else number

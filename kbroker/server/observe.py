@@ -127,9 +127,14 @@ class Observer:
         yield {
             "errors": observe_traffic.errors(self._parts.hot),
             "fetch_session_evictions": [((), evictions)],
-            **observe_replication.totals(self._parts.replication),
+            **self._replication_totals(),
         }
         yield self._disk_totals()
+
+    def _replication_totals(self) -> Totals:
+        parts = self._parts
+        sent = parts.hot.statistics()["replicated_bytes"]
+        return observe_replication.totals(parts.replication, parts.controller(), sent)
 
     def _all_topics(self) -> dict[str, int]:
         figures = self._parts.hot.statistics()
@@ -183,7 +188,9 @@ class Observer:
         with self._lock:
             keys = [api.api_key for api in self._times.read()]
         for key in keys:
-            name = "FetchConsumer" if key == ApiKey.FETCH else observe_traffic.api_name(key)
+            if key == ApiKey.FETCH:
+                continue  # consumers' and followers' are told, each once
+            name = observe_traffic.api_name(key)
             for at, part in enumerate(PARTS):
                 with self._lock:
                     buckets = self._times.histogram(key, at)
@@ -213,7 +220,8 @@ class Observer:
         yield self._with_rates(counted)
         yield self._hot_path()
         yield self._controller()
-        yield from observe_replication.followed(self._parts.replication)
+        rate = self._rates.rate(("replica_fetcher_bytes", ()))
+        yield from observe_replication.followed(self._parts.replication, rate)
         yield from observe_groups.samples(self._parts.groups, self._parts.replicas())
         yield self._disks()
         yield self._process()
@@ -252,7 +260,7 @@ class Observer:
             **self._with_rates({
                 "errors": observe_traffic.errors(self._parts.hot),
                 "fetch_session_evictions": [((), figures["fetch_session_evictions"])],
-                **observe_replication.totals(self._parts.replication),
+                **self._replication_totals(),
             }),
             "handler_idle": [
                 ((), self._share("handler_idle", (), 1.0, sum(h["serving"] for h in handlers)))
@@ -314,14 +322,12 @@ class Observer:
         controller = self._parts.controller()
         if controller is None:
             return samples
-        figures = controller.statistics()
         image = controller.image
         under = sum(
             partition.leader == self._parts.node_id
             and len(partition.isr) < partition.replication_factor
             for partition in image.partitions()
         )
-        samples |= self._with_rates({"unclean_elections": [((), figures.unclean_elections)]})
         samples |= observe_replication.cluster(controller)
         return samples | {
             "under_replicated": [((), under)],

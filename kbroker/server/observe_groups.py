@@ -2,7 +2,8 @@
 
 A generator that is worked off in steps by the observer, a group a step, so that a scrape of
 thousands of groups delays no request. Lag is the high watermark less the committed offset; it is
-known where the partition's log is, which on one broker is everywhere. The sums of every group are
+known where the partition's log is, which on one broker is everywhere; of a topic with a partition
+that is not here no lag is told, since 0 would be no news and no lag either. All other sums are
 always given; series by partition end at GROUP_SERIES_MAX, with the groups that come first by name,
 because a hundred thousand of them would cost whoever scrapes more than they tell.
 
@@ -51,14 +52,14 @@ def samples(
     table = groups.table
     named = [name for index in range(table.partition_count) for name in table.groups(index)]
     for group_id in sorted(named):
-        sums: dict[str, list[int]] = {}
+        sums: dict[str, tuple[int, int | None]] = {}
         for each in table.offsets(group_id):
             replica = replicas.get(TopicPartition(each.topic, each.partition))
             lag = None if replica is None else max(0, replica.high_watermark - each.offset)
             found.add(group_id, each.topic, str(each.partition), each.offset, lag)
-            total = sums.setdefault(each.topic, [0, 0])
-            total[0] += each.offset
-            total[1] += lag or 0
+            offsets, lags = sums.get(each.topic, (0, 0))
+            lags = None if lag is None or lags is None else lags + lag
+            sums[each.topic] = offsets + each.offset, lags
         found.add_sums(group_id, sums)
         yield {}
     yield found.rows()
@@ -83,11 +84,12 @@ class _Offsets:
         if lag is not None:
             self._lag.append((labels, lag))
 
-    def add_sums(self, group_id: str, sums: Mapping[str, list[int]]) -> None:
+    def add_sums(self, group_id: str, sums: Mapping[str, tuple[int, int | None]]) -> None:
         group = label(group_id)
         for topic, (offset, lag) in sums.items():
             self._current_sums.append(((group, topic), offset))
-            self._lag_sums.append(((group, topic), lag))
+            if lag is not None:
+                self._lag_sums.append(((group, topic), lag))
 
     def rows(self) -> dict[str, list[Sample]]:
         return {

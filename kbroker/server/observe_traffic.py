@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from kbroker.errors import ErrorCode
 from kbroker.metrics.catalogue import QUANTILES
 from kbroker.metrics.model import Histogram, LabelValues, Sample, Summary
+from kbroker.net._request_figures import FETCH_CONSUMER, FETCH_FOLLOWER
 from kbroker.replica._partition_figures import PartitionFigures
 from kbroker.server.garbage import histogram_of_us
 from kbroker.types import ApiKey, TopicPartition
@@ -119,7 +120,13 @@ def network(server: SocketServer) -> tuple[Samples, Totals, list[tuple[str, int]
 # --- requests ---------------------------------------------------------------------------------
 
 
+# As Kafka tells them apart; `Fetch` is both.
+_FETCHES: Final = {FETCH_CONSUMER: "FetchConsumer", FETCH_FOLLOWER: "FetchFollower"}
+
+
 def api_name(api_key: int) -> str:
+    if api_key in _FETCHES:
+        return _FETCHES[api_key]
     key = ApiKey.for_key(api_key)
     return str(api_key) if key is None else key.label
 
@@ -137,13 +144,10 @@ def requests(apis: Sequence[ApiTimes], parts: Sequence[str]) -> tuple[Samples, T
     counted: list[tuple[LabelValues, int]] = []
     for api in apis:
         name = api_name(api.api_key)
-        # Kafka tells consumers' and followers' fetches apart; one broker has no followers.
-        names = [name, "FetchConsumer"] if api.api_key == ApiKey.FETCH else [name]
-        for label in names:
-            counted += [((label, str(version)), total) for version, total in api.versions]
-            for part, times in zip(parts, api.parts, strict=True):
-                quantiles = tuple(zip(QUANTILES, times.quantiles_ms, strict=True))
-                samples[part].append(((label,), Summary(quantiles, api.total, times.sum_ms)))
+        counted += [((name, str(version)), total) for version, total in api.versions]
+        for part, times in zip(parts, api.parts, strict=True):
+            quantiles = tuple(zip(QUANTILES, times.quantiles_ms, strict=True))
+            samples[part].append(((name,), Summary(quantiles, api.total, times.sum_ms)))
     return samples, {"requests": counted}
 
 

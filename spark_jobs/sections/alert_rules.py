@@ -58,6 +58,8 @@ RULES: Final = (
     Rule("KbrokerDown", "silence", ">", 3, "min", "no samples, where Prometheus has no scrape"),
     Rule("KbrokerUnderReplicatedPartitions", "under_replicated", ">", 0, ""),
     Rule("KbrokerUnderMinIsr", "under_min_isr", ">", 0, ""),
+    Rule("KbrokerOfflinePartitions", "offline_partitions", ">", 0, "",
+         "as the controller tells it"),
     Rule("KbrokerConsumerLagGrows", "group_lag", ">", 1000, "",
          "least of 15 min in which it grew; a group that is not behind has no samples"),
     Rule("KbrokerGroupWithoutMembers", "group_unread", ">", 0, "", "by topic"),
@@ -68,9 +70,8 @@ LAG_GROWS_MS: Final = 15 * 60_000  # over so long, as that rule looks
 
 NOT_IN_SAMPLES: Final[dict[str, str]] = {
     "KbrokerActiveControllers": "a cluster's figure; a broker's samples tell its own",
-    "KbrokerOfflinePartitions": "a cluster's figure; a broker's samples tell its own",
     "KbrokerOfflineLogDirectory": "a directory that is lost is missing from the samples",
-    "KbrokerUncleanElections": "counted by the controller alone",
+    "KbrokerUncleanElections": "no rate of late in samples; Several brokers counts them",
     "KbrokerThreadDead": "samples do not name threads, and the one that takes them may be lost",
     "KbrokerStepFailures": "samples do not count what raised",
 }

@@ -69,6 +69,9 @@ _PLAIN: Final[dict[str, tuple[str, str, str, str]]] = {
     "under_min_isr": (
         "Replicas", "", "CAST(under_min_isr AS DOUBLE)", "under_min_isr IS NOT NULL",
     ),
+    "offline_partitions": (
+        "Controller", "", "CAST(offline_partitions AS DOUBLE)", "offline_partitions IS NOT NULL",
+    ),
     "handler_idle": ("Threads", "", "handler_idle", "handler_idle IS NOT NULL"),
     "network_idle": ("Threads", "", "network_idle", "network_idle IS NOT NULL"),
     "memory_share": (
@@ -109,6 +112,7 @@ _TOLD: Final[dict[str, tuple[str, str]]] = {
                          "the brokers that follow: their logs, Who was heard"),
     "under_min_isr": ("{} partitions refuse acks=all",
                       "the brokers that follow: their logs, Who was heard"),
+    "offline_partitions": ("{} partitions have no leader", "Several brokers; its log"),
     "handler_idle": ("request handlers were idle {} of the time",
                      "Traffic and health: request times; Hot partitions"),
     "network_idle": ("network threads were idle {} of the time",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.metrics.alerts import FORECAST_HOURS_MIN
-from spark_jobs.sections import alerts, forecast, hot, silence
+from spark_jobs.sections import alerts, forecast, hot, replication, silence
 from spark_jobs.sections.alert_rules import NOT_IN_SAMPLES, RULES, documented, for_ms, rules
 from tests.spark import landed
 from tests.spark.landed import HOUR_MS, NOON_MS, sample
@@ -71,6 +71,49 @@ def test_nothing_was_written(spark: Any) -> None:
     section = hot.section(landed.inputs(spark))
     assert "No partition took a message" in section.words[0]
     assert section.tables == ()
+
+
+# -- several brokers
+
+
+def copying(broker: int, at: int, lag_bytes: int, seconds: float | None) -> list[dict[str, Any]]:
+    return [
+        sample("Replicas", at, broker, partition_count=9, leader_count=3, under_replicated=0,
+               under_min_isr=0, replica_fetcher_bytes=15_000, replication_bytes_out=30_000,
+               replica_lag=lag_bytes // 100, replica_lag_bytes=lag_bytes, catch_up_s=seconds,
+               isr_shrinks=1, isr_expands=0),
+        sample("Controller", at, broker, active_controller=int(broker == 2),
+               offline_partitions=5 * (broker == 2), leader_elections=2 * (broker == 2),
+               unclean_elections=0, controller_queue=0),
+    ]  # fmt: skip
+
+
+def test_several_brokers_are_told_apart(spark: Any) -> None:
+    rows = [
+        row for n in range(3) for at in (NOON_MS + 15_000 * n,)
+        for row in (*copying(1, at, 0, 0.0), *copying(2, at, 5_000 - n, 90.0 - n))
+    ] + copying(2, NOON_MS + 45_000, 7_000, None)  # fmt: skip
+    inputs = landed.inputs(spark, metrics=rows)
+    section = replication.section(inputs, LISTENED)
+    assert section.words == (
+        "2 brokers copied 105 kB from each other; 8 partitions got another leader, 0 of them one"
+        " who may lack records.",
+        "Up to 5 partitions had no leader.",
+        "Controller: broker 2.",
+    )
+    titles = section.tables[0].columns
+    told = {row[0].text: dict(zip(titles, row, strict=True)) for row in section.tables[0].rows}
+    assert told["1"]["from leaders"].value == 1_000
+    assert (told["1"]["bytes behind, most"].value, told["2"]["bytes behind, most"].value) == (
+        0, 7_000,
+    )  # fmt: skip
+    assert told["2"]["to catch up, longest"].value == 90
+    assert (told["1"]["left in-sync sets"].value, told["2"]["leaders elected"].value) == (3, 8)
+    assert [told[each]["offline partitions, most"].verdict for each in "12"] == ["", "bad"]
+    assert "Replicas are behind" in {plot.title for plot in section.plots}
+    assert landed.check_rows(inputs, section) == 4  # two brokers, two kinds
+    alone = landed.inputs(spark, metrics=copying(1, NOON_MS, 0, 0.0))
+    assert replication.section(alone, LISTENED).tables == ()
 
 
 # -- the forecast

@@ -122,3 +122,20 @@ def test_alerts_fire_as_brokers_go_and_end_when_they_are_back(
     settles_at(cluster, rules, tmp_path, lacking | {"KbrokerOfflinePartitions"})
     cluster.heal()
     settles_at(cluster, rules, tmp_path, set())
+
+
+def test_an_unclean_election_fires_its_alert(cluster: Cluster, rules: Path, tmp_path: Path) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    new = NewTopic("hurried", 1, replica_assignment=[[3, 2]], config=settings)
+    admin.create_topics([new])["hurried"].result(30)
+    cluster.wait_in_sync("hurried")
+    others = [each for each in cluster.brokers.values() if each.broker_id != 3]
+    cluster.kill(2)
+    wait_until(lambda: cluster.brokers[1].partitions("hurried")[0].isr == (3,), "3 is alone")
+    cluster.kill(3)
+    cluster.brokers[2].start()
+    assert cluster.leader("hurried", 0) in others
+    lacking = {"HighUnderReplicatedPartitions", "KbrokerUnderReplicatedPartitions"}
+    settles_at(cluster, rules, tmp_path, lacking | {"KbrokerUncleanElections"})
+    cluster.heal()

@@ -167,7 +167,7 @@ class Controller(Asking):
         self._cluster_id = cluster_id
         self._new_epochs = new_epochs_at_start
         self._election = Election(store, node_id, clock)
-        self._loop = loop(THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, abandoned)
+        self._loop = loop(THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, abandoned, clock)
         self._propagation = Propagation(apply, show, follow, self.thread.failures, node_id)
         self._new_session = new_session
         self._transport = transport
@@ -250,10 +250,10 @@ class Controller(Asking):
             self.image,
             active=self.active,
             controller_epoch=self._election.epoch,
-            events_queued=self._loop.queued,
+            loop=self._loop,
             events_handled=self._events_handled,
             events_failed=self._events_failed,
-            unclean_elections=self._partitions.unclean_elections,
+            elections=self._partitions.elections,
         )
 
     def _post(self, event: Event) -> None:

@@ -7,7 +7,8 @@ Locks: `_condition` only, a leaf; the handler runs without it. Full means `post`
 a caller is never blocked, since it may be a request handler with other connections to serve. After
 `stop` the events already accepted are still handled, then the thread ends. Should the thread be
 lost (own_thread.py), `post` says False from then on, and what is queued is `abandoned`, which
-answers it; so is an event that the handler did not come to the end of.
+answers it; so is an event that the handler did not come to the end of. How long events wait and how
+long they take is kept for the metrics.
 
 Whoever has no thread for it, such as a simulation of several brokers, calls `turn` instead of
 `start`.
@@ -20,6 +21,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from kbroker.clock import Clock, SystemClock
+from kbroker.metrics.durations import Durations
 from kbroker.own_thread import OwnThread
 
 E = TypeVar("E")
@@ -32,12 +35,16 @@ class EventLoop(Generic[E]):
         handle: Callable[[E], None],
         events_max: int,
         abandoned: Callable[[E], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._handle = handle
         self._abandoned = abandoned
         self._events_max = events_max
+        self._clock = clock or SystemClock()
+        self.waited = Durations()
+        self.took = Durations()
         self._condition = threading.Condition()
-        self._queue: deque[E] = deque()
+        self._queue: deque[tuple[int, E]] = deque()  # each with when it came
         self._stopping = False
         self._thread = OwnThread(name, self._run, self._given_up)
 
@@ -50,7 +57,7 @@ class EventLoop(Generic[E]):
         with self._condition:
             if self._stopping or (len(self._queue) >= self._events_max and not urgent):
                 return False
-            self._queue.append(event)
+            self._queue.append((self._clock.monotonic_ns(), event))
             self._condition.notify()
             return True
 
@@ -58,7 +65,7 @@ class EventLoop(Generic[E]):
         """Accept nothing more but `last`, handle what is queued, and wait for the thread."""
         with self._condition:
             if not self._stopping and last is not None:
-                self._queue.append(last)
+                self._queue.append((self._clock.monotonic_ns(), last))
             self._stopping = True
             self._condition.notify()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
@@ -92,19 +99,22 @@ class EventLoop(Generic[E]):
         with self._condition:
             if not self._queue:
                 return
-            event = self._queue.popleft()
+            posted_ns, event = self._queue.popleft()
+        taken_ns = self._clock.monotonic_ns()
+        self.waited.note(taken_ns - posted_ns)
         try:
             self._handle(event)
         except BaseException as error:
             # The handler answers its own failures; this is the net below it.
             self._thread.failures.note(f"the event {type(event).__name__}", error)
             self._abandon(event)
+        self.took.note(self._clock.monotonic_ns() - taken_ns)
 
     def _given_up(self) -> None:
         with self._condition:
             self._stopping = True
             events, self._queue = self._queue, deque()
-        for event in events:
+        for _, event in events:
             self._abandon(event)
 
     def _abandon(self, event: E) -> None:
@@ -116,4 +126,4 @@ class EventLoop(Generic[E]):
             self._thread.failures.note(f"answering {type(event).__name__}", error)
 
 
-MakeLoop = Callable[[str, Callable[[E], None], int, Callable[[E], None]], EventLoop[E]]
+MakeLoop = Callable[[str, Callable[[E], None], int, Callable[[E], None], Clock], EventLoop[E]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from kbroker.errors import ErrorCode, KafkaError
@@ -55,8 +55,16 @@ from kbroker.types import TopicPartition
 log = logging.getLogger("kbroker.controller")
 
 
+@dataclass(slots=True)
+class Elections:
+    """Leaders that this broker has elected as the controller, over all terms of office."""
+
+    leaders: int = 0  # of partitions that had another leader, or none
+    unclean: int = 0  # who may lack acknowledged records
+
+
 class PartitionChanges:
-    """See the head of this file. `unclean_elections` counts them, over all terms of office."""
+    """See the head of this file."""
 
     def __init__(self, propagation: Propagation, rules_of: RulesOf, node_id: int) -> None:
         """`node_id` is the broker's whose logs follow here."""
@@ -67,7 +75,7 @@ class PartitionChanges:
         self._shutting_down: dict[int, int] = {}  # of brokers, the epochs in which they are
         # Lossy starts that have left their sets, in the store: brokers with their epochs.
         self._left: dict[int, int] = {}
-        self.unclean_elections = 0
+        self.elections = Elections()
 
     def elect(
         self,
@@ -356,8 +364,9 @@ class PartitionChanges:
         """The image with these states, written over those that it has."""
         now = image.with_partitions(self._write_states(nodes, image, changed)) if changed else image
         self._left.update((node_id, image.brokers[node_id].epoch) for node_id in lossy)
+        self.elections.leaders += sum(_is_elected(image, each) for each in changed)
         for lost in _unclean(image, changed):
-            self.unclean_elections += 1
+            self.elections.unclean += 1
             log.warning(
                 "%s: an unclean election; records that only other replicas had are lost", lost
             )
@@ -396,7 +405,7 @@ class PartitionChanges:
                 node_id,
             )
         if alone:
-            self.unclean_elections += len(alone)
+            self.elections.unclean += len(alone)
             log.warning(
                 "broker %d may have lost records, and leads %d partitions all the same, since no "
                 "replica that has them is there: %s",
@@ -415,6 +424,12 @@ def _unclean(image: ClusterImage, changed: Iterable[PartitionImage]) -> Iterable
     for now in changed:
         if now.leader != NO_LEADER and now.leader not in _members(image, now):
             yield _name(now)
+
+
+def _is_elected(image: ClusterImage, now: PartitionImage) -> bool:
+    """Whether this is another leader than there was."""
+    was = image.topics[now.topic].partitions[now.index]
+    return now.leader not in (NO_LEADER, was.leader)
 
 
 def _members(image: ClusterImage, partition: PartitionImage) -> tuple[int, ...]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from kbroker.metadata.controller.event_loop import EventLoop
+    from kbroker.metadata.controller.events import Event
+    from kbroker.metadata.controller.partition_changes import Elections
     from kbroker.metadata.image import ClusterImage
+    from kbroker.metrics.durations import Durations
 
 
 class ControllerStatistics(NamedTuple):
@@ -18,7 +22,10 @@ class ControllerStatistics(NamedTuple):
     topics: int
     partitions: int
     offline_partitions: int
+    leader_elections: int
     unclean_elections: int
+    events_waited: Durations
+    events_took: Durations
 
     @classmethod
     def of(
@@ -27,20 +34,23 @@ class ControllerStatistics(NamedTuple):
         *,
         active: bool,
         controller_epoch: int,
-        events_queued: int,
+        loop: EventLoop[Event],
         events_handled: int,
         events_failed: int,
-        unclean_elections: int,
+        elections: Elections,
     ) -> ControllerStatistics:
         return cls(
             active,
             controller_epoch,
             image.version,
-            events_queued,
+            loop.queued,
             events_handled,
             events_failed,
             len(image.topics),
             image.partition_count,
             image.offline_partition_count,
-            unclean_elections,
+            elections.leaders,
+            elections.unclean,
+            loop.waited,
+            loop.took,
         )

@@ -144,13 +144,6 @@ def test_advertised_names() -> None:
     assert check.verdict == OK
 
 
-def test_more_replicas_than_brokers() -> None:
-    values = {"default.replication.factor": "3", "offsets.topic.replication.factor": "2", "x": None}
-    assert [check.verdict for check in doctor.replication(1, values)] == [WARNING, FAILING]
-    assert [check.verdict for check in doctor.replication(3, values)] == [OK]
-    assert list(doctor.replication(1, {})) == []
-
-
 def test_settings() -> None:
     (check,) = doctor.settings(BrokerConfig.load(None, {}, ["node.id=4"]))
     assert check.verdict == OK

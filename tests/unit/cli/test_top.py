@@ -69,6 +69,52 @@ def test_a_replica_on_its_way_is_not_missing() -> None:
     assert frame(None, lost)["under_replicated"] == 1
 
 
+def nodes_of(before: Sample | None, now: Sample) -> dict[int, dict[str, Any]]:
+    return {row["broker"]: row for row in frame(before, now)["nodes"]}
+
+
+def test_several_brokers_and_when_a_replica_will_have_caught_up() -> None:
+    parts = [
+        partition(0, leader=1, isr=(1,))._replace(replicas=(1, 2)),
+        partition(1, leader=2, isr=(1, 2))._replace(replicas=(2, 1, 3)),
+    ]
+    brokers = {each: BrokerAddress(each, "h", each, None) for each in (1, 2, 4)}
+    cluster = CLUSTER._replace(brokers=brokers, topics={"a": topic("a", *parts)})
+    first = FIRST._replace(
+        cluster=cluster,
+        replicas={1: {A0: 9_000, A1: 500}, 2: {A0: 1_000, A1: 500}},
+    )
+    found = nodes_of(None, first)
+    assert {each: row["answers"] for each, row in found.items()} == {
+        1: "yes", 2: "yes", 3: "gone", 4: "no",
+    }  # fmt: skip
+    one, two, three = found[1], found[2], found[3]
+    assert (one["leaders"], one["replicas"], one["behind"], one["controller"]) == (1, 2, 0, True)
+    assert (one["behind_bytes"], one["caught_up_in_s"]) == (0, 0)
+    assert (two["behind"], two["behind_bytes"], two["caught_up_in_s"]) == (1, 8_000, None)
+    assert (three["behind"], three["behind_bytes"], three["replicas"]) == (1, None, 1)
+    second = first._replace(
+        at_ns=2 * 10**9, replicas={1: {A0: 9_000, A1: 900}, 2: {A0: 5_000, A1: 900}}
+    )
+    two = nodes_of(first, second)[2]
+    assert (two["behind_bytes"], two["copied_bytes_per_s"]) == (4_000, 2_000.0)
+    assert two["caught_up_in_s"] == 2.0
+    # Nothing has come: nobody knows when.
+    stands = nodes_of(second, second._replace(at_ns=4 * 10**9))[2]
+    assert (stands["copied_bytes_per_s"], stands["caught_up_in_s"]) == (0.0, None)
+    # What is on its way to a broker is behind as well, and is missing nowhere.
+    moving = {A1: ReassignedPartition((2, 1, 3, 4), (4,), ())}
+    held = {**first.replicas, 4: {A1: 100}}
+    coming = nodes_of(None, first._replace(moving=moving, replicas=held))[4]
+    assert (coming["behind"], coming["behind_bytes"]) == (1, 400)
+    lines = drawn(frame(first, second), 10)
+    assert lines[1].split() == " ".join(top.NODE_TITLES).split()
+    assert lines[2].split() == ["1", "controller", "1", "2", "0", "0", "B", "0", "B", "0", "s"]
+    assert lines[3].split() == ["2", "1", "2", "1", "3.9", "KB", "2.0", "KB", "2", "s"]
+    assert lines[4].split() == ["3", "gone", "0", "1", "1", "-", "-", "-"]
+    assert lines[5].split()[:2] == ["4", "silent"]
+
+
 def test_one_sample_has_no_rates() -> None:
     document = frame(None, FIRST)
     assert document["messages_per_s"] is None and document["bytes_per_s"] is None

@@ -119,6 +119,12 @@ def test_figures(tell: Tell) -> None:
         figures = cluster.nodes[2].manager.statistics()
         assert (figures.fetchers, figures.partitions, figures.failed) == (1, 1, [])
         assert figures.lag == {words: 0} and figures.bytes_fetched == size
+        (partition,) = cluster.nodes[2].manager.followed()
+        assert partition.lag_bytes == 0
+        partition.leader_high_watermark = 15  # five records more, of the size of these
+        assert (partition.lag, partition.lag_bytes) == (5, size // 2)
+        partition.replica.begin_again(10)
+        assert (partition.lag, partition.lag_bytes) == (5, 5)
         cluster.nodes[2].manager.remove([words])
         await asyncio.sleep(0.1)
         assert cluster.nodes[2].manager.statistics().bytes_fetched == size

@@ -28,11 +28,12 @@ from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch
 from tests.unit.net.harness import NODE_ID, Rig, Topic, eventually, running
 from tests.unit.net.test_idle_meters import blasting
-from tests.unit.requests.wire import Ask, fetch_frame, produce_frame
+from tests.unit.requests.wire import Ask, fetch, fetch_frame, produce_frame
 
 WINDOW_NS = 700_000_000
 SCRAPE_CPU_S_MAX = 0.05
 STEP_CPU_S_MAX = 0.001
+FOLLOWER = 2
 
 
 @pytest.fixture
@@ -229,6 +230,50 @@ def test_replication_is_told_with_its_rates(rig: Rig) -> None:
     assert watched.meter("isr_shrinks") == Meter(4, 0.2, 0.2)
     assert watched.meter("isr_expands") == Meter(2, 0.0, 0.0)
     assert watched.meter("replica_fetcher_bytes") == Meter(5_500, 1_000.0, 1_000.0)
+    assert watched.meter("replication_bytes_in") == Meter(5_500, 1_000.0, 1_000.0)
+
+
+def test_an_unclean_election_has_a_rate(rig: Rig) -> None:
+    """By which the alert goes."""
+    clock = ManualClock()
+    watched = Watched(rig, clock)
+    figures = SimpleNamespace(unclean_elections=1)
+    controller: Any = SimpleNamespace(statistics=lambda: figures)
+    watched.observer._parts.controller = lambda: controller
+    watched.tick()
+    figures.unclean_elections += 1
+    clock.advance(TICK_MS)
+    watched.tick()
+    assert watched.observer._rates.rate(("unclean_elections", ())) == 0.2
+
+
+def test_what_followers_fetch_is_no_traffic_of_consumers(rig: Rig) -> None:
+    watched = Watched(rig, ManualClock())
+    topic = rig.create("orders")
+    batch = produce(rig, topic, 50)
+    topic.logs[0].set_leadership(NODE_ID, True, 0, 1, {FOLLOWER: False})
+    ask = [Ask(topic, 0, leader_epoch=0)]
+    got = fetch(rig.client(), 17, ask, replica_id=FOLLOWER).only.records
+    assert got is not None and len(got) == len(batch)
+    eventually(lambda: rig.total("responses") == 2, "counted")
+    assert watched.meter("bytes_out", "").total == 0
+    assert watched.meter("replication_bytes_out").total == len(batch)
+    assert "FetchConsumer" not in {told.request for told in watched.observer.request_times()}
+    for _ in range(2):
+        fetch(rig.client(), 17, [Ask(topic, 0)])
+    eventually(lambda: rig.total("responses") == 4, "counted")
+    assert watched.meter("bytes_out", "orders").total == 2 * len(batch)
+    assert watched.meter("replication_bytes_out").total == len(batch)
+    times = dict(watched.figures().samples("total_time"))
+    counts = {}
+    for (name,), summary in times.items():
+        assert isinstance(summary, Summary)
+        counts[name] = summary.total
+    assert counts == {"Produce": 1, "Fetch": 3, "FetchConsumer": 2, "FetchFollower": 1}
+    assert watched.meter("requests", "Fetch", "17").total == 3
+    told = {(t.request, t.part): t.buckets_ms for t in watched.observer.request_times()}
+    assert {request for request, _ in told} == {"Produce", "FetchConsumer", "FetchFollower"}
+    assert sum(count for _, count in told["FetchConsumer", "TotalTimeMs"]) == 2
 
 
 def test_every_key_is_one_of_the_catalogue(rig: Rig) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from kbroker.metadata.controller import NewTopic
 from kbroker.metrics.catalogue import BY_KEY
+from kbroker.metrics.model import Summary
 from kbroker.server import observe_replication
 from kbroker.server.observe_replication import STEP
 from tests.unit.metadata.controller.brokers import Cluster, Wire
@@ -21,7 +25,12 @@ class Replicating:
     def __init__(self, followed: int = 0) -> None:
         self.changes = 3, 2
         self.partitions = [
-            SimpleNamespace(lag=number % 700, failures=number == 1, offline=number in (1, 2))
+            SimpleNamespace(
+                lag=number % 700,
+                lag_bytes=10 * (number % 700),
+                failures=number == 1,
+                offline=number in (1, 2),
+            )
             for number in range(followed)
         ]
         self.fetchers: Any = SimpleNamespace(bytes_fetched=500, followed=lambda: self.partitions)
@@ -37,24 +46,38 @@ def found_in(pieces: Iterator[Any]) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_broker_that_stands_alone_follows_nobody() -> None:
-    assert observe_replication.totals(None) == {
+    assert observe_replication.totals(None, None, 7) == {
         "replica_fetcher_bytes": [((), 0)],
+        "replication_bytes_in": [((), 0)],
+        "replication_bytes_out": [((), 7)],
         "isr_shrinks": [((), 0)],
         "isr_expands": [((), 0)],
     }
-    (lag,) = found_in(observe_replication.followed(None))[1]["replica_max_lag"]
-    assert lag == (("Replica",), 0)
+    found = found_in(observe_replication.followed(None, None))[1]
+    assert found["replica_max_lag"] == [(("Replica",), 0)]
+    assert found["replica_lag_bytes"] == found["replica_catch_up"] == [((), 0)]
 
 
 def test_the_largest_lag_counts_and_thousands_come_in_steps() -> None:
     replication: Any = Replicating(followed=2 * STEP + 1)
-    pieces, found = found_in(observe_replication.followed(replication))
+    pieces, found = found_in(observe_replication.followed(replication, 5_000.0))
+    missing = 10 * sum(number % 700 for number in range(2 * STEP + 1))
     assert pieces == 3
     assert found == {
         "replica_max_lag": [(("Replica",), 699)],
         "replica_failed_partitions": [(("Replica",), 2)],
+        "replica_lag_bytes": [((), missing)],
+        "replica_catch_up": [((), missing / 5_000)],
     }
     assert found.keys() <= BY_KEY.keys()
+
+
+@pytest.mark.parametrize(
+    ("missing", "rate", "seconds"),
+    [(0, None, 0), (0, 5.0, 0), (100, 50.0, 2), (100, 0.0, math.inf), (100, None, math.inf)],
+)
+def test_when_it_will_have_caught_up(missing: int, rate: float | None, seconds: float) -> None:
+    assert observe_replication.catch_up_s(missing, rate) == seconds
 
 
 def test_only_the_controller_speaks_for_the_cluster(tmp_path: Path) -> None:
@@ -64,6 +87,11 @@ def test_only_the_controller_speaks_for_the_cluster(tmp_path: Path) -> None:
     brokers.end(3)
     eventually(lambda: two.image.offline_partition_count == 1)
     said = [observe_replication.cluster(each.controller) for each in (one, two)]
+    assert [each["leader_elections"] for each in said] == [[((), 0)], [((), 0)]]
+    for key in ("controller_queue_time", "controller_event_time"):
+        for each in said:  # both have events of their own
+            ((_, summary),) = each[key]
+            assert isinstance(summary, Summary) and summary.total > 0
     keys = ("active_controllers", "offline_partitions", "global_topics", "global_partitions")
     assert [[each[key][0][1] for key in keys] for each in said] == [[1, 1, 1, 2], [0, 0, 0, 0]]
     two.stop()

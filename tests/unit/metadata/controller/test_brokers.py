@@ -69,7 +69,17 @@ def test_an_unclean_election_is_counted(cluster: Cluster) -> None:
     cluster.alter(3, 3)
     cluster.end(3)
     assert (cluster.state.leader, cluster.state.isr) == (2, (2,))
-    assert cluster.controller.controller.statistics().unclean_elections == 1
+    figures = cluster.controller.controller.statistics()
+    assert (figures.leader_elections, figures.unclean_elections) == (1, 1)
+
+
+def test_a_clean_election_is_counted_and_the_first_leader_is_not(cluster: Cluster) -> None:
+    cluster.make(3, 2)
+    figures = cluster.controller.controller.statistics
+    assert figures().leader_elections == 0
+    cluster.end(3)
+    assert cluster.state.leader == 2
+    assert (figures().leader_elections, figures().unclean_elections) == (1, 0)
 
 
 def test_who_left_below_the_minimum_may_be_elected(cluster: Cluster, tmp_path: Path) -> None:

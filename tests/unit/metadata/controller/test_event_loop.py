@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 
+from kbroker.clock import ManualClock
 from kbroker.metadata.controller.event_loop import EventLoop
 from tests.unit.metadata.store.harness import WAIT_S, Inbox
 
@@ -39,6 +40,19 @@ def test_a_full_queue_refuses_and_only_the_urgent_get_in() -> None:
     assert handled == [0, 1, 2, 4, 5]
     assert loop.stopping and not loop.thread.is_alive()
     assert not loop.post(6) and not loop.post(6, urgent=True)
+
+
+def test_how_long_events_wait_and_take_is_kept() -> None:
+    clock = ManualClock()
+    loop: EventLoop[int] = EventLoop(
+        "loop-under-test", lambda duration_ms: clock.advance(duration_ms), 10, clock=clock
+    )
+    assert loop.post(30) and loop.post(50)
+    clock.advance(20)
+    loop.turn()
+    loop.turn()
+    assert loop.waited.summary((0, 1)) == (((0, 20.0), (1, 50.0)), 2, 70.0)
+    assert loop.took.summary((0, 1)) == (((0, 30.0), (1, 50.0)), 2, 80.0)
 
 
 def test_an_event_that_fails_is_not_the_end_of_the_loop() -> None:
