@@ -7,7 +7,8 @@ clients their part of the network and the disk.
 
 What came is paid for afterwards: records of so many bytes keep the rate busy for so long, and until
 that is over nothing more is asked for them. Who copied nothing for a while has saved up a second at
-most. A pause is looked at again after a second, since the rate may have been changed meanwhile.
+most. A pause is looked at again after a second, since the rate may have been changed meanwhile:
+what is owed is paid at the new one.
 
 Owner: the fetchers' loop. The rate may be set from any thread.
 """
@@ -47,7 +48,8 @@ class FollowerThrottle:
         self.bytes_per_s = bytes_per_s
         self._clock = clock
         self._is_throttled = is_throttled
-        self._free_at_ns = 0  # when all that came is paid for
+        self._free_at_ns = 0  # when all that came is paid for, at this rate
+        self._counted_at = bytes_per_s
 
     def pause_ms(self, name: TopicPartition) -> int:
         """How long this replica is not asked for; 0: it may be."""
@@ -56,14 +58,25 @@ class FollowerThrottle:
             return 0
         if rate == 0:
             return PAUSE_MS_MAX
-        left_ns = self._free_at_ns - self._clock.monotonic_ns()
+        left_ns = self._owed_until_ns(rate) - self._clock.monotonic_ns()
         return min(PAUSE_MS_MAX, -(-left_ns // NS_PER_MS)) if left_ns > 0 else 0
 
     def note_copied(self, name: TopicPartition, size_bytes: int) -> None:
         rate = self.bytes_per_s
         if 0 < rate < UNLIMITED and self._is_throttled(name):
             saved_ns = self._clock.monotonic_ns() - _NS_PER_S
-            self._free_at_ns = max(self._free_at_ns, saved_ns) + size_bytes * _NS_PER_S // rate
+            owed_until_ns = max(self._owed_until_ns(rate), saved_ns)
+            self._free_at_ns = owed_until_ns + size_bytes * _NS_PER_S // rate
+
+    def _owed_until_ns(self, rate: int) -> int:
+        """Bytes are what is owed: the time for them is another at another rate."""
+        if rate != self._counted_at:
+            now_ns = self._clock.monotonic_ns()
+            left_ns = self._free_at_ns - now_ns
+            if left_ns > 0:
+                self._free_at_ns = now_ns + left_ns * self._counted_at // rate
+            self._counted_at = rate
+        return self._free_at_ns
 
 
 def is_throttled(topic: TopicImage | None, partition: int, node_id: int) -> bool:

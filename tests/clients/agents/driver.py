@@ -9,6 +9,10 @@ values, headers' values) travel as base64, null is null. What every program unde
     produce  topic codec records                      -> offsets; acks=all
     read     topic partition offset count             -> records, read without a group
     offset_at topic partition timestamp               -> first offset of that time or later
+    write    name topic partitions rate               an idempotent producer writes numbers, in the
+             background, "NAME NUMBER" to partition NUMBER % partitions, RATE in a second
+    written  name                                     -> how many are acknowledged, and errors
+    finish   name                                     -> all numbers acknowledged, and errors
     join     name group topics strategy [instance]    a member starts, and reads in the background;
              [auto_commit_ms]                         0: commits only when told
     assigned name                                     -> what it has now, what was ever revoked
@@ -62,6 +66,11 @@ class Taken(NamedTuple):
 class Assignment(NamedTuple):
     now: frozenset[Partition]
     revoked: tuple[Partition, ...]  # in order, with repetitions
+
+
+class Written(NamedTuple):
+    acknowledged: int
+    errors: tuple[str, ...]
 
 
 class Agent(AbstractContextManager["Agent"]):
@@ -139,6 +148,21 @@ class Agent(AbstractContextManager["Agent"]):
     def read(self, topic: str, partition: int, offset: int, count: int) -> list[Taken]:
         lines = self.ask("read", topic=topic, partition=partition, offset=offset, count=count)
         return [_taken(line) for line in lines]
+
+    def write(self, name: str, topic: str, partitions: int, rate: int) -> None:
+        self.ask("write", name=name, topic=topic, partitions=partitions, rate=rate)
+
+    def written(self, name: str) -> Written:
+        found = self.ask("written", name=name)
+        return Written(found["acknowledged"], tuple(found["errors"]))
+
+    def finish(self, name: str) -> list[int]:
+        """All numbers that are acknowledged, in that order; AgentError where one failed."""
+        found = self.ask("finish", name=name)
+        if found["errors"]:
+            raise AgentError(f"{self.name}: {found['errors'][:10]}")
+        acknowledged: list[int] = found["acknowledged"]
+        return acknowledged
 
     def join(
         self,

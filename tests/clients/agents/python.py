@@ -1,7 +1,7 @@
 """The Python libraries as agents: `python -m tests.clients.agents.python NAME HOST:PORT`.
 
 Producing, reading and administering go through the adapters that the other tests use; members of
-groups are in members.py.
+groups are in members.py, producers that go on in writers.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tests.clients import adapters
 from tests.clients.adapters import Record
 from tests.clients.agents.driver import decoded, encoded
 from tests.clients.agents.members import JOIN, Member
+from tests.clients.agents.writers import WRITE, Writer
 from tests.clients.days.admins import ADMINS
 
 MESSAGE_BYTES_MAX = 8 << 20
@@ -26,6 +27,7 @@ class Program:
         self._name, self._bootstrap = name, bootstrap
         self._client = makers[name](bootstrap)
         self._members: dict[str, Member] = {}
+        self._writers: dict[str, Writer] = {}
 
     def do(self, op: str, wanted: dict[str, Any]) -> object:
         return getattr(self, f"do_{op}")(**wanted)
@@ -77,6 +79,17 @@ class Program:
     def do_offset_at(self, topic: str, partition: int, timestamp: int) -> int | None:
         with self._client.consumer() as consumer:
             return consumer.offset_for_time(topic, partition, timestamp)
+
+    def do_write(self, name: str, **wanted: Any) -> None:
+        if self._name not in WRITE:
+            raise RuntimeError("unsupported")
+        self._writers[name] = WRITE[self._name](self._bootstrap, name=name, **wanted)
+
+    def do_written(self, name: str) -> object:
+        return self._writers[name].written()
+
+    def do_finish(self, name: str) -> object:
+        return self._writers.pop(name).finish()
 
     def do_join(self, name: str, **wanted: Any) -> None:
         self._members[name] = JOIN[self._name](self._bootstrap, **wanted)

@@ -64,6 +64,24 @@ def test_a_pause_ends_with_its_rate() -> None:
     assert held.pause_ms(NAME) == PAUSE_MS_MAX
 
 
+@pytest.mark.parametrize("between", [(), (UNLIMITED,), (0,), (UNLIMITED, 0)])
+def test_what_is_owed_is_paid_at_the_rate_that_holds_now(between: tuple[int, ...]) -> None:
+    """Else a rate that was one by mistake would hold copies up for days after it was mended."""
+    held, clock = throttle(1)
+    held.note_copied(NAME, 1_000_001)
+    for rate in between:
+        held.bytes_per_s = rate
+        held.pause_ms(NAME)
+    held.bytes_per_s = 4_000_000
+    assert held.pause_ms(NAME) == 250
+    clock.advance(125)
+    held.bytes_per_s = 1_000_000
+    held.note_copied(NAME, 250_000)
+    assert held.pause_ms(NAME) == 750
+    clock.advance(750)
+    assert held.pause_ms(NAME) == 0
+
+
 @pytest.mark.parametrize(
     ("replicas", "held_back"),
     [

@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -25,7 +26,7 @@ var franzBalancers = map[string]func() kgo.GroupBalancer{
 }
 
 func (f *franz) client(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append(options, kgo.SeedBrokers(f.bootstrap))...)
+	return kgo.NewClient(append(options, kgo.SeedBrokers(strings.Split(f.bootstrap, ",")...))...)
 }
 
 func within() (context.Context, context.CancelFunc) {

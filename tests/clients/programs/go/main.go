@@ -48,6 +48,7 @@ type command struct {
 	Records      []record          `json:"records"`
 	Offset       int64             `json:"offset"`
 	Count        int               `json:"count"`
+	Rate         int               `json:"rate"`
 	Timestamp    int64             `json:"timestamp"`
 	Name         string            `json:"name"`
 	Group        string            `json:"group"`
@@ -64,12 +65,19 @@ type member interface {
 	leave() error
 }
 
+// A producer that writes numbers in the background.
+type writer interface {
+	written() map[string]any
+	finish() (map[string]any, error)
+}
+
 type client interface {
 	create(topic string, partitions int32, configs map[string]string) error
 	produce(topic, codec string, records []record) ([]int64, error)
 	read(topic string, partition int32, offset int64, count int) ([]record, error)
 	offsetAt(topic string, partition int32, timestamp int64) (int64, error)
 	join(wanted command) (member, error)
+	write(wanted command) (writer, error)
 }
 
 var errUnsupported = errors.New("unsupported")
@@ -102,7 +110,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "no such client:", library)
 		os.Exit(2)
 	}
-	members := map[string]member{}
+	members, writers := map[string]member{}, map[string]writer{}
 	lines, answers := bufio.NewReaderSize(os.Stdin, 1<<20), json.NewEncoder(os.Stdout)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -115,7 +123,7 @@ func main() {
 			if wanted.Op == "version" {
 				value = version(library)
 			} else {
-				value, err = do(clients, members, wanted)
+				value, err = do(clients, members, writers, wanted)
 			}
 		}
 		answer := map[string]any{"ok": value}
@@ -128,7 +136,9 @@ func main() {
 	}
 }
 
-func do(clients client, members map[string]member, wanted command) (any, error) {
+func do(
+	clients client, members map[string]member, writers map[string]writer, wanted command,
+) (any, error) {
 	switch wanted.Op {
 	case "create":
 		return nil, clients.create(wanted.Topic, wanted.Partitions, wanted.Configs)
@@ -144,6 +154,22 @@ func do(clients client, members map[string]member, wanted command) (any, error) 
 			members[wanted.Name] = made
 		}
 		return nil, err
+	case "write":
+		made, err := clients.write(wanted)
+		if err == nil {
+			writers[wanted.Name] = made
+		}
+		return nil, err
+	case "written", "finish":
+		one, ok := writers[wanted.Name]
+		if !ok {
+			return nil, fmt.Errorf("no writer %q for %q", wanted.Name, wanted.Op)
+		}
+		if wanted.Op == "written" {
+			return one.written(), nil
+		}
+		delete(writers, wanted.Name)
+		return one.finish()
 	}
 	one, ok := members[wanted.Name]
 	if !ok {

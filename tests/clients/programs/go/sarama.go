@@ -136,6 +136,8 @@ type saramaMember struct {
 	stopped  chan struct{}
 }
 
+func (s *saramas) write(command) (writer, error) { return nil, errUnsupported }
+
 func (s *saramas) join(wanted command) (member, error) {
 	settings := saramaSettings()
 	settings.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{

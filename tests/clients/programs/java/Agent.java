@@ -2,7 +2,8 @@
 //
 //     java -cp "CLASSES:libs/*" Agent HOST:PORT
 //
-// tests/clients/agents/driver.py says what each command means; a member of a group is in Member.java.
+// tests/clients/agents/driver.py says what each command means; a member of a group is in Member.java,
+// a producer that goes on in Writer.java.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -39,6 +40,7 @@ public class Agent {
 
     static String bootstrap;
     static final Map<String, Member> MEMBERS = new HashMap<>();
+    static final Map<String, Writer> WRITERS = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {
         bootstrap = arguments[0];
@@ -68,6 +70,11 @@ public class Agent {
             case "join":
                 MEMBERS.put(wanted.get("name").asText(), new Member(bootstrap, wanted));
                 return null;
+            case "write":
+                WRITERS.put(wanted.get("name").asText(), new Writer(bootstrap, wanted));
+                return null;
+            case "written": return WRITERS.get(wanted.get("name").asText()).written();
+            case "finish": return WRITERS.remove(wanted.get("name").asText()).finish();
             default:
         }
         Member member = MEMBERS.get(wanted.path("name").asText());
