@@ -273,7 +273,7 @@ def test_a_topic_that_was_deleted_offline_is_made_anew(
 
 
 def test_who_waits_at_a_replica_that_is_taken_away_is_told(held: Held) -> None:
-    """Produces while there is a log that is led elsewhere, consumers of any replica when it ends."""
+    """Produces while their log is led elsewhere, consumers of any replica when it ends."""
     topic = held.create("t", 1)
     (partition,) = topic.partitions
     moved = replace(partition, leader=2, leader_epoch=1, partition_epoch=1, replicas=(2,), isr=(2,))
