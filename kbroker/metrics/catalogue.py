@@ -158,10 +158,12 @@ _TRAFFIC: Final = (
            "Bytes that this broker's replica fetchers have read from leaders.", "bytes/s"),
     _meter("replication_bytes_in",
            "kafka_server_BrokerTopicMetrics_ReplicationBytesInPerSec",
-           "The same, under Apache Kafka's name.", "bytes/s"),
+           "The same, under Apache Kafka's name.", "bytes/s", _TOPIC,
+           "Of all topics together only."),
     _meter("replication_bytes_out",
            "kafka_server_BrokerTopicMetrics_ReplicationBytesOutPerSec",
-           "Bytes of record batches given to followers.", "bytes/s"),
+           "Bytes of record batches given to followers.", "bytes/s", _TOPIC,
+           "Of all topics together only."),
 )  # fmt: skip
 
 _NETWORK: Final = (

@@ -31,8 +31,8 @@ def totals(
     fetched = 0 if replication is None else replication.fetchers.bytes_fetched
     found: Totals = {
         "replica_fetcher_bytes": [((), fetched)],
-        "replication_bytes_in": [((), fetched)],
-        "replication_bytes_out": [((), bytes_sent)],
+        "replication_bytes_in": [(("",), fetched)],
+        "replication_bytes_out": [(("",), bytes_sent)],
         "isr_shrinks": [((), shrinks)],
         "isr_expands": [((), expands)],
     }

@@ -106,11 +106,16 @@ def test_the_documented_scrape_file(busy: Broker) -> None:
         "kafka_server_BrokerTopicMetrics_BytesInPerSec",
         "kafka_server_BrokerTopicMetrics_BytesOutPerSec",
         "kafka_server_ReplicaManager_UnderReplicatedPartitions",
+        # Their names end so, too.
+        "kafka_server_BrokerTopicMetrics_ReplicationBytesInPerSec",
+        "kafka_server_BrokerTopicMetrics_ReplicationBytesOutPerSec",
     }
     strimzi = {
         "kafka_server_brokertopicmetrics_bytesin_total",
         "kafka_server_brokertopicmetrics_bytesout_total",
         "kafka_server_replicamanager_underreplicatedpartitions",
+        "kafka_server_brokertopicmetrics_replicationbytesin_total",
+        "kafka_server_brokertopicmetrics_replicationbytesout_total",
     }
     assert set(found) == canonical | strimzi
     totals = dict((labels.get("topic", ""), value) for labels, value in

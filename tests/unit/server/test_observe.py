@@ -230,7 +230,7 @@ def test_replication_is_told_with_its_rates(rig: Rig) -> None:
     assert watched.meter("isr_shrinks") == Meter(4, 0.2, 0.2)
     assert watched.meter("isr_expands") == Meter(2, 0.0, 0.0)
     assert watched.meter("replica_fetcher_bytes") == Meter(5_500, 1_000.0, 1_000.0)
-    assert watched.meter("replication_bytes_in") == Meter(5_500, 1_000.0, 1_000.0)
+    assert watched.meter("replication_bytes_in", "") == Meter(5_500, 1_000.0, 1_000.0)
 
 
 def test_an_unclean_election_has_a_rate(rig: Rig) -> None:
@@ -257,13 +257,13 @@ def test_what_followers_fetch_is_no_traffic_of_consumers(rig: Rig) -> None:
     assert got is not None and len(got) == len(batch)
     eventually(lambda: rig.total("responses") == 2, "counted")
     assert watched.meter("bytes_out", "").total == 0
-    assert watched.meter("replication_bytes_out").total == len(batch)
+    assert watched.meter("replication_bytes_out", "").total == len(batch)
     assert "FetchConsumer" not in {told.request for told in watched.observer.request_times()}
     for _ in range(2):
         fetch(rig.client(), 17, [Ask(topic, 0)])
     eventually(lambda: rig.total("responses") == 4, "counted")
     assert watched.meter("bytes_out", "orders").total == 2 * len(batch)
-    assert watched.meter("replication_bytes_out").total == len(batch)
+    assert watched.meter("replication_bytes_out", "").total == len(batch)
     times = dict(watched.figures().samples("total_time"))
     counts = {}
     for (name,), summary in times.items():

@@ -48,8 +48,8 @@ def found_in(pieces: Iterator[Any]) -> tuple[int, dict[str, Any]]:
 def test_a_broker_that_stands_alone_follows_nobody() -> None:
     assert observe_replication.totals(None, None, 7) == {
         "replica_fetcher_bytes": [((), 0)],
-        "replication_bytes_in": [((), 0)],
-        "replication_bytes_out": [((), 7)],
+        "replication_bytes_in": [(("",), 0)],
+        "replication_bytes_out": [(("",), 7)],
         "isr_shrinks": [((), 0)],
         "isr_expands": [((), 0)],
     }
