@@ -20,6 +20,7 @@ import uuid
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from kbroker.types import ApiKey
@@ -103,7 +104,8 @@ class Connection:
 
     def end_of_requests(self) -> None:
         """Shut down this side: the broker reads the end of the stream."""
-        self._socket.shutdown(socket.SHUT_WR)
+        with suppress(OSError):  # closed by the other side, which the next receive tells
+            self._socket.shutdown(socket.SHUT_WR)
 
     # -- receiving
 
