@@ -273,7 +273,7 @@ def test_a_topic_that_was_deleted_offline_is_made_anew(
 
 
 def test_who_waits_at_a_replica_that_is_taken_away_is_told(held: Held) -> None:
-    """Produces while there is a log that is led elsewhere, consumers of any replica when it ends."""
+    """Produces while there is a log, led elsewhere; consumers of any replica when it ends."""
     topic = held.create("t", 1)
     (partition,) = topic.partitions
     moved = replace(partition, leader=2, leader_epoch=1, partition_epoch=1, replicas=(2,), isr=(2,))
@@ -281,3 +281,24 @@ def test_who_waits_at_a_replica_that_is_taken_away_is_told(held: Held) -> None:
     assert held.replicas.partition("t", 0) is None
     assert held.woken == [TopicPartition("t", 0)] * 2
     assert held.online_when_woken == [True, False]
+
+
+def test_which_leaders_hold_followers_back(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the topic's settings name them, when its logs are opened and when they change."""
+    told: dict[TopicPartition, bool] = {}
+
+    class Told(Replica):
+        def throttle(self, throttled: bool) -> None:
+            told[self.name] = throttled
+
+    monkeypatch.setattr("kbroker.replica.manager.Replica", Told)
+    topic = held.create("t", 3)
+    assert [*told.values()] == [False] * 3
+    for named, expected in (
+        ("0:1,1:2", [True, False, False]),
+        ("*", [True, True, True]),
+        ("", [False, False, False]),
+    ):
+        configs = {"leader.replication.throttled.replicas": named}
+        held.replicas.apply(held.image, ImageDelta(reconfigured=(replace(topic, configs=configs),)))
+        assert [*told.values()] == expected
