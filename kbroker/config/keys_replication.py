@@ -166,7 +166,7 @@ QUOTA_KEYS: Final = (
     Key(
         "leader.replication.throttled.rate", LONG, LONG_MAX,
         "Bytes per second of throttled replicas that this broker sends as leader.",
-        low=0, internal=True, dynamic=CLUSTER_WIDE,
+        low=0, internal=True, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "follower.replication.throttled.rate", LONG, LONG_MAX,

@@ -133,7 +133,7 @@ KEYS: Final = (
     Key(
         "leader.replication.throttled.replicas", LIST, (),
         "Leader replicas whose replication traffic is limited.",
-        check=_check_throttled_replicas, check_words=_THROTTLE_WORDS,
+        check=_check_throttled_replicas, check_words=_THROTTLE_WORDS, supported=True,
     ),
     Key(
         "index.interval.bytes", INT, 4_096,

@@ -13,6 +13,10 @@ static inline int kb_cas_int(int *p, int expected, int desired) {
     return __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
+static inline int kb_cas_i64(int64_t *p, int64_t expected, int64_t desired) {
+    return __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
 static inline int64_t kb_load_i64(int64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static inline void kb_store_i64(int64_t *p, int64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline int64_t kb_add_i64(int64_t *p, int64_t v) { return __atomic_add_fetch(p, v, __ATOMIC_RELAXED); }

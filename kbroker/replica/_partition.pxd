@@ -40,6 +40,7 @@ cdef struct Partition:
     int32_t led_since             # the epoch in which this broker became the leader that it is
     int32_t in_sync_count         # of the set that the controller has confirmed, the leader in it
     Followers followers           # of a leader
+    int throttled                 # atomic: leader.replication.throttled.replicas names this one
     # What may be read; the offsets are atomic.
     Bound high_watermark
     Bound last_stable
@@ -132,6 +133,9 @@ cdef struct NotedFetch:
 # offset; then nothing is known that was not before. A start of another that the controller has not
 # told us of yet is heard, as in Apache Kafka: it joins no in-sync set.
 cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexcept nogil
+
+# Whether a follower shares the rate of what this leader sends to replicas out of sync.
+cdef int partition_holds_back(Partition* partition, int32_t broker_id) noexcept nogil
 
 # A follower that waited is told where the high watermark is now.
 cdef void partition_note_told(

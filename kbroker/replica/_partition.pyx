@@ -14,7 +14,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from kbroker._atomics cimport kb_add_int, kb_store_i64, kb_store_int
+from kbroker._atomics cimport kb_add_int, kb_load_int, kb_store_i64, kb_store_int
 from kbroker._error_codes cimport (
     FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR, NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE,
@@ -278,6 +278,18 @@ cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexc
         follower.told_high_watermark = partition.high_watermark.offset
     partition_unlock(partition)
     return error
+
+
+cdef int partition_holds_back(Partition* partition, int32_t broker_id) noexcept nogil:
+    cdef Follower* follower
+    cdef int holds_back
+    if not kb_load_int(&partition.throttled):
+        return 0
+    partition_lock(partition)
+    follower = followers_find(&partition.followers, broker_id)
+    holds_back = follower == NULL or not follower.in_sync
+    partition_unlock(partition)
+    return holds_back
 
 
 cdef void partition_note_told(

@@ -14,7 +14,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int
+from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_int
 from kbroker._log cimport LocalLog
 from kbroker._sync cimport kb_wall_ms
 from kbroker.log._append_follower cimport Followed
@@ -126,6 +126,10 @@ cdef class Replica:
             if begins and kb_load_int(&self.partition.log.flush_due):
                 # If it fails the log is offline, or the next append tries again.
                 partition_flush(self.partition, FLUSH_RECORDS, NULL)
+
+    def throttle(self, bint throttled) -> None:
+        """Whether followers out of sync share the leader's rate for what they get of it."""
+        kb_store_int(&self.partition.throttled, throttled)
 
     def set_high_watermark(self, int64_t offset) -> None:
         """Moves the high watermark to a batch's start; beyond the log's end it stops there."""

@@ -27,6 +27,7 @@ from kbroker.config.topic import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.replica._replica import Replica
 from kbroker.replica.leadership import set_leadership
+from kbroker.replica.throttle import LEADER_REPLICAS, names_replica
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -296,6 +297,7 @@ class ReplicaManager:
             elif replica.log.min_insync_replicas != settings(partition)["min_insync_replicas"]:
                 replica.log.configure(**settings(partition))  # it has more or fewer replicas now
             self._lead(replica, partition)
+            self._throttle(replica, topic)
             replicas.append(replica)
         return topic.name, topic.topic_id.bytes, topic.internal, replicas
 
@@ -374,9 +376,14 @@ class ReplicaManager:
             if replica is None:
                 continue
             replica.log.configure(**settings(partition))
+            self._throttle(replica, topic)
             replica.advance()  # fewer may be enough in sync now
             if replica.has_watchers:
                 self._wake(replica)
+
+    def _throttle(self, replica: Replica, topic: TopicImage) -> None:
+        named = topic.configs.get(LEADER_REPLICAS, "")
+        replica.throttle(names_replica(named, replica.name.partition, self._node_id))
 
     def statistics(self) -> dict[str, int]:
         """Figures for metrics: partitions held, led, without enough in-sync replicas."""

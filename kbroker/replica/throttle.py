@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from kbroker.types import TopicPartition
 
 RATE: Final = "follower.replication.throttled.rate"
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
 REPLICAS: Final = "follower.replication.throttled.replicas"
 UNLIMITED: Final = LONG_MAX
 PAUSE_MS_MAX: Final = 1_000
@@ -81,10 +83,16 @@ class FollowerThrottle:
 
 def is_throttled(topic: TopicImage | None, partition: int, node_id: int) -> bool:
     """Whether the topic's settings hold back this replica, which does so out of sync only."""
-    replicas = "" if topic is None else topic.configs.get(REPLICAS, "")
-    if topic is None or not replicas or partition >= len(topic.partitions):
+    if topic is None or partition >= len(topic.partitions):
         return False
     if node_id in topic.partitions[partition].isr:
+        return False
+    return names_replica(topic.configs.get(REPLICAS, ""), partition, node_id)
+
+
+def names_replica(replicas: str, partition: int, node_id: int) -> bool:
+    """Whether such a setting of a topic names this one."""
+    if not replicas:
         return False
     named = _named(replicas)
     return _EVERY_REPLICA in named or f"{partition}:{node_id}" in named

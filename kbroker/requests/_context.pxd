@@ -13,6 +13,8 @@ from kbroker.replica._metadata_view cimport MetadataView
 from kbroker.replica._partition cimport FetchIsolation, Partition, ReadFrom
 from kbroker.replica._snapshot cimport SnapshotReader, SnapshotRegistry
 
+from kbroker.requests._leader_throttle cimport LeaderThrottle
+
 
 cdef enum:
     PROCESSORS_SEEN_MAX = 64
@@ -46,6 +48,7 @@ cdef struct ParkedWatch:
     Batch* batch                  # of a write; what becomes of it, under the same lock
     int64_t fetch_offset
     int64_t high_watermark        # of a follower's fetch: as the answer would tell it
+    int held_back                 # a follower's fetch: by the leader's rate, until its deadline
     int32_t leader_epoch          # in which a consumer believes; -1: it does not say
     int32_t max_bytes
     int linked                    # under the partition's lock
@@ -120,6 +123,7 @@ cdef struct HotContext:
     HotWorker* at_once[PROCESSORS_SEEN_MAX]  # atomic: each Processor's own, or NULL
     int32_t fetch_bytes_max       # fetch.max.bytes of the broker
     int32_t inline_range_bytes    # ranges up to this are read into the answer
+    LeaderThrottle leader_throttle
     int rack_aware                # consumers are told of the replica in their rack
 
 

@@ -97,6 +97,7 @@ from kbroker.requests._fetch_answer cimport (
 from kbroker.requests._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan, FetchTarget
 from kbroker.requests._fetch_request cimport fetch_parse
 from kbroker.requests._fetch_unique cimport fetch_unique
+from kbroker.requests._leader_throttle cimport leader_throttle_holds
 from kbroker.requests._parked cimport PARK_READ_AGAIN, park_fetch
 
 cdef enum:
@@ -382,12 +383,13 @@ cdef void _read_target(
     if plan.notes_follower and target.error == NO_ERROR and not target.diverges:
         target.error = _note_follower(worker, plan, target)
     if target.error == NO_ERROR and not target.diverges:
-        if most > left:
-            most = left
-        if most < 0:
-            most = 0
+        if plan.isolation == TO_LOG_END:
+            target.held_back = leader_throttle_holds(
+                &worker.context.leader_throttle, target.partition, plan.replica_id, kb_now_ns())
+        most = 0 if target.held_back else max(min(most, left), 0)
         target.error = partition_read(
-            target.partition, target.fetch_offset, most, plan.read_bytes == 0,
+            target.partition, target.fetch_offset, most,
+            plan.read_bytes == 0 and not target.held_back,
             plan.isolation, plan.read_from, plan.patience, &target.slice, &offsets)
     elif target.error == NO_ERROR and plan.patience == WAITS_FOR_NOTHING:
         target.error = READ_WOULD_WAIT  # to tell where the log stands: rare

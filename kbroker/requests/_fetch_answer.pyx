@@ -18,6 +18,7 @@ from kbroker._arena cimport arena_take
 from kbroker._atomics cimport kb_add_i64
 from kbroker._error_codes cimport FENCED_LEADER_EPOCH, NO_ERROR, NOT_LEADER_OR_FOLLOWER
 from kbroker._figures cimport kb_count
+from kbroker._sync cimport kb_now_ns
 from kbroker.log._file_operations cimport files
 from kbroker.log._segment cimport segment_drop_reference, slice_release
 from kbroker.log._types cimport FileSlice, Segment
@@ -42,10 +43,11 @@ from kbroker.protocol._cursor cimport (
 )
 from kbroker.replica._closest cimport NO_PREFERRED_REPLICA
 from kbroker.replica._fetch_session cimport session_to_tail_locked
-from kbroker.replica._partition cimport TO_LAST_STABLE
+from kbroker.replica._partition cimport TO_LAST_STABLE, TO_LOG_END
 from kbroker.requests._answers cimport worker_answer
 from kbroker.requests._context cimport ERROR_CODES, HotWorker
 from kbroker.requests._fetch_plan cimport TOPIC_IDS_FROM, FetchPlan, FetchTarget
+from kbroker.requests._leader_throttle cimport leader_throttle_note
 from kbroker.requests._leaders cimport (
     LEADER_TAG_BYTES,
     AskedPartition,
@@ -249,6 +251,10 @@ cdef void _count(HotWorker* worker, FetchPlan* plan, FetchTarget* target) noexce
     elif target.slice.length > 0:
         kb_count(&worker.fetch_bytes, target.slice.length)
         kb_add_i64(&target.partition.fetched_bytes, target.slice.length)
+        if plan.isolation == TO_LOG_END:
+            leader_throttle_note(
+                &worker.context.leader_throttle, target.partition, plan.replica_id,
+                target.slice.length, kb_now_ns())
 
 
 cdef uint8_t* _put_targets(

@@ -34,6 +34,7 @@ cdef struct FetchTarget:
     int16_t error
     int not_there                 # no such topic or partition: nothing was read
     int32_t preferred             # the broker from which to read instead; -1: this one
+    int held_back                 # a follower's: records would be over the leader's rate
     int diverges                  # the client's log is not ours: it is told where ours ends
     int32_t diverging_epoch
     int64_t diverging_end

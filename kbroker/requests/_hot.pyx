@@ -52,6 +52,7 @@ from kbroker.requests._context cimport (
 from kbroker.requests._group_write cimport (
     WRITE_WAITS, GroupWrite, group_write_new, group_write_wait)
 from kbroker.requests._hot_figures cimport hot_statistics, note_gil_wait
+from kbroker.requests._leader_throttle cimport UNLIMITED, leader_throttle_set
 from kbroker.requests._long_polls cimport (
     long_polls_close, long_polls_end_left, long_polls_expire, long_polls_wake)
 from kbroker.requests._parked cimport parked_drop, parked_init
@@ -170,6 +171,7 @@ cdef class HotPath:
         self.context.fetch_bytes_max = fetch_bytes_max
         self.context.inline_range_bytes = inline_range_bytes
         self.context.rack_aware = rack_aware
+        leader_throttle_set(&self.context.leader_throttle, UNLIMITED)
         self.context.sessions = sessions_new(session_slots_max, session_eviction_ms_min)
         with nogil:
             self.own_worker = worker_new(&self.context, -1)
@@ -230,6 +232,10 @@ cdef class HotPath:
             self.context.own.host_bytes_max = max(
                 self.context.own.host_bytes_max, place.host_length)
         self.context.own.listener_count = <int>len(addresses)
+
+    def throttle_leader(self, int64_t bytes_per_s):
+        """What followers out of sync get of throttled partitions from now on, all together."""
+        leader_throttle_set(&self.context.leader_throttle, bytes_per_s)
 
     def add_worker(self):
         """A worker for one more handler thread; its index."""

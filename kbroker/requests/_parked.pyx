@@ -146,12 +146,15 @@ cdef void _count_bytes_locked(ParkedWatch* watch) noexcept nogil:
         or watch.fetch_offset > partition.log.log_end_offset
         # Who is so far behind is answered at once, as by Apache Kafka: where it reads would have
         # to be looked up in a file at every append.
-        or partition_in_older_segment_locked(partition, watch.fetch_offset)
+        or (not watch.held_back
+            and partition_in_older_segment_locked(partition, watch.fetch_offset))
     ):
         kb_store_int(&parked.must_answer, 1)
         return
     if parked.isolation == TO_LOG_END and partition.high_watermark.offset > watch.high_watermark:
         kb_store_int(&parked.must_answer, 1)  # followers are told where it is now
+    if watch.held_back:
+        return
     here = partition_readable_bytes_locked(
         partition, watch.fetch_offset, watch.max_bytes, parked.isolation, parked.read_from)
     if here < 0:
@@ -430,6 +433,7 @@ cdef void _watch_targets(ParkedRequest* parked, FetchPlan* plan) noexcept nogil:
         watch.partition = target.partition
         watch.fetch_offset = target.fetch_offset
         watch.high_watermark = target.high_watermark
+        watch.held_back = target.held_back
         watch.max_bytes = <int>target.max_bytes
         watch.leader_epoch = target.leader_epoch if plan.replica_id < 0 else -1
         partition_acquire(target.partition)

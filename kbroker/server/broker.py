@@ -46,6 +46,7 @@ from kbroker.purgatory.timer import Timer
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager
 from kbroker.replica.metadata_publisher import MetadataPublisher
+from kbroker.replica.throttle import LEADER_RATE
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
 from kbroker.server.boot import boot_id
@@ -253,6 +254,7 @@ class Broker:
             ("the network", self._network_follows),
             ("the request handlers", self._handlers_follow),
             ("the logs", self._logs_follow),
+            ("the leaders' rate", self._leaders_follow),
         ):
             self._dynamic.add(what, reaction)
         try:
@@ -412,6 +414,9 @@ class Broker:
         self._logs.removals.delay_ms = now["log.segment.delete.delay.ms"]
         topics = () if self._controller is None else self._controller.image.topics.values()
         self._replicas.follow_config(now, topics)
+
+    def _leaders_follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
+        self._hot.throttle_leader(now[LEADER_RATE])
 
     def _start_network(self) -> None:
         self._served = True

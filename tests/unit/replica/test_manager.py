@@ -281,3 +281,24 @@ def test_who_waits_at_a_replica_that_is_taken_away_is_told(held: Held) -> None:
     assert held.replicas.partition("t", 0) is None
     assert held.woken == [TopicPartition("t", 0)] * 2
     assert held.online_when_woken == [True, False]
+
+
+def test_which_leaders_hold_followers_back(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the topic's settings name them, when its logs are opened and when they change."""
+    told: dict[TopicPartition, bool] = {}
+
+    class Told(Replica):
+        def throttle(self, throttled: bool) -> None:
+            told[self.name] = throttled
+
+    monkeypatch.setattr("kbroker.replica.manager.Replica", Told)
+    topic = held.create("t", 3)
+    assert [*told.values()] == [False] * 3
+    for named, expected in (
+        ("0:1,1:2", [True, False, False]),
+        ("*", [True, True, True]),
+        ("", [False, False, False]),
+    ):
+        configs = {"leader.replication.throttled.replicas": named}
+        held.replicas.apply(held.image, ImageDelta(reconfigured=(replace(topic, configs=configs),)))
+        assert [*told.values()] == expected
