@@ -7,7 +7,8 @@ clients their part of the network and the disk.
 
 What came is paid for afterwards: records of so many bytes keep the rate busy for so long, and until
 that is over nothing more is asked for them. Who copied nothing for a while has saved up a second at
-most. A pause is looked at again after a second, since the rate may have been changed meanwhile.
+most. A pause is looked at again after a second, since the rate may have been changed meanwhile:
+what is owed is paid at the rate of now.
 
 Owner: the fetchers' loop. The rate may be set from any thread.
 """
@@ -47,7 +48,10 @@ class FollowerThrottle:
         self.bytes_per_s = bytes_per_s
         self._clock = clock
         self._is_throttled = is_throttled
-        self._free_at_ns = 0  # when all that came is paid for
+        # Bytes that came and are not paid for, as of then: times a second, so that nothing is lost
+        # where little is paid at a time. Below 0: what is saved up.
+        self._owed = 0
+        self._paid_ns = 0
 
     def pause_ms(self, name: TopicPartition) -> int:
         """How long this replica is not asked for; 0: it may be."""
@@ -56,14 +60,19 @@ class FollowerThrottle:
             return 0
         if rate == 0:
             return PAUSE_MS_MAX
-        left_ns = self._free_at_ns - self._clock.monotonic_ns()
-        return min(PAUSE_MS_MAX, -(-left_ns // NS_PER_MS)) if left_ns > 0 else 0
+        self._pay(rate)
+        return min(PAUSE_MS_MAX, -(-self._owed // (rate * NS_PER_MS))) if self._owed > 0 else 0
 
     def note_copied(self, name: TopicPartition, size_bytes: int) -> None:
         rate = self.bytes_per_s
         if 0 < rate < UNLIMITED and self._is_throttled(name):
-            saved_ns = self._clock.monotonic_ns() - _NS_PER_S
-            self._free_at_ns = max(self._free_at_ns, saved_ns) + size_bytes * _NS_PER_S // rate
+            self._pay(rate)
+            self._owed += size_bytes * _NS_PER_S
+
+    def _pay(self, rate: int) -> None:
+        now_ns = self._clock.monotonic_ns()
+        self._owed = max(self._owed - (now_ns - self._paid_ns) * rate, -rate * _NS_PER_S)
+        self._paid_ns = now_ns
 
 
 def is_throttled(topic: TopicImage | None, partition: int, node_id: int) -> bool:

@@ -64,6 +64,18 @@ def test_a_pause_ends_with_its_rate() -> None:
     assert held.pause_ms(NAME) == PAUSE_MS_MAX
 
 
+def test_what_is_owed_is_paid_at_the_rate_of_now() -> None:
+    """A rate that was set too low, and is raised, costs nobody hours."""
+    held, clock = throttle(1_000)
+    held.note_copied(NAME, 10_001_000)
+    clock.advance(1_000)
+    assert held.pause_ms(NAME) == PAUSE_MS_MAX  # ten thousand seconds more, as it is
+    held.bytes_per_s = 20_000_000
+    assert held.pause_ms(NAME) == 500
+    clock.advance(500)
+    assert held.pause_ms(NAME) == 0
+
+
 @pytest.mark.parametrize(
     ("replicas", "held_back"),
     [
