@@ -33,9 +33,13 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 # A networked ensemble refuses frames of one megabyte by default, so a node and the sum of one
-# `multi` (paths and data, see `Operation.size_bytes`) stay below that with room for framing.
+# `multi` (see `Operation.size_bytes`) stay below that with room for framing.
 NODE_BYTES_MAX: Final = 512 * 1024
 MULTI_BYTES_MAX: Final = 768 * 1024
+# What an operation counts for beside its path and data. On the wire it has a header and lengths, a
+# creation an ACL (64 bytes together), and ZooKeeper's chroot stands before each path.
+OPERATION_BYTES: Final = 128
+CHROOT_BYTES_MAX: Final = 100
 # Deepest path in use is five segments; topic names have at most 249 characters.
 PATH_CHARS_MAX: Final = 1024
 
@@ -119,7 +123,7 @@ class Create(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return len(self.path) + len(self.data)
+        return OPERATION_BYTES + len(self.path) + len(self.data)
 
 
 class Set(NamedTuple):
@@ -131,7 +135,7 @@ class Set(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return len(self.path) + len(self.data)
+        return OPERATION_BYTES + len(self.path) + len(self.data)
 
 
 class Delete(NamedTuple):
@@ -142,7 +146,7 @@ class Delete(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return len(self.path)
+        return OPERATION_BYTES + len(self.path)
 
 
 class Check(NamedTuple):
@@ -153,7 +157,7 @@ class Check(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return len(self.path)
+        return OPERATION_BYTES + len(self.path)
 
 
 Operation = Create | Set | Delete | Check

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from kbroker.errors import ConfigError
-from kbroker.metadata.store.base import check_path
+from kbroker.metadata.store.base import CHROOT_BYTES_MAX, check_path
 
 CONNECT: Final = "zookeeper.connect"
 DEFAULT_PORT: Final = 2181
@@ -91,6 +91,8 @@ def parse_connect(text: str) -> tuple[tuple[str, ...], str]:
     try:
         if chroot:
             check_path(chroot)
+            if len(chroot.encode()) > CHROOT_BYTES_MAX:
+                raise ValueError(f"its path has more than {CHROOT_BYTES_MAX} characters")
         return tuple(_host_port(each.strip()) for each in servers.split(",")), chroot
     except ValueError as error:
         raise ConfigError(

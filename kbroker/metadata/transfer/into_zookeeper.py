@@ -33,8 +33,6 @@ from kbroker.metadata.store.base import (
 )
 from kbroker.metadata.transfer.file import Export
 
-# Beside paths and data an operation has some 50 bytes on the wire.
-OPERATIONS_MAX: Final = 2_000
 _FIRST: Final = 0  # the version of the node that says it, until the tree is whole
 
 
@@ -132,7 +130,7 @@ def _batches(export: Export) -> Iterator[list[Create]]:
         create = Create(path, data)
         if path == records.CLUSTER_ID:
             continue
-        if batch_bytes + create.size_bytes > room or len(batch) == OPERATIONS_MAX:
+        if batch_bytes + create.size_bytes > room:
             yield batch
             batch, batch_bytes = [], 0
         batch.append(create)

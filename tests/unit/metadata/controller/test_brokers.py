@@ -14,6 +14,7 @@ from kbroker.metadata.controller.nodes import load_brokers
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.controller.registration import register
 from kbroker.metadata.image import NO_LEADER, BrokerImage, PartitionImage
+from kbroker.metadata.store.base import OPERATION_BYTES
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.brokers import Cluster, Wire
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
@@ -276,7 +277,7 @@ def test_a_request_of_which_one_topic_is_too_large_moves_nothing(
     assert not create(NewTopic("a", assignments={0: (1,)}))[0].error
     assert not create(NewTopic("z", assignments=dict.fromkeys(range(40), (1,))))[0].error
     before = cluster.controller.image.topics
-    monkeypatch.setattr(nodes, "MULTI_BYTES_MAX", 600)
+    monkeypatch.setattr(nodes, "MULTI_BYTES_MAX", 600 + 3 * OPERATION_BYTES)
     wanted = [Reassignment(TopicPartition(name, 0), (2,)) for name in ("a", "z")]
     outcomes = wait(lambda done: cluster.controller.controller.reassign(wanted, True, done))
     assert [error.code for _, error in outcomes] == [ErrorCode.POLICY_VIOLATION] * 2

@@ -165,11 +165,30 @@ def test_sizes_up_to_the_bounds_are_taken_and_larger_ones_refused(store: Metadat
     assert len(store.get("/a").data) == NODE_BYTES_MAX
     with pytest.raises(ValueError):
         store.set("/a", b"x" * (NODE_BYTES_MAX + 1))
-    half = b"y" * (MULTI_BYTES_MAX // 2 - len("/m1"))
+    half = b"y" * (MULTI_BYTES_MAX // 2 - Create("/m1").size_bytes)
     store.multi([Create("/m1", half), Create("/m2", half)])
     with pytest.raises(ValueError):
         store.multi([Set("/m1", half), Set("/m2", half + b"y")])
     assert store.get("/m1").version == 0
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 100], ids=["empty", "small"])
+def test_a_multi_of_as_many_small_nodes_as_its_bytes_allow_is_taken(
+    store: MetadataStore, data: bytes
+) -> None:
+    """As a topic of thousands of partitions is made of, and an election behind a dead broker."""
+    creations = [Create("/t")]
+    size_bytes = creations[0].size_bytes
+    while (
+        size_bytes + (more := Create(f"/t/{len(creations):05}", data)).size_bytes < MULTI_BYTES_MAX
+    ):
+        creations.append(more)
+        size_bytes += more.size_bytes
+    store.multi(creations)
+    assert len(store.children("/t")) == len(creations) - 1
+    store.multi([Set(each.path, data, 0) for each in creations[1:]])
+    store.multi([Delete(each.path) for each in reversed(creations)])
+    assert not store.exists("/t")
 
 
 # --- multi ----------------------------------------------------------------------------------------

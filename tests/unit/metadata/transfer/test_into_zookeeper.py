@@ -11,7 +11,12 @@ import pytest
 from kbroker.errors import MetadataStoreError
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.records import ImportRecord
-from kbroker.metadata.store.base import Create, MetadataStore
+from kbroker.metadata.store.base import (
+    MULTI_BYTES_MAX,
+    OPERATION_BYTES,
+    Create,
+    MetadataStore,
+)
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.metadata.transfer import into_zookeeper
 from kbroker.metadata.transfer.file import Export
@@ -183,7 +188,7 @@ def test_a_large_tree_comes_in_parts_that_zookeeper_takes(
     store: MetadataStore, export: Export
 ) -> None:
     """Many small nodes, and a few of the size that a node may have."""
-    more = {f"/theirs-{each:05}": b"" for each in range(2 * into_zookeeper.OPERATIONS_MAX)}
+    more = {f"/theirs-{each:05}": b"" for each in range(MULTI_BYTES_MAX // OPERATION_BYTES)}
     more |= {f"/large-{each}": b"x" * 512 * 1024 for each in range(3)}
     large = Export.of({**export.tree, **more}, EXPORTED_AT)
     run(store, large)
