@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,8 @@ from perf.spec import Connection, Partition, Run, Stream
 
 MIB = 1 << 20
 TOPIC_WAIT_S = 0.5  # of a topic that is to be read: it is there or it is not
+GROWN_WAIT_S = 10.0  # for followers: a high watermark that is not there by then is a finding
+GROWN_PAUSE_S = 0.01
 TOPIC_ALREADY_EXISTS = 36
 BODY_SEED = 7
 
@@ -167,6 +169,28 @@ def _body(work: Work, producer: tuple[int, int], number: int = 0) -> batch.Recor
     return batch.encode(chosen, **options)
 
 
+def _check_grown(
+    grown: Callable[[], int],
+    acknowledged: int,
+    *,
+    now_s: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Whether the log grew by all that was acknowledged; others may write to the topic as well.
+
+    A client sees a log's end only up to the high watermark. With acks 0 or 1 an acknowledged record
+    may still be on its way to the followers: they have `GROWN_WAIT_S` for it.
+    """
+    give_up_s = now_s() + GROWN_WAIT_S
+    while (found := grown()) < acknowledged:
+        if now_s() >= give_up_s:
+            raise CellError(
+                f"{acknowledged} records acknowledged, {found} readable after {GROWN_WAIT_S:.0f} s:"
+                " lost, or a follower lags; see the log of the leader"
+            )
+        sleep(GROWN_PAUSE_S)
+
+
 def produce(work: Work) -> Summary:
     """Send at least `records` records (whole requests) and have each acknowledged."""
     with Client(work.host, work.port) as client:
@@ -208,9 +232,7 @@ def produce(work: Work) -> Summary:
         )
         done = counters["streams"][0]
         _check_errors(done)
-        grown = sum(client.offsets(topic)) - before
-        if grown < done["records_all"]:  # others may write to the topic as well
-            raise CellError(f"{done['records_all']} records acknowledged, {grown} in the log")
+        _check_grown(lambda: sum(client.offsets(topic)) - before, done["records_all"])
     value_bytes = done["records_all"] * body.value_bytes // body.records
     return _summary("sent", counters, value_bytes)
 

@@ -12,7 +12,7 @@ import pytest
 
 from perf import cli, tool
 from perf.brokers import LimitBroker
-from perf.cells import Path_
+from perf.cells import CellError, Path_
 from perf.histogram import Histogram
 from perf.tool import Summary, read_values
 
@@ -65,6 +65,34 @@ def test_a_rate_ends_when_all_is_sent(
         monkeypatch.setattr(tool, "Client", lambda host, port: _limit_client(broker, topic))
         work = tool.Work(broker.host, broker.port, "tool", 50, batch_bytes=1, rate=1e6, acks=acks)
         assert tool.produce(work).records == 50
+
+
+def test_produce_waits_for_the_followers_of_what_was_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """acks=1: the high watermark, all that a client sees of the end, comes after the answer."""
+    with LimitBroker(tmp_path / "limit") as broker:
+        with broker.client() as client:
+            topic = client.create_topic("tool", 1)
+        ends = iter([0, 0, 20, 50])
+        lagging = _limit_client(broker, topic)
+        monkeypatch.setattr(lagging, "offsets", lambda topic: [next(ends)])
+        monkeypatch.setattr(tool, "Client", lambda host, port: lagging)
+        work = tool.Work(broker.host, broker.port, "tool", 50, batch_bytes=1)
+        assert tool.produce(work).records == 50
+        assert list(ends) == []
+
+
+def test_followers_that_never_come_are_waited_for_no_longer_than_said() -> None:
+    clock_s = 0.0
+
+    def sleep(pause_s: float) -> None:
+        nonlocal clock_s
+        clock_s += pause_s
+
+    with pytest.raises(CellError, match=r"^50 records acknowledged, 49 readable after 10 s: "):
+        tool._check_grown(lambda: 49, 50, now_s=lambda: clock_s, sleep=sleep)
+    assert tool.GROWN_WAIT_S <= clock_s < tool.GROWN_WAIT_S + 2 * tool.GROWN_PAUSE_S
 
 
 def _limit_client(broker: LimitBroker, topic: object) -> object:
