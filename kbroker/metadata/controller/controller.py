@@ -476,9 +476,9 @@ class Controller(Asking):
             self._hear_of_start()
         return answer
 
-    def _hear_of_start(self) -> None:
-        if not self._incarnation.heard(self._store, self._broker_epoch, self.image):
-            self._try_again(InStep(self._hear_of_start))
+    def _hear_of_start(self, again: bool = False) -> None:
+        if not self._incarnation.heard(self._store, self._broker_epoch, self.image, again=again):
+            self._try_again(InStep(partial(self._hear_of_start, again=True)))
 
     def _note_answer(self, event: BrokerAnswered) -> None:
         sent, answer = event

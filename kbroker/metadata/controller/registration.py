@@ -46,20 +46,28 @@ class Incarnation:
         written down."""
         self.broker = broker
         self._known = known
+        self._comes_again = False
 
-    def heard(self, store: MetadataStore, broker_epoch: int, image: ClusterImage) -> bool:
+    def heard(
+        self, store: MetadataStore, broker_epoch: int, image: ClusterImage, *, again: bool = False
+    ) -> bool:
         """This is an image that a controller has decided on. If it has seen this start, it has seen
         that it is lossy; from then on neither we nor our registration say so. False if it should
         be said no more, and still is: as long as it is, a crash of our process alone counts as a
-        loss of what we have acknowledged since."""
+        loss of what we have acknowledged since. Then it is to come `again`, once, whatever images
+        come until that."""
+        self._comes_again = self._comes_again and not again
         seen = image.brokers.get(self.broker.node_id)
         if not self.broker.lossy or seen is None or seen.epoch != broker_epoch:
+            return True
+        if self._comes_again:
             return True
         try:
             self._known()
             forget_losses(store, self.broker.node_id)
         except (OSError, StoreError) as error:
             log.warning("it cannot be noted that this lossy start is known, and again: %s", error)
+            self._comes_again = True
             return False
         self.broker = replace(self.broker, lossy=False)
         return True
