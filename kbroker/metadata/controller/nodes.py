@@ -424,8 +424,10 @@ def _with_a_log(
     replicas = list(topic.replicas)
     for index, adding in topic.adding.items():
         path = records.partition_state_path(name, index)
-        state = records.decode_partition(path, store.get(path).data)
-        joined = {*state.isr, *state.eligible}
+        joined: set[int] = set()
+        for node in store.get_many([path]).values():  # none: the topic is deleted meanwhile
+            state = records.decode_partition(path, node.data)
+            joined = {*state.isr, *state.eligible}
         replicas[index] = tuple(
             node for node in replicas[index] if node not in adding or node in joined
         )

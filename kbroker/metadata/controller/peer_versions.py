@@ -45,7 +45,7 @@ def versions_in(data: bytes) -> Versions | None:
     """None: it does not say."""
     try:
         lowest, highest = json.loads(data)[FIELD]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     if not (type(lowest) is int and type(highest) is int and lowest <= highest):
         return None

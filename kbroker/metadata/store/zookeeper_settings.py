@@ -92,7 +92,7 @@ def parse_connect(text: str) -> tuple[tuple[str, ...], str]:
         if chroot:
             check_path(chroot)
             if len(chroot.encode()) > CHROOT_BYTES_MAX:
-                raise ValueError(f"its path has more than {CHROOT_BYTES_MAX} characters")
+                raise ValueError(f"its path has more than {CHROOT_BYTES_MAX} bytes")
         return tuple(_host_port(each.strip()) for each in servers.split(",")), chroot
     except ValueError as error:
         raise ConfigError(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import ConfigChange, NewTopic, nodes, records
 from kbroker.metadata.controller.events import Reassignment
-from kbroker.metadata.controller.nodes import load_brokers
+from kbroker.metadata.controller.nodes import ensure_skeleton, load_brokers, load_replicas
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.controller.registration import register
 from kbroker.metadata.image import NO_LEADER, BrokerImage, PartitionImage
 from kbroker.metadata.store.base import OPERATION_BYTES
+from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.brokers import Cluster, Wire
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
@@ -343,3 +345,14 @@ def test_elections_that_somebody_asks_for(cluster: Cluster, tmp_path: Path) -> N
     assert elect(True, 0) == [ErrorCode.NONE]
     assert (cluster.state.leader, cluster.state.isr) == (2, (2,))
     assert cluster.controller.controller.statistics().unclean_elections == 1
+
+
+def test_a_moving_topic_that_is_deleted_while_it_is_read_hinders_no_start(tmp_path: Path) -> None:
+    """Its own node goes last, so it may be there without those of its partitions."""
+    store = EmbeddedStore.open(tmp_path)
+    ensure_skeleton(store, "AAAAAAAAAAAAAAAAAAAAAA")
+    topic_id = UUID(int=5)
+    data = records.encode_topic(topic_id, [(3, 1)], {0: (3,)}, {0: (1,)})
+    store.create(records.topic_path("t"), data)
+    assert list(load_replicas(store)) == [("t", topic_id, ((1,),))]
+    store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,13 @@ import pytest
 
 from kbroker.errors import DataDirectoryError
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.registration import add_directories, forget_losses, register
-from kbroker.metadata.image import BrokerImage
+from kbroker.metadata.controller.registration import (
+    Incarnation,
+    add_directories,
+    forget_losses,
+    register,
+)
+from kbroker.metadata.image import BrokerImage, ClusterImage
 from kbroker.metadata.store.embedded import EmbeddedStore
 
 OURS = BrokerImage(3, "h", 9092)
@@ -116,3 +122,26 @@ def test_a_registration_of_kafkas_has_no_directories() -> None:
     assert records.decode_broker_directories(PATH, data) == frozenset()
     with pytest.raises(DataDirectoryError, match="no text"):
         records.decode_broker_directories(PATH, b'{"version":5,"directories":[1]}')
+
+
+def test_that_a_lossy_start_is_known_is_noted_again_once_however_many_images_come(
+    store: EmbeddedStore,
+) -> None:
+    full, tried = [True], [0]
+
+    def note() -> None:
+        tried[0] += 1
+        if full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    lossy = BrokerImage(3, lossy=True)
+    ours = Incarnation(lossy, note)
+    image = ClusterImage().with_brokers([replace(lossy, epoch=7)])
+    assert not ours.heard(store, 7, image)  # it is to come again
+    assert all(ours.heard(store, 7, image) for _ in range(5))
+    assert tried == [1]
+    assert not ours.heard(store, 7, image, again=True)
+    full[0] = False
+    assert ours.heard(store, 7, image) and ours.broker.lossy
+    assert ours.heard(store, 7, image, again=True) and not ours.broker.lossy
+    assert tried == [3]
