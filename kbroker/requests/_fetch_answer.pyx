@@ -248,13 +248,12 @@ cdef void _count(HotWorker* worker, FetchPlan* plan, FetchTarget* target) noexce
         kb_count(&worker.fetch_errors, 1)
     elif target.slice.length > 0 and plan.replica_id >= 0:
         kb_count(&worker.replicated_bytes, target.slice.length)
+        leader_throttle_note(
+            &worker.context.leader_throttle, target.partition, plan.replica_id,
+            target.slice.length, kb_now_ns())
     elif target.slice.length > 0:
         kb_count(&worker.fetch_bytes, target.slice.length)
         kb_add_i64(&target.partition.fetched_bytes, target.slice.length)
-        if plan.isolation == TO_LOG_END:
-            leader_throttle_note(
-                &worker.context.leader_throttle, target.partition, plan.replica_id,
-                target.slice.length, kb_now_ns())
 
 
 cdef uint8_t* _put_targets(

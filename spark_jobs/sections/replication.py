@@ -97,7 +97,7 @@ def _words(bins: list[Bin], brokers: list[Any]) -> tuple[str, ...]:
         said.append(f"Up to {number(offline)} partitions had no leader.")
     holders = {row["broker_id"] for row in bins if row["active_controller"]}
     if holders:
-        named = ", ".join(str(one) for one in sorted(holders))
+        named = ", ".join(str(one) for one in brokers if one in holders)
         said.append(f"Controller: broker {named}{', in turn' if len(holders) > 1 else ''}.")
     return tuple(said)
 

@@ -304,29 +304,6 @@ def test_that_a_lossy_start_is_known_is_noted_when_there_is_room_again(
         three.stop()
 
 
-def test_that_it_cannot_be_noted_is_tried_again_once_however_many_images_come(
-    cluster: Cluster, wire: Wire, tmp_path: Path
-) -> None:
-    tried = [0]
-
-    def note() -> None:
-        tried[0] += 1
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    cluster.end(3)
-    cluster.start(3, tmp_path, broker=BrokerImage(3, lossy=True), start_is_known=note)
-    eventually(lambda: (wire.pauses_end(), tried[0] > 0)[1])
-    for name in ("a", "b", "c", "d"):
-        cluster.controller.create(NewTopic(name))
-        eventually(lambda name=name: name in cluster.brokers[3].image.topics)
-    three = cluster.brokers[3].controller
-    wait(lambda done: three.in_step(lambda: done(None)))  # behind the last image
-    before = tried[0]
-    wire.pauses_end()
-    wait(lambda done: three.in_step(lambda: done(None)))
-    assert tried[0] == before + 1
-
-
 def test_the_next_controller_is_obeyed_and_the_last_one_is_not(
     cluster: Cluster, wire: Wire
 ) -> None:
