@@ -91,7 +91,9 @@ def days(dates: Iterable[str]) -> str:
 
 
 def span(ms: float) -> str:
-    """A duration in its two largest units."""
+    """A duration in its two largest units; a dash where it is none."""
+    if not math.isfinite(ms):
+        return "-" if ms != ms else "∞"
     seconds = max(0, round(ms / 1000))
     if seconds < 60:
         return f"{ms / 1000:.3g} s"
