@@ -27,7 +27,7 @@ from kbroker.config.topic import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.replica._replica import Replica
 from kbroker.replica.leadership import set_leadership
-from kbroker.replica.throttle import LEADER_REPLICAS, names_replica
+from kbroker.replica.throttled_replicas import LEADER_REPLICAS, names_replica
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:

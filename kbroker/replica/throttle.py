@@ -15,7 +15,6 @@ Owner: the fetchers' loop. The rate may be set from any thread.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -24,16 +23,10 @@ from kbroker.config.key import LONG_MAX
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
-    from kbroker.metadata.image import TopicImage
     from kbroker.types import TopicPartition
 
-RATE: Final = "follower.replication.throttled.rate"
-LEADER_RATE: Final = "leader.replication.throttled.rate"
-LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
-REPLICAS: Final = "follower.replication.throttled.replicas"
 UNLIMITED: Final = LONG_MAX
 PAUSE_MS_MAX: Final = 1_000
-_EVERY_REPLICA: Final = "*"
 _NS_PER_S: Final = 1_000 * NS_PER_MS
 
 
@@ -79,25 +72,3 @@ class FollowerThrottle:
                 self._free_at_ns = now_ns + left_ns * self._counted_at // rate
             self._counted_at = rate
         return self._free_at_ns
-
-
-def is_throttled(topic: TopicImage | None, partition: int, node_id: int) -> bool:
-    """Whether the topic's settings hold back this replica, which does so out of sync only."""
-    if topic is None or partition >= len(topic.partitions):
-        return False
-    if node_id in topic.partitions[partition].isr:
-        return False
-    return names_replica(topic.configs.get(REPLICAS, ""), partition, node_id)
-
-
-def names_replica(replicas: str, partition: int, node_id: int) -> bool:
-    """Whether such a setting of a topic names this one."""
-    if not replicas:
-        return False
-    named = _named(replicas)
-    return _EVERY_REPLICA in named or f"{partition}:{node_id}" in named
-
-
-@functools.lru_cache(maxsize=64)
-def _named(replicas: str) -> frozenset[str]:
-    return frozenset(each.strip() for each in replicas.split(","))

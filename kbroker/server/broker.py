@@ -46,7 +46,7 @@ from kbroker.purgatory.timer import Timer
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager
 from kbroker.replica.metadata_publisher import MetadataPublisher
-from kbroker.replica.throttle import LEADER_RATE
+from kbroker.replica.throttled_replicas import LEADER_RATE
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
 from kbroker.server.boot import boot_id

@@ -32,8 +32,8 @@ from kbroker.replica.fetcher import Us
 from kbroker.replica.fetcher_manager import FetcherManager, Leader
 from kbroker.replica.fetcher_settings import fetcher_settings, leader_links
 from kbroker.replica.in_sync import InSyncSets, Outcome
-from kbroker.replica.throttle import RATE as THROTTLED_RATE
-from kbroker.replica.throttle import is_throttled
+from kbroker.replica.throttled_replicas import RATE as THROTTLED_RATE
+from kbroker.replica.throttled_replicas import is_throttled
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:

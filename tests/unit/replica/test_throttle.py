@@ -11,13 +11,8 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.metadata.image import PartitionImage, TopicImage
-from kbroker.replica.throttle import (
-    PAUSE_MS_MAX,
-    REPLICAS,
-    UNLIMITED,
-    FollowerThrottle,
-    is_throttled,
-)
+from kbroker.replica.throttle import PAUSE_MS_MAX, UNLIMITED, FollowerThrottle
+from kbroker.replica.throttled_replicas import REPLICAS, is_throttled
 from kbroker.types import TopicPartition
 from tests.support.fetched_cluster import LIMITS, SETTINGS, Cluster
 from tests.unit.replica.conftest import Tell
