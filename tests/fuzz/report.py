@@ -18,7 +18,7 @@ from tests.fuzz.neighbour import Neighbour, percentile
 from tests.fuzz.target import Admin, prepare
 
 GROWTH_BYTES_MAX: Final = 20 << 20
-# 104 and the name of a topic, as the allocator rounds it, and a place in a table.
+# 112 and the name of a topic, as the allocator rounds it, and a place in a table.
 SESSION_PARTITION_BYTES: Final = 148
 PYTHON_BLOCK_BYTES: Final = 100  # on the average: they have up to 512
 P99_RATIO_MAX: Final = 2.0
