@@ -43,7 +43,7 @@ from kbroker.protocol._cursor cimport (
 )
 from kbroker.replica._closest cimport NO_PREFERRED_REPLICA
 from kbroker.replica._fetch_session cimport session_to_tail_locked
-from kbroker.replica._partition cimport TO_LAST_STABLE, TO_LOG_END
+from kbroker.replica._partition cimport TO_LAST_STABLE
 from kbroker.requests._answers cimport worker_answer
 from kbroker.requests._context cimport ERROR_CODES, HotWorker
 from kbroker.requests._fetch_plan cimport TOPIC_IDS_FROM, FetchPlan, FetchTarget
