@@ -16,7 +16,8 @@ however many partitions those fetches name: a fetch has one watch on a partition
 is named twice), and a watch brings its own difference to the fetch's sum. The watch of a write
 counts one, once its batch is settled (_produce_wait, _group_write), and leaves its partition's list
 with that: the list is in the order of the offsets, so whoever looks stops at the first that waits
-on.
+on. A duplicate of a batch with more than LINK_STEPS_MAX behind it stands among these and waits for
+some of them, too: a place for it is not looked for along the whole list.
 
 Locks: a partition's for its watches and their counts, the table's ("queue") for the deadline lists
 and what is parked of each channel; never two at once, and nothing is completed while one is held.
@@ -88,6 +89,7 @@ cdef extern from "debug.h" nogil:
 cdef enum:
     EXACT_TICKS = 256             # a wait of more of them ends up to a 128th of itself late
     PARKED_BYTES_MAX = 256 << 20  # of all connections; beyond it requests do not wait
+    LINK_STEPS_MAX = 1024         # what handlers that append beside one another may be apart
 
 
 cdef int parked_init(HotContext* context) noexcept nogil:
@@ -182,11 +184,11 @@ cdef void _link_locked(ParkedWatch* watch) noexcept nogil:
     cdef Watchers* watchers = _list_of(watch)
     cdef ParkedWatch* before = <ParkedWatch*>watchers.last
     cdef ParkedWatch* behind = NULL
-    while before != NULL and watch.batch != NULL and (
-        before.batch.last_offset > watch.batch.last_offset
-    ):
+    cdef int steps = LINK_STEPS_MAX if watch.batch != NULL else 0
+    while before != NULL and steps > 0 and before.batch.last_offset > watch.batch.last_offset:
         behind = before
         before = before.previous
+        steps -= 1
     watch.previous = before
     watch.next = behind
     if before != NULL:
