@@ -51,7 +51,7 @@ cdef struct ParkedWatch:
     int held_back                 # a follower's fetch: by the leader's rate, until its deadline
     int32_t leader_epoch          # in which a consumer believes; -1: it does not say
     int32_t max_bytes
-    int linked                    # under the partition's lock
+    int linked                    # atomic; written under the partition's lock
 
 
 cdef struct ParkedRequest:

@@ -45,12 +45,15 @@ cdef enum:
     WAKE_BATCH = 64
 
 
-# Requests that are to be completed once the partition's lock is free, each with a reference.
+# Requests that are to be completed once the lock under which they were found is free, each with a
+# reference.
 cdef struct Due:
     ParkedRequest* some[WAKE_BATCH]
     ParkedRequest** requests
     int count
     int capacity
+    int completed                 # by this thread, at last
+    int completed_writes          # of them
 
 
 cdef void _answer(HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked) noexcept nogil:
@@ -62,36 +65,72 @@ cdef void _answer(HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked) 
         fetch_resume(worker, snapshot, parked.request)
 
 
-cdef int _complete(HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked) noexcept nogil:
-    # With a reference of the caller's, which it drops. 0: somebody else was faster.
-    cdef int mine = parked_complete(parked)
-    if mine:
-        _answer(worker, snapshot, parked)
-    parked_drop(parked)
-    return mine
+cdef void _begin(Due* due) noexcept nogil:
+    due.requests = due.some
+    due.count = 0
+    due.capacity = WAKE_BATCH
+    due.completed = 0
+    due.completed_writes = 0
 
 
-cdef int _grow(HotWorker* worker, Due* due) noexcept nogil:
-    cdef ParkedRequest** more = <ParkedRequest**>arena_take(
-        &worker.arena, sizeof(ParkedRequest*) * 2 * <size_t>due.count)
+cdef int _has_room(HotWorker* worker, Due* due) noexcept nogil:
+    # 0: no memory. What finds none waits for the next event or its deadline.
+    cdef ParkedRequest** more
     cdef int i
+    if due.count < due.capacity:
+        return 1
+    more = <ParkedRequest**>arena_take(
+        &worker.arena, sizeof(ParkedRequest*) * 2 * <size_t>due.count)
     if more == NULL:
-        return -1
+        return 0
     for i in range(due.count):
         more[i] = due.requests[i]
     due.requests = more
     due.capacity *= 2
-    return 0
+    return 1
 
 
-cdef void _note_due_locked(HotWorker* worker, Due* due, ParkedRequest* parked) noexcept nogil:
-    if not parked_has_enough(parked) or kb_load_int(&parked.state) != OPEN:
-        return
-    if due.count == due.capacity and _grow(worker, due) != 0:
-        return                    # it waits for the next event or its deadline
-    kb_add_int(&parked.refs, 1)
+cdef inline void _note(Due* due, ParkedRequest* parked) noexcept nogil:
+    # With a reference, for which there is room.
     due.requests[due.count] = parked
     due.count += 1
+
+
+cdef void _complete(HotWorker* worker, Snapshot* snapshot, Due* due) noexcept nogil:
+    # A batch at a time: its answers leave before the next is looked at.
+    cdef ParkedRequest** some
+    cdef int count
+    cdef int mine
+    cdef int at = 0
+    cdef int i
+    while at < due.count:
+        some = due.requests + at
+        count = min(due.count - at, <int>WAKE_BATCH)
+        at += count
+        mine = parked_complete(some, count)
+        due.completed += mine
+        for i in range(count):
+            if i < mine:
+                due.completed_writes += parked_is_write(some[i])
+                _answer(worker, snapshot, some[i])
+            parked_drop(some[i])
+        if at < due.count:
+            worker_flush(worker)
+
+
+cdef void _forget_unsettled(Due* due) noexcept nogil:
+    # Writes that wait at other partitions. Not under a lock: theirs may be the last reference.
+    cdef ParkedRequest* parked
+    cdef int kept = 0
+    cdef int i
+    for i in range(due.count):
+        parked = due.requests[i]
+        if parked_is_write(parked) and not parked_has_enough(parked):
+            parked_drop(parked)
+        else:
+            due.requests[kept] = parked
+            kept += 1
+    due.count = kept
 
 
 cdef void long_polls_wake(
@@ -99,29 +138,34 @@ cdef void long_polls_wake(
 ) noexcept nogil:
     """After the partition moved: completes every request on it that now has enough."""
     cdef Due due
+    cdef ParkedRequest* parked
     cdef ParkedWatch* watch
     cdef ParkedWatch* following
-    cdef int i
-    due.requests = due.some
-    due.count = 0
-    due.capacity = WAKE_BATCH
+    _begin(&due)
     partition_lock(partition)
     watch = <ParkedWatch*>partition.waiting_fetches.first
     while watch != NULL:
         watch_count_locked(watch)
-        _note_due_locked(worker, &due, watch.parked)
+        parked = watch.parked
+        if (parked_has_enough(parked) and kb_load_int(&parked.state) == OPEN
+                and _has_room(worker, &due)):
+            kb_add_int(&parked.refs, 1)
+            _note(&due, parked)
         watch = watch.next
     watch = <ParkedWatch*>partition.waiting_produces.first
-    while watch != NULL:
+    while watch != NULL and _has_room(worker, &due):
         following = watch.next
+        parked = watch.parked
+        kb_add_int(&parked.refs, 1)    # before it is settled: then others need no lock of ours
         watch_count_locked(watch)
         if watch.linked:          # it waits on, and so does everything behind it
+            kb_add_int(&parked.refs, -1)  # not the last one: it is listed
             break
-        _note_due_locked(worker, &due, watch.parked)
+        _note(&due, parked)
         watch = following
     partition_unlock(partition)
-    for i in range(due.count):
-        _complete(worker, snapshot, due.requests[i])
+    _forget_unsettled(&due)
+    _complete(worker, snapshot, &due)
 
 
 cdef void long_polls_wake_touched(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
@@ -144,28 +188,27 @@ cdef void long_polls_wake_advanced(HotWorker* worker, Snapshot* snapshot) noexce
 cdef void _complete_bucket(
     HotWorker* worker, Snapshot* snapshot, uint64_t bucket, uint64_t tick_max, int expires,
 ) noexcept nogil:
-    # One at a time: the list may change whenever its lock is free.
+    # All that are there with one look along the list, then who was listed meanwhile.
     cdef ParkedTable* table = &worker.context.parked
     cdef ParkedRequest* parked
-    cdef int done = 0
-    cdef int is_produce = 0
+    cdef Due due
+    _begin(&due)
     while True:
         lock_ranked(&table.lock, RANK_QUEUE)
-        if expires and done:
-            table.expired_total += 1
-            table.expired_produces += is_produce
+        if expires:
+            table.expired_total += due.completed
+            table.expired_produces += due.completed_writes
+        _begin(&due)
         parked = table.buckets[bucket]
-        while parked != NULL and (
-            parked.tick > tick_max or kb_load_int(&parked.state) != OPEN
-        ):
+        while parked != NULL and _has_room(worker, &due):
+            if parked.tick <= tick_max and kb_load_int(&parked.state) == OPEN:
+                kb_add_int(&parked.refs, 1)
+                _note(&due, parked)
             parked = parked.next
-        if parked != NULL:
-            kb_add_int(&parked.refs, 1)
         unlock_ranked(&table.lock, RANK_QUEUE)
-        if parked == NULL:
+        if due.count == 0:
             return
-        is_produce = parked_is_write(parked)
-        done = _complete(worker, snapshot, parked)
+        _complete(worker, snapshot, &due)
 
 
 cdef void long_polls_expire(HotWorker* worker, Snapshot* snapshot, uint64_t tick) noexcept nogil:
@@ -196,7 +239,7 @@ cdef void _end_left(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
         parked.next_left = worker.settled
         worker.settled = parked
         return
-    if parked_complete(parked):
+    if parked_complete(&parked, 1):
         lock_ranked(&parked.table.lock, RANK_QUEUE)
         how = parked.request.channel.left
         unlock_ranked(&parked.table.lock, RANK_QUEUE)

@@ -21,13 +21,13 @@ cdef ParkedRequest* parked_new(
 cdef int parked_wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil
 cdef void parked_abandon(ParkedRequest* parked) noexcept nogil
 
-# For who completes them (_long_polls). Under the lock of the watch's partition; a produce's watch
-# that has what it waits for leaves the partition's list:
+# For who completes them (_long_polls). Under the lock of the watch's partition; a write's watch
+# that has what it waits for leaves the partition's list: whoever counts one has a reference.
 cdef void watch_count_locked(ParkedWatch* watch) noexcept nogil
 cdef int parked_has_enough(ParkedRequest* parked) noexcept nogil
 # Where the deadline list of a tick begins.
 cdef uint64_t parked_bucket(uint64_t tick) noexcept nogil
-cdef int parked_complete(ParkedRequest* parked) noexcept nogil
+cdef int parked_complete(ParkedRequest** some, int count) noexcept nogil
 cdef void parked_drop(ParkedRequest* parked) noexcept nogil
 # One without a request is over: the next handler gets it, with a reference, among its `settled`.
 cdef void parked_hand_over(HotContext* context, ParkedRequest* parked) noexcept nogil

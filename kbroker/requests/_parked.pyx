@@ -199,7 +199,7 @@ cdef void _link_locked(ParkedWatch* watch) noexcept nogil:
         behind.previous = watch
     else:
         watchers.last = watch
-    watch.linked = 1
+    kb_store_int(&watch.linked, 1)
     kb_store_int(&watch.partition.has_watchers, 1)
 
 
@@ -215,10 +215,10 @@ cdef void _unlink_locked(ParkedWatch* watch) noexcept nogil:
         watch.next.previous = watch.previous
     else:
         watchers.last = watch.previous
-    watch.linked = 0
     if (watch.partition.waiting_fetches.first == NULL
             and watch.partition.waiting_produces.first == NULL):
         kb_store_int(&watch.partition.has_watchers, 0)
+    kb_store_int(&watch.linked, 0)     # the last: see _unlink
 
 
 cdef void _link(ParkedWatch* watch) noexcept nogil:
@@ -229,6 +229,10 @@ cdef void _link(ParkedWatch* watch) noexcept nogil:
 
 
 cdef void _unlink(ParkedWatch* watch) noexcept nogil:
+    # A write's that is settled is off its list for good, and whoever settled it, maybe under the
+    # lock still, has a reference of his own: there is nothing to wait for.
+    if watch.batch != NULL and not kb_load_int(&watch.linked):
+        return
     partition_lock(watch.partition)
     if watch.batch != NULL:
         watch_count_locked(watch)      # who moved the partition may not have come to it yet
@@ -285,26 +289,24 @@ cdef int _open(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
     return opened
 
 
-cdef void _unlist(ParkedRequest* parked) noexcept nogil:
-    cdef ParkedTable* table = parked.table
-    lock_ranked(&table.lock, RANK_QUEUE)
-    if parked.listed:
-        if parked.previous != NULL:
-            parked.previous.next = parked.next
-        else:
-            table.buckets[parked_bucket(parked.tick)] = parked.next
-        if parked.next != NULL:
-            parked.next.previous = parked.previous
-        parked.listed = 0
-        if parked.previous_here != NULL:
-            parked.previous_here.next_here = parked.next_here
-        elif parked.request != NULL:
-            parked.request.channel.parked = parked.next_here
-        if parked.next_here != NULL:
-            parked.next_here.previous_here = parked.previous_here
-        table.count -= 1
-        table.produce_count -= parked_is_write(parked)
-    unlock_ranked(&table.lock, RANK_QUEUE)
+cdef void _unlist_locked(ParkedTable* table, ParkedRequest* parked) noexcept nogil:
+    if not parked.listed:
+        return
+    if parked.previous != NULL:
+        parked.previous.next = parked.next
+    else:
+        table.buckets[parked_bucket(parked.tick)] = parked.next
+    if parked.next != NULL:
+        parked.next.previous = parked.previous
+    parked.listed = 0
+    if parked.previous_here != NULL:
+        parked.previous_here.next_here = parked.next_here
+    elif parked.request != NULL:
+        parked.request.channel.parked = parked.next_here
+    if parked.next_here != NULL:
+        parked.next_here.previous_here = parked.previous_here
+    table.count -= 1
+    table.produce_count -= parked_is_write(parked)
 
 
 cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:
@@ -395,13 +397,23 @@ cdef void parked_abandon(ParkedRequest* parked) noexcept nogil:
     parked_drop(parked)
 
 
-cdef void _unhook(ParkedRequest* parked) noexcept nogil:
-    # By the one who moved it to done: off every list, and the deadline list's reference with it.
+cdef void _unhook(ParkedRequest** some, int count) noexcept nogil:
+    # By the one who moved them to done: off every list, and the deadline list's references with it.
+    cdef ParkedTable* table
+    cdef int number
     cdef int i
-    for i in range(parked.count):
-        _unlink(&parked.watches[i])
-    _unlist(parked)
-    parked_drop(parked)
+    if count == 0:
+        return
+    for number in range(count):
+        for i in range(some[number].count):
+            _unlink(&some[number].watches[i])
+    table = some[0].table
+    lock_ranked(&table.lock, RANK_QUEUE)
+    for number in range(count):
+        _unlist_locked(table, some[number])
+    unlock_ranked(&table.lock, RANK_QUEUE)
+    for number in range(count):
+        parked_drop(some[number])
 
 
 cdef int parked_wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
@@ -419,7 +431,7 @@ cdef int parked_wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
         return 1
     if parked.request != NULL:
         parked.request.waiting_ns = 0
-    _unhook(parked)
+    _unhook(&parked, 1)
     return 0
 
 
@@ -463,12 +475,20 @@ cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     return PARK_READ_AGAIN
 
 
-cdef int parked_complete(ParkedRequest* parked) noexcept nogil:
-    """Moves it to done and off every list: its request is the caller's; 0: somebody was faster.
+cdef int parked_complete(ParkedRequest** some, int count) noexcept nogil:
+    """Moves them to done and off every list, all of them with one look at the table.
 
-    The caller holds a reference, before and after.
+    How many nobody else was faster with: they come to the front, and their requests are the
+    caller's, who holds a reference to each of all, before and after.
     """
-    if not _fire(parked, COMPLETED):
-        return 0
-    _unhook(parked)
-    return 1
+    cdef ParkedRequest* parked
+    cdef int mine = 0
+    cdef int i
+    for i in range(count):
+        parked = some[i]
+        if _fire(parked, COMPLETED):
+            some[i] = some[mine]
+            some[mine] = parked
+            mine += 1
+    _unhook(some, mine)
+    return mine

@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from kbroker.errors import ErrorCode
+from kbroker.requests._hot import HotPath
+from kbroker.requests._parked import bucket_of
 from tests.support.record_batches import build_batch
 from tests.unit.net.harness import Client, Rig, Topic, eventually
 from tests.unit.requests.following import BATCH, LONG_MS, follow, nothing_waits, replicated
@@ -13,6 +16,8 @@ from tests.unit.requests.wire import produce_frame, produced_in
 
 # Each past all of the others takes ten times as long at least.
 CPU_S_MAX = 2.0
+# Their ticks are minutes wide: everything of a test has the same.
+WAIT_MS, LONGEST_MS = 1 << 26, 2**31 - 1
 VERSIONS = (9, 10)  # by turns, so that each is a request of its own and no part of a train
 
 
@@ -53,6 +58,45 @@ def codes_of(client: Client, count: int, versions: tuple[int, ...] = VERSIONS) -
         for number in range(count)
     ]
     return {each.error for answer in answers for each in answer.values()}
+
+
+def tick_of(wait_ms: int, now_ms: int) -> int:
+    """As the hot path has it: long waits share ticks, the longer the wider."""
+    width = 1
+    while wait_ms >= width * 4 * 256:
+        width *= 2
+    return -(-((now_ms + wait_ms) // 4 + 1) // width) * width
+
+
+def waits_of_one_bucket() -> tuple[int, int]:
+    """Of two deadlines that share a bucket, and will for a minute: the near one first."""
+    now_ms = time.monotonic_ns() // 1_000_000
+    for near_ms in range(WAIT_MS, LONGEST_MS // 4, 1 << 18):
+        for far_ms in (LONGEST_MS, LONGEST_MS // 2):
+            ticks = [tick_of(near_ms, now_ms), tick_of(far_ms, now_ms)]
+            later = [tick_of(near_ms, now_ms + 60_000), tick_of(far_ms, now_ms + 60_000)]
+            if ticks == later and len(set(map(bucket_of, ticks))) == 1:
+                return near_ms, far_ms
+    raise AssertionError("no two waits share a bucket")
+
+
+def test_a_deadline_looks_once_at_those_that_wait_longer(make_rig: Callable[..., Rig]) -> None:
+    rig, topic = crowded_rig(make_rig)
+    near_ms, far_ms = waits_of_one_bucket()
+    due = wait(rig, topic, near_ms, 20_000)
+    longer = wait(rig, topic, far_ms, 30_000)  # they stand before those that are due
+    near, far = sorted(set(rig.ticks))
+    assert bucket_of(near) == bucket_of(far)
+    assert HotPath.tick_deadline_ms(near) < HotPath.tick_deadline_ms(far)
+    with quick():
+        rig.hot.expire(near)
+    assert codes_of(due, 20_000) == {ErrorCode.REQUEST_TIMED_OUT}
+    assert not longer.has_bytes()
+    figures = rig.hot.statistics()
+    assert (figures["parked_now"], figures["parked_produces_expired"]) == (30_000, 20_000)
+    longer.close()
+    rig.wait_parked(0)
+    nothing_waits(rig)
 
 
 def test_a_duplicate_does_not_pass_everybody_behind_the_first(make_rig: Callable[..., Rig]) -> None:
