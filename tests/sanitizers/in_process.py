@@ -1,9 +1,10 @@
 """ThreadSanitizer over parts of the compiled core in one process, without a broker around them.
 
 What a lone broker is not asked to do: follow a leader, be cut, count followers, lead in a new
-epoch; and fetches in moments so quiet that a Processor serves them. Each is a test that every run
-has, a function of a folder; here it runs a few times with the sanitizer loaded, and what counts is
-a report. `make test-tsan` begins with it.
+epoch; fetches in moments so quiet that a Processor serves them; and crowds of produces that wait
+for a follower, which a test moves. Each is a test that every run has, a function of a folder; here
+it runs a few times with the sanitizer loaded, and what counts is a report. `make test-tsan` begins
+with it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ DONE: Final = ": done"
 TESTS: Final = (
     "tests.unit.replica.test_threads:test_leading_and_following_beside_everybody_who_looks",
     "tests.unit.requests.test_threads:test_fetches_at_once_beside_all_that_changes",
+    "tests.unit.requests.test_waiting_produces_threads:test_produces_beside_all_that_ends_them",
 )
 
 
