@@ -24,8 +24,8 @@ from kbroker.types import ApiKey, TopicPartition
 
 Result = TypeVar("Result")
 
-# Requests that are on the way to one coordinator at a time: their answers fit a socket's buffer.
 _SILENT: Final = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
+# Requests that are on the way to one coordinator at a time: their answers fit a socket's buffer.
 _IN_FLIGHT_MAX: Final = 20
 NOBODY: Final = MemberIdentity()
 

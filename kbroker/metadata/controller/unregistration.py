@@ -12,10 +12,10 @@ In this order, and asked for again it goes on where a crash cut it:
 It stays a replica of what it is a replica of, which is a matter of reassignments.
 
 A registration in ZooKeeper is of a session that lives, or has not been found dead. So a broker that
-runs is not unregistered for long: it sees that its registration is gone (`registration.is_gone`),
-leads nothing, and registers again in a new session, as after one that was lost. In Apache Kafka it
-would have to be started again for that. The only broker that there is stays registered, since
-nobody would serve.
+runs is not unregistered for long: it sees that its registration is gone (the controller's
+`_brokers_changed`), leads nothing, and registers again in a new session, as after one that was
+lost. In Apache Kafka it would have to be started again for that. The only broker that there is
+stays registered, since nobody would serve.
 """
 
 from __future__ import annotations
