@@ -51,6 +51,7 @@ from kbroker.handlers import (
     reassignments,
     sync_group,
     topics,
+    unregister_broker,
     update_metadata,
 )
 from kbroker.handlers.api_versions import ApiVersions
@@ -228,6 +229,12 @@ APIS: Final[tuple[Api, ...]] = (
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         describe_topic_partitions.handle,
         describe_topic_partitions.failure,
+    ),
+    Api(
+        ApiKey.UNREGISTER_BROKER,
+        unregister_broker.handle,
+        unregister_broker.failure,
+        for_controller=unregister_broker.decode,
     ),
 )
 

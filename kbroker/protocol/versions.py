@@ -82,6 +82,7 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.DESCRIBE_CLUSTER: _served(0, 2),
         ApiKey.DESCRIBE_PRODUCERS: _served(0, 0),
         ApiKey.LIST_CONFIG_RESOURCES: _served(0, 1),
+        ApiKey.UNREGISTER_BROKER: _served(0, 0),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _served(0, 0),
     }
 )

@@ -327,6 +327,7 @@ class Broker:
         """In place of one that is over; on the controller's thread."""
         self._session().close()
         self._store = self._session().new_session()
+        self._directories.say_again(self._store)
         return self._store
 
     def _claim_directories(self) -> None:

@@ -59,6 +59,7 @@ class Directories:
         self._node_id: Final = node_id
         self._found: dict[Path, MetaProperties | None] = {}
         self._missing: dict[str, str] = {}  # where each was, by its id
+        self._used: dict[str, str] = {}  # as the store was told, by their ids
         self.absence = Absence()
         self.foreign: frozenset[Path] = frozenset()
         self.lack_logs = False  # of partitions that other brokers have as well
@@ -149,8 +150,15 @@ class Directories:
                 meta = self._found[path] = ensure(path, cluster_id, self._node_id)
                 if meta.directory_id:  # those of early versions of Kafka have none
                     used[meta.directory_id] = os.path.abspath(path)
+        self._used = used
         save_used_directories(store, self._node_id, used)
         add_directories(store, self._node_id, used.keys() - self._missing.keys())
+
+    def say_again(self, store: MetadataStore) -> None:
+        """To a store that may have been told to forget it while this broker runs (`claim` has been
+        here or will be); from the controller's thread."""
+        if self._used:
+            save_used_directories(store, self._node_id, self._used)
 
     def _without_a_log(self, store: MetadataStore) -> Iterator[TopicPartition]:
         """Partitions that should have a log here and have none in the directories that are."""

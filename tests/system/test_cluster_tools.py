@@ -133,6 +133,30 @@ def test_kafka_configs_of_one_broker_of_all_and_of_a_topic(cluster: Cluster, too
     wait_until(lambda: not shown("2", "log.segment.delete.delay.ms="), "it is gone")
 
 
+def test_kafka_cluster_unregisters_a_broker(cluster: Cluster, tool: Tool) -> None:
+    """One that is gone leaves nothing, and may come back; one that runs does so by itself."""
+
+    def unregistered(node_id: int) -> str:
+        where = ("--bootstrap-server", tool.bootstrap)
+        ran = tool.attempt("ClusterTool", "unregister", *where, "--id", str(node_id))
+        return (ran.stdout + ran.stderr).decode()
+
+    def known(node_id: int) -> list[str]:
+        paths = [f"/brokers/{what}/{node_id}" for what in ("ids", "directories")]
+        return [path for path in paths if cluster.zookeeper.data_of(path) is not None]
+
+    gone = killed(cluster).broker_id
+    assert f"Broker {gone} is no longer registered." in unregistered(gone)
+    assert known(gone) == []
+    assert "BrokerIdNotRegisteredException" in unregistered(gone)
+    cluster.heal()
+    assert len(known(gone)) == 2
+    runs = cluster.controller().broker_id
+    assert f"Broker {runs} is no longer registered." in unregistered(runs)
+    wait_until(lambda: len(known(runs)) == 2, "it has registered again")
+    cluster.heal()
+
+
 def test_every_broker_says_what_it_speaks(cluster: Cluster, tool: Tool) -> None:
     told = tool.run("BrokerApiVersionsCommand")
     assert told.count("(id: ") == 3

@@ -35,6 +35,7 @@ from kbroker.metadata.controller.events import (
     ShutDown,
     ShutDownCallback,
     TopicsCallback,
+    UnregisterBroker,
 )
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.partition_states import InSyncChange
@@ -118,6 +119,10 @@ class Asking(ABC):
         """A broker that was registered under this epoch stops; what it leads still, if others can
         come to lead it."""
         self._post(ShutDown(node_id, broker_epoch, done))
+
+    def unregister_broker(self, node_id: int, done: Callable[[KafkaError | None], None]) -> None:
+        """Have everything removed that the store has of a broker; `done` gets None or why not."""
+        self._post(UnregisterBroker(node_id, done))
 
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None:
         """What another broker, which is the controller, says."""

@@ -70,6 +70,7 @@ from kbroker.metadata.controller.events import (
     Start,
     Stop,
     TellBrokerAgain,
+    UnregisterBroker,
 )
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate, Transport
 from kbroker.metadata.controller.nodes import (
@@ -86,6 +87,7 @@ from kbroker.metadata.controller.propagation import Apply, Propagation, Show, no
 from kbroker.metadata.controller.registration import Incarnation, register, start_trouble
 from kbroker.metadata.controller.statistics import ControllerStatistics
 from kbroker.metadata.controller.topic_changes import Settings, TopicChanges, forget_deletions
+from kbroker.metadata.controller.unregistration import unregister
 from kbroker.metadata.image import (
     NO_BROKER_EPOCH,
     BrokerImage,
@@ -101,7 +103,6 @@ from kbroker.metadata.store.base import (
     SessionExpiredError,
     StoreError,
     StoreUnavailableError,
-    WatchEvent,
     WatchKind,
 )
 from kbroker.own_thread import OwnThread
@@ -257,12 +258,10 @@ class Controller(Asking):
         )
 
     def _post(self, event: Event) -> None:
-        if self._loop.post(event):
-            return
-        if self._loop.stopping:
-            event.fail(not_controller("this broker is stopping"))
-        else:
-            event.fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The controller's queue is full."))
+        if not self._loop.post(event):
+            full = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The controller's queue is full.")
+            stopping = not_controller("this broker is stopping")
+            event.fail(stopping if self._loop.stopping else full)
 
     @property
     def thread(self) -> OwnThread:
@@ -285,8 +284,11 @@ class Controller(Asking):
                 answer = partial(event.failed, start_trouble(error))
             else:
                 answer = partial(event.fail, self._trouble(event, error))
-        if self._stale and self._nodes is not None:
-            self._try_load()  # before the answer, so that who asks again finds the truth
+        try:
+            if self._stale and self._nodes is not None:
+                self._load()  # before the answer, so that who asks again finds the truth
+        except Exception as error:
+            self._trouble(None, error)
         try:
             self._tell_brokers()
         except Exception as error:
@@ -314,6 +316,9 @@ class Controller(Asking):
                 return partial(event.done, self._partitions.elect_leaders(self._office(), event))
             case Reassign():
                 return partial(event.done, self._partitions.reassign(self._office(), event))
+            case UnregisterBroker():
+                unregister(self._office(), self._partitions, self._alter, self.image, event.node_id)
+                return partial(event.done, None)
             case AllocateProducerIds():
                 first = self._office().take_producer_ids(self._node_id, event.ids)
                 return partial(event.done, ProducerIdBlock(first, event.ids))
@@ -368,11 +373,10 @@ class Controller(Asking):
     # --- office -----------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        wanted = self._cluster_id
-        cluster_id = ensure_skeleton(self._store, wanted or uuid_text(new_uuid()))
-        if wanted is not None and cluster_id != wanted:
+        cluster_id = ensure_skeleton(self._store, self._cluster_id or uuid_text(new_uuid()))
+        if self._cluster_id not in (None, cluster_id):
             raise DataDirectoryError(
-                f"the metadata store belongs to cluster {cluster_id}, not to {wanted}",
+                f"the metadata store belongs to cluster {cluster_id}, not to {self._cluster_id}",
                 "use the data directory and the store of one cluster together",
             )
         self._cluster_id = cluster_id
@@ -493,7 +497,11 @@ class Controller(Asking):
             self._channels.follow(self.image, self._election.epoch)
 
     def _brokers_changed(self) -> None:
-        if self._nodes is None:
+        ours = self._broker_epoch != NO_BROKER_EPOCH and records.broker_path(self._node_id)
+        if ours and self._new_session and not self._store.exists(ours):
+            log.warning("%s was removed while this broker runs: it registers again", ours)
+            self._session_lost(self._store.session_id)
+        elif self._nodes is None:
             self._show_brokers()
         else:
             self._partitions.brokers_changed(self._nodes, load_brokers(self._store))
@@ -512,10 +520,8 @@ class Controller(Asking):
         # Whoever does not know which brokers there were cannot tell who has started again since.
         anew = self._new_epochs or (self._known is None and self._channels is not None)
         image = self._partitions.elect(nodes, image, self._known or image.brokers, new_epochs=anew)
-        if self.image.version == 0:
-            delta = ImageDelta(created=tuple(image.topics.values()))
-        else:
-            delta = delta_between(self.image, image)
+        first = ImageDelta(created=tuple(image.topics.values()))
+        delta = first if self.image.version == 0 else delta_between(self.image, image)
         deleted = {each.topic_id: each for each in (*delta.deleted, *loaded.deletions)}
         delta = replace(delta, deleted=tuple(deleted.values()), from_store=True)
         removed = self._partitions.catch_up(nodes, image, delta)
@@ -523,12 +529,6 @@ class Controller(Asking):
         self._stale = False
         self._notify(LogDirEvent())  # one that nobody took would keep the next from being heard
         self._hear_of_start()
-
-    def _try_load(self) -> None:
-        try:
-            self._load()
-        except Exception as error:
-            self._trouble(None, error)
 
     def _office(self) -> MetadataNodes:
         if self._nodes is None:
@@ -567,7 +567,7 @@ class Controller(Asking):
             for notice in (ControllerChanged(), BrokersChanged(), LogDirEvent()):
                 self._notify(notice)
 
-    def _told(self, event: Event, _: WatchEvent) -> None:
+    def _told(self, event: Event, _: object) -> None:
         self._notify(event)
 
     def _notify(self, event: Event) -> None:

@@ -155,6 +155,16 @@ class Reassign(NamedTuple):
         self.done([(each.name, error) for each in self.wanted])
 
 
+class UnregisterBroker(NamedTuple):
+    """A broker is to be known no more; see unregistration.py."""
+
+    node_id: int
+    done: Callable[[KafkaError | None], None]
+
+    def fail(self, error: KafkaError) -> None:
+        self.done(error)
+
+
 class FollowImage(NamedTuple):
     """The controller says what holds."""
 

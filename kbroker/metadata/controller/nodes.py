@@ -183,6 +183,20 @@ class MetadataNodes:
             partition.partition_epoch,
         )
 
+    def forget_broker(self, node_id: int) -> bool:
+        """Remove a broker's registration, and which directories it has used; False if there was
+        neither."""
+        paths = (records.broker_path(node_id), records.used_directories_path(node_id))
+        while True:
+            there: list[Operation] = [Delete(path) for path in paths if self._store.exists(path)]
+            try:
+                self._write([there])
+            except MultiError as error:
+                if not isinstance(error.cause, NoNodeError):
+                    raise
+                continue  # its session has just ended
+            return bool(there)
+
     def take_producer_ids(self, node_id: int, count: int) -> int:
         """The first of `count` ids that nobody has had or will have; KafkaError when used up."""
         path = records.PRODUCER_ID_BLOCK

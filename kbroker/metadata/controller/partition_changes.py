@@ -230,6 +230,15 @@ class PartitionChanges:
         now = self._propagation.image
         return others_may_lead(now, event.node_id, self._stopping(now), self._closed())
 
+    def forget_broker(self, nodes: MetadataNodes, node_id: int) -> bool:
+        """It may be elected no more, where others may; False if it was in no set. Alone in one it
+        stays there: nobody else has what was committed."""
+        image = self._propagation.image
+        changed = self._changed(image, image.brokers, self._closed(), (node_id,))
+        if changed:
+            self._follow(self._write(nodes, image, changed))
+        return bool(changed)
+
     def _stopping(self, image: ClusterImage) -> frozenset[int]:
         """Who has said so since it started last."""
         return frozenset(

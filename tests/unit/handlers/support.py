@@ -290,6 +290,18 @@ class FakeController:
     ) -> None:
         raise NotImplementedError  # test_brokers.py has the real one
 
+    def unregister_broker(self, node_id: int, done: Callable[[KafkaError | None], None]) -> None:
+        """test_unregistration.py has the real one."""
+        if node_id not in self.image.brokers:
+            done(KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {node_id} is unknown"))
+            return
+        others = [each for each in self.image.brokers.values() if each.node_id != node_id]
+        self._run(partial(self._unregister, others, done))
+
+    def _unregister(self, others: Sequence[BrokerImage], done: Callable[[None], None]) -> None:
+        self.publish(self.image.with_brokers(others))
+        done(None)
+
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None:
         self.followed.append(update)
         done(ImageAnswer(ErrorCode.NONE, (TopicPartition("t", 3),)))
