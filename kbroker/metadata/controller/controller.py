@@ -508,9 +508,8 @@ class Controller(Asking):
 
     def _load(self) -> None:
         """Make the image what the store says, and everybody who listens follow."""
-        nodes = self._office()
-        self._stale = True  # until this has worked
-        loaded = nodes.load()
+        nodes, self._stale = self._office(), True  # until this has worked
+        loaded = nodes.load(self.image)
         image = (
             ClusterImage(cluster_id=self._cluster_id or "", controller_id=self._node_id)
             .with_brokers(loaded.brokers)
@@ -519,7 +518,8 @@ class Controller(Asking):
         )
         # Whoever does not know which brokers there were cannot tell who has started again since.
         anew = self._new_epochs or (self._known is None and self._channels is not None)
-        image = self._partitions.elect(nodes, image, self._known or image.brokers, new_epochs=anew)
+        known, lost = self._known or image.brokers, loaded.unreadable
+        image = self._partitions.elect(nodes, image, known, new_epochs=anew, unreadable=lost)
         first = ImageDelta(created=tuple(image.topics.values()))
         delta = first if self.image.version == 0 else delta_between(self.image, image)
         deleted = {each.topic_id: each for each in (*delta.deleted, *loaded.deletions)}

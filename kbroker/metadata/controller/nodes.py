@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from kbroker.metadata.controller.decisions import first_partition_state, new_top
 from kbroker.metadata.image import (
     NO_LEADER,
     BrokerImage,
+    ClusterImage,
     ConfigKind,
     ConfigResource,
     PartitionImage,
@@ -56,10 +58,12 @@ class FencedError(Exception):
 
 
 class LoadedMetadata(NamedTuple):
-    """What the store holds. `deletions` are topics that are gone but perhaps not from disk."""
+    """What the store holds. `deletions` are topics that are gone but perhaps not from disk.
+    `unreadable` are those that are as they were known, since a node of theirs is damaged."""
 
     brokers: tuple[BrokerImage, ...]
     topics: tuple[TopicImage, ...]
+    unreadable: frozenset[str]
     deletions: tuple[TopicImage, ...]
     configs: Mapping[ConfigResource, Mapping[str, str]]
 
@@ -72,15 +76,19 @@ class MetadataNodes:
         self._fence = fence
         self._controller_epoch = controller_epoch
 
-    def load(self) -> LoadedMetadata:
-        """Read everything, finishing what a crash interrupted."""
+    def load(self, known: ClusterImage) -> LoadedMetadata:
+        """Read everything, finishing what a crash interrupted. A topic that cannot be read is as it
+        was `known`, and nobody else's trouble; so are settings. DataDirectoryError for what was
+        not: logs of a topic cannot be told then from logs that nobody wants."""
         tombstones = self._store.children_data(records.DELETED_TOPICS)
         deletions = tuple(self._finish_deletion(name, node) for name, node in tombstones.items())
         topics = self._store.children_data(records.TOPICS)
         configs = self._store.children_data(records.TOPIC_CONFIGS)
-        loaded = tuple(self._load_topics(topics, configs))
-        resources = load_resource_configs(self._store)
-        return LoadedMetadata(load_brokers(self._store), loaded, deletions, resources)
+        unreadable: set[str] = set()
+        loaded = tuple(self._load_topics(topics, configs, known.topics, unreadable))
+        resources = load_resource_configs(self._store, known=known.configs)
+        brokers = load_brokers(self._store)
+        return LoadedMetadata(brokers, loaded, frozenset(unreadable), deletions, resources)
 
     def create_topics(self, topics: Iterable[TopicImage]) -> None:
         """Write new topics; NodeExistsError inside a MultiError if one exists already."""
@@ -229,29 +237,33 @@ class MetadataNodes:
         return bool(events)
 
     def _load_topics(
-        self, nodes: Mapping[str, Node], configs: Mapping[str, Node]
+        self,
+        nodes: Mapping[str, Node],
+        configs: Mapping[str, Node],
+        known: Mapping[str, TopicImage],
+        unreadable: set[str],
     ) -> Iterator[TopicImage]:
         topics: list[TopicImage] = []
         for name, node in nodes.items():
-            record = records.decode_topic(records.topic_path(name), node.data)
-            own = configs.get(name)
-            path = records.topic_config_path(name)
-            config = {} if own is None else records.decode_configs(path, own.data)
-            topic = new_topic_image(name, record.topic_id, record.replicas, config)
-            topics.append(_with_moves(topic, record))
+            try:
+                topics.append(_without_states(name, node, configs.get(name)))
+            except DataDirectoryError as error:
+                yield _as_known(name, known, unreadable, error)
         states = self._store.get_many(
             [_state_path(partition) for topic in topics for partition in topic.partitions]
         )
         for topic in topics:
-            partitions = [(each, states.get(_state_path(each))) for each in topic.partitions]
-            # Creation was cut short before anybody could write to these: they start from nothing.
-            self._write(self._partition_creation(each) for each, state in partitions if not state)
-            yield replace(
-                topic,
-                partitions=tuple(
-                    each if state is None else _as_stored(each, state) for each, state in partitions
-                ),
-            )
+            try:
+                yield self._with_states(topic, states)
+            except DataDirectoryError as error:
+                yield _as_known(topic.name, known, unreadable, error)
+
+    def _with_states(self, topic: TopicImage, states: Mapping[str, Node]) -> TopicImage:
+        found = [(each, states.get(_state_path(each))) for each in topic.partitions]
+        stored = tuple(each if node is None else _as_stored(each, node) for each, node in found)
+        # Creation was cut short before anybody could write to these: they start from nothing.
+        self._write(self._partition_creation(each) for each, node in found if node is None)
+        return replace(topic, partitions=stored)
 
     def _finish_deletion(self, name: str, node: Node) -> TopicImage:
         path = f"{records.DELETED_TOPICS}/{name}"
@@ -360,6 +372,25 @@ def _by_topic(partitions: Iterable[PartitionImage]) -> Iterable[list[PartitionIm
     return found.values()
 
 
+def _without_states(name: str, node: Node, config: Node | None) -> TopicImage:
+    """A topic as its own node and its settings say it, before any election."""
+    record = records.decode_topic(records.topic_path(name), node.data)
+    path = records.topic_config_path(name)
+    configs = {} if config is None else records.decode_configs(path, config.data)
+    return _with_moves(new_topic_image(name, record.topic_id, record.replicas, configs), record)
+
+
+def _as_known(
+    name: str, known: Mapping[str, TopicImage], unreadable: set[str], error: DataDirectoryError
+) -> TopicImage:
+    topic = known.get(name)
+    if topic is None:
+        raise error
+    unreadable.add(name)
+    log.error("topic '%s' stays as it is, and nothing of it is changed: %s", name, error.message)
+    return topic
+
+
 def _with_moves(topic: TopicImage, record: records.TopicRecord) -> TopicImage:
     """A topic's partitions with those replicas that come and go."""
     if not record.adding and not record.removing:
@@ -466,9 +497,12 @@ def note_log_dir_event(store: MetadataStore, node_id: int) -> None:
 
 
 def load_resource_configs(
-    store: MetadataStore, kinds: Iterable[ConfigKind] = tuple(ConfigKind)
+    store: MetadataStore,
+    kinds: Iterable[ConfigKind] = tuple(ConfigKind),
+    known: Mapping[ConfigResource, Mapping[str, str]] = MappingProxyType({}),
 ) -> dict[ConfigResource, Mapping[str, str]]:
-    """The settings of brokers, groups and subscriptions, none where the store is new."""
+    """The settings of brokers, groups and subscriptions, none where the store is new. Those that
+    cannot be read are as they were `known`; DataDirectoryError if they were not."""
     loaded: dict[ConfigResource, Mapping[str, str]] = {}
     for kind in kinds:
         folder = records.CONFIG_FOLDERS[kind]
@@ -478,7 +512,14 @@ def load_resource_configs(
             continue
         for child, node in nodes.items():
             path = f"{folder}/{child}"
-            loaded[records.config_resource(kind, child)] = records.decode_configs(path, node.data)
+            resource = records.config_resource(kind, child)
+            try:
+                loaded[resource] = records.decode_configs(path, node.data)
+            except DataDirectoryError as error:
+                if resource not in known:
+                    raise
+                log.error("settings stay as they were: %s", error.message)
+                loaded[resource] = known[resource]
     return loaded
 
 

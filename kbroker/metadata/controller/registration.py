@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from kbroker.errors import DataDirectoryError, MetadataStoreError
+from kbroker.errors import ConfigError, DataDirectoryError, MetadataStoreError
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.peer_versions import check_others, with_versions
 from kbroker.metadata.image import BrokerImage, ClusterImage
@@ -31,6 +31,7 @@ from kbroker.metadata.store.base import (
     Node,
     NodeExistsError,
     NoNodeError,
+    NotAllowedError,
     Operation,
     StoreError,
 )
@@ -123,6 +124,13 @@ def forget_losses(store: MetadataStore, node_id: int) -> None:
 
 def start_trouble(error: Exception) -> Exception:
     """What somebody is told whose broker cannot register, or stand for election."""
+    cause = error.cause if isinstance(error, MultiError) else error
+    if isinstance(cause, NotAllowedError):
+        return ConfigError(
+            f"ZooKeeper does not let this broker write {cause.path} below the path of"
+            " zookeeper.connect",
+            "log in as a user who may (zookeeper.auth.scheme), or change the ACL with zkCli.sh",
+        )
     if isinstance(error, StoreError):
         return DataDirectoryError(f"the metadata store cannot be used: {error}")
     return error
