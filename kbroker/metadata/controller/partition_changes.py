@@ -75,8 +75,6 @@ class PartitionChanges:
         self._shutting_down: dict[int, int] = {}  # of brokers, the epochs in which they are
         # Lossy starts that have left their sets, in the store: brokers with their epochs.
         self._left: dict[int, int] = {}
-        # Topics that the store could not be asked for: what is known of them may be old.
-        self._unreadable: frozenset[str] = frozenset()
         self.elections = Elections()
 
     def elect(
@@ -92,7 +90,7 @@ class PartitionChanges:
         the brokers as they were known before. What they cannot open, all are asked again, and we
         try again: none of it is counted, but for the logs that are open here and fail.
         Of what is `unreadable` nothing is written from here on."""
-        self._unreadable = unreadable
+        self._propagation.unreadable = unreadable
         self._closed_at.clear()
         lossy = self._lossy(image)
         failing = frozenset((name, self._node_id) for name in self._propagation.failing)
@@ -213,7 +211,7 @@ class PartitionChanges:
         for change in event.changes:
             try:
                 plan = alter_in_sync(image, event.leader, change, self._rules_of, stopping, closed)
-                self._check_readable(plan.topic)
+                self._propagation.check_readable(plan.topic)
             except KafkaError as error:
                 plans.append(error)
                 continue
@@ -288,15 +286,10 @@ class PartitionChanges:
         self, image: ClusterImage, name: TopicPartition, unclean: bool, alive: Collection[int]
     ) -> PartitionImage | KafkaError:
         try:
-            self._check_readable(name.topic)
+            self._propagation.check_readable(name.topic)
         except KafkaError as error:
             return error
         return _election(image, name, unclean, alive)
-
-    def _check_readable(self, topic: str) -> None:
-        if topic in self._unreadable:
-            message = f"the metadata of topic '{topic}' cannot be read, see the controller's log"
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def reassign(self, nodes: MetadataNodes, event: Reassign) -> Outcomes:
         """Partitions are on their way to where they are to be; each one's own outcome."""
@@ -337,7 +330,7 @@ class PartitionChanges:
             known = wanted.name.topic in image.topics
             what = f"partition {wanted.name}" if known else f"topic '{wanted.name.topic}'"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {what}")
-        self._check_readable(partition.topic)
+        self._propagation.check_readable(partition.topic)
         if wanted.name in self._propagation.offline and partition.leader == NO_LEADER:
             # What is published of it here is not what the store says, and gets into no write.
             message = f"the log of {wanted.name} is offline at the controller: mend it first"
@@ -392,7 +385,8 @@ class PartitionChanges:
         lossy: Collection[int] = (),
     ) -> ClusterImage:
         """The image with these states, written over those that it has."""
-        changed = [each for each in changed if each.topic not in self._unreadable]
+        unreadable = self._propagation.unreadable
+        changed = [each for each in changed if each.topic not in unreadable]
         now = image.with_partitions(self._write_states(nodes, image, changed)) if changed else image
         self._left.update((node_id, image.brokers[node_id].epoch) for node_id in lossy)
         self.elections.leaders += sum(_is_elected(image, each) for each in changed)

@@ -62,6 +62,8 @@ class Propagation:
         self._show = show
         self._image = ClusterImage()
         self._unremoved: dict[str, TopicImage] = {}
+        # Topics that the store could not be asked for: what is known of them may be old.
+        self.unreadable: frozenset[str] = frozenset()
         self._offline: set[TopicPartition] = set()
         # Of logs that are open here: those that nobody should lead. Set by any thread, whole.
         self.failing: frozenset[TopicPartition] = frozenset()
@@ -84,6 +86,12 @@ class Propagation:
         """Make this the image, under the next version."""
         self._image = image.at_version(self._image.version + 1)
         self._show(self._image)
+
+    def check_readable(self, topic: str) -> None:
+        """KafkaError where what is known of a topic may be older than the store."""
+        if topic in self.unreadable:
+            message = f"the metadata of topic '{topic}' cannot be read, see the controller's log"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def create(self, topics: Sequence[TopicImage]) -> dict[str, KafkaError]:
         """Open and publish new topics; those that could not be opened, with the reason."""

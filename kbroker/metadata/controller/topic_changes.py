@@ -96,7 +96,8 @@ class TopicChanges:
 
     def create_partitions(self, nodes: MetadataNodes, event: CreatePartitions) -> list[TopicResult]:
         before = self._propagation.image.topics
-        plans = plan_partitions(self._propagation.image, event.wanted, self._placement_start)
+        planned = plan_partitions(self._propagation.image, event.wanted, self._placement_start)
+        plans = [self._if_readable(plan) for plan in planned]
         topics = _planned(plans)
         failures: dict[str, KafkaError] = {}
         if topics and not event.validate_only:
@@ -153,6 +154,15 @@ class TopicChanges:
             _result(change.topic, plan, failures)
             for change, plan in zip(event.changes, plans, strict=True)
         ]
+
+    def _if_readable(self, plan: Plan) -> Plan:
+        """Its partitions are not added to where what is known of them may be old."""
+        if isinstance(plan, TopicImage):
+            try:
+                self._propagation.check_readable(plan.name)
+            except KafkaError as error:
+                return error
+        return plan
 
     def _defaults(self) -> Defaults:
         return Defaults(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
-from kbroker.metadata.controller import ConfigChange, NewTopic, records
+from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic, records
 from kbroker.metadata.controller.events import Reassignment
 from kbroker.metadata.controller.nodes import load_resource_configs
 from kbroker.metadata.image import ConfigKind, ConfigResource, TopicImage
@@ -93,6 +93,10 @@ def test_who_asks_for_it_is_told_and_the_others_are_served(cluster: Cluster) -> 
     moves = [Reassignment(T, (2, 3)), Reassignment(other, (2, 3))]
     moved = wait(lambda done: one.controller.reassign(moves, True, done))
     assert [error and error.code for _, error in moved] == [storage, None]
+    before = topic(cluster, "t")
+    more = [MorePartitions(name, len(topic(cluster, name).partitions) + 1) for name in ("t", "u")]
+    assert [each.error for each in one.grow(*more)] == [storage, ErrorCode.NONE]
+    assert topic(cluster, "t") == before
 
 
 def test_the_next_controller_has_it_from_the_last_one(cluster: Cluster) -> None:
