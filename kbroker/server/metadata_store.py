@@ -3,7 +3,8 @@
 Directories that belong to a cluster do not begin it a second time, as in Apache Kafka: under a
 mistyped path, or in a ZooKeeper that lost its files, there is no topic that would own their logs.
 Nor do they go on with a tree that is older than they are: where ZooKeeper's was imported, and an
-embedded store is beside the logs, it must be the one that was exported for it, not used since.
+embedded store is beside the logs, it must be the one that was exported for it, not used since, and
+the broker must not have gone on in another import of it. The first one is noted in that store.
 
 kazoo is imported here when it is wanted and not before: a broker that stands alone needs it not.
 """
@@ -90,6 +91,16 @@ def _check_import(
         return
     with closing(EmbeddedStore.open(data_directory, exported_too=True)) as own:
         exported = own.exported
+        if exported is not None and exported.sha256 == imported.sha256 and not exported.import_id:
+            own.mark_exported(exported._replace(import_id=imported.import_id))
+            return
+    if exported is not None and exported.import_id not in (None, imported.import_id):
+        raise DataDirectoryError(
+            f"ZooKeeper at {settings} has another import of the metadata in {data_directory} than"
+            " the one in which this broker has gone on: the same producer ids would be given again",
+            f"set {CONNECT} to where it went on; if that is lost, remove"
+            f" {data_directory / DATABASE_FILE} to begin from the export, as it was",
+        )
     if exported is None or exported.sha256 != imported.sha256:
         raise DataDirectoryError(
             f"ZooKeeper at {settings} has what was exported at {imported.exported_at}, and the"

@@ -128,8 +128,10 @@ class TombstoneRecord(NamedTuple):
 
 class ImportRecord(NamedTuple):
     """`sha256` is of the tree that was exported at `exported_at`; until it is here as a whole it is
-    not `complete`, and no broker uses what is."""
+    not `complete`, and no broker uses what is. `import_id` is of this import alone: the same tree
+    that is imported once more is another beginning of the same cluster."""
 
+    import_id: str
     sha256: str
     exported_at: str
     complete: bool
@@ -441,7 +443,10 @@ def encode_import(record: ImportRecord) -> bytes:
 def decode_import(path: str, data: bytes) -> ImportRecord:
     fields = _Fields(path, data)
     return ImportRecord(
-        fields.get("sha256", str), fields.get("exported_at", str), fields.get("complete", bool)
+        fields.get("import_id", str),
+        fields.get("sha256", str),
+        fields.get("exported_at", str),
+        fields.get("complete", bool),
     )
 
 

@@ -94,11 +94,13 @@ _Change = tuple[EventType, str]
 
 
 class Exported(NamedTuple):
-    """When a tree was exported (ISO 8601), to which file, and what is in that."""
+    """When a tree was exported (ISO 8601), to which file, and what is in that; in which import of
+    it this broker has gone on, if it has."""
 
     at: str
     file: str
     sha256: str
+    import_id: str | None = None
 
 
 class EmbeddedStore(MetadataStore):
@@ -290,8 +292,8 @@ class _Tree:
         with self.lock, _Transaction(self._connection) as execute:
             execute("DROP TABLE IF EXISTS exported")
             if exported is not None:
-                execute("CREATE TABLE exported (at TEXT, file TEXT, sha256 TEXT)")
-                execute("INSERT INTO exported VALUES (?, ?, ?)", exported)
+                execute("CREATE TABLE exported (at TEXT, file TEXT, sha256 TEXT, import_id TEXT)")
+                execute("INSERT INTO exported VALUES (?, ?, ?, ?)", exported)
             version = _EXPORTED_SCHEMA_VERSION if exported else _SCHEMA_VERSION
             execute(f"PRAGMA user_version = {version}")
 
@@ -423,7 +425,7 @@ def _schema_version(connection: sqlite3.Connection) -> int:
 def _exported(connection: sqlite3.Connection) -> Exported | None:
     if _schema_version(connection) != _EXPORTED_SCHEMA_VERSION:
         return None
-    row = connection.execute("SELECT at, file, sha256 FROM exported").fetchone()
+    row = connection.execute("SELECT at, file, sha256, import_id FROM exported").fetchone()
     return Exported(*row)
 
 

@@ -30,7 +30,10 @@ def export_store(directory: Path, file: Path, clock: Clock) -> Export:
         export = Export.of(read_tree(store), f"{now:%Y-%m-%dT%H:%M:%SZ}")
         save(file, export)
         try:
-            store.mark_exported(Exported(export.exported_at, str(file.absolute()), export.sha256))
+            gone_on = store.exported.import_id if store.exported is not None else None
+            store.mark_exported(
+                Exported(export.exported_at, str(file.absolute()), export.sha256, gone_on)
+            )
         except StoreError:
             file_operations.unlink(file)
             raise

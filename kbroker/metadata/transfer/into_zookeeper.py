@@ -19,6 +19,7 @@ from typing import Final
 from kbroker.errors import MetadataStoreError
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.records import ImportRecord
+from kbroker.metadata.image import new_uuid
 from kbroker.metadata.store.base import (
     MULTI_BYTES_MAX,
     Check,
@@ -32,6 +33,7 @@ from kbroker.metadata.store.base import (
     parent_of,
 )
 from kbroker.metadata.transfer.file import Export
+from kbroker.types import uuid_text
 
 _FIRST: Final = 0  # the version of the node that says it, until the tree is whole
 
@@ -43,6 +45,7 @@ class TreeImport:
         self._store = store
         self._export = export
         self._where = where
+        self._import_id = uuid_text(new_uuid())
 
     def run(self) -> None:
         """MetadataStoreError where there is something already, or ZooKeeper goes away meanwhile."""
@@ -64,7 +67,9 @@ class TreeImport:
 
     def _record(self, *, complete: bool) -> bytes:
         export = self._export
-        return records.encode_import(ImportRecord(export.sha256, export.exported_at, complete))
+        return records.encode_import(
+            ImportRecord(self._import_id, export.sha256, export.exported_at, complete)
+        )
 
     def _may_go_on(self) -> bool:
         """Whether an import of the same tree has begun; MetadataStoreError if it is another."""
@@ -81,6 +86,7 @@ class TreeImport:
                 f" {begun.exported_at}",
                 "import that file, or remove what is there with zkCli.sh deleteall",
             )
+        self._import_id = begun.import_id
         return True
 
     def _may_begin(self) -> bool:

@@ -74,12 +74,12 @@ def zookeeper() -> Iterator[ZooKeeperServer]:
         yield server
 
 
-def cluster_config(zookeeper: ZooKeeperServer) -> BrokerConfig:
-    return BrokerConfig.load(overrides=[f"zookeeper.connect={zookeeper.connect}/kafka"])
+def cluster_config(zookeeper: ZooKeeperServer, path: str = "kafka") -> BrokerConfig:
+    return BrokerConfig.load(overrides=[f"zookeeper.connect={zookeeper.connect}/{path}"])
 
 
-def take_there(zookeeper: ZooKeeperServer, export: Export) -> None:
-    store = ZooKeeperStore.open(ZooKeeperSettings.of(cluster_config(zookeeper)))
+def take_there(zookeeper: ZooKeeperServer, export: Export, path: str = "kafka") -> None:
+    store = ZooKeeperStore.open(ZooKeeperSettings.of(cluster_config(zookeeper, path)))
     try:
         TreeImport(store, export, "there").run()
     finally:
@@ -99,7 +99,7 @@ def test_half_of_an_import_is_no_cluster_for_anybody(
     config = cluster_config(zookeeper)
     store = ZooKeeperStore.open(ZooKeeperSettings.of(config))
     store.create("/cluster")
-    record = records.ImportRecord("0", "2026-11-24T06:00:00Z", complete=False)
+    record = records.ImportRecord("once", "0", "2026-11-24T06:00:00Z", complete=False)
     store.create(records.IMPORT, records.encode_import(record))
     for cluster_id in (None, "ours"):
         with pytest.raises(MetadataStoreError, match=r"half way -> .* at 2026-11-24T06:00:00Z"):
@@ -190,3 +190,28 @@ def test_every_key_arrives() -> None:
 def test_what_does_not_go_together_names_the_key_to_set(overrides: list[str], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         settings(*overrides)
+
+
+def test_one_export_is_gone_on_with_in_one_import(
+    tmp_path: Path, zookeeper: ZooKeeperServer
+) -> None:
+    """Else both would give out the same producer ids, and begin leader epochs again."""
+    data = tmp_path / "data"
+    store = EmbeddedStore.open(data)
+    ensure_skeleton(store, "ours")
+    store.close()
+    export = export_store(data, tmp_path / "tree.json", ManualClock())
+    for path in ("trial", "real"):
+        take_there(zookeeper, export, path)
+    trial, real = cluster_config(zookeeper, "trial"), cluster_config(zookeeper, "real")
+    for _ in range(2):
+        open_store(trial, data, "ours").close()
+    for again in (False, True):
+        if again:  # an export of what was exported is the same
+            export_store(data, tmp_path / "again.json", ManualClock())
+        with pytest.raises(
+            DataDirectoryError, match=r"/real has another import .* given again -> "
+        ):
+            open_store(real, data, "ours")
+    open_store(trial, data, "ours").close()
+    open_store(real, tmp_path, "ours").close()  # a broker without that store has given nothing

@@ -68,7 +68,7 @@ def test_every_store_has_the_same_tree_then(store: MetadataStore, export: Export
     run(store, export)
     assert imported(store) == export.tree
     record = records.decode_import(records.IMPORT, store.get(records.IMPORT).data)
-    assert record == ImportRecord(export.sha256, EXPORTED_AT, complete=True)
+    assert record == ImportRecord(record.import_id, export.sha256, EXPORTED_AT, complete=True)
     assert "there is /cluster/id in ZooKeeper" in refusal(store, export)
 
 
