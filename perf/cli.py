@@ -20,7 +20,7 @@ from kbroker.metrics import json_record
 from perf.cluster.verbs import cluster
 from perf.results_target import Target, results_options
 from perf.studies.options import Seconds
-from perf.studies.verbs import ladder, latency_study, show, tune
+from perf.studies.verbs import ladder, latency_study, pipelining, show, tune
 
 if TYPE_CHECKING:
     from perf.brokers import Broker
@@ -499,6 +499,7 @@ cli.add_command(tune)
 cli.add_command(latency_study)
 cli.add_command(show)
 cli.add_command(cluster)
+cli.add_command(pipelining)
 
 
 if __name__ == "__main__":

@@ -35,20 +35,29 @@ def paces(name: str) -> bool:
     return name.startswith("bbr")
 
 
-def _bring_loopback_up() -> None:
+def bring_up(device: bytes) -> None:
+    """A device of this thread's network. OSError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack("16sh14x", b"lo", 0)
+        request = struct.pack("16sh14x", device, 0)
         flags = struct.unpack_from("h", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request), 16)[0]
-        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", device, flags | IFF_UP))
 
 
 def enter() -> str:
     """Move this thread into a network of its own; says where it is now."""
+    try:
+        enter_new()
+    except OSError as error:
+        return f"shared ({error.strerror}), {congestion_control()}"
+    return f"own namespace, {congestion_control()}"
+
+
+def enter_new() -> None:
+    """The same. OSError without the privilege."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET):
-        reason = os.strerror(ctypes.get_errno())
-        return f"shared ({reason}), {congestion_control()}"
-    _bring_loopback_up()
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    bring_up(b"lo")
     if congestion_control() not in LOSS_BASED:
         for name in LOSS_BASED:
             try:
@@ -56,4 +65,3 @@ def enter() -> str:
                 break
             except OSError:
                 continue  # not built in; try the next one
-    return f"own namespace, {congestion_control()}"

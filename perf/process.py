@@ -200,10 +200,11 @@ class Watch:
         """One more of the own processes, started since."""
         self._pids.append(pid)
 
-    def guard(self) -> Guard:
+    def guard(self, ended_s: float = 0.0) -> Guard:
+        """`ended_s`: CPU seconds of own processes that came and went since."""
         box = box_time()
         span_s = (box.wall_s - self._box.wall_s) * (os.cpu_count() or 1)
-        own_s = (sum(map(cpu_ns, self._pids)) - self._own_ns) / 1e9
+        own_s = (sum(map(cpu_ns, self._pids)) - self._own_ns) / 1e9 + ended_s
         beside = cpu_ns_beside(self._pids)
         others_s = _grown_s(self._beside.others, beside.others)
         known_s = own_s + _grown_s(self._beside.kernel, beside.kernel)

@@ -29,7 +29,7 @@ RETENTION_MS_MIN: Final = 48 * 3_600_000  # Spark's job may be away for a weeken
 
 STUDIES: Final = (
     "produce", "consume", "e2e", "idle", "start", "groups", "compare", "limit",
-    "latency-study", "tune", "ladder", "spark", "cluster",
+    "latency-study", "tune", "ladder", "spark", "cluster", "pipelining",
 )  # fmt: skip
 KINDS: Final = ("block", "verdict", "figure")
 
@@ -62,6 +62,8 @@ DIMENSIONS: Final = (
     Field("in_flight", "long", "Requests on their way on each connection."),
     Field("connections", "long", "Connections that did the work."),
     Field("partitions", "long", "Partitions of the topic."),
+    Field("replicas", "long", "Of each partition."),
+    Field("round_trip_us", "long", "Between leader and follower, as it was asked for."),
     Field("codec", "string", "none, gzip, snappy, lz4 or zstd."),
     Field("path", "string", "plain: Produce 7 and Fetch 4. java: what the Java client does."),
     Field("mode", "string", "sync: each send awaited. async: not."),

@@ -21,7 +21,7 @@ cdef struct Follower:
     int64_t caught_up_ns          # when it last had all that there was; 0: never in this epoch
     int64_t fetched_ns            # when its last fetch came
     int64_t leader_end_offset     # of the leader's log, then
-    int64_t told_high_watermark   # the last that it was told, or will be with what it waits for
+    int64_t told_high_watermark   # the last that it was told; -1: none in this leader epoch
     int64_t broker_epoch          # of its registration, as it says; -1: it does not
 
 

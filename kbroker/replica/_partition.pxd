@@ -115,6 +115,12 @@ cdef int16_t partition_follow_bounds(
     Partition* partition, int32_t leader_epoch, int64_t high_watermark,
     int64_t log_start_offset) noexcept nogil
 
+# What there is to tell a follower of the high watermark.
+cdef enum News:
+    NO_NEWS = 0
+    NEWS_SOON = 1                 # it has moved, or will once the others have what this one brings
+    NEWS_AT_ONCE = 2              # the follower was told nothing yet in this leader epoch
+
 # What a follower says with a fetch, and what came of it.
 cdef struct NotedFetch:
     int32_t broker_id
@@ -124,7 +130,7 @@ cdef struct NotedFetch:
     int64_t log_start_offset      # of its log; -1: it does not say
     int64_t now_ns
     int moved                     # the high watermark did: others may wait for that
-    int has_news                  # it has not been told of where the high watermark is now
+    News news                     # of the high watermark, that it has not been told
 
 # As leader, a follower's fetch from an offset: it has all below. The high watermark moves where it
 # was the last one. 6 where this broker does not lead, 74 and 75 in which epoch; 75 (6 without an
@@ -137,7 +143,7 @@ cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexc
 # Whether a follower shares the rate of what this leader sends to replicas out of sync.
 cdef int partition_holds_back(Partition* partition, int32_t broker_id) noexcept nogil
 
-# A follower that waited is told where the high watermark is now.
+# It is in the answer that a follower gets now.
 cdef void partition_note_told(
     Partition* partition, int32_t broker_id, int64_t high_watermark) noexcept nogil
 

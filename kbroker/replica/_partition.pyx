@@ -256,11 +256,24 @@ cdef int16_t _serves_follower_locked(
     return NO_ERROR
 
 
+cdef News _news_locked(
+    const Partition* partition, const Follower* follower, int brings
+) noexcept nogil:
+    cdef int64_t told = follower.told_high_watermark
+    if told < 0:
+        return NEWS_AT_ONCE
+    if told < partition.high_watermark.offset or (brings and told < follower.log_end_offset):
+        return NEWS_SOON
+    return NO_NEWS
+
+
 cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexcept nogil:
     cdef Follower* follower
     cdef int64_t before
+    cdef int brings = 0
     cdef int16_t error
-    fetch.moved = fetch.has_news = 0
+    fetch.moved = 0
+    fetch.news = NO_NEWS
     # Not behind a write that is under way: this comes in a run of other requests.
     partition_lock(partition)
     error = _leads_locked(partition)
@@ -269,13 +282,13 @@ cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexc
         error = _serves_follower_locked(partition, follower, fetch)
     if error == NO_ERROR:
         before = partition.high_watermark.offset
+        brings = fetch.offset > follower.log_end_offset
         follower_note_fetch(follower, fetch.offset, partition.log.log_end_offset, fetch.now_ns)
         follower.log_start_offset = fetch.log_start_offset
         follower.broker_epoch = fetch.broker_epoch
         partition_advance_locked(partition)
         fetch.moved = partition.high_watermark.offset > before
-        fetch.has_news = follower.told_high_watermark < partition.high_watermark.offset
-        follower.told_high_watermark = partition.high_watermark.offset
+        fetch.news = _news_locked(partition, follower, brings)
     partition_unlock(partition)
     return error
 

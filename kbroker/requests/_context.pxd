@@ -47,7 +47,7 @@ cdef struct ParkedWatch:
     int64_t counted               # of it in the request's `found`, under the same lock
     Batch* batch                  # of a write; what becomes of it, under the same lock
     int64_t fetch_offset
-    int64_t high_watermark        # of a follower's fetch: as the answer would tell it
+    int64_t high_watermark        # of a follower's fetch: beyond it there is something to tell
     int held_back                 # a follower's fetch: by the leader's rate, until its deadline
     int32_t leader_epoch          # in which a consumer believes; -1: it does not say
     int32_t max_bytes

@@ -71,13 +71,14 @@ from kbroker.replica._fetch_session cimport (
     session_release,
 )
 from kbroker.replica._partition cimport (
+    NEWS_AT_ONCE,
+    NEWS_SOON,
     TO_LOG_END,
     NotedFetch,
     Partition,
     ReplicaOffsets,
     partition_epoch_end,
     partition_note_fetch,
-    partition_note_told,
     partition_offsets,
     partition_read,
 )
@@ -339,7 +340,8 @@ cdef int16_t _note_follower(
     fetch.log_start_offset = target.follower_start
     fetch.now_ns = kb_now_ns()
     error = partition_note_fetch(target.partition, &fetch)
-    plan.any_error |= fetch.has_news
+    plan.any_error |= fetch.news == NEWS_AT_ONCE
+    plan.has_news |= fetch.news == NEWS_SOON
     if fetch.moved:
         _note_advanced(worker, target.partition)
     return error
@@ -405,8 +407,6 @@ cdef void _read_target(
                           &target.high_watermark, &target.last_stable)
         return
     _note_offsets(target, &offsets)
-    if plan.isolation == TO_LOG_END and not plan.notes_follower:
-        partition_note_told(target.partition, plan.replica_id, target.high_watermark)
     plan.read_bytes += target.slice.length
 
 
@@ -414,7 +414,7 @@ cdef void _read_all(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     # In order; the first data may exceed the bounds by one whole batch, then they hold.
     cdef int32_t i
     plan.read_bytes = 0
-    plan.any_error = 0
+    plan.any_error = plan.has_news = 0
     for i in range(plan.count):
         _read_target(worker, plan, &plan.targets[i], plan.max_bytes - plan.read_bytes)
         if plan.slow != NULL:

@@ -43,7 +43,7 @@ from kbroker.protocol._cursor cimport (
 )
 from kbroker.replica._closest cimport NO_PREFERRED_REPLICA
 from kbroker.replica._fetch_session cimport session_to_tail_locked
-from kbroker.replica._partition cimport TO_LAST_STABLE
+from kbroker.replica._partition cimport TO_LAST_STABLE, TO_LOG_END, partition_note_told
 from kbroker.requests._answers cimport worker_answer
 from kbroker.requests._context cimport ERROR_CODES, HotWorker
 from kbroker.requests._fetch_plan cimport TOPIC_IDS_FROM, FetchPlan, FetchTarget
@@ -209,6 +209,8 @@ cdef uint8_t* _put_target_head(uint8_t* at, FetchPlan* plan, FetchTarget* target
 
 cdef void _remember(FetchPlan* plan, FetchTarget* target) noexcept nogil:
     # What the client has now been told.
+    if plan.isolation == TO_LOG_END and target.error == 0:
+        partition_note_told(target.partition, plan.replica_id, target.high_watermark)
     if target.entry == NULL or plan.session == NULL:
         return
     target.entry.sent_error = target.error

@@ -14,6 +14,8 @@ cdef enum:
     TOPIC_IDS_FROM = 13           # versions
     FINAL_EPOCH = -1              # of a session: none, or its end
     ANY_REPLICA_FROM = 11         # of a version: consumers may be sent to a follower
+    # How long a follower waits for records before it is told where the high watermark is.
+    NEWS_WAIT_MS = 8
 
 
 # One partition that this fetch reads: from the request, or from its session.
@@ -70,8 +72,9 @@ cdef struct FetchPlan:
     int64_t read_bytes
     Patience patience
     Partition* slow               # where it would have to wait for more, or the disk
-    # Or a divergence, a better replica, news for a follower: nothing to wait for.
+    # Or a divergence, a better replica, a follower's first fetch: nothing to wait for.
     int any_error
     int notes_follower            # it says for the first time how far a follower is
+    int has_news                  # of a high watermark: it waits NEWS_WAIT_MS at most
     int32_t not_there_count
     LeadersTold leaders           # what the answer has told

@@ -26,7 +26,7 @@ kept of all, beyond which a request is answered at once; ticks are TICK_MS wide,
 of more than a second.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -70,7 +70,7 @@ from kbroker.requests._context cimport (
     ParkedTable,
     ParkedWatch,
 )
-from kbroker.requests._fetch_plan cimport FetchPlan, FetchTarget
+from kbroker.requests._fetch_plan cimport NEWS_WAIT_MS, FetchPlan, FetchTarget
 from kbroker.requests._parked_state cimport (
     BUILDING,
     COMPLETED,
@@ -154,7 +154,7 @@ cdef void _count_bytes_locked(ParkedWatch* watch) noexcept nogil:
         kb_store_int(&parked.must_answer, 1)
         return
     if parked.isolation == TO_LOG_END and partition.high_watermark.offset > watch.high_watermark:
-        kb_store_int(&parked.must_answer, 1)  # followers are told where it is now
+        kb_store_int(&parked.must_answer, 1)  # a follower is told, unless it will be soon
     if watch.held_back:
         return
     here = partition_readable_bytes_locked(
@@ -446,7 +446,7 @@ cdef void _watch_targets(ParkedRequest* parked, FetchPlan* plan) noexcept nogil:
         watch.parked = parked
         watch.partition = target.partition
         watch.fetch_offset = target.fetch_offset
-        watch.high_watermark = target.high_watermark
+        watch.high_watermark = INT64_MAX if plan.has_news else target.high_watermark
         watch.held_back = target.held_back
         watch.max_bytes = <int>target.max_bytes
         watch.leader_epoch = target.leader_epoch if plan.replica_id < 0 else -1
@@ -458,7 +458,7 @@ cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     """Parks a fetch that found too little; what it names and is there has no error."""
     cdef ParkedRequest* parked = parked_new(
         worker, plan.request, plan.count - plan.not_there_count, plan.request.length_bytes,
-        plan.max_wait_ms)
+        min(plan.max_wait_ms, <int32_t>NEWS_WAIT_MS) if plan.has_news else plan.max_wait_ms)
     if parked == NULL:
         return PARK_READ_AGAIN
     if request_detach(plan.request) != 0:

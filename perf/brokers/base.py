@@ -15,8 +15,10 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import MappingProxyType, TracebackType
+from typing import Final, Protocol
 
 from perf import child
 from perf.client import Client
@@ -27,6 +29,27 @@ STOP_WAIT_S = 30.0
 POLL_S = 0.01
 LOG_TAIL_BYTES = 2_000
 COMPILER, COLLECTOR = "compiler", "collector"  # kinds of a language runtime's own threads
+
+
+class Place(Protocol):
+    """Where a broker runs: an address, and the network in which its process is started."""
+
+    @property
+    def host(self) -> str: ...
+
+    def entered(self) -> AbstractContextManager[None]: ...
+
+
+class _Here:
+    """Loopback of the network in which the calling thread is."""
+
+    host = "127.0.0.1"
+
+    def entered(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+HERE: Final[Place] = _Here()
 
 
 class BrokerError(Exception):
@@ -41,9 +64,10 @@ class Broker:
     # Kind -> how the names of such threads begin, where the runtime has any.
     runtime_threads: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
-    def __init__(self, directory: Path, port: int = 0) -> None:
+    def __init__(self, directory: Path, port: int = 0, *, place: Place = HERE) -> None:
         self.directory = directory
-        self.host = "127.0.0.1"
+        self.place = place
+        self.host = place.host
         self.port = port or free_port()
         self.log_path = directory / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,7 +110,7 @@ class Broker:
         """Start the process; return at once."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._asked_to_stop = False
-        with self.log_path.open("ab") as log:
+        with self.log_path.open("ab") as log, self.place.entered():
             self.started_ns = time.monotonic_ns()
             self._process = child.start(
                 self.command(),

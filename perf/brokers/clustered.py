@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from perf.brokers.base import HERE, Place
 from perf.brokers.kafka import HELD_STILL_MS, KafkaBroker
 from perf.brokers.kbroker import KbrokerBroker
 from perf.brokers.zookeeper import ZooKeeper
@@ -35,10 +36,11 @@ class ClusterNode(KbrokerBroker):
         node_id: int,
         zookeeper: ZooKeeper,
         settings: Settings,
+        place: Place = HERE,
     ) -> None:
         self.node_id = node_id
         whose = {"node.id": node_id, "zookeeper.connect": zookeeper.address}
-        super().__init__(directory, port, _lines({**whose, **settings}))
+        super().__init__(directory, port, _lines({**whose, **settings}), place=place)
 
     def answers(self) -> bool:
         return self.ready_file.exists()
@@ -49,15 +51,17 @@ class KafkaController(KafkaBroker):
 
     name = "kafka-controller"
 
-    def __init__(self, directory: Path, *, holdable: bool, settings: Settings) -> None:
-        super().__init__(directory, heap=CONTROLLER_HEAP, holdable=holdable)
-        place = f"CONTROLLER://{self.address}"
+    def __init__(
+        self, directory: Path, *, holdable: bool, settings: Settings, place: Place = HERE
+    ) -> None:
+        super().__init__(directory, heap=CONTROLLER_HEAP, holdable=holdable, place=place)
+        listener = f"CONTROLLER://{self.address}"
         roles = {
             "process.roles": "controller",
             "node.id": CONTROLLER_ID,
             "controller.quorum.voters": self.voters,
-            "listeners": place,
-            "advertised.listeners": place,
+            "listeners": listener,
+            "advertised.listeners": listener,
         }
         self._overrides = _lines({**roles, **settings})
 
@@ -70,9 +74,15 @@ class KafkaNode(KafkaBroker):
     """A broker of Apache Kafka that is no controller."""
 
     def __init__(
-        self, directory: Path, *, node_id: int, controller: KafkaController, settings: Settings
+        self,
+        directory: Path,
+        *,
+        node_id: int,
+        controller: KafkaController,
+        settings: Settings,
+        place: Place = HERE,
     ) -> None:
-        super().__init__(directory, holdable=False)  # which the controller decides
+        super().__init__(directory, holdable=False, place=place)  # which the controller decides
         self.node_id = node_id
         roles = {
             "process.roles": "broker",

@@ -18,8 +18,10 @@ from types import MappingProxyType
 from perf.brokers.base import (
     COLLECTOR,
     COMPILER,
+    HERE,
     Broker,
     BrokerError,
+    Place,
     cache_directory,
     free_port,
 )
@@ -76,10 +78,11 @@ class KafkaBroker(Broker):
         heap: str = HEAP,
         holdable: bool = True,
         overrides: tuple[str, ...] = (),
+        place: Place = HERE,
     ) -> None:
         """`holdable`: may be stopped in its tracks for minutes without being fenced. `overrides`:
         lines KEY=VALUE behind the others of server.properties, which the last one wins."""
-        super().__init__(directory, port)
+        super().__init__(directory, port, place=place)
         self._overrides = overrides
         self._holdable = holdable
         self._controller_port = free_port()

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
-from perf.brokers.base import Broker
+from perf.brokers.base import HERE, Broker, Place
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,8 +18,15 @@ class KbrokerBroker(Broker):
 
     name = "kbroker"
 
-    def __init__(self, directory: Path, port: int = 0, overrides: tuple[str, ...] = ()) -> None:
-        super().__init__(directory, port)
+    def __init__(
+        self,
+        directory: Path,
+        port: int = 0,
+        overrides: tuple[str, ...] = (),
+        *,
+        place: Place = HERE,
+    ) -> None:
+        super().__init__(directory, port, place=place)
         self._overrides = overrides
         self.ready_file = directory / "ready.json"
 
@@ -28,7 +35,11 @@ class KbrokerBroker(Broker):
 
     def command(self) -> list[str]:
         line = [sys.executable, "-m", "kbroker", "start"]
-        line += ["--data-dir", str(self.directory / "data"), "--port", str(self.port)]
+        line += ["--data-dir", str(self.directory / "data")]
+        if self.place is HERE:
+            line += ["--port", str(self.port)]
+        else:
+            line += ["--override", f"listeners=PLAINTEXT://{self.address}"]
         line += ["--ready-file", str(self.ready_file)]
         for override in self._overrides:
             line += ["--override", override]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from perf.brokers import jars
-from perf.brokers.base import Broker, cache_directory
+from perf.brokers.base import HERE, Broker, Place, cache_directory
 
 VERSION: Final = "3.9.4"
 COORDINATES: Final = (
@@ -44,9 +44,11 @@ class ZooKeeper(Broker):
 
     name = "zookeeper"
 
-    def __init__(self, directory: Path, port: int = 0, *, session_ms_max: int = 0) -> None:
+    def __init__(
+        self, directory: Path, port: int = 0, *, session_ms_max: int = 0, place: Place = HERE
+    ) -> None:
         """`session_ms_max`: the longest session that a broker is given; 0: 20 ticks, 10 s."""
-        super().__init__(directory, port)
+        super().__init__(directory, port, place=place)
         self._session_ms_max = session_ms_max
 
     def prepare(self) -> None:

@@ -7,7 +7,8 @@
 The meeting place (ZooKeeper; Apache Kafka's quorum controller) is a process of its own and counted
 apart. A cluster is held still as a whole, its meeting place last and woken first. Every process is
 ended and every directory removed on the way out, whatever happened; what kills this process kills
-them, too (perf/child.py).
+them, too (perf/child.py). A cluster may lie in two places (perf/pipelining/two_networks.py): its
+first broker in the near one, all others and the meeting place in the far one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
-from perf.brokers.base import Broker, BrokerError
+from perf.brokers.base import HERE, Broker, BrokerError, Place
 from perf.brokers.clustered import (
     HELD_STILL,
     HELD_STILL_KBROKER,
@@ -172,16 +173,19 @@ class KbrokerCluster(Cluster):
         *,
         holdable: bool = False,
         settings: Settings = NO_SETTINGS,
+        near: Place = HERE,
+        far: Place = HERE,
     ) -> None:
         super().__init__(directory)
         held_ms = HELD_STILL_MS if holdable else 0
-        meeting = ZooKeeper(directory / "zookeeper", session_ms_max=held_ms)
+        meeting = ZooKeeper(directory / "zookeeper", session_ms_max=held_ms, place=far)
         self.meeting = meeting
         every = {**(HELD_STILL_KBROKER if holdable else {}), **settings}
         for number in range(1, brokers + 1):
             home = directory / f"broker-{number}"
+            place = near if number == 1 else far
             self.nodes[number] = ClusterNode(
-                home, node_id=number, zookeeper=meeting, settings=every
+                home, node_id=number, zookeeper=meeting, settings=every, place=place
             )
 
 
@@ -197,16 +201,24 @@ class KafkaCluster(Cluster):
         *,
         holdable: bool = False,
         settings: Settings = NO_SETTINGS,
+        near: Place = HERE,
+        far: Place = HERE,
     ) -> None:
         super().__init__(directory)
         every = {**(HELD_STILL if holdable else {}), **settings}
-        meeting = KafkaController(directory / "controller", holdable=holdable, settings=every)
+        meeting = KafkaController(
+            directory / "controller", holdable=holdable, settings=every, place=far
+        )
         self.meeting = meeting
         for number in range(1, brokers + 1):
             home = directory / f"broker-{number}"
-            self.nodes[number] = KafkaNode(home, node_id=number, controller=meeting, settings=every)
+            place = near if number == 1 else far
+            self.nodes[number] = KafkaNode(
+                home, node_id=number, controller=meeting, settings=every, place=place
+            )
 
 
-KINDS: Final[Mapping[str, type[KbrokerCluster] | type[KafkaCluster]]] = MappingProxyType(
+Make = Callable[..., Cluster]  # of a directory and a number of brokers; as the classes above
+KINDS: Final[Mapping[str, Make]] = MappingProxyType(
     {"kbroker": KbrokerCluster, "kafka": KafkaCluster}
 )

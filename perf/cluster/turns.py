@@ -14,7 +14,7 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 from perf.brokers.clustered import Settings
-from perf.cluster.brokers import KINDS, NO_SETTINGS, Cluster
+from perf.cluster.brokers import KINDS, NO_SETTINGS, Cluster, Make
 
 SETTLE_S: Final = 0.05
 
@@ -33,8 +33,11 @@ class Turns:
         *,
         settings: Mapping[str, Settings] = MappingProxyType({}),
         settle_s: float = SETTLE_S,
+        make: Mapping[str, Make] = KINDS,
     ) -> None:
-        """`settings`: of a kind, beside those that it needs. `settle_s`: behind being woken."""
+        """`settings`: of a kind, beside those that it needs. `settle_s`: behind being woken.
+        `make`: clusters by kind."""
+        self._make = make
         self._kinds, self._root, self._brokers, self._say = kinds, root, brokers, say
         self._settings, self._settle_s = settings, settle_s
         self._clusters: dict[str, Cluster] = {}
@@ -60,7 +63,7 @@ class Turns:
     def __enter__(self) -> Self:
         try:
             for kind in self._kinds:
-                made = KINDS[kind](
+                made = self._make[kind](
                     self._root / kind,
                     self._brokers,
                     holdable=True,

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kbroker.generated_part import replaced
+from perf.pipelining import experiment
+from perf.pipelining import plan as pipelining_plan
+from perf.pipelining import told as pipelining_told
 from perf.studies import (
     answers,
     conditions,
@@ -91,6 +94,15 @@ def _tune(outcome: Outcome, plan: tune.Plan) -> Told:
     )
 
 
+def _pipelining(outcome: Outcome, plan: pipelining_plan.Plan) -> Told:
+    return Told(
+        pipelining_told.text(outcome, plan),
+        pipelining_told.page(outcome, plan),
+        pipelining_told.to_json(outcome, plan),
+        pipelining_told.conclusions(outcome, plan),
+    )
+
+
 def _latency_points(plan: conditions.Plan) -> list[Point]:
     return conditions.points(conditions.conditions(plan), plan.brokers)
 
@@ -100,6 +112,13 @@ KINDS: Final = {
     for kind in (
         Kind(latency.STUDY, conditions.Plan, _latency_points, latency.run_study, _latency),
         Kind(ladder.STUDY, ladder.Plan, ladder.points, ladder.run, _ladder),
+        Kind(
+            pipelining_plan.STUDY,
+            pipelining_plan.Plan,
+            pipelining_plan.points,
+            experiment.run,
+            _pipelining,
+        ),
         Kind(tune.STUDY, tune.Plan, tune.points, tune.run, _tune),
     )
 }

@@ -54,6 +54,7 @@ class Point:
     group: str
     dims: Mapping[str, Dim] = field(default_factory=dict)
     null: bool = False
+    once: bool = False  # in the first round alone: a proof, not a figure
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -61,6 +62,7 @@ class Point:
             "group": self.group,
             "dims": dict(self.dims),
             "null": self.null,
+            "once": self.once,
         }
 
 
@@ -139,6 +141,8 @@ def slots(points: Sequence[Point], rounds: int) -> list[Slot]:
     for number in range(rounds):
         for members in groups.values():
             for point in members if number % 2 == 0 else reversed(members):
+                if point.once and number:
+                    continue
                 found.append(Slot(point, number))
                 if point.null:
                     found.append(Slot(point, number, again=True))

@@ -101,6 +101,78 @@ def tune(knobs: str | None, kafka: bool, **options: Any) -> None:
 
 
 @click.command()
+@study_options
+@click.option("--systems", metavar="A,B", help="of kafka, stock, pipelined  [all]")
+@click.option("--sections", metavar="A,B", help="some of the tables  [all]")
+@click.option("--round-trips", metavar="US,US", help="in microseconds  [100,500,1000,5000]")
+@click.option("--in-flight", metavar="N,N", help="of the first table  [1,5,200,2000]")
+@click.option("--slots", metavar="N,N", help="values of channel.pipelining.max.requests to try")
+@click.option("--check", is_flag=True, help="exit with 1 unless every measured bar passes")
+def pipelining(
+    systems: str | None,
+    sections: str | None,
+    round_trips: str | None,
+    in_flight: str | None,
+    slots: str | None,
+    check: bool,
+    **options: Any,
+) -> int:
+    """Document 000: what does a connection that serves one request at a time cost acks=-1?
+
+    Two brokers a round trip apart, in network namespaces: needs root, and Java. About two hours,
+    with --quick five minutes, which decide nothing. docs/pipelining.md says what and why.
+    """
+    from perf.pipelining import plan as plans
+
+    changes: dict[str, Any] = {}
+    if systems:
+        changes["systems"] = _some("--systems", systems, plans.SYSTEMS)
+    if sections:
+        changes["sections"] = _some("--sections", sections, plans.SECTIONS)
+    for name, given, most in (
+        ("round_trips_us", round_trips, plans.ROUND_TRIP_US_MAX),
+        ("in_flight", in_flight, plans.IN_FLIGHT_MAX),
+        ("slots", slots, plans.SLOTS_MAX),
+    ):
+        if given:
+            changes[name] = _numbers(given, most)
+    return _pipelining(changes, options, check)
+
+
+def _numbers(given: str, most: int) -> tuple[int, ...]:
+    """A list with commas, each from 1 on and none of them twice."""
+    try:
+        found = tuple(map(int, given.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"{given}: whole numbers, with commas") from None
+    if len(set(found)) != len(found) or not all(1 <= one <= most for one in found):
+        raise click.BadParameter(f"{given}: from 1 to {most:,}, each once")
+    return found
+
+
+def _pipelining(changes: Mapping[str, Any], options: Mapping[str, Any], check: bool) -> int:
+    from perf.brokers.kafka import jars
+    from perf.brokers.zookeeper import fetch_jars
+    from perf.pipelining.bars import bars
+    from perf.pipelining.plan import took_about_s
+    from perf.studies.kinds import KINDS
+
+    kind = KINDS["pipelining"]
+    with StudyRun(kind.name, options) as running:
+        plan = running.plan(kind.plan, changes)
+        if plan.with_kafka:
+            jars()  # from the network, which is out of reach afterwards
+        fetch_jars()
+        running.say(
+            f"{len(kind.points(plan))} points, {plan.rounds} rounds: about"
+            f" {took_about_s(plan) / 60:.0f} minutes on a quiet machine; a run that is cut goes on"
+        )
+        outcome = kind.run(plan, running.say, running.journal, fresh=running.fresh)
+        running.end(outcome, plan, kind.tell(outcome, plan))
+    return 1 if check and not all(bar.fine for bar in bars(outcome)) else 0
+
+
+@click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--markdown", is_flag=True, help="as the measured part of a page of docs/")
 @click.option(

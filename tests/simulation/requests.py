@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tests.simulation.broker import Running
 
 _REPLICA_STATE_TAG = 1
+NEWS_WAIT_MS = 8
 
 
 class Position(NamedTuple):
@@ -64,6 +65,7 @@ class _Fetch:
         self.answer = answer
         self.names: list[TopicPartition | None] = []
         self.over = False
+        self.has_news = False
         self.session, self.is_full = sessions.serve(session_id, epoch, asked, forgotten)
         # As they stand now: while it waits they are not changed.
         self.positions = list(self.session.positions.values())
@@ -117,10 +119,11 @@ class Fetches:
         fetch.names = [self._name_of(each) for each in fetch.positions]
         if self._try(fetch, first=True, last=fetch.max_wait_ms <= 0):
             return
+        wait_ms = min(fetch.max_wait_ms, NEWS_WAIT_MS) if fetch.has_news else fetch.max_wait_ms
         for name in fetch.names:
             if name is not None:
                 self._waiting.setdefault(name, {})[fetch] = None
-        self._broker.process.later(fetch.max_wait_ms, lambda: self._expire(fetch))
+        self._broker.process.later(wait_ms, lambda: self._expire(fetch))
 
     def wake(self, name: TopicPartition) -> None:
         for fetch in list(self._waiting.get(name, ())):
@@ -144,6 +147,7 @@ class Fetches:
             reads.append(read)
         if news:
             fetch.over = True
+            self._note_told(fetch, reads)
             for name in fetch.names:
                 if name in self._waiting:
                     self._waiting[name].pop(fetch, None)
@@ -151,6 +155,11 @@ class Fetches:
         for name in moved:
             self._broker.wake_name(name)
         return news
+
+    def _note_told(self, fetch: _Fetch, reads: list[Read]) -> None:
+        for each, name, read in zip(fetch.positions, fetch.names, reads, strict=True):
+            if name is not None and read.told.error is ErrorCode.NONE:
+                self._told[name, fetch.follower, each.leader_epoch] = read.told.high_watermark
 
     def _name_of(self, at: Position) -> TopicPartition | None:
         topic = self._broker.controller.image.topic_by_id(at.topic_id)
@@ -202,9 +211,11 @@ class Fetches:
         records = b""
         if left > 0:
             records = replica.read(at.offset, min(at.bytes_max, left), to_log_end=True)
-        told = name, fetch.follower, at.leader_epoch
-        news = bool(records) or self._told.get(told, -1) < replica.high_watermark
-        self._told[told] = replica.high_watermark
+        told = self._told.get((name, fetch.follower, at.leader_epoch), -1)
+        moved_on = told < replica.high_watermark
+        # Where it moves the high watermark it waits a little for records, to be told with them.
+        fetch.has_news |= first and moved_on
+        news = bool(records) or told < 0 or (moved_on and not fetch.has_news)
         marks = replica.high_watermark, replica.log_start_offset
         return Read(Told(ErrorCode.NONE, *marks), None, records), news
 

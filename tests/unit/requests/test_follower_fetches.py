@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -22,6 +23,7 @@ from tests.unit.requests.wire import (
 
 LEADER, ONE, TWO, ELSEWHERE = 1, 2, 3, 9
 LONG_MS = 600_000
+NEWS_WAIT_MS_MAX = 20
 WRITE_MS = 2_000
 BATCH = build_batch([b"x" * 100])
 every_version = pytest.mark.parametrize("version", FETCH_VERSIONS)
@@ -142,6 +144,47 @@ def test_a_follower_that_waits_is_told_where_the_high_watermark_is(rig: Rig, led
     assert (answer.records, answer.high_watermark) == (b"", 5)
     follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
     rig.wait_parked(1)  # it has heard everything
+
+
+def test_who_moves_the_high_watermark_waits_for_the_next_records_with_it(
+    rig: Rig, led: Topic
+) -> None:
+    """An answer that says nothing but where the high watermark is would cost the records that come
+    behind it a round trip: acks=-1 is answered by the fetch that follows theirs."""
+    follower = rig.client()
+    follow(rig, led, TWO, 5)
+    follow(rig, led, ONE, 0)
+    follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
+    rig.wait_parked(1)
+    assert led.logs[0].high_watermark == 5
+    led.logs[0].append(BATCH)
+    rig.hot.wake(led.logs[0])
+    answer = fetched_in(17, follower.receive()).only
+    assert answer.records is not None and len(answer.records) == len(BATCH)
+    assert answer.high_watermark == 5
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_news_of_the_high_watermark_waits_for_records_some_milliseconds(
+    rig: Rig, led: Topic, behind: bool
+) -> None:
+    """Not for replica.fetch.wait.max.ms: somebody may be reading at that follower. Where another
+    one is behind, the high watermark is about to move."""
+    follower = rig.client()
+    follow(rig, led, TWO, 0 if behind else 5)
+    follow(rig, led, ONE, 0)
+    follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
+    rig.wait_parked(1)
+    if behind:
+        follow(rig, led, TWO, 5)  # which answers nobody else
+    rig.wait_parked(1)
+    assert rig.hot.tick_deadline_ms(rig.ticks[-1]) <= time.monotonic() * 1000 + NEWS_WAIT_MS_MAX
+    rig.expire_all(follower)
+    answer = fetched_in(17, follower.receive()).only
+    assert (answer.records, answer.high_watermark) == (b"", 5)
+    follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
+    rig.wait_parked(1)  # it has heard everything
+    assert rig.hot.tick_deadline_ms(rig.ticks[-1]) > time.monotonic() * 1000 + LONG_MS / 2
 
 
 def test_it_is_noted_once_however_long_it_waits(rig: Rig, led: Topic) -> None:

@@ -258,7 +258,7 @@ def test_a_follower_is_told_what_moved_and_nothing_else(rig: Rig) -> None:
     log = topic.logs[1]
     session = FollowerSession(rig, ends(topic, 0, 1, 2))
     fetch(rig.client(), LATEST, ends(topic, 1), replica_id=OTHER)
-    answer = session.next(max_wait_ms=60_000)
+    answer = session.next()
     assert indexes(answer) == [1] and answer.only.high_watermark == log.log_end_offset
     log.delete_records(1)
     answer = session.next()

@@ -1,0 +1,291 @@
+"""The experiment told: tables for a terminal and for docs/pipelining.md, conclusions, JSON.
+
+Pure functions of an Outcome. A table's cells are medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from perf.bars import PASSED
+from perf.pipelining.bars import bars, matrix, throughput
+from perf.pipelining.plan import (
+    ALL,
+    BATCH_RECORDS,
+    KAFKA,
+    LEADER,
+    MIDDLE_US,
+    MODES,
+    PIPELINED,
+    PRODUCERS,
+    RECORD_BYTES,
+    STOCK,
+    STUDY,
+    Condition,
+    Plan,
+    conditions,
+    title_of,
+    with_slots,
+)
+from perf.report import bar_json, bar_table, table
+from perf.studies.conclusion import Conclusion, from_verdicts
+from perf.studies.measured import REQUEST, Measured
+from perf.studies.study import Outcome
+from perf.verdict import times
+
+Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, head, rows
+Show = Callable[[Measured], float]
+NOTHING: Final = "-"
+
+
+def median(outcome: Outcome, condition: Condition, show: Show) -> float | None:
+    """Of a cell's blocks; None where there is none."""
+    found = outcome.values(condition.key, show)
+    return statistics.median(found) if found else None
+
+
+def _cell(outcome: Outcome, condition: Condition, show: Show, digits: int = 0) -> str:
+    found = median(outcome, condition, show)
+    return NOTHING if found is None else f"{found:,.{digits}f}"
+
+
+def _megabytes(outcome: Outcome, condition: Condition) -> str:
+    found = median(outcome, condition, lambda one: one.megabytes_per_s)
+    return NOTHING if found is None else f"{found:,.{0 if found >= 100 else 1}f}"
+
+
+def _p(percent: float) -> Show:
+    return lambda one: one.percentile_us(REQUEST, percent)
+
+
+def _figure(name: str) -> Show:
+    return lambda one: one.figures.get(name, float("nan"))
+
+
+def tables(outcome: Outcome, plan: Plan) -> list[Table]:
+    """One for each section that was measured, and the diagnosis."""
+    made = {
+        "matrix": lambda: [*_matrix(outcome, plan), _diagnosis(outcome, plan)],
+        "batches": lambda: [_batches(outcome, plan)],
+        "producers": lambda: [_producers(outcome, plan)],
+        "paced": lambda: [_paced(outcome, plan)],
+        "java": lambda: [_java(outcome, plan)],
+        "slots": lambda: [_slots(outcome, plan)],
+        "killed": lambda: [_killed(outcome, plan)],
+    }
+    return [one for section in plan.sections for one in made[section]()]
+
+
+def _matrix(outcome: Outcome, plan: Plan) -> Iterable[Table]:
+    """The document's table, one for each round trip."""
+    for round_trip_us in plan.round_trips_us:
+        rows = [
+            [
+                title_of(system),
+                mode,
+                *(
+                    _megabytes(outcome, matrix(system, round_trip_us, mode, in_flight))
+                    for in_flight in plan.in_flight
+                ),
+            ]
+            for system in plan.systems
+            for mode in MODES
+        ]
+        head = ["MB/s", "", *(f"{number:,} in flight" for number in plan.in_flight)]
+        yield f"{round_trip_us / 1000:g} ms between leader and follower", head, rows
+
+
+def _diagnosis(outcome: Outcome, plan: Plan) -> Table:
+    """Document 000's figures 4, 5, 7 and 8 as numbers."""
+    at_us = MIDDLE_US if MIDDLE_US in plan.round_trips_us else plan.round_trips_us[0]
+    rows = []
+    for system in plan.systems:
+        for in_flight in plan.in_flight:
+            one = matrix(system, at_us, ALL, in_flight)
+            rows.append(
+                [
+                    title_of(system),
+                    f"{in_flight:,}",
+                    _cell(outcome, one, _figure("in_flight"), 1),
+                    *(_cell(outcome, one, _p(percent)) for percent in (50, 99, 99.9)),
+                    _cell(outcome, one, _figure("zero_windows")),
+                    _cell(outcome, one, _figure("leader_cpu_us"), 1),
+                    _cell(outcome, one, _figure("follower_cpu_us"), 1),
+                    _cell(outcome, one, _figure("behind_s"), 3),
+                ]
+            )
+    head = [
+        "", "in flight", "reached", "p50 us", "p99 us", "p99.9 us", "zero windows",
+        "leader CPU us", "follower CPU us", "behind s",
+    ]  # fmt: skip
+    return f"What waits, acks=-1 at {at_us / 1000:g} ms, as the producer sees it", head, rows
+
+
+def _batches(outcome: Outcome, plan: Plan) -> Table:
+    rows = [
+        [title_of(system), mode]
+        + [
+            _megabytes(outcome, Condition("batches", system, MIDDLE_US, mode, records=records))
+            for records in BATCH_RECORDS
+        ]
+        for system in plan.systems
+        for mode in (ALL, LEADER)
+    ]
+    head = ["MB/s", "", *(f"{n * RECORD_BYTES >> 10:,} KB" for n in BATCH_RECORDS)]
+    return f"Larger batches, 5 in flight, {MIDDLE_US / 1000:g} ms", head, rows
+
+
+def _producers(outcome: Outcome, plan: Plan) -> Table:
+    rows = [
+        [title_of(system), mode]
+        + [
+            _megabytes(outcome, Condition("producers", system, MIDDLE_US, mode, producers=number))
+            for number in PRODUCERS
+        ]
+        for system in plan.systems
+        for mode in (ALL, LEADER)
+    ]
+    return (
+        f"More producers, each 5 in flight, {MIDDLE_US / 1000:g} ms",
+        ["MB/s", "", *map(str, PRODUCERS)],
+        rows,
+    )
+
+
+def _paced(outcome: Outcome, plan: Plan) -> Table:
+    rows = []
+    for one in (one for one in conditions(plan) if one.section == "paced"):
+        rows.append(
+            [
+                f"{one.round_trip_us / 1000:g} ms",
+                title_of(one.system),
+                _cell(outcome, one, _figure("rate")),
+                *(_cell(outcome, one, _p(percent)) for percent in (50, 99, 99.9)),
+                _cell(outcome, one, _figure("brokers_cpu_us"), 1),
+            ]
+        )
+    head = ["apart", "", "requests/s", "p50 us", "p99 us", "p99.9 us", "CPU us of both"]
+    return "acks=-1 at half of what Apache Kafka does at most", head, rows
+
+
+def _java(outcome: Outcome, plan: Plan) -> Table:
+    rows = []
+    for one in (one for one in conditions(plan) if one.section == "java"):
+        p99 = _cell(outcome, one, lambda block: block.figures.get("p99_us", 0.0) / 1e3)
+        rows.append([title_of(one.system), _megabytes(outcome, one), p99])
+    title = f"The Java producer with its defaults, {MIDDLE_US / 1000:g} ms"
+    return title, ["", "MB/s", "p99 ms, in its own queue too"], rows
+
+
+def _slots(outcome: Outcome, plan: Plan) -> Table:
+    rows = []
+    at_us = max(plan.round_trips_us)
+    for mode in (ALL, LEADER):
+        every = [one for one in conditions(plan) if one.section == "slots" and one.mode == mode]
+        by_system = {one.system: one for one in every}
+        rows.append(
+            [mode, *(_megabytes(outcome, by_system[with_slots(number)]) for number in plan.slots)]
+        )
+    title = f"channel.pipelining.max.requests, 2,000 in flight, {at_us / 1000:g} ms"
+    return title, ["MB/s", *(f"{number:,}" for number in plan.slots)], rows
+
+
+def _killed(outcome: Outcome, plan: Plan) -> Table:
+    """Blocks that stand: in each, both replicas have every acknowledged record once, in order."""
+    rows = []
+    for one in (one for one in conditions(plan) if one.section == "killed"):
+        rows.append(
+            [
+                title_of(one.system),
+                f"{one.in_flight} in flight" + (", idempotent" if one.in_flight <= 5 else ""),
+                _cell(outcome, one, lambda block: float(block.records)),
+                _cell(outcome, one, _figure("stood_still_s"), 1),
+            ]
+        )
+    title = "The follower killed in the middle: every record there once, in order, on both"
+    return title, ["", "", "records acknowledged", "stood still s"], rows
+
+
+# In words.
+
+
+def conclusions(outcome: Outcome, plan: Plan) -> list[Conclusion]:
+    """What pipelining changes, and against whom, for each round trip and number in flight."""
+    if "matrix" not in plan.sections or PIPELINED not in plan.systems:
+        return []
+    found = []
+    for round_trip_us in plan.round_trips_us:
+        for in_flight in plan.in_flight:
+            ours = matrix(PIPELINED, round_trip_us, ALL, in_flight)
+            others = {
+                name: theirs
+                for name, theirs in (
+                    ("Apache Kafka's", matrix(KAFKA, round_trip_us, ALL, in_flight)),
+                    ("stock's", matrix(STOCK, round_trip_us, ALL, in_flight)),
+                    ("its own with acks=1", matrix(PIPELINED, round_trip_us, LEADER, in_flight)),
+                )
+                if theirs.system in plan.systems
+            }
+            found.append(
+                from_verdicts(
+                    f"acks=-1 at {round_trip_us / 1000:g} ms, {in_flight:,} in flight: what does"
+                    " the pipelined channel move?",
+                    {
+                        f"MB/s by {name}": throughput(ours, theirs, outcome)
+                        for name, theirs in others.items()
+                    },
+                    ours.dims,
+                )
+            )
+    return found
+
+
+# As text, page, JSON.
+
+
+def text(outcome: Outcome, plan: Plan) -> list[str]:
+    lines: list[str] = []
+    for title, head, rows in tables(outcome, plan):
+        lines += ["", title, *table(head, rows)]
+    lines += ["", *bar_table(bars(outcome)), ""]
+    for one in conclusions(outcome, plan):
+        lines += [one.question, f"    {one.answer}"]
+    return lines
+
+
+def page(outcome: Outcome, plan: Plan) -> str:
+    """The measured part of docs/pipelining.md."""
+    machine = outcome.machine
+    lines = [
+        f"*Measured* {str(machine['when'])[:10]} on {machine['cpus']} x {machine['model']}, Linux "
+        f"{machine['kernel']}, Python {machine['python']}, commit {machine['commit']}; records of "
+        f"{RECORD_BYTES:,} bytes, one partition, {plan.rounds} rounds of {plan.seconds:g} s "
+        "blocks, medians.",
+    ]
+    for title, head, rows in tables(outcome, plan):
+        lines += ["", f"### {title}", "", _row(head), _row(["---"] * len(head))]
+        lines += map(_row, rows)
+    lines += ["", "### What it must show", "", "| what | bar | found | |", "|---|---|---|---|"]
+    for bar in bars(outcome):
+        value = NOTHING if bar.value is None else bar.value.text(times)
+        verdict = bar.verdict if bar.verdict != PASSED else f"**{PASSED}**"
+        lines.append(f"| {bar.what} | at most {times(bar.bar)} {bar.unit} | {value} | {verdict} |")
+    answers = conclusions(outcome, plan)
+    if answers:
+        lines += ["", "### In words", "", *(f"- {one.question} *{one.answer}.*" for one in answers)]
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def to_json(outcome: Outcome, plan: Plan) -> dict[str, Any]:
+    return {
+        **outcome.to_json(),
+        "study": STUDY,
+        "bars": [bar_json(bar) for bar in bars(outcome)],
+        "conclusions": [one.to_json() for one in conclusions(outcome, plan)],
+    }

@@ -1,0 +1,207 @@
+"""Two networks on one machine, a round-trip time apart.
+
+    with TwoNetworks() as networks:          # this thread is in the near one from now on
+        networks.set_round_trip(0.0005)
+        with networks.far.entered(): ...     # what is started here lives in the far one
+
+Each is a network namespace of its own with a loopback and one TUN device; a process carries packets
+between the two devices, each after a delay (perf/native/perf_line.h). It needs root, or a user that
+may make namespaces and TUN devices. Nothing of it has a name: it is gone with the last process
+that lives in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from perf import child, network
+from perf.brokers.kbroker import ROOT
+from perf.studies.study import StudyError
+
+NEAR_HOST, FAR_HOST = "10.9.0.1", "10.9.0.2"
+NETMASK: Final = "255.255.255.0"
+MTU_BYTES: Final = 1500
+DEVICE: Final = b"tun0"
+PROBES, PROBES_LEFT_OUT = 200, 20
+PROBE_TIMEOUT_S: Final = 5.0
+
+_TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
+_IFF_TUN, _IFF_NO_PI, _IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
+_TUN_F_CSUM, _TUN_F_TSO4, _TUN_F_TSO6 = 0x01, 0x02, 0x04
+_SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCSIFMTU = 0x8916, 0x891C, 0x8922
+_NETSTAT: Final = "/proc/thread-self/net/netstat"
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class NetworkError(StudyError):
+    """The networks cannot be made; the message says what they need."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network namespace that is held open, and the address of its device."""
+
+    fd: int
+    host: str
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """The calling thread is in it meanwhile, and with it what it starts."""
+        before = _here()
+        try:
+            _move(self.fd)
+            yield
+        finally:
+            _move(before)
+            os.close(before)
+
+    def tcp_counters(self) -> dict[str, int]:
+        """TcpExt of this namespace: zero windows that were advertised, and wanted ones among
+        them."""
+        with self.entered(), open(_NETSTAT, encoding="ascii") as lines:
+            names, values = (line.split() for line in lines if line.startswith("TcpExt:"))
+        return dict(zip(names[1:], map(int, values[1:]), strict=True))
+
+
+def _here() -> int:
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _move(fd: int) -> None:
+    if _libc.setns(fd, network.CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+def _open_tun() -> int:
+    """The namespace's device, not up yet."""
+    fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    flags = _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR
+    fcntl.ioctl(fd, _TUNSETIFF, struct.pack("16sH22x", DEVICE, flags))
+    fcntl.ioctl(fd, _TUNSETOFFLOAD, _TUN_F_CSUM | _TUN_F_TSO4 | _TUN_F_TSO6)
+    return fd
+
+
+def _bring_up(host: str) -> None:
+    def address(text: str) -> bytes:
+        return struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(text))
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for request, value in (
+            (_SIOCSIFADDR, address(host)),
+            (_SIOCSIFNETMASK, address(NETMASK)),
+            (_SIOCSIFMTU, struct.pack("i12x", MTU_BYTES)),
+        ):
+            fcntl.ioctl(any_socket, request, struct.pack("16s16s8x", DEVICE, value))
+    network.bring_up(DEVICE)
+
+
+class TwoNetworks:
+    """The near and the far network. A context manager of the thread that makes them."""
+
+    def __init__(self) -> None:
+        self._exit = ExitStack()
+        self._line: subprocess.Popen[bytes] | None = None
+        self.near = self.far = Network(-1, "")
+
+    def __enter__(self) -> Self:
+        try:
+            self._make()
+        except OSError as error:
+            self._exit.close()
+            raise NetworkError(
+                f"two networks a round trip apart need root, network namespaces and /dev/net/tun "
+                f"({error.strerror or error}): run it as root"
+            ) from None
+        except BaseException:
+            self._exit.close()
+            raise
+        return self
+
+    def _make(self) -> None:
+        before = _here()
+        self._exit.callback(os.close, before)
+        self._exit.callback(_move, before)
+        tuns = []
+        made = []
+        for host in (FAR_HOST, NEAR_HOST):  # the thread stays in the one that is made last
+            network.enter_new()
+            made.append(Network(_here(), host))
+            self._exit.callback(os.close, made[-1].fd)
+            tuns.append(_open_tun())
+            self._exit.callback(os.close, tuns[-1])
+            _bring_up(host)
+        self.far, self.near = made
+        command = [sys.executable, "-m", "perf.pipelining.line", *map(str, tuns), "0"]
+        self._line = child.start(command, stdin=subprocess.PIPE, pass_fds=tuns, cwd=ROOT)
+        self._exit.callback(self._end_line)
+
+    def _end_line(self) -> None:
+        if self._line is not None and self._line.stdin is not None:
+            self._line.stdin.close()
+            self._line.wait()
+
+    @property
+    def line_pid(self) -> int:
+        if self._line is None:
+            raise NetworkError("the line is not there")
+        return self._line.pid
+
+    def set_round_trip(self, seconds: float) -> None:
+        """Of what is sent from now on; the line itself adds 30 to 100 us."""
+        if self._line is None or self._line.stdin is None or self._line.poll() is not None:
+            raise NetworkError("the process that carries packets has ended")
+        self._line.stdin.write(struct.pack("q", int(seconds / 2 * 1e9)))
+        self._line.stdin.flush()
+
+    def round_trip_s(self) -> float:
+        """As one byte there and back on TCP takes it, the median."""
+        with self.far.entered(), socket.create_server((FAR_HOST, 0)) as server:
+            server.settimeout(PROBE_TIMEOUT_S)
+            echo = threading.Thread(target=_echo, args=(server,), daemon=True)
+            echo.start()
+            with self.near.entered():
+                found = _probe(server.getsockname())
+            echo.join()
+        return statistics.median(found)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._exit.close()
+
+
+def _echo(server: socket.socket) -> None:
+    near, _ = server.accept()
+    with near:
+        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while byte := near.recv(1):
+            near.sendall(byte)
+
+
+def _probe(address: tuple[str, int]) -> list[float]:
+    found = []
+    with socket.create_connection(address, PROBE_TIMEOUT_S) as far:
+        far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(PROBES):
+            began = time.perf_counter()
+            far.sendall(b"x")
+            far.recv(1)
+            found.append(time.perf_counter() - began)
+    return found[PROBES_LEFT_OUT:]
