@@ -32,6 +32,7 @@ cdef struct FetchSession:
     int32_t epoch                 # the one that the next request must carry
     int by_id
     int privileged                # a follower's: clients' sessions give way to it
+    int64_t answered_bytes        # of records, by its last answer
     int closed
     uint32_t count
     int64_t size_bytes            # of it and all that it has, as counted in the cache

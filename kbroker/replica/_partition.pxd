@@ -48,6 +48,8 @@ cdef struct Partition:
     Watchers waiting_fetches
     Watchers waiting_produces     # in the order of their offsets
     int has_watchers              # atomic; set before the last look, read after an append
+    int consumers_waiting         # atomic; of waiting_fetches
+    int64_t awaited_end           # atomic: behind the last record of which a write waits
     int advanced                  # atomic: in a worker's list of those that followers moved
     Partition* next_advanced      # there
     # Counters, atomic.
@@ -142,6 +144,10 @@ cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexc
 
 # Whether a follower shares the rate of what this leader sends to replicas out of sync.
 cdef int partition_holds_back(Partition* partition, int32_t broker_id) noexcept nogil
+
+# Somebody waits until the followers have this batch.
+cdef void partition_note_awaited_locked(
+    Partition* partition, const Batch* batch) noexcept nogil
 
 # It is in the answer that a follower gets now.
 cdef void partition_note_told(

@@ -14,7 +14,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from kbroker._atomics cimport kb_add_int, kb_load_int, kb_store_i64, kb_store_int
+from kbroker._atomics cimport (
+    kb_add_int, kb_load_i64, kb_load_int, kb_store_i64, kb_store_int)
 from kbroker._error_codes cimport (
     FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR, NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE,
@@ -328,6 +329,11 @@ cdef void _refuse_too_few_in_sync(Partition* partition, Batch* first) noexcept n
         batch = batch.next
 
 
+cdef void partition_note_awaited_locked(Partition* partition, const Batch* batch) noexcept nogil:
+    if batch.last_offset >= kb_load_i64(&partition.awaited_end):
+        kb_store_i64(&partition.awaited_end, batch.last_offset + 1)
+
+
 cdef int _note_waiting_locked(Partition* partition, Batch* first) noexcept nogil:
     cdef Batch* batch = first
     cdef int waiting = 0
@@ -337,6 +343,7 @@ cdef int _note_waiting_locked(Partition* partition, Batch* first) noexcept nogil
                 and batch.last_offset >= partition.high_watermark.offset):
             batch.awaits_followers = 1
             batch.led_since = partition.led_since
+            partition_note_awaited_locked(partition, batch)
             waiting = 1
         batch = batch.next
     return waiting

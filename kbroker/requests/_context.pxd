@@ -61,7 +61,9 @@ cdef struct ParkedRequest:
     ParkedTable* table
     void* produce                 # ProducePlan: what a produce will answer
     void* group_write             # GroupWrite; where both are NULL it is a fetch
-    int64_t wanted                # a fetch: bytes; a write: batches, all that wait
+    int64_t wanted                # atomic: a fetch: bytes; a write: batches, all that wait
+    int64_t wanted_least          # of a fetch that gathers, when its moment is over
+    int lingers                   # a fetch: the moment is over when somebody waits, too
     uint64_t found                # atomic: of that, the sum over the watches
     int must_answer               # atomic: of an error there is something to be told
     FetchIsolation isolation
@@ -125,6 +127,10 @@ cdef struct HotContext:
     int32_t inline_range_bytes    # ranges up to this are read into the answer
     LeaderThrottle leader_throttle
     int rack_aware                # consumers are told of the replica in their rack
+    # How long a follower's fetch waits for more than there is: where somebody waits for what it
+    # brings, and where nobody does.
+    int64_t gather_ns
+    int64_t linger_ns
 
 
 # A partition whose batches of this run are answered when they are on the disk.
@@ -155,6 +161,8 @@ cdef struct HotWorker:
     Partition** touched           # partitions with watchers that this run appended to
     int touched_count
     Partition* advanced           # partitions that this run's followers moved, with watchers
+    ParkedRequest* gathering      # a follower's fetch of this thread's runs, with a reference
+    int64_t gathers_until_ns
     Request* put_off              # produces of this run with much to unpack: its last
     int unpacks                   # it serves one of them
     AwaitedFlush* flushes         # of this run, and below the produces that wait for them

@@ -99,7 +99,7 @@ from kbroker.requests._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan
 from kbroker.requests._fetch_request cimport fetch_parse
 from kbroker.requests._fetch_unique cimport fetch_unique
 from kbroker.requests._leader_throttle cimport leader_throttle_holds
-from kbroker.requests._parked cimport PARK_READ_AGAIN, park_fetch
+from kbroker.requests._parked cimport PARK_READ_AGAIN, park_fetch, park_gathers
 
 cdef enum:
     INITIAL_EPOCH = 0
@@ -549,7 +549,7 @@ cdef void _serve(
         _read_all(worker, plan)
         if _is_set_aside(worker, snapshot, plan, resumed):
             return
-        is_due = resumed == FETCH_LAST or _is_due(plan)
+        is_due = not park_gathers(worker, plan) and (resumed == FETCH_LAST or _is_due(plan))
         if worker.at_once and (not is_due or plan.read_bytes > BYTES_AT_ONCE_MAX):
             _give_back(worker, plan)
             return

@@ -358,6 +358,8 @@ cdef void fetch_answer(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     if at > pending:              # before flexible versions it may end with a range
         answer_bytes(request, pending, at - pending)
     request.action = ACTION_SEND
+    if plan.session != NULL:
+        plan.session.answered_bytes = plan.read_bytes
     if -1 <= plan.error < ERROR_CODES - 1:
         kb_count(&worker.fetch_codes[plan.error + 1], 1)
     worker_answer(worker, request)

@@ -70,6 +70,9 @@ cdef struct FetchPlan:
     FetchSession* session         # locked while it is here
     int32_t answer_session_id
     int64_t read_bytes
+    int64_t gathers_bytes         # it waits a moment for so much; 0: it does not
+    int64_t gathers_ns            # the moment
+    int lingers                   # as long as nobody waits for what it would bring
     Patience patience
     Partition* slow               # where it would have to wait for more, or the disk
     # Or a divergence, a better replica, a follower's first fetch: nothing to wait for.

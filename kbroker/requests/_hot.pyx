@@ -54,7 +54,8 @@ from kbroker.requests._group_write cimport (
 from kbroker.requests._hot_figures cimport hot_statistics, note_gil_wait
 from kbroker.requests._leader_throttle cimport UNLIMITED, leader_throttle_set
 from kbroker.requests._long_polls cimport (
-    long_polls_close, long_polls_end_left, long_polls_expire, long_polls_wake)
+    long_polls_close, long_polls_end_gathering, long_polls_end_left, long_polls_expire,
+    long_polls_wake)
 from kbroker.requests._parked cimport parked_drop, parked_init
 from kbroker.requests._produce cimport (
     produce_finish, produce_flush, produce_plan, produce_validate)
@@ -66,6 +67,8 @@ cdef extern from "<stdio.h>" nogil:
 
 cdef enum:
     IDLE_TICK_NS = 300000000      # the receive wait of Kafka's handlers
+    GATHER_NS = 250000            # what clients need to send again, and little beside a round trip
+    LINGER_NS = 1000000           # of records that nobody waits for: fewer rounds of followers
 
 SERVED = 0                        # requests or deadlines for Python
 IDLE = 1
@@ -91,11 +94,26 @@ cdef void _leave(HotWorker* worker) noexcept nogil:
     arena_reset(&worker.arena)
 
 
+cdef int64_t _may_sleep_ns(HotWorker* worker) noexcept nogil:
+    # Till the next idle tick, or till a fetch that gathers has waited for its moment.
+    if worker.gathering == NULL:
+        return IDLE_TICK_NS
+    return max(0, worker.gathers_until_ns - kb_now_ns())
+
+
 cdef int _serve(HotWorker* worker) noexcept nogil:
     # Until Python is needed: a TakeStatus, with what Python must do in the worker's lists.
+    cdef int status = _serve_runs(worker)
+    if status != TAKE_COLD or worker.cold_head != NULL or worker.settled != NULL:
+        long_polls_end_gathering(worker)  # it may be long; deadlines alone are not
+    return status
+
+
+cdef int _serve_runs(HotWorker* worker) noexcept nogil:
     cdef Request* run = NULL
     cdef int count = 0
     cdef int status
+    cdef int64_t may_sleep_ns
     if not worker.named:
         worker.named = 1
         snprintf(worker.kernel_name, sizeof(worker.kernel_name), "request-hand-%d",
@@ -112,9 +130,16 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
             request_channel_enter_python(
                 worker.context.channel, &worker.handler, 1, &worker.cold_head, &worker.cold_tail)
             return TAKE_COLD
+        may_sleep_ns = _may_sleep_ns(worker)
+        if may_sleep_ns == 0:
+            long_polls_end_gathering(worker)
+            continue
         status = request_channel_take(
-            worker.context.channel, &worker.handler, worker.has_role, IDLE_TICK_NS, &run, &count)
+            worker.context.channel, &worker.handler, worker.has_role, may_sleep_ns, &run, &count)
         worker.has_role = 0
+        if status == TAKE_IDLE and worker.gathering != NULL:
+            long_polls_end_gathering(worker)
+            continue
         if status == TAKE_IDLE and long_polls_end_left(worker):
             continue              # called for this
         if status == TAKE_IDLE or status == TAKE_CLOSED:
@@ -152,6 +177,7 @@ cdef class HotPath:
         self, SocketServer server not None, TopicTable table not None, *,
         int session_slots_max, long long session_eviction_ms_min, int fetch_bytes_max,
         int inline_range_bytes=4096, GroupTable groups=None, bint rack_aware=False,
+        long long gather_ns=GATHER_NS, long long linger_ns=LINGER_NS,
     ):
         self.server = server
         self.table = table
@@ -171,6 +197,8 @@ cdef class HotPath:
         self.context.fetch_bytes_max = fetch_bytes_max
         self.context.inline_range_bytes = inline_range_bytes
         self.context.rack_aware = rack_aware
+        self.context.gather_ns = max(1, gather_ns)
+        self.context.linger_ns = max(1, linger_ns)
         leader_throttle_set(&self.context.leader_throttle, UNLIMITED)
         self.context.sessions = sessions_new(session_slots_max, session_eviction_ms_min)
         with nogil:

@@ -4,6 +4,7 @@
     wake    whoever moved a partition (an append, a follower's fetch that moved its high watermark,
             a change of leadership) counts the watches on it anew
     expire  the time wheel (Python) holds one operation per deadline tick and calls in here
+    gather  a follower's fetch waits a moment for more than it asks for, on its handler's clock
     close   the broker stops: everybody is answered
     end     of requests whose connection has gone, between two runs
 
@@ -15,7 +16,14 @@ of its batches (_produce_wait), and so are the groups whose writes wait (_group_
 from libc.stdint cimport uint64_t
 
 from kbroker._arena cimport arena_reset, arena_take
-from kbroker._atomics cimport kb_add_int, kb_load_int, kb_load_ptr, kb_store_int, kb_store_ptr
+from kbroker._atomics cimport (
+    kb_add_int,
+    kb_load_int,
+    kb_load_ptr,
+    kb_store_i64,
+    kb_store_int,
+    kb_store_ptr,
+)
 from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker.net._types cimport ACTION_NO_OP, LEFT
 from kbroker.replica._partition cimport Partition, partition_lock, partition_unlock
@@ -229,6 +237,23 @@ cdef void long_polls_close(HotWorker* worker, Snapshot* snapshot) noexcept nogil
     kb_store_int(&worker.context.parked.closing, 1)
     for bucket in range(<uint64_t>PARKED_BUCKETS):
         _complete_bucket(worker, snapshot, bucket, <uint64_t>-1, 0)
+
+
+cdef void long_polls_end_gathering(HotWorker* worker) noexcept nogil:
+    """The moment is over in which a follower's fetch waits for more than it asks for."""
+    cdef ParkedRequest* parked = worker.gathering
+    if parked == NULL:
+        return
+    worker.gathering = NULL
+    # Before the look at the sum: who adds to it behind that look sees that less is enough.
+    kb_store_i64(&parked.wanted, parked.wanted_least)
+    if kb_load_int(&parked.state) == OPEN and parked_has_enough(parked) \
+            and parked_complete(&parked, 1):
+        _answer(worker, snapshot_enter(worker.context.registry, worker.reader), parked)
+        worker_flush(worker)
+        snapshot_leave(worker.reader)
+        arena_reset(&worker.arena)
+    parked_drop(parked)
 
 
 cdef void _end_left(HotWorker* worker, ParkedRequest* parked) noexcept nogil:

@@ -11,6 +11,7 @@ cdef enum ParkStatus:
 
 cdef int parked_init(HotContext* context) noexcept nogil
 cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil
+cdef int park_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil
 
 # For writes, which park themselves (_produce_wait; _group_write, there without a request, too):
 # begun, with its watches to be filled; then it waits (not 0: it must not be used any more) or is

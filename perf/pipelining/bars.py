@@ -5,6 +5,7 @@ A bar "at least" is held as its inverse, so that every bar is a most. Pure funct
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -40,7 +41,9 @@ def p99(one: Condition, other: Condition, outcome: Outcome) -> Verdict:
 
 def cpu(one: Condition, other: Condition, outcome: Outcome) -> Verdict:
     """Of leader and follower for each record, which all have one size."""
-    return _compared(one, other, outcome, lambda found: found.figures["brokers_cpu_us"])
+    return _compared(
+        one, other, outcome, lambda found: found.figures.get("brokers_cpu_us", math.nan)
+    )
 
 
 def _compared(one: Condition, other: Condition, outcome: Outcome, metric: Metric) -> Verdict:

@@ -136,6 +136,11 @@ class Condition:
         return ", ".join(words)
 
     @property
+    def work(self) -> str:
+        """The same for every system."""
+        return self.key.replace(f"{self.system}, ", "", 1)
+
+    @property
     def group(self) -> str:
         """All systems and modes of one work together."""
         return (
@@ -152,7 +157,7 @@ class Condition:
     def dims(self) -> dict[str, Dim]:
         """As columns of perf.results_table."""
         return {
-            "cell": self.section,
+            "cell": self.work,
             "work": "produce",
             "broker": KAFKA if self.system == KAFKA else "kbroker",
             "knob": "channel.pipelining",

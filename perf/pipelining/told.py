@@ -5,6 +5,7 @@ Pure functions of an Outcome. A table's cells are medians over the rounds.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -48,7 +49,7 @@ def median(outcome: Outcome, condition: Condition, show: Show) -> float | None:
 
 def _cell(outcome: Outcome, condition: Condition, show: Show, digits: int = 0) -> str:
     found = median(outcome, condition, show)
-    return NOTHING if found is None else f"{found:,.{digits}f}"
+    return NOTHING if found is None or math.isnan(found) else f"{found:,.{digits}f}"
 
 
 def _megabytes(outcome: Outcome, condition: Condition) -> str:

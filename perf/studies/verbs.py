@@ -182,12 +182,19 @@ def _pipelining(changes: Mapping[str, Any], options: Mapping[str, Any], check: b
     help="put that part into the page",
 )
 @click.option("--write-effects", is_flag=True, help="of tune: for `kbroker doctor`")
+@click.option(
+    "--write-picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="of pipelining: its first table as an SVG",
+)
 @results_options
 def show(
     file: Path,
     markdown: bool,
     write_page: Path | None,
     write_effects: bool,
+    write_picture: Path | None,
     target: Target | None,
 ) -> None:
     """What a study's JSON says: tables and answers, Markdown, a page, effects, records.
@@ -204,8 +211,15 @@ def show(
     if write_page is not None:
         kinds.write_page(write_page, kind, told)
         click.echo(f"written to {write_page}", err=True)
-    elif not write_effects:
+    elif not write_effects and write_picture is None:
         click.echo(told.page if markdown else "\n".join(told.text))
+    if write_picture is not None:
+        from perf.pipelining.picture import drawn
+
+        if kind.name != "pipelining":
+            raise click.UsageError(f"--write-picture is for pipelining; this is of {kind.name}")
+        write_picture.write_text(drawn(outcome, plan), encoding="utf-8")
+        click.echo(f"written to {write_picture}", err=True)
     if write_effects:
         from kbroker.config.effects import default_path
 

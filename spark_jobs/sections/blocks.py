@@ -30,8 +30,8 @@ MEGABYTE: Final = 1_000_000
 # are what is compared).
 IDENTITY: Final = (
     "study", "cell", "work", "machine", "kbroker_version", "size_bytes", "batch_bytes", "in_flight",
-    "connections", "partitions", "codec", "path", "mode", "linger_ms", "rate", "knob",
-    "knob_value", "measure",
+    "connections", "partitions", "replicas", "round_trip_us", "codec", "path", "mode", "linger_ms",
+    "rate", "knob", "knob_value", "measure",
 )  # fmt: skip
 _PLAIN: Final = (
     "run_id", "sequence", "event_time_ms", *IDENTITY, "broker", "round", "acks", "baseline",

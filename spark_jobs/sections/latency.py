@@ -47,7 +47,7 @@ BY: Final = ("broker", "kbroker_version", "measure", "acks", "size_bytes", "in_f
 NAMES: Final = {
     "size_bytes": "size, B", "in_flight": "in flight", "batch_bytes": "batch, B",
     "linger_ms": "linger, ms", "knob_value": "value", "kbroker_version": "version",
-    "rate": "rate, 1/s",
+    "rate": "rate, 1/s", "round_trip_us": "round trip, us",
 }  # fmt: skip
 ROWS_MAX: Final = 300
 PLOT_GROUPS_MAX: Final = 40

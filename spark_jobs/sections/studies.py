@@ -29,7 +29,7 @@ from spark_jobs.sections.paired import cell as ratio_cell
 
 KEY: Final = "studies"
 TITLE: Final = "Studies"
-STUDIES: Final = ("latency-study", "tune", "ladder")
+STUDIES: Final = ("pipelining", "latency-study", "tune", "ladder")
 VERDICTS_MAX: Final = 500
 ROWS_MAX: Final = 600
 CPU_RECORD: Final = Measure("CPU us/record", lambda block: block.cpu_us_per_record, "low")
@@ -38,7 +38,7 @@ SHORT: Final = tuple(measure.name.partition(",")[0] for measure in RATIOS)
 # What a study may vary, in the order of the columns.
 VARIED: Final = ("measure", "cell", "work", "broker", "knob", "knob_value", "acks", "mode",
                  "batch_bytes", "linger_ms", "size_bytes", "in_flight", "connections",
-                 "partitions", "codec", "path", "rate")  # fmt: skip
+                 "partitions", "replicas", "round_trip_us", "codec", "path", "rate")  # fmt: skip
 
 Verdicts = list[dict[str, Any]]
 
@@ -47,8 +47,8 @@ def section(inputs: Inputs, blocks: list[Block]) -> Section:
     newest = _newest_runs(inputs)
     if not newest:
         return Section(KEY, TITLE, (
-            "No study was run in this span: `kbroker perf latency-study`, `tune` and `ladder` are"
-            " some, and `--results-bootstrap HOST:PORT` brings them here.",
+            "No study was run in this span: `kbroker perf pipelining`, `latency-study`, `tune` and"
+            " `ladder` are some, and `--results-bootstrap HOST:PORT` brings them here.",
         ))  # fmt: skip
     runs = [row["run_id"] for row in newest]
     verdicts = _verdicts(inputs, runs)

@@ -23,7 +23,7 @@ from tests.unit.requests.wire import (
 
 LEADER, ONE, TWO, ELSEWHERE = 1, 2, 3, 9
 LONG_MS = 600_000
-NEWS_WAIT_MS_MAX = 20
+NEWS_WAIT_MS_MAX = 30
 WRITE_MS = 2_000
 BATCH = build_batch([b"x" * 100])
 every_version = pytest.mark.parametrize("version", FETCH_VERSIONS)

@@ -23,7 +23,12 @@ from tests.unit.perf.studies.fake import measured
 MACHINE = {
     "cpus": 2, "model": "made up", "kernel": "6", "python": "3.11", "commit": "c", "when": "2026",
 }  # fmt: skip
-PAGES = {"latency-study": "studies.md", "ladder": "ladder.md", "tune": "tuning.md"}
+PAGES = {
+    "latency-study": "studies.md",
+    "ladder": "ladder.md",
+    "tune": "tuning.md",
+    "pipelining": "pipelining.md",
+}
 
 
 def _outcome(kind: Kind, plan: Any) -> Outcome:

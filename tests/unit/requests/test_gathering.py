@@ -1,0 +1,274 @@
+"""A follower's fetch that waits a moment for more than there is.
+
+For what producers send behind their answers, and where nobody waits for anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from kbroker.errors import ErrorCode
+from tests.support.led_log import LedLog
+from tests.support.record_batches import build_batch
+from tests.unit.net.harness import Client, Rig, Topic, eventually
+from tests.unit.requests.wire import (
+    Ask,
+    FetchAnswer,
+    fetch,
+    fetch_frame,
+    fetched_in,
+    produce_frame,
+    produced_in,
+)
+
+LATEST: Final = 17
+LEADER, FOLLOWER = 1, 2
+LONG_MS: Final = 600_000
+FOR_EVER_NS: Final = LONG_MS * 1_000_000
+BATCH: Final = build_batch([b"x" * 1000])
+MUCH: Final = build_batch([b"x" * 200_000])
+WITH_CRC: Final = 17  # in front of it a leader writes the offset and its epoch
+
+MakeRig = Callable[..., Rig]
+
+
+class Follower:
+    """Has been answered with the batches that were there, and asks for those behind them."""
+
+    def __init__(self, rig: Rig, topic: Topic) -> None:
+        self.topic, self.rig, self.client = topic, rig, rig.client()
+        first = fetch(self.client, LATEST, [Ask(topic)], session=(0, 0), replica_id=FOLLOWER)
+        assert first.only.records
+        self.session, self.epoch = first.session_id, 1
+        self.has = topic.logs[0].log_end_offset
+
+    def asks(self) -> None:
+        self.client.send(
+            fetch_frame(
+                LATEST,
+                [Ask(self.topic, 0, self.has)],
+                session=(self.session, self.epoch),
+                max_wait_ms=LONG_MS,
+                replica_id=FOLLOWER,
+            )
+        )
+        self.epoch += 1
+
+    def receives(self) -> int:
+        """How many batches of one record."""
+        answer: FetchAnswer = fetched_in(LATEST, self.client.receive())
+        records = answer.only.records
+        assert records is not None and len(records) % len(BATCH) == 0
+        self.has += len(records) // len(BATCH)
+        return len(records) // len(BATCH)
+
+
+def led(rig: Rig, *batches: bytes) -> Topic:
+    topic = rig.create("t")
+    topic.logs[0].set_leadership(LEADER, True, 0, 2, {FOLLOWER: True})
+    append(rig, topic.logs[0], *batches)
+    return topic
+
+
+def append(rig: Rig, log: LedLog, *batches: bytes) -> None:
+    for each in batches:
+        log.append(each)
+        rig.hot.wake(log)
+
+
+def waits(rig: Rig) -> bool:
+    return rig.hot.statistics()["parked_now"] == 1
+
+
+def somebody_waits(rig: Rig, topic: Topic) -> Client:
+    """A consumer, for what the followers do not have yet."""
+    consumer = rig.client()
+    at = topic.logs[0].high_watermark
+    consumer.send(fetch_frame(LATEST, [Ask(topic, 0, at)], max_wait_ms=LONG_MS))
+    rig.wait_parked(1)
+    return consumer
+
+
+@pytest.fixture
+def patient(make_rig: MakeRig) -> Rig:
+    """Whose moments never end by themselves."""
+    return make_rig(hot={"gather_ns": FOR_EVER_NS, "linger_ns": FOR_EVER_NS})
+
+
+# -- where somebody waits
+
+
+def test_it_waits_for_as_much_as_its_last_answer_brought(patient: Rig) -> None:
+    topic = led(patient, *[BATCH] * 4)
+    follower = Follower(patient, topic)
+    consumer = somebody_waits(patient, topic)
+    follower.asks()
+    assert fetched_in(LATEST, consumer.receive()).only.high_watermark == 4, "answered all the same"
+    patient.wait_parked(1)
+    for _ in range(3):
+        append(patient, topic.logs[0], BATCH)
+        assert waits(patient)
+    append(patient, topic.logs[0], BATCH)
+    assert follower.receives() == 4
+
+
+def test_what_came_meanwhile_leaves_with_what_comes(patient: Rig) -> None:
+    topic = led(patient, *[BATCH] * 4)
+    follower = Follower(patient, topic)
+    append(patient, topic.logs[0], BATCH)
+    consumer = somebody_waits(patient, topic)
+    follower.asks()
+    consumer.receive()
+    patient.wait_parked(1)
+    append(patient, topic.logs[0], *[BATCH] * 3)
+    assert waits(patient)
+    append(patient, topic.logs[0], BATCH)
+    assert follower.receives() == 5
+
+
+@pytest.mark.parametrize("meanwhile", [0, 1])
+def test_after_a_moment_it_takes_what_there_is(make_rig: MakeRig, meanwhile: int) -> None:
+    rig = make_rig(hot={"gather_ns": 1_000_000})
+    topic = led(rig, *[BATCH] * 4)
+    follower = Follower(rig, topic)
+    append(rig, topic.logs[0], *[BATCH] * meanwhile)
+    consumer = somebody_waits(rig, topic)
+    follower.asks()
+    consumer.receive()
+    if not meanwhile:
+        rig.wait_parked(1)
+        append(rig, topic.logs[0], BATCH)
+    assert follower.receives() == 1
+
+
+def test_half_as_much_as_its_last_answer_is_not_waited_with(patient: Rig) -> None:
+    """Records come by themselves, whatever is answered."""
+    topic = led(patient, *[BATCH] * 4)
+    follower = Follower(patient, topic)
+    append(patient, topic.logs[0], *[BATCH] * 2)
+    somebody_waits(patient, topic)
+    follower.asks()
+    assert follower.receives() == 2
+
+
+def test_behind_a_large_answer_nothing_is_waited_with(patient: Rig) -> None:
+    topic = led(patient, MUCH)
+    follower = Follower(patient, topic)
+    append(patient, topic.logs[0], BATCH)
+    somebody_waits(patient, topic)
+    follower.asks()
+    assert follower.receives() == 1
+
+
+def test_a_consumer_waits_for_what_it_asks_for(patient: Rig) -> None:
+    topic = led(patient, *[BATCH] * 4)
+    topic.logs[0].note_fetch(FOLLOWER, 4, 1)
+    consumer = patient.client()
+    first = fetch(consumer, LATEST, [Ask(topic)], session=(0, 0))
+    consumer.send(
+        fetch_frame(LATEST, [Ask(topic, 0, 4)], session=(first.session_id, 1), max_wait_ms=LONG_MS)
+    )
+    patient.wait_parked(1)
+    topic.logs[0].append(BATCH)
+    topic.logs[0].note_fetch(FOLLOWER, 5, 1)
+    patient.hot.wake(topic.logs[0])
+    records = fetched_in(LATEST, consumer.receive()).only.records
+    assert records is not None and records[WITH_CRC:] == BATCH[WITH_CRC:]
+
+
+@pytest.mark.parametrize("goes", ["its connection", "the broker"])
+def test_nothing_of_it_stays(patient: Rig, goes: str) -> None:
+    topic = led(patient, *[BATCH] * 4)
+    follower = Follower(patient, topic)
+    follower.asks()
+    patient.wait_parked(1)
+    if goes == "the broker":
+        patient.stop()
+    else:
+        follower.client.socket.close()
+        eventually(lambda: not waits(patient), "it is ended")
+    assert patient.hot.statistics()["parked_now"] == 0
+
+
+def test_another_follower_is_answered_at_once_while_one_waits(make_rig: MakeRig) -> None:
+    """A handler gathers for one at a time."""
+    rig = make_rig(handlers=1, hot={"gather_ns": FOR_EVER_NS, "linger_ns": FOR_EVER_NS})
+    topic = led(rig, *[BATCH] * 4)
+    other = rig.create("other")
+    other.logs[0].set_leadership(LEADER, True, 0, 2, {FOLLOWER: True})
+    append(rig, other.logs[0], *[BATCH] * 4)
+    first, second = Follower(rig, topic), Follower(rig, other)
+    append(rig, other.logs[0], BATCH)
+    first.asks()
+    rig.wait_parked(1)
+    second.asks()
+    assert second.receives() == 1
+
+
+# -- where nobody does
+
+
+def test_what_nobody_waits_for_leaves_when_it_is_much(patient: Rig) -> None:
+    topic = led(patient, BATCH)
+    follower = Follower(patient, topic)
+    append(patient, topic.logs[0], BATCH)
+    follower.asks()
+    patient.wait_parked(1)
+    append(patient, topic.logs[0], *[BATCH] * 20)
+    assert waits(patient)
+    append(patient, topic.logs[0], MUCH)
+    assert follower.client.receive()
+
+
+def test_a_millisecond_later_it_leaves(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    topic = led(rig, BATCH)
+    follower = Follower(rig, topic)
+    append(rig, topic.logs[0], BATCH)
+    follower.asks()
+    assert follower.receives() == 1
+
+
+def test_a_consumer_that_waits_for_it_has_it_at_once(patient: Rig) -> None:
+    topic = led(patient, BATCH)
+    follower = Follower(patient, topic)
+    follower.asks()
+    patient.wait_parked(1)
+    consumer = patient.client()
+    consumer.send(fetch_frame(LATEST, [Ask(topic, 0, 1)], max_wait_ms=LONG_MS))
+    patient.wait_parked(2)
+    append(patient, topic.logs[0], BATCH)
+    assert follower.receives() == 1
+
+
+def test_a_produce_that_waits_for_it_has_it_at_once(patient: Rig) -> None:
+    topic = led(patient, BATCH)
+    follower = Follower(patient, topic)
+    follower.asks()
+    patient.wait_parked(1)
+    append(patient, topic.logs[0], BATCH)
+    assert waits(patient)
+    producer = patient.client()
+    producer.send(produce_frame(9, [(topic, {0: BATCH})], acks=-1, timeout_ms=LONG_MS))
+    assert follower.receives() == 2
+    follower.asks()
+    assert produced_in(9, producer.receive())
+
+
+def test_a_write_of_a_group_that_waits_for_it_has_it_at_once(patient: Rig) -> None:
+    """Of which the coordinator says that it waits once it is written."""
+    topic = led(patient, BATCH)
+    follower = Follower(patient, topic)
+    follower.asks()
+    patient.wait_parked(1)
+    log = topic.logs[0]
+    log.append(BATCH)
+    settled: list[ErrorCode] = []
+    patient.hot.await_followers(log, 1, 0, LONG_MS, settled.append)
+    patient.hot.wake(log)
+    assert follower.receives() == 1
+    follower.asks()
+    eventually(lambda: settled == [ErrorCode.NONE], "it is told")
