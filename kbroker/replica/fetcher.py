@@ -48,7 +48,7 @@ from kbroker.peer.replica_fetch import (
 from kbroker.protocol.wire import ProtocolError
 from kbroker.replica.fetcher_lane import Lane
 from kbroker.replica.fetcher_partition import FollowedPartition, Outcome
-from kbroker.replica.fetcher_session import SESSION_ERRORS, Key, SessionRequest
+from kbroker.replica.fetcher_session import SESSION_ERRORS, Key, SessionRequest, key_of
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -249,9 +249,10 @@ class ReplicaFetcher:
             await self._enter_ranges(lane, outside)
 
     def _encoded(self, lane: Lane, request: SessionRequest) -> tuple[ApiKey, int, bytes]:
-        asked: dict[UUID, list[Asked]] = {}
+        by_topic: dict[int, list[Asked]] = {}
         for position in request.asked:
-            asked.setdefault(position.topic_id, []).append(position)
+            by_topic.setdefault(position.topic_id.int, []).append(position)
+        asked = {each[0].topic_id: each for each in by_topic.values()}
         forgotten: dict[UUID, list[int]] = {}
         for topic_id, index in request.forgotten:
             forgotten.setdefault(topic_id, []).append(index)
@@ -278,7 +279,7 @@ class ReplicaFetcher:
             if self._clock.monotonic_ms() > turn_ends_ms:
                 await asyncio.sleep(0)
                 turn_ends_ms = self._clock.monotonic_ms() + TURN_MS
-            if each.topic_id is None or (key := (each.topic_id, each.partition)) in told:
+            if each.topic_id is None or (key := key_of(each.topic_id, each.partition)) in told:
                 continue
             told.add(key)
             partition, position = lane.members.get(key), lane.session.position(key)
@@ -297,7 +298,7 @@ class ReplicaFetcher:
     def _left_out(self, lane: Lane, request: SessionRequest, told: Container[Key]) -> None:
         """Of those that this request named. In a session there is nothing new of them."""
         for each in request.asked:
-            key = each.topic_id, each.partition
+            key = key_of(each.topic_id, each.partition)
             partition = lane.members.get(key)
             if partition is None or key in told:
                 continue

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log_lines import LogLines
 from kbroker.peer.replica_fetch import Asked
+from kbroker.replica.fetcher_session import key_of
 from kbroker.replica.truncation import Divergence, cut_offset
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class FollowedPartition:
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
         self.replica = replica
-        self.key = topic_id, name.partition  # as requests name it
+        self.key = key_of(topic_id, name.partition)  # as requests name it
         # The fetcher's own: answers of no use, in a row, and whether it is asked no more.
         self.failures = 0
         self.offline = False

@@ -33,7 +33,13 @@ SESSION_ERRORS: Final = frozenset({
     ErrorCode.INCONSISTENT_TOPIC_ID,
 })  # fmt: skip
 
-Key = tuple[UUID, int]
+# The number of a topic's id, and a partition. It is looked up for each part of each answer, and the
+# hash of a UUID is slow.
+Key = tuple[int, int]
+
+
+def key_of(topic_id: UUID, partition: int) -> Key:
+    return topic_id.int, partition
 
 
 class SessionRequest(NamedTuple):
@@ -41,7 +47,7 @@ class SessionRequest(NamedTuple):
 
     metadata: FetchMetadata
     asked: list[Asked]
-    forgotten: list[Key]
+    forgotten: list[tuple[UUID, int]]
 
     @property
     def is_full(self) -> bool:
@@ -56,7 +62,7 @@ class FetchSession:
         self._positions: dict[Key, Asked] = {}
         # What the leader has not heard yet, if the next request is not a full one.
         self._changed: dict[Key, Asked] = {}
-        self._forgotten: dict[Key, None] = {}
+        self._forgotten: dict[Key, Asked] = {}
 
     def position(self, key: Key) -> Asked | None:
         """From where a partition is asked, as the next request leaves it."""
@@ -68,7 +74,7 @@ class FetchSession:
 
     def ask(self, asked: Asked) -> None:
         """A partition joins, or stands there now."""
-        key = asked.topic_id, asked.partition
+        key = key_of(asked.topic_id, asked.partition)
         if key in self._forgotten:
             # One request cannot say both: whom it names and forgets, a leader forgets. Else it
             # would take what it said of the partition, and was not taken in, for known.
@@ -79,9 +85,10 @@ class FetchSession:
 
     def forget(self, key: Key) -> None:
         """A partition leaves. Where it is to be told everything, it joins again."""
-        if self._positions.pop(key, None) is not None:
+        asked = self._positions.pop(key, None)
+        if asked is not None:
             self._changed.pop(key, None)
-            self._forgotten[key] = None
+            self._forgotten[key] = asked
 
     def to_the_end(self, key: Key) -> None:
         """Of full requests, as leaders do with whom they served in a session."""
@@ -93,7 +100,9 @@ class FetchSession:
         """Then its answer is `answered`, or the session has to `begin_again`."""
         full = self._next.epoch == INITIAL_EPOCH
         asked = self._positions if full else self._changed
-        request = SessionRequest(self._next, [*asked.values()], [] if full else [*self._forgotten])
+        left = [] if full else self._forgotten.values()
+        forgotten = [(each.topic_id, each.partition) for each in left]
+        request = SessionRequest(self._next, [*asked.values()], forgotten)
         self._changed.clear()
         self._forgotten.clear()
         return request

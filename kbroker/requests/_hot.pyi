@@ -82,8 +82,8 @@ class HotPath:
         rack_aware: bool = False,
         # How long a follower's fetch waits for more than there is: where somebody waits for what it
         # brings, and where nobody does.
-        gather_ns: int = 250_000,
-        linger_ns: int = 1_000_000,
+        gather_ns: int = 500_000,
+        linger_ns: int = 2_000_000,
     ) -> Self: ...
     def cover_processors(self) -> None: ...
     # addresses: per listener (host, port), or None for the one that a connection used

@@ -532,7 +532,7 @@ cdef int park_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     Where somebody waits, for as much as its last answer brought, and what has come meanwhile: what
     it acknowledges is answered with it, and whoever waited for that sends as much again, one
     request behind the other. The first of them must not leave alone, and the others a round trip
-    behind it. Where nobody waits, as long as nobody does, a millisecond: fewer rounds.
+    behind it. Where nobody waits, as long as nobody does: fewer rounds.
     """
     cdef int64_t last_bytes
     if (worker.handler.index < 0 or worker.gathering != NULL or not plan.notes_follower

@@ -13,7 +13,7 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.replica_fetch import Asked, FetchMetadata
 from kbroker.protocol.wire import ProtocolError
 from kbroker.replica.fetcher_partition import FollowedPartition, Outcome
-from kbroker.replica.fetcher_session import EPOCH_MAX, FetchSession
+from kbroker.replica.fetcher_session import EPOCH_MAX, FetchSession, key_of
 from kbroker.types import TopicPartition
 from tests.support.fetched_cluster import SETTINGS, Cluster, FakeLink
 from tests.unit.replica.conftest import Tell
@@ -54,22 +54,22 @@ def test_the_first_request_is_full_and_the_next_name_what_is_new() -> None:
 
 def test_partitions_join_and_leave() -> None:
     session = begun(asked(0), asked(1))
-    session.forget((TOPIC, 0))
+    session.forget(key_of(TOPIC, 0))
     session.ask(asked(2))
-    assert session.may_answer((TOPIC, 0)), "the leader has not heard of it"
+    assert session.may_answer(key_of(TOPIC, 0)), "the leader has not heard of it"
     assert session.next_request() == (FetchMetadata(5, 1), [asked(2)], [(TOPIC, 0)])
     session.answered(5)
-    assert session.position((TOPIC, 0)) is None and not session.may_answer((TOPIC, 0))
+    assert session.position(key_of(TOPIC, 0)) is None and not session.may_answer(key_of(TOPIC, 0))
 
 
 def test_who_leaves_and_joins_again_is_told_everything() -> None:
     """One request cannot say both, and the leader would not repeat what was not taken in."""
     session = begun(asked(0), asked(1))
-    session.forget((TOPIC, 0))
+    session.forget(key_of(TOPIC, 0))
     session.ask(asked(0))
     assert session.next_request() == (FetchMetadata(5, 0), [asked(1), asked(0)], [])
     session.answered(6)
-    session.forget((TOPIC, 0))
+    session.forget(key_of(TOPIC, 0))
     session.next_request()
     session.answered(6)
     session.ask(asked(0))  # the leader has heard
@@ -97,7 +97,7 @@ def test_it_begins_again_with_everything(error: ErrorCode | None, session_id: in
     """And names the session that the leader may have, which ends with that."""
     session = begun(asked(0), asked(1))
     session.ask(asked(0, 9))
-    session.forget((TOPIC, 1))
+    session.forget(key_of(TOPIC, 1))
     session.next_request()
     session.begin_again(error)
     assert session.next_request() == (FetchMetadata(session_id, 0), [asked(0, 9)], [])
@@ -111,7 +111,7 @@ def test_a_leader_without_room_hears_everything_each_time_in_turn() -> None:
         session.ask(asked(index))
     session.next_request()
     session.answered(0)
-    session.to_the_end((TOPIC, 0))
+    session.to_the_end(key_of(TOPIC, 0))
     session.ask(asked(0, 4))
     request = session.next_request()
     assert request == (FetchMetadata(0, 0), [asked(1), asked(2), asked(0, 4)], [])

@@ -223,7 +223,7 @@ def test_what_nobody_waits_for_leaves_when_it_is_much(patient: Rig) -> None:
     assert follower.client.receive()
 
 
-def test_a_millisecond_later_it_leaves(make_rig: MakeRig) -> None:
+def test_a_little_later_it_leaves(make_rig: MakeRig) -> None:
     rig = make_rig()
     topic = led(rig, BATCH)
     follower = Follower(rig, topic)
