@@ -14,7 +14,6 @@ java path:  what the Java client does by default: Produce 13 by topic id, idempo
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,10 +21,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perf import batch, members, requests
-from perf._load import Load, LoadError
+from perf._load import LoadError
 from perf.brokers.base import COLLECTOR, COMPILER, Broker
 from perf.client import Client
 from perf.histogram import Histogram
+from perf.load_thread import LoadThread
 from perf.process import Guard, ThreadWatch, Watch, touch_pages
 from perf.requests import Topic
 from perf.spec import Connection, Partition, Run, Stream
@@ -159,26 +159,9 @@ class Block:
 
 def run_load(spec: Run) -> dict[str, Any]:
     """Run the generator on a thread of its own, so that an interrupt ends it at once."""
-    load = Load(spec)
-    outcome: list[dict[str, Any] | BaseException] = []
-
-    def work() -> None:
-        try:
-            outcome.append(load.go())
-        except BaseException as error:  # handed to the caller's thread below
-            outcome.append(error)
-
-    thread = threading.Thread(target=work, name="perf-load", daemon=True)
-    thread.start()
-    try:
-        thread.join()
-    except BaseException:
-        load.stop()
-        thread.join()
-        raise
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0]
+    load = LoadThread(spec)
+    load.start()
+    return load.join()
 
 
 class Bench:

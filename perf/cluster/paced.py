@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from perf import batch, requests
-from perf._load import Load
 from perf.brokers.base import Broker
 from perf.cells import PLAIN_PRODUCE, CellError
 from perf.histogram import Histogram
+from perf.load_thread import LoadThread
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
 
@@ -36,27 +35,17 @@ class PacedProducer:
         body = batch.of_records(RECORD_BYTES, timestamp_ms=time.time_ns() // 1_000_000)
         one = requests.produce(PLAIN_PRODUCE, topic, [(Partition(0), body)], acks=1)
         stream = Stream("produce", PLAIN_PRODUCE, (one,), in_flight=IN_FLIGHT, rate=rate)
-        self._load = Load(Run(broker.host, broker.port, (stream,), warm_s=0, window_s=WINDOW_S_MAX))
-        self._outcome: list[dict[str, Any] | BaseException] = []
-        self._thread = threading.Thread(target=self._work, name="perf-paced", daemon=True)
-
-    def _work(self) -> None:
-        try:
-            self._outcome.append(self._load.go())
-        except BaseException as error:  # handed to the caller's thread by `end`
-            self._outcome.append(error)
+        self._load = LoadThread(
+            Run(broker.host, broker.port, (stream,), warm_s=0, window_s=WINDOW_S_MAX)
+        )
 
     def start(self) -> None:
-        self._thread.start()
+        self._load.start()
 
     def end(self) -> Latency:
         """Ends the load, if it was started. CellError where an answer carried an error."""
         self._load.stop()
-        self._thread.join()
-        found = self._outcome[0]
-        if isinstance(found, BaseException):
-            raise found
-        stream = found["streams"][0]
+        stream = self._load.join()["streams"][0]
         if stream["errors"] or not stream["requests"]:
             raise CellError(f"beside it: error code {stream['first_error']}")
         latency = Histogram.from_native(stream["latency"])

@@ -7,19 +7,19 @@ in flight come from an idempotent producer, more from one that is not.
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 from typing import Any, Final
 
 from perf import batch, requests
-from perf._load import Load, LoadError
+from perf._load import LoadError
 from perf.brokers.base import BrokerError
 from perf.cells import JAVA_PRODUCE, PLAIN_PRODUCE, CellError
 from perf.client import Client, ClientError
 from perf.cluster.brokers import Cluster, Make, until
 from perf.cluster.topics import write_one_each
 from perf.histogram import Histogram
+from perf.load_thread import LoadThread
 from perf.pipelining import replicas
 from perf.pipelining.bench import FOLLOWER, LEADER
 from perf.pipelining.plan import RECORD_BYTES, Condition
@@ -35,30 +35,6 @@ STALL_S: Final = 60.0
 WINDOW_S: Final = 600.0  # it is ended before
 IDEMPOTENT_MAX: Final = 5  # in flight
 RATE_MAX: Final = 2000.0  # a second: what is written until the follower is missed fits a disk
-
-
-class _Load:
-    """The generator on a thread of its own, from here to `end`."""
-
-    def __init__(self, spec: Run) -> None:
-        self._load = Load(spec)
-        self._outcome: list[dict[str, Any] | BaseException] = []
-        self._thread = threading.Thread(target=self._work, name="perf-load", daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        try:
-            self._outcome.append(self._load.go())
-        except BaseException as error:  # handed to the caller's thread by `end`
-            self._outcome.append(error)
-
-    def end(self) -> dict[str, Any]:
-        self._load.stop()
-        self._thread.join()
-        found = self._outcome[0]
-        if isinstance(found, BaseException):
-            raise found
-        return found
 
 
 def measure(condition: Condition, make: Make, networks: TwoNetworks, root: Path) -> Measured:
@@ -79,7 +55,10 @@ def _run(condition: Condition, cluster: Cluster, client: Client) -> Measured:
         "produce", version, (connection,), acks=-1, in_flight=condition.in_flight, rate=RATE_MAX
     )
     node = cluster.nodes[LEADER]
-    load = _Load(Run(node.host, node.port, (stream,), warm_s=0, window_s=WINDOW_S, stall_s=STALL_S))
+    load = LoadThread(
+        Run(node.host, node.port, (stream,), warm_s=0, window_s=WINDOW_S, stall_s=STALL_S)
+    )
+    load.start()
     try:
         time.sleep(BEFORE_S)
         cluster.nodes[FOLLOWER].kill()
@@ -93,7 +72,8 @@ def _run(condition: Condition, cluster: Cluster, client: Client) -> Measured:
         cluster.wait_in_sync(LEADER, topic.name)
         time.sleep(BEHIND_S)
     finally:
-        counters = load.end()
+        load.stop()
+        counters = load.join()
     found = counters["streams"][0]
     if found["errors"]:
         raise CellError(f"{condition.key}: error code {found['first_error']}")

@@ -26,6 +26,7 @@ from perf.pipelining.plan import (
     STUDY,
     Condition,
     Plan,
+    Section,
     conditions,
     title_of,
     with_slots,
@@ -125,34 +126,34 @@ def _diagnosis(outcome: Outcome, plan: Plan) -> Table:
 
 
 def _batches(outcome: Outcome, plan: Plan) -> Table:
-    rows = [
-        [title_of(system), mode]
-        + [
-            _megabytes(outcome, Condition("batches", system, MIDDLE_US, mode, records=records))
-            for records in BATCH_RECORDS
-        ]
-        for system in plan.systems
-        for mode in (ALL, LEADER)
-    ]
-    head = ["MB/s", "", *(f"{n * RECORD_BYTES >> 10:,} KB" for n in BATCH_RECORDS)]
-    return f"Larger batches, 5 in flight, {MIDDLE_US / 1000:g} ms", head, rows
+    head = [f"{n * RECORD_BYTES >> 10:,} KB" for n in BATCH_RECORDS]
+    return (
+        f"Larger batches, 5 in flight, {MIDDLE_US / 1000:g} ms",
+        ["MB/s", "", *head],
+        _by_system(outcome, plan, "batches"),
+    )
 
 
 def _producers(outcome: Outcome, plan: Plan) -> Table:
-    rows = [
-        [title_of(system), mode]
-        + [
-            _megabytes(outcome, Condition("producers", system, MIDDLE_US, mode, producers=number))
-            for number in PRODUCERS
-        ]
-        for system in plan.systems
-        for mode in (ALL, LEADER)
-    ]
     return (
         f"More producers, each 5 in flight, {MIDDLE_US / 1000:g} ms",
         ["MB/s", "", *map(str, PRODUCERS)],
-        rows,
+        _by_system(outcome, plan, "producers"),
     )
+
+
+def _by_system(outcome: Outcome, plan: Plan, section: Section) -> list[Sequence[str]]:
+    """A row for each system and mode, its cells in the plan's order."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for one in conditions(plan):
+        if one.section == section:
+            rows.setdefault((one.system, one.mode), []).append(_megabytes(outcome, one))
+    return [
+        [title_of(system), mode, *cells]
+        for (system, mode), cells in sorted(
+            rows.items(), key=lambda row: (plan.systems.index(row[0][0]), row[0][1])
+        )
+    ]
 
 
 def _paced(outcome: Outcome, plan: Plan) -> Table:

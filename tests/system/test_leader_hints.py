@@ -81,16 +81,19 @@ def test_the_old_leader_names_the_new_one_at_the_listener_that_is_used(
     there = new.inner_address()
     assert inner is not None and there is not None
     outside, inside = Client(port_of(old.bootstrap)), Client(inner[1])
+    # The old leader follows now, where consumers may read; not those who take it for the leader.
+    at = Ask(topic, leader_epoch=epoch_of(old))
     sessions: dict[int, int] = {}
     for version in FETCH_TELLS:
         first = asked(
             outside, ApiKey.FETCH, version,
-            fetch_frame(version, [Ask(topic)], session=(0, 0)),
+            fetch_frame(version, [at], session=(0, 0)),
         )  # fmt: skip
         assert (first.error_code.value, nodes(first)) == (0, [])
         sessions[version] = first.session_id
     cluster.move_leader(TOPIC, 0, new)
     expected = (ErrorCode.NOT_LEADER_OR_FOLLOWER, new.broker_id, epoch_of(new))
+    fenced = (ErrorCode.FENCED_LEADER_EPOCH, *expected[1:])
     clients = [(new.broker_id, "127.0.0.1", port_of(new.bootstrap), None)]
     for client in (outside, inside):
         for version in PRODUCE_TELLS:
@@ -99,8 +102,8 @@ def test_the_old_leader_names_the_new_one_at_the_listener_that_is_used(
             assert told(answer.responses[0].partition_responses[0]) == expected
             assert len(nodes(answer)) == 1 and (nodes(answer) == clients) == (client is outside)
         for version in FETCH_TELLS:
-            answer = asked(client, ApiKey.FETCH, version, fetch_frame(version, [Ask(topic)]))
-            assert told(answer.responses[0].partitions[0]) == expected
+            answer = asked(client, ApiKey.FETCH, version, fetch_frame(version, [at]))
+            assert told(answer.responses[0].partitions[0]) == fenced
             assert len(nodes(answer)) == 1 and (nodes(answer) == clients) == (client is outside)
     # In the session that has gone on: nothing is asked anew, and it is told, and told again.
     for version, session_id in sessions.items():
@@ -108,7 +111,7 @@ def test_the_old_leader_names_the_new_one_at_the_listener_that_is_used(
             frame = fetch_frame(version, [], session=(session_id, epoch))
             answer = asked(outside, ApiKey.FETCH, version, frame)
             assert answer.error_code.value == 0
-            assert told(answer.responses[0].partitions[0]) == expected
+            assert told(answer.responses[0].partitions[0]) == fenced
             assert nodes(answer) == clients
     # It answers where it says, and leads.
     direct = Client(nodes(answer)[0][2])
@@ -125,7 +128,7 @@ def test_a_fetch_that_waits_is_told_when_the_leader_moves(
     old = cluster.leader(TOPIC, 0)
     new = next_after(cluster, old)
     client = Client(port_of(old.bootstrap))
-    at = Ask(topic, offset=_end(client, topic))
+    at = Ask(topic, offset=_end(client, topic), leader_epoch=epoch_of(old))
     session = (0, -1)
     if in_session:
         first = asked(client, ApiKey.FETCH, 18, fetch_frame(18, [at], session=(0, 0)))
@@ -135,9 +138,7 @@ def test_a_fetch_that_waits_is_told_when_the_leader_moves(
     cluster.move_leader(TOPIC, 0, new)
     answer = answer_in(ApiKey.FETCH, 18, client.receive())[1]
     (partition,) = answer.responses[0].partitions
-    assert told(partition) == (
-        ErrorCode.NOT_LEADER_OR_FOLLOWER, new.broker_id, epoch_of(new),
-    )  # fmt: skip
+    assert told(partition) == (ErrorCode.FENCED_LEADER_EPOCH, new.broker_id, epoch_of(new))
     assert nodes(answer) == [(new.broker_id, "127.0.0.1", port_of(new.bootstrap), None)]
     client.socket.close()
 
