@@ -133,6 +133,7 @@ cdef struct NotedFetch:
     int64_t now_ns
     int moved                     # the high watermark did: others may wait for that
     News news                     # of the high watermark, that it has not been told
+    int in_sync                   # the high watermark waits for it
 
 # As leader, a follower's fetch from an offset: it has all below. The high watermark moves where it
 # was the last one. 6 where this broker does not lead, 74 and 75 in which epoch; 75 (6 without an

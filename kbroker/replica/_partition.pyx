@@ -273,7 +273,7 @@ cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexc
     cdef int64_t before
     cdef int brings = 0
     cdef int16_t error
-    fetch.moved = 0
+    fetch.moved = fetch.in_sync = 0
     fetch.news = NO_NEWS
     # Not behind a write that is under way: this comes in a run of other requests.
     partition_lock(partition)
@@ -290,6 +290,7 @@ cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexc
         partition_advance_locked(partition)
         fetch.moved = partition.high_watermark.offset > before
         fetch.news = _news_locked(partition, follower, brings)
+        fetch.in_sync = follower.in_sync
     partition_unlock(partition)
     return error
 

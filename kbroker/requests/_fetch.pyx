@@ -342,6 +342,7 @@ cdef int16_t _note_follower(
     error = partition_note_fetch(target.partition, &fetch)
     plan.any_error |= fetch.news == NEWS_AT_ONCE
     plan.has_news |= fetch.news == NEWS_SOON
+    plan.out_of_sync |= not fetch.in_sync
     if fetch.moved:
         _note_advanced(worker, target.partition)
     return error

@@ -78,6 +78,7 @@ cdef struct FetchPlan:
     # Or a divergence, a better replica, a follower's first fetch: nothing to wait for.
     int any_error
     int notes_follower            # it says for the first time how far a follower is
+    int out_of_sync               # the follower, somewhere: it is to join, and nothing holds it up
     int has_news                  # of a high watermark: it waits NEWS_WAIT_MS at most
     int32_t not_there_count
     LeadersTold leaders           # what the answer has told

@@ -154,6 +154,7 @@ cdef int _serve_runs(HotWorker* worker) noexcept nogil:
         kb_count(&worker.handler.runs, 1)
         kb_count(&worker.handler.run_requests, count)
         if status == TAKE_ASIDE:
+            long_polls_end_gathering(worker)
             worker.aside = 1
             serve_run(worker, run)
             worker.aside = 0

@@ -240,7 +240,8 @@ cdef void long_polls_close(HotWorker* worker, Snapshot* snapshot) noexcept nogil
 
 
 cdef void long_polls_end_gathering(HotWorker* worker) noexcept nogil:
-    """The moment is over in which a follower's fetch waits for more than it asks for."""
+    """The moment is over in which a follower's fetch waits for more than it asks for; also before
+    anything that may take long. Between two steps of a run: what is in the arena stays."""
     cdef ParkedRequest* parked = worker.gathering
     if parked == NULL:
         return
@@ -252,7 +253,6 @@ cdef void long_polls_end_gathering(HotWorker* worker) noexcept nogil:
         _answer(worker, snapshot_enter(worker.context.registry, worker.reader), parked)
         worker_flush(worker)
         snapshot_leave(worker.reader)
-        arena_reset(&worker.arena)
     parked_drop(parked)
 
 

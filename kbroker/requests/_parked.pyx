@@ -536,7 +536,8 @@ cdef int park_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     """
     cdef int64_t last_bytes
     if (worker.handler.index < 0 or worker.gathering != NULL or not plan.notes_follower
-            or plan.session == NULL or plan.any_error or plan.max_wait_ms <= 0):
+            or plan.session == NULL or plan.any_error or plan.max_wait_ms <= 0
+            or plan.out_of_sync):
         return 0
     last_bytes = plan.session.answered_bytes
     if not _somebody_waits(worker, plan):

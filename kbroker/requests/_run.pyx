@@ -20,7 +20,7 @@ from kbroker.requests._context cimport HotWorker
 from kbroker.requests._fetch cimport fetch_run
 from kbroker.requests._heartbeat cimport heartbeat_run
 from kbroker.requests._metadata cimport metadata_run
-from kbroker.requests._long_polls cimport long_polls_wake_advanced
+from kbroker.requests._long_polls cimport long_polls_end_gathering, long_polls_wake_advanced
 from kbroker.requests._offset_commit cimport offset_commit_run
 from kbroker.requests._produce cimport produce_flush, produce_run
 from kbroker.requests._read_ahead cimport read_ahead_run
@@ -80,6 +80,8 @@ cdef int64_t _split(Request* run, Shares* shares) noexcept nogil:
 cdef void serve_run(HotWorker* worker, Request* run) noexcept nogil:
     cdef Request* request
     _do_share(worker, run)
+    if worker.put_off != NULL:
+        long_polls_end_gathering(worker)
     while worker.put_off != NULL:     # each alone: the one before may have been a bomb
         request = worker.put_off
         worker.put_off = request.next
@@ -125,5 +127,6 @@ cdef void _wait_for_disk(HotWorker* worker, Request* metadata) noexcept nogil:
         metadata_run(worker, metadata)
         arena_free(&worker.arena)
         worker.arena = held
+    long_polls_end_gathering(worker)
     produce_flush(worker)
     arena_reset(&worker.arena)

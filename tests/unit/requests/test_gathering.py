@@ -13,7 +13,7 @@ import pytest
 from kbroker.errors import ErrorCode
 from tests.support.led_log import LedLog
 from tests.support.record_batches import build_batch
-from tests.unit.net.harness import Client, Rig, Topic, eventually
+from tests.unit.net.harness import Client, Rig, Topic, cold_frame, eventually
 from tests.unit.requests.wire import (
     Ask,
     FetchAnswer,
@@ -272,3 +272,31 @@ def test_a_write_of_a_group_that_waits_for_it_has_it_at_once(patient: Rig) -> No
     assert follower.receives() == 1
     follower.asks()
     eventually(lambda: settled == [ErrorCode.NONE], "it is told")
+
+
+@pytest.mark.parametrize("waited_for", [True, False])
+def test_who_is_to_join_the_in_sync_set_is_held_up_by_nothing(
+    patient: Rig, waited_for: bool
+) -> None:
+    """It must be seen where the high watermark is, which goes on without it."""
+    topic = led(patient, *[BATCH] * 4)
+    topic.logs[0].set_leadership(LEADER, True, 0, 1, {FOLLOWER: False})
+    follower = Follower(patient, topic)
+    append(patient, topic.logs[0], BATCH)
+    if waited_for:
+        somebody_waits(patient, topic)
+    follower.asks()
+    assert follower.receives() == 1
+
+
+def test_a_handler_that_goes_to_python_lets_it_go(make_rig: MakeRig) -> None:
+    """Nobody knows for how long."""
+    rig = make_rig(handlers=1, hot={"gather_ns": FOR_EVER_NS, "linger_ns": FOR_EVER_NS})
+    topic = led(rig, BATCH)
+    follower = Follower(rig, topic)
+    follower.asks()
+    rig.wait_parked(1)
+    append(rig, topic.logs[0], BATCH)
+    assert waits(rig)
+    rig.client().send(cold_frame(b"x"))
+    assert follower.receives() == 1
