@@ -2,7 +2,7 @@
 
 A member that has not had all of the log for `replica.lag.time.max.ms` is to leave its set; a
 replica beside it that has reached the high watermark, and the beginning of this leader's epoch, is
-to join (KIP-497). The controller decides; what it decided comes with its next image.
+to join (KIP-497); for one that is about to, the high watermark waits. The controller decides; what it decided comes with its next image.
 
 Until then the high watermark is over the *maximal* set: the committed one and everybody who has
 been asked for. A record counts as committed only if it is with all who may be in the set that the
@@ -42,6 +42,12 @@ lines: Final = LogLines(log)
 # refused until it has.
 REFUSED_PAUSE_MS: Final = 1_000
 
+# A follower that had everything so short a time ago is about to reach the high watermark. That
+# waits for it so long at most, and behind somebody who did not come not again for a while.
+NEAR_MS: Final = 500
+HOLD_MS_MAX: Final = 1_000
+HOLD_PAUSE_MS: Final = 10_000
+
 # Why each change was refused, in their order, and anything else where it was done; None: nobody
 # knows. What was done comes with the next image.
 Outcome = Sequence[object] | None
@@ -69,8 +75,16 @@ class _Led:
     began_offset: int  # the log's end then
     # Who was asked for on top of the committed set, in this partition epoch.
     joining: set[int] = field(default_factory=set)
+    # Who is about to reach the high watermark, and since when that waits for it.
+    held_for: dict[int, int] = field(default_factory=dict)
+    hold_again_ns: int = 0  # when that may be, behind somebody who did not come
     ask_again_ns: int = 0  # when that may be, behind a refusal
     said: Collection[int] = ()  # the in-sync set that a line of the log told last
+
+    @property
+    def waited_for(self) -> set[int]:
+        """By the high watermark, beside the committed set."""
+        return self.joining | self.held_for.keys()
 
 
 class InSyncSets:
@@ -107,7 +121,7 @@ class InSyncSets:
             self._broker_epochs = epochs
             for name, led in self._led.items():
                 try:
-                    self._tell(led.replica, led.partition, led.joining)
+                    self._tell(led.replica, led.partition, led.waited_for)
                 except OSError as error:
                     # It leads in an older epoch, in which nobody fetches: `lead` has said so.
                     lines.write(logging.ERROR, str(name), "%s cannot be led: %s", str(name), error)
@@ -120,7 +134,7 @@ class InSyncSets:
     def lead(self, replica: Replica, partition: PartitionImage) -> None:
         """What the controller says of a partition that is here, to its replica."""
         if partition.leader == self._node_id and len(partition.replicas) > 1:
-            joining = self._note(replica, partition).joining
+            joining = self._note(replica, partition).waited_for
         else:
             joining = set()
             self._led.pop(replica.name, None)
@@ -143,6 +157,7 @@ class InSyncSets:
         elif led.partition.partition_epoch < partition.partition_epoch:
             # Whatever was asked for in an epoch before cannot happen any more.
             led.joining.clear()
+            led.held_for.clear()
             led.said = ()
             before, now = {*led.partition.isr}, {*partition.isr}
             self.shrinks += not before <= now
@@ -194,6 +209,37 @@ class InSyncSets:
                     )
                 else:
                     led.said = ()
+                    self._hold(led, brokers, now_ns)
+
+    def _hold(self, led: _Led, brokers: Mapping[int, BrokerImage], now_ns: int) -> None:
+        """The high watermark waits for who is about to reach it.
+
+        Under load it goes on with every append, where the leader is in sync alone, and a follower
+        that is a round trip behind would be seen there by chance or never. Apache Kafka's waits as
+        well (for whoever was caught up within the lag's time); here a second at most, in which a
+        write with acks=-1 waits, too.
+        """
+        before = {*led.held_for}
+        for each in (Follower(*found) for found in led.replica.followers()):
+            broker = brokers.get(each.broker_id)
+            near = (
+                each.broker_id not in led.partition.isr
+                and broker is not None
+                and each.broker_epoch == broker.epoch
+                and each.log_end_offset >= led.began_offset
+                and now_ns - each.caught_up_ns < NEAR_MS * NS_PER_MS
+            )
+            if near and now_ns >= led.hold_again_ns:
+                led.held_for.setdefault(each.broker_id, now_ns)
+            else:
+                led.held_for.pop(each.broker_id, None)
+        if any(now_ns - since_ns > HOLD_MS_MAX * NS_PER_MS for since_ns in led.held_for.values()):
+            led.held_for.clear()
+        if before != {*led.held_for}:
+            self._tell(led.replica, led.partition, led.waited_for)
+            if before - led.held_for.keys():  # somebody did not come
+                led.hold_again_ns = now_ns + HOLD_PAUSE_MS * NS_PER_MS
+                self._wake(led.replica)
 
     def _wanted(self, led: _Led, brokers: Mapping[int, BrokerImage]) -> dict[int, int]:
         """Brokers with their epochs."""
@@ -233,6 +279,7 @@ class InSyncSets:
         if joining and is_news:
             log.info("%s: brokers %s have caught up and are to join", led.replica.name, joining)
         led.joining.update(joining)
+        led.held_for.clear()
         self._tell(led.replica, led.partition, led.joining)
 
     def _answered(self, outcome: Outcome) -> None:

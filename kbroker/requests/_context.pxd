@@ -61,8 +61,8 @@ cdef struct ParkedRequest:
     ParkedTable* table
     void* produce                 # ProducePlan: what a produce will answer
     void* group_write             # GroupWrite; where both are NULL it is a fetch
-    int64_t wanted                # atomic: a fetch: bytes; a write: batches, all that wait
-    int64_t wanted_least          # of a fetch that gathers, when its moment is over
+    uint64_t wanted               # atomic: a fetch: bytes; a write: batches, all that wait
+    uint64_t wanted_least         # of a fetch that gathers, when its moment is over
     int lingers                   # a fetch: the moment is over when somebody waits, too
     uint64_t found                # atomic: of that, the sum over the watches
     int must_answer               # atomic: of an error there is something to be told

@@ -20,9 +20,9 @@ from kbroker._atomics cimport (
     kb_add_int,
     kb_load_int,
     kb_load_ptr,
-    kb_store_i64,
     kb_store_int,
     kb_store_ptr,
+    kb_store_u64,
 )
 from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker.net._types cimport ACTION_NO_OP, LEFT
@@ -247,7 +247,7 @@ cdef void long_polls_end_gathering(HotWorker* worker) noexcept nogil:
         return
     worker.gathering = NULL
     # Before the look at the sum: who adds to it behind that look sees that less is enough.
-    kb_store_i64(&parked.wanted, parked.wanted_least)
+    kb_store_u64(&parked.wanted, parked.wanted_least)
     if kb_load_int(&parked.state) == OPEN and parked_has_enough(parked) \
             and parked_complete(&parked, 1):
         _answer(worker, snapshot_enter(worker.context.registry, worker.reader), parked)

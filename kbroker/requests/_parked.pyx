@@ -37,9 +37,9 @@ from kbroker._atomics cimport (
     kb_load_i64,
     kb_load_int,
     kb_load_u64,
-    kb_store_i64,
     kb_store_int,
     kb_store_ptr,
+    kb_store_u64,
 )
 from kbroker._error_codes cimport NO_ERROR
 from kbroker._figures cimport kb_count
@@ -79,6 +79,7 @@ from kbroker.requests._parked_state cimport (
     COMPLETED,
     GIVEN_UP,
     LISTED,
+    OPEN,
     PARKED_ILLEGAL,
     PARKED_MOVED,
     parked_fire,
@@ -93,6 +94,7 @@ cdef enum:
     EXACT_TICKS = 256             # a wait of more of them ends up to a 128th of itself late
     PARKED_BYTES_MAX = 256 << 20  # of all connections; beyond it requests do not wait
     LINK_STEPS_MAX = 1024         # what handlers that append beside one another may be apart
+    FOLLOWER_WAIT_MS = 256        # from here on
     FOLLOWER_TICKS = 16           # deadlines of followers' fetches are so far apart
     NEWS_TICKS = 4                # and where they are to be told of the high watermark
     GATHER_BYTES_MAX = 128 << 10  # beyond it each round trip brings enough
@@ -171,7 +173,7 @@ cdef void _count_bytes_locked(ParkedWatch* watch) noexcept nogil:
         kb_add_u64(&parked.found, <uint64_t>(here - watch.counted))
         watch.counted = here
     if parked.lingers and here > 0 and _is_awaited(partition, watch.fetch_offset):
-        kb_store_i64(&parked.wanted, parked.wanted_least)
+        kb_store_u64(&parked.wanted, parked.wanted_least)
 
 
 cdef inline int _is_awaited(Partition* partition, int64_t offset) noexcept nogil:
@@ -184,7 +186,7 @@ cdef inline int _is_awaited(Partition* partition, int64_t offset) noexcept nogil
 
 cdef int parked_has_enough(ParkedRequest* parked) noexcept nogil:
     return (
-        <int64_t>kb_load_u64(&parked.found) >= kb_load_i64(&parked.wanted)
+        kb_load_u64(&parked.found) >= kb_load_u64(&parked.wanted)
         or kb_load_int(&parked.must_answer)
     )
 
@@ -491,12 +493,13 @@ cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     if request_detach(plan.request) != 0:
         parked_abandon(parked)
         return PARK_READ_AGAIN
-    parked.wanted = max(plan.min_bytes, plan.gathers_bytes)
-    parked.wanted_least = plan.min_bytes
+    parked.wanted_least = <uint64_t>max(plan.min_bytes, 0)
+    parked.wanted = max(parked.wanted_least, <uint64_t>plan.gathers_bytes)
     parked.lingers = plan.lingers
     parked.isolation = plan.isolation
     parked.read_from = plan.read_from
-    if plan.replica_id >= 0:      # nothing hangs on when exactly, and each tick is work for Python
+    # Nothing hangs on when exactly, and each tick is work for Python.
+    if plan.replica_id >= 0 and plan.max_wait_ms >= FOLLOWER_WAIT_MS:
         parked.tick = _wider(parked.tick, NEWS_TICKS if plan.has_news else FOLLOWER_TICKS)
     _watch_targets(parked, plan)
     if plan.gathers_ns:
@@ -535,9 +538,14 @@ cdef int park_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     behind it. Where nobody waits, as long as nobody does: fewer rounds.
     """
     cdef int64_t last_bytes
-    if (worker.handler.index < 0 or worker.gathering != NULL or not plan.notes_follower
+    if (worker.handler.index < 0 or worker.aside or not plan.notes_follower
             or plan.session == NULL or plan.any_error or plan.max_wait_ms <= 0
-            or plan.out_of_sync):
+            or plan.out_of_sync or plan.count == plan.not_there_count):
+        return 0
+    if worker.gathering != NULL and kb_load_int(&worker.gathering.state) != OPEN:
+        parked_drop(worker.gathering)  # somebody has answered it before its moment was over
+        worker.gathering = NULL
+    if worker.gathering != NULL:
         return 0
     last_bytes = plan.session.answered_bytes
     if not _somebody_waits(worker, plan):

@@ -17,7 +17,13 @@ from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.image import BrokerImage, PartitionImage
 from kbroker.replica import in_sync
 from kbroker.replica._replica import Replica
-from kbroker.replica.in_sync import REFUSED_PAUSE_MS, InSyncSets, Outcome
+from kbroker.replica.in_sync import (
+    HOLD_MS_MAX,
+    NEAR_MS,
+    REFUSED_PAUSE_MS,
+    InSyncSets,
+    Outcome,
+)
 from kbroker.replica.leadership import set_leadership
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import build_batch
@@ -145,6 +151,69 @@ def test_who_has_caught_up_is_to_join_and_is_waited_for_from_then_on(rig: Rig) -
     assert rig.log.high_watermark == 3, "asked for, so it may be elected"
     rig.fetch(ONE, 5)
     assert rig.log.high_watermark == 5
+
+
+def behind_by_one(rig: Rig) -> None:
+    """Two lacks nothing but what came while its fetch was under way; the leader and One are in
+    sync, and what is appended is committed with One's fetch."""
+    rig.lead(LEADER, ONE)
+    rig.fill(3)
+    rig.fetch(ONE, 3)
+    for at in (3, 4):
+        rig.clock.advance(1)
+        rig.fetch(TWO, at)
+        rig.fill(1)
+        rig.fetch(ONE, at + 1)
+    assert rig.log.high_watermark == 5
+
+
+def test_the_high_watermark_waits_for_who_is_about_to_reach_it(rig: Rig) -> None:
+    """Or under load, which never stands still, it would be reached by chance."""
+    behind_by_one(rig)
+    assert rig.look() == []  # and from now on it waits
+    rig.fill(1)
+    rig.fetch(ONE, 6)
+    assert rig.log.high_watermark == 5
+    rig.fetch(TWO, 5)
+    assert rig.look() == [(LEADER, ONE, TWO)]
+    rig.fetch(ONE, 6)
+    assert rig.log.high_watermark == 5, "nor while it is asked for"
+    rig.fetch(TWO, 6)
+    assert rig.log.high_watermark == 6
+
+
+def test_it_waits_a_second_at_most_and_then_not_for_a_while(rig: Rig) -> None:
+    behind_by_one(rig)
+    rig.look()
+    rig.fill(1)
+    rig.fetch(ONE, 6)
+    for _ in range(HOLD_MS_MAX // 100):
+        rig.clock.advance(100)
+        rig.fetch(TWO, 4)  # it comes, and takes nothing in
+        assert rig.look() == []
+    rig.clock.advance(101)
+    rig.look()
+    rig.fetch(ONE, 6)
+    assert rig.log.high_watermark == 6
+    for at in (6, 7):
+        rig.clock.advance(1)
+        rig.fetch(TWO, at)
+        rig.fill(1)
+        rig.fetch(ONE, at + 1)
+    rig.look()
+    rig.fill(1)
+    rig.fetch(ONE, 9)
+    assert rig.log.high_watermark == 9, "not again so soon"
+
+
+def test_it_waits_for_nobody_who_is_far_behind(rig: Rig) -> None:
+    behind_by_one(rig)
+    rig.clock.advance(NEAR_MS)
+    rig.fetch(TWO, 4)
+    rig.look()
+    rig.fill(1)
+    rig.fetch(ONE, 6)
+    assert rig.log.high_watermark == 6
 
 
 def test_who_would_have_to_leave_at_once_does_not_join(rig: Rig) -> None:
