@@ -2,7 +2,8 @@
 
 A member that has not had all of the log for `replica.lag.time.max.ms` is to leave its set; a
 replica beside it that has reached the high watermark, and the beginning of this leader's epoch, is
-to join (KIP-497); for one that is about to, the high watermark waits. The controller decides; what it decided comes with its next image.
+to join (KIP-497); for one that is about to, the high watermark waits. The controller decides; what
+it decided comes with its next image.
 
 Until then the high watermark is over the *maximal* set: the committed one and everybody who has
 been asked for. A record counts as committed only if it is with all who may be in the set that the
