@@ -20,7 +20,8 @@ from perf.pipelining.plan import RECORD_BYTES
 RECORDS, WARM_RECORDS = 12_000, 4_000
 HEAP: Final = "256m"
 _LAST: Final = re.compile(
-    r"(\d+)(?: steady state)? records sent[^,]*, ([\d.]+) records/sec .*?, (\d+) ms 99th, (\d+) ms 99\.9th"
+    r"(\d+)(?: steady state)? records sent[^,]*, ([\d.]+) records/sec "
+    r".*?, (\d+) ms 99th, (\d+) ms 99\.9th"
 )
 
 
