@@ -1,10 +1,10 @@
 /* A delay line between two TUN devices: a round-trip time where the kernel has no netem.
  *
- * Every packet that one side sends is given to the other `delay_ns` later, in order, and without
- * loss while LINE_PACKETS of them have room each way; beyond that the kernel queues, then drops, as
- * a wire does. TCP on both sides is the kernel's own: windows, acknowledgements and congestion
- * control behave as they do between two machines. With segmentation offload (TUN_F_TSO4) a packet
- * has up to 64 KB, which is what makes the line cheap: about 0.85 s of CPU for each GB.
+ * Every packet that one side sends is given to the other `delay_ns` later, in order. Where
+ * LINE_PACKETS are under way, or this process is not scheduled, the kernel queues, then drops, as a
+ * wire does. TCP on both sides is the kernel's own: windows, acknowledgements and congestion control
+ * behave as they do between two machines. With segmentation offload (TUN_F_TSO4) a packet has up to
+ * 64 KB, which is what makes the line cheap.
  *
  * The delay may be changed while packets are under way (8 bytes, native, nanoseconds, on
  * `control_fd`): those keep the time that they were given. The end of that file ends the line. */

@@ -49,7 +49,6 @@ class Bench:
     networks: TwoNetworks
     seconds: float
     _serial: int = 0
-    _round_trip_us: int = -1
 
     def run(self, condition: Condition, *, rate: float = 0.0) -> Measured:
         """One block; `rate`: requests a second. CellError if anything in it was wrong."""

@@ -169,7 +169,8 @@ def _pipelining(changes: Mapping[str, Any], options: Mapping[str, Any], check: b
         )
         outcome = kind.run(plan, running.say, running.journal, fresh=running.fresh)
         running.end(outcome, plan, kind.tell(outcome, plan))
-    return 1 if check and not all(bar.fine for bar in bars(outcome)) else 0
+    passed = not outcome.faults and all(bar.fine for bar in bars(outcome))
+    return 1 if check and not passed else 0
 
 
 @click.command()

@@ -289,8 +289,8 @@ def test_what_is_started_in_the_far_network_is_reached_over_the_line(
             assert far.stdout is not None
             port = int(far.stdout.readline())
             assert _received(port) == 1_000_000
-        assert networks.far.tcp_counters()["TCPToZeroWindowAdv"] >= 0
-        assert networks.near.tcp_counters()["TCPToZeroWindowAdv"] >= 0
+        for each in (networks.near, networks.far):
+            assert "TCPToZeroWindowAdv" in each.tcp_counters()
 
 
 def _received(port: int) -> int:
