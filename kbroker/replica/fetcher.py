@@ -168,8 +168,9 @@ class ReplicaFetcher:
     async def _serve(self, lane: Lane) -> None:
         while True:
             lane.changed.clear()
-            if not self._fill(lane):
-                await self._pause(lane)
+            now_ms = self._clock.monotonic_ms()
+            if not self._fill(lane, now_ms):
+                await self._pause(lane, now_ms)
                 continue
             lane.busy = True
             self._look_again()  # what joins from now on is the other's
@@ -185,14 +186,13 @@ class ReplicaFetcher:
                 lane.busy = False
                 self._look_again()
 
-    def _fill(self, lane: Lane) -> bool:
+    def _fill(self, lane: Lane, now_ms: int) -> bool:
         """Who may be asked joins the lane's next round; whether there is anybody in it."""
         if lane is self._main:
             if self._side.busy:
                 return False  # it comes back soon, and all go on together
         elif not self._main.busy:
             return False
-        now_ms = self._clock.monotonic_ms()
         if now_ms < self._source_retry_at_ms:
             return False
         if lane is self._main:
@@ -207,9 +207,9 @@ class ReplicaFetcher:
         self._joining.clear()
         return bool(lane.members)
 
-    async def _pause(self, lane: Lane) -> None:
-        """Until something changes, or a pause is over."""
-        now_ms = self._clock.monotonic_ms()
+    async def _pause(self, lane: Lane, now_ms: int) -> None:
+        """Until something changes, or a pause is over. `now_ms`: when `_fill` found nobody. A
+        pause that was over then is the other lane's; one that ends right behind it is not."""
         first_ms = self._pauses[0].until_ms if self._pauses else now_ms
         due_ms = max(first_ms, self._source_retry_at_ms)
         if due_ms <= now_ms:

@@ -49,4 +49,6 @@ cdef void leader_throttle_note(
         if kb_cas_i64(
             &throttle.free_at_ns, before, max(before, now_ns - NS_PER_S) + cost_ns
         ):
+            if kb_load_i64(&throttle.bytes_per_s) != rate:  # set meanwhile: it begins with no debts
+                kb_store_i64(&throttle.free_at_ns, 0)
             return

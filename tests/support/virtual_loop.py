@@ -7,9 +7,11 @@ waiting takes no time. Nothing outside of the loop can wake it: who waits for no
 from __future__ import annotations
 
 import asyncio
+import random
 import selectors
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any, TypeVar
 
 from kbroker.clock import NS_PER_MS
@@ -51,6 +53,26 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if left:
                 self.run_until_complete(asyncio.wait(left))
             self.close()
+
+
+class HastyLoop(VirtualLoop):
+    """Its timers come some milliseconds early, as libuv's do, which counts from when it last
+    looked; and whoever looks at its time has taken a part of a millisecond to do so."""
+
+    def __init__(self, dice: random.Random) -> None:
+        super().__init__()
+        self._dice = dice
+
+    def time(self) -> float:
+        self._jumping.now_s += self._dice.uniform(0, 0.0005)
+        return super().time()
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:  # fmt: skip
+        early_s = self._dice.uniform(0, 0.003)
+        return super().call_at(when - early_s, callback, *args, context=context)
 
 
 class LoopClock:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.fetched_cluster import Cluster
-from tests.support.virtual_loop import VirtualLoop
+from tests.support.virtual_loop import HastyLoop, VirtualLoop
 from tests.unit.net.conftest import make_rig, rig
 
 __all__ = ["make_rig", "rig"]
@@ -25,8 +25,10 @@ Tell = Callable[..., None]
 def tell(tmp_path: Path) -> Tell:
     """Runs a story about a cluster on a loop of its own."""
 
-    def run(story: Story, *, seed: int = 1, failures: int = 0, **how: Any) -> None:
-        loop = VirtualLoop()
+    def run(
+        story: Story, *, seed: int = 1, failures: int = 0, hasty: bool = False, **how: Any
+    ) -> None:
+        loop = HastyLoop(random.Random(seed)) if hasty else VirtualLoop()
 
         async def whole() -> None:
             cluster = Cluster(tmp_path, loop, random.Random(seed), **how)
@@ -34,7 +36,7 @@ def tell(tmp_path: Path) -> Tell:
                 await story(cluster)
             finally:
                 cluster.close()
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.01)
             assert cluster.links == 0
             assert sum(node.failures.count for node in cluster.nodes.values()) == failures
 

@@ -244,6 +244,19 @@ def test_pauses_get_longer_while_it_does_not_hear(tell: Tell) -> None:
     tell(story)
 
 
+def test_a_pause_that_ends_between_two_looks_at_the_clock_ends(tell: Tell) -> None:
+    """Nobody else is followed there, so nothing but the pause's end asks again."""
+
+    async def story(cluster: Cluster) -> None:
+        words = cluster.create("words")
+        cluster.elect(words, 1, unaware=True)
+        for _ in range(100):
+            asked = len(cluster.fetches)
+            await cluster.until(lambda asked=asked: len(cluster.fetches) > asked, 2_000)
+
+    tell(story, hasty=True)
+
+
 def test_a_topic_that_the_leader_does_not_know_stops_nobody_else(tell: Tell) -> None:
     async def story(cluster: Cluster) -> None:
         words, gone = cluster.create("words"), cluster.create("gone")
