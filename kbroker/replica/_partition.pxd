@@ -49,6 +49,7 @@ cdef struct Partition:
     Watchers waiting_produces     # in the order of their offsets
     int has_watchers              # atomic; set before the last look, read after an append
     int consumers_waiting         # atomic; of waiting_fetches
+    int followers_lingering       # atomic; of these the followers' that wait for more than there is
     int64_t awaited_end           # atomic: behind the last record of which a write waits
     int advanced                  # atomic: in a worker's list of those that followers moved
     Partition* next_advanced      # there

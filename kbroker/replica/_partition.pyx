@@ -85,6 +85,7 @@ cdef void partition_set_leadership(
         not partition.is_leader or leader_epoch != partition.leader_epoch)
     if is_leader and not partition.is_leader:
         partition.led_since = leader_epoch
+        kb_store_i64(&partition.awaited_end, 0)  # nobody waits from before, when it led last
     partition.leader_id = leader_id
     partition.is_leader = is_leader
     partition.begins_epoch = 0

@@ -99,7 +99,7 @@ from kbroker.requests._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan
 from kbroker.requests._fetch_request cimport fetch_parse
 from kbroker.requests._fetch_unique cimport fetch_unique
 from kbroker.requests._leader_throttle cimport leader_throttle_holds
-from kbroker.requests._parked cimport PARK_READ_AGAIN, park_fetch, park_gathers
+from kbroker.requests._parked cimport PARK_READ_AGAIN, note_advanced, park_fetch, park_gathers
 
 cdef enum:
     INITIAL_EPOCH = 0
@@ -321,13 +321,6 @@ cdef int16_t _check_divergence(FetchPlan* plan, FetchTarget* target) noexcept no
     return NO_ERROR
 
 
-cdef void _note_advanced(HotWorker* worker, Partition* partition) noexcept nogil:
-    # In one worker's list at most; whoever has it there wakes who waits, after this.
-    if kb_load_int(&partition.has_watchers) and kb_cas_int(&partition.advanced, 0, 1):
-        partition.next_advanced = worker.advanced
-        worker.advanced = partition
-
-
 cdef int16_t _note_follower(
     HotWorker* worker, FetchPlan* plan, FetchTarget* target
 ) noexcept nogil:
@@ -344,7 +337,7 @@ cdef int16_t _note_follower(
     plan.has_news |= fetch.news == NEWS_SOON
     plan.out_of_sync |= not fetch.in_sync
     if fetch.moved:
-        _note_advanced(worker, target.partition)
+        note_advanced(worker, target.partition)
     return error
 
 

@@ -68,7 +68,7 @@ cdef extern from "<stdio.h>" nogil:
 cdef enum:
     IDLE_TICK_NS = 300000000      # the receive wait of Kafka's handlers
     GATHER_NS = 500000            # what clients need to send again, and little beside a round trip
-    LINGER_NS = 2000000           # of records that nobody waits for: fewer rounds
+    LINGER_NS = 5000000           # of records that nobody waits for: fewer rounds
 
 SERVED = 0                        # requests or deadlines for Python
 IDLE = 1

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from kbroker.net._types cimport Request
+from kbroker.replica._partition cimport Partition
 from kbroker.requests._context cimport HotContext, HotWorker, ParkedRequest, ParkedWatch
 from kbroker.requests._fetch_plan cimport FetchPlan
 
@@ -12,6 +13,9 @@ cdef enum ParkStatus:
 cdef int parked_init(HotContext* context) noexcept nogil
 cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil
 cdef int park_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil
+
+# In one worker's list at most; whoever has it there wakes who waits, after this.
+cdef void note_advanced(HotWorker* worker, Partition* partition) noexcept nogil
 
 # For writes, which park themselves (_produce_wait; _group_write, there without a request, too):
 # begun, with its watches to be filled; then it waits (not 0: it must not be used any more) or is

@@ -34,6 +34,7 @@ from kbroker._atomics cimport (
     kb_add_i64,
     kb_add_int,
     kb_add_u64,
+    kb_cas_int,
     kb_load_i64,
     kb_load_int,
     kb_load_u64,
@@ -222,6 +223,8 @@ cdef void _link_locked(ParkedWatch* watch) noexcept nogil:
         partition_note_awaited_locked(watch.partition, watch.batch)
     elif watch.parked.isolation != TO_LOG_END:
         kb_add_int(&watch.partition.consumers_waiting, 1)
+    elif watch.parked.lingers:
+        kb_add_int(&watch.partition.followers_lingering, 1)
     kb_store_int(&watch.partition.has_watchers, 1)
 
 
@@ -242,6 +245,8 @@ cdef void _unlink_locked(ParkedWatch* watch) noexcept nogil:
         kb_store_int(&watch.partition.has_watchers, 0)
     if watch.batch == NULL and watch.parked.isolation != TO_LOG_END:
         kb_add_int(&watch.partition.consumers_waiting, -1)
+    elif watch.batch == NULL and watch.parked.lingers:
+        kb_add_int(&watch.partition.followers_lingering, -1)
     kb_store_int(&watch.linked, 0)     # the last: see _unlink
 
 
@@ -369,6 +374,12 @@ cdef void parked_hand_over(HotContext* context, ParkedRequest* parked) noexcept 
 
 # --- park and complete ---------------------------------------------------------------------------
 
+cdef void note_advanced(HotWorker* worker, Partition* partition) noexcept nogil:
+    if kb_load_int(&partition.has_watchers) and kb_cas_int(&partition.advanced, 0, 1):
+        partition.next_advanced = worker.advanced
+        worker.advanced = partition
+
+
 cdef uint64_t _deadline_tick(int64_t now_ns, int32_t wait_ms) noexcept nogil:
     # Long waits share ticks, or whoever comes and goes with ever other ones fills the time wheel.
     cdef uint64_t tick = <uint64_t>(now_ns // 1000000 + wait_ms) // TICK_MS + 1
@@ -448,10 +459,15 @@ cdef void _unhook(ParkedRequest** some, int count) noexcept nogil:
 cdef int parked_wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
     """Links, lists and opens it. 0: there is enough, or it may not wait (any more); then it is off
     every list, and the caller's with the reference that it has."""
+    cdef ParkedWatch* watch
     cdef int mine = 1
     cdef int i
     for i in range(parked.count):
-        _link(&parked.watches[i])
+        watch = &parked.watches[i]
+        _link(watch)
+        if (watch.batch == NULL and parked.isolation != TO_LOG_END
+                and kb_load_int(&watch.partition.followers_lingering) > 0):
+            note_advanced(worker, watch.partition)  # a consumer waits now for what they will bring
     if _open(worker, parked):
         # Whoever came before this found it being built and left it: the sum says what they had.
         mine = parked_has_enough(parked) and _fire(parked, COMPLETED)

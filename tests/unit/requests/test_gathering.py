@@ -244,6 +244,37 @@ def test_a_consumer_that_waits_for_it_has_it_at_once(patient: Rig) -> None:
     assert follower.receives() == 1
 
 
+def test_a_consumer_that_comes_to_wait_for_it_has_it_at_once(patient: Rig) -> None:
+    topic = led(patient, BATCH)
+    follower = Follower(patient, topic)
+    follower.asks()
+    patient.wait_parked(1)
+    append(patient, topic.logs[0], BATCH)
+    assert waits(patient)
+    patient.client().send(fetch_frame(LATEST, [Ask(topic, 0, 1)], max_wait_ms=LONG_MS))
+    assert follower.receives() == 1
+
+
+def test_nobody_waits_any_more_for_what_was_awaited_of_a_former_leader(patient: Rig) -> None:
+    topic = led(patient, BATCH)
+    follower = Follower(patient, topic)
+    producer = patient.client()
+    producer.send(produce_frame(9, [(topic, {0: BATCH})], acks=-1, timeout_ms=LONG_MS))
+    patient.wait_parked(1)
+    log = topic.logs[0]
+    log.set_leadership(FOLLOWER, False, 1, 2)
+    patient.hot.wake(log)
+    assert produced_in(9, producer.receive())
+    log.truncate_to(1)
+    log.set_leadership(LEADER, True, 2, 2, {FOLLOWER: True})
+    follower.asks()
+    assert follower.receives() == 0, "it is told of the high watermark"
+    follower.asks()
+    patient.wait_parked(1)
+    append(patient, log, BATCH)
+    assert waits(patient)
+
+
 def test_a_produce_that_waits_for_it_has_it_at_once(patient: Rig) -> None:
     topic = led(patient, BATCH)
     follower = Follower(patient, topic)
