@@ -30,7 +30,7 @@ Locks: session, then what partition_read takes.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from kbroker._arena cimport ArenaMark, arena_back_to, arena_mark, arena_take
-from kbroker._atomics cimport kb_cas_int, kb_load_int
+from kbroker._atomics cimport kb_load_int
 from kbroker._error_codes cimport (
     FENCED_LEADER_EPOCH,
     FETCH_SESSION_ID_NOT_FOUND,
