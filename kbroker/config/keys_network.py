@@ -201,7 +201,7 @@ KEYS: Final = (
         supported=True, kafka="-",
     ),
     Key(
-        "channel.pipelining.max.requests", INT, 64,
+        "channel.pipelining.max.requests", INT, 256,
         "Requests of one connection that may wait for their answers; at the bound the connection"
         " stays muted.",
         low=1, high=65_536, supported=True, kafka="-",

@@ -22,7 +22,7 @@ def test_defaults() -> None:
     assert config["num.io.threads"] == 8
     assert config["group.initial.rebalance.delay.ms"] == 0
     assert config["channel.pipelining.enable"] is True
-    assert config["channel.pipelining.max.requests"] == 64
+    assert config["channel.pipelining.max.requests"] == 256
     assert config["queued.max.request.bytes"] == -1
     assert 1 <= config["num.network.threads"] <= 3
     assert config.node_id == 1
