@@ -4,29 +4,31 @@ Leader and producer are in the near network, the follower and the meeting place 
 generator checks each answer: no error, and where one connection writes a partition exactly the next
 offset, so that nothing is lost, doubled or out of order. Behind the load the high watermark must
 come to the number of acknowledged records: then the follower has them all, and nobody else any.
-Last both replicas' files are read: each record once, in the order of its sending, the same on both.
+Last both replicas' files are read: each record once, each producer's in the order of their sending,
+the same bytes on both.
 CPU is taken from before the first request until then, over all requests: replication that lags
 costs as much as one that keeps up.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from perf import batch, requests
-from perf._load import LoadError
-from perf.brokers.base import BrokerError
 from perf.cells import PLAIN_PRODUCE, CellError, run_load
-from perf.client import Client, ClientError
+from perf.client import Client
 from perf.cluster.brokers import Cluster, until
 from perf.cluster.topics import write_one_each
 from perf.histogram import Histogram
 from perf.pipelining import java_producer, replicas
 from perf.pipelining.plan import RECORD_BYTES, Condition
 from perf.pipelining.two_networks import TwoNetworks
+from perf.pipelining.void import BREAKS, void_where_it_breaks
 from perf.process import Guard, Watch, cpu_ns, touch_pages
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
@@ -36,8 +38,12 @@ LEADER, FOLLOWER = 1, 2
 WARM_S: Final = 0.3
 WINDOW_BYTES_MAX: Final = 400_000_000  # of a block: two replicas of it are in the page cache
 TOUCH_BYTES: Final = 64 << 20
-STALL_S: Final = 30.0
+STALL_S: Final = 30.0  # without an answer; and for the last ones behind the window
+# What one request takes at the slowest, beside its round trip, when it is served alone: the drain
+# of a closed loop is a whole turn of that.
+REQUEST_S_MAX, BYTES_PER_S_MIN = 0.005, 20e6
 DELETED_S: Final = 0.7  # files of a deleted topic go within it, before the cluster is held still
+SEED: Final = 7  # of the first producer's noise
 ZERO_WINDOWS: Final = "TCPToZeroWindowAdv"  # times that a receiver's window fell to zero
 
 
@@ -50,29 +56,49 @@ class Bench:
     seconds: float
     _serial: int = 0
 
-    def run(self, condition: Condition, *, rate: float = 0.0) -> Measured:
-        """One block; `rate`: requests a second. CellError if anything in it was wrong."""
+    def run(
+        self, condition: Condition, *, rate: float = 0.0, seconds: float | None = None
+    ) -> Measured:
+        """One block; `rate`: requests a second. CellError if anything in it was wrong.
+
+        `seconds`: of its window, where it is not the bench's.
+        """
+        if condition.section == "paced" and not rate > 0:
+            raise CellError(f"{condition.key}: no pace, which would be a closed loop")
+        self.networks.set_round_trip(condition.round_trip_us / 1e6)
+        with (
+            void_where_it_breaks(condition.key),
+            self.cluster.client(LEADER) as client,
+            self._topic(client, condition) as topic,
+        ):
+            write_one_each(client, [topic], acks=-1)
+            self._check_in_sync(topic)
+            touch_pages(self.cluster.directory, TOUCH_BYTES * condition.replicas)
+            if condition.section == "java":
+                found = self._java(client, condition, topic)
+            else:
+                spec = self.spec(condition, topic, rate, seconds or self.seconds)
+                found = self._loaded(client, condition, topic, spec)
+            self._check_in_sync(topic)
+            self._check_replicas(condition, topic, found)
+            return found
+
+    @contextlib.contextmanager
+    def _topic(self, client: Client, condition: Condition) -> Iterator[Topic]:
+        """A fresh one. It goes with its block, a void one too."""
         self._serial += 1
         name = f"pipelining-{os.getpid()}-{self._serial}"
-        self.networks.set_round_trip(condition.round_trip_us / 1e6)
         brokers = (LEADER, FOLLOWER)[: condition.replicas]
         try:
-            with self.cluster.client(LEADER) as client:
-                topic = client.create_topic(name, 1, replicas=brokers)
-                write_one_each(client, [topic], acks=-1)
-                self._check_in_sync(topic)
-                touch_pages(self.cluster.directory, TOUCH_BYTES * condition.replicas)
-                if condition.section == "java":
-                    found = self._java(client, condition, topic)
-                else:
-                    found = self._loaded(client, condition, topic, rate)
-                self._check_in_sync(topic)
-                self._check_replicas(condition, topic, found)
-                client.delete_topic(name)
+            yield client.create_topic(name, 1, replicas=brokers)
+        except Exception:
+            # By a connection of its own: the block's may be what broke, and so may the broker.
+            with contextlib.suppress(*BREAKS), self.cluster.client(LEADER) as another:
+                another.delete_topic(name)
                 time.sleep(DELETED_S)
-                return found
-        except (LoadError, ClientError, BrokerError) as error:
-            raise CellError(f"{condition.key}: {error}") from error
+            raise
+        client.delete_topic(name)
+        time.sleep(DELETED_S)
 
     def _check_in_sync(self, topic: Topic) -> None:
         if not self.cluster.in_sync(LEADER, topic.name):
@@ -81,18 +107,20 @@ class Bench:
     def _check_replicas(self, condition: Condition, topic: Topic, found: Measured) -> None:
         brokers = (LEADER, FOLLOWER)[: condition.replicas]
         homes = [self.cluster.nodes[number].directory for number in brokers]
-        stamp_at = self._body(condition).stamp_at if condition.stamped else -1
+        stamp_at = body_of(condition, 0).stamp_at
         replicas.check(homes, topic.name, int(found.figures["written"]), stamp_at)
 
-    def _loaded(self, client: Client, condition: Condition, topic: Topic, rate: float) -> Measured:
+    def _loaded(self, client: Client, condition: Condition, topic: Topic, spec: Run) -> Measured:
         costs = _Costs(self.cluster, self.networks)
-        counters = run_load(self._spec(condition, topic, rate))
+        counters = run_load(spec)
         stream = counters["streams"][0]
         if stream["errors"]:
             raise CellError(f"{condition.key}: error code {stream['first_error']}")
         behind_s = self._all_replicated(client, topic, stream["records_all"])
         wall_s = counters["wall_ns"] / 1e9
         latency = Histogram.from_native(stream["latency"])
+        if not stream["requests"] or not latency.total:
+            raise CellError(f"{condition.key}: nothing was answered in the window")
         per_request = costs.taken(stream["answered"])
         return Measured(
             requests=stream["requests"],
@@ -102,12 +130,12 @@ class Bench:
             broker_cpu_s=per_request["brokers_cpu_us"] * stream["requests"] / 1e6,
             own_cpu_s=counters["own_cpu_ns"] / 1e9,
             guard=costs.guard,
-            histograms={REQUEST: latency} if latency.total else {},
+            histograms={REQUEST: latency},
             figures={
                 **per_request,
                 "in_flight": stream["requests"] / wall_s * latency.mean / 1e9,  # Little's law
                 "behind_s": behind_s,
-                "rate": rate,
+                "rate": spec.streams[0].rate,
                 "written": float(stream["records_all"] + topic.partitions),
             },
             ended_at_ms=time.time_ns() // 1_000_000,
@@ -126,33 +154,37 @@ class Bench:
             raise CellError(f"{topic.name}: {there - wanted} records that nobody was told of")
         return took_s
 
-    def _spec(self, condition: Condition, topic: Topic, rate: float) -> Run:
+    def spec(self, condition: Condition, topic: Topic, rate: float, seconds: float) -> Run:
+        """The load of a block; `rate` 0: a closed loop."""
         node = self.cluster.nodes[LEADER]
-        body = self._body(condition)
         exact = 1 if condition.producers == 1 else -1  # a record is there already
-        one = requests.produce(
-            PLAIN_PRODUCE, topic, [(Partition(0, expected_offset=exact), body)], acks=condition.acks
+        partition = Partition(0, expected_offset=exact)
+        connections = tuple(
+            requests.produce(
+                PLAIN_PRODUCE, topic, [(partition, body_of(condition, number))], acks=condition.acks
+            )
+            for number in range(condition.producers)
         )
         stream = Stream(
             "produce",
             PLAIN_PRODUCE,
-            (one,) * condition.producers,
+            connections,
             acks=condition.acks,
             in_flight=condition.in_flight,
             rate=rate,
         )
-        return Run(
-            node.host, node.port, (stream,), warm_s=WARM_S, window_s=self.seconds,
-            window_bytes=WINDOW_BYTES_MAX, stall_s=STALL_S,
-        )  # fmt: skip
-
-    def _body(self, condition: Condition) -> batch.RecordBatch:
-        return batch.of_records(
-            RECORD_BYTES,
-            (RECORD_BYTES + 8) * condition.records,
-            stamped=condition.stamped,
-            timestamp_ms=time.time_ns() // 1_000_000,
+        # A closed loop is warm when its first turn is answered: those requests were all sent at
+        # once, into empty queues, and tell of no request that waits behind another.
+        turn = condition.in_flight * condition.producers
+        request_s = (
+            condition.round_trip_us / 1e6
+            + REQUEST_S_MAX
+            + condition.records * RECORD_BYTES / BYTES_PER_S_MIN
         )
+        return Run(
+            node.host, node.port, (stream,), warm_s=WARM_S, warm_requests=0 if rate else turn,
+            window_s=seconds, window_bytes=WINDOW_BYTES_MAX, stall_s=STALL_S + turn * request_s,
+        )  # fmt: skip
 
     def _java(self, client: Client, condition: Condition, topic: Topic) -> Measured:
         costs = _Costs(self.cluster, self.networks)
@@ -167,6 +199,8 @@ class Bench:
             broker_cpu_s=per_request["brokers_cpu_us"] * found.records / 1e6,
             own_cpu_s=found.cpu_s,
             guard=costs.guard,
+            # It says percentiles and no more; without a histogram the block would not be published.
+            histograms={REQUEST: Histogram.empty()},
             figures={
                 **per_request,
                 "behind_s": behind_s,
@@ -175,6 +209,18 @@ class Bench:
             },
             ended_at_ms=time.time_ns() // 1_000_000,
         )
+
+
+def body_of(condition: Condition, producer: int) -> batch.RecordBatch:
+    """What one of its producers sends. Each has noise of its own, behind the send time too, by
+    which its records are told from another's (perf/pipelining/replicas.py)."""
+    return batch.of_records(
+        RECORD_BYTES,
+        (RECORD_BYTES + 8) * condition.records,
+        seed=SEED + producer,
+        stamped=condition.stamped,
+        timestamp_ms=time.time_ns() // 1_000_000,
+    )
 
 
 class _Costs:

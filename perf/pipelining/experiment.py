@@ -6,15 +6,21 @@ Every cluster is alive and warm through the whole study and held still when it i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from perf.brokers.base import BrokerError
+from perf.brokers.kafka import jars
+from perf.cells import CellError
 from perf.cluster.brokers import Make
 from perf.cluster.turns import Turns
-from perf.pipelining import killed
+from perf.pipelining import killed, places
 from perf.pipelining.bench import FOLLOWER, Bench
+from perf.pipelining.pace import Pace
 from perf.pipelining.plan import (
     ALL,
     KAFKA,
@@ -23,16 +29,18 @@ from perf.pipelining.plan import (
     Plan,
     conditions,
     makers,
+    paced_s,
     points,
+    title_of,
 )
 from perf.pipelining.two_networks import TwoNetworks
+from perf.pipelining.void import void_where_it_breaks
 from perf.studies import study
 from perf.studies.measured import REQUEST, Measured
-from perf.studies.study import Outcome, Point, Say
+from perf.studies.study import Outcome, Point, Say, StudyError
 
 WARM_BLOCKS, WARM_BLOCKS_JVM = 1, 12
 WARM_MODES: Final = ((ALL, 200), ("acks=1", 200), (ALL, 5))
-PACE_SHARE: Final = 0.5  # of what Apache Kafka does at most
 
 
 class Experiment:
@@ -44,7 +52,7 @@ class Experiment:
         self._seconds = plan.seconds
         self._conditions = {one.key: one for one in conditions(plan)}
         self._benches: dict[str, Bench] = {}
-        self._rates: dict[int, float] = {}  # of a paced block, by round trip
+        self._pace: Pace | None = None
 
     def measure(self, point: Point) -> Measured:
         """One block of a point, its cluster running alone. CellError if it is void."""
@@ -52,16 +60,23 @@ class Experiment:
         if condition.section == "killed":
             home = self._root / f"killed-{condition.system}-{condition.in_flight}"
             return killed.measure(condition, self._makers[condition.system], self._networks, home)
-        rate = self._rates[condition.round_trip_us] if condition.section == "paced" else 0.0
-        return self._block(condition, rate)
+        if condition.section != "paced":
+            return self._block(condition)
+        if self._pace is None:
+            raise CellError(f"{condition.key}: no pace")
+        rate = self._pace.rate(condition.round_trip_us)
+        return self._block(condition, rate, paced_s(rate, self._seconds))
 
-    def _block(self, condition: Condition, rate: float = 0.0) -> Measured:
-        with self._turns.alone(condition.system) as cluster:
+    def _block(
+        self, condition: Condition, rate: float = 0.0, seconds: float | None = None
+    ) -> Measured:
+        turn = self._turns.alone(condition.system)
+        with void_where_it_breaks(condition.key), turn as cluster:
             bench = self._benches.get(condition.system)
             if bench is None:
                 bench = Bench(cluster, self._networks, self._seconds)
                 self._benches[condition.system] = bench
-            found = bench.run(condition, rate=rate)
+            found = bench.run(condition, rate=rate, seconds=seconds)
             cluster.check_alive()
         return found
 
@@ -73,30 +88,51 @@ class Experiment:
             for _ in range(blocks):
                 for mode, in_flight in WARM_MODES:
                     condition = Condition("matrix", system, 0, mode, in_flight)
-                    served += self._block(condition).requests
+                    try:
+                        served += self._block(condition).requests
+                    except CellError as error:  # its own blocks will say so, and be void
+                        say(f"VOID while warming: {error}")
             say(f"{system} warm after {served:,} requests")
 
-    def find_rates(self, plan: Plan, say: Say) -> None:
-        """Half of what the first system does at most, for each round trip."""
-        for round_trip_us in plan.round_trips_us:
-            most = self._block(Condition("matrix", plan.systems[0], round_trip_us, ALL, 200))
-            self._rates[round_trip_us] = most.requests_per_s * PACE_SHARE
-            say(
-                f"paced at {self._rates[round_trip_us]:,.0f}/s, {PACE_SHARE:.0%} of what"
-                f" {plan.systems[0]} does at {round_trip_us} us"
-            )
+    @contextmanager
+    def paced(self, plan: Plan, journal: Path, say: Say, *, fresh: bool) -> Iterator[None]:
+        """Has the rates of the paced section meanwhile, where the plan has one."""
+        if "paced" not in plan.sections:
+            yield
+            return
+        with Pace(plan, journal, self._block, say, fresh=fresh) as self._pace:
+            yield
 
 
 def placed(plan: Plan, networks: TwoNetworks) -> dict[str, Make]:
     """How each system is made, its leader near and its follower far."""
     return {
-        name: partial(make, near=networks.near, far=networks.far)
+        name: partial(places.placed, make, networks.near, networks.far)
         for name, make in makers(plan.slots).items()
     }
 
 
+def prepare(plan: Plan, say: Say) -> None:
+    """What has to be there or be known before the first process. StudyError."""
+    if "paced" in plan.sections and not plan.with_kafka:
+        say(
+            f"paced: Apache Kafka is not in this study; the pace is half of what"
+            f" {title_of(plan.paced_by)} does"
+        )
+    if "java" not in plan.sections:
+        return
+    try:
+        jars()  # from the network, which is out of reach afterwards
+    except BrokerError as error:
+        raise StudyError(
+            f"the section java needs the producer in Apache Kafka's jars: {error}; the other"
+            " sections run without them"
+        ) from None
+
+
 def run(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Outcome:
     """The whole study. What was started is ended and removed, whatever happens."""
+    prepare(plan, say)
     with (
         TemporaryDirectory(
             prefix="kbroker-pipelining-", dir=plan.directory, ignore_cleanup_errors=True
@@ -106,22 +142,21 @@ def run(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Outcome:
     ):
         experiment = Experiment(plan, turns, networks, Path(directory))
         experiment.warm(plan.started, say)
-        if "paced" in plan.sections:
-            experiment.find_rates(plan, say)
         for round_trip_us in plan.round_trips_us:
             networks.set_round_trip(round_trip_us / 1e6)
             say(f"{round_trip_us} us asked for: {networks.round_trip_s() * 1e6:.0f} us on TCP")
-        return study.run(
-            STUDY,
-            points(plan),
-            experiment.measure,
-            rounds=plan.rounds,
-            directory=journal,
-            say=say,
-            settings={"seconds": plan.seconds},
-            describe=describe,
-            fresh=fresh,
-        )
+        with experiment.paced(plan, journal, say, fresh=fresh):
+            return study.run(
+                STUDY,
+                points(plan),
+                experiment.measure,
+                rounds=plan.rounds,
+                directory=journal,
+                say=say,
+                settings={"seconds": plan.seconds},
+                describe=describe,
+                fresh=fresh,
+            )
 
 
 def describe(one: Measured) -> str:

@@ -61,4 +61,6 @@ def run(bootstrap: str, topic: str) -> JavaRun:
     if process.returncode or not found:
         raise CellError(f"the Java producer ended with {process.returncode}: {said[-500:].strip()}")
     _, rate, p99_ms, _ = found[-1]
+    if not float(rate) > 0:
+        raise CellError(f"the Java producer had no record acknowledged: {said[-500:].strip()}")
     return JavaRun(RECORDS, float(rate), float(p99_ms), used.ru_utime + used.ru_stime)

@@ -1,17 +1,18 @@
 """The document's figure 1 as a picture: megabytes a second as bars, an SVG that stands alone.
 
-Pure text, so that the same study draws the same bytes. It follows the reader's light or dark mode.
+Pure text, so that the same study draws the same bytes; whatever comes from a file is escaped. It
+follows the reader's light or dark mode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Final
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 from perf.pipelining.bars import matrix
 from perf.pipelining.plan import MIDDLE_US, MODES, Plan, title_of
-from perf.pipelining.told import median
+from perf.pipelining.told import median, one_line
 from perf.studies.study import Outcome, StudyError
 
 WIDTH, LEFT, BAR, GAP, TOP = 760, 230, 16, 14, 54
@@ -38,10 +39,10 @@ def drawn(outcome: Outcome, plan: Plan) -> str:
     most = max((value for _, bars in groups for _, value in bars), default=0.0)
     if "matrix" not in plan.sections or not most:
         raise StudyError("this study did not measure the first table, which is what is drawn")
-    machine = outcome.machine
+    machine = {name: one_line(said) for name, said in outcome.machine.items()}
     return _svg(
         f"records of 10 KB, {at_us / 1000:g} ms between leader and follower, MB/s",
-        f"{str(machine['when'])[:10]}, {machine['cpus']} x {machine['model']}, commit"
+        f"{machine['when'][:10]}, {machine['cpus']} x {machine['model']}, commit"
         f" {machine['commit']}",
         groups,
         most,
@@ -68,8 +69,9 @@ def _svg(
         for system, value in bars:
             length = value / most * (WIDTH - LEFT - NUMBERS)
             parts.append(
-                f'<rect class="{system}" x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR - 3}"'
-                f' rx="2"><title>{escape(title_of(system))}, {escape(name)}</title></rect>'
+                f'<rect class={quoteattr(system)} x="{LEFT}" y="{y}" width="{length:.1f}"'
+                f' height="{BAR - 3}" rx="2">'
+                f"<title>{escape(title_of(system))}, {escape(name)}</title></rect>"
             )
             shown = f"{value:.0f}" if value >= 10 else f"{value:.1f}"
             parts.append(_text(LEFT + length + 6, y + 11, shown, "muted"))
@@ -79,7 +81,7 @@ def _svg(
     body = "\n".join([*head, *parts])
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 20}" role="img"'
-        f' aria-label="{escape(title)}">\n<style>{STYLE}</style>\n{body}\n</svg>\n'
+        f" aria-label={quoteattr(title)}>\n<style>{STYLE}</style>\n{body}\n</svg>\n"
     )
 
 
@@ -87,10 +89,10 @@ def _legend(groups: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Iterat
     systems = dict.fromkeys(system for _, bars in groups for system, _ in bars)
     for place, system in enumerate(systems):
         x = LEFT + 170 * place
-        yield f'<rect class="{system}" x="{x}" y="33" width="12" height="12" rx="2"/>'
+        yield f'<rect class={quoteattr(system)} x="{x}" y="33" width="12" height="12" rx="2"/>'
         yield _text(x + 18, 43, title_of(system))
 
 
 def _text(x: float, y: float, words: str, kind: str = "", *, anchor: str = "start") -> str:
-    css = f' class="{kind}"' if kind else ""
+    css = f" class={quoteattr(kind)}" if kind else ""
     return f'<text{css} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'

@@ -7,7 +7,8 @@ against each other is measured in one group, one right after the other (perf/stu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, Final, Literal
 
 from perf.brokers.clustered import Settings
 from perf.cluster.brokers import KafkaCluster, KbrokerCluster, Make
-from perf.studies.study import Dim, Point
+from perf.studies.study import Dim, Point, StudyError
 
 STUDY: Final = "pipelining"
 KAFKA, STOCK, PIPELINED = "kafka", "stock", "pipelined"
@@ -36,12 +37,25 @@ MIDDLE_US: Final = 500  # the document's, for sections that have one round trip
 BATCH_RECORDS: Final = (1, 6, 25, 100)
 PRODUCERS: Final = (1, 2, 4, 8, 16)
 SLOTS: Final = (16, 64, 256, 1024, 4096)
+KILLED_IN_FLIGHT: Final = (5, 200)
 PACED_IN_FLIGHT: Final = 2000  # so that nobody but the broker makes a paced request wait
 
+PACE_BLOCKS: Final = 3  # by whose median the paced section's rate is set
+PACE_IN_FLIGHT: Final = 200  # of them
+PACED_S_MAX: Final = 60.0
+ABOVE_MIN: Final = 20  # requests above a percentile; with fewer it is what some happened to take
+P99_REQUESTS_MIN: Final = 100 * ABOVE_MIN
+
 ROUND_TRIP_US_MAX, IN_FLIGHT_MAX, SLOTS_MAX = 1_000_000, 10_000, 65_536
-BLOCK_BESIDE_S: Final = 2.0  # around the seconds of a block: its topic, its checks
-SECTION_S: Final = {"java": 8.0, "killed": 30.0}  # of a block
-START_S: Final = 90.0
+ROUNDS_MAX, LIST_MAX = 1000, 32  # rounds; entries of a list of a plan
+SECONDS_MIN, SECONDS_MAX = 0.05, 600.0  # of a block
+
+# How long a run takes, as runs on two processors took.
+BLOCK_BESIDE_S: Final = 1.6  # around warming, window and drain of a block: its topic, its checks
+SECTION_S: Final[Mapping[str, float]] = MappingProxyType({"java": 20.0, "killed": 90.0})
+START_S, START_KAFKA_S = 15.0, 90.0  # of a cluster, with the requests that warm it
+ALONE_WORK_S, TOGETHER_WORK_S = 0.0013, 0.00015  # of one request: served alone, or beside others
+REPEATED_SHARE: Final = 0.1  # of the blocks, because something else ran
 
 Section = Literal["matrix", "batches", "producers", "paced", "java", "slots", "killed"]
 SECTIONS: Final[tuple[Section, ...]] = (
@@ -83,6 +97,10 @@ def _make(
     return kind(directory, brokers, settings={**EVERY, **given, **settings}, **how)
 
 
+class PlanError(StudyError, ValueError):
+    """A plan that cannot be measured; one line."""
+
+
 def with_slots(number: int) -> str:
     return f"{PIPELINED}-{number}"
 
@@ -115,8 +133,8 @@ class Condition:
 
     @property
     def stamped(self) -> bool:
-        """Whether every record says when it was sent: the order of one producer's can be told."""
-        return self.producers == 1 and self.section != "java"
+        """Whether every batch says when it was sent and by whom: a producer's order can be told."""
+        return self.section != "java"
 
     @property
     def once(self) -> bool:
@@ -189,9 +207,26 @@ class Plan:
     seconds: float = 1.0
     directory: Path | None = None
 
+    def __post_init__(self) -> None:
+        """PlanError. A plan may come from a file, which may hold anything."""
+        _check_names("systems", self.systems, SYSTEMS)
+        _check_names("sections", self.sections, SECTIONS)
+        _check_numbers("round_trips_us", self.round_trips_us, ROUND_TRIP_US_MAX)
+        _check_numbers("in_flight", self.in_flight, IN_FLIGHT_MAX)
+        _check_numbers("slots", self.slots, SLOTS_MAX)
+        if type(self.rounds) is not int or not 1 <= self.rounds <= ROUNDS_MAX:
+            raise PlanError(f"the plan's rounds: from 1 to {ROUNDS_MAX:,}")
+        if not math.isfinite(self.seconds) or not SECONDS_MIN <= self.seconds <= SECONDS_MAX:
+            raise PlanError(f"the plan's seconds: from {SECONDS_MIN:g} to {SECONDS_MAX:g}")
+
     @property
     def with_kafka(self) -> bool:
         return KAFKA in self.systems
+
+    @property
+    def paced_by(self) -> str:
+        """The system of whose most the paced section has half: Apache Kafka where it is there."""
+        return KAFKA if self.with_kafka else self.systems[0]
 
     @classmethod
     def quick(cls, **changes: Any) -> Plan:
@@ -207,9 +242,22 @@ class Plan:
 
     @property
     def started(self) -> tuple[str, ...]:
-        """Every system that is started."""
+        """Every system that lives through the study; a follower is killed in a cluster apart."""
         apart = tuple(map(with_slots, self.slots)) if "slots" in self.sections else ()
-        return (*(self.systems if set(self.sections) - {"slots"} else ()), *apart)
+        together = set(self.sections) - {"slots", "killed"}
+        return (*(self.systems if together else ()), *apart)
+
+
+def _check_names(what: str, given: Sequence[object], known: Sequence[str]) -> None:
+    good = all(isinstance(one, str) and one in known for one in given)
+    if not given or not good or len(set(given)) != len(given):
+        raise PlanError(f"the plan's {what}: of {', '.join(known)}, each once")
+
+
+def _check_numbers(what: str, given: Sequence[object], most: int) -> None:
+    good = all(type(one) is int and 1 <= one <= most for one in given)
+    if not 1 <= len(given) <= LIST_MAX or not good or len(set(given)) != len(given):
+        raise PlanError(f"the plan's {what}: 1 to {LIST_MAX} numbers from 1 to {most:,}, each once")
 
 
 def conditions(plan: Plan) -> list[Condition]:
@@ -247,7 +295,7 @@ def conditions(plan: Plan) -> list[Condition]:
         ),
         "killed": (
             Condition("killed", system, MIDDLE_US, ALL, in_flight)
-            for in_flight in (5, 200)
+            for in_flight in KILLED_IN_FLIGHT
             for system in plan.systems
         ),
     }
@@ -262,8 +310,37 @@ def points(plan: Plan) -> list[Point]:
     ]
 
 
+def paced_s(rate: float, seconds: float) -> float:
+    """How long a paced block lasts: at least so long, and until its p99 says something."""
+    needed_s = 1.02 * P99_REQUESTS_MIN / rate  # a little more: the window's edges cut some off
+    return max(seconds, min(PACED_S_MAX, needed_s))
+
+
 def took_about_s(plan: Plan) -> float:
     """What a run takes on two CPUs, as far as it can be said in advance."""
-    every = [SECTION_S.get(one.section, plan.seconds + BLOCK_BESIDE_S) for one in conditions(plan)]
-    once = sum(seconds for seconds, one in zip(every, conditions(plan), strict=True) if one.once)
-    return START_S + once + plan.rounds * (sum(every) - once)
+    found = sum(START_KAFKA_S if name == KAFKA else START_S for name in plan.started)
+    if "paced" in plan.sections:
+        for round_trip_us in plan.round_trips_us:
+            found += PACE_BLOCKS * _block_s(paced_after(plan.paced_by, round_trip_us), plan.seconds)
+    for one in conditions(plan):
+        blocks = 1.0 if one.once else plan.rounds * (1 + REPEATED_SHARE) * (2 if one.null else 1)
+        found += blocks * _block_s(one, plan.seconds)
+    return found
+
+
+def paced_after(system: str, round_trip_us: int) -> Condition:
+    """What half is taken of: the most that a system does."""
+    return Condition("matrix", system, round_trip_us, ALL, PACE_IN_FLIGHT)
+
+
+def _block_s(one: Condition, seconds: float) -> float:
+    if one.section in SECTION_S:
+        return SECTION_S[one.section]
+    waits_s = one.round_trip_us / 1e6 + ALONE_WORK_S
+    if one.section == "paced":
+        return BLOCK_BESIDE_S + paced_s(0.5 / waits_s, seconds)
+    if one.acks == -1 and one.system in (KAFKA, STOCK):
+        turn_s = one.in_flight * waits_s
+    else:
+        turn_s = one.in_flight * one.producers * TOGETHER_WORK_S
+    return BLOCK_BESIDE_S + seconds + 2 * turn_s  # one to warm, one to drain

@@ -1,6 +1,7 @@
 """The experiment told: tables for a terminal and for docs/pipelining.md, conclusions, JSON.
 
-Pure functions of an Outcome. A table's cells are medians over the rounds.
+Pure functions of an Outcome. A table's cells are medians over the rounds; a percentile that few
+requests of one block lie above is of all rounds together, or is not said.
 """
 
 from __future__ import annotations
@@ -9,13 +10,28 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
+from xml.sax.saxutils import escape
 
-from perf.bars import PASSED
-from perf.pipelining.bars import bars, matrix, throughput
+from perf.bars import FAILED, NOT_MEASURED, PASSED
+from perf.histogram import Histogram
+from perf.pipelining.bars import (
+    FIGURE_MAX,
+    bars,
+    java,
+    java_p99,
+    judged,
+    killed,
+    matrix,
+    requests_timed,
+    throughput,
+    void_runs,
+)
 from perf.pipelining.plan import (
+    ABOVE_MIN,
     ALL,
     BATCH_RECORDS,
     KAFKA,
+    KILLED_IN_FLIGHT,
     LEADER,
     MIDDLE_US,
     MODES,
@@ -40,22 +56,51 @@ from perf.verdict import times
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, head, rows
 Show = Callable[[Measured], float]
 NOTHING: Final = "-"
+WORDS_CHARS_MAX, FAULT_CHARS_MAX = 100, 1000  # of what a file says of its machine; of a fault
 
 
 def median(outcome: Outcome, condition: Condition, show: Show) -> float | None:
-    """Of a cell's blocks; None where there is none."""
-    found = outcome.values(condition.key, show)
+    """Of a cell's blocks; None where none has a number that a machine can have."""
+    found = [one for one in outcome.values(condition.key, show) if abs(one) <= FIGURE_MAX]
     return statistics.median(found) if found else None
 
 
 def _cell(outcome: Outcome, condition: Condition, show: Show, digits: int = 0) -> str:
     found = median(outcome, condition, show)
-    return NOTHING if found is None or math.isnan(found) else f"{found:,.{digits}f}"
+    return NOTHING if found is None else f"{found:,.{digits}f}"
 
 
 def _megabytes(outcome: Outcome, condition: Condition) -> str:
     found = median(outcome, condition, lambda one: one.megabytes_per_s)
     return NOTHING if found is None else f"{found:,.{0 if found >= 100 else 1}f}"
+
+
+def one_line(words: object, chars_max: int = WORDS_CHARS_MAX) -> str:
+    """What a file says, as a few words that a page, a picture and a terminal can show."""
+    shown = "".join(one if one.isprintable() else " " for one in str(words))
+    return " ".join(shown.split())[:chars_max]
+
+
+def _rare(outcome: Outcome, condition: Condition, percent: float) -> str:
+    """A percentile of all rounds together, where enough requests lie above it."""
+    blocks = outcome.of(condition.key).values()
+    every = Histogram.merge(one.histograms[REQUEST] for one in blocks if REQUEST in one.histograms)
+    if every.total * (100 - percent) < 100 * ABOVE_MIN:
+        return NOTHING
+    return f"{every.percentile(percent) / 1e3:,.0f}"
+
+
+def _late(outcome: Outcome, condition: Condition) -> list[str]:
+    """p50 and p99, of how many requests in the smallest block, and p99.9."""
+    timed = requests_timed(outcome, condition)
+    return [
+        *(_cell(outcome, condition, _p(percent)) for percent in (50, 99)),
+        f"{timed:,}" if timed else NOTHING,
+        _rare(outcome, condition, 99.9),
+    ]
+
+
+LATE_HEAD: Final = ("p50 us", "p99 us", "n of a block", "p99.9 us")
 
 
 def _p(percent: float) -> Show:
@@ -111,7 +156,7 @@ def _diagnosis(outcome: Outcome, plan: Plan) -> Table:
                     title_of(system),
                     f"{in_flight:,}",
                     _cell(outcome, one, _figure("in_flight"), 1),
-                    *(_cell(outcome, one, _p(percent)) for percent in (50, 99, 99.9)),
+                    *_late(outcome, one),
                     _cell(outcome, one, _figure("zero_windows")),
                     _cell(outcome, one, _figure("leader_cpu_us"), 1),
                     _cell(outcome, one, _figure("follower_cpu_us"), 1),
@@ -119,7 +164,7 @@ def _diagnosis(outcome: Outcome, plan: Plan) -> Table:
                 ]
             )
     head = [
-        "", "in flight", "reached", "p50 us", "p99 us", "p99.9 us", "zero windows",
+        "", "in flight", "reached", *LATE_HEAD, "zero windows",
         "leader CPU us", "follower CPU us", "behind s",
     ]  # fmt: skip
     return f"What waits, acks=-1 at {at_us / 1000:g} ms, as the producer sees it", head, rows
@@ -164,18 +209,19 @@ def _paced(outcome: Outcome, plan: Plan) -> Table:
                 f"{one.round_trip_us / 1000:g} ms",
                 title_of(one.system),
                 _cell(outcome, one, _figure("rate")),
-                *(_cell(outcome, one, _p(percent)) for percent in (50, 99, 99.9)),
+                *_late(outcome, one),
                 _cell(outcome, one, _figure("brokers_cpu_us"), 1),
             ]
         )
-    head = ["apart", "", "requests/s", "p50 us", "p99 us", "p99.9 us", "CPU us of both"]
-    return "acks=-1 at half of what Apache Kafka does at most", head, rows
+    head = ["apart", "", "requests/s", *LATE_HEAD, "CPU us of both"]
+    beside = "" if plan.with_kafka else ", since Apache Kafka is not in this study"
+    return f"acks=-1 at half of what {title_of(plan.paced_by)} does at most{beside}", head, rows
 
 
 def _java(outcome: Outcome, plan: Plan) -> Table:
     rows = []
     for one in (one for one in conditions(plan) if one.section == "java"):
-        p99 = _cell(outcome, one, lambda block: block.figures.get("p99_us", 0.0) / 1e3)
+        p99 = _cell(outcome, one, lambda block: block.figures.get("p99_us", math.nan) / 1e3)
         rows.append([title_of(one.system), _megabytes(outcome, one), p99])
     title = f"The Java producer with its defaults, {MIDDLE_US / 1000:g} ms"
     return title, ["", "MB/s", "p99 ms, in its own queue too"], rows
@@ -214,6 +260,79 @@ def _killed(outcome: Outcome, plan: Plan) -> Table:
 
 
 def conclusions(outcome: Outcome, plan: Plan) -> list[Conclusion]:
+    """What is said in words, and every bar that was measured: the verdict rows of the results."""
+    return [*_in_words(outcome, plan), *_of_bars(outcome)]
+
+
+def _in_words(outcome: Outcome, plan: Plan) -> list[Conclusion]:
+    return [*_of_matrix(outcome, plan), *_of_java(outcome, plan), *_of_killed(outcome, plan)]
+
+
+def _of_bars(outcome: Outcome) -> Iterable[Conclusion]:
+    """Met, missed or undecided; of what was not asked for nothing."""
+    for about, bar in judged(outcome):
+        verdict = {PASSED: "met", FAILED: "missed"}.get(bar.verdict, "undecided")
+        if bar.value is None or bar.verdict == NOT_MEASURED:
+            continue
+        why = f": {bar.verdict}" if verdict == "undecided" else ""
+        yield Conclusion(
+            f"{bar.what}: at most {times(bar.bar)}?",
+            f"{verdict}, {bar.value.text(times)}{why}",
+            verdict != "undecided",
+            {**bar_json(bar), "outcome": verdict},
+            about.dims,
+        )
+
+
+def _of_java(outcome: Outcome, plan: Plan) -> Iterable[Conclusion]:
+    if "java" not in plan.sections or PIPELINED not in plan.systems:
+        return
+    ours = java(PIPELINED)
+    verdicts = {}
+    for system, name in ((KAFKA, "Apache Kafka's"), (STOCK, "stock's")):
+        if system in plan.systems:
+            verdicts[f"MB/s by {name}"] = throughput(ours, java(system), outcome)
+            verdicts[f"p99 by {name}"] = java_p99(ours, java(system), outcome)
+    if verdicts:
+        question = (
+            f"Java's producer with its defaults at {MIDDLE_US / 1000:g} ms: what does the pipelined"
+            " channel change?"
+        )
+        yield from_verdicts(question, verdicts, ours.dims)
+
+
+def _of_killed(outcome: Outcome, plan: Plan) -> Iterable[Conclusion]:
+    if "killed" not in plan.sections:
+        return
+    for system in plan.systems:
+        for in_flight in KILLED_IN_FLIGHT:
+            one = killed(system, in_flight)
+            whole, void = len(outcome.of(one.key)), void_runs(outcome, one)
+            if not whole and not void:
+                continue
+            acknowledged = sum(block.records for block in outcome.of(one.key).values())
+            stood_s = median(outcome, one, _figure("stood_still_s"))
+            answer = (
+                f"not proved: {len(void)} of {whole + len(void)} runs void"
+                if void
+                else f"no: each of {acknowledged:,} records once, in order, on both replicas"
+            )
+            yield Conclusion(
+                f"The follower killed, {title_of(system)}, {in_flight} in flight: is anything lost,"
+                " doubled or out of order?",
+                answer,
+                not void,
+                {
+                    "runs": whole + len(void),
+                    "void": [one_line(fault, FAULT_CHARS_MAX) for fault in void],
+                    "records": acknowledged,
+                    "stood_still_s": stood_s,
+                },
+                one.dims,
+            )
+
+
+def _of_matrix(outcome: Outcome, plan: Plan) -> list[Conclusion]:
     """What pipelining changes, and against whom, for each round trip and number in flight."""
     if "matrix" not in plan.sections or PIPELINED not in plan.systems:
         return []
@@ -252,16 +371,16 @@ def text(outcome: Outcome, plan: Plan) -> list[str]:
     for title, head, rows in tables(outcome, plan):
         lines += ["", title, *table(head, rows)]
     lines += ["", *bar_table(bars(outcome)), ""]
-    for one in conclusions(outcome, plan):
+    for one in _in_words(outcome, plan):
         lines += [one.question, f"    {one.answer}"]
     return lines
 
 
 def page(outcome: Outcome, plan: Plan) -> str:
     """The measured part of docs/pipelining.md."""
-    machine = outcome.machine
+    machine = {name: escape(one_line(said)) for name, said in outcome.machine.items()}
     lines = [
-        f"*Measured* {str(machine['when'])[:10]} on {machine['cpus']} x {machine['model']}, Linux "
+        f"*Measured* {machine['when'][:10]} on {machine['cpus']} x {machine['model']}, Linux "
         f"{machine['kernel']}, Python {machine['python']}, commit {machine['commit']}; records of "
         f"{RECORD_BYTES:,} bytes, one partition, {plan.rounds} rounds of {plan.seconds:g} s "
         "blocks, medians.",
@@ -274,7 +393,7 @@ def page(outcome: Outcome, plan: Plan) -> str:
         value = NOTHING if bar.value is None else bar.value.text(times)
         verdict = bar.verdict if bar.verdict != PASSED else f"**{PASSED}**"
         lines.append(f"| {bar.what} | at most {times(bar.bar)} {bar.unit} | {value} | {verdict} |")
-    answers = conclusions(outcome, plan)
+    answers = _in_words(outcome, plan)
     if answers:
         lines += ["", "### In words", "", *(f"- {one.question} *{one.answer}.*" for one in answers)]
     return "\n".join(lines)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,9 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from perf import batch, cli
+from perf import cli
 from perf.cells import CellError
-from perf.pipelining import java_producer, picture, replicas
+from perf.pipelining import java_producer, picture
 from perf.pipelining.bars import bars, matrix
 from perf.pipelining.plan import (
     ALL,
@@ -30,11 +29,11 @@ from perf.pipelining.plan import (
     conditions,
     makers,
     points,
+    took_about_s,
 )
 from perf.pipelining.two_networks import FAR_HOST, NetworkError, TwoNetworks
 from perf.results_table import DIMENSIONS
 from perf.studies.study import Outcome, StudyError, slots
-from perf.wire import WireError
 from tests.support import requirements
 from tests.unit.perf.studies.fake import measured
 
@@ -69,7 +68,19 @@ def test_the_follower_is_killed_in_the_first_round_alone() -> None:
 def test_only_what_a_section_needs_is_started() -> None:
     assert Plan(sections=("slots",), slots=(16, 64)).started == ("pipelined-16", "pipelined-64")
     assert Plan(sections=("matrix",), systems=(STOCK,)).started == (STOCK,)
+    assert Plan(sections=("killed",)).started == ()  # each of its runs has a cluster of its own
+    assert Plan(sections=("killed", "slots"), slots=(16,)).started == ("pipelined-16",)
     assert set(Plan().started) == set(makers(Plan().slots))
+
+
+def test_the_time_that_it_takes_has_the_turns_of_its_closed_loops() -> None:
+    """2,000 requests that are served one by one, 5 ms each, to warm and again to drain."""
+    plan = Plan(sections=("matrix",), systems=(STOCK,), round_trips_us=(5000,), in_flight=(2000,))
+    assert took_about_s(plan) > plan.rounds * 2 * 2000 * 0.005
+    assert took_about_s(Plan(sections=("java",))) > 7 * 3 * 15  # as they took
+    null = replace(plan, systems=(PIPELINED,), round_trips_us=(MIDDLE_US,), in_flight=(5,))
+    once = replace(null, in_flight=(6,))
+    assert took_about_s(null) > took_about_s(once) + plan.rounds  # a null test is one more block
 
 
 # -- the bars
@@ -123,73 +134,6 @@ def test_a_study_without_the_first_table_has_no_picture() -> None:
         picture.drawn(_outcome({}), Plan(sections=("java",)))
 
 
-# -- what both replicas have
-
-STAMPED = batch.of_records(100, stamped=True)
-FIRST = batch.of_records(100)  # the one that is there before the load
-
-
-def _log(*offsets_and_stamps: tuple[int, int], first: batch.RecordBatch = FIRST) -> bytes:
-    made = bytearray(first.data)
-    for offset, stamp in offsets_and_stamps:
-        one = bytearray(STAMPED.data)
-        struct.pack_into(">q", one, 0, offset)
-        struct.pack_into(">q", one, STAMPED.stamp_at, stamp)
-        made += one
-    return bytes(made)
-
-
-GOOD = _log((1, 10), (2, 20), (3, 20))
-
-
-def _replicas(tmp_path: Path, *logs: bytes) -> list[Path]:
-    homes = []
-    for number, data in enumerate(logs):
-        home = tmp_path / f"broker-{number}"
-        place = home / "data" / "t-0"
-        place.mkdir(parents=True)
-        (place / f"{0:020d}.log").write_bytes(data)
-        homes.append(home)
-    return homes
-
-
-def test_replicas_that_have_everything_in_order_are_fine(tmp_path: Path) -> None:
-    replicas.check(_replicas(tmp_path, GOOD, GOOD), "t", 4, STAMPED.stamp_at)
-
-
-@pytest.mark.parametrize(
-    ("log", "says"),
-    [
-        pytest.param(_log((1, 10), (2, 20)), "3 records of t, not 4", id="lost"),
-        pytest.param(_log((1, 10), (2, 20), (4, 30)), "offset 4 where 3 had to be", id="a gap"),
-        pytest.param(_log((1, 10), (2, 20), (2, 20)), "offset 2 where 3 had to be", id="twice"),
-        pytest.param(_log((1, 10), (2, 30), (3, 20)), "was sent before its last", id="order"),
-        pytest.param(
-            _log((1, 10), (2, 20), (3, 20), first=batch.of_records(99)),
-            "other records of t than on its leader",
-            id="another record",
-        ),
-    ],
-)
-def test_a_replica_with_anything_else_is_not(tmp_path: Path, log: bytes, says: str) -> None:
-    with pytest.raises(CellError, match=says):
-        replicas.check(_replicas(tmp_path, GOOD, log), "t", 4, STAMPED.stamp_at)
-
-
-@pytest.mark.parametrize("length", [-1, 5, 1 << 30])
-def test_a_file_that_is_no_log_is_said(tmp_path: Path, length: int) -> None:
-    data = bytearray(GOOD)
-    struct.pack_into(">i", data, 8, length)
-    (home,) = _replicas(tmp_path, bytes(data))
-    with pytest.raises(WireError, match=f"a batch of {length} bytes at 0"):
-        replicas.check([home], "t", 4, STAMPED.stamp_at)
-
-
-def test_what_several_producers_wrote_has_no_order(tmp_path: Path) -> None:
-    mixed = _log((1, 30), (2, 10), (3, 20))
-    replicas.check(_replicas(tmp_path, mixed, mixed), "t", 4, -1)
-
-
 # -- the Java producer
 
 
@@ -206,6 +150,9 @@ def test_the_java_producer_s_last_words_are_read(
     found = java_producer.run("localhost:9", "t")
     assert (found.records_per_s, found.p99_ms, found.records) == (2500.0, 19.0, 12_000)
     assert found.seconds == pytest.approx(4.8) and found.cpu_s >= 0
+    _java(tmp_path, monkeypatch, f"cat <<'END'\n{said.replace('2500.0', '0.0')}END")
+    with pytest.raises(CellError, match="no record acknowledged"):
+        java_producer.run("localhost:9", "t")
     _java(tmp_path, monkeypatch, "echo no broker; exit 3")
     with pytest.raises(CellError, match="ended with 3: no broker"):
         java_producer.run("localhost:9", "t")
