@@ -1,7 +1,7 @@
 """How fast counts grow: exponentially weighted moving averages over one and 15 minutes.
 
 `tick` is called at a fixed pace (5 s) with all counts that there are; the first call only notes
-where they stand, since some of them began before us. `meter` tells a count with its rates as of the
+where those stand that began before us. `meter` tells a count with its rates as of the
 last tick. A count that appears later begins at 0, with the rate of its first period; one that is
 missing is forgotten; one that has become less began anew.
 

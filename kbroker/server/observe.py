@@ -84,6 +84,7 @@ class Observer:
         self._times = RequestFigures(parts.server, QUANTILES)
         self._rates = Rates()
         self._ticked_ns = clock.monotonic_ns()
+        self._has_ticked = False
         self.garbage = GarbageWatch()
 
     def start(self) -> None:
@@ -96,11 +97,17 @@ class Observer:
     # --- rates ------------------------------------------------------------------------------------
 
     def tick(self) -> Iterator[None]:
-        """A period is over: every count's rate moves on. On the scheduler's thread, in steps."""
+        """A period is over: every count's rate moves on. On the scheduler's thread, in steps.
+
+        The first one notes where those counts stand that began before this process. All others
+        began at 0 with it, and what has been counted meanwhile is of the first period: an unclean
+        election at the start is one that an alert must see.
+        """
         totals: Totals = {}
-        for found in self._totals():
+        for found in self._totals() if self._has_ticked else self._older_totals():
             totals.update(found)
             yield
+        self._has_ticked = True
         now_ns = self._clock.monotonic_ns()
         counts = (((key, labels), total) for key, rows in totals.items() for labels, total in rows)
         yield from self._rates.tick(now_ns, counts)
@@ -109,6 +116,10 @@ class Observer:
         with self._lock:
             self._times.tick(keep)
             self._parts.flush_times.tick(keep)
+
+    def _older_totals(self) -> Iterator[Totals]:
+        yield self._idle_ns()
+        yield self._disk_totals()
 
     def _totals(self) -> Iterator[Totals]:
         """Every count that has a rate, in pieces."""

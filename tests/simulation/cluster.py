@@ -213,6 +213,8 @@ class Cluster:
             return
         running.end(clean=clean)
         self._count_failures(running)
+        if running.disk_failed and not clean:
+            self.safety.killed_with_a_full_disk(node_id)
         broker.running = None
         self.network.died(running)
         if down_ms >= 0:

@@ -2,12 +2,13 @@
 
 Committed is what lies below a high watermark: from the first leader that says so on it is at its
 offset for good, in every log below whose high watermark it lies, in the log of every later leader,
-and in the log of everybody in sync or eligible; unless the power of min.insync.replicas or more of
-its replicas was cut, and none was in sync again since (the last known leader leads then, ADR 35,
-though another may by luck have lost nothing). An acknowledgement with acks=-1 says that a record is
-committed; consumers get nothing else. A log holds what was sent and no record twice. Epochs do not
-go back, nor does the high watermark of a leader; an epoch has one leader; who is not the controller
-any more changes nothing; who is dead, or has started again since it was seen, gets into no set.
+and in the log of everybody in sync or eligible; unless min.insync.replicas or more of its replicas
+had their power cut, or were killed with a full disk, and none was in sync again since (the last
+known leader leads then, ADR 35, though another may by luck have lost nothing). An acknowledgement
+with acks=-1 says that a record is committed; consumers get nothing else. A log holds what was sent
+and no record twice. Epochs do not go back, nor does the high watermark of a leader; an epoch has
+one leader; who is not the controller any more changes nothing; who is dead, or has started again
+since it was seen, gets into no set.
 
 The first violation ends the run. It may be seen inside of code that catches what is raised, so it
 is kept, and raised behind the step.
@@ -77,7 +78,7 @@ class Partition:
     views: dict[int, View] = field(default_factory=dict)
     state: nodes.PartitionRecord | None = None  # in the store
     last_numbers: dict[bytes, int] = field(default_factory=dict)  # by producer
-    # By value: whose power was cut when they had it, until they are in sync again.
+    # By value: who may have lost it, until they are in sync again.
     lost_at: dict[bytes, set[int]] = field(default_factory=dict)
     lost: bool = False  # as many lost a committed record as may not
 
@@ -172,10 +173,17 @@ class Safety:
     def power_cut(self, node_id: int, name: TopicPartition, synced_to: int) -> None:
         """Whether anything was on no disk, and went, nobody can know: who starts again leaves the
         in-sync and the eligible set in any case."""
-        partition = self.partition(name)
-        view = partition.views[node_id]
-        view.synced_to = synced_to
-        for record in view.contents.records:
+        self.partition(name).views[node_id].synced_to = synced_to
+        self._may_have_lost(self.partition(name), node_id)
+
+    def killed_with_a_full_disk(self, node_id: int) -> None:
+        """What it could not write, it takes for lost, and leaves the sets as behind a power cut."""
+        for partition in self.partitions.values():
+            self._may_have_lost(partition, node_id)
+
+    def _may_have_lost(self, partition: Partition, node_id: int) -> None:
+        view = partition.views.get(node_id)
+        for record in () if view is None else view.contents.records:
             partition.lost_at.setdefault(record.value, set()).add(node_id)
 
     def ended(self, running: Running) -> None:
@@ -439,7 +447,7 @@ class Safety:
             partition.lost = True
         self.fail(
             "a leader has what is committed",
-            f"{missing} is not with broker {view.node_id}, which leads; power cuts took it from"
-            f" brokers {sorted(lost_at)}, or may have",
+            f"{missing} is not with broker {view.node_id}, which leads; it may have been lost"
+            f" at brokers {sorted(lost_at)}",
             partition,
         )

@@ -481,7 +481,7 @@ class Controller(Asking):
         return answer
 
     def _hear_of_start(self, again: bool = False) -> None:
-        if not self._incarnation.heard(self._store, self._broker_epoch, self.image, again=again):
+        if not self._incarnation.heard(self._broker_epoch, self.image, again=again):
             self._try_again(InStep(partial(self._hear_of_start, again=True)))
 
     def _note_answer(self, event: BrokerAnswered) -> None:

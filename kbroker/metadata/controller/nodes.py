@@ -191,10 +191,24 @@ class MetadataNodes:
             partition.partition_epoch,
         )
 
+    def note_losses(self, starts: Mapping[int, int]) -> None:
+        """These brokers, in these epochs, have left their sets for what they may have lost. No
+        later controller takes the same start for a new one, when it may be in sync again."""
+        units: list[list[Operation]] = []
+        for node_id, broker_epoch in starts.items():
+            path, data = records.losses_path(node_id), records.encode_losses(broker_epoch)
+            exists = self._store.exists(path)
+            units.append([Set(path, data) if exists else Create(path, data)])
+        self._write(units)
+
     def forget_broker(self, node_id: int) -> bool:
-        """Remove a broker's registration, and which directories it has used; False if there was
-        neither."""
-        paths = (records.broker_path(node_id), records.used_directories_path(node_id))
+        """Remove a broker's registration, and what is known of its directories and losses; False
+        if there was nothing."""
+        paths = (
+            records.broker_path(node_id),
+            records.used_directories_path(node_id),
+            records.losses_path(node_id),
+        )
         while True:
             there: list[Operation] = [Delete(path) for path in paths if self._store.exists(path)]
             try:
@@ -425,8 +439,8 @@ def _as_stored(initial: PartitionImage, node: Node) -> PartitionImage:
 
 
 def load_brokers(store: MetadataStore) -> tuple[BrokerImage, ...]:
-    """Who is registered. Whose registration cannot be read is none of them: it is not reached, and
-    the others go on."""
+    """Who is registered; lossy as long as no controller has taken account of that. Whose
+    registration cannot be read is none of them: it is not reached, and the others go on."""
     brokers: list[BrokerImage] = []
     for name, node in store.children_data(records.BROKER_IDS).items():
         path = f"{records.BROKER_IDS}/{name}"
@@ -434,7 +448,25 @@ def load_brokers(store: MetadataStore) -> tuple[BrokerImage, ...]:
             brokers.append(records.decode_broker(path, node.data, node.created))
         except DataDirectoryError as error:
             log.error("a broker is left out, start it again: %s", error.message)
+    if any(broker.lossy for broker in brokers):
+        known = _known_losses(store)
+        brokers = [
+            replace(each, lossy=False) if known.get(each.node_id) == each.epoch else each
+            for each in brokers
+        ]
     return tuple(sorted(brokers, key=lambda broker: broker.node_id))
+
+
+def _known_losses(store: MetadataStore) -> dict[int, int]:
+    """Brokers, with the epochs of their last lossy starts of which account was taken."""
+    known: dict[int, int] = {}
+    for name, node in store.children_data(records.LOSSES).items():
+        try:
+            node_id, broker_epoch = records.decode_losses(f"{records.LOSSES}/{name}", node.data)
+            known[node_id] = broker_epoch
+        except DataDirectoryError as error:
+            log.error("a lossy start counts as not known: %s", error.message)
+    return known
 
 
 def load_replicas(
@@ -527,7 +559,7 @@ def ensure_skeleton(store: MetadataStore, cluster_id: str) -> str:
     """Create what every other node hangs under; the cluster's id, ours if it had none."""
     known = store.exists(records.CLUSTER_ID)
     # What has come since: a store may be an earlier kbroker's.
-    later = (*records.CONFIG_FOLDERS.values(), records.LOG_DIR_EVENTS)
+    later = (*records.CONFIG_FOLDERS.values(), records.LOG_DIR_EVENTS, records.LOSSES)
     wanted = later if known else records.SKELETON
     operations: list[Operation] = [Create(path) for path in wanted if not store.exists(path)]
     if known and not operations:

@@ -73,8 +73,6 @@ class PartitionChanges:
         self._rules_of = rules_of
         self._closed_at: dict[int, tuple[TopicPartition, ...]] = {}
         self._shutting_down: dict[int, int] = {}  # of brokers, the epochs in which they are
-        # Lossy starts that have left their sets, in the store: brokers with their epochs.
-        self._left: dict[int, int] = {}
         self.elections = Elections()
 
     def elect(
@@ -92,7 +90,7 @@ class PartitionChanges:
         Of what is `unreadable` nothing is written from here on."""
         self._propagation.unreadable = unreadable
         self._closed_at.clear()
-        lossy = self._lossy(image)
+        lossy = _lossy(image)
         failing = frozenset((name, self._node_id) for name in self._propagation.failing)
         changed = self._changed(image, known, failing, lossy, new_epochs=new_epochs)
         return self._write(nodes, image, changed, lossy)
@@ -123,7 +121,7 @@ class PartitionChanges:
         stayed = _stayed(image, before.brokers)
         for node_id in [each for each in self._closed_at if each not in stayed]:
             del self._closed_at[node_id]  # whoever starts again says it again
-        lossy = self._lossy(image)
+        lossy = _lossy(image)
         changed = self._changed(image, before.brokers, self._closed(), lossy)
         image = self._write(nodes, image, changed, lossy)
         log.info(
@@ -169,15 +167,6 @@ class PartitionChanges:
             now = now.with_partitions(self._finished(now, moving))
         pairs = zip(image.partitions(), now.partitions(), strict=True)
         return [after for before, after in pairs if after is not before and after != before]
-
-    def _lossy(self, image: ClusterImage) -> frozenset[int]:
-        """Brokers whose lossy start has not been heard. One that says so for longer, because it
-        has not got round to taking it back, may have caught up since."""
-        return frozenset(
-            each.node_id
-            for each in image.brokers.values()
-            if each.lossy and self._left.get(each.node_id) != each.epoch
-        )
 
     def note_closed(
         self, nodes: MetadataNodes, node_id: int, closed: Sequence[TopicPartition]
@@ -388,7 +377,9 @@ class PartitionChanges:
         unreadable = self._propagation.unreadable
         changed = [each for each in changed if each.topic not in unreadable]
         now = image.with_partitions(self._write_states(nodes, image, changed)) if changed else image
-        self._left.update((node_id, image.brokers[node_id].epoch) for node_id in lossy)
+        if lossy:
+            nodes.note_losses({node_id: image.brokers[node_id].epoch for node_id in lossy})
+            now = now.with_brokers([replace(each, lossy=False) for each in now.brokers.values()])
         self.elections.leaders += sum(_is_elected(image, each) for each in changed)
         for lost in _unclean(image, changed):
             self.elections.unclean += 1
@@ -443,6 +434,11 @@ class PartitionChanges:
         before = self._propagation.image
         delta = delta_between(before, image)
         self._propagation.catch_up(image, ImageDelta(changed=delta.changed, from_store=True))
+
+
+def _lossy(image: ClusterImage) -> frozenset[int]:
+    """Brokers whose lossy start no controller has taken account of."""
+    return frozenset(each.node_id for each in image.brokers.values() if each.lossy)
 
 
 def _unclean(image: ClusterImage, changed: Iterable[PartitionImage]) -> Iterable[TopicPartition]:

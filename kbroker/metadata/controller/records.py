@@ -6,6 +6,7 @@ them, so that its old tools read them; docs/znodes.md has them all, with who wri
 
     /brokers/ids/N                             ephemeral: broker N is alive, and where it listens
     /brokers/directories/N                     ours: the data directories of broker N, by their ids
+    /brokers/losses/N                          ours: which lossy start of broker N has left its sets
     /brokers/topics/NAME                       topic id and the replicas of every partition
     /brokers/topics/NAME/partitions/I/state    leader, leader epoch, in-sync replicas
     /config/topics/NAME                        the topic's own configuration
@@ -48,6 +49,7 @@ from kbroker.types import parse_uuid, uuid_text
 
 BROKER_IDS: Final = "/brokers/ids"
 USED_DIRECTORIES: Final = "/brokers/directories"
+LOSSES: Final = "/brokers/losses"
 TOPICS: Final = "/brokers/topics"
 TOPIC_CONFIGS: Final = "/config/topics"
 CONFIG_FOLDERS: Final[Mapping[ConfigKind, str]] = {
@@ -67,6 +69,7 @@ IMPORT: Final = "/cluster/import"
 SKELETON: Final = (
     "/brokers",
     BROKER_IDS,
+    LOSSES,
     TOPICS,
     "/config",
     TOPIC_CONFIGS,
@@ -262,14 +265,6 @@ def with_directories(path: str, data: bytes, directories: Collection[str]) -> by
     return _encode(**{**json.loads(data), "directories": sorted(directories)})
 
 
-def without_losses(path: str, data: bytes) -> bytes:
-    """The same registration of a broker whose losses are known."""
-    decode_broker(path, data)
-    fields = json.loads(data)
-    fields.pop("lossy", None)
-    return _encode(**fields)
-
-
 def encode_used_directories(directories: Mapping[str, str]) -> bytes:
     return _encode(_VERSION, directories=dict(directories))
 
@@ -281,6 +276,19 @@ def decode_used_directories(path: str, data: bytes) -> dict[str, str]:
     if not all(isinstance(value, str) for value in directories.values()):
         raise fields.damaged("a path is no text")
     return directories
+
+
+def losses_path(node_id: int) -> str:
+    return f"{LOSSES}/{node_id}"
+
+
+def encode_losses(broker_epoch: int) -> bytes:
+    return _encode(_VERSION, broker_epoch=broker_epoch)
+
+
+def decode_losses(path: str, data: bytes) -> tuple[int, int]:
+    """A broker, and the epoch of its last lossy start of which a controller has taken account."""
+    return _int_name(path), _Fields(path, data).integer("broker_epoch", 0, INT64_MAX)
 
 
 def encode_topic(

@@ -7,9 +7,10 @@ is what that process was before, and takes its place; /controller goes with it, 
 Otherwise two brokers have one id, and the second does not start.
 
 A registration says as well whether this start is **lossy**: its logs may be shorter than what the
-broker acknowledged before. That is taken back when a controller has heard it, since the next one
-would take the broker for one that has just started. And it says how the broker speaks to others
-(`peer_versions.py`), which a broker looks at that comes later.
+broker acknowledged before. The controller that takes account of it notes the broker epoch
+(`MetadataNodes.note_losses`), since the next one would take the broker for one that has just
+started. And it says how the broker speaks to others (`peer_versions.py`), which a broker looks at
+that comes later.
 """
 
 from __future__ import annotations
@@ -40,37 +41,36 @@ log = logging.getLogger("kbroker.controller")
 
 
 class Incarnation:
-    """This start of our broker, as it registers: lossy, until a controller has heard that."""
+    """This start of our broker, as it registers: lossy, until a controller has heard that. Then
+    that is written down here, too, for the start after this one."""
 
     def __init__(self, broker: BrokerImage, known: Callable[[], None]) -> None:
         """`known` is called once a controller has heard of a lossy start; OSError if that cannot be
         written down."""
         self.broker = broker
         self._known = known
+        self._is_noted = not broker.lossy
         self._comes_again = False
 
-    def heard(
-        self, store: MetadataStore, broker_epoch: int, image: ClusterImage, *, again: bool = False
-    ) -> bool:
+    def heard(self, broker_epoch: int, image: ClusterImage, *, again: bool = False) -> bool:
         """This is an image that a controller has decided on. If it has seen this start, it has seen
-        that it is lossy; from then on neither we nor our registration say so. False if it should
-        be said no more, and still is: as long as it is, a crash of our process alone counts as a
-        loss of what we have acknowledged since. Then it is to come `again`, once, whatever images
-        come until that."""
+        that it is lossy; from then on we do not register so. False if that could not be noted: as
+        long as it is not, a crash of our process alone counts as a loss of what we have
+        acknowledged since. Then it is to come `again`, once, whatever images come until that."""
         self._comes_again = self._comes_again and not again
         seen = image.brokers.get(self.broker.node_id)
-        if not self.broker.lossy or seen is None or seen.epoch != broker_epoch:
+        if self._is_noted or seen is None or seen.epoch != broker_epoch:
             return True
+        self.broker = replace(self.broker, lossy=False)
         if self._comes_again:
             return True
         try:
             self._known()
-            forget_losses(store, self.broker.node_id)
-        except (OSError, StoreError) as error:
+        except OSError as error:
             log.warning("it cannot be noted that this lossy start is known, and again: %s", error)
             self._comes_again = True
             return False
-        self.broker = replace(self.broker, lossy=False)
+        self._is_noted = True
         return True
 
 
@@ -113,13 +113,16 @@ def _be_there(
 def add_directories(store: MetadataStore, node_id: int, directories: Collection[str]) -> None:
     """Say in our registration which directories we have, now that all have ids."""
     path = records.broker_path(node_id)
-    _rewrite(store, path, lambda data: records.with_directories(path, data, directories))
-
-
-def forget_losses(store: MetadataStore, node_id: int) -> None:
-    """A controller has heard that this start is lossy: say it no more."""
-    path = records.broker_path(node_id)
-    _rewrite(store, path, lambda data: records.without_losses(path, data))
+    while True:
+        node = store.get(path)
+        data = records.with_directories(path, node.data, directories)
+        if data == node.data:
+            return
+        try:
+            store.set(path, data, node.version)
+        except BadVersionError:
+            continue  # our other thread has registered anew
+        return
 
 
 def start_trouble(error: Exception) -> Exception:
@@ -134,20 +137,6 @@ def start_trouble(error: Exception) -> Exception:
     if isinstance(error, StoreError):
         return DataDirectoryError(f"the metadata store cannot be used: {error}")
     return error
-
-
-def _rewrite(store: MetadataStore, path: str, changed: Callable[[bytes], bytes]) -> None:
-    """Of our own node, which another thread of ours may write at the same time."""
-    while True:
-        node = store.get(path)
-        data = changed(node.data)
-        if data == node.data:
-            return
-        try:
-            store.set(path, data, node.version)
-        except BadVersionError:
-            continue
-        return
 
 
 def _replace(store: MetadataStore, path: str, data: bytes, directories: Collection[str]) -> None:

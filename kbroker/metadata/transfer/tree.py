@@ -7,8 +7,9 @@ and not by the broker that starts behind it. Pure but for `read_tree`.
 Carried are the persistent nodes with their contents. What a store counts stays behind: versions
 and creations begin anew. Nothing outlives a broker's process that depends on them: the version of a
 partition's node (its partition epoch) and the creation of a registration (the broker epoch) are
-compared among processes that run, and all of them start behind an import. What must not go back is
-content: leader epochs, the controller epoch, the producer ids that were handed out.
+compared among processes that run, and all of them start behind an import; what is noted of broker
+epochs (`/brokers/losses`) is not carried. What must not go back is content: leader epochs, the
+controller epoch, the producer ids that were handed out.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ _NEEDED: Final = (
 
 
 def read_tree(store: MetadataStore) -> dict[str, bytes]:
-    """Every persistent node below the root, parents before their children."""
+    """What is carried: persistent nodes below the root, parents before their children."""
     found: dict[str, bytes] = {}
     left = ["/"]
     while left:
         parent = left.pop()
         for name, node in store.children_data(parent).items():
-            if not node.ephemeral:
+            if not node.ephemeral and parent != records.LOSSES:
                 path = f"{parent.rstrip('/')}/{name}"
                 found[path] = node.data
                 left.append(path)
@@ -68,8 +69,11 @@ def _check_place(path: str, tree: Mapping[str, bytes]) -> None:
     parent = parent_of(path)
     if path == "/" or (parent != "/" and parent not in tree):
         raise _damaged(path, "it hangs under nothing")
-    if parent == records.BROKER_IDS or path in (records.CONTROLLER, records.IMPORT):
-        raise _damaged(path, "it is a running broker's, and not carried")
+    if parent in (records.BROKER_IDS, records.LOSSES) or path in (
+        records.CONTROLLER,
+        records.IMPORT,
+    ):
+        raise _damaged(path, "it is of a running broker, and not carried")
 
 
 def _check_content(path: str, data: bytes) -> None:

@@ -227,21 +227,22 @@ def test_replication_is_told_with_its_rates(rig: Rig) -> None:
     replication.in_sync_changes = lambda: (4, 2)
     clock.advance(TICK_MS)
     watched.tick()
-    assert watched.meter("isr_shrinks") == Meter(4, 0.2, 0.2)
-    assert watched.meter("isr_expands") == Meter(2, 0.0, 0.0)
-    assert watched.meter("replica_fetcher_bytes") == Meter(5_500, 1_000.0, 1_000.0)
-    assert watched.meter("replication_bytes_in", "") == Meter(5_500, 1_000.0, 1_000.0)
+    assert watched.meter("isr_shrinks") == Meter(4, 0.8, 0.8)
+    assert watched.meter("isr_expands") == Meter(2, 0.4, 0.4)
+    assert watched.meter("replica_fetcher_bytes") == Meter(5_500, 1_100.0, 1_100.0)
+    assert watched.meter("replication_bytes_in", "") == Meter(5_500, 1_100.0, 1_100.0)
 
 
-def test_an_unclean_election_has_a_rate(rig: Rig) -> None:
-    """By which the alert goes."""
+@pytest.mark.parametrize("before", [0, 1])
+def test_an_unclean_election_has_a_rate(rig: Rig, before: int) -> None:
+    """By which the alert goes; that at the start of the process as well, when it was elected."""
     clock = ManualClock()
     watched = Watched(rig, clock)
-    figures = SimpleNamespace(unclean_elections=1)
+    figures = SimpleNamespace(unclean_elections=before)
     controller: Any = SimpleNamespace(statistics=lambda: figures)
     watched.observer._parts.controller = lambda: controller
     watched.tick()
-    figures.unclean_elections += 1
+    figures.unclean_elections = 1
     clock.advance(TICK_MS)
     watched.tick()
     assert watched.observer._rates.rate(("unclean_elections", ())) == 0.2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -148,7 +148,7 @@ def test_a_lossy_start_leaves_its_sets_in_the_write_that_elects(
     eventually(lambda: cluster.epochs()[3] == second.controller.broker_epoch)
     state = cluster.state
     assert (state.leader, state.isr, state.eligible, state.partition_epoch) == (2, (2,), (), 1)
-    # It says so until it has heard of it, and may have caught up by then.
+    # That was the loss, and it may catch up.
     cluster.alter(2, 2, 3)
     cluster.end(2)
     assert (cluster.state.leader, cluster.state.isr, cluster.state.eligible) == (3, (3,), (2,))
@@ -173,6 +173,26 @@ def test_a_lossy_start_leads_only_where_nobody_else_can_and_says_so(
     said = [each.getMessage() for each in caplog.records if "may have lost" in each.getMessage()]
     assert [each.partition("leads ")[2].partition(" ")[0] for each in said] == ["1"]
     assert said[0].endswith("t-0")
+
+
+@pytest.mark.parametrize(
+    ("noted", "lossy"),
+    [
+        (lambda epoch: records.encode_losses(epoch), False),
+        (lambda epoch: records.encode_losses(epoch - 1), True),  # an earlier start's
+        (lambda epoch: b"{", True),
+    ],
+)
+def test_of_which_lossy_start_account_was_taken(
+    tmp_path: Path, noted: Callable[[int], bytes], lossy: bool
+) -> None:
+    store = EmbeddedStore.open(tmp_path)
+    ensure_skeleton(store, "td1oS7a7TU-n3josdqba8w")
+    epoch = register(store, BrokerImage(2, lossy=True), {"d2"}, 1)
+    assert load_brokers(store) == (BrokerImage(2, epoch=epoch, lossy=True),)
+    store.create(records.losses_path(2), noted(epoch))
+    assert load_brokers(store) == (BrokerImage(2, epoch=epoch, lossy=lossy),)
+    store.close()
 
 
 @pytest.mark.parametrize("who", [1, 2])

@@ -260,21 +260,22 @@ def test_a_start_while_the_store_was_away_is_one_as_well(cluster: Cluster, tmp_p
     first.stop()
 
 
-def test_a_lossy_start_is_one_until_its_broker_has_heard_that_it_is_known(
-    cluster: Cluster, wire: Wire, tmp_path: Path
+@pytest.mark.parametrize("full", [False, True])
+def test_a_lossy_start_is_one_until_a_controller_has_taken_it_out_of_its_sets(
+    cluster: Cluster, wire: Wire, tmp_path: Path, full: bool
 ) -> None:
+    """Whether the broker can write down that it is known or not."""
     cluster.make(3, 2)
     cluster.end(3)
     wire.holds.add(3)
-    heard: list[bool] = []
-    lossy = BrokerImage(3, lossy=True)
-    cluster.start(3, tmp_path, broker=lossy, start_is_known=lambda: heard.append(True))
-    assert not heard
+    heard = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device") if full else None)
+    cluster.start(3, tmp_path, broker=BrokerImage(3, lossy=True), start_is_known=heard)
+    assert not any(each.lossy for each in load_brokers(cluster.controller.embedded))
+    assert not any(each.lossy for each in cluster.controller.image.brokers.values())
+    assert not heard.called
     wire.release()
     eventually(lambda: "t" in cluster.brokers[3].image.topics)
-    store = cluster.controller.embedded
-    eventually(lambda: not any(each.lossy for each in load_brokers(store)))
-    assert heard == [True]
+    eventually(lambda: heard.call_count == 1)
     # By the next controller it is not taken for another one.
     cluster.alter(2, 2, 3)
     cluster.controller.store_is_away = True  # else it may be back before anybody has looked
@@ -299,7 +300,6 @@ def test_that_a_lossy_start_is_known_is_noted_when_there_is_room_again(
         cluster.start(3, tmp_path, **options)
         three = cluster.brokers[3]
     eventually(lambda: (wire.pauses_end(), noted.call_count == 2)[1])
-    eventually(lambda: not any(each.lossy for each in load_brokers(three.embedded)))
     if controls:
         three.stop()
 

@@ -55,7 +55,7 @@ def refused(broker: OneBroker, node_id: int) -> ErrorCode:
 
 def has(cluster: Cluster) -> list[str]:
     """What the store has of broker 3."""
-    paths = (records.broker_path(3), records.used_directories_path(3))
+    paths = (records.broker_path(3), records.used_directories_path(3), records.losses_path(3))
     return [path for path in paths if cluster.controller.embedded.exists(path)]
 
 

@@ -38,6 +38,7 @@ def target(tmp_path: Path) -> Path:
 def test_every_persistent_node_is_in_the_file(data: Path, target: Path) -> None:
     store = EmbeddedStore.open(data)
     cluster_id = records.decode_cluster_id(records.CLUSTER_ID, store.get(records.CLUSTER_ID).data)
+    store.create(records.losses_path(0), records.encode_losses(7))
     store.create("/alive", ephemeral=True)  # and its process dies
     os.close(store._tree._directory_lock._fd)
     store._tree._connection.close()
@@ -48,7 +49,8 @@ def test_every_persistent_node_is_in_the_file(data: Path, target: Path) -> None:
     assert {"/brokers/topics/orders-1/partitions/2/state", "/config/topics/orders-0"} < {
         *export.tree
     }
-    assert not {"/", "/alive", records.CONTROLLER, records.broker_path(0)} & {*export.tree}
+    gone = {"/", "/alive", records.CONTROLLER, records.broker_path(0), records.losses_path(0)}
+    assert not gone & {*export.tree}
     assert [each.name for each in target.parent.iterdir() if each != data] == [target.name]
 
 

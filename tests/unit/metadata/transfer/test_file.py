@@ -103,6 +103,7 @@ def test_bytes_of_anybody_are_refused(raw: bytes) -> None:
         (lambda it: it["nodes"].update({"/a": "a" * (NODE_BYTES_MAX + 1)}), "bytes are more than"),
         (lambda it: it["nodes"].update({"/controller": "{}"}), "not carried"),
         (lambda it: it["nodes"].update({"/brokers/ids/1": "{}"}), "not carried"),
+        (lambda it: it["nodes"].update({"/brokers/losses/1": "{}"}), "not carried"),
         (lambda it: it["nodes"].update({"/cluster/import": "{}"}), "not carried"),
         (lambda it: it["nodes"].pop("/cluster/id"), "/cluster/id .*not there"),
         (lambda it: it["nodes"].pop("/brokers/ids"), "/brokers/ids .*not there"),
