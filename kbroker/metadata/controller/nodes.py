@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -80,8 +81,7 @@ class MetadataNodes:
         """Read everything, finishing what a crash interrupted. A topic that cannot be read is as it
         was `known`, and nobody else's trouble; so are settings. DataDirectoryError for what was
         not: logs of a topic cannot be told then from logs that nobody wants."""
-        tombstones = self._store.children_data(records.DELETED_TOPICS)
-        deletions = tuple(self._finish_deletion(name, node) for name, node in tombstones.items())
+        deletions = tuple(self._finish_deletions())
         topics = self._store.children_data(records.TOPICS)
         configs = self._store.children_data(records.TOPIC_CONFIGS)
         unreadable: set[str] = set()
@@ -279,10 +279,29 @@ class MetadataNodes:
         self._write(self._partition_creation(each) for each, node in found if node is None)
         return replace(topic, partitions=stored)
 
-    def _finish_deletion(self, name: str, node: Node) -> TopicImage:
-        path = f"{records.DELETED_TOPICS}/{name}"
-        topic_id = records.decode_tombstone_id(path)
-        record = records.decode_tombstone(path, node.data)
+    def _finish_deletions(self) -> Iterator[TopicImage]:
+        for name, node in self._store.children_data(records.DELETED_TOPICS).items():
+            path = f"{records.DELETED_TOPICS}/{name}"
+            try:
+                topic_id = records.decode_tombstone_id(path)
+                record = self._tombstone(path, node, topic_id)
+                yield self._finish_deletion(topic_id, record)
+            except DataDirectoryError as error:
+                log.error("a deletion is not finished, remove its node: %s", error.message)
+
+    def _tombstone(self, path: str, node: Node, topic_id: UUID) -> records.TombstoneRecord:
+        """What it says, or what the topic does, if that is still there: it must not come back."""
+        try:
+            return records.decode_tombstone(path, node.data)
+        except DataDirectoryError:
+            for name, there in self._store.children_data(records.TOPICS).items():
+                with suppress(DataDirectoryError):
+                    topic = records.decode_topic(records.topic_path(name), there.data)
+                    if topic.topic_id == topic_id:
+                        return records.TombstoneRecord(name, len(topic.replicas))
+            raise
+
+    def _finish_deletion(self, topic_id: UUID, record: records.TombstoneRecord) -> TopicImage:
         topic_path = records.topic_path(record.name)
         try:
             topic_node = self._store.get(topic_path)

@@ -23,6 +23,7 @@ import pytest
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import ConfigChange, NewTopic, nodes, records
 from kbroker.metadata.image import ClusterImage
+from kbroker.metadata.store.embedded import EmbeddedStore
 from tests.unit.metadata.controller.harness import OneBroker
 
 ROOT = Path(__file__).parents[4]
@@ -128,6 +129,34 @@ def test_the_logs_of_a_deletion_cut_short_are_removed_at_the_next_start(tmp_path
     broker.start()
     assert broker.replicas.logs == {}
     check_consistent(broker)
+    broker.stop()
+
+
+@pytest.mark.parametrize("step", [1, 3, 5, 6])
+def test_a_damaged_tombstone_costs_a_line_and_its_topic_does_not_come_back(
+    tmp_path: Path, step: int, small_multis: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = OneBroker(tmp_path)
+    broker.start()
+    broker.create(NewTopic("a", 4, 1))
+    broker.create("b")
+    topic = broker.image.topics["a"]
+    broker.replicas.fail_on_delete = lambda name: RuntimeError("the process is gone")
+    broker.store.die_at = broker.store.writes + step + 1
+    broker.delete("a")
+    broker.stop()
+    broker.replicas.fail_on_delete = lambda name: None
+    store = EmbeddedStore.open(tmp_path)
+    is_left = store.exists(records.topic_path("a"))
+    store.set(records.tombstone_path(topic.topic_id), b"{")
+    store.create(f"{records.DELETED_TOPICS}/of-nobody", b"{}")
+    store.close()
+    broker.start()
+    assert [*broker.image.topics] == ["b"]
+    said = [each.getMessage() for each in caplog.records if "not finished" in each.getMessage()]
+    assert sum("of-nobody" in line for line in said) == 1
+    assert broker.embedded.exists(records.tombstone_path(topic.topic_id)) is not is_left
+    assert (topic.topic_id in broker.replicas.logs) is not is_left
     broker.stop()
 
 
