@@ -8,6 +8,7 @@ a peer are not trusted: what could be no image is a ProtocolError.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from types import MappingProxyType
 from typing import Final
@@ -28,6 +29,7 @@ from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol.wire import ProtocolError, Reader, Writer
 
 _KINDS: Final = frozenset(ConfigKind)
+_LOSSY_TAG: Final = 0  # of a broker; without content
 
 
 def encode_delta(delta: ClusterDelta) -> bytes:
@@ -104,7 +106,7 @@ def _write_broker(writer: Writer, broker: BrokerImage) -> None:
         writer.int32(endpoint.port)
         writer.string(endpoint.protocol)
         writer.tags()
-    writer.tags()
+    writer.tags({_LOSSY_TAG: b""} if broker.lossy else {})
 
 
 def _read_endpoint(reader: Reader) -> BrokerEndpoint:
@@ -115,6 +117,7 @@ def _read_endpoint(reader: Reader) -> BrokerEndpoint:
 
 
 def _read_broker(reader: Reader) -> BrokerImage:
+    tagged: list[bool] = []
     broker = BrokerImage(
         _within(reader.int32(), 0),
         reader.string(),
@@ -123,8 +126,8 @@ def _read_broker(reader: Reader) -> BrokerImage:
         reader.int64(),
         endpoints=tuple(_read_endpoint(reader) for _ in range(reader.array())),
     )
-    reader.tags()
-    return broker
+    reader.tags({_LOSSY_TAG: lambda _: tagged.append(True)})
+    return replace(broker, lossy=True) if tagged else broker
 
 
 def _read_topic(reader: Reader) -> TopicImage:

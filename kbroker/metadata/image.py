@@ -75,7 +75,7 @@ class BrokerImage:
     """A registered broker. `host` and `port` are for brokers, `endpoints` for clients, by listener.
 
     `port` is -1 while it does not accept connections. `lossy`: its logs may be shorter than what it
-    acknowledged before this start, and no controller knows it yet.
+    acknowledged before this start, and it has not left every set for that yet.
     """
 
     node_id: int

@@ -281,6 +281,8 @@ class Running:
 
     def start(self) -> None:
         self.logs.start()
+        if self.logs.lossy:
+            self.cluster.safety.may_have_lost(self.node_id)
         dice, dynamic = random.Random(self.cluster.dice.random()), DynamicConfig(self.broker.config)
 
         def make_loop(*how: Any) -> SteppedEvents:

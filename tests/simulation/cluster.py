@@ -29,6 +29,7 @@ from tests.simulation.group_clients import Committer
 from tests.simulation.group_members import Member
 from tests.simulation.loop import Process, StepLoop
 from tests.simulation.network import CLIENTS, Network
+from tests.simulation.pipelined_clients import PipelinedProducer
 from tests.simulation.power import Synced, cut_power
 from tests.simulation.safety import Safety, View
 from tests.simulation.store import Ensemble
@@ -71,9 +72,10 @@ def _spread(partitions: int, first: int) -> dict[int, tuple[int, ...]]:
 
 
 class Cluster:
-    """See the head of this file. `directory` takes the brokers' files."""
+    """See the head of this file. `directory` takes the brokers' files; with `pipelined` producers
+    do not wait for one answer before they send on."""
 
-    def __init__(self, directory: Path, dice: random.Random) -> None:
+    def __init__(self, directory: Path, dice: random.Random, *, pipelined: bool = False) -> None:
         self.dice = dice
         self.cluster_id = "simulated-cluster-0001"
         self.min_in_sync = 2
@@ -96,8 +98,9 @@ class Cluster:
             each: Broker(each, directory / f"broker-{each}", config_of(each)) for each in BROKERS
         }
         kinds = ((True, -1), (True, -1), (False, -1), (False, 1))
+        made = PipelinedProducer if pipelined else Producer
         self.producers = [
-            Producer(self, number, random.Random(dice.random()), idempotent=idempotent, acks=acks)
+            made(self, number, random.Random(dice.random()), idempotent=idempotent, acks=acks)
             for number, (idempotent, acks) in enumerate(kinds, start=1)
         ]
         self.consumer = Consumer(self)
@@ -213,8 +216,6 @@ class Cluster:
             return
         running.end(clean=clean)
         self._count_failures(running)
-        if running.disk_failed and not clean:
-            self.safety.killed_with_a_full_disk(node_id)
         broker.running = None
         self.network.died(running)
         if down_ms >= 0:

@@ -54,8 +54,15 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def run(seed: int, schedule: Sequence[Act] | None = None, directory: Path | None = None) -> Outcome:
-    """The history of this seed, or one with another schedule."""
+def run(
+    seed: int,
+    schedule: Sequence[Act] | None = None,
+    directory: Path | None = None,
+    *,
+    pipelined: bool = False,
+) -> Outcome:
+    """The history of this seed, or one with another schedule; with `pipelined` clients it is
+    another one."""
     own, end_ms = schedule_of(random.Random(f"schedule {seed}"))
     acts = own if schedule is None else list(schedule)
     place = directory or Path(tempfile.mkdtemp(prefix="kbroker-simulation-", dir="/dev/shm"))
@@ -64,7 +71,7 @@ def run(seed: int, schedule: Sequence[Act] | None = None, directory: Path | None
         mock.patch.object(manager, "log_settings", lambda *how: {**settings(*how), **SEGMENTS}),
         _quiet(),
     ):
-        cluster = Cluster(place, random.Random(f"cluster {seed}"))
+        cluster = Cluster(place, random.Random(f"cluster {seed}"), pipelined=pipelined)
         violation = None
         try:
             _live(cluster, acts, end_ms)

@@ -87,19 +87,20 @@ class Network:
         """From a process at the first place to whoever listens at the second."""
         if not source.alive:
             return
-        self.requests += 1
         exchange = Exchange(self, source, ways, done)
         exchange.target = self.brokers.get(ways[1])
-        self._open[exchange] = None
+        self.add(exchange)
         if self.is_cut(*ways):
-            self._time_out(exchange)
-        elif exchange.target is None:
+            return
+        if exchange.target is None:
             self.later(exchange.end, Lost.REFUSED)
         else:
-            self._time_out(exchange)
             self.later(exchange.arrive, serve)
 
-    def _time_out(self, exchange: Exchange) -> None:
+    def add(self, exchange: Exchange) -> None:
+        """It is under way, for so long at most."""
+        self.requests += 1
+        self._open[exchange] = None
         exchange.timer = self._loop.later(REQUEST_TIMEOUT_MS, exchange.end, Lost.UNKNOWN)
 
     def later(self, call: Callable[..., object], *args: object) -> None:

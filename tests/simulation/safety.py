@@ -3,12 +3,12 @@
 Committed is what lies below a high watermark: from the first leader that says so on it is at its
 offset for good, in every log below whose high watermark it lies, in the log of every later leader,
 and in the log of everybody in sync or eligible; unless min.insync.replicas or more of its replicas
-had their power cut, or were killed with a full disk, and none was in sync again since (the last
-known leader leads then, ADR 35, though another may by luck have lost nothing). An acknowledgement
-with acks=-1 says that a record is committed; consumers get nothing else. A log holds what was sent
-and no record twice. Epochs do not go back, nor does the high watermark of a leader; an epoch has
-one leader; who is not the controller any more changes nothing; who is dead, or has started again
-since it was seen, gets into no set.
+had their power cut, or started as lossy behind a full disk, and none was in sync again since (the
+last known leader leads then, ADR 35, though another may by luck have lost nothing). An
+acknowledgement with acks=-1 says that a record is committed; consumers get nothing else. A log
+holds what was sent and no record twice. Epochs do not go back, nor does the high watermark of a
+leader; an epoch has one leader; who is not the controller any more changes nothing; who is dead, or
+has started again since it was seen, gets into no set.
 
 The first violation ends the run. It may be seen inside of code that catches what is raised, so it
 is kept, and raised behind the step.
@@ -174,14 +174,15 @@ class Safety:
         """Whether anything was on no disk, and went, nobody can know: who starts again leaves the
         in-sync and the eligible set in any case."""
         self.partition(name).views[node_id].synced_to = synced_to
-        self._may_have_lost(self.partition(name), node_id)
+        self._lost_at(self.partition(name), node_id)
 
-    def killed_with_a_full_disk(self, node_id: int) -> None:
-        """What it could not write, it takes for lost, and leaves the sets as behind a power cut."""
+    def may_have_lost(self, node_id: int) -> None:
+        """It starts as lossy: behind a power cut, or because the last start could not write on a
+        full disk. So it leaves the sets."""
         for partition in self.partitions.values():
-            self._may_have_lost(partition, node_id)
+            self._lost_at(partition, node_id)
 
-    def _may_have_lost(self, partition: Partition, node_id: int) -> None:
+    def _lost_at(self, partition: Partition, node_id: int) -> None:
         view = partition.views.get(node_id)
         for record in () if view is None else view.contents.records:
             partition.lost_at.setdefault(record.value, set()).add(node_id)

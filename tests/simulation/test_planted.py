@@ -13,3 +13,9 @@ def test_it_is_found(name: str) -> None:
     plant = PLANTED[name]
     with plant.switched_on():
         assert any(run(seed).violation is not None for seed in range(plant.seeds))
+
+
+@pytest.mark.parametrize("name", ["producers-kept", "duplicate-at-once"])
+def test_it_is_found_by_producers_that_do_not_wait(name: str) -> None:
+    with PLANTED[name].switched_on():
+        assert any(run(seed, pipelined=True).violation is not None for seed in range(20))

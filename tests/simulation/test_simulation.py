@@ -25,6 +25,14 @@ def test_everything_holds(first: int, tmp_path: Path) -> None:
     assert main(["--seeds", seeds, "--progress", str(progress)]) == 0
 
 
+def test_everything_holds_with_producers_that_do_not_wait(tmp_path: Path) -> None:
+    progress = tmp_path / "progress.json"
+    arguments = ["--pipelined", "--seeds", "0..40", "--progress", str(progress)]
+    assert main(arguments) == 0
+    waited, sent_on = run(1), run(1, pipelined=True)
+    assert sent_on.acknowledged > 3 * waited.acknowledged
+
+
 def test_a_history_is_long_enough() -> None:
     outcomes = [run(seed) for seed in range(5)]
     assert all(outcome.steps >= EVENTS_MIN for outcome in outcomes)

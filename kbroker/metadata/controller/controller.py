@@ -481,6 +481,7 @@ class Controller(Asking):
         return answer
 
     def _hear_of_start(self, again: bool = False) -> None:
+        again = again or self._transport is None  # without one nothing comes again by itself
         if not self._incarnation.heard(self._broker_epoch, self.image, again=again):
             self._try_again(InStep(partial(self._hear_of_start, again=True)))
 
@@ -550,6 +551,7 @@ class Controller(Asking):
 
     def _leave(self) -> None:
         """A clean stop: the next broker need not wait for our session to expire."""
+        self._incarnation.heard(self._broker_epoch, self.image, again=True)
         try:
             if self._nodes is not None:
                 self._election.resign()

@@ -195,6 +195,7 @@ class MetadataNodes:
         """These brokers, in these epochs, have left their sets for what they may have lost. No
         later controller takes the same start for a new one, when it may be in sync again."""
         units: list[list[Operation]] = []
+        self._store.ensure(records.LOSSES)
         for node_id, broker_epoch in starts.items():
             path, data = records.losses_path(node_id), records.encode_losses(broker_epoch)
             exists = self._store.exists(path)
@@ -479,7 +480,11 @@ def load_brokers(store: MetadataStore) -> tuple[BrokerImage, ...]:
 def _known_losses(store: MetadataStore) -> dict[int, int]:
     """Brokers, with the epochs of their last lossy starts of which account was taken."""
     known: dict[int, int] = {}
-    for name, node in store.children_data(records.LOSSES).items():
+    try:
+        nodes = store.children_data(records.LOSSES)
+    except NoNodeError:
+        return known
+    for name, node in nodes.items():
         try:
             node_id, broker_epoch = records.decode_losses(f"{records.LOSSES}/{name}", node.data)
             known[node_id] = broker_epoch
@@ -579,14 +584,16 @@ def ensure_skeleton(store: MetadataStore, cluster_id: str) -> str:
     known = store.exists(records.CLUSTER_ID)
     # What has come since: a store may be an earlier kbroker's.
     later = (*records.CONFIG_FOLDERS.values(), records.LOG_DIR_EVENTS, records.LOSSES)
-    wanted = later if known else records.SKELETON
-    operations: list[Operation] = [Create(path) for path in wanted if not store.exists(path)]
-    if known and not operations:
+    if known:
+        for path in later:
+            store.ensure(path)
         return records.decode_cluster_id(records.CLUSTER_ID, store.get(records.CLUSTER_ID).data)
     # All in one multi, so that a cluster id is proof of a whole skeleton.
-    if not known:
-        operations.append(Create(records.CONTROLLER_EPOCH, records.encode_controller_epoch(0)))
-        operations.append(Create(records.CLUSTER_ID, records.encode_cluster_id(cluster_id)))
+    operations: list[Operation] = [
+        Create(path) for path in records.SKELETON if not store.exists(path)
+    ]
+    operations.append(Create(records.CONTROLLER_EPOCH, records.encode_controller_epoch(0)))
+    operations.append(Create(records.CLUSTER_ID, records.encode_cluster_id(cluster_id)))
     try:
         store.multi(operations)
     except MultiError as error:

@@ -73,6 +73,9 @@ class PartitionChanges:
         self._rules_of = rules_of
         self._closed_at: dict[int, tuple[TopicPartition, ...]] = {}
         self._shutting_down: dict[int, int] = {}  # of brokers, the epochs in which they are
+        # Lossy starts that are not noted, since of topics that cannot be read nothing is written:
+        # brokers with their epochs and these topics.
+        self._owed: dict[int, tuple[int, frozenset[str]]] = {}
         self.elections = Elections()
 
     def elect(
@@ -90,7 +93,7 @@ class PartitionChanges:
         Of what is `unreadable` nothing is written from here on."""
         self._propagation.unreadable = unreadable
         self._closed_at.clear()
-        lossy = _lossy(image)
+        lossy = self._lossy(image)
         failing = frozenset((name, self._node_id) for name in self._propagation.failing)
         changed = self._changed(image, known, failing, lossy, new_epochs=new_epochs)
         return self._write(nodes, image, changed, lossy)
@@ -121,7 +124,7 @@ class PartitionChanges:
         stayed = _stayed(image, before.brokers)
         for node_id in [each for each in self._closed_at if each not in stayed]:
             del self._closed_at[node_id]  # whoever starts again says it again
-        lossy = _lossy(image)
+        lossy = self._lossy(image)
         changed = self._changed(image, before.brokers, self._closed(), lossy)
         image = self._write(nodes, image, changed, lossy)
         log.info(
@@ -377,9 +380,6 @@ class PartitionChanges:
         unreadable = self._propagation.unreadable
         changed = [each for each in changed if each.topic not in unreadable]
         now = image.with_partitions(self._write_states(nodes, image, changed)) if changed else image
-        if lossy:
-            nodes.note_losses({node_id: image.brokers[node_id].epoch for node_id in lossy})
-            now = now.with_brokers([replace(each, lossy=False) for each in now.brokers.values()])
         self.elections.leaders += sum(_is_elected(image, each) for each in changed)
         for lost in _unclean(image, changed):
             self.elections.unclean += 1
@@ -388,7 +388,49 @@ class PartitionChanges:
             )
         for node_id in lossy:
             self._tell_losses(image, changed, node_id)
-        return now
+        return self._note_losses(nodes, now, lossy)
+
+    def _lossy(self, image: ClusterImage) -> frozenset[int]:
+        """Brokers that may have lost something since a controller last took account of that."""
+        unreadable = self._propagation.unreadable
+        owed = {
+            node_id
+            for node_id, (epoch, topics) in self._owed.items()
+            if topics <= unreadable and node_id in image.brokers
+            if image.brokers[node_id].epoch == epoch
+        }
+        return frozenset(
+            each.node_id
+            for each in image.brokers.values()
+            if each.lossy and each.node_id not in owed
+        )
+
+    def _note_losses(
+        self, nodes: MetadataNodes, image: ClusterImage, lossy: Collection[int]
+    ) -> ClusterImage:
+        """They have left all sets that can be written. Where another topic has replicas of theirs,
+        the start is as lossy as before, once that topic can be read: it leaves all sets again."""
+        noted: dict[int, int] = {}
+        for node_id in lossy:
+            epoch = image.brokers[node_id].epoch
+            owed = frozenset(
+                name
+                for name in self._propagation.unreadable
+                if any(node_id in each.replicas for each in image.topics[name].partitions)
+            )
+            if owed:
+                self._owed[node_id] = epoch, owed
+            else:
+                noted[node_id] = epoch
+        if not noted:
+            return image
+        nodes.note_losses(noted)
+        return image.with_brokers(
+            [
+                replace(each, lossy=False) if each.node_id in noted else each
+                for each in image.brokers.values()
+            ]
+        )
 
     def _write_states(
         self, nodes: MetadataNodes, image: ClusterImage, changed: Sequence[PartitionImage]
@@ -434,11 +476,6 @@ class PartitionChanges:
         before = self._propagation.image
         delta = delta_between(before, image)
         self._propagation.catch_up(image, ImageDelta(changed=delta.changed, from_store=True))
-
-
-def _lossy(image: ClusterImage) -> frozenset[int]:
-    """Brokers whose lossy start no controller has taken account of."""
-    return frozenset(each.node_id for each in image.brokers.values() if each.lossy)
 
 
 def _unclean(image: ClusterImage, changed: Iterable[PartitionImage]) -> Iterable[TopicPartition]:

@@ -53,13 +53,13 @@ class Incarnation:
         self._comes_again = False
 
     def heard(self, broker_epoch: int, image: ClusterImage, *, again: bool = False) -> bool:
-        """This is an image that a controller has decided on. If it has seen this start, it has seen
-        that it is lossy; from then on we do not register so. False if that could not be noted: as
-        long as it is not, a crash of our process alone counts as a loss of what we have
-        acknowledged since. Then it is to come `again`, once, whatever images come until that."""
+        """This is an image that a controller has decided on. If that has taken account of this
+        start, we do not register as lossy from then on. False if it could not be noted: as long as
+        it is not, a crash of our process alone counts as a loss of what we have acknowledged since.
+        Then it is to come `again`, once, whatever images come until that."""
         self._comes_again = self._comes_again and not again
         seen = image.brokers.get(self.broker.node_id)
-        if self._is_noted or seen is None or seen.epoch != broker_epoch:
+        if self._is_noted or seen is None or seen.epoch != broker_epoch or seen.lossy:
             return True
         self.broker = replace(self.broker, lossy=False)
         if self._comes_again:

@@ -60,6 +60,7 @@ def images(draw: st.DrawFn) -> ClusterImage:
         st.integers(-1, 65535),
         st.none() | st.text(max_size=3),
         st.integers(-1, 2**62),
+        st.booleans(),
         endpoints=st.lists(endpoints, max_size=2).map(tuple),
     )
     return (

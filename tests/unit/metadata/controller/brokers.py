@@ -135,8 +135,15 @@ class Cluster:
     def state(self) -> PartitionImage:
         return self.controller.image.topics["t"].partitions[0]
 
-    def alter(self, leader: int, *in_sync: int, broker_epoch: int = -1, times: int = 1) -> Answers:
-        topic = self.controller.image.topics["t"]
+    def alter(
+        self,
+        leader: int,
+        *in_sync: int,
+        broker_epoch: int = -1,
+        times: int = 1,
+        topic_name: str = "t",
+    ) -> Answers:
+        topic = self.controller.image.topics[topic_name]
         state = topic.partitions[0]
         change = InSyncChange(
             topic.topic_id,

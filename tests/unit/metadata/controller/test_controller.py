@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
@@ -16,6 +18,7 @@ from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import ConfigChange, NewTopic, TopicResult, records
 from kbroker.metadata.controller import controller as controller_module
 from kbroker.metadata.controller.config_changes import ResourceChange
+from kbroker.metadata.controller.nodes import ensure_skeleton
 from kbroker.metadata.image import (
     BrokerImage,
     ClusterImage,
@@ -23,9 +26,10 @@ from kbroker.metadata.image import (
     ConfigResource,
     ImageDelta,
 )
+from kbroker.metadata.store.base import Create, Operation
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.types import TopicPartition
-from tests.unit.metadata.controller.harness import WAIT_S, OneBroker, codes, wait
+from tests.unit.metadata.controller.harness import WAIT_S, OneBroker, codes, eventually, wait
 
 OK = ErrorCode.NONE
 
@@ -490,6 +494,44 @@ def test_a_store_that_is_away_at_start_is_one_line(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(DataDirectoryError, match=r"cannot be used.*/admin/deleted_topics"):
         broker.start()
+
+
+def test_a_lossy_start_that_could_not_be_noted_is_so_at_the_next_load_or_the_stop(
+    tmp_path: Path,
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    for then in (lambda it: wait_for_a_load(it), lambda it: it.stop()):
+        broker, noted = OneBroker(tmp_path), Mock(side_effect=[full, None])
+        broker.start(broker=BrokerImage(0, lossy=True), start_is_known=noted)
+        assert noted.call_count == 1
+        then(broker)
+        assert noted.call_count == 2
+        broker.stop()
+
+
+def wait_for_a_load(broker: OneBroker) -> None:
+    broker.controller.reload()
+    done: list[None] = []
+    broker.controller.in_step(lambda: done.append(None))
+    eventually(lambda: bool(done))
+
+
+def test_of_folders_that_are_missing_somebody_else_makes_one(tmp_path: Path) -> None:
+    store = EmbeddedStore.open(tmp_path)
+    ensure_skeleton(store, "td1oS7a7TU-n3josdqba8w")
+    for path in (records.LOSSES, records.LOG_DIR_EVENTS):
+        store.delete(path)
+    multi = store.multi
+
+    def racing(operations: Sequence[Operation]) -> list[int]:
+        store.multi = multi  # type: ignore[method-assign]
+        multi([Create(records.LOG_DIR_EVENTS)])
+        return multi(operations)
+
+    store.multi = racing  # type: ignore[method-assign]
+    ensure_skeleton(store, "td1oS7a7TU-n3josdqba8w")
+    assert store.exists(records.LOSSES) and store.exists(records.LOG_DIR_EVENTS)
+    store.close()
 
 
 # --- settings of what is no topic -----------------------------------------------------------------

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.cluster_delta import ClusterDelta
-from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic
+from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic, records
 from kbroker.metadata.controller.image_follower import ImageFollower
 from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
-from kbroker.metadata.controller.nodes import load_brokers
+from kbroker.metadata.controller.nodes import MetadataNodes, load_brokers
+from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.controller.records import LOG_DIR_EVENTS, encode_broker
 from kbroker.metadata.image import (
     NO_LEADER,
@@ -27,7 +29,7 @@ from kbroker.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from kbroker.metadata.store.base import Create
+from kbroker.metadata.store.base import Create, StoreUnavailableError
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.brokers import Cluster, Wire
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
@@ -302,6 +304,52 @@ def test_that_a_lossy_start_is_known_is_noted_when_there_is_room_again(
     eventually(lambda: (wire.pauses_end(), noted.call_count == 2)[1])
     if controls:
         three.stop()
+
+
+def test_an_unclean_election_is_counted_though_a_lossy_start_beside_it_cannot_be_noted(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.rules = ElectionRules(unclean=True)
+    cluster.make(2, 1)
+    one = cluster.controller
+    cluster.alter(2, 2)
+    cluster.end(3)
+    note, failures = MetadataNodes.note_losses, [StoreUnavailableError("/", "injected")]
+
+    def fail_once(nodes: MetadataNodes, starts: Mapping[int, int]) -> None:
+        if failures:
+            raise failures.pop()
+        note(nodes, starts)
+
+    monkeypatch.setattr(MetadataNodes, "note_losses", fail_once)
+    both = threading.Event()
+    one.controller.in_step(lambda: both.wait(20))
+    cluster.brokers.pop(2).stop()
+    three = OneBroker(tmp_path, 3)
+    cluster.brokers[3] = three
+    three.start(
+        one.embedded.new_session(),
+        broker=BrokerImage(3, lossy=True),
+        transport=cluster.wire,
+        new_session=three.next_session,
+    )
+    both.set()
+    eventually(lambda: one.image.brokers.keys() == {1, 3} and not one.image.brokers[3].lossy)
+    assert (cluster.state.leader, cluster.state.isr, failures) == (1, (1,), [])
+    assert one.controller.statistics().unclean_elections == 1
+
+
+def test_a_store_without_the_folder_of_losses_knows_none(cluster: Cluster, tmp_path: Path) -> None:
+    store = cluster.controller.embedded
+    cluster.end(3)
+    store.delete(records.LOSSES)
+    cluster.start(3, tmp_path, broker=BrokerImage(3, lossy=True))
+    assert not any(each.lossy for each in load_brokers(store))
+    store.delete(records.losses_path(3))
+    store.delete(records.LOSSES)
+    cluster.end(2)
+    assert [each.node_id for each in load_brokers(store)] == [1, 3]
+    assert not any(each.lossy for each in load_brokers(store))
 
 
 def test_the_next_controller_is_obeyed_and_the_last_one_is_not(

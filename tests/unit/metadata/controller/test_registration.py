@@ -111,8 +111,9 @@ def test_that_a_lossy_start_is_known_is_noted_again_once_however_many_images_com
 
     lossy = BrokerImage(3, lossy=True)
     ours = Incarnation(lossy, note)
-    image = ClusterImage().with_brokers([replace(lossy, epoch=7)])
-    assert ours.heard(6, image) and ours.broker.lossy  # of another start
+    unknown = ClusterImage().with_brokers([replace(lossy, epoch=7)])
+    image = ClusterImage().with_brokers([replace(lossy, epoch=7, lossy=False)])
+    assert ours.heard(6, image) and ours.heard(7, unknown) and ours.broker.lossy
     assert not ours.heard(7, image)  # it is to come again
     assert not ours.broker.lossy  # or another session would make it a second loss
     assert all(ours.heard(7, image) for _ in range(5))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
 from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic, records
 from kbroker.metadata.controller.events import Reassignment
-from kbroker.metadata.controller.nodes import load_resource_configs
-from kbroker.metadata.image import ConfigKind, ConfigResource, TopicImage
+from kbroker.metadata.controller.nodes import load_brokers, load_resource_configs
+from kbroker.metadata.controller.partition_states import ElectionRules
+from kbroker.metadata.image import BrokerImage, ConfigKind, ConfigResource, TopicImage
 from kbroker.metadata.store.base import MetadataStore
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.types import TopicPartition
@@ -157,3 +159,48 @@ def test_another_setting_of_it_writes_its_node_anew(cluster: Cluster) -> None:
     assert altered[0].error is ErrorCode.NONE
     data = one.embedded.get(PATHS["settings"]).data
     assert records.decode_configs(PATHS["settings"], data) == {"retention.ms": "1"}
+
+
+@pytest.mark.parametrize("holds_it", [True, False])
+def test_a_lossy_start_leaves_the_sets_of_a_topic_when_it_can_be_read(
+    cluster: Cluster, tmp_path: Path, holds_it: bool
+) -> None:
+    """It stays lossy until then, and does not say that it is known; not for others' topics."""
+    cluster.rules = ElectionRules(min_in_sync=2)
+    one, noted = cluster.controller, Mock()
+    if not holds_it:
+        cluster.end(2)
+        assert not one.create(NewTopic("of-others", assignments={0: (1,)}))[0].error
+    name = "t" if holds_it else "of-others"
+    path = records.partition_state_path(name, 0)
+    intact = one.embedded.get(path).data
+    one.embedded.set(path, b"no JSON")
+    reload(one)
+    first, second = cluster.brokers[3], OneBroker(tmp_path, 3)
+    cluster.brokers[3] = second
+    second.start(
+        first.embedded.new_session(),
+        directories=lambda: ["d3"],
+        broker=BrokerImage(3, lossy=True),
+        start_is_known=noted,
+        transport=cluster.wire,
+        new_session=second.next_session,
+    )
+    eventually(lambda: cluster.epochs()[3] == second.controller.broker_epoch)
+    first.embedded.expire()
+    first.stop()
+    eventually(lambda: "u" in second.image.topics)
+    if not holds_it:
+        eventually(lambda: noted.called)
+        return
+    assert topic(cluster, "u").partitions[0].isr == (2,)
+    cluster.alter(2, 2, 3, topic_name="u")
+    reload(one)  # what it left already is not left again
+    assert topic(cluster, "u").partitions[0].isr == (3, 2)
+    assert not noted.called and load_brokers(one.embedded)[2].lossy
+    one.embedded.set(path, intact)
+    reload(one)
+    assert topic(cluster, "t").partitions[0].isr == (2,)
+    assert topic(cluster, "t").partitions[0].leader == 2
+    eventually(lambda: noted.called)
+    assert not load_brokers(one.embedded)[2].lossy
