@@ -152,18 +152,19 @@ class Controller(Asking):
         dice: random.Random | None = None,
         loop: MakeLoop[Event] = EventLoop,
     ) -> None:
-        """`directories`: see registration.py. `cluster_id` is what a new cluster will be called and
-        an old one must be called. `new_epochs_at_start` starts a new leader epoch everywhere: give
-        it after an unclean end, when logs may have lost a tail that consumers have seen. `show`,
-        `follow`: see Propagation. `rules_of` is what a topic's settings say of elections.
-        Without a `transport` no other broker is told anything; `dice` are for the pauses before
-        something is sent again. `new_session` begins one in place of one that is over, when the
-        broker is to come back by itself. `start_is_known` is called when a `broker` that is lossy
-        has left its in-sync sets. `loop` is another than one with a thread of its own."""
+        """`directories`: see registration.py. `cluster_id`: a new cluster's, and an old one must
+        have it. `new_epochs_at_start` starts a new leader epoch everywhere: give it after an
+        unclean end, when logs may have lost a tail that consumers have seen. `show`, `follow`: see
+        Propagation. `rules_of` is what a topic's settings say of elections. Without a `transport`
+        no other broker is told anything; `dice` are for the pauses before something is sent again.
+        `new_session` begins one in place of one that is over, when the broker is to come back by
+        itself. `start_is_known` is called when a `broker` that is lossy has left its in-sync sets.
+        `loop` is another than one with a thread of its own."""
         self._store = store
         self._node_id = node_id
         self._clock = clock
-        self._incarnation = Incarnation(broker or BrokerImage(node_id), start_is_known)
+        ours, can_wait = broker or BrokerImage(node_id), transport is not None
+        self._incarnation = Incarnation(ours, start_is_known, comes_again=can_wait)
         self._directories = directories
         self._cluster_id = cluster_id
         self._new_epochs = new_epochs_at_start
@@ -398,7 +399,7 @@ class Controller(Asking):
             (records.BROKER_IDS, WatchKind.CHILDREN, BrokersChanged()),
             (records.LOG_DIR_EVENTS, WatchKind.CHILDREN, LogDirEvent()),
         ):
-            store.watch(path, kind, partial(self._told, event), persistent=True)
+            store.watch(path, kind, partial(self._notify, event), persistent=True)
         self._broker_epoch = epoch
 
     def _session_lost(self, session_id: int) -> None:
@@ -481,7 +482,6 @@ class Controller(Asking):
         return answer
 
     def _hear_of_start(self, again: bool = False) -> None:
-        again = again or self._transport is None  # without one nothing comes again by itself
         if not self._incarnation.heard(self._broker_epoch, self.image, again=again):
             self._try_again(InStep(partial(self._hear_of_start, again=True)))
 
@@ -569,10 +569,7 @@ class Controller(Asking):
             for notice in (ControllerChanged(), BrokersChanged(), LogDirEvent()):
                 self._notify(notice)
 
-    def _told(self, event: Event, _: object) -> None:
-        self._notify(event)
-
-    def _notify(self, event: Event) -> None:
+    def _notify(self, event: Event, _: object = None) -> None:
         self._loop.post(event, urgent=True)
 
     def _trouble(self, event: Event | None, error: Exception) -> KafkaError:

@@ -205,11 +205,8 @@ class MetadataNodes:
     def forget_broker(self, node_id: int) -> bool:
         """Remove a broker's registration, and what is known of its directories and losses; False
         if there was nothing."""
-        paths = (
-            records.broker_path(node_id),
-            records.used_directories_path(node_id),
-            records.losses_path(node_id),
-        )
+        named = (records.broker_path, records.used_directories_path, records.losses_path)
+        paths = [path(node_id) for path in named]
         while True:
             there: list[Operation] = [Delete(path) for path in paths if self._store.exists(path)]
             try:
