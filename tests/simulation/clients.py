@@ -68,7 +68,9 @@ class Client:
         return leader, epoch
 
 
-class Producer(Client):
+class Numbering(Client):
+    """What every producer is: it numbers its records, under its name."""
+
     def __init__(
         self, cluster: Cluster, number: int, dice: random.Random, *, idempotent: bool, acks: int
     ) -> None:
@@ -77,20 +79,33 @@ class Producer(Client):
         self._idempotent = idempotent
         self._acks = acks
         self._name = b"%d" % number
-        self._next_producer_id = number * _PRODUCER_IDS_APART
+        self._last_producer_id = number * _PRODUCER_IDS_APART
         self._numbers = 0
-        self._lines: dict[TopicPartition, _Line] = {}
-        self.sending: dict[TopicPartition, _Sending] = {}
         self.acknowledged = 0
         if idempotent:
             cluster.safety.in_order.add(self._name)
 
-    def produce(self, name: TopicPartition) -> None:
-        if name in self.sending:
-            return
+    def _new_producer_id(self) -> int:
+        self._last_producer_id += 1
+        return self._last_producer_id
+
+    def _next_value(self) -> bytes:
         self._numbers += 1
         value = b"%s-%d" % (self._name, self._numbers)
         self._cluster.safety.sent.add(value)
+        return value
+
+
+class Producer(Numbering):
+    def __init__(self, cluster: Cluster, number: int, dice: random.Random, **how: Any) -> None:
+        super().__init__(cluster, number, dice, **how)
+        self._lines: dict[TopicPartition, _Line] = {}
+        self.sending: dict[TopicPartition, _Sending] = {}
+
+    def produce(self, name: TopicPartition) -> None:
+        if name in self.sending:
+            return
+        value = self._next_value()
         if self._idempotent:
             line = self._line(name)
             batch = batch_of(value, line.producer_id, 0, line.sequence)
@@ -102,8 +117,7 @@ class Producer(Client):
 
     def _line(self, name: TopicPartition) -> _Line:
         if name not in self._lines:
-            self._next_producer_id += 1
-            self._lines[name] = _Line(self._next_producer_id)
+            self._lines[name] = _Line(self._new_producer_id())
         return self._lines[name]
 
     def _send(self, sending: _Sending) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kbroker.errors import ErrorCode
 from kbroker.metadata.image import NO_LEADER
 from kbroker.types import TopicPartition
-from tests.simulation.clients import GIVE_UP_MS, PRODUCE_TIMEOUT_MS, Client
+from tests.simulation.clients import GIVE_UP_MS, PRODUCE_TIMEOUT_MS, Numbering
 from tests.simulation.contents import batch_of
 from tests.simulation.network import CLIENTS, Answer, Done, Exchange, Lost, Network, Serve
 from tests.simulation.requests import Produced
@@ -36,7 +36,6 @@ PLAIN_IN_FLIGHT_MAX: Final = 200
 _BURSTS: Final = (1, 2, 3, 5, 8)
 _PLAIN_BURSTS: Final = (1, 1, 3, 10)
 _FULL_BURST: Final = 0.02  # how many of a plain producer's bursts are all that it may have
-_PRODUCER_IDS_APART: Final = 1_000
 _NOTHING: Final = object()
 
 
@@ -142,23 +141,12 @@ class _Line:
     is_over: bool = False  # and nothing behind that
 
 
-class PipelinedProducer(Client):
+class PipelinedProducer(Numbering):
     """As `Producer`, with more than one batch under way."""
 
-    def __init__(
-        self, cluster: Cluster, number: int, dice: random.Random, *, idempotent: bool, acks: int
-    ) -> None:
-        super().__init__(cluster)
-        self._dice = dice
-        self._idempotent = idempotent
-        self._acks = acks
-        self._name = b"%d" % number
-        self._next_producer_id = number * _PRODUCER_IDS_APART
-        self._numbers = 0
+    def __init__(self, cluster: Cluster, number: int, dice: random.Random, **how: Any) -> None:
+        super().__init__(cluster, number, dice, **how)
         self._lines: dict[TopicPartition, _Line] = {}
-        self.acknowledged = 0
-        if idempotent:
-            cluster.safety.in_order.add(self._name)
 
     @property
     def sending(self) -> bool:
@@ -167,8 +155,7 @@ class PipelinedProducer(Client):
     def produce(self, name: TopicPartition) -> None:
         """A few at once."""
         if name not in self._lines:
-            self._next_producer_id += 1
-            self._lines[name] = _Line(self._next_producer_id)
+            self._lines[name] = _Line(self._new_producer_id())
         line = self._lines[name]
         if self._idempotent:
             for _ in range(self._dice.choice(_BURSTS)):
@@ -179,9 +166,7 @@ class PipelinedProducer(Client):
             self._send_plain(name, line)
 
     def _batch(self, line: _Line) -> _Batch:
-        self._numbers += 1
-        value = b"%s-%d" % (self._name, self._numbers)
-        self._cluster.safety.sent.add(value)
+        value = self._next_value()
         sequence, line.sequence = line.sequence, line.sequence + 1
         numbered = (line.producer_id, 0, sequence) if self._idempotent else ()
         give_up_at_ms = self._cluster.loop.now_ms + GIVE_UP_MS
