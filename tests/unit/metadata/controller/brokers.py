@@ -12,7 +12,7 @@ from kbroker.metadata.cluster_delta_codec import decode_delta, encode_delta
 from kbroker.metadata.controller import NewTopic
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.partition_states import ElectionRules, InSyncChange
-from kbroker.metadata.image import BrokerImage, PartitionImage
+from kbroker.metadata.image import BrokerImage, ClusterImage, PartitionImage
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
 
@@ -159,3 +159,13 @@ class Cluster:
             )
         )
         return answers
+
+
+def agree(one: ClusterImage, other: ClusterImage) -> bool:
+    return one.at_version(0) == other.at_version(0)
+
+
+def follow(cluster: Cluster) -> None:
+    """Until all have what the controller has."""
+    one = cluster.controller
+    eventually(lambda: all(agree(each.image, one.image) for each in cluster.brokers.values()))
