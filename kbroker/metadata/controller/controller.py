@@ -163,8 +163,8 @@ class Controller(Asking):
         self._store = store
         self._node_id = node_id
         self._clock = clock
-        ours, can_wait = broker or BrokerImage(node_id), transport is not None
-        self._incarnation = Incarnation(ours, start_is_known, comes_again=can_wait)
+        ours, is_retried = broker or BrokerImage(node_id), transport is not None
+        self._incarnation = Incarnation(ours, start_is_known, is_retried=is_retried)
         self._directories = directories
         self._cluster_id = cluster_id
         self._new_epochs = new_epochs_at_start

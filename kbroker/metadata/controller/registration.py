@@ -45,13 +45,13 @@ class Incarnation:
     that is written down here, too, for the start after this one."""
 
     def __init__(
-        self, broker: BrokerImage, known: Callable[[], None], *, comes_again: bool = True
+        self, broker: BrokerImage, known: Callable[[], None], *, is_retried: bool = True
     ) -> None:
         """`known` is called once a controller has heard of a lossy start; OSError if that cannot be
-        written down. `comes_again`: then `heard` is called again by itself, or with every image."""
+        written down. `is_retried`: then `heard` comes again by itself, else with every image."""
         self.broker = broker
         self._known = known
-        self._may_wait = comes_again
+        self._is_retried = is_retried
         self._is_noted = not broker.lossy
         self._comes_again = False
 
@@ -71,7 +71,7 @@ class Incarnation:
             self._known()
         except OSError as error:
             log.warning("it cannot be noted that this lossy start is known, and again: %s", error)
-            self._comes_again = self._may_wait
+            self._comes_again = self._is_retried
             return False
         self._is_noted = True
         return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,20 +27,6 @@ from kbroker.metadata.store.base import Create
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.brokers import Cluster, Wire, agree, follow
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
-
-
-@pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, wire: Wire) -> Iterator[Cluster]:
-    made = Cluster(tmp_path, wire)
-    follow(made)
-    yield made
-    for node_id in sorted(made.brokers, reverse=True):
-        made.brokers[node_id].stop()
 
 
 def test_everybody_comes_to_know_every_change(cluster: Cluster) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -15,22 +15,8 @@ from kbroker.metadata.controller.nodes import MetadataNodes, load_brokers
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import BrokerImage
 from kbroker.metadata.store.base import StoreUnavailableError
-from tests.unit.metadata.controller.brokers import Cluster, Wire, agree, follow
+from tests.unit.metadata.controller.brokers import Cluster, Wire, agree
 from tests.unit.metadata.controller.harness import OneBroker, eventually
-
-
-@pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, wire: Wire) -> Iterator[Cluster]:
-    made = Cluster(tmp_path, wire)
-    follow(made)
-    yield made
-    for node_id in sorted(made.brokers, reverse=True):
-        made.brokers[node_id].stop()
 
 
 @pytest.mark.parametrize("full", [False, True])
