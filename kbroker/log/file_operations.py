@@ -18,6 +18,7 @@ from typing import Final
 hook: Callable[[str, str], int | None] | None = None
 
 COPY_BYTES: Final = 1 << 20
+READ_BYTES: Final = 1 << 16
 DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -36,11 +37,20 @@ def _write(file: io.FileIO, path: Path, data: bytes) -> None:
 
 
 def read_file(path: Path) -> bytes:
-    """All of it."""
+    """All of it. A start reads tens of thousands: `open` would be four times as dear."""
     _before("open", path)
-    with open(path, "rb") as file:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
         _before("read", path)
-        return file.read()
+        parts = []
+        while part := os.read(handle, READ_BYTES):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        os.close(handle)
 
 
 def read_part(path: Path, position: int, length: int) -> bytes:

@@ -71,13 +71,17 @@ def open_partition_log(
     settings: Mapping[str, Any],
     checkpointed: Checkpointed = UNKNOWN,
     flush_times: FlushTimes | None = None,
+    *,
+    is_known: bool = False,
 ) -> PartitionLog:
     """Opens the log in `directory`, or begins one there. `settings` as `configure` takes them.
 
-    `flush_times` counts its flushes; without one nobody does.
+    `flush_times` counts its flushes; without one nobody does. `is_known`: somebody has looked, and
+    the directory is that topic's.
     """
-    file_operations.make_directory(directory)
-    _check_topic_id(directory, topic_id)
+    if not is_known:
+        file_operations.make_directory(directory)
+        _check_topic_id(directory, topic_id)
     log = PartitionLog(str(directory), topic, index, topic_id)
     log.configure(**settings)
     if flush_times is not None:
@@ -97,7 +101,7 @@ def open_partition_log(
     )
     _keep_all_aside(directory)
     return open_partition_log(
-        directory, topic, index, topic_id, settings, checkpointed, flush_times
+        directory, topic, index, topic_id, settings, checkpointed, flush_times, is_known=is_known
     )
 
 

@@ -49,7 +49,7 @@ from kbroker.log.directory_use import use_of, use_of_nothing
 from kbroker.log.held_log import HeldLog
 from kbroker.log.loader import open_partition_log
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
-from kbroker.log.placement import Absence, places_of, refuse_copies, topic_id_of
+from kbroker.log.placement import Absence, Place, places_of, refuse_copies, topic_id_of
 from kbroker.log.removals import Removals
 from kbroker.types import TopicPartition
 
@@ -150,7 +150,7 @@ class LogManager:
                 topic_id = read_partition_metadata(path / PARTITION_METADATA_FILE)
                 if topic_id is None:
                     return
-                log = self._open_in(directory, name, topic_id, {})
+                log = self._open_at(Place(directory, path, topic_id), name, topic_id, {})
             except CheckpointError as error:
                 # Whose it is, only the metadata store knows: `open` is told.
                 logger.warning("%s; it is read when its topic is opened", error)
@@ -169,10 +169,8 @@ class LogManager:
             return
         began_ms = self._clock.monotonic_ms()
         in_threads(self.recovery_threads, open_one, found)
-        logger.info(
-            "recovered %d logs in %s in %d ms", len(found), directory.path,
-            self._clock.monotonic_ms() - began_ms,
-        )  # fmt: skip
+        took_ms = self._clock.monotonic_ms() - began_ms
+        logger.info("recovered %d logs in %s in %d ms", len(found), directory.path, took_ms)
 
     def stop(self, *, as_found: bool = False) -> None:
         """Closes every log. Where one cannot be, its directory is left without the mark.
@@ -251,20 +249,22 @@ class LogManager:
             held.directory.forget(name)
         return held.log
 
-    def _open_in(
-        self, where: DataDirectory, name: TopicPartition, topic_id: UUID, how: Mapping[str, Any]
+    def _open_at(
+        self, place: Place, name: TopicPartition, topic_id: UUID, how: Mapping[str, Any]
     ) -> PartitionLog:
-        path, at = where.path / str(name), where.checkpointed(name)
-        return open_partition_log(path, *name, topic_id, how, at, self.flush_times)
+        at, is_known = place.directory.checkpointed(name), place.topic_id == topic_id
+        return open_partition_log(
+            place.path, *name, topic_id, how, at, self.flush_times, is_known=is_known
+        )
 
     def _open(
         self, name: TopicPartition, topic_id: UUID, settings: Mapping[str, Any], new: bool
     ) -> HeldLog:
         made: Path | None = None
         try:
-            directory = self._place(name, topic_id, new)
-            made = None if (path := directory.path / str(name)).exists() else path
-            log = self._open_in(directory, name, topic_id, settings)
+            place = self._place(name, topic_id, new)
+            made = None if place.topic_id == topic_id else place.path
+            log = self._open_at(place, name, topic_id, settings)
         except (OSError, CheckpointError, KafkaError) as error:
             if made is not None:
                 self._unmake(made)
@@ -276,7 +276,7 @@ class LogManager:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} cannot be opened: {error}"
             ) from error
-        return HeldLog(log, directory)
+        return HeldLog(log, place.directory)
 
     def _unmake(self, path: Path) -> None:
         """A log that could not be begun: what there is of it has no records."""
@@ -288,17 +288,17 @@ class LogManager:
         except OSError as error:
             logger.warning("%s is left over, without records: %s", path, error)
 
-    def _place(self, name: TopicPartition, topic_id: UUID, new: bool) -> DataDirectory:
+    def _place(self, name: TopicPartition, topic_id: UUID, new: bool) -> Place:
         """Where the log is; or where it begins, when what is in its place was set aside."""
         places = places_of(self._directories, name)
-        for directory, _, known in places:
-            if known == topic_id:
-                return directory
-        for directory, path, known in places:
-            if known is None and not new:
-                logger.warning("%s is given the topic id that the metadata store has", path)
-                write_partition_metadata(path / PARTITION_METADATA_FILE, topic_id)
-                return directory
+        for place in places:
+            if place.topic_id == topic_id:
+                return place
+        for place in places:
+            if place.topic_id is None and not new:
+                logger.warning("%s is given the topic id that the metadata store has", place.path)
+                write_partition_metadata(place.path / PARTITION_METADATA_FILE, topic_id)
+                return place._replace(topic_id=topic_id)
         for directory, path, _ in places:
             self._set_aside(directory, name, path)
         if self._absence and not (new and self._directories):
@@ -309,7 +309,7 @@ class LogManager:
             )
         directory = self._emptiest()
         self._begin_at_zero(directory, name)
-        return directory
+        return Place(directory, directory.path / str(name), None)
 
     def _emptiest(self) -> DataDirectory:
         """Where there are fewest logs."""

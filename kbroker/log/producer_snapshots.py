@@ -13,6 +13,7 @@ The bytes are a disk's and not trusted: a file that is cut off or altered counts
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,6 +30,7 @@ KEPT_FILES: Final = 2
 _HEADER: Final = struct.Struct(">hIi")
 _ENTRY: Final = struct.Struct(">qhiqiqiq")
 _CRC_STARTS: Final = 6
+_FILE: Final = re.compile(rf"([0-9]{{20}}){re.escape(SUFFIX)}")
 
 
 class SnapshotError(ValueError):
@@ -61,13 +63,11 @@ def decode(data: bytes) -> list[ProducerEntry]:
 
 def snapshot_files(directory: Path) -> list[tuple[int, Path]]:
     """(offset, file) of every snapshot, oldest first."""
-    paths = (Path(entry.path) for entry in file_operations.list_directory(directory))
-    found = [
-        (int(path.stem), path)
-        for path in paths
-        if path.suffix == SUFFIX and len(path.stem) == 20 and path.stem.isdigit()
-    ]
-    return sorted(found)
+    return sorted(
+        (int(match[1]), Path(entry.path))
+        for entry in file_operations.list_directory(directory)
+        if (match := _FILE.fullmatch(entry.name))
+    )
 
 
 def write(directory: Path, offset: int, entries: Iterable[ProducerEntry], *, sync: bool) -> None:

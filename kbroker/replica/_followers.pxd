@@ -42,5 +42,9 @@ cdef Follower* followers_find(const Followers* followers, int32_t broker_id) noe
 cdef void follower_note_fetch(
     Follower* follower, int64_t offset, int64_t leader_end_offset, int64_t now_ns) noexcept nogil
 
+# Whether all are waited for, and each has all that there is or had it at that time or later.
+cdef int followers_keep_up(
+    const Followers* followers, int64_t end_offset, int64_t since_ns) noexcept nogil
+
 # Up to where everybody in sync has the log, not beyond `end_offset`; -1 if somebody has not said.
 cdef int64_t followers_reached(const Followers* followers, int64_t end_offset) noexcept nogil

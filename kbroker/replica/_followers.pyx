@@ -57,6 +57,20 @@ cdef void follower_note_fetch(
     follower.leader_end_offset = leader_end_offset
 
 
+cdef int followers_keep_up(
+    const Followers* followers, int64_t end_offset, int64_t since_ns
+) noexcept nogil:
+    cdef const Follower* each
+    cdef int32_t at
+    for at in range(followers.count):
+        each = &followers.list[at]
+        if not each.in_sync:
+            return 0
+        if each.log_end_offset < end_offset and each.caught_up_ns < since_ns:
+            return 0
+    return 1
+
+
 cdef int64_t followers_reached(const Followers* followers, int64_t end_offset) noexcept nogil:
     cdef int64_t reached = end_offset
     cdef int32_t at

@@ -23,7 +23,7 @@ from kbroker.log._slice cimport Slice
 from kbroker.log._time_search cimport TimedOffset, log_find_by_time, log_find_max_timestamp
 from kbroker.log._types cimport NEEDS_PYTHON, WAITS_FOR_DISK, Batch, Bound
 from kbroker.log._validate cimport log_validate
-from kbroker.replica._followers cimport Follower
+from kbroker.replica._followers cimport Follower, followers_keep_up
 from kbroker.replica._partition cimport (
     FROM_LEADER, TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch,
     Partition, ReplicaOffsets, partition_advance_locked, partition_append,
@@ -246,6 +246,17 @@ cdef class Replica:
         ]
         free(copies)
         return found
+
+    def followers_keep_up(self, int64_t since_ns) -> bool:
+        """Whether the high watermark waits for every follower, and each has all that there is, or
+        had it at that time or later. Thousands of partitions are asked this ten times a second."""
+        cdef int keep_up
+        with nogil:
+            partition_lock(self.partition)
+            keep_up = followers_keep_up(
+                &self.partition.followers, self.partition.log.log_end_offset, since_ns)
+            partition_unlock(self.partition)
+        return bool(keep_up)
 
     # --- Appending and reading --------------------------------------------------------------------
 

@@ -87,6 +87,15 @@ class _Led:
         """By the high watermark, beside the committed set."""
         return self.joining | self.held_for.keys()
 
+    def is_settled(self, brokers: frozenset[int], since_ns: int) -> bool:
+        """Whether there is nothing to ask for at a glance: all live, are in sync, and have not
+        lagged since then."""
+        return (
+            len(self.partition.isr) == len(self.partition.replicas)
+            and brokers.issuperset(self.partition.replicas)
+            and self.replica.followers_keep_up(since_ns)
+        )
+
 
 class InSyncSets:
     """See the head of this file."""
@@ -191,8 +200,12 @@ class InSyncSets:
         self, brokers: Mapping[int, BrokerImage], asked: Collection[TopicPartition]
     ) -> Iterator[tuple[_Led, InSyncChange]]:
         now_ns = self._clock.monotonic_ns()
+        alive = frozenset(brokers)
         for name, led in self._led.items():
             if name in asked or now_ns < led.ask_again_ns:
+                continue
+            if led.is_settled(alive, now_ns - self._lag_max_ns):
+                led.said = ()
                 continue
             if led.replica.online and self._node_id in brokers:
                 in_sync = self._wanted(led, brokers)

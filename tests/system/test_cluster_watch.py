@@ -26,8 +26,10 @@ pytestmark = [pytest.mark.client, pytest.mark.timeout(180)]
 TOPIC = "orders"
 PARTITIONS = 3
 RECORD = b"x" * 10_000
-RECORDS = 600
-THROTTLED_BYTES_PER_S = 300_000  # 6 MB take 20 s
+RECORDS = 300
+# A fetch has one batch at the least: small ones, so that a throttled copy goes on evenly.
+ROUND_BYTES = 40_000
+THROTTLED_BYTES_PER_S = 300_000  # 3 MB take 10 s
 
 Figures = dict[str, float]
 Told = dict[int, Figures]
@@ -35,8 +37,12 @@ Told = dict[int, Figures]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    # Small rounds, so that a throttled copy goes on evenly.
-    settings = {"min.insync.replicas": 2, "replica.fetch.max.bytes": 40_000}
+    settings = {
+        "min.insync.replicas": 2,
+        "replica.fetch.max.bytes": ROUND_BYTES,
+        # A leader misses a follower before its session is over: then it is the leader that shrinks.
+        "zookeeper.session.timeout.ms": 8_000,
+    }
     with Cluster(3, settings, topics={TOPIC: PARTITIONS}) as made:
         yield made
 
@@ -79,7 +85,9 @@ def until(cluster: Cluster, what: str, holds: Callable[[Told], bool]) -> Told:
 
 
 def produce(cluster: Cluster, records: int = RECORDS) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    producer = Producer({
+        "bootstrap.servers": cluster.bootstrap, "acks": "all", "batch.size": ROUND_BYTES,
+    })  # fmt: skip
     for number in range(records):
         producer.produce(TOPIC, RECORD, partition=number % PARTITIONS)
         producer.poll(0)

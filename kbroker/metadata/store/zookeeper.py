@@ -26,7 +26,9 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kazoo import exceptions as trouble
@@ -66,6 +68,7 @@ from kbroker.metadata.store.base import (
     check_operations,
     check_path,
 )
+from kbroker.metadata.store.multi_read import MultiRead
 from kbroker.metadata.store.watches import WatchRegistry
 from kbroker.metadata.store.zookeeper_settings import SASL, ZooKeeperSettings
 from kbroker.own_thread import OwnThread
@@ -73,8 +76,10 @@ from kbroker.own_thread import OwnThread
 log = logging.getLogger("kbroker.zookeeper")
 
 END_THREAD_NAME: Final = "kbroker-store-end"
-# Reads of children that are in flight together.
-_READS_AT_ONCE_MAX: Final = 1_000
+# Nodes of one request; of so many the paths fit into what a server takes.
+_READS_AT_ONCE_MAX: Final = 128
+# Such requests that are in flight together.
+_REQUESTS_MAX: Final = 8
 _RECONNECT_DELAY_S: Final = (0.05, 0.15)
 _RECONNECT_DELAY_MAX_S: Final = 2
 _ANY_VERSION: Final = -1
@@ -193,17 +198,17 @@ class ZooKeeperStore(MetadataStore):
         return {paths[each]: node for each, node in self.get_many(list(paths)).items()}
 
     def get_many(self, paths: Sequence[str]) -> dict[str, Node]:
+        for path in paths:
+            check_path(path)
         nodes: dict[str, Node] = {}
+        asked: deque[tuple[Sequence[str], Any]] = deque()
         for begin in range(0, len(paths), _READS_AT_ONCE_MAX):
             some = paths[begin : begin + _READS_AT_ONCE_MAX]
-            for path in some:
-                check_path(path)
-            asked = [self._send(path, self._get_of(path)) for path in some]
-            for path, answer in zip(some, asked, strict=True):
-                try:
-                    nodes[path] = _node(*self._answer(path, answer))
-                except NoNodeError:
-                    pass  # not there, or gone meanwhile
+            asked.append((some, self._send(some[0], partial(self._read_async, some))))
+            if len(asked) == _REQUESTS_MAX:
+                nodes.update(self._nodes(*asked.popleft()))
+        for each in asked:
+            nodes.update(self._nodes(*each))
         return nodes
 
     def multi(self, operations: Sequence[Operation]) -> list[int]:
@@ -246,8 +251,19 @@ class ZooKeeperStore(MetadataStore):
     def _full(self, path: str) -> str:
         return (self._settings.chroot + path).rstrip("/") or "/"
 
-    def _get_of(self, path: str) -> Callable[[], Any]:
-        return lambda: self._client.get_async(self._full(path))
+    def _read_async(self, paths: Sequence[str]) -> Any:
+        answer = self._client.handler.async_result()
+        self._client._call(MultiRead([self._full(path) for path in paths]), answer)
+        return answer
+
+    def _nodes(self, paths: Sequence[str], asked: Any) -> Iterator[tuple[str, Node]]:
+        """Those that are there; the others never were, or have gone meanwhile."""
+        for path, found in zip(paths, self._answer(paths[0], asked), strict=True):
+            if isinstance(found, trouble.NoNodeError):
+                continue
+            if isinstance(found, Exception):
+                raise self._error(path, found) from found
+            yield path, _node(*found)
 
     def _ask(self, path: str, call: Callable[[], Any]) -> Any:
         return self._answer(path, self._send(path, call))
@@ -421,7 +437,14 @@ class ZooKeeperStore(MetadataStore):
                     self._client.create(path, acl=self._acl)
                 except trouble.NodeExistsError:
                     pass  # another broker was faster
-            self.get("/")  # whoever may not log in is told so with the first answer
+            # Whoever may not log in is told so with the first answer.
+            (root,) = self._read_async(["/"]).get()
+            if isinstance(root, Exception):
+                raise root
+        except trouble.UnimplementedError:
+            raise ConfigError(
+                f"ZooKeeper at {self._settings} is older than 3.6", "bring it up to date"
+            ) from None
         except (trouble.NoAuthError, NotAllowedError):
             raise ConfigError(
                 f"{self._settings.chroot} is not in ZooKeeper, and this broker may not create it",

@@ -58,6 +58,7 @@ class Ask(IntEnum):
     GET_CHILDREN_2 = 12
     CHECK = 13
     MULTI = 14
+    MULTI_READ = 22
     CLOSE = -11
 
 
@@ -157,6 +158,18 @@ class Reader:
                 return found
             found.append(self.operation(ask))
 
+    def reads(self) -> list[str]:
+        """The paths of a MULTI_READ. Raises NotServedError."""
+        found: list[str] = []
+        while True:
+            ask, done, _ = self._unpack(_PART)
+            if done:
+                return found
+            path, watch = self.text(), self.flag()
+            if ask != Ask.GET_DATA or watch:
+                raise NotServedError
+            found.append(path)
+
     def _expected(self) -> int | None:
         version = self.int32()
         return None if version == ANY_VERSION else version
@@ -250,6 +263,14 @@ def parts_failed(count: int, failed: int, error: int) -> bytes:
     """The body of a MULTI that did not: those before were rolled back, those behind not tried."""
     codes = [0] * failed + [error] + [Trouble.RUNTIME_INCONSISTENCY] * (count - failed - 1)
     return b"".join(_PART.pack(-1, False, code) + _INT.pack(code) for code in codes) + _END
+
+
+def parts_read(nodes: Iterable[Znode | None]) -> bytes:
+    """The body of a MULTI_READ; None: there is no such node."""
+    missing = _PART.pack(-1, False, Trouble.NO_NODE) + _INT.pack(Trouble.NO_NODE)
+    head = _PART.pack(Ask.GET_DATA, False, 0)
+    told = (missing if node is None else head + data(node.data) + stat(node) for node in nodes)
+    return b"".join(told) + _END
 
 
 def _ask_of(operation: Operation) -> Ask:

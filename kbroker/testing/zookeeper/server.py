@@ -318,6 +318,8 @@ class ZooKeeperServer:
                 operation = reader.operation(ask)
                 (version,) = self._write(connection, [operation])
                 return frames.done(operation, version)
+            case Ask.MULTI_READ:
+                return frames.parts_read(self.tree.find(path) for path in reader.reads())
             case Ask.MULTI:
                 return self._multi(connection, reader.operations())
         raise NotServedError

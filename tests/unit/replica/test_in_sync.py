@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.clock import ManualClock
+from kbroker.clock import NS_PER_MS, ManualClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.image import BrokerImage, PartitionImage
@@ -108,6 +109,29 @@ def test_what_has_become_of_a_set_is_counted_and_not_what_was_asked_for(rig: Rig
     ):
         rig.lead(*isr, partition_epoch=epoch)
         assert (rig.sets.shrinks, rig.sets.expands) == counted
+
+
+def test_what_is_settled_at_a_glance_is_so_in_detail(rig: Rig) -> None:
+    """A thousand partitions at rest are passed over without a look at each follower."""
+    dice = random.Random(5)
+    at_a_glance = 0
+    rig.lead(LEADER, ONE, TWO)
+    rig.fill(2)
+    for epoch in range(8, 1000):
+        isr = (LEADER, *dice.choice(((ONE, TWO), (ONE, TWO), (ONE,), ())))
+        brokers = {each: BROKERS[each] for each in BROKERS if dice.random() < 0.95}
+        rig.clock.advance(dice.choice((0, 1, LAG_MS // 2, LAG_MS, 2 * LAG_MS)))
+        rig.lead(*isr, partition_epoch=epoch)
+        rig.fill(dice.choice((0, 0, 1)))
+        for each in (ONE, TWO):
+            if dice.random() < 0.8:
+                rig.fetch(each, rig.log.log_end_offset - dice.choice((0, 0, 1)))
+        (led,) = rig.sets._led.values()
+        settled = led.is_settled(frozenset(brokers), rig.clock.monotonic_ns() - LAG_MS * NS_PER_MS)
+        at_a_glance += settled
+        if settled:
+            assert {*rig.sets._wanted(led, brokers)} == {*isr}
+    assert at_a_glance > 100
 
 
 def test_who_has_everything_stays_however_long_nothing_comes(rig: Rig) -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbroker.errors import ConfigError
 from kbroker.metadata.store.base import (
     Check,
     Create,
@@ -51,6 +52,19 @@ def server() -> Iterator[ZooKeeperServer]:
 def opened(server: ZooKeeperServer, session_ms: int = 10_000) -> ZooKeeperStore:
     settings = ZooKeeperSettings((server.connect,), "", session_ms, 10_000)
     return ZooKeeperStore.open(settings, random.Random(1))
+
+
+def test_a_zookeeper_that_is_too_old_is_one_line(
+    server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before 3.6 it did not read many nodes at once."""
+
+    def unknown(reader: Reader) -> list[str]:
+        raise NotServedError
+
+    monkeypatch.setattr(Reader, "reads", unknown)
+    with pytest.raises(ConfigError, match="is older than 3"):
+        opened(server)
 
 
 # --- the tree -------------------------------------------------------------------------------------

@@ -136,6 +136,17 @@ def test_many_are_read_at_once_and_those_that_are_not_there_left_out(store: Meta
     assert {path: node[:2] for path, node in found.items()} == {"/a/b": (b"3", 1), "/a": (b"1", 0)}
 
 
+def test_thousands_are_read_in_their_order(store: MetadataStore) -> None:
+    store.create("/a")
+    wanted = [f"/a/{number}" for number in range(1_500)]
+    store.multi([Create(path, path.encode()) for path in wanted])
+    found = store.get_many([*wanted, "/none", "/a"])
+    assert [(path, node.data) for path, node in found.items()] == [
+        *((path, path.encode()) for path in wanted),
+        ("/a", b""),
+    ]
+
+
 def test_ensure_makes_parents_and_leaves_data_alone(store: MetadataStore) -> None:
     store.create("/a", b"kept")
     store.ensure("/a/b/c")
