@@ -21,7 +21,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kbroker.metrics import samples
 from spark_jobs import tables
@@ -39,7 +39,6 @@ from spark_jobs.ledger import (
 from spark_jobs.schema import METRICS, Column, TableSchema
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
 # Samples that one job makes roll-ups of, and what a report spends on it: two days of one broker
@@ -103,27 +102,23 @@ def hours_of(rows: DataFrame) -> DataFrame:
     keys = ("hour", *LABELS)
     hourly = rows.withColumn("hour", F.date_trunc("hour", "event_time"))
     found = hourly.groupBy(*keys).agg(
-        F.count("*").alias("samples"),
-        F.count_if("late").alias("late_samples"),
-        F.try_sum("interval_ms").alias("covered_ms"),
-        *(F.try_sum(name).alias(name) for name in GROWTH),
-        *(column for name in GAUGES for column in _level(name)),
+        F.expr("count(*) AS samples"),
+        F.expr("count_if(late) AS late_samples"),
+        F.expr("try_sum(interval_ms) AS covered_ms"),
+        *(F.expr(f"try_sum({name}) AS {name}") for name in GROWTH),
+        *(F.expr(text) for name in GAUGES for text in _level(name)),
     )
     for name in BUCKETS:
         found = _beside(found, _merged(hourly, keys, name), keys)
-    dated = found.withColumn("event_date", F.to_date("hour"))
-    return dated.select(*HOURLY.column_names)
+    return found.withColumn("event_date", F.to_date("hour")).to(HOURLY.row_type())
 
 
-def _level(name: str) -> tuple[SparkColumn, ...]:
-    from pyspark.sql import functions as F
-
-    when = F.when(F.col(name).isNotNull(), F.col("event_time"))
+def _level(name: str) -> tuple[str, ...]:
     return (
-        F.min(name).alias(f"{name}_min"),
-        F.max(name).alias(f"{name}_max"),
-        F.max_by(name, when).alias(f"{name}_last"),
-        F.sum(F.col(name).cast("double")).alias(f"{name}_sum"),
+        f"min({name}) AS {name}_min",
+        f"max({name}) AS {name}_max",
+        f"max_by({name}, if({name} IS NULL, NULL, event_time)) AS {name}_last",
+        f"sum(double({name})) AS {name}_sum",
     )
 
 
@@ -132,22 +127,21 @@ def _merged(hourly: DataFrame, keys: tuple[str, ...], name: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     by_bound = (
-        hourly.where(F.col(name).isNotNull())
-        .select(*keys, F.explode(name).alias("_bucket"))
-        .groupBy(*keys, F.col("_bucket.le").alias("le"))
-        .agg(F.try_sum("_bucket.count").alias("count"))
+        hourly.where(f"{name} IS NOT NULL")
+        .selectExpr(*keys, f"explode({name}) AS _bucket")
+        .groupBy(*keys, F.expr("_bucket.le AS le"))
+        .agg(F.expr("try_sum(_bucket.count) AS count"))
     )
-    together = F.sort_array(F.collect_list(F.struct("le", "count")))
-    return by_bound.groupBy(*keys).agg(together.alias(name))
+    together = F.expr(f"sort_array(collect_list(struct(le, count))) AS {name}")
+    return by_bound.groupBy(*keys).agg(together)
 
 
 def _beside(left: DataFrame, right: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     """Joined by keys, of which null is equal to null."""
+    from pyspark.sql import functions as F
+
     renamed = right.withColumnsRenamed({key: f"_{key}" for key in keys})
-    same: Any = None
-    for key in keys:
-        equal = left[key].eqNullSafe(renamed[f"_{key}"])
-        same = equal if same is None else same & equal
+    same = F.expr(" AND ".join(f"{key} <=> _{key}" for key in keys))
     return left.join(renamed, same, "left").drop(*(f"_{key}" for key in keys))
 
 

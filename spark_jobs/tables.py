@@ -138,8 +138,9 @@ def of_units(
     paths = [part_uri(base, unit) for unit in units]
     if not paths:
         return no_rows(spark, schema)
-    frame = spark.read.schema(schema.row_type()).option("basePath", base).parquet(*paths)
-    return frame.select(*schema.column_names)
+    kind = schema.row_type()
+    # In its order: partition columns are read behind all others.
+    return spark.read.schema(kind).option("basePath", base).parquet(*paths).to(kind)
 
 
 def part_uri(base: str, unit: LiveUnit) -> str:
@@ -148,10 +149,11 @@ def part_uri(base: str, unit: LiveUnit) -> str:
 
 def no_rows(spark: SparkSession, schema: TableSchema) -> DataFrame:
     """An empty table; made by the JVM alone, so that no Python worker starts."""
-    return spark.range(0).selectExpr(*(
+    columns = ", ".join(
         f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`"
         for field in schema.row_type().fields
-    ))  # fmt: skip
+    )
+    return spark.sql(f"SELECT {columns} FROM range(0)")
 
 
 def without_repeats(frame: DataFrame, retries: tuple[str, ...]) -> DataFrame:
@@ -186,14 +188,13 @@ def without_repeats(frame: DataFrame, retries: tuple[str, ...]) -> DataFrame:
 
 
 def _between(frame: DataFrame, schema: TableSchema, since: Moment, until: Moment) -> DataFrame:
-    from pyspark.sql import functions as F
-
     column = next(name for name in _TIMES if name in schema.column_names)
-    if since is not None:
-        frame = frame.where(F.col(column) >= F.timestamp_millis(F.lit(to_ms(since))))
-    if until is not None:
-        frame = frame.where(F.col(column) < F.timestamp_millis(F.lit(to_ms(until))))
-    return frame
+    asked = [
+        f"{column} {how} timestamp_millis({to_ms(moment)}L)"
+        for how, moment in ((">=", since), ("<", until))
+        if moment is not None
+    ]
+    return frame.where(" AND ".join(asked)) if asked else frame
 
 
 def _dates(since: Moment, until: Moment) -> tuple[str, str]:

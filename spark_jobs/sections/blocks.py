@@ -129,14 +129,11 @@ MEGABYTES: Final = Measure("MB/s", lambda block: block.megabytes_per_s, "high")
 
 def blocks(results: DataFrame) -> list[Block]:
     """The newest BLOCKS_MAX + 1 blocks, in order of time; one more than the bound says: cut."""
-    buckets = F.transform(
-        "buckets",
-        lambda b: F.struct(percentiles.middle(b["le"]).alias("le"), b["count"].alias("count")),
-    )
+    bucket = f"b -> named_struct('le', {percentiles.middle('b.le')}, 'count', b.count)"
     frame = (
         results.where("kind = 'block' AND run_id IS NOT NULL AND sequence IS NOT NULL")
-        .withColumn("middles", buckets)
-        .select(*_PLAIN, "min_ns", "max_ns", *percentiles.of_row("middles"))
+        .withColumn("middles", F.expr(f"transform(buckets, {bucket})"))
+        .selectExpr(*_PLAIN, "min_ns", "max_ns", *percentiles.of_row("middles"))
         .orderBy(F.desc("event_time_ms"), F.desc("sequence"))
         .limit(BLOCKS_MAX + 1)
     )

@@ -80,7 +80,7 @@ def _bins(metrics: DataFrame, step: int) -> DataFrame:
             binned(step),
         )
         .agg(
-            *(F.sum(F.col(name).cast("double")).alias(name) for name in SUMS),
+            *(F.expr(f"sum(double({name})) AS {name}") for name in SUMS),
             F.count(F.lit(1)).alias("samples"),
         )
         .orderBy("at")

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pyspark.sql import functions as F
-
 from spark_jobs.report_model import Cell, Plot, Section, Series, Table
 from spark_jobs.sections import percentiles
 from spark_jobs.sections.blocks import (
@@ -87,9 +85,9 @@ def groups(inputs: Inputs, by: tuple[str, ...], where: str = "true") -> list[Gro
     """Merged histograms of the blocks by these columns, percentiles in ns."""
     frame = inputs.results.where("kind = 'block' AND size(buckets) > 0").where(where)
     found = percentiles.merged(frame, by, ends=("min_ns", "max_ns"))
-    places = [percentiles.middle(F.col(name)).alias(name) for name in SHOWN]
+    places = [f"{percentiles.middle(name)} AS {name}" for name in SHOWN]
     rows = collected(
-        found.select(*by, "least", "most", "blocks", "total", *places).where("total > 0")
+        found.selectExpr(*by, "least", "most", "blocks", "total", *places).where("total > 0")
     )
     for row in rows:
         for name in SHOWN:

@@ -9,6 +9,9 @@ perf.histogram takes), so `p99` of a merge is what one histogram of all values w
 the counts added before the shuffle, and each group's percentiles all come from one sorted array.
 `of_row` gives them for every row by itself, without a shuffle. Values that no histogram has (a
 count below 1, a bound that is no number) do not count: records are anybody's.
+
+Expressions are written as SQL: a tree of calls costs hundreds of questions to the JVM, which was
+half of the time of a small report.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 PERCENTS: Final = (50.0, 95.0, 99.0, 99.9)
 SUB_BITS: Final = 7  # of perf.histogram: above 128, 128 buckets to a power of two
@@ -44,88 +47,59 @@ def merged(
     `frame` has `buckets`; a percentile is its bucket's `le`, null where there are no values. With
     `ends`, columns of each row's smallest and largest value, the group's are `least` and `most`.
     """
-    kept = [F.col(name) for name in ends or ()]
     # Each row brings one more element, without a bound: so rows are counted in the same pass.
-    marked = F.concat(
-        F.coalesce(_sane(F.col("buckets")), F.array()),
-        F.array(
-            F.struct(F.lit(None).cast("double").alias("le"), F.lit(1).cast("long").alias("count"))
-        ),
-    )
-    spread = frame.select(*by, *kept, F.explode(marked).alias("bucket"))
-    least_most = (
-        [] if ends is None else [F.min(ends[0]).alias("least"), F.max(ends[1]).alias("most")]
-    )
-    added = spread.groupBy(*by, F.col("bucket.le").alias("le")).agg(
-        F.sum(F.col("bucket.count").cast("double")).alias("n"), *least_most
-    )
-    real = F.col("le").isNotNull()
-    again = [] if ends is None else [F.min("least").alias("least"), F.max("most").alias("most")]
-    grouped = added.groupBy(*by).agg(
-        *again,
-        F.sum(F.when(~real, F.col("n")).otherwise(0.0)).cast("long").alias("blocks"),
-        F.sum(F.when(real, F.col("n")).otherwise(0.0)).alias("total"),
-        F.array_sort(F.collect_list(F.when(real, F.struct("le", "n")))).alias("sorted"),
-    )
+    marked = f"concat(coalesce({_sane('buckets')}, array()), array({_OF_A_ROW}))"
+    sums = ["sum(double(bucket.count)) AS n"]
     found = [
-        _at(F.col("sorted"), F.col("total"), percent).alias(name_of(percent))
-        for percent in percents
+        "bigint(sum(if(le IS NULL, n, 0D))) AS blocks",
+        "sum(if(le IS NULL, 0D, n)) AS total",
+        "array_sort(collect_list(if(le IS NULL, NULL, struct(le, n)))) AS sorted",
     ]
-    names = [] if ends is None else ["least", "most"]
-    return grouped.select(*by, *names, "blocks", "total", *found)
+    if ends is not None:
+        sums += [f"min({ends[0]}) AS least", f"max({ends[1]}) AS most"]
+        found += ["min(least) AS least", "max(most) AS most"]
+    spread = frame.selectExpr(*by, *(ends or ()), f"explode({marked}) AS bucket")
+    added = spread.groupBy(*by, F.expr("bucket.le AS le")).agg(*map(F.expr, sums))
+    grouped = added.groupBy(*by).agg(*map(F.expr, found))
+    places = [f"{_at('sorted', 'total', each)} AS {name_of(each)}" for each in percents]
+    least_most = [] if ends is None else ["least", "most"]
+    return grouped.selectExpr(*by, *least_most, "blocks", "total", *places)
 
 
-def of_row(buckets: str, percents: Sequence[float] = PERCENTS) -> list[Column]:
-    """The percentiles of each row's own histogram, as columns."""
-    pairs = F.array_sort(
-        F.transform(
-            _sane(F.col(buckets)),
-            lambda b: F.struct(b["le"].alias("le"), b["count"].cast("double").alias("n")),
-        )
-    )
-    total = F.aggregate(pairs, F.lit(0.0), lambda sum_, pair: sum_ + pair["n"])
-    return [_at(pairs, total, percent).alias(name_of(percent)) for percent in percents]
+def of_row(buckets: str, percents: Sequence[float] = PERCENTS) -> list[str]:
+    """The percentiles of each row's own histogram, as columns in SQL."""
+    pair = "b -> named_struct('le', b.le, 'n', double(b.count))"
+    pairs = f"array_sort(transform({_sane(buckets)}, {pair}))"
+    total = f"aggregate({pairs}, 0D, (so_far, pair) -> so_far + pair.n)"
+    return [f"{_at(pairs, total, percent)} AS {name_of(percent)}" for percent in percents]
 
 
-def middle(le: Column, least: Column | None = None, most: Column | None = None) -> Column:
-    """What stands for all values of perf.histogram's bucket with the largest value `le`.
+def middle(le: str) -> str:
+    """What stands for all values of perf.histogram's bucket with the largest value `le`, in SQL.
 
-    As perf.histogram has it: the bucket's middle, kept between the smallest and largest value.
+    As perf.histogram has it: the bucket's middle.
     """
-    bits = F.length(F.bin(F.least(F.greatest(le, F.lit(1.0)), F.lit(LE_MAX)).cast("long")))
-    shift = F.greatest(bits - 1 - SUB_BITS, F.lit(0))
-    found = le - (F.pow(F.lit(2.0), shift) - 1) / 2
-    if least is not None:
-        found = F.greatest(found, least.cast("double"))
-    if most is not None:
-        found = F.least(found, most.cast("double"))
-    return F.when(le.isNull(), None).otherwise(found)
+    bits = f"length(bin(bigint(least(greatest({le}, 1D), {LE_MAX!r}D))))"
+    shift = f"greatest({bits} - 1 - {SUB_BITS}, 0)"
+    return f"if({le} IS NULL, NULL, {le} - (pow(2D, {shift}) - 1) / 2)"
 
 
-def _sane(buckets: Column) -> Column:
+_OF_A_ROW: Final = "named_struct('le', double(NULL), 'count', 1L)"
+
+
+def _sane(buckets: str) -> str:
     """Those with a bound and a count that can be."""
-    return F.filter(
-        buckets,
-        lambda b: (
-            b["le"].isNotNull() & ~F.isnan(b["le"]) & (b["count"] > 0) & (b["count"] < COUNT_MAX)
-        ),
-    )
+    counts = f"b.count > 0 AND b.count < {COUNT_MAX}L"
+    return f"filter({buckets}, b -> b.le IS NOT NULL AND NOT isnan(b.le) AND {counts})"
 
 
-def _at(pairs: Column, total: Column, percent: float) -> Column:
+def _at(pairs: str, total: str, percent: float) -> str:
     """The bound of the bucket that holds the value of this rank."""
-    rank = F.greatest(F.ceil(F.lit(percent / 100) * total).cast("double"), F.lit(1.0))
+    rank = f"greatest(double(ceil({percent / 100!r}D * {total})), 1D)"
     # The rank goes along in what is added up: in the step it would be worked out for every bucket.
-    start = F.struct(
-        F.lit(0.0).alias("n"), F.lit(None).cast("double").alias("le"), rank.alias("rank")
+    start = f"named_struct('n', 0D, 'le', double(NULL), 'rank', {rank})"
+    step = (
+        "(so_far, pair) -> if(so_far.n >= so_far.rank, so_far,"
+        " named_struct('n', so_far.n + pair.n, 'le', pair.le, 'rank', so_far.rank))"
     )
-
-    def step(so_far: Column, pair: Column) -> Column:
-        there = so_far["n"] >= so_far["rank"]
-        return F.struct(
-            F.when(there, so_far["n"]).otherwise(so_far["n"] + pair["n"]).alias("n"),
-            F.when(there, so_far["le"]).otherwise(pair["le"]).alias("le"),
-            so_far["rank"].alias("rank"),
-        )
-
-    return F.aggregate(pairs, start, step)["le"]
+    return f"aggregate({pairs}, {start}, {step}).le"

@@ -67,8 +67,8 @@ def section(inputs: Inputs, listened: Listened) -> Section:
 
 
 def _bins(metrics: DataFrame, step: int) -> DataFrame:
-    sums = [F.sum(F.col(name).cast("double")).alias(name) for name in _SUMS]
-    most = [F.max(F.col(name).cast("double")).alias(name) for name in _MOST]
+    sums = [F.expr(f"sum(double({name})) AS {name}") for name in _SUMS]
+    most = [F.expr(f"max(double({name})) AS {name}") for name in _MOST]
     return (
         metrics.where(F.col("metric_name").isin([REPLICAS, CONTROLLER]))
         .where("event_time_ms IS NOT NULL")

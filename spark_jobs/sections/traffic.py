@@ -87,13 +87,13 @@ def axis_of(inputs: Inputs, listened: Listened) -> Axis:
 
 def binned(step: int) -> Column:
     """The begin of the point that a sample belongs to, as `at`."""
-    return (F.floor(F.col("event_time_ms") / step) * step).cast("long").alias("at")
+    return F.expr(f"bigint(floor(event_time_ms / {step}) * {step}) AS at")
 
 
 def _bins(metrics: DataFrame, step: int) -> DataFrame:
-    sums = [F.sum(F.col(name).cast("double")).alias(name) for name in _SUMS]
-    least = [F.min(name).alias(name) for name in _LEAST]
-    most = [F.max(name).alias(name) for name in _MOST]
+    sums = [F.expr(f"sum(double({name})) AS {name}") for name in _SUMS]
+    least = [F.expr(f"min({name}) AS {name}") for name in _LEAST]
+    most = [F.expr(f"max({name}) AS {name}") for name in _MOST]
     return (
         metrics.where(F.col("metric_name").isin(list(KINDS)))
         .where("event_time_ms IS NOT NULL")
