@@ -110,7 +110,8 @@ def hours_of(rows: DataFrame) -> DataFrame:
     )
     for name in BUCKETS:
         found = _beside(found, _merged(hourly, keys, name), keys)
-    return found.withColumn("event_date", F.to_date("hour")).to(HOURLY.row_type())
+    dated = found.withColumn("event_date", F.to_date("hour"))
+    return dated.selectExpr(*HOURLY.column_names)
 
 
 def _level(name: str) -> tuple[str, ...]:

@@ -138,9 +138,8 @@ def of_units(
     paths = [part_uri(base, unit) for unit in units]
     if not paths:
         return no_rows(spark, schema)
-    kind = schema.row_type()
-    # In its order: partition columns are read behind all others.
-    return spark.read.schema(kind).option("basePath", base).parquet(*paths).to(kind)
+    frame = spark.read.schema(schema.row_type()).option("basePath", base).parquet(*paths)
+    return frame.selectExpr(*schema.column_names)
 
 
 def part_uri(base: str, unit: LiveUnit) -> str:

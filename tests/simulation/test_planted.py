@@ -12,7 +12,8 @@ from tests.simulation.planted import PLANTED
 def test_it_is_found(name: str) -> None:
     plant = PLANTED[name]
     with plant.switched_on():
-        assert any(run(seed).violation is not None for seed in range(plant.seeds))
+        seeds = range(plant.first, plant.first + plant.seeds)
+        assert any(run(seed).violation is not None for seed in seeds)
 
 
 @pytest.mark.parametrize("name", ["producers-kept", "duplicate-at-once"])

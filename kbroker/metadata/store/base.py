@@ -235,7 +235,7 @@ class MetadataStore(ABC):
     def children_data(self, path: str) -> dict[str, Node]:
         """Every child by name, sorted; raises NoNodeError if `path` itself does not exist.
 
-        Not a snapshot: a networked store reads the children one by one (in flight together), so
+        Not a snapshot: a networked store reads some children at a time (in flight together), so
         one that vanished meanwhile is left out and others may be of different moments.
         """
 

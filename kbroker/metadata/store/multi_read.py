@@ -8,6 +8,7 @@ Source: ZooKeeper 3.9, zookeeper.jute (MultiHeader, GetDataRequest, ErrorRespons
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
@@ -47,6 +48,8 @@ class MultiRead:
             kind, done, _ = wire.multiheader_struct.unpack_from(answer, at)
             at += wire.multiheader_struct.size
             if done:
+                if len(found) != len(self._paths):
+                    raise struct.error(f"{len(found)} nodes for {len(self._paths)} paths")
                 return found
             if kind == _ERROR:
                 found.append(EXCEPTIONS[wire.int_struct.unpack_from(answer, at)[0]]())

@@ -450,7 +450,7 @@ class ZooKeeperStore(MetadataStore):
                 f"{self._settings.chroot} is not in ZooKeeper, and this broker may not create it",
                 "create it with zkCli.sh, or log in as a user who may (zookeeper.auth.scheme)",
             ) from None
-        except trouble.KazooException as error:
+        except Exception as error:  # bytes that are no answer, too
             raise self._error("/", error) from error
 
     def _end_client(self) -> None:

@@ -30,6 +30,7 @@ from kbroker.testing.zookeeper.tree import Znode
 
 FRAME_BYTES_MAX: Final = 1 << 20  # as `jute.maxbuffer`, and a little more
 PASSWORD_BYTES: Final = 16
+READS_MAX: Final = 1_000  # of one request
 WATCH_XID: Final = -1
 ANY_VERSION: Final = -1
 _EPHEMERAL: Final = 1
@@ -168,6 +169,8 @@ class Reader:
             path, watch = self.text(), self.flag()
             if ask != Ask.GET_DATA or watch:
                 raise NotServedError
+            if len(found) == READS_MAX:
+                raise FrameError(f"more than {READS_MAX} nodes are asked for at once")
             found.append(path)
 
     def _expected(self) -> int | None:
