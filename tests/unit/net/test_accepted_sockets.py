@@ -26,7 +26,9 @@ def accepted(client: Client) -> int:
             if not stat.S_ISSOCK(os.fstat(fd).st_mode):
                 continue
             with socket.socket(fileno=os.dup(fd)) as end:
-                if end.getpeername() == client.socket.getsockname():
+                # Both ends: the client's port may have been another's, of an earlier broker here.
+                ends = (end.getpeername(), end.getsockname())
+                if ends == (client.socket.getsockname(), client.socket.getpeername()):
                     return fd
     raise AssertionError("nobody has the other end")
 
