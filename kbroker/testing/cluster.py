@@ -304,10 +304,22 @@ class Cluster(Inspected):
         return wait_until(found, f"a leader of {topic}-{partition}")
 
     def move_leader(self, topic: str, partition: int, to: ClusterBroker) -> None:
-        """Have this broker, which is in sync, lead the partition; it is the preferred one then."""
+        """Have this broker, which is in sync, lead the partition; it is the preferred one then.
+
+        Returns when all say so that hear of it, whoever led before among them.
+        """
         name = TopicPartition(topic, partition)
         self._look().have_lead(name, to.broker_id)
-        wait_until(lambda: self.leader(topic, partition) is to, f"{to.broker_id} leads {name}")
+
+        def says_so(broker: ClusterBroker) -> bool:
+            view = self._seen_by(broker)
+            found = None if view is None else view.get(topic)
+            return found is not None and found[partition].leader == to.broker_id
+
+        def leads() -> bool:
+            return self.leader(topic, partition) is to and all(map(says_so, self._reached()))
+
+        wait_until(leads, f"{to.broker_id} leads {name}")
 
     def controller(self) -> ClusterBroker:
         """Who is the controller, as soon as somebody is."""
