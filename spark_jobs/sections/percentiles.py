@@ -10,8 +10,7 @@ the counts added before the shuffle, and each group's percentiles all come from 
 `of_row` gives them for every row by itself, without a shuffle. Values that no histogram has (a
 count below 1, a bound that is no number) do not count: records are anybody's.
 
-Expressions are written as SQL: a tree of calls costs hundreds of questions to the JVM, which was
-half of the time of a small report.
+Expressions are written as SQL, which is one question to the JVM: a tree of calls is hundreds.
 """
 
 from __future__ import annotations

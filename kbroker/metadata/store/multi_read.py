@@ -1,8 +1,8 @@
 """Many nodes of ZooKeeper in one request, which kazoo does not know.
 
-kazoo takes a turn of its loop for each request and each answer, a third of a millisecond with its
-system calls: a broker of ten thousand partitions read for three seconds when it started. ZooKeeper
-answers `multiRead` since 3.6: the frame of a transaction with reads in it, each answered by itself.
+kazoo takes a turn of its loop for each request and each answer, with a selector made anew: for a
+broker with a state to read of each partition that was a good part of its start. ZooKeeper answers
+`multiRead` since 3.6: the frame of a transaction with reads in it, each answered by itself.
 Source: ZooKeeper 3.9, zookeeper.jute (MultiHeader, GetDataRequest, ErrorResponse).
 """
 

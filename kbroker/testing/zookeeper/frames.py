@@ -9,7 +9,7 @@ its number (xid) and its type, its answer with xid, zxid and an error. Source: Z
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -152,26 +152,27 @@ class Reader:
 
     def operations(self) -> list[Operation]:
         """The parts of a MULTI. Raises NotServedError."""
-        found: list[Operation] = []
-        while True:
-            ask, done, _ = self._unpack(_PART)
-            if done:
-                return found
-            found.append(self.operation(ask))
+        return [self.operation(ask) for ask in self._parts()]
 
     def reads(self) -> list[str]:
         """The paths of a MULTI_READ. Raises NotServedError."""
         found: list[str] = []
-        while True:
-            ask, done, _ = self._unpack(_PART)
-            if done:
-                return found
+        for ask in self._parts():
             path, watch = self.text(), self.flag()
             if ask != Ask.GET_DATA or watch:
                 raise NotServedError
             if len(found) == READS_MAX:
                 raise FrameError(f"more than {READS_MAX} nodes are asked for at once")
             found.append(path)
+        return found
+
+    def _parts(self) -> Iterator[int]:
+        """What each part asks; whoever goes on has read it."""
+        while True:
+            ask, done, _ = self._unpack(_PART)
+            if done:
+                return
+            yield ask
 
     def _expected(self) -> int | None:
         version = self.int32()
