@@ -18,6 +18,7 @@ from libc.string cimport memcpy
 import errno as _errno
 import socket as _socket
 
+from kbroker._state import State
 from kbroker.errors import InvariantError
 
 from kbroker._atomics cimport kb_load_i64, kb_store_int
@@ -57,6 +58,9 @@ from kbroker.net._types cimport (
     CAUSE_STATE,
     LISTENERS_MAX,
     PROCESSORS_MAX,
+    USE_FETCH,
+    USE_OTHER,
+    USE_PRODUCE,
     WAIT_BUCKETS,
     Channel,
     MutedWaits,
@@ -74,6 +78,8 @@ _CLOSE_CAUSES = {
     CAUSE_STATE: "an event out of turn",
     CAUSE_HEADER: "a request header that does not parse",
 }
+
+_USES = {USE_PRODUCE: "Produce", USE_FETCH: "Fetch", USE_OTHER: "other"}
 
 kb_tune_malloc()
 
@@ -361,7 +367,18 @@ cdef dict _processor_statistics(Processor* processor, list listeners, int64_t no
                         - kb_figure(&processor.started_ns), 1),
         "muted_waits": sum([found["count"] for found in waits]),
         "listeners": dict(zip(listeners, waits)),
+        "state_ns": _state_statistics(processor),
     }
+
+
+cdef dict _state_statistics(Processor* processor):
+    cdef int use, state
+    found = {}
+    for use in _USES:
+        for state in range(len(State)):
+            if kb_figure(&processor.state_ns[use][state]) > 0:
+                found[_USES[use], State(state).name] = kb_figure(&processor.state_ns[use][state])
+    return found
 
 
 cdef dict _muted_statistics(MutedWaits* waits):

@@ -68,6 +68,7 @@ class Cell:
     neighbour: bool = False  # a client that asks for all topics' metadata in a loop beside it
     configs: tuple[tuple[str, str], ...] = ()  # of the topic
     words: bool = False  # values that a codec can shorten, also where the producer has none
+    replicas: int = 1  # on the first brokers of a cluster
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,8 @@ class Bench:
     def _new_topic(self, client: Client, cell: Cell, partitions: int) -> Topic:
         self._serial += 1
         name = f"perf-{os.getpid()}-{id(self) & 0xFFFFFF:x}-{self._serial}-{cell.key}"
-        return client.create_topic(name, partitions, dict(cell.configs))
+        replicas = range(1, cell.replicas + 1) if cell.replicas > 1 else ()
+        return client.create_topic(name, partitions, dict(cell.configs), replicas)
 
     def _batch(self, cell: Cell, producer: tuple[int, int] = (-1, -1)) -> batch.RecordBatch:
         options: dict[str, Any] = {

@@ -219,6 +219,8 @@ def of_cell(cell: Cell) -> dict[str, Any]:
     if cell.kind in ("produce", "fetch", "e2e"):
         found["size_bytes"] = cell.size
         found["partitions"] = JAVA_PARTITIONS if java else cell.connections
+    if cell.replicas > 1:
+        found["replicas"] = cell.replicas
     if sends:
         found["acks"] = -1 if java else cell.acks
         found["codec"] = cell.codec

@@ -67,6 +67,7 @@ from kbroker.net._send cimport (
     send_read_ahead_done,
     send_some,
 )
+from kbroker.net._state_times cimport state_times_begin, state_times_enter, state_times_use
 from kbroker.net._throttle cimport throttle_over, throttle_until
 from kbroker.net._types cimport (
     ACTION_CLOSE,
@@ -110,7 +111,7 @@ cdef int _fire(Channel* channel, int event) noexcept nogil:
         kb_count(&processor.closes[CAUSE_STATE], 1)
         channel_close(channel)
         return -1
-    channel.state = <signed char>state
+    state_times_enter(channel, state)
     return 0
 
 
@@ -237,6 +238,7 @@ cdef Channel* channel_open(Processor* processor, NewConnection* connection) noex
     live_add(LIVE_CONNECTIONS, 1)
     kb_count(&processor.connection_count, 1)
     kb_count(&processor.muted[channel.listener].connections, 1)
+    state_times_begin(channel)
     _touch(channel)
     return channel
 
@@ -292,6 +294,7 @@ cdef void channel_turn(Channel* channel) noexcept nogil:
         if channel.readable and not channel.closed:
             _make_ready(channel)
         return
+    state_times_use(channel, request)
     if channel.state == NOT_MUTED and _fire(channel, FRAME_COMPLETE) != 0:
         request_free(request)
         return

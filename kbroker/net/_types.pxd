@@ -13,7 +13,7 @@ Ownership in one line each:
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from kbroker._figures cimport KB_TIME_BUCKETS
-from kbroker._state cimport SlotQueue
+from kbroker._state cimport CHANNEL_STATES, SlotQueue
 from kbroker._sync cimport pthread_mutex_t, pthread_t
 
 
@@ -116,6 +116,14 @@ cdef enum:
     LEFT = 2                      # closed: nothing can be answered
 
 
+# What a channel asked for last: producers' are told from the others in the times of the states.
+cdef enum:
+    USE_OTHER = 0
+    USE_PRODUCE = 1
+    USE_FETCH = 2
+    CHANNEL_USES = 3
+
+
 cdef struct Channel:
     Channel* next_ready           # in the Processor's ready list
     Channel* older                # least recently active first
@@ -136,6 +144,7 @@ cdef struct Channel:
     int8_t sends_large            # its last frame did not fit a shared chunk
     int8_t reads_ahead            # what is to be sent next is being read from the disk
     int8_t throttle_due           # a throttle begins when the queue has what was read before it
+    int8_t use                    # USE_*
     int in_flight                 # requests that have not come back
     uint64_t connection_id
     uint64_t next_request_id
@@ -152,6 +161,7 @@ cdef struct Channel:
     Request* tx_tail
     # Book-keeping.
     int64_t last_active_ns
+    int64_t state_since_ns        # it is in its state since then
     int64_t waiting_since_ns      # muted, with bytes waiting
     int64_t throttled_until_ns    # 0: it is not in the Processor's list
     int64_t ended_ns              # our side ended it, and waits for the peer to end its own
@@ -279,6 +289,7 @@ cdef struct Processor:
     int64_t protocol_errors
     int64_t closes[CAUSES]
     MutedWaits muted[LISTENERS_MAX]
+    int64_t state_ns[CHANNEL_USES][CHANNEL_STATES]  # that channels were in it and have left it
     int64_t trains
     int64_t train_frames
     RequestTimes* times[TIME_TABLES]  # atomic; by API key, made with its first answer

@@ -6,6 +6,7 @@ told as plain totals; the Observer adds the rates to those that the catalogue ha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
@@ -101,6 +102,7 @@ def network(server: SocketServer) -> tuple[Samples, Totals, list[tuple[str, int]
             for power, count in enumerate(muted["histogram_us"]):
                 counts[min(power, _MUTED_BUCKETS)] += count
     samples["connections"] = connections
+    samples["channel_state"] = _channel_states(p["state_ns"] for _, p in threads)
     samples["channels_muted_waiting"] = [((name,), n) for name, n in waiting.items()]
     samples["channel_muted_wait"] = [
         ((name,), histogram_of_us(counts, wait_ns[name])) for name, counts in waits.items()
@@ -115,6 +117,13 @@ def network(server: SocketServer) -> tuple[Samples, Totals, list[tuple[str, int]
     samples["accept_pauses"] = [((a["listener"],), a["paused"]) for a in acceptors]
     blocked: Totals = {"acceptor_blocked": [((a["listener"],), a["blocked_ns"]) for a in acceptors]}
     return samples, blocked, [(number, p["idle_ns"]) for number, p in threads if p["serving"]]
+
+
+def _channel_states(by_thread: Iterable[Mapping[tuple[str, str], int]]) -> list[Sample]:
+    sums: Counter[tuple[str, str]] = Counter()
+    for state_ns in by_thread:
+        sums.update(state_ns)
+    return [(labels, ns / 1e9) for labels, ns in sums.items()]
 
 
 # --- requests ---------------------------------------------------------------------------------

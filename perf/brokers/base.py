@@ -18,11 +18,14 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from perf import child
 from perf.client import Client
 from perf.process import memory
+
+if TYPE_CHECKING:
+    from perf.brokers.own_figures import OwnFigures
 
 START_WAIT_S = 60.0
 STOP_WAIT_S = 30.0
@@ -72,6 +75,7 @@ class Broker:
         self.log_path = directory / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._asked_to_stop = False
+        self._tells_at = ""  # host:port, where it says figures of itself
         self.started_ns = 0
 
     # What a subclass gives.
@@ -89,6 +93,14 @@ class Broker:
     def version(self) -> str:
         return ""
 
+    def tell_figures(self) -> None:
+        """Before it is started: it has to answer `own_figures`."""
+        self._tells_at = f"{self.host}:{free_port()}"
+
+    def own_figures(self) -> OwnFigures:
+        """What it says of itself."""
+        raise NotImplementedError
+
     # What callers use.
 
     @property
@@ -101,6 +113,11 @@ class Broker:
     def measured_pid(self) -> int:
         """Whose CPU a block counts; 0 where that is not known."""
         return self.pid
+
+    @property
+    def measured_pids(self) -> tuple[int, ...]:
+        """The same of each process that has a part in the work."""
+        return (self.measured_pid,) if self.measured_pid else ()
 
     @property
     def address(self) -> str:

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from perf.brokers import own_figures
 from perf.brokers.base import HERE, Place
 from perf.brokers.kafka import HELD_STILL_MS, KafkaBroker
 from perf.brokers.kbroker import KbrokerBroker
+from perf.brokers.own_figures import OwnFigures
 from perf.brokers.zookeeper import ZooKeeper
 
 CONTROLLER_ID: Final = 100
@@ -44,6 +46,13 @@ class ClusterNode(KbrokerBroker):
 
     def answers(self) -> bool:
         return self.ready_file.exists()
+
+    def tell_figures(self) -> None:
+        super().tell_figures()
+        self._overrides += _lines({"admin.listeners": f"http://{self._tells_at}"})
+
+    def own_figures(self) -> OwnFigures:
+        return own_figures.of_kbroker(self._tells_at)
 
 
 class KafkaController(KafkaBroker):
@@ -91,6 +100,13 @@ class KafkaNode(KafkaBroker):
             "listeners": f"PLAINTEXT://{self.address}",
         }
         self._overrides = _lines({**roles, **settings})
+
+    def tell_figures(self) -> None:
+        super().tell_figures()
+        self._jvm_flags += own_figures.jmx_flags(self._tells_at)
+
+    def own_figures(self) -> OwnFigures:
+        return own_figures.of_kafka(self._tells_at)
 
 
 # For brokers that are held still between their turns: nobody takes them for dead, or a follower for

@@ -87,6 +87,7 @@ class KafkaBroker(Broker):
         self._holdable = holdable
         self._controller_port = free_port()
         self._heap = heap
+        self._jvm_flags: tuple[str, ...] = JVM_FLAGS
 
     def _java(self, *arguments: str) -> list[str]:
         return ["java", *arguments[:-1], "-cp", f"{jars()}/*", *arguments[-1].split()]
@@ -128,7 +129,7 @@ class KafkaBroker(Broker):
         return self._java(
             f"-Xms{self._heap}",
             f"-Xmx{self._heap}",
-            *JVM_FLAGS,
+            *self._jvm_flags,
             f"kafka.Kafka {self.directory / 'server.properties'}",
         )
 

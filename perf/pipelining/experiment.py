@@ -18,7 +18,7 @@ from perf.brokers.kafka import jars
 from perf.cells import CellError
 from perf.cluster.brokers import Make
 from perf.cluster.turns import Turns
-from perf.pipelining import killed, places
+from perf.pipelining import diagnosis, killed, places
 from perf.pipelining.bench import FOLLOWER, Bench
 from perf.pipelining.pace import Pace
 from perf.pipelining.plan import (
@@ -40,6 +40,7 @@ from perf.studies.measured import REQUEST, Measured
 from perf.studies.study import Outcome, Point, Say, StudyError
 
 WARM_BLOCKS, WARM_BLOCKS_JVM = 1, 12
+FILE_NAME: Final = str.maketrans(" :,=", "____")
 WARM_MODES: Final = ((ALL, 200), ("acks=1", 200), (ALL, 5))
 
 
@@ -57,9 +58,10 @@ class Experiment:
     def measure(self, point: Point) -> Measured:
         """One block of a point, its cluster running alone. CellError if it is void."""
         condition = self._conditions[point.key]
-        if condition.section == "killed":
-            home = self._root / f"killed-{condition.system}-{condition.in_flight}"
-            return killed.measure(condition, self._makers[condition.system], self._networks, home)
+        if condition.once:
+            measure = killed.measure if condition.section == "killed" else diagnosis.measure
+            home = self._root / condition.key.translate(FILE_NAME)
+            return measure(condition, self._makers[condition.system], self._networks, home)
         if condition.section != "paced":
             return self._block(condition)
         if self._pace is None:

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from perf.pipelining.bars import matrix
 from perf.pipelining.plan import MIDDLE_US, MODES, Plan, title_of
-from perf.pipelining.told import median, one_line
+from perf.pipelining.shown import median, one_line
 from perf.studies.study import Outcome, StudyError
 
 WIDTH, LEFT, BAR, GAP, TOP = 760, 230, 16, 14, 54

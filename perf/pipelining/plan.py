@@ -38,6 +38,7 @@ BATCH_RECORDS: Final = (1, 6, 25, 100)
 PRODUCERS: Final = (1, 2, 4, 8, 16)
 SLOTS: Final = (16, 64, 256, 1024, 4096)
 KILLED_IN_FLIGHT: Final = (5, 200)
+DIAGNOSED: Final = ((ALL, 5), (ALL, 200), (LEADER, 200))  # the document's figures 4 to 8
 PACED_IN_FLIGHT: Final = 2000  # so that nobody but the broker makes a paced request wait
 
 PACE_BLOCKS: Final = 3  # by whose median the paced section's rate is set
@@ -52,15 +53,18 @@ SECONDS_MIN, SECONDS_MAX = 0.05, 600.0  # of a block
 
 # How long a run takes, as runs on two processors took.
 BLOCK_BESIDE_S: Final = 1.6  # around warming, window and drain of a block: its topic, its checks
-SECTION_S: Final[Mapping[str, float]] = MappingProxyType({"java": 20.0, "killed": 90.0})
+SECTION_S: Final[Mapping[str, float]] = MappingProxyType(
+    {"java": 20.0, "killed": 90.0, "diagnosis": 60.0}
+)
 START_S, START_KAFKA_S = 15.0, 90.0  # of a cluster, with the requests that warm it
 ALONE_WORK_S, TOGETHER_WORK_S = 0.0013, 0.00015  # of one request: served alone, or beside others
 REPEATED_SHARE: Final = 0.1  # of the blocks, because something else ran
 
-Section = Literal["matrix", "batches", "producers", "paced", "java", "slots", "killed"]
+Section = Literal["matrix", "diagnosis", "batches", "producers", "paced", "java", "slots", "killed"]
 SECTIONS: Final[tuple[Section, ...]] = (
-    "matrix", "batches", "producers", "paced", "java", "slots", "killed",
+    "matrix", "diagnosis", "batches", "producers", "paced", "java", "slots", "killed",
 )  # fmt: skip
+APART: Final = ("slots", "killed", "diagnosis")  # sections with clusters of their own
 
 # The kernel tunes every buffer: with the defaults of both (100 KB, 64 KB for a follower) a buffer
 # divided by the round trip would be all that is seen at 5 ms.
@@ -138,7 +142,8 @@ class Condition:
 
     @property
     def once(self) -> bool:
-        return self.section == "killed"
+        """Whether its cluster lives for it alone."""
+        return self.section in ("killed", "diagnosis")
 
     @property
     def key(self) -> str:
@@ -242,9 +247,9 @@ class Plan:
 
     @property
     def started(self) -> tuple[str, ...]:
-        """Every system that lives through the study; a follower is killed in a cluster apart."""
+        """Every system that lives through the study."""
         apart = tuple(map(with_slots, self.slots)) if "slots" in self.sections else ()
-        together = set(self.sections) - {"slots", "killed"}
+        together = set(self.sections) - set(APART)
         return (*(self.systems if together else ()), *apart)
 
 
@@ -268,6 +273,11 @@ def conditions(plan: Plan) -> list[Condition]:
             for round_trip_us in plan.round_trips_us
             for in_flight in plan.in_flight
             for mode in MODES
+            for system in plan.systems
+        ),
+        "diagnosis": (
+            Condition("diagnosis", system, MIDDLE_US, mode, in_flight)
+            for mode, in_flight in DIAGNOSED
             for system in plan.systems
         ),
         "batches": (

@@ -1,33 +1,27 @@
 """The experiment told: tables for a terminal and for docs/pipelining.md, conclusions, JSON.
 
-Pure functions of an Outcome. A table's cells are medians over the rounds; a percentile that few
-requests of one block lie above is of all rounds together, or is not said.
+Pure functions of an Outcome; how one cell is shown is `shown`.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
 from perf.bars import FAILED, NOT_MEASURED, PASSED
-from perf.histogram import Histogram
 from perf.pipelining.bars import (
-    FIGURE_MAX,
     bars,
     java,
     java_p99,
     judged,
     killed,
     matrix,
-    requests_timed,
     throughput,
     void_runs,
 )
 from perf.pipelining.plan import (
-    ABOVE_MIN,
     ALL,
     BATCH_RECORDS,
     KAFKA,
@@ -40,81 +34,37 @@ from perf.pipelining.plan import (
     RECORD_BYTES,
     STOCK,
     STUDY,
-    Condition,
     Plan,
     Section,
     conditions,
     title_of,
     with_slots,
 )
+from perf.pipelining.shown import (
+    LATE_HEAD,
+    NOTHING,
+    Table,
+    cell,
+    figure,
+    late,
+    median,
+    megabytes,
+    one_line,
+)
+from perf.pipelining.told_diagnosis import diagnosed, in_words, what_waits
 from perf.report import bar_json, bar_table, table
 from perf.studies.conclusion import Conclusion, from_verdicts
-from perf.studies.measured import REQUEST, Measured
 from perf.studies.study import Outcome
 from perf.verdict import times
 
-Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, head, rows
-Show = Callable[[Measured], float]
-NOTHING: Final = "-"
-WORDS_CHARS_MAX, FAULT_CHARS_MAX = 100, 1000  # of what a file says of its machine; of a fault
-
-
-def median(outcome: Outcome, condition: Condition, show: Show) -> float | None:
-    """Of a cell's blocks; None where none has a number that a machine can have."""
-    found = [one for one in outcome.values(condition.key, show) if abs(one) <= FIGURE_MAX]
-    return statistics.median(found) if found else None
-
-
-def _cell(outcome: Outcome, condition: Condition, show: Show, digits: int = 0) -> str:
-    found = median(outcome, condition, show)
-    return NOTHING if found is None else f"{found:,.{digits}f}"
-
-
-def _megabytes(outcome: Outcome, condition: Condition) -> str:
-    found = median(outcome, condition, lambda one: one.megabytes_per_s)
-    return NOTHING if found is None else f"{found:,.{0 if found >= 100 else 1}f}"
-
-
-def one_line(words: object, chars_max: int = WORDS_CHARS_MAX) -> str:
-    """What a file says, as a few words that a page, a picture and a terminal can show."""
-    shown = "".join(one if one.isprintable() else " " for one in str(words))
-    return " ".join(shown.split())[:chars_max]
-
-
-def _rare(outcome: Outcome, condition: Condition, percent: float) -> str:
-    """A percentile of all rounds together, where enough requests lie above it."""
-    blocks = outcome.of(condition.key).values()
-    every = Histogram.merge(one.histograms[REQUEST] for one in blocks if REQUEST in one.histograms)
-    if every.total * (100 - percent) < 100 * ABOVE_MIN:
-        return NOTHING
-    return f"{every.percentile(percent) / 1e3:,.0f}"
-
-
-def _late(outcome: Outcome, condition: Condition) -> list[str]:
-    """p50 and p99, of how many requests in the smallest block, and p99.9."""
-    timed = requests_timed(outcome, condition)
-    return [
-        *(_cell(outcome, condition, _p(percent)) for percent in (50, 99)),
-        f"{timed:,}" if timed else NOTHING,
-        _rare(outcome, condition, 99.9),
-    ]
-
-
-LATE_HEAD: Final = ("p50 us", "p99 us", "n of a block", "p99.9 us")
-
-
-def _p(percent: float) -> Show:
-    return lambda one: one.percentile_us(REQUEST, percent)
-
-
-def _figure(name: str) -> Show:
-    return lambda one: one.figures.get(name, float("nan"))
+FAULT_CHARS_MAX: Final = 1000  # of a fault that a file says
 
 
 def tables(outcome: Outcome, plan: Plan) -> list[Table]:
     """One for each section that was measured, and the diagnosis."""
     made = {
-        "matrix": lambda: [*_matrix(outcome, plan), _diagnosis(outcome, plan)],
+        "matrix": lambda: [*_matrix(outcome, plan), what_waits(outcome, plan)],
+        "diagnosis": lambda: diagnosed(outcome, plan),
         "batches": lambda: [_batches(outcome, plan)],
         "producers": lambda: [_producers(outcome, plan)],
         "paced": lambda: [_paced(outcome, plan)],
@@ -133,7 +83,7 @@ def _matrix(outcome: Outcome, plan: Plan) -> Iterable[Table]:
                 title_of(system),
                 mode,
                 *(
-                    _megabytes(outcome, matrix(system, round_trip_us, mode, in_flight))
+                    megabytes(outcome, matrix(system, round_trip_us, mode, in_flight))
                     for in_flight in plan.in_flight
                 ),
             ]
@@ -142,32 +92,6 @@ def _matrix(outcome: Outcome, plan: Plan) -> Iterable[Table]:
         ]
         head = ["MB/s", "", *(f"{number:,} in flight" for number in plan.in_flight)]
         yield f"{round_trip_us / 1000:g} ms between leader and follower", head, rows
-
-
-def _diagnosis(outcome: Outcome, plan: Plan) -> Table:
-    """Document 000's figures 4, 5, 7 and 8 as numbers."""
-    at_us = MIDDLE_US if MIDDLE_US in plan.round_trips_us else plan.round_trips_us[0]
-    rows = []
-    for system in plan.systems:
-        for in_flight in plan.in_flight:
-            one = matrix(system, at_us, ALL, in_flight)
-            rows.append(
-                [
-                    title_of(system),
-                    f"{in_flight:,}",
-                    _cell(outcome, one, _figure("in_flight"), 1),
-                    *_late(outcome, one),
-                    _cell(outcome, one, _figure("zero_windows")),
-                    _cell(outcome, one, _figure("leader_cpu_us"), 1),
-                    _cell(outcome, one, _figure("follower_cpu_us"), 1),
-                    _cell(outcome, one, _figure("behind_s"), 3),
-                ]
-            )
-    head = [
-        "", "in flight", "reached", *LATE_HEAD, "zero windows",
-        "leader CPU us", "follower CPU us", "behind s",
-    ]  # fmt: skip
-    return f"What waits, acks=-1 at {at_us / 1000:g} ms, as the producer sees it", head, rows
 
 
 def _batches(outcome: Outcome, plan: Plan) -> Table:
@@ -192,7 +116,7 @@ def _by_system(outcome: Outcome, plan: Plan, section: Section) -> list[Sequence[
     rows: dict[tuple[str, str], list[str]] = {}
     for one in conditions(plan):
         if one.section == section:
-            rows.setdefault((one.system, one.mode), []).append(_megabytes(outcome, one))
+            rows.setdefault((one.system, one.mode), []).append(megabytes(outcome, one))
     return [
         [title_of(system), mode, *cells]
         for (system, mode), cells in sorted(
@@ -208,9 +132,9 @@ def _paced(outcome: Outcome, plan: Plan) -> Table:
             [
                 f"{one.round_trip_us / 1000:g} ms",
                 title_of(one.system),
-                _cell(outcome, one, _figure("rate")),
-                *_late(outcome, one),
-                _cell(outcome, one, _figure("brokers_cpu_us"), 1),
+                cell(outcome, one, figure("rate")),
+                *late(outcome, one),
+                cell(outcome, one, figure("brokers_cpu_us"), 1),
             ]
         )
     head = ["apart", "", "requests/s", *LATE_HEAD, "CPU us of both"]
@@ -221,8 +145,8 @@ def _paced(outcome: Outcome, plan: Plan) -> Table:
 def _java(outcome: Outcome, plan: Plan) -> Table:
     rows = []
     for one in (one for one in conditions(plan) if one.section == "java"):
-        p99 = _cell(outcome, one, lambda block: block.figures.get("p99_us", math.nan) / 1e3)
-        rows.append([title_of(one.system), _megabytes(outcome, one), p99])
+        p99 = cell(outcome, one, lambda block: block.figures.get("p99_us", math.nan) / 1e3)
+        rows.append([title_of(one.system), megabytes(outcome, one), p99])
     title = f"The Java producer with its defaults, {MIDDLE_US / 1000:g} ms"
     return title, ["", "MB/s", "p99 ms, in its own queue too"], rows
 
@@ -234,7 +158,7 @@ def _slots(outcome: Outcome, plan: Plan) -> Table:
         every = [one for one in conditions(plan) if one.section == "slots" and one.mode == mode]
         by_system = {one.system: one for one in every}
         rows.append(
-            [mode, *(_megabytes(outcome, by_system[with_slots(number)]) for number in plan.slots)]
+            [mode, *(megabytes(outcome, by_system[with_slots(number)]) for number in plan.slots)]
         )
     title = f"channel.pipelining.max.requests, 2,000 in flight, {at_us / 1000:g} ms"
     return title, ["MB/s", *(f"{number:,}" for number in plan.slots)], rows
@@ -248,8 +172,8 @@ def _killed(outcome: Outcome, plan: Plan) -> Table:
             [
                 title_of(one.system),
                 f"{one.in_flight} in flight" + (", idempotent" if one.in_flight <= 5 else ""),
-                _cell(outcome, one, lambda block: float(block.records)),
-                _cell(outcome, one, _figure("stood_still_s"), 1),
+                cell(outcome, one, lambda block: float(block.records)),
+                cell(outcome, one, figure("stood_still_s"), 1),
             ]
         )
     title = "The follower killed in the middle: every record there once, in order, on both"
@@ -265,7 +189,12 @@ def conclusions(outcome: Outcome, plan: Plan) -> list[Conclusion]:
 
 
 def _in_words(outcome: Outcome, plan: Plan) -> list[Conclusion]:
-    return [*_of_matrix(outcome, plan), *_of_java(outcome, plan), *_of_killed(outcome, plan)]
+    return [
+        *_of_matrix(outcome, plan),
+        *in_words(outcome, plan),
+        *_of_java(outcome, plan),
+        *_of_killed(outcome, plan),
+    ]
 
 
 def _of_bars(outcome: Outcome) -> Iterable[Conclusion]:
@@ -311,7 +240,7 @@ def _of_killed(outcome: Outcome, plan: Plan) -> Iterable[Conclusion]:
             if not whole and not void:
                 continue
             acknowledged = sum(block.records for block in outcome.of(one.key).values())
-            stood_s = median(outcome, one, _figure("stood_still_s"))
+            stood_s = median(outcome, one, figure("stood_still_s"))
             answer = (
                 f"not proved: {len(void)} of {whole + len(void)} runs void"
                 if void

@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from perf.studies.conclusion import Conclusion
 from perf.studies.conditions import MODES, RATE, Condition, is_null
@@ -45,9 +45,14 @@ class Study:
     """The outcome by broker and condition."""
 
     def __init__(
-        self, outcome: Outcome, conditions: Sequence[Condition], brokers: Sequence[str]
+        self,
+        outcome: Outcome,
+        conditions: Sequence[Condition],
+        brokers: Sequence[str],
+        replicas: int = 1,
     ) -> None:
         self.outcome = outcome
+        self.replicas = replicas
         self.brokers = tuple(brokers)
         self.conditions = tuple(conditions)
         self.plain = tuple(one for one in conditions if not one.knob)
@@ -94,30 +99,34 @@ def answers(study: Study) -> list[Conclusion]:
     for broker in study.brokers:
         found += [acks_zero(study, broker, other) for other in (1, -1)]
         found.append(async_against_sync(study, broker))
+        if study.replicas > 1:
+            found.append(followers(study, broker))
         found += [linger(study, broker), queue(study, broker)]
         found += other_settings(study, broker)
     if {"kbroker", "kafka"} <= set(study.brokers):
         found.append(between(study))
-    found.append(
-        Conclusion(
-            "The document's own case: async, three replicas, acks=-1",
-            "No result: it needs replication, which is not measured here; with one replica the "
-            "broker answers acks=-1 as soon as acks=1.",
-            False,
-            {},
-            {"acks": -1, "mode": "async"},
-        )
-    )
-    found.append(
-        Conclusion(
-            "What does replica.fetch.max.bytes change?",
-            "No result: it bounds what a follower fetches, and so needs replication as well.",
-            False,
-            {},
-            {"knob": "replica.fetch.max.bytes"},
-        )
-    )
+    if study.replicas == 1:
+        found += NOT_REPLICATED
     return found
+
+
+NOT_REPLICATED: Final = (
+    Conclusion(
+        "The document's own case: async, three replicas, acks=-1",
+        "No result: it needs replication, --replicas 3; with one replica the broker answers acks=-1"
+        " as soon as acks=1.",
+        False,
+        {},
+        {"acks": -1, "mode": "async"},
+    ),
+    Conclusion(
+        "What does replica.fetch.max.bytes change?",
+        "No result: it bounds what a follower fetches, and so needs replication as well.",
+        False,
+        {},
+        {"knob": "replica.fetch.max.bytes"},
+    ),
+)
 
 
 def _sentence(verdicts: Mapping[str, Verdict], more: str, less: str) -> str:
@@ -185,6 +194,27 @@ def async_against_sync(study: Study, broker: str) -> Conclusion:
         _decided(verdicts),
         _json(verdicts),
         {"broker": broker},
+    )
+
+
+def followers(study: Study, broker: str) -> Conclusion:
+    """acks=-1 against acks=1, where it waits for others: the document's own case is among these."""
+
+    def to_all(one: Condition) -> Condition:
+        return replace(one, acks=-1) if one.acks == 1 else one
+
+    verdicts = {
+        f"{way}, {mode}": pool(cells, p50_us, null=study.null([broker], way, [mode]))
+        for way in WAYS
+        for mode in MODES
+        if (cells := study.swapped(broker, way, mode, to_all))
+    }
+    return Conclusion(
+        f"With {study.replicas} replicas, is acks=-1 slower end to end than acks=1?",
+        f"{_headline(verdicts)} {_sentence(verdicts, 'Slower', 'Faster')}".strip(),
+        _decided(verdicts),
+        _json(verdicts),
+        {"broker": broker, "acks": -1},
     )
 
 
@@ -308,7 +338,7 @@ def other_settings(study: Study, broker: str) -> list[Conclusion]:
     for one in study.conditions:
         if not one.knob:
             continue
-        base = replace(one, knob="", knob_value="", producer={}, consumer={})
+        base = replace(one, knob="", knob_value="", producer={}, consumer={}, servers={})
         way = way_of(one)
         cells = [(study.rounds(broker, one), study.rounds(broker, base))]
         null = study.null([broker], way, ["async"])

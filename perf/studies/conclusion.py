@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perf.studies.study import Dim, Outcome
 from perf.verdict import Verdict
@@ -38,6 +38,15 @@ class Conclusion:
         }
 
 
+class Figure(NamedTuple):
+    """One figure row: a number that a block has beside its counts and times."""
+
+    name: str
+    value: float
+    unit: str
+    dims: Mapping[str, Dim]
+
+
 def from_verdicts(
     question: str, verdicts: Mapping[str, Verdict], dims: Mapping[str, Dim]
 ) -> Conclusion:
@@ -59,8 +68,13 @@ def _sentence(verdicts: Mapping[str, Verdict]) -> str:
     return "; ".join(f"{name} {verdict.words()}" for name, verdict in verdicts.items())
 
 
-def publish(outcome: Outcome, conclusions: Iterable[Conclusion], results: Results) -> None:
-    """Every block, those of null tests too, then every conclusion, as the topic's records.
+def publish(
+    outcome: Outcome,
+    conclusions: Iterable[Conclusion],
+    results: Results,
+    figures: Iterable[Figure] = (),
+) -> None:
+    """Every block, those of null tests too, then figures and conclusions, as the topic's records.
 
     A block that timed several things is one record with its counts, and one more for each further
     histogram, so that nothing is counted twice.
@@ -92,6 +106,8 @@ def publish(outcome: Outcome, conclusions: Iterable[Conclusion], results: Result
             for measure, histogram in one.histograms.items():
                 results.block(latency=histogram, measure=measure, **{**about, **counts})
                 counts = {}
+    for figure in figures:
+        results.figure(figure.name, figure.value, figure.unit, **figure.dims)
     for conclusion in conclusions:
         results.verdict(
             conclusion.question,

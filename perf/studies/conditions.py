@@ -21,6 +21,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from perf.studies.study import Dim, Point
@@ -49,10 +50,11 @@ class Setting(NamedTuple):
     value: str
     producer: Mapping[str, object]
     consumer: Mapping[str, object]
+    servers: Mapping[str, object] = MappingProxyType({})
+    acks: int = 1
 
 
-# Beside the matrix, one at a time: acks=1, async, 16 KB, no linger. replica.fetch.max.bytes, which
-# the document names as well, is a follower's: it needs replication.
+# Beside the matrix, one at a time: acks=1, async, 16 KB, no linger.
 OTHER_SETTINGS: Final = (
     Setting("flat-out", "buffer.memory", "4 MB", {"queue.buffering.max.kbytes": 4 << 10}, {}),
     Setting("flat-out", "retries", "0", {"retries": 0}, {}),
@@ -66,6 +68,19 @@ OTHER_SETTINGS: Final = (
     ),
     Setting("paced", "fetch.min.bytes", "16 KB", {}, {"fetch.min.bytes": 16 << 10}),
 )  # fmt: skip
+# What the document names of followers: where there are some, acks=-1 waits for them.
+REPLICATED_SETTINGS: Final = tuple(
+    Setting(
+        load,
+        "replica.fetch.max.bytes",
+        "64 KB",
+        {},
+        {},
+        {"replica.fetch.max.bytes": 64 << 10},
+        acks=-1,
+    )
+    for load in ("flat-out", "paced")
+)
 
 
 @dataclass(frozen=True)
@@ -81,6 +96,7 @@ class Condition:
     knob_value: str = ""
     producer: Mapping[str, object] = field(default_factory=dict)
     consumer: Mapping[str, object] = field(default_factory=dict)
+    servers: Mapping[str, object] = field(default_factory=dict)  # of a cluster of its own
 
     @property
     def rate(self) -> float:
@@ -116,7 +132,11 @@ class Condition:
         records = math.ceil(first_ms / apart_ms)
         return first_ms - apart_ms * (records - 1) / 2
 
-    def dims(self, broker: str) -> dict[str, Dim]:
+    def server(self, broker: str) -> str:
+        """Which of the started ones it is measured on."""
+        return f"{broker}, {self.knob} {self.knob_value}" if self.servers else broker
+
+    def dims(self, broker: str, replicas: int = 1) -> dict[str, Dim]:
         """As columns of perf.results_table."""
         found: dict[str, Dim] = {
             "cell": self.load,
@@ -131,6 +151,7 @@ class Condition:
             "in_flight": IN_FLIGHT,
             "connections": 1,
             "partitions": 1,
+            "replicas": replicas,
             "codec": "none",
         }
         if self.knob:
@@ -168,9 +189,18 @@ class Plan:
     lingers_ms: Sequence[int] = LINGERS_MS
     flat_batches: Sequence[int] = BATCHES
     others: bool = True
+    replicas: int = 1  # of the topic: each system has as many brokers
     rounds: int = 7
     seconds: float = 0.5
     directory: Path | None = None
+
+    def servers(self) -> dict[str, tuple[str, Mapping[str, object]]]:
+        """What has to be started, by its name: which system, and its settings."""
+        return {
+            one.server(broker): (broker, one.servers)
+            for one in conditions(self)
+            for broker in self.brokers
+        }
 
     @property
     def with_kafka(self) -> bool:
@@ -203,10 +233,14 @@ def conditions(plan: Plan) -> list[Condition]:
     ]
     found += [Condition("flat-out", acks, "sync") for acks in ACKS]
     if plan.others:
+        others = OTHER_SETTINGS + (REPLICATED_SETTINGS if plan.replicas > 1 else ())
         found += [
-            Condition(load, 1, "async", knob=knob, knob_value=value, producer=out, consumer=into)
-            for load, knob, value, out, into in OTHER_SETTINGS
-        ]
+            Condition(
+                one.load, one.acks, "async", knob=one.knob, knob_value=one.value,
+                producer=one.producer, consumer=one.consumer, servers=one.servers,
+            )
+            for one in others
+        ]  # fmt: skip
     return found
 
 
@@ -218,13 +252,13 @@ def is_null(condition: Condition) -> bool:
     return plain and condition.linger_ms in NULL_LINGERS_MS
 
 
-def points(found: Sequence[Condition], brokers: Sequence[str]) -> list[Point]:
+def points(found: Sequence[Condition], brokers: Sequence[str], replicas: int = 1) -> list[Point]:
     """The study's points: what is held against each other in one group."""
     return [
         Point(
             condition.key(broker),
             _group(condition),
-            condition.dims(broker),
+            condition.dims(broker, replicas),
             null=is_null(condition),
         )
         for condition in found

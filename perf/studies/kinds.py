@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kbroker.generated_part import replaced
-from perf.pipelining import experiment
+from perf.pipelining import experiment, told_diagnosis
 from perf.pipelining import plan as pipelining_plan
 from perf.pipelining import told as pipelining_told
 from perf.studies import (
@@ -30,7 +30,7 @@ from perf.studies import (
     tune_answers,
     tune_page,
 )
-from perf.studies.conclusion import Conclusion
+from perf.studies.conclusion import Conclusion, Figure
 from perf.studies.measured import Measured
 from perf.studies.study import Outcome, Point, StudyError
 
@@ -47,6 +47,7 @@ class Told:
     page: str
     json: Mapping[str, Any]
     conclusions: Sequence[Conclusion]
+    figures: Sequence[Figure] = ()
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Kind:
 
 
 def _latency(outcome: Outcome, plan: conditions.Plan) -> Told:
-    study = answers.Study(outcome, conditions.conditions(plan), plan.brokers)
+    study = answers.Study(outcome, conditions.conditions(plan), plan.brokers, plan.replicas)
     said = answers.answers(study)
     return Told(
         latency_text.to_text(study, said).splitlines(),
@@ -100,11 +101,12 @@ def _pipelining(outcome: Outcome, plan: pipelining_plan.Plan) -> Told:
         pipelining_told.page(outcome, plan),
         pipelining_told.to_json(outcome, plan),
         pipelining_told.conclusions(outcome, plan),
+        tuple(told_diagnosis.records(outcome)),
     )
 
 
 def _latency_points(plan: conditions.Plan) -> list[Point]:
-    return conditions.points(conditions.conditions(plan), plan.brokers)
+    return conditions.points(conditions.conditions(plan), plan.brokers, plan.replicas)
 
 
 KINDS: Final = {

@@ -2,8 +2,8 @@
 
 A knob is tried on the cells where it has a part in what happens; a knob of threads is not held
 against a single connection. The document's value is computed for this machine (004 counts CPUs and
-disks). Keys that have no effect before there are several brokers are listed as such; the table of
-all keys says which, and a test fails when one of them gets an effect and is not tried here.
+disks). A knob of replication is tried on clusters of two. What has no part in serving a request is
+listed as such.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Knob:
     topic_key: str = ""  # where the topic calls it otherwise
     also: tuple[str, ...] = ()  # what a broker with a value is given besides, key=value
     broker: Literal["kbroker", "kafka"] = "kbroker"
+    brokers: int = 1  # of the cluster that it is tried on
 
     def tried(self) -> tuple[str, ...]:
         """Every value but the default."""
@@ -72,6 +73,11 @@ LARGE: Final = Cell("produce-64k", "produce 64 KB, 4 connections x 1", "produce"
 READ: Final = Cell("fetch-16k", "fetch 16 KB, 4 connections", "fetch", 16 << 10, 4)
 READ_LARGE: Final = Cell("fetch-1m", "fetch 1 MB, 4 connections", "fetch", 1 << 20, 4)
 
+REPLICATED: Final = _produce(
+    "produce-10k-all", "produce 10 KB, acks=-1, 2 replicas, 8 connections x 5", 10_000, 8,
+    acks=-1, replicas=2,
+)  # fmt: skip
+
 NEVER: Final = "never"  # to the disk, but by the kernel's own will
 FLUSHED: Final = Knob(
     "log.flush.interval.messages@kafka", "log.flush.interval.messages", "topic",
@@ -100,6 +106,7 @@ def knobs(cpus: int | None = None, *, kafka: bool = False) -> tuple[Knob, ...]:
     """All knobs, for a machine with so many CPUs; `kafka`: what only Apache Kafka can show, too."""
     count = cpus or os.cpu_count() or 1
     twice = str(2 * count)
+    fetchers = str(max(1, count // 4))
     buffers = ("32768", "102400", "1048576", "-1")
     found = (
         Knob(
@@ -130,6 +137,11 @@ def knobs(cpus: int | None = None, *, kafka: bool = False) -> tuple[Knob, ...]:
             "socket.receive.buffer.bytes", "socket.receive.buffer.bytes", "broker", buffers,
             (LARGE, FOUR),
         ),
+        Knob(
+            "num.replica.fetchers", "num.replica.fetchers", "broker",
+            tuple(dict.fromkeys(("1", "2", "4", "8", fetchers))), (REPLICATED,), document=fetchers,
+            brokers=2,
+        ),
         *FLUSHING,
     )  # fmt: skip
     if kafka:
@@ -143,11 +155,10 @@ def _with_default(knob: Knob) -> Knob:
     return replace(knob, default=default, values=values)
 
 
-# The study has one broker.
-CLUSTERS: Final = "no effect before there are several brokers"
 NOT_TRIED: Final[Mapping[str, str]] = {
-    "num.replica.fetchers": CLUSTERS,
-    "auto.leader.rebalance.enable": CLUSTERS,
+    "auto.leader.rebalance.enable": (
+        "gives a broker back what it led before it was away; no part in serving a request"
+    ),
 }
 
 

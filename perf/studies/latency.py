@@ -7,7 +7,9 @@ void. Times are from send(), and from when the record was due (its intended time
 where the sender could not keep to its schedule; flat out, the time until librdkafka reports the
 record acknowledged is kept instead: it tells the client's own queue from what comes behind it.
 
-Both brokers live through the whole study and are held still (SIGSTOP) when it is not their turn.
+With --replicas N each system is a cluster of N brokers, the topic on all of them, its leader the
+one that the clients know. All live through the whole study and are held still (SIGSTOP) when it is
+not their turn.
 The client is librdkafka (confluent-kafka), because its batching, lingering and buffering are what
 the document asks about; sender here, receiver in a process of its own. What the blocks say in the
 end is perf/studies/answers.py.
@@ -19,6 +21,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,8 @@ import numpy as np
 
 from perf.brokers import KINDS, Broker, KafkaBroker
 from perf.cells import BY_KEY, Bench, CellError
+from perf.cluster.brokers import KINDS as CLUSTERS
+from perf.cluster.front import Front
 from perf.process import Guard, Watch, cpu_ns, touch_pages
 from perf.studies.answers import ACKNOWLEDGED, FROM_DUE, HELD_MIN
 from perf.studies.conditions import RECORD_BYTES, Condition, Plan, conditions, points
@@ -148,10 +153,11 @@ class LatencyBench:
         self._brokers = brokers
         self._plan = plan
         self._conditions = {
-            condition.key(name): (condition, name)
+            condition.key(name): (condition, condition.server(name))
             for condition in conditions(plan)
-            for name in brokers
+            for name in plan.brokers
         }
+        self._replicas = tuple(range(1, plan.replicas + 1)) if plan.replicas > 1 else ()
         self._receiver: Receiver | None = None
         self._serial = 0
 
@@ -181,7 +187,7 @@ class LatencyBench:
         if condition.load == "flat-out" and broker.directory.is_dir():
             touch_pages(broker.directory, FLAT_TOUCH_BYTES)
         with broker.client() as client:
-            client.create_topic(topic, 1)
+            client.create_topic(topic, 1, replicas=self._replicas)
             try:
                 found = self._run(broker, self._receiver, condition, topic)
             except BaseException:
@@ -214,7 +220,7 @@ class LatencyBench:
         begin_ns = origin_ns + int(warm_s * 1e9)
         end_ns = begin_ns + int(seconds * 1e9)
         sender.go(origin_ns, begin_ns)
-        watch = Watch([os.getpid(), receiver.pid, broker.measured_pid])
+        watch = Watch([os.getpid(), receiver.pid, *broker.measured_pids])
         before = _cpu(broker, receiver)
         sent_before, sender.timing = sender.sent, True
         sender.go(origin_ns, end_ns)
@@ -228,10 +234,9 @@ class LatencyBench:
 
 
 def _cpu(broker: Broker, receiver: Receiver) -> tuple[float, float]:
-    """CPU seconds so far: the broker's, and ours with the receiver's."""
-    pid = broker.measured_pid
+    """CPU seconds so far: the brokers', and ours with the receiver's."""
     own = (cpu_ns(os.getpid()) + cpu_ns(receiver.pid)) / 1e9
-    return (cpu_ns(pid) / 1e9 if pid else 0.0), own
+    return sum(map(cpu_ns, broker.measured_pids)) / 1e9, own
 
 
 def _measured(
@@ -290,8 +295,8 @@ def run_study(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Ou
     started: dict[str, Broker] = {}
     bench = LatencyBench(started, plan)
     try:
-        for name in plan.brokers:
-            started[name] = KINDS[name](root / name)
+        for name, (kind, settings) in plan.servers().items():
+            started[name] = _made(plan, kind, settings, root / str(len(started)))
             started[name].start()
         bench = LatencyBench(started, plan)
         for broker in started.values():
@@ -299,7 +304,7 @@ def run_study(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Ou
             broker.hold()
         return run(
             STUDY,
-            points(conditions(plan), plan.brokers),
+            points(conditions(plan), plan.brokers, plan.replicas),
             bench.measure,
             rounds=plan.rounds,
             directory=journal,
@@ -315,11 +320,19 @@ def run_study(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Ou
         shutil.rmtree(root, ignore_errors=True)
 
 
+def _made(plan: Plan, kind: str, settings: Mapping[str, object], root: Path) -> Broker:
+    """A broker, or a cluster that looks like one; not started."""
+    if plan.replicas == 1:
+        return KINDS[kind](root)
+    every = {"offsets.topic.replication.factor": 1, **settings}
+    return Front(CLUSTERS[kind](root, plan.replicas, holdable=True, settings=every))
+
+
 def _warm(bench: LatencyBench, broker: Broker, say: Say) -> None:
     """Kafka's compiler needs many requests; then the study's own kind of block, not counted."""
     served = 0
     generator = Bench(broker, seconds=1.0, warm_s=0)
-    for _ in range(WARM_BLOCKS if isinstance(broker, KafkaBroker) else 1):
+    for _ in range(WARM_BLOCKS if broker.name == KafkaBroker.name else 1):
         served += generator.run(BY_KEY["p-1k-4x5"]).requests
         served += generator.run(BY_KEY["e2e-200"]).requests
         if served >= WARM_REQUESTS:

@@ -15,8 +15,9 @@ def drawn(study: Study, answers: Sequence[Conclusion]) -> str:
     lines = [
         f"*Measured* {str(machine['when'])[:10]} on {machine['cpus']} x {machine['model']}, Linux "
         f"{machine['kernel']}, commit {machine['commit']}; {outcome.rounds} rounds, loopback, "
-        f"medians; {outcome.noisy} of {sum(map(len, outcome.blocks.values()))} blocks were noisy "
-        "and do not count in the answers.",
+        f"{_replicas(study)}medians; {outcome.noisy} of "
+        f"{sum(map(len, outcome.blocks.values()))} blocks were noisy and do not count in the "
+        "answers.",
     ]
     for broker in study.brokers:
         lines += ["", f"### {broker}, paced: p50 from `send()` in ms, by batch and linger", ""]
@@ -28,6 +29,10 @@ def drawn(study: Study, answers: Sequence[Conclusion]) -> str:
             f"- {f'{broker}: ' if broker else ''}{one.question} *{one.answer}*" for one in about
         ]
     return "\n".join(lines)
+
+
+def _replicas(study: Study) -> str:
+    return f"{study.replicas} replicas, " if study.replicas > 1 else ""
 
 
 def _ms(us: float) -> str:

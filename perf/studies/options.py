@@ -135,7 +135,7 @@ class StudyRun:
                 Path(where).write_text(text + "\n")
                 self.say(f"written to {where}")
         if self._results is not None:
-            publish(outcome, told.conclusions, self._results)
+            publish(outcome, told.conclusions, self._results, told.figures)
             if not self._results.publish() and not self._results.failed:
                 self.say("the study's journal stays: the same command publishes again")
                 return

@@ -16,8 +16,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from perf.brokers import KafkaBroker, KbrokerBroker
+from perf.brokers import Broker, KafkaBroker, KbrokerBroker
 from perf.cells import Bench, Cell
+from perf.cluster.brokers import KbrokerCluster
+from perf.cluster.front import Front
 from perf.results import of_cell
 from perf.studies import study
 from perf.studies.knobs import FLUSHED, Knob, knobs
@@ -92,28 +94,37 @@ def configured(cell: Cell, knob: Knob, value: str) -> Cell:
 
 
 def stall_of(knob: Knob, value: str) -> Hashable:
-    """Which broker a value is tried on. Apache Kafka has no twin, being large; itself will do."""
+    """Which server a value is tried on. Apache Kafka has no twin, being large; itself will do."""
     if knob.broker == "kafka":
         return KAFKA
-    if value == TWIN:
-        return TWIN
-    own = knob.how == "broker" and value != knob.default
-    return (knob.key, value) if own else DEFAULTS
+    if _has_own(knob, value):
+        return (knob.key, value)
+    name = TWIN if value == TWIN else DEFAULTS
+    return name if knob.brokers == 1 else (name, knob.brokers)
+
+
+def _has_own(knob: Knob, value: str) -> bool:
+    return knob.how == "broker" and value in knob.tried()
 
 
 def start(plan: Plan, stable: Stable, root: Path, say: Say) -> None:
-    """A broker with the defaults, its twin, and one for each value of a broker's setting."""
+    """A server with the defaults, its twin, and one for each value of a broker's setting."""
     if plan.kafka:
         _start_kafka(stable, root, say)
-    stable.add(DEFAULTS, KbrokerBroker(root / "defaults"))
-    stable.add(TWIN, KbrokerBroker(root / "twin"))
     for knob in plan.knobs():
-        for value in knob.tried():
+        for value in (knob.default, TWIN, *knob.tried()):
             stall = stall_of(knob, value)
             if stall not in stable:
-                where = root / f"{knob.key}={value}"
-                overrides = (f"{knob.key}={value}", *knob.also)
-                stable.add(stall, KbrokerBroker(where, overrides=overrides))
+                own = (f"{knob.key}={value}", *knob.also) if _has_own(knob, value) else ()
+                stable.add(stall, _server(knob.brokers, root / f"server-{len(stable)}", own))
+
+
+def _server(brokers: int, where: Path, settings: tuple[str, ...]) -> Broker:
+    """A broker, or a cluster that looks like one; not started."""
+    if brokers == 1:
+        return KbrokerBroker(where, overrides=settings)
+    given = dict(one.split("=", 1) for one in settings)
+    return Front(KbrokerCluster(where, brokers, holdable=True, settings=given))
 
 
 def _start_kafka(stable: Stable, root: Path, say: Say) -> None:

@@ -52,15 +52,23 @@ def _measure(name: str, changes: Mapping[str, Any], options: Mapping[str, Any]) 
 @click.command("latency-study")
 @study_options
 @click.option("--brokers", default="kafka,kbroker", show_default=True, help="measured in turns")
-def latency_study(brokers: str, **options: Any) -> None:
+@click.option(
+    "--replicas", type=click.IntRange(1, 5), default=1, show_default=True,
+    help="of the topic, each on a broker of its own",
+)  # fmt: skip
+def latency_study(brokers: str, replicas: int, **options: Any) -> None:
     """Document 002: is acks=0 slower end to end, is async, and where does the time come from?
 
     About twenty minutes, with --quick three (16 KB batches only; three rounds, which decide
-    nothing). Needs librdkafka, and Java for Apache Kafka. docs/studies.md says what and why.
+    nothing). Needs librdkafka, and Java for Apache Kafka and for ZooKeeper, at which several
+    kbrokers meet. docs/studies.md says what and why.
     """
-    _measure(
-        "latency-study", {"brokers": _some("--brokers", brokers, ("kafka", "kbroker"))}, options
-    )
+    from perf.brokers.zookeeper import fetch_jars
+
+    found = _some("--brokers", brokers, ("kafka", "kbroker"))
+    if replicas > 1 and "kbroker" in found:
+        fetch_jars()  # from the network, which is out of reach afterwards
+    _measure("latency-study", {"brokers": found, "replicas": replicas}, options)
 
 
 @click.command()
@@ -234,6 +242,6 @@ def show(
         )
     if target is not None:
         with Results(target, kind.name, lambda text: click.echo(text, err=True)) as results:
-            publish(outcome, told.conclusions, results)
+            publish(outcome, told.conclusions, results, told.figures)
         if results.failed:
             raise ResultsError("not published")

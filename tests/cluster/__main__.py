@@ -3,6 +3,7 @@
     python -m tests.cluster --faults 200 --seed 1
     python -m tests.cluster --faults 20 --nemeses kill,pause,cut
     python -m tests.cluster --fixed kill,pause           these, once, in this order
+    python -m tests.cluster --in-flight 200              producers without ids and retries
 
 Three brokers of `kbroker start` and a real ZooKeeper (without Java one in memory) run under load;
 one fault comes after the other, each tells a line; at the end come the figures and every violation.
@@ -22,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 
 from tests.cluster import namespaces
+from tests.cluster.load import IDEMPOTENT_MAX
 from tests.cluster.meeting import java_is_here
 from tests.cluster.nemeses import NEMESES
 from tests.cluster.run import hold
@@ -46,6 +48,8 @@ def main() -> int:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="of every broker"
     )
+    parser.add_argument("--in-flight", type=int, default=IDEMPOTENT_MAX, metavar="N",
+                        help="of a producer; above 5 without ids and retries")  # fmt: skip
     parser.add_argument("--keep", type=Path, default=Path("build/cluster"),
                         help="where the logs of a run with violations go")  # fmt: skip
     options = parser.parse_args()
@@ -79,6 +83,7 @@ def main() -> int:
         keep=keep,
         until_s=until_s,
         settings=dict(each.split("=", 1) for each in options.set),
+        in_flight=options.in_flight,
     )
     for line in outcome.told():
         say(line)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kbroker.types import TopicPartition
-from tests.cluster.history import INVALID, NO_OFFSET, History, Record
+from tests.cluster.history import INVALID, NO_OFFSET, Answered, History, Record
 
 SHOWN_MAX: Final = 5
 Contents = Mapping[TopicPartition, Sequence[Record]]
@@ -64,14 +64,32 @@ def doubled(place: TopicPartition, history: History, there: Sequence[Record]) ->
 
 
 def reordered(place: TopicPartition, history: History, there: Sequence[Record]) -> Found:
-    """Behind a later one of the same producer."""
+    """Behind a later one of the same producer, where that was promised."""
     highest: dict[int, int] = defaultdict(lambda: -1)
     seen: set[Record] = set()
     for offset, record in enumerate(there):
+        if record.producer in history.once:
+            continue
         if record.number < highest[record.producer] and record not in seen:
             yield f"{_told(record)} at {offset} stands behind its {highest[record.producer]}"
         highest[record.producer] = max(highest[record.producer], record.number)
         seen.add(record)
+
+
+def fell(place: TopicPartition, history: History, there: Sequence[Record]) -> Found:
+    """Acknowledged at or below the offset of what its producer sent earlier."""
+    highest: dict[int, Answered] = {}
+    for record, offset in sorted(history.answered(place)):
+        if record.producer not in history.once or offset == NO_OFFSET:
+            continue
+        before = highest.get(record.producer)
+        if before is not None and offset <= before.offset:
+            yield (
+                f"{_told(record)} was acknowledged at {offset}, {before.record.number} at"
+                f" {before.offset}"
+            )
+        else:
+            highest[record.producer] = Answered(record, offset)
 
 
 def invented(place: TopicPartition, history: History, there: Sequence[Record]) -> Found:
@@ -129,6 +147,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "moved": moved,
     "doubled": doubled,
     "reordered": reordered,
+    "fell": fell,
     "invented": invented,
     "read then gone": gone,
     "skipped": skipped,

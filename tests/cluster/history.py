@@ -87,6 +87,7 @@ class History:
         self._acknowledged_s: dict[TopicPartition, float] = {}
         self._longest_s = 0.0
         self.refused: list[str] = []
+        self.once: set[int] = set()  # producers that send each record once, many at a time
         self.read: dict[str, dict[TopicPartition, ReadBy]] = defaultdict(
             lambda: defaultdict(ReadBy)
         )
@@ -96,6 +97,11 @@ class History:
         self.commits = 0
 
     # --- producers --------------------------------------------------------------------------------
+
+    def sends_once(self, producer: int) -> None:
+        """It neither numbers its batches nor sends one again: its order holds where it is told."""
+        with self._lock:
+            self.once.add(producer)
 
     def send(self, place: TopicPartition, producer: int) -> Record:
         """The next record of this producer there; it may be on its way from now on."""

@@ -2,7 +2,8 @@
 
 Everybody is librdkafka, in threads of this process, and notes what it did in the history. A
 producer that broke beyond repair is replaced by another one with another number; what it was told
-stands among what was refused.
+stands among what was refused. With more than five in flight producers have no ids and send each
+record once, in a request of its own: what fails is not refused, it is not known.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ PRODUCERS: Final = 2
 MEMBERS: Final = 2
 TURN_S: Final = 0.05
 RECORDS_A_TURN: Final = 20  # of each producer
+IDEMPOTENT_MAX: Final = 5  # in flight
+ONCE_A_TURN: Final = 60  # records of one that sends each once
 COMMIT_S: Final = 0.4
 POLL_S: Final = 0.1
 GROUP: Final = "applications"
@@ -36,10 +39,18 @@ CONNECTION: Final = {
 class Producer:
     """Writes to all partitions by turns until it is told to end."""
 
-    def __init__(self, bootstrap: str, history: History, numbers: itertools.count[int]) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        history: History,
+        numbers: itertools.count[int],
+        in_flight: int = IDEMPOTENT_MAX,
+    ) -> None:
         self._bootstrap = bootstrap
         self._history = history
         self._numbers = numbers
+        self._in_flight = in_flight
+        self._once = in_flight > IDEMPOTENT_MAX
         self._ends = threading.Event()
         self._broken = False
         self._producer = self._begin()
@@ -49,14 +60,18 @@ class Producer:
     def _begin(self) -> Any:
         self._number = next(self._numbers)
         self._broken = False
+        kind: dict[str, Any] = {"enable.idempotence": True, "linger.ms": 5}
+        if self._once:
+            self._history.sends_once(self._number)
+            kind = {"retries": 0, "linger.ms": 0, "batch.num.messages": 1}
         return confluent_kafka.Producer(
             {
                 **CONNECTION,
                 "bootstrap.servers": self._bootstrap,
-                "enable.idempotence": True,
                 "acks": "all",
                 "delivery.timeout.ms": 900_000,
-                "linger.ms": 5,
+                "max.in.flight": self._in_flight,
+                **kind,
             }
         )
 
@@ -64,7 +79,7 @@ class Producer:
         dice = random.Random(self._number)
         turns = itertools.cycle(PLACES)
         while not self._ends.is_set():
-            for _ in range(RECORDS_A_TURN):
+            for _ in range(ONCE_A_TURN if self._once else RECORDS_A_TURN):
                 self._write(next(turns), dice.randrange(len(PADDING)))
             until_s = time.monotonic() + TURN_S
             while (left_s := until_s - time.monotonic()) > 0:
@@ -88,7 +103,7 @@ class Producer:
                 offset = message.offset()
                 at = NO_OFFSET if offset is None or offset < 0 else offset
                 self._history.acknowledge(place, record, at)
-            elif record.producer == self._number:  # not of one that was given up
+            elif record.producer == self._number and not self._once:  # not of one given up
                 self._fail(f"{place}: {record.number} of producer {self._number}: {error}")
 
         while not self._broken:
@@ -226,12 +241,14 @@ class Member(Reader):
 class Load:
     """All of them, until `finish`."""
 
-    def __init__(self, bootstrap: str, history: History) -> None:
+    def __init__(self, bootstrap: str, history: History, in_flight: int = IDEMPOTENT_MAX) -> None:
         self.history = history
         self._bootstrap = bootstrap
         self._names = itertools.count(1)
         numbers = itertools.count()
-        self._producers = [Producer(bootstrap, history, numbers) for _ in range(PRODUCERS)]
+        self._producers = [
+            Producer(bootstrap, history, numbers, in_flight) for _ in range(PRODUCERS)
+        ]
         self._reader = Reader(f"{READER} 0", bootstrap, history)
         self._members = [self._member() for _ in range(MEMBERS)]
 

@@ -23,7 +23,7 @@ from tests.cluster import replicas
 from tests.cluster.brokers import NODES, PLACES, TIMEOUT_S, Cluster, cluster
 from tests.cluster.checker import Violation, check
 from tests.cluster.history import History
-from tests.cluster.load import Load, contents
+from tests.cluster.load import IDEMPOTENT_MAX, Load, contents
 from tests.cluster.meeting import InMemory, OfJava
 from tests.cluster.nemeses import NEMESES
 from tests.cluster.nemeses.base import Nemesis
@@ -74,9 +74,16 @@ class Run:
     """See the head of this file."""
 
     def __init__(
-        self, cluster: Cluster, outcome: Outcome, say: Say, *, timeout_s: float = TIMEOUT_S
+        self,
+        cluster: Cluster,
+        outcome: Outcome,
+        say: Say,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        in_flight: int = IDEMPOTENT_MAX,
     ) -> None:
         self.cluster = cluster
+        self._in_flight = in_flight
         self.history = History()
         self.outcome = outcome
         self._say = say
@@ -87,7 +94,7 @@ class Run:
         """`until_s`: by the monotonic clock; no fault begins later."""
         began = time.monotonic()
         self.cluster.create_topics()
-        load = Load(self.cluster.bootstrap, self.history)
+        load = Load(self.cluster.bootstrap, self.history, self._in_flight)
         try:
             went_well = self._try(lambda: self._bring_about(faults, load, until_s))
             went_well &= self._try(lambda: self._look_at_records(load))
@@ -201,6 +208,7 @@ def hold(
     keep: Path | None = None,
     until_s: float = float("inf"),
     settings: Mapping[str, object] | None = None,
+    in_flight: int = IDEMPOTENT_MAX,
 ) -> Outcome:
     """`keep`: where the brokers' logs go when something was violated."""
     outcome = Outcome(seed)
@@ -209,7 +217,7 @@ def hold(
         cluster(meeting, isolated=isolated, settings=settings) as made,
     ):
         say(f"three brokers at {made.bootstrap}, {meeting.name}")
-        Run(made, outcome, say).all(faults, until_s)
+        Run(made, outcome, say, in_flight=in_flight).all(faults, until_s)
         if outcome.violations and keep is not None:
             made.keep_logs(keep)
             say(f"the brokers' logs are in {keep}")

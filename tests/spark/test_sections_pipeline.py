@@ -155,8 +155,9 @@ def test_a_report_of_nothing_says_so_everywhere(spark: Any) -> None:
     assert [line.partition(":")[0] for line in report.alarms] == ["No data"]
     assert all(section.words for section in report.sections)
     assert [section.key for section in report.sections] == [
-        "overview", "silence", "brokers", "latency", "studies", "figures", "traffic",
-        "replication", "stages", "inside", "history", "hot", "forecast", "alerts", "pipeline",
+        "overview", "silence", "brokers", "latency", "studies", "pipelining", "figures",
+        "traffic", "replication", "stages", "inside", "history", "hot", "forecast", "alerts",
+        "pipeline",
     ]  # fmt: skip
     assert Report.from_json(report.to_json()) == report
 

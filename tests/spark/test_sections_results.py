@@ -10,7 +10,16 @@ import pytest
 
 from perf.histogram import Histogram
 from perf.stats import ratio
-from spark_jobs.sections import blocks, brokers, figures, latency, paired, percentiles, studies
+from spark_jobs.sections import (
+    blocks,
+    brokers,
+    figures,
+    latency,
+    paired,
+    percentiles,
+    pipelining,
+    studies,
+)
 from spark_jobs.sections.blocks import CPU, P99
 from tests.spark import landed
 from tests.spark.landed import NOON_MS, RUN
@@ -313,7 +322,7 @@ def test_years_of_runs_are_one_short_predicate(spark: Any) -> None:
 
 def test_no_measurements(spark: Any) -> None:
     found = landed.inputs(spark)
-    for make in (latency.section, brokers.section, studies.section):
+    for make in (latency.section, brokers.section, studies.section, pipelining.section):
         section = make(found, [])
         assert section.tables == () and "--results-bootstrap" in section.words[0]
 
@@ -385,6 +394,82 @@ def test_latency_study_over_linger_and_tune_by_knob(spark: Any) -> None:
     (beside,) = studies.ratios(tuned)
     one = paired.versus(beside, P99)
     assert one is not None and one.pairs == 3
+
+
+# -- the experiment of acks=-1
+
+
+def experiment(write: Writer, run: str) -> None:
+    """Two rounds of the document's table and the diagnosis, as `kbroker perf pipelining` does."""
+    for round_, noise in enumerate((0.0, 2.0)):
+        for system, waits, megabytes in (
+            ("kafka", 300.0, 8), ("stock", 200.0, 10), ("pipelined", 20.0, 100),
+        ):  # fmt: skip
+            of = {"study": "pipelining", "run_id": run, "round": round_, "knob_value": system,
+                  "knob": "channel.pipelining", "in_flight": 200, "round_trip_us": 500}  # fmt: skip
+            for cell, acks, replicas, moved in (
+                ("matrix: acks=-1", -1, 2, megabytes), ("matrix: acks=1", 1, 2, 110),
+                ("matrix: RF 1", 1, 1, 115), ("diagnosis: acks=-1", -1, 2, megabytes),
+                ("diagnosis: acks=1", 1, 2, 110),
+            ):  # fmt: skip
+                place = {**of, "cell": cell, "acks": acks, "replicas": replicas}
+                write.block(waits * 1e6, **place, bytes=moved * 10**6)
+                said = {"zero windows": 50 + noise, "requests in flight, reached": 199.0}
+                if cell.startswith("diagnosis"):
+                    said |= {"produce p99 by the broker's clock": 2_000.0,
+                             "produce p99.9 by the broker's clock": 3_000.0,
+                             "fetched by the follower": 109.0,
+                             "a fetch of the follower": 250_000.0}  # fmt: skip
+                for name, value in said.items() if acks == -1 or "diagnosis" in cell else ():
+                    write.rows.append(write.common(
+                        **{"kind": "figure", "name": name, "value": value, "unit": "x", **place}
+                    ))  # fmt: skip
+
+
+def test_the_document_s_figures_are_drawn_of_the_newest_run(spark: Any) -> None:
+    write = Writer()
+    experiment(write, OTHER_RUN)
+    experiment(write, RUN)
+    found = landed.inputs(spark, results=write.rows)
+    section = pipelining.section(found, blocks.blocks(found.results))
+    assert [plot.title.partition(":")[0] for plot in section.plots] == [
+        f"Figure {number}" for number in (1, 4, 5, 6, 7, 8)
+    ]
+    drawn = {
+        (plot.title[:8], series.name): dict(zip(series.x, series.y, strict=True))
+        for plot in section.plots
+        for series in plot.series
+    }
+    assert drawn["Figure 1", "Apache Kafka"] == {
+        "acks=-1, 200 in flight": 8.0, "acks=1, 200 in flight": 110.0,
+        "RF 1, 200 in flight": 115.0,
+    }  # fmt: skip
+    kafka = "Apache Kafka, 200 in flight"
+    assert drawn["Figure 4", "by the broker's clock"][kafka] == 2.0
+    assert drawn["Figure 4", "by the producer's"][kafka] > 300
+    assert drawn["Figure 6", "fetched by the follower"]["kbroker, stock"] == 109.0
+    assert drawn["Figure 8", "Apache Kafka"] == {"200 in flight": 51.0}  # of two rounds
+    assert section.words[0] == (
+        "acks=-1, 200 in flight, MB/s: Apache Kafka 8, kbroker, stock 10, kbroker, pipelined 100;"
+        " pipelined that is 0.91 of its own acks=1."
+    )
+    assert "2 ms by the broker's clock" in section.words[1]
+    assert len(section.tables[0].rows) == 15
+    assert landed.check_rows(found, section) > 50
+
+
+def test_a_run_of_other_sections_draws_what_it_has(spark: Any) -> None:
+    """And what is no run of ours, or lacks its dimensions, breaks nothing."""
+    write = Writer()
+    write.block(study="pipelining", cell="java: acks=-1", knob_value="kafka")
+    found = landed.inputs(spark, results=write.rows)
+    section = pipelining.section(found, blocks.blocks(found.results))
+    assert (section.plots, section.tables[0].rows) == ((), ())
+    assert section.words == ("The run has neither the document's table nor its diagnosis.",)
+    write.block(study="pipelining", cell="matrix", in_flight=None, knob_value=None, acks=None)
+    found = landed.inputs(spark, results=write.rows)
+    section = pipelining.section(found, blocks.blocks(found.results))
+    assert len(section.tables[0].rows) == 1
 
 
 # -- single figures

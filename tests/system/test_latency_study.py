@@ -21,6 +21,8 @@ from perf.studies.conditions import RATE, Condition, Plan
 from perf.studies.latency import LatencyBench
 from perf.studies.measured import END_TO_END
 from perf.studies.stamped import value
+from tests.support import requirements
+from tests.support.zookeeper import JARS
 
 pytest.importorskip("confluent_kafka")
 
@@ -89,6 +91,27 @@ def test_a_topic_is_left_behind_by_nobody(bench: LatencyBench, broker: KbrokerBr
     bench.block(broker, Condition("paced", 1, "async"))
     data = broker.directory / "data"
     assert not [one.name for one in data.glob("latency-*-0")]
+
+
+@pytest.mark.java
+def test_a_cluster_is_measured_as_one_broker_is(tmp_path: Path) -> None:
+    """The topic on all of its brokers, and what all of them cost."""
+    requirements.java()
+    JARS.paths()
+    plan = Plan(brokers=("kbroker",), replicas=2, seconds=SECONDS)
+    front = latency._made(plan, "kbroker", {}, tmp_path / "cluster")
+    with front:
+        bench = LatencyBench({"kbroker": front}, plan)
+        try:
+            found = bench.block(front, Condition("paced", -1, "async"))
+        finally:
+            bench.close()
+        assert found.histograms[END_TO_END].total > 0 and found.broker_cpu_s > 0
+        assert len(front.measured_pids) == 2
+        front.hold()
+        front.resume()
+        front.check_alive()
+    assert not (tmp_path / "cluster").exists()
 
 
 def _verb(cache: Path, *more: str) -> list[str]:

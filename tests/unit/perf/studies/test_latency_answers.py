@@ -97,7 +97,7 @@ def study(
         else:
             other = block(us * (1 + null_wobble * (-1) ** slot.round), condition, quiet=quiet)
             outcome.null.setdefault(slot.point.key, {})[slot.round] = (one, other)
-    return a.Study(outcome, found, plan.brokers)
+    return a.Study(outcome, found, plan.brokers, plan.replicas)
 
 
 def asked(found: list[Conclusion], question: str, broker: str | None = "kbroker") -> Conclusion:
@@ -255,6 +255,44 @@ def test_other_settings_are_told() -> None:
     assert one.decided and one.answer.startswith("Less: p50 0.20 times")
     assert one.dims["knob"] == "buffer.memory"
     assert not asked(found, "retries = 0").decided
+
+
+REPLICATED = replace(SMALL, replicas=3)
+
+
+def test_with_replicas_what_acks_all_costs_is_asked() -> None:
+    """The document's own case is among the answers, and nothing says that it needs replicas."""
+
+    def waits(condition: Condition, broker: str) -> float:
+        slow = condition.acks == -1 and broker == "kafka" and condition.load == "paced"
+        return times(condition, broker) * (2.0 if slow else 1.0)
+
+    found = a.answers(study(waits, REPLICATED))
+    assert asked(found, "With 3 replicas", "kafka").answer.startswith("Yes")
+    assert asked(found, "With 3 replicas").answer.startswith("No result")
+    assert not any("needs replication" in one.answer for one in found)
+    assert "3 replicas, medians" in latency_page.drawn(study(waits, REPLICATED), found)
+
+
+def test_what_a_follower_fetches_is_tried_on_a_cluster_of_its_own() -> None:
+    assert set(SMALL.servers()) == {"kafka", "kbroker"}
+    tried = {"kafka, replica.fetch.max.bytes 64 KB", "kbroker, replica.fetch.max.bytes 64 KB"}
+    assert set(REPLICATED.servers()) == {"kafka", "kbroker", *tried}
+    every = conditions(REPLICATED)
+    assert [(one.acks, one.server("kafka") in tried) for one in every if one.servers] == [
+        (-1, True)
+    ] * 2
+    assert {point.dims["replicas"] for point in points(every, ("kafka",), 3)} == {3}
+
+    def smaller(condition: Condition, broker: str) -> float:
+        return times(condition, broker) * (3.0 if condition.servers else 1.0)
+
+    found = [
+        one
+        for one in a.answers(study(smaller, REPLICATED))
+        if one.dims.get("knob") == "replica.fetch.max.bytes"
+    ]
+    assert len(found) == 4 and all("More: p50 3.0" in one.answer for one in found)
 
 
 def test_the_case_that_needs_replicas_is_named() -> None:

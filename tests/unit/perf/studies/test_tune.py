@@ -12,11 +12,13 @@ from kbroker.config import BROKER_KEYS, BrokerConfig
 from kbroker.config.documents import BROKER_VALUES
 from kbroker.config.effects import load
 from perf import cells
+from perf.cluster.front import Front
 from perf.histogram import Histogram
 from perf.process import Guard
 from perf.studies import tune
-from perf.studies.knobs import CLUSTERS, NOT_TRIED, idle, knobs
+from perf.studies.knobs import NOT_TRIED, idle, knobs
 from perf.studies.measured import REQUEST, Measured
+from perf.studies.stable import Stable
 from perf.studies.study import Outcome, Point, StudyError
 from perf.studies.tune import DEFAULTS, KAFKA, TWIN, Plan, configured, key_of, points, stall_of
 from perf.studies.tune_answers import (
@@ -28,6 +30,8 @@ from perf.studies.tune_answers import (
     table,
     to_json,
 )
+from tests.support import requirements
+from tests.support.zookeeper import JARS
 
 MACHINE = {"cpus": 2, "model": "Processor", "when": "2026-11-22T00:00:00Z"}
 
@@ -60,11 +64,21 @@ def test_each_key_of_the_tuning_document_is_tried_or_said_to_be_idle() -> None:
     assert named <= {knob.key for knob in knobs()} | {one.key for one in idle()}
 
 
-def test_a_key_that_has_an_effect_on_one_broker_must_be_tried() -> None:
-    for key, why in NOT_TRIED.items():
-        assert why == CLUSTERS or not BROKER_KEYS[key].supported, f"try {key} in knobs.py"
+def test_a_key_that_has_an_effect_must_be_tried() -> None:
+    for key in NOT_TRIED.keys() - {"auto.leader.rebalance.enable"}:
+        assert not BROKER_KEYS[key].supported, f"try {key} in knobs.py"
     for knob in knobs():
         assert BROKER_KEYS[knob.key].supported
+
+
+def test_replication_is_tried_on_clusters_of_two() -> None:
+    (knob,) = [knob for knob in knobs(cpus=32) if knob.brokers == 2]
+    assert (knob.key, knob.document, knob.default) == ("num.replica.fetchers", "8", "1")
+    assert {cell.replicas for cell in knob.cells} == {2}
+    stalls = [stall_of(knob, value) for value in ("1", TWIN, "8")]
+    assert stalls == [(DEFAULTS, 2), (TWIN, 2), ("num.replica.fetchers", "8")]
+    made = points(Plan((knob.name,)))
+    assert {(one.dims["replicas"], one.dims["acks"]) for one in made} == {(2, -1)}
 
 
 def test_values_are_allowed_and_the_default_is_among_them() -> None:
@@ -125,9 +139,9 @@ def test_an_effect_is_told_and_what_has_none_is_bounded() -> None:
     answers = {one.question: one for one in conclusions(outcome, plan)}
     said = answers["What does compression.type=lz4 (the document's value) change against producer?"]
     assert said.decided and said.answer == lz4.words()
-    assert answers["What does num.replica.fetchers change?"].answer.startswith("no effect before")
+    assert answers["What does auto.leader.rebalance.enable change?"].answer.startswith("gives a")
     text = "\n".join(table(outcome, plan))
-    assert "x0.25" in text and "the default" in text and "no effect before" in text
+    assert "x0.25" in text and "the default" in text and "gives a broker back" in text
     json.dumps(to_json(outcome, plan), allow_nan=False)
 
 
@@ -158,7 +172,7 @@ def test_what_doctor_is_given_can_be_read_by_it(tmp_path: Path) -> None:
     assert found is not None and found.machine == "2 x Processor" and found.date == "2026-11-22"
     lines = {knob.name: knob.line(knob.default) for knob in found.knobs}
     assert lines["compression.type"].startswith("lz4 instead of producer: records/s x0.25")
-    assert lines["num.replica.fetchers"] == "no effect before there are several brokers"
+    assert lines["auto.leader.rebalance.enable"].startswith("gives a broker back")
     assert "no effect shown" in lines["log.index.interval.bytes"]
 
 
@@ -204,3 +218,17 @@ def test_the_study_on_one_knob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert bytes_each("zstd") < bytes_each("lz4") < bytes_each("none")
     assert abs(bytes_each("none") - bytes_each(TWIN)) < 1
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
+
+
+@pytest.mark.slow
+@pytest.mark.java
+def test_a_value_is_given_to_every_broker_of_its_cluster(tmp_path: Path) -> None:
+    requirements.java()
+    JARS.paths()
+    (knob,) = [knob for knob in knobs() if knob.brokers == 2]
+    with Stable(seconds=0.1, warm_s=0.02) as stable:
+        stable.add("its own", tune._server(2, tmp_path / "two", (f"{knob.key}=2",)))
+        with stable.turn("its own") as bench:
+            assert bench.run(knob.cells[0]).requests > 0
+            assert isinstance(bench.broker, Front)
+    assert not (tmp_path / "two").exists()

@@ -1,0 +1,47 @@
+# cython: language_level=3
+"""How long channels are in each of their states: where a connection's time goes.
+
+A channel of the stock machine that asks for acks=-1 is nearly always in MUTED_AND_RESPONSE_PENDING:
+one request is in service, and nothing behind it is read. In the pipelined machine the same channel
+waits in REQCACHED_AND_RESPONSE_PENDING, in which it is read. No figure by request shows that.
+
+A channel counts under what it asked for last, since a follower's long poll or an idle client would
+hide a producer; the time before a request is of that request. Counted when a state is left, by the
+Processor's clock, which is read once a turn: what happens within one takes no time.
+
+Threads: the Processor's own writes, anyone reads (`kb_figure`).
+"""
+
+from kbroker._figures cimport kb_count
+from kbroker.net._types cimport (
+    USE_FETCH,
+    USE_OTHER,
+    USE_PRODUCE,
+    Channel,
+    Processor,
+    Request,
+)
+from kbroker.protocol._versions cimport API_FETCH, API_PRODUCE
+
+
+cdef void state_times_begin(Channel* channel) noexcept nogil:
+    channel.state_since_ns = channel.processor.now_ns
+
+
+cdef void state_times_enter(Channel* channel, int state) noexcept nogil:
+    cdef Processor* processor = channel.processor
+    if state == channel.state:
+        return
+    kb_count(&processor.state_ns[channel.use][channel.state],
+             processor.now_ns - channel.state_since_ns)
+    channel.state = <signed char>state
+    channel.state_since_ns = processor.now_ns
+
+
+cdef void state_times_use(Channel* channel, const Request* request) noexcept nogil:
+    if request.api_key == API_PRODUCE:
+        channel.use = USE_PRODUCE
+    elif request.api_key == API_FETCH:
+        channel.use = USE_FETCH
+    else:
+        channel.use = USE_OTHER
