@@ -148,7 +148,8 @@ class Reader:
         self._ends = threading.Event()
         self._consumer = confluent_kafka.Consumer(self._settings(bootstrap))
         self._join()
-        self._thread = threading.Thread(target=self._run, name=name)
+        # One that hangs in its library is left behind.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _settings(self, bootstrap: str) -> dict[str, Any]:
@@ -180,9 +181,11 @@ class Reader:
     def _leave(self) -> None:
         self._consumer.close()
 
-    def stop(self) -> None:
+    def stop(self, wait_s: float = TIMEOUT_S) -> bool:
+        """Whether it has ended: librdkafka 2.16 may wait for a lock of its own for ever."""
         self._ends.set()
-        self._thread.join()
+        self._thread.join(wait_s)
+        return not self._thread.is_alive()
 
 
 class Member(Reader):
@@ -243,6 +246,7 @@ class Load:
 
     def __init__(self, bootstrap: str, history: History, in_flight: int = IDEMPOTENT_MAX) -> None:
         self.history = history
+        self.hung: list[str] = []
         self._bootstrap = bootstrap
         self._names = itertools.count(1)
         numbers = itertools.count()
@@ -258,7 +262,11 @@ class Load:
     def change_member(self) -> None:
         """One comes, and then the one that was longest there goes."""
         self._members.append(self._member())
-        self._members.pop(0).stop()
+        self._end(self._members.pop(0))
+
+    def _end(self, consumer: Reader) -> None:
+        if consumer.name not in self.hung and not consumer.stop():
+            self.hung.append(consumer.name)
 
     def finish(self) -> list[str]:
         """Producers end, readers read to the end; what went wrong with that, in words."""
@@ -277,7 +285,7 @@ class Load:
         for each in self._producers:
             each.give_up()
         for consumer in (self._reader, *self._members):
-            consumer.stop()
+            self._end(consumer)
 
     def _ends(self) -> dict[TopicPartition, int]:
         consumer = confluent_kafka.Consumer(

@@ -49,6 +49,7 @@ class Outcome:
     read: int = 0
     commits: int = 0
     seconds: float = 0.0
+    hung: list[str] = dataclasses.field(default_factory=list)  # clients, in their own library
     violations: list[Violation] = dataclasses.field(default_factory=list)
 
     def told(self) -> list[str]:
@@ -67,6 +68,8 @@ class Outcome:
             f" {self.commits:,} commits; stood still {statistics.median(every):.2f} s in the"
             f" middle, {max(every):.2f} s at most; {len(self.violations)} violations"
         )
+        if self.hung:
+            lines.append(f"hung in their own library, and left: {', '.join(self.hung)}")
         return [*lines, *(f"VIOLATION {each}" for each in self.violations)]
 
 
@@ -103,6 +106,7 @@ class Run:
         finally:
             load.give_up()
             self._look_at_logs()
+            self.outcome.hung = load.hung
             self.outcome.acknowledged = self.history.acknowledged
             self.outcome.read = self.history.records_read
             self.outcome.commits = self.history.commits
