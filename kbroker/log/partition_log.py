@@ -35,6 +35,7 @@ DELETED_SUFFIX: Final = "-delete"
 SEGMENT_SUFFIXES: Final = ("log", "index", "timeindex", "txnindex")
 # Of `file.delete.delay.ms`.
 FILE_DELETE_DELAY_MS: Final = 60_000
+KEPT_FOR_EVER: Final = -1
 # The longest name that file systems take.
 DIRECTORY_NAME_CHARS_MAX: Final = 255
 
@@ -66,6 +67,8 @@ class PartitionLog(_log.LocalLog):
         flush_ms: int = LONG_MAX,
         file_delete_delay_ms: int = FILE_DELETE_DELAY_MS,
         min_insync_replicas: int = 1,
+        retention_ms: int = KEPT_FOR_EVER,
+        retention_bytes: int = KEPT_FOR_EVER,
         **settings: Any,
     ) -> None:
         """As the log's own, and what the manager asks of it in the background.
@@ -75,6 +78,8 @@ class PartitionLog(_log.LocalLog):
         self.flush_ms = flush_ms
         self.file_delete_delay_ms = file_delete_delay_ms
         self.min_insync_replicas = min_insync_replicas
+        self.retention_ms = retention_ms
+        self.retention_bytes = retention_bytes
         if segment_jitter_ms > 0:
             import random
 
