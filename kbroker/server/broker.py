@@ -45,8 +45,8 @@ from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager
-from kbroker.replica.retention import Retention
 from kbroker.replica.metadata_publisher import MetadataPublisher
+from kbroker.replica.retention import Retention
 from kbroker.replica.throttled_replicas import LEADER_RATE
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised

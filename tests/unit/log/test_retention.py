@@ -164,8 +164,8 @@ def test_a_sweep_moves_each_by_its_own_settings_and_wakes_who_waits(tmp_path: Pa
     assert woken == [logs[TopicPartition("t", number)] for number in (0, 2)]
     list(Retention(lambda: logs, woken.append, clock).sweep())
     assert len(woken) == 2
-    for log in logs.values():
-        log.log.close(clean=False)
+    for replica in logs.values():
+        replica.log.close(clean=False)
 
 
 @pytest.mark.parametrize(
