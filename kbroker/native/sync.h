@@ -33,10 +33,11 @@ static inline void kb_futex_wake(int *word, int count) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, 0, 0, 0);
 }
 
-/* Receive chunks and frames of up to a few MB come and go with every request: kept in the heap
- * (no mmap and page faults for each), in few arenas (resident memory is a feature). */
+/* Receive chunks and frames come and go with every request, a follower's with all that a fetch may
+ * bring (replica.fetch.response.max.bytes, 10 MB): kept in the heap, since an mmap's page faults
+ * take longer than to receive what goes there; in few arenas (resident memory is a feature). */
 static inline void kb_tune_malloc(void) {
-    mallopt(M_MMAP_THRESHOLD, 4 << 20);
+    mallopt(M_MMAP_THRESHOLD, 16 << 20);
     mallopt(M_TRIM_THRESHOLD, 16 << 20);
     mallopt(M_ARENA_MAX, 2);
 }

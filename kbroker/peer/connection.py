@@ -14,14 +14,17 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from kbroker import limits
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer import frames, messages
+from kbroker.peer._frame_in import FrameIn
 from kbroker.peer.address import Address
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey
+
+RECEIVE_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +61,12 @@ def network_error(message: str) -> KafkaError:
     return KafkaError(ErrorCode.NETWORK_EXCEPTION, message)
 
 
-class Connection(asyncio.Protocol):
-    """One socket: frames out, frames in, the queue between them."""
+class Connection(asyncio.BufferedProtocol):
+    """One socket: frames out, frames in, the queue between them.
+
+    What comes is received into one piece of RECEIVE_BYTES, and a frame that is longer than that
+    into its own place, once its size is known.
+    """
 
     def __init__(
         self,
@@ -80,7 +87,9 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._in_flight: deque[_InFlight] = deque()
-        self._buffer = bytearray()
+        self._received = bytearray(RECEIVE_BYTES)
+        self._held = 0  # bytes of it
+        self._frame: FrameIn | None = None
         self._next_correlation_id = 0
         self._write_paused = False
         self._timer: asyncio.TimerHandle | None = None
@@ -151,20 +160,44 @@ class Connection(asyncio.Protocol):
         self._write_paused = False
         self._on_change()
 
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        if self._frame is not None:
+            return memoryview(self._frame)
+        return memoryview(self._received)[self._held :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._frame is not None:
+            if self._frame.note(nbytes):
+                frame, self._frame = self._frame, None
+                self._on_frame(frame.take())
+            return
+        self._held += nbytes
+        position = self._take_frames()
+        left = self._held - position
+        self._received[:left] = self._received[position : self._held]
+        self._held = left
+
+    def _take_frames(self) -> int:
+        """Up to where the frames that are whole go, or that have their own place."""
         position = 0
-        while not self.closed and len(self._buffer) - position >= limits.FRAME_SIZE_BYTES:
+        while not self.closed and self._held - position >= limits.FRAME_SIZE_BYTES:
             begin = position + limits.FRAME_SIZE_BYTES
-            size = int.from_bytes(self._buffer[position:begin], "big", signed=True)
+            size = int.from_bytes(self._received[position:begin], "big", signed=True)
             if size < frames.FRAME_BYTES_MIN or size > self._options.response_bytes_max:
                 self.close(network_error(f"{self.address} sent a frame of {size} bytes"))
-                return
-            if size > len(self._buffer) - begin:
                 break
             position = begin + size
-            self._on_frame(bytes(memoryview(self._buffer)[begin:position]))
-        del self._buffer[:position]
+            if position <= self._held:
+                self._on_frame(bytes(memoryview(self._received)[begin:position]))
+            elif limits.FRAME_SIZE_BYTES + size > RECEIVE_BYTES:
+                self._frame = FrameIn(size)
+                memoryview(self._frame)[: self._held - begin] = self._received[begin : self._held]
+                self._frame.note(self._held - begin)
+                return self._held
+            else:
+                return begin - limits.FRAME_SIZE_BYTES
+        return position
 
     def _on_frame(self, frame: bytes) -> None:
         correlation_id = frames.correlation_id_of(frame)
