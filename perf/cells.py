@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -165,6 +165,11 @@ def run_load(spec: Run) -> dict[str, Any]:
     return load.join()
 
 
+def placed(replicas: int) -> Sequence[int]:
+    """On the first brokers, the first of which leads; a broker alone chooses for itself."""
+    return range(1, replicas + 1) if replicas > 1 else ()
+
+
 class Bench:
     """Runs cells against one broker and keeps the logs that fetch cells read."""
 
@@ -196,8 +201,7 @@ class Bench:
     def _new_topic(self, client: Client, cell: Cell, partitions: int) -> Topic:
         self._serial += 1
         name = f"perf-{os.getpid()}-{id(self) & 0xFFFFFF:x}-{self._serial}-{cell.key}"
-        replicas = range(1, cell.replicas + 1) if cell.replicas > 1 else ()
-        return client.create_topic(name, partitions, dict(cell.configs), replicas)
+        return client.create_topic(name, partitions, dict(cell.configs), placed(cell.replicas))
 
     def _batch(self, cell: Cell, producer: tuple[int, int] = (-1, -1)) -> batch.RecordBatch:
         options: dict[str, Any] = {
@@ -386,7 +390,7 @@ class Bench:
             window_s=self.seconds,
             window_bytes=cell.bytes_max,
         )
-        watch = Watch([os.getpid(), pid])
+        watch = Watch([os.getpid(), *self.broker.own_pids])
         threads = ThreadWatch(pid, self.broker.runtime_threads)
         with Placement(pid, cell.pinned):
             counters = run_load(spec)

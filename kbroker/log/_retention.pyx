@@ -7,7 +7,8 @@ Whole segments, from the oldest on. By age one goes when its newest record is ol
 high watermark stays, and so does an active segment that is empty: there is nothing to gain. The
 active one goes like any other; a new one begins first (`_trim`).
 
-Either bound goes on from the front until the first segment that it keeps; the later start counts.
+Size comes first, then age, from where that has come to; each goes on until the first segment that
+it keeps.
 Kafka: topic configurations retention.ms and retention.bytes.
 """
 
@@ -39,28 +40,49 @@ cdef int _is_old(Segment* segment, int64_t age_ms, int64_t now_ms) noexcept nogi
     return newest_ms >= 0 and now_ms - newest_ms > age_ms
 
 
+cdef int _may_go(const Log* log, int32_t at, int64_t high_watermark) noexcept nogil:
+    # The last one, empty, has nothing to lose.
+    if at >= log.segment_count or _end_of(log, at) > high_watermark:
+        return 0
+    return at + 1 < log.segment_count or log.segments[at].size_bytes > 0
+
+
+cdef int32_t _first_by_size(
+    Log* log, int32_t first, int64_t size_bytes, int64_t high_watermark
+) noexcept nogil:
+    cdef int64_t left_bytes = 0
+    cdef int32_t at
+    for at in range(first, log.segment_count):
+        left_bytes += log.segments[at].size_bytes
+    while (_may_go(log, first, high_watermark)
+            and left_bytes - log.segments[first].size_bytes >= size_bytes):
+        left_bytes -= log.segments[first].size_bytes
+        first += 1
+    return first
+
+
+cdef int32_t _first_by_age(
+    Log* log, int32_t first, int64_t age_ms, int64_t high_watermark, int64_t now_ms
+) noexcept nogil:
+    while (_may_go(log, first, high_watermark)
+            and _is_old(log.segments[first], age_ms, now_ms)):
+        first += 1
+    return first
+
+
 cdef int64_t retained_from_locked(
     Log* log, const Retention* retention, int64_t high_watermark, int64_t now_ms
 ) noexcept nogil:
-    cdef int64_t start = log.log_start_offset
-    cdef int64_t left_bytes = 0
-    cdef int by_age = retention.age_ms >= 0
-    cdef int by_size = retention.size_bytes >= 0
-    cdef int32_t at
+    cdef int32_t first = 0
+    cdef int32_t kept
     if not log.online:
-        return start
-    for at in range(log.segment_count):
-        if _end_of(log, at) > log.log_start_offset:   # what lies below is on its way out
-            left_bytes += log.segments[at].size_bytes
-    for at in range(log.segment_count):
-        if _end_of(log, at) <= log.log_start_offset:
-            continue
-        if _end_of(log, at) > high_watermark or log.segments[at].size_bytes == 0:
-            break
-        by_age = by_age and _is_old(log.segments[at], retention.age_ms, now_ms)
-        by_size = by_size and left_bytes - log.segments[at].size_bytes >= retention.size_bytes
-        if not (by_age or by_size):
-            break
-        left_bytes -= log.segments[at].size_bytes
-        start = _end_of(log, at)
-    return start
+        return log.log_start_offset
+    # What lies below the start is on its way out.
+    while first < log.segment_count and _end_of(log, first) <= log.log_start_offset:
+        first += 1
+    kept = first
+    if retention.size_bytes >= 0:
+        kept = _first_by_size(log, kept, retention.size_bytes, high_watermark)
+    if retention.age_ms >= 0:
+        kept = _first_by_age(log, kept, retention.age_ms, high_watermark, now_ms)
+    return _end_of(log, kept - 1) if kept > first else log.log_start_offset

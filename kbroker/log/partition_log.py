@@ -91,8 +91,9 @@ class PartitionLog(_log.LocalLog):
     def trim(self) -> list[Path]:
         """Takes segments below the log's start out of it; their renamed files, to be removed later.
 
-        What they say of producers goes into a snapshot first, since replay finds it no more. A file
-        that cannot be renamed is an OSError, and its turn comes again.
+        What they say of producers goes into a snapshot first, since replay finds it no more. Where
+        the disk is too full for one, those go that the newest snapshot knows. A file that cannot be
+        renamed is an OSError, and its turn comes again.
         """
         with self._changing:
             start = self.log_start_offset
@@ -100,13 +101,24 @@ class PartitionLog(_log.LocalLog):
                 self.epochs.truncate_from_start(start)
                 self._trimmed_to = start
             if segments_below_start(self):
-                self._write_snapshot_locked(sync=True)
-                self._dropped += drop_below_start(self)
+                self._dropped += self._drop_below_start_locked()
             while self._dropped:
                 self._give_up_names(self._dropped[0])
                 del self._dropped[0]
             renamed, self._renamed = self._renamed, []
             return renamed
+
+    def _drop_below_start_locked(self) -> list[int]:
+        try:
+            self._write_snapshot_locked(sync=True)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            known = drop_below_start(self, bound=self._snapshot_offset)
+            if not known:
+                raise
+            return known
+        return drop_below_start(self)
 
     def truncate_to(self, offset: int) -> None:
         """Cuts the log so that it ends at an offset, or where the batch begins that holds it.

@@ -6,13 +6,15 @@ one request is in service, and nothing behind it is read. In the pipelined machi
 waits in REQCACHED_AND_RESPONSE_PENDING, in which it is read. No figure by request shows that.
 
 A channel counts under what it asked for last, since a follower's long poll or an idle client would
-hide a producer; the time before a request is of that request. Counted when a state is left, by the
-Processor's clock, which is read once a turn: what happens within one takes no time.
+hide a producer; the time for which it was silent before a request is of that request. Counted when
+a state is left, by the Processor's clock, which is read once a turn: what happens within one takes
+no time.
 
 Threads: the Processor's own writes, anyone reads (`kb_figure`).
 """
 
 from kbroker._figures cimport kb_count
+from kbroker._state cimport NOT_MUTED
 from kbroker.net._types cimport (
     USE_FETCH,
     USE_OTHER,
@@ -28,20 +30,26 @@ cdef void state_times_begin(Channel* channel) noexcept nogil:
     channel.state_since_ns = channel.processor.now_ns
 
 
-cdef void state_times_enter(Channel* channel, int state) noexcept nogil:
+cdef void _count(Channel* channel) noexcept nogil:
     cdef Processor* processor = channel.processor
-    if state == channel.state:
-        return
     kb_count(&processor.state_ns[channel.use][channel.state],
              processor.now_ns - channel.state_since_ns)
-    channel.state = <signed char>state
     channel.state_since_ns = processor.now_ns
 
 
+cdef void state_times_enter(Channel* channel, int state) noexcept nogil:
+    if state == channel.state:
+        return
+    _count(channel)
+    channel.state = <signed char>state
+
+
 cdef void state_times_use(Channel* channel, const Request* request) noexcept nogil:
+    cdef int use = USE_OTHER
     if request.api_key == API_PRODUCE:
-        channel.use = USE_PRODUCE
+        use = USE_PRODUCE
     elif request.api_key == API_FETCH:
-        channel.use = USE_FETCH
-    else:
-        channel.use = USE_OTHER
+        use = USE_FETCH
+    if use != channel.use and channel.state != NOT_MUTED:
+        _count(channel)           # it has waited for what it asked before
+    channel.use = <signed char>use

@@ -120,6 +120,11 @@ class Broker:
         return (self.measured_pid,) if self.measured_pid else ()
 
     @property
+    def own_pids(self) -> tuple[int, ...]:
+        """All of its processes: what they take is nobody else's."""
+        return self.measured_pids
+
+    @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 

@@ -31,6 +31,10 @@ class Front(Broker):
         return tuple(node.pid for node in self._cluster.nodes.values())
 
     @property
+    def own_pids(self) -> tuple[int, ...]:
+        return tuple(self._cluster.pids)
+
+    @property
     def runs(self) -> bool:
         return all(broker.runs for broker in self._cluster.running)
 

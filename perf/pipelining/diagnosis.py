@@ -53,9 +53,11 @@ def told(before: OwnFigures, after: OwnFigures, found: Measured) -> dict[str, fl
     if not (produces > 0 and produced_bytes > 0):
         raise CellError("the leader says that nobody produced")
     made = {f"{BROKER}{name}_us": us for name, us in after.produce_us.items()}
-    made["fetches_per_s"] = found.requests_per_s * fetches / produces
+    # The follower has had the time that it lay behind as well.
+    share = found.wall_s / (found.wall_s + found.figures.get("behind_s", 0.0))
+    made["fetches_per_s"] = found.requests_per_s * share * fetches / produces
     made["fetch_bytes"] = replicated_bytes / fetches if fetches else 0.0
-    made["fetched_mb_per_s"] = found.requests_per_s * replicated_bytes / produces / MEGABYTE
+    made["fetched_mb_per_s"] = found.requests_per_s * share * replicated_bytes / produces / MEGABYTE
     grown = {name: s - before.state_s.get(name, 0.0) for name, s in after.state_s.items()}
     every = sum(grown.values())
     for name, seconds in grown.items():

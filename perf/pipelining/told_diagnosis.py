@@ -169,6 +169,11 @@ def in_words(outcome: Outcome, plan: Plan) -> Iterator[Conclusion]:
                 yield said
 
 
+def _quiet(outcome: Outcome, one: Condition) -> bool:
+    """Whether nothing ran beside any of its blocks."""
+    return all(block.quiet for block in outcome.of(one.key).values())
+
+
 def _of_clocks(outcome: Outcome, one: Condition) -> Conclusion | None:
     broker_us = median(outcome, one, figure(f"{BROKER}p50_us"))
     client_us = median(outcome, one, percentile(50))
@@ -179,9 +184,9 @@ def _of_clocks(outcome: Outcome, one: Condition) -> Conclusion | None:
     return Conclusion(
         f"acks=-1, {one.in_flight} in flight, {title_of(one.system)}: where does a produce wait?",
         f"by the broker's clock it takes {broker_us:,.0f} us, by the producer's {client_us:,.0f}"
-        f" (medians): {inside:.0%} of it in the broker, the rest before the broker reads it;"
+        f" at the median: {inside:.0%} of it in the broker, the rest before the broker reads it;"
         f" {zero_windows:,.0f} zero windows",
-        True,
+        _quiet(outcome, one),
         {"broker_p50_us": broker_us, "client_p50_us": client_us, "zero_windows": zero_windows},
         one.dims,
     )
@@ -198,7 +203,7 @@ def _of_follower(outcome: Outcome, one: Condition) -> Conclusion | None:
         f"{one.mode}, {one.in_flight} in flight, {title_of(one.system)}: the follower keeps up?",
         f"{said}: {produced:,.1f} MB/s are produced and {fetched:,.1f} fetched,"
         f" {size / MEGABYTE:,.2f} MB at a time",
-        True,
+        _quiet(outcome, one),
         {"produced_mb_per_s": produced, "fetched_mb_per_s": fetched, "fetch_bytes": size},
         one.dims,
     )

@@ -24,12 +24,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from perf.studies.study import Dim, Point
+from perf.studies.study import Dim, Point, StudyError
 
 RECORD_BYTES = 1_000
 RATE = 1_000.0
 BUFFER_KB = 32 << 10
 IN_FLIGHT = 5
+REPLICAS_MAX: Final = 5
 ACKS = (0, 1, -1)
 BATCHES = (1 << 10, 16 << 10, 64 << 10)
 LINGERS_MS = (0, 5, 10, 100)
@@ -193,6 +194,11 @@ class Plan:
     rounds: int = 7
     seconds: float = 0.5
     directory: Path | None = None
+
+    def __post_init__(self) -> None:
+        """StudyError. A plan may come from a file, which may hold anything."""
+        if type(self.replicas) is not int or not 1 <= self.replicas <= REPLICAS_MAX:
+            raise StudyError(f"the plan's replicas: from 1 to {REPLICAS_MAX}")
 
     def servers(self) -> dict[str, tuple[str, Mapping[str, object]]]:
         """What has to be started, by its name: which system, and its settings."""

@@ -22,13 +22,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from perf.brokers import KINDS, Broker, KafkaBroker
-from perf.cells import BY_KEY, Bench, CellError
+from perf.cells import BY_KEY, Bench, CellError, placed
 from perf.cluster.brokers import KINDS as CLUSTERS
 from perf.cluster.front import Front
 from perf.process import Guard, Watch, cpu_ns, touch_pages
@@ -157,7 +158,7 @@ class LatencyBench:
             for condition in conditions(plan)
             for name in plan.brokers
         }
-        self._replicas = tuple(range(1, plan.replicas + 1)) if plan.replicas > 1 else ()
+        self.replicas = plan.replicas
         self._receiver: Receiver | None = None
         self._serial = 0
 
@@ -187,7 +188,7 @@ class LatencyBench:
         if condition.load == "flat-out" and broker.directory.is_dir():
             touch_pages(broker.directory, FLAT_TOUCH_BYTES)
         with broker.client() as client:
-            client.create_topic(topic, 1, replicas=self._replicas)
+            client.create_topic(topic, 1, replicas=placed(self.replicas))
             try:
                 found = self._run(broker, self._receiver, condition, topic)
             except BaseException:
@@ -220,7 +221,7 @@ class LatencyBench:
         begin_ns = origin_ns + int(warm_s * 1e9)
         end_ns = begin_ns + int(seconds * 1e9)
         sender.go(origin_ns, begin_ns)
-        watch = Watch([os.getpid(), receiver.pid, *broker.measured_pids])
+        watch = Watch([os.getpid(), receiver.pid, *broker.own_pids])
         before = _cpu(broker, receiver)
         sent_before, sender.timing = sender.sent, True
         sender.go(origin_ns, end_ns)
@@ -332,9 +333,9 @@ def _warm(bench: LatencyBench, broker: Broker, say: Say) -> None:
     """Kafka's compiler needs many requests; then the study's own kind of block, not counted."""
     served = 0
     generator = Bench(broker, seconds=1.0, warm_s=0)
+    cells = [replace(BY_KEY[key], replicas=bench.replicas) for key in ("p-1k-4x5", "e2e-200")]
     for _ in range(WARM_BLOCKS if broker.name == KafkaBroker.name else 1):
-        served += generator.run(BY_KEY["p-1k-4x5"]).requests
-        served += generator.run(BY_KEY["e2e-200"]).requests
+        served += sum(generator.run(cell).requests for cell in cells)
         if served >= WARM_REQUESTS:
             break
     for condition in (

@@ -8,6 +8,7 @@ Only click is imported before a verb runs.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,11 +64,9 @@ def latency_study(brokers: str, replicas: int, **options: Any) -> None:
     nothing). Needs librdkafka, and Java for Apache Kafka and for ZooKeeper, at which several
     kbrokers meet. docs/studies.md says what and why.
     """
-    from perf.brokers.zookeeper import fetch_jars
-
     found = _some("--brokers", brokers, ("kafka", "kbroker"))
-    if replicas > 1 and "kbroker" in found:
-        fetch_jars()  # from the network, which is out of reach afterwards
+    if replicas > 1 and "kbroker" in found and (missing := _no_zookeeper()):
+        raise click.UsageError(missing)
     _measure("latency-study", {"brokers": found, "replicas": replicas}, options)
 
 
@@ -101,11 +100,35 @@ def tune(knobs: str | None, kafka: bool, **options: Any) -> None:
     """
     from perf.studies.knobs import knobs as table
 
-    changes: dict[str, Any] = {"kafka": kafka}
+    every = table(kafka=kafka)
+    chosen = tuple(one.name for one in every)
     if knobs:
-        known = tuple(knob.name for knob in table(kafka=kafka))
-        changes["names"] = _some("--knobs", knobs, known)
+        chosen = _some("--knobs", knobs, chosen)
+    on_clusters = {one.name for one in every if one.brokers > 1} & set(chosen)
+    missing = _no_zookeeper() if on_clusters else ""
+    if missing and knobs:
+        raise click.UsageError(missing)
+    if missing:
+        click.echo(f"left out: {', '.join(sorted(on_clusters))}: {missing}", err=True)
+        chosen = tuple(name for name in chosen if name not in on_clusters)
+    changes: dict[str, Any] = {"kafka": kafka}
+    if knobs or missing:
+        changes["names"] = chosen
     _measure("tune", changes, options)
+
+
+def _no_zookeeper() -> str:
+    """Why kbrokers cannot meet here; its jars come from the network, which a study leaves."""
+    from perf.brokers import BrokerError
+    from perf.brokers.zookeeper import fetch_jars
+
+    if shutil.which("java") is None:
+        return "kbrokers meet at a ZooKeeper, which needs java; there is none"
+    try:
+        fetch_jars()
+    except BrokerError as error:
+        return str(error)
+    return ""
 
 
 @click.command()

@@ -25,6 +25,7 @@ TITLE: Final = "What acks=-1 waits for"
 STUDY: Final = "pipelining"
 MIDDLE_US: Final = 500  # the document's round trip, where the run has it
 FIGURES_MAX: Final = 20_000
+ROWS_MAX: Final = 300
 SYSTEMS: Final = {
     "kafka": "Apache Kafka", "stock": "kbroker, stock", "pipelined": "kbroker, pipelined",
 }  # fmt: skip
@@ -223,7 +224,7 @@ def _table(inputs: Inputs, run: Run) -> Table:
     head = ("system", "", "in flight", "blocks", "MB/s", "p99, ms", "p99, ms, broker's clock",
             "reached", "zero windows", "fetched MB/s", "KB of a fetch")  # fmt: skip
     rows = []
-    for one in (*run.matrix, *run.places("diagnosis")):
+    for one in [*run.places("diagnosis"), *run.matrix][:ROWS_MAX]:
         which = {"study": STUDY, "run_id": run.run_id, **dict(zip(PLACE, one, strict=True))}
         count = len(run.blocks[one])
         measured = inputs.rows(

@@ -2,8 +2,9 @@
 
 Everybody is librdkafka, in threads of this process, and notes what it did in the history. A
 producer that broke beyond repair is replaced by another one with another number; what it was told
-stands among what was refused. With more than five in flight producers have no ids and send each
-record once, in a request of its own: what fails is not refused, it is not known.
+stands among what was refused. With more than five in flight producers are kafka-python's, which
+sends again nothing that it was not told to: without ids, each record in a request of its own. What
+fails is not refused then, it is not known.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from typing import Any, Final
 
 import confluent_kafka
+import kafka
 
 from kbroker.types import TopicPartition
 from tests.cluster.brokers import PLACES, TIMEOUT_S, wait
@@ -44,13 +46,10 @@ class Producer:
         bootstrap: str,
         history: History,
         numbers: itertools.count[int],
-        in_flight: int = IDEMPOTENT_MAX,
     ) -> None:
         self._bootstrap = bootstrap
         self._history = history
         self._numbers = numbers
-        self._in_flight = in_flight
-        self._once = in_flight > IDEMPOTENT_MAX
         self._ends = threading.Event()
         self._broken = False
         self._producer = self._begin()
@@ -60,18 +59,14 @@ class Producer:
     def _begin(self) -> Any:
         self._number = next(self._numbers)
         self._broken = False
-        kind: dict[str, Any] = {"enable.idempotence": True, "linger.ms": 5}
-        if self._once:
-            self._history.sends_once(self._number)
-            kind = {"retries": 0, "linger.ms": 0, "batch.num.messages": 1}
         return confluent_kafka.Producer(
             {
                 **CONNECTION,
                 "bootstrap.servers": self._bootstrap,
+                "enable.idempotence": True,
                 "acks": "all",
                 "delivery.timeout.ms": 900_000,
-                "max.in.flight": self._in_flight,
-                **kind,
+                "linger.ms": 5,
             }
         )
 
@@ -79,7 +74,7 @@ class Producer:
         dice = random.Random(self._number)
         turns = itertools.cycle(PLACES)
         while not self._ends.is_set():
-            for _ in range(ONCE_A_TURN if self._once else RECORDS_A_TURN):
+            for _ in range(RECORDS_A_TURN):
                 self._write(next(turns), dice.randrange(len(PADDING)))
             until_s = time.monotonic() + TURN_S
             while (left_s := until_s - time.monotonic()) > 0:
@@ -103,7 +98,7 @@ class Producer:
                 offset = message.offset()
                 at = NO_OFFSET if offset is None or offset < 0 else offset
                 self._history.acknowledge(place, record, at)
-            elif record.producer == self._number and not self._once:  # not of one given up
+            elif record.producer == self._number:  # not of one that was given up
                 self._fail(f"{place}: {record.number} of producer {self._number}: {error}")
 
         while not self._broken:
@@ -132,6 +127,67 @@ class Producer:
         """Whatever is not answered by now."""
         self._end()
         self._producer.purge()
+
+    def _end(self) -> None:
+        self._ends.set()
+        self._thread.join()
+
+
+class OnceProducer:
+    """Sends each record once, without an id, as many requests at a time as it may."""
+
+    def __init__(self, bootstrap: str, history: History, number: int, in_flight: int) -> None:
+        self._history = history
+        self._number = number
+        self._ends = threading.Event()
+        history.sends_once(number)
+        self._producer = kafka.KafkaProducer(
+            bootstrap_servers=bootstrap,
+            acks="all",
+            enable_idempotence=False,
+            retries=0,
+            max_in_flight_requests_per_connection=in_flight,
+            batch_size=0,
+            linger_ms=0,
+            request_timeout_ms=10_000,
+            delivery_timeout_ms=60_000,
+            max_block_ms=1_000,
+            reconnect_backoff_max_ms=500,
+        )
+        self._thread = threading.Thread(target=self._run, name="producer")
+        self._thread.start()
+
+    def _run(self) -> None:
+        dice = random.Random(self._number)
+        turns = itertools.cycle(PLACES)
+        while not self._ends.wait(TURN_S):
+            for _ in range(ONCE_A_TURN):
+                self._write(next(turns), dice.randrange(len(PADDING)))
+
+    def _write(self, place: TopicPartition, padding: int) -> None:
+        record = self._history.send(place, self._number)
+
+        def delivered(stands: Any) -> None:
+            self._history.acknowledge(place, record, stands.offset)
+
+        try:
+            future = self._producer.send(
+                place.topic, value_of(record, padding), partition=place.partition
+            )
+        except kafka.errors.KafkaError:  # its buffer is full, or it knows no leader
+            return
+        future.add_callback(delivered)
+
+    def stop(self) -> int:
+        """Whatever is not answered fails by itself; what never was is 0."""
+        self._end()
+        self._producer.flush(TIMEOUT_S)
+        self._producer.close(TIMEOUT_S)
+        return 0
+
+    def give_up(self) -> None:
+        self._end()
+        self._producer.close(0)
 
     def _end(self) -> None:
         self._ends.set()
@@ -250,8 +306,11 @@ class Load:
         self._bootstrap = bootstrap
         self._names = itertools.count(1)
         numbers = itertools.count()
-        self._producers = [
-            Producer(bootstrap, history, numbers, in_flight) for _ in range(PRODUCERS)
+        self._producers: list[Producer | OnceProducer] = [
+            OnceProducer(bootstrap, history, next(numbers), in_flight)
+            if in_flight > IDEMPOTENT_MAX
+            else Producer(bootstrap, history, numbers)
+            for _ in range(PRODUCERS)
         ]
         self._reader = Reader(f"{READER} 0", bootstrap, history)
         self._members = [self._member() for _ in range(MEMBERS)]

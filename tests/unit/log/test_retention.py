@@ -44,15 +44,14 @@ class Ages:
         self.sizes.append(len(batch))
 
     def kept_from(self, age_ms: int, size_bytes: int, high_watermark: int) -> int:
-        """The rule in other words: the longest prefix of segments that either bound lets go."""
+        """The rule in other words: by size as many as leave enough, then by age from there."""
         first = self.ends.index(self.log.log_start_offset)
-        starts = [self.log.log_start_offset]
-        for gone in range(first + 1, len(self.ends)):
-            old = age_ms >= 0 and all(NOW_MS - at > age_ms for at in self.newest_ms[first:gone])
-            much = size_bytes >= 0 and sum(self.sizes[gone:]) >= size_bytes
-            if (old or much) and self.ends[gone] <= high_watermark:
-                starts.append(self.ends[gone])
-        return max(starts)
+        bound = max(at for at, end in enumerate(self.ends) if end <= high_watermark)
+        by_size = [at for at in range(bound + 1) if 0 <= size_bytes <= sum(self.sizes[at:])]
+        first = max([first, *by_size])
+        while age_ms >= 0 and first < bound and NOW_MS - self.newest_ms[first] > age_ms:
+            first += 1
+        return self.ends[first]
 
 
 @pytest.fixture
@@ -102,6 +101,22 @@ def test_what_is_too_much_goes_and_the_bound_is_kept(ages: Ages) -> None:
     assert apply(ages.log, size_bytes=3 * one + 1) == 1
     assert apply(ages.log, size_bytes=3 * one) == 2
     assert apply(ages.log, size_bytes=0) == 5
+
+
+def test_what_size_leaves_is_looked_at_by_age(ages: Ages) -> None:
+    for hours in (1, 9, 9):
+        ages.write(NOW_MS - hours * HOUR_MS)
+    assert apply(ages.log, 2 * HOUR_MS, 2 * ages.sizes[0]) == 3
+
+
+def test_an_empty_file_at_the_front_is_in_nobodys_way(ages: Ages, open_log: OpenLog) -> None:
+    for hours in (9, 8, 7):
+        ages.write(NOW_MS - hours * HOUR_MS)
+    ages.log.close(clean=True)
+    os.truncate(min(ages.log.path.glob("*.log")), 0)
+    log = open_log(clean=True, recovery_point=3, high_watermark=3)
+    assert log.log_end_offset == 3
+    assert apply(log, 0) == 3
 
 
 def test_what_is_not_committed_stays(ages: Ages) -> None:

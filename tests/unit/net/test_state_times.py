@@ -58,6 +58,24 @@ def test_a_produce_that_waits_for_its_follower(
     nothing_waits(rig)
 
 
+def test_a_wait_is_of_what_waited_not_of_what_came_behind_it(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(pipelined=True)
+    topic = replicated(rig)
+    client = rig.client()
+    send(client, topic)
+    rig.wait_parked(1)
+    pause()
+    client.send(cold_frame())
+    eventually(
+        lambda: state_s(rig)["Produce", State.REQCACHED_AND_RESPONSE_PENDING] >= 0.9 * WAIT_S,
+        "the request behind it has come",
+    )
+    follow(rig, topic.logs[0])
+    client.receive()
+    client.receive()
+    nothing_waits(rig)
+
+
 def test_time_counts_under_what_was_asked_for_at_its_end(rig: Rig) -> None:
     """A producer that was silent is not taken for the consumer that it becomes later."""
     topic = rig.create("t")

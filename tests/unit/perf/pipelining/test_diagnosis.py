@@ -111,6 +111,16 @@ def test_what_was_counted_before_is_not_of_the_load() -> None:
     }  # fmt: skip
 
 
+def test_a_follower_that_lay_behind_has_fetched_for_longer() -> None:
+    before = OwnFigures({}, 0, 0, 0, 0, {})
+    after = OwnFigures({}, 100, 1e6, 50, 1e6, {})
+    slow = block(behind_s=3.0)  # behind a second
+    assert slow.wall_s == 1.0
+    found = diagnosis.told(before, after, slow)
+    alike = diagnosis.told(before, after, block(behind_s=0.0))
+    assert found["fetched_mb_per_s"] == pytest.approx(alike["fetched_mb_per_s"] / 4)
+
+
 def test_a_leader_that_counted_nothing_makes_the_block_void() -> None:
     with pytest.raises(CellError, match="nobody produced"):
         diagnosis.told(SAID, SAID, block())
