@@ -48,8 +48,12 @@ class Batch(NamedTuple):
 
 
 def segment_files(data_dir: Path, topic: str, partition: int = 0) -> list[Path]:
-    """The partition's segments in offset order; the broker names them by their first offset."""
-    return sorted(data_dir.rglob(f"{topic}-{partition}/*.log"))
+    """The partition's segments in offset order; the broker names them by their first offset.
+
+    Looked for by name: whoever walks the data directory meets logs that are just being removed.
+    """
+    name = f"{topic}-{partition}"
+    return sorted((data_dir / name).glob("*.log")) or sorted(data_dir.glob(f"*/{name}/*.log"))
 
 
 def read_batches(data_dir: Path, topic: str, partition: int = 0) -> list[Batch]:
