@@ -237,10 +237,6 @@ class Broker(PlainBroker, Inspected):
         """End all connections, as a restart or a network does; clients may come back at once."""
         return int(self._tell({"op": "drop_connections"}))
 
-    def apply_retention(self) -> None:
-        """Let go now of what `retention.ms` and `retention.bytes` keep no longer; see `clock`."""
-        self._tell({"op": "apply_retention"})
-
     def live_objects(self) -> dict[str, int]:
         """How many objects of the compiled core there are, by kind."""
         return dict(self._tell({"op": "live_objects"}))
