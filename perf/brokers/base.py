@@ -98,8 +98,8 @@ class Broker:
         self._tells_at = f"{self.host}:{free_port()}"
 
     def own_figures(self) -> OwnFigures:
-        """What it says of itself."""
-        raise NotImplementedError
+        """What it says of itself. BrokerError of a kind that says nothing."""
+        raise BrokerError(f"{self.name} says no figures of itself")
 
     # What callers use.
 

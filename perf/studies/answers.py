@@ -160,19 +160,30 @@ def _json(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
 
 
 def acks_zero(study: Study, broker: str, other: int) -> Conclusion:
-    """Is acks=0 slower end to end than acks=`other`?"""
+    question = f"Is acks=0 slower end to end than acks={other}?"
+    return _of_acks(study, broker, question, 0, other)
 
-    def to_zero(one: Condition) -> Condition:
-        return replace(one, acks=0) if one.acks == other else one
+
+def followers(study: Study, broker: str) -> Conclusion:
+    """Where acks=-1 waits for others: the document's own case is among these."""
+    question = f"With {study.replicas} replicas, is acks=-1 slower end to end than acks=1?"
+    return _of_acks(study, broker, question, -1, 1)
+
+
+def _of_acks(study: Study, broker: str, question: str, ours: int, theirs: int) -> Conclusion:
+    """One value of acks against another, everything else the same."""
+
+    def changed(one: Condition) -> Condition:
+        return replace(one, acks=ours) if one.acks == theirs else one
 
     verdicts = {
         f"{way}, {mode}": pool(cells, p50_us, null=study.null([broker], way, [mode]))
         for way in WAYS
         for mode in MODES
-        if (cells := study.swapped(broker, way, mode, to_zero))
+        if (cells := study.swapped(broker, way, mode, changed))
     }
     return Conclusion(
-        f"Is acks=0 slower end to end than acks={other}?",
+        question,
         f"{_headline(verdicts)} {_sentence(verdicts, 'Slower', 'Faster')}".lstrip(),
         _decided(verdicts),
         _json(verdicts),
@@ -194,27 +205,6 @@ def async_against_sync(study: Study, broker: str) -> Conclusion:
         _decided(verdicts),
         _json(verdicts),
         {"broker": broker},
-    )
-
-
-def followers(study: Study, broker: str) -> Conclusion:
-    """acks=-1 against acks=1, where it waits for others: the document's own case is among these."""
-
-    def to_all(one: Condition) -> Condition:
-        return replace(one, acks=-1) if one.acks == 1 else one
-
-    verdicts = {
-        f"{way}, {mode}": pool(cells, p50_us, null=study.null([broker], way, [mode]))
-        for way in WAYS
-        for mode in MODES
-        if (cells := study.swapped(broker, way, mode, to_all))
-    }
-    return Conclusion(
-        f"With {study.replicas} replicas, is acks=-1 slower end to end than acks=1?",
-        f"{_headline(verdicts)} {_sentence(verdicts, 'Slower', 'Faster')}".strip(),
-        _decided(verdicts),
-        _json(verdicts),
-        {"broker": broker, "acks": -1},
     )
 
 

@@ -41,12 +41,7 @@ CONNECTION: Final = {
 class Producer:
     """Writes to all partitions by turns until it is told to end."""
 
-    def __init__(
-        self,
-        bootstrap: str,
-        history: History,
-        numbers: itertools.count[int],
-    ) -> None:
+    def __init__(self, bootstrap: str, history: History, numbers: itertools.count[int]) -> None:
         self._bootstrap = bootstrap
         self._history = history
         self._numbers = numbers
