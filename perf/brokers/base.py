@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from perf import child
 from perf.client import Client
+from perf.ports import free_port
 from perf.process import memory
 
 if TYPE_CHECKING:
@@ -240,13 +240,6 @@ class Broker:
         trace: TracebackType | None,
     ) -> None:
         self.discard()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def cache_directory() -> Path:

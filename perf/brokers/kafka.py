@@ -23,9 +23,9 @@ from perf.brokers.base import (
     BrokerError,
     Place,
     cache_directory,
-    free_port,
 )
 from perf.brokers.jars import fetch
+from perf.ports import free_port
 
 VERSION = "4.3.0"
 SCALA = "2.13"

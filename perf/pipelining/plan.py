@@ -293,9 +293,7 @@ def conditions(plan: Plan) -> list[Condition]:
             for system in plan.systems
         ),
         "paced": (
-            Condition("paced", system, round_trip_us, ALL, PACED_IN_FLIGHT)
-            for round_trip_us in plan.round_trips_us
-            for system in plan.systems
+            Condition("paced", system, MIDDLE_US, ALL, PACED_IN_FLIGHT) for system in plan.systems
         ),
         "java": (Condition("java", system, MIDDLE_US, ALL) for system in plan.systems),
         "slots": (
@@ -330,8 +328,7 @@ def took_about_s(plan: Plan) -> float:
     """What a run takes on two CPUs, as far as it can be said in advance."""
     found = sum(START_KAFKA_S if name == KAFKA else START_S for name in plan.started)
     if "paced" in plan.sections:
-        for round_trip_us in plan.round_trips_us:
-            found += PACE_BLOCKS * _block_s(paced_after(plan.paced_by, round_trip_us), plan.seconds)
+        found += PACE_BLOCKS * _block_s(paced_after(plan.paced_by, MIDDLE_US), plan.seconds)
     for one in conditions(plan):
         blocks = 1.0 if one.once else plan.rounds * (1 + REPEATED_SHARE) * (2 if one.null else 1)
         found += blocks * _block_s(one, plan.seconds)

@@ -150,7 +150,7 @@ def pipelining(
 ) -> int:
     """Document 000: what does a connection that serves one request at a time cost acks=-1?
 
-    Two brokers a round trip apart, in network namespaces: needs root, and Java. Over two hours,
+    Two brokers a round trip apart, in network namespaces: needs root, and Java. Two hours,
     with --quick six minutes, which decide nothing. docs/pipelining.md says what and why.
     """
     from perf.pipelining import plan as plans

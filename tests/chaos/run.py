@@ -19,6 +19,7 @@ from typing import Final
 from kbroker.testing import Broker
 from kbroker.testing.process import ServerProcess, log_tail
 from kbroker.types import ApiKey
+from perf.ports import free_port
 from tests.chaos import verify
 from tests.chaos.consumers import LIBRARIES, OF_PROTOCOL
 from tests.chaos.job import CLIENTS_OWN_STATUS, FENCED_STATUS, Job
@@ -26,7 +27,6 @@ from tests.chaos.journal import PRODUCED, REFUSED, Line, read
 from tests.chaos.watch import Client, Watch, write
 from tests.parity.requests import build
 from tests.support.kafka import KafkaBroker
-from tests.support.ports import free_port
 
 ROOT: Final = Path(__file__).parents[2]
 TOPIC: Final = "chaos"

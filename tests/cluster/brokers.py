@@ -27,12 +27,12 @@ from kbroker.testing import keeper
 from kbroker.testing.plain import PlainBroker
 from kbroker.testing.process import Process
 from kbroker.types import TopicPartition
+from perf.ports import free_port
 from tests.cluster import clock
 from tests.cluster.clock import WallClock
 from tests.cluster.meeting import Meeting
 from tests.cluster.namespaces import Disk, Namespace
 from tests.cluster.router import SUBNET, ZOOKEEPER, Network
-from tests.support.ports import free_port
 
 NODES: Final = (1, 2, 3)
 THREE: Final = "three"  # as many replicas, two of which must have a record

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final
 import confluent_kafka
 
 from kbroker.testing.plain import PlainBroker
+from perf.ports import free_port
 from spark_jobs import sink, tables
 from spark_jobs.files import LocalFiles
 from spark_jobs.ledger import Ledger, unit_of
@@ -43,7 +44,6 @@ from spark_jobs.schema import RESULTS
 from tests.clients.adapters import Admin
 from tests.spark.kill_driver import LANDED
 from tests.spark.watching import Watch
-from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

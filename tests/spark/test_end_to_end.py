@@ -26,13 +26,13 @@ from kbroker.protocol.record_batch import Record
 from kbroker.testing.plain import PlainBroker
 from perf import results_table
 from perf.histogram import Histogram
+from perf.ports import free_port
 from perf.results import Results
 from spark_jobs import maintain, report, rows, tables
 from spark_jobs.errors import EXIT_ALARM
 from spark_jobs.ledger import now_ms
 from spark_jobs.report_model import Cell, Report, Table
 from tests.spark.conftest import Landing
-from tests.support.ports import free_port
 from tests.support.read_topic import read_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]

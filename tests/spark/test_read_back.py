@@ -17,10 +17,10 @@ from kbroker.metrics.model import Meter
 from kbroker.server.metrics_sampler import RequestTimes
 from perf import results
 from perf.histogram import Histogram
+from perf.ports import free_port
 from perf.results import Results
 from spark_jobs.decode import decoder, wall_ms
 from spark_jobs.schema import TABLES, TableSchema
-from tests.support.ports import free_port
 from tests.unit.server.test_metrics_sampler import Log, Rounds
 from tests.unit.spark_jobs.test_schema import records
 

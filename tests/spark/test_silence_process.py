@@ -21,6 +21,7 @@ from kbroker.peer.client import Client
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
 from kbroker.testing.plain import PlainBroker
+from perf.ports import free_port
 from spark_jobs import report, tables
 from spark_jobs.errors import EXIT_ALARM
 from spark_jobs.files import LocalFiles
@@ -28,7 +29,6 @@ from spark_jobs.ledger import Ledger
 from spark_jobs.sections import Made, overview, silence
 from spark_jobs.sections.inputs import Inputs
 from tests.spark.kills import Driver
-from tests.support.ports import free_port
 from tests.support.read_topic import read_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]

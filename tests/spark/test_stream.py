@@ -18,12 +18,12 @@ from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
 from kbroker.testing.plain import PlainBroker
 from kbroker.types import TopicPartition
+from perf.ports import free_port
 from spark_jobs import live
 from spark_jobs.errors import JobError, Locked, LostRange
 from spark_jobs.schema import METRICS, PROGRESS_TOPIC
 from spark_jobs.source import BrokerAway
 from tests.spark.conftest import Landing, Send, create
-from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 

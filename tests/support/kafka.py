@@ -19,8 +19,8 @@ import uuid
 from pathlib import Path
 
 from kbroker.testing.process import ServerProcess
+from perf.ports import free_port
 from tests.support import jars, requirements
-from tests.support.ports import free_port
 
 FORMAT_TIMEOUT_S = 60
 SIGTERM_STATUS_OF_A_JVM = 143

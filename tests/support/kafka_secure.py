@@ -15,9 +15,9 @@ import secrets
 import subprocess
 from pathlib import Path
 
+from perf.ports import free_port
 from tests.support import requirements
 from tests.support.kafka import KafkaBroker
-from tests.support.ports import free_port
 
 KEYTOOL_TIMEOUT_S = 60
 MECHANISM = "SCRAM-SHA-512"

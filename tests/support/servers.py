@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import ServerProcess, log_tail
+from perf.ports import free_port
 from tests.support.kafka import KafkaBroker
-from tests.support.ports import free_port
 
 
 def reference() -> bool:

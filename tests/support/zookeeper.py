@@ -24,10 +24,10 @@ import pytest
 
 from kbroker.testing.process import BrokerFailed, ServerProcess
 from perf.brokers.zookeeper import COORDINATES, NAME
+from perf.ports import free_port
 from tests.support import requirements
 from tests.support.kafka import SIGTERM_STATUS_OF_A_JVM
 from tests.support.maven import Jars
-from tests.support.ports import free_port
 
 JARS = Jars(NAME, COORDINATES)
 HEAP = "128m"

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import pytest
 
 from kbroker.testing.plain import PlainBroker as Broker
+from perf.ports import free_port
 from tests.support import servers
-from tests.support.ports import free_port
 
 MakeBroker = Callable[..., Broker]
 

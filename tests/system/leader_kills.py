@@ -24,7 +24,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kbroker.testing.plain import PlainBroker
-from tests.support.ports import free_port
+from perf.ports import free_port
 from tests.support.zookeeper import ZooKeeper
 
 NODES: Final = (1, 2, 3)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from kbroker.testing.plain import PlainBroker as Broker
+from perf.ports import free_port
 from tests.clients.adapters import Confluent, Record
 from tests.support.alone import delay
-from tests.support.ports import free_port
 from tests.system import process_facts
 from tests.system.conftest import MakeBroker
 

@@ -10,10 +10,10 @@ import pytest
 
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.types import ApiKey
+from perf.ports import free_port
 from tests.parity.cases._configs import DELETE, SET, TOPIC, Change, incremental, own_settings
 from tests.parity.requests import build
 from tests.parity.talk import Address, Talk
-from tests.support.ports import free_port
 from tests.support.record_batches import Record, build_batch, parse_batches
 
 MESSAGE_TOO_LARGE, INVALID_RECORD = 10, 87

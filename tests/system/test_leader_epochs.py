@@ -34,8 +34,8 @@ from kbroker.peer.replica_fetch import (
 from kbroker.protocol.wire import Reader
 from kbroker.testing.plain import PlainBroker
 from kbroker.types import ApiKey
+from perf.ports import free_port
 from tests.clients.agents.driver import eventually as until
-from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeper
 
 pytestmark = [pytest.mark.client, pytest.mark.java, pytest.mark.timeout(300)]

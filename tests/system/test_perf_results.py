@@ -19,11 +19,11 @@ from kbroker.testing.plain import PlainBroker
 from perf import cli, network, results, results_table
 from perf.cells import Block, Cell
 from perf.histogram import Histogram, bucket_of
+from perf.ports import free_port
 from perf.process import Guard
 from perf.publishing import ResultsError
 from perf.results import Results
 from tests.support import reading
-from tests.support.ports import free_port
 
 CELL = Cell("p-1k-4x5", "", "produce", 1000, 4, 5, acks=-1)
 LATENCY = Histogram.of([5, 700, 700, 1_000_000])

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 from kbroker.coordinator.group._groups import partition_for
 from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.testing.broker import Broker
+from perf.ports import free_port
 from tests.clients.agents.driver import eventually as until
-from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeper
 
 pytestmark = [pytest.mark.client, pytest.mark.java, pytest.mark.timeout(300)]

@@ -17,8 +17,8 @@ from confluent_kafka.admin import (
 
 from kbroker.peer.client import Client
 from kbroker.testing.broker import Broker
+from perf.ports import free_port
 from tests.clients.agents.driver import eventually as until
-from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeper
 
 pytestmark = [pytest.mark.client, pytest.mark.java, pytest.mark.timeout(300)]

@@ -10,7 +10,7 @@ import pytest
 
 from kbroker.cli.main import main
 from kbroker.testing import Broker
-from tests.support.ports import free_port
+from perf.ports import free_port
 from tests.system.cli.conftest import Document, MakeTopic, Run
 
 WAIT_S = 60

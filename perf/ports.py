@@ -1,9 +1,9 @@
-"""Ports for servers that a test starts, and starts again.
+"""Ports for servers that a test or a benchmark starts, and starts again.
 
 A port that the kernel chooses is one of its ephemeral ones. While its server is down, any
 connection on the machine may be given it as its own end, one of the server's own clients' among
 them, which then talks to itself; and two that were asked for one after the other may be the same.
-Those given here are below that range. Each process of a run has a stretch of it to itself and
+Those given here are below that range. Each process of a test run has a stretch of it to itself and
 counts up, so none comes again soon; another run beside it begins elsewhere in the stretch, and
 every port is tried with a bind.
 """
