@@ -49,9 +49,8 @@ Spark's types and this page are made; [reports.md](reports.md) says how to land 
 - Buckets are `{"le": upper bound, "count": n}`, not cumulative, with fixed bounds: those of
   equal bounds add up. Percentiles are taken of sums of buckets and never averaged. A bound may
   be the text `"Infinity"`.
-- The topics are made by whoever writes first, with `retention.ms` of seven days. Apache Kafka
-  obeys it: keep it above 48 hours, or a job that was away for a weekend finds a gap. kbroker does
-  not yet: its topics grow until somebody deletes records. `message.timestamp.before.max.ms` of
+- The topics are made by whoever writes first, with `retention.ms` of seven days. Keep it above 48
+  hours, or a job that was away for a weekend finds a gap. `message.timestamp.before.max.ms` of
   ten years keeps stamps out on which Spark's Kafka source fails for ever; a topic of your own that
   anybody may write to wants it as well, or `--source kbroker`, which reads such a stamp as null.\
 """

@@ -245,14 +245,22 @@ def _check_together(config: BrokerConfig) -> None:
     for name, most in (("num.network.threads", 64), ("num.io.threads", 1_000)):
         if config[name] > most:
             raise ConfigError(f"{name}={config[name]} is more than there can be", f"use {most}")
-    if config["log.retention.ms"] == 0:
-        raise ConfigError("log.retention.ms=0 would keep nothing", "use -1 or at least 1")
+    _check_retention(config)
     wait, lag = config["replica.fetch.wait.max.ms"], config["replica.lag.time.max.ms"]
     if wait > lag:
         raise ConfigError(
             f"replica.fetch.wait.max.ms={wait} is longer than replica.lag.time.max.ms={lag}",
             "use less",
         )
+
+
+def _check_retention(config: BrokerConfig) -> None:
+    """The finest of the three keys that is set is what counts."""
+    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        if config[name] == 0:
+            raise ConfigError(f"{name}=0 would keep nothing", "use -1 or at least 1")
+        if config[name] is not None:
+            return
 
 
 def _parse_listener_keys(config: BrokerConfig) -> ListenerSet:

@@ -47,8 +47,8 @@ KEYS: Final = (
     ),
     Key(
         "log.initial.task.delay.ms", LONG, 30_000,
-        "Pause between start and the first look for logs to flush, and the first write of the"
-        " recovery points.",
+        "Pause between start and the first look for logs to flush and for records that are kept no"
+        " longer, and the first write of the recovery points.",
         low=0, internal=True, supported=True,
     ),
     Key(
@@ -105,31 +105,33 @@ KEYS: Final = (
     Key(
         "log.retention.ms", LONG, None,
         "How long records are kept; -1 keeps them for ever; unset: log.retention.minutes.",
-        dynamic=CLUSTER_WIDE,
+        dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.retention.minutes", INT, None,
         "How long records are kept, in minutes, for when log.retention.ms is unset; unset:"
         " log.retention.hours.",
+        supported=True,
     ),
     Key(
         "log.retention.hours", INT, 168,
         "How long records are kept, in hours, for when the two finer keys are unset.",
+        supported=True,
     ),
     Key(
         "log.retention.bytes", LONG, -1,
         "How large a partition's log may grow before old segments go; -1 sets no bound.",
-        dynamic=CLUSTER_WIDE,
+        dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.retention.check.interval.ms", LONG, 300_000,
         "Pause between two looks for segments that may go.",
-        low=1,
+        low=1, supported=True,
     ),
     Key(
         "log.cleanup.policy", LIST, ("delete",),
-        "Compact or delete. So far neither removes anything: compact has records without a key"
-        " refused, and alone keeps records from being deleted by request.",
+        "Compact or delete. So far compact removes nothing: it has records without a key refused,"
+        " and alone keeps records from being deleted, by request and by retention.",
         choices=("compact", "delete"), dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(

@@ -78,8 +78,8 @@ def _check_throttled_replicas(value: tuple[str, ...]) -> str | None:
 KEYS: Final = (
     Key(
         "cleanup.policy", LIST, ("delete",),
-        "Compact or delete. So far neither removes anything: compact has records without a key"
-        " refused, and alone keeps records from being deleted by request.",
+        "Compact or delete. So far compact removes nothing: it has records without a key refused,"
+        " and alone keeps records from being deleted, by request and by retention.",
         choices=("compact", "delete"), supported=True,
     ),
     Key(
@@ -211,11 +211,12 @@ KEYS: Final = (
     Key(
         "retention.bytes", LONG, -1,
         "How large a partition may grow before old segments go; -1 sets no bound.",
+        supported=True,
     ),
     Key(
         "retention.ms", LONG, 604_800_000,
         "How long records are kept; -1 keeps them for ever.",
-        low=-1,
+        low=-1, supported=True,
     ),
     Key(
         "segment.bytes", INT, 1_073_741_824,

@@ -12,7 +12,7 @@ The high watermark is at or above the start, so it never lies in a segment that 
 very end of the last of them, which is the beginning of the next.
 """
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memmove
 
@@ -32,16 +32,17 @@ cdef void log_move_start_locked(Log* log, int64_t offset) noexcept nogil:
         kb_store_i64(&log.log_start_offset, offset)
 
 
-cdef int32_t count_below_start(Log* log) noexcept nogil:
-    # Segments that lie below the start; the active one counts when it has something to lose.
+cdef int32_t count_below_start(Log* log, int64_t bound) noexcept nogil:
+    # Segments that lie below the start, and below `bound`; the active one counts when it has
+    # something to lose.
     cdef int32_t count = 0
+    cdef int64_t start = min(log.log_start_offset, bound)
     if not log.online or log.segment_count == 0:
         return 0
-    while (count + 1 < log.segment_count
-            and log.segments[count + 1].base_offset <= log.log_start_offset):
+    while count + 1 < log.segment_count and log.segments[count + 1].base_offset <= start:
         count += 1
     if (count + 1 == log.segment_count and active_of(log).size_bytes > 0
-            and log.log_start_offset == log.log_end_offset):
+            and start == log.log_end_offset):
         count += 1
     return count
 
@@ -63,13 +64,16 @@ def segments_below_start(LocalLog log not None) -> int:
     cdef int32_t count
     with nogil:
         lock_to_look(log.storage)
-        count = count_below_start(log.storage)
+        count = count_below_start(log.storage, INT64_MAX)
         unlock_log(log.storage)
     return count
 
 
-def drop_below_start(LocalLog log not None, int64_t now_ms = -1) -> list:
-    """Lets go of the segments below the start; answers their base offsets, oldest first.
+def drop_below_start(
+    LocalLog log not None, int64_t now_ms = -1, int64_t bound = INT64_MAX
+) -> list:
+    """Lets go of the segments below the start, or only of those below `bound` as well; answers
+    their base offsets, oldest first.
 
     Their files are the caller's from here on. OSError if a new active segment cannot begin.
     """
@@ -79,7 +83,7 @@ def drop_below_start(LocalLog log not None, int64_t now_ms = -1) -> list:
     cdef int status = 0
     with nogil:
         lock_log(storage)
-        count = count_below_start(storage)
+        count = count_below_start(storage, bound)
         if count:
             dropped = <Segment**>calloc(<size_t>count, sizeof(Segment*))
         if dropped != NULL and count == storage.segment_count:

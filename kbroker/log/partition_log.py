@@ -35,6 +35,7 @@ DELETED_SUFFIX: Final = "-delete"
 SEGMENT_SUFFIXES: Final = ("log", "index", "timeindex", "txnindex")
 # Of `file.delete.delay.ms`.
 FILE_DELETE_DELAY_MS: Final = 60_000
+KEPT_FOR_EVER: Final = -1
 # The longest name that file systems take.
 DIRECTORY_NAME_CHARS_MAX: Final = 255
 
@@ -66,6 +67,8 @@ class PartitionLog(_log.LocalLog):
         flush_ms: int = LONG_MAX,
         file_delete_delay_ms: int = FILE_DELETE_DELAY_MS,
         min_insync_replicas: int = 1,
+        retention_ms: int = KEPT_FOR_EVER,
+        retention_bytes: int = KEPT_FOR_EVER,
         **settings: Any,
     ) -> None:
         """As the log's own, and what the manager asks of it in the background.
@@ -75,6 +78,8 @@ class PartitionLog(_log.LocalLog):
         self.flush_ms = flush_ms
         self.file_delete_delay_ms = file_delete_delay_ms
         self.min_insync_replicas = min_insync_replicas
+        self.retention_ms = retention_ms
+        self.retention_bytes = retention_bytes
         if segment_jitter_ms > 0:
             import random
 
@@ -86,8 +91,9 @@ class PartitionLog(_log.LocalLog):
     def trim(self) -> list[Path]:
         """Takes segments below the log's start out of it; their renamed files, to be removed later.
 
-        What they say of producers goes into a snapshot first, since replay finds it no more. A file
-        that cannot be renamed is an OSError, and its turn comes again.
+        What they say of producers goes into a snapshot first, since replay finds it no more. Where
+        the disk is too full for one, those go that the newest snapshot knows. A file that cannot be
+        renamed is an OSError, and its turn comes again.
         """
         with self._changing:
             start = self.log_start_offset
@@ -95,13 +101,24 @@ class PartitionLog(_log.LocalLog):
                 self.epochs.truncate_from_start(start)
                 self._trimmed_to = start
             if segments_below_start(self):
-                self._write_snapshot_locked(sync=True)
-                self._dropped += drop_below_start(self)
+                self._dropped += self._drop_below_start_locked()
             while self._dropped:
                 self._give_up_names(self._dropped[0])
                 del self._dropped[0]
             renamed, self._renamed = self._renamed, []
             return renamed
+
+    def _drop_below_start_locked(self) -> list[int]:
+        try:
+            self._write_snapshot_locked(sync=True)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            known = drop_below_start(self, bound=self._snapshot_offset)
+            if not known:
+                raise
+            return known
+        return drop_below_start(self)
 
     def truncate_to(self, offset: int) -> None:
         """Cuts the log so that it ends at an offset, or where the batch begins that holds it.

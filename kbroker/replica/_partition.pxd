@@ -16,6 +16,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
 from kbroker.log._append_follower cimport Followed
 from kbroker.log._flush cimport FlushDepth
+from kbroker.log._retention cimport Retention
 from kbroker.log._storage cimport Log, lock_to_look, unlock_log
 from kbroker.log._types cimport Batch, Bound, FileSlice, Patience
 from kbroker.replica._followers cimport Follower, Followers
@@ -214,3 +215,8 @@ cdef int16_t partition_epoch_end(
 # Moves the log's start to an offset, -1 to the high watermark; `start` is where it is then.
 cdef int16_t partition_delete_records(
     Partition* partition, int64_t offset, int64_t* start) noexcept nogil
+
+# Moves it to where the topic's retention has it begin, whoever leads; `start` as above. 1 if it
+# moved.
+cdef int partition_apply_retention(
+    Partition* partition, const Retention* retention, int64_t now_ms, int64_t* start) noexcept nogil

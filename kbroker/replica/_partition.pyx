@@ -27,6 +27,7 @@ from kbroker.log._epochs cimport epoch_end_locked
 from kbroker.log._flush cimport log_flush
 from kbroker.log._read cimport (
     Found, log_bound_locked, log_find_locked, log_readable_bytes_locked, log_slice)
+from kbroker.log._retention cimport Retention, retained_from_locked
 from kbroker.log._storage cimport (
     Log, lock_log, lock_to_look_if, log_acquire, log_end_locked, log_release)
 from kbroker.log._types cimport READ_WOULD_WAIT
@@ -467,3 +468,18 @@ cdef int16_t partition_delete_records(
             start[0] = partition.log.log_start_offset
     unlock_log(partition.log)
     return error
+
+
+cdef int partition_apply_retention(
+    Partition* partition, const Retention* retention, int64_t now_ms, int64_t* start
+) noexcept nogil:
+    cdef Log* log = partition.log
+    cdef int64_t before
+    # Not behind a write that is under way: only the start moves, and below what is there already.
+    lock_to_look(log)
+    before = log.log_start_offset
+    log_move_start_locked(log, retained_from_locked(
+        log, retention, partition.high_watermark.offset, now_ms))
+    start[0] = log.log_start_offset
+    unlock_log(log)
+    return start[0] > before

@@ -19,6 +19,7 @@ from kbroker._log cimport LocalLog
 from kbroker._sync cimport kb_wall_ms
 from kbroker.log._append_follower cimport Followed
 from kbroker.log._flush cimport FLUSH_RECORDS
+from kbroker.log._retention cimport Retention
 from kbroker.log._slice cimport Slice
 from kbroker.log._time_search cimport TimedOffset, log_find_by_time, log_find_max_timestamp
 from kbroker.log._types cimport NEEDS_PYTHON, WAITS_FOR_DISK, Batch, Bound
@@ -27,7 +28,8 @@ from kbroker.replica._followers cimport Follower, followers_keep_up
 from kbroker.replica._partition cimport (
     FROM_LEADER, TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch,
     Partition, ReplicaOffsets, partition_advance_locked, partition_append,
-    partition_append_as_follower, partition_begin_epoch, partition_delete_records,
+    partition_append_as_follower, partition_apply_retention, partition_begin_epoch,
+    partition_delete_records,
     partition_flush, partition_follow_bounds,
     partition_follow_cut, partition_lock, partition_new, partition_note_fetch, partition_read,
     partition_readable_bytes_locked, partition_release, partition_set_high_watermark,
@@ -407,6 +409,20 @@ cdef class Replica:
         if error:
             raise KafkaError(ErrorCode(error))
         return start
+
+    def apply_retention(self, int64_t age_ms, int64_t size_bytes, int64_t now_ms) -> int:
+        """Moves the log's start to where these have it begin; where it is then, -1: as it was.
+
+        Below 0 either sets no bound. Whoever leads; nothing at or above the high watermark goes.
+        """
+        cdef Retention retention
+        cdef int64_t start = -1
+        cdef int moved
+        retention.age_ms = age_ms
+        retention.size_bytes = size_bytes
+        with nogil:
+            moved = partition_apply_retention(self.partition, &retention, now_ms, &start)
+        return start if moved else -1
 
     def flush_if_due(self) -> None:
         """What `flush.messages` asks for behind an append; nothing may be answered before.

@@ -25,6 +25,7 @@ from kbroker.compression import PACKINGS, Codec, Packing
 from kbroker.config.keys_topic import SYNONYMS
 from kbroker.config.topic import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.partition_log import KEPT_FOR_EVER
 from kbroker.replica._replica import Replica
 from kbroker.replica.leadership import set_leadership
 from kbroker.replica.throttled_replicas import LEADER_REPLICAS, names_replica
@@ -76,6 +77,7 @@ def log_settings(config: TopicConfig, replicas: int) -> dict[str, Any]:
     with so many replicas: more in sync than there are cannot be asked for.
     """
     policy = config["cleanup.policy"]
+    deletes = "delete" in policy
     packing = stored_packing(config)
     return {
         "segment_bytes": config["segment.bytes"],
@@ -93,6 +95,8 @@ def log_settings(config: TopicConfig, replicas: int) -> dict[str, Any]:
         "flush_messages": config["flush.messages"],
         "flush_ms": config["flush.ms"],
         "file_delete_delay_ms": config["file.delete.delay.ms"],
+        "retention_ms": config["retention.ms"] if deletes else KEPT_FOR_EVER,
+        "retention_bytes": config["retention.bytes"] if deletes else KEPT_FOR_EVER,
     }
 
 

@@ -46,6 +46,7 @@ from kbroker.purgatory.timer import Timer
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager
 from kbroker.replica.metadata_publisher import MetadataPublisher
+from kbroker.replica.retention import Retention
 from kbroker.replica.throttled_replicas import LEADER_RATE
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
@@ -465,7 +466,8 @@ class Broker:
             remove_ready_file(self._ready_file)
 
     def _start_scheduler(self) -> None:
-        schedule_log_tasks(self._scheduler, self._logs, self.config)
+        self._retention = Retention(self._replicas.replicas, self._hot.wake, self._clock)
+        schedule_log_tasks(self._scheduler, self._logs, self._retention, self.config)
         if self._member is not None:
             self._member.schedule(self._scheduler)
         closes = ClosedConnections(self._server.closes)

@@ -9,10 +9,13 @@ from kbroker import limits
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.log.manager import LogManager
+    from kbroker.replica.retention import Retention
     from kbroker.server.scheduler import Scheduler
 
 
-def schedule_log_tasks(scheduler: Scheduler, logs: LogManager, config: BrokerConfig) -> None:
+def schedule_log_tasks(
+    scheduler: Scheduler, logs: LogManager, retention: Retention, config: BrokerConfig
+) -> None:
     scheduler.schedule(
         "log-checkpoints",
         logs.checkpoint,
@@ -24,6 +27,7 @@ def schedule_log_tasks(scheduler: Scheduler, logs: LogManager, config: BrokerCon
         ("log-flusher", logs.flush_old, "log.flush.scheduler.interval.ms"),
         ("recovery-points", logs.checkpoint_recovery_points,
          "log.flush.offset.checkpoint.interval.ms"),
+        ("log-retention", retention.sweep, "log.retention.check.interval.ms"),
     ):  # fmt: skip
         period_ms = config[key]
         scheduler.schedule(

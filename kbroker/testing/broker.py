@@ -16,8 +16,9 @@ broker inside the tested process would share its interpreter lock, its signals a
 process.
 
 What differs from `kbroker start`: group.initial.rebalance.delay.ms is 0, __consumer_offsets has one
-partition, and requests of an API with a rule (or of all, with `trace=True`) take the way through
-Python: see inspected.py. Everything else is as people run it.
+partition, nothing goes by retention before apply_retention() or a day later, and requests of an API
+with a rule (or of all, with `trace=True`) take the way through Python: see inspected.py. Everything
+else is as people run it.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.testing.control import ControlClient
 from kbroker.testing.faults import Seen
 from kbroker.testing.inspection import Inspected, Inspection
-from kbroker.testing.plain import PlainBroker
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD, PlainBroker
 from kbroker.testing.process import Process
 from kbroker.types import ApiKey
 
 DEFAULTS: Final[Mapping[str, object]] = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 1,
+    **KEEPS_WHAT_IS_OLD,
 }
 
 THROTTLED: Final = (ApiKey.PRODUCE, ApiKey.FETCH)
@@ -236,6 +238,10 @@ class Broker(PlainBroker, Inspected):
     def drop_connections(self) -> int:
         """End all connections, as a restart or a network does; clients may come back at once."""
         return int(self._tell({"op": "drop_connections"}))
+
+    def apply_retention(self) -> None:
+        """Let go now of what `retention.ms` and `retention.bytes` keep no longer; see `clock`."""
+        self._tell({"op": "apply_retention"})
 
     def live_objects(self) -> dict[str, int]:
         """How many objects of the compiled core there are, by kind."""

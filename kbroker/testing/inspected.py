@@ -16,7 +16,7 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
@@ -187,6 +187,18 @@ class InspectedBroker(Broker):
         ask(self._controller, answered.set_result)
         results = answered.result(DECISION_TIMEOUT_S)
         return [[each.name, int(each.error), each.message] for each in results]
+
+    def _do_apply_retention(self) -> None:
+        """On the thread that does so anyway; on return what is old is out of the logs."""
+        applied: Future[None] = Future()
+
+        def apply() -> Iterator[None]:
+            yield from self._retention.sweep()
+            yield from self._logs.checkpoint()
+            applied.set_result(None)
+
+        self._scheduler.schedule("apply-retention", apply, None)
+        applied.result(DECISION_TIMEOUT_S)
 
     def _do_hits(self, *, number: int) -> int:
         return self._faults.hits(number)

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import ServerProcess
 from kbroker.types import ApiKey
@@ -38,6 +39,7 @@ _ONE_NODE: Final = {
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
     "group.initial.rebalance.delay.ms": 0,
+    **KEEPS_WHAT_IS_OLD,
 }
 SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
     "default": _ONE_NODE,

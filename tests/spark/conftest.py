@@ -13,7 +13,7 @@ from kbroker.peer.client import Client
 from kbroker.peer.messages import NewTopic
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
-from kbroker.testing.plain import PlainBroker
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD, PlainBroker
 
 
 class Landing:
@@ -58,7 +58,7 @@ class Landing:
 @pytest.fixture(scope="session")
 def shared_broker() -> Iterator[PlainBroker]:
     """For tests that leave it as it is."""
-    with PlainBroker({"auto.create.topics.enable": False}) as broker:
+    with PlainBroker({**KEEPS_WHAT_IS_OLD, "auto.create.topics.enable": False}) as broker:
         yield broker
 
 

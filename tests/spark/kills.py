@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final
 
 import confluent_kafka
 
-from kbroker.testing.plain import PlainBroker
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD, PlainBroker
 from perf.ports import free_port
 from spark_jobs import sink, tables
 from spark_jobs.files import LocalFiles
@@ -209,7 +209,8 @@ class Kills:
 
     def run(self, verify: Callable[[Kills, str], None]) -> Outcome:
         """All kills, then what is left is landed and `verify(self, bootstrap)` is called."""
-        with PlainBroker({"auto.create.topics.enable": False}, port=free_port()) as broker:
+        settings = {**KEEPS_WHAT_IS_OLD, "auto.create.topics.enable": False}
+        with PlainBroker(settings, port=free_port()) as broker:
             Admin(broker.bootstrap).create(TOPIC, PARTITIONS)
             writer = Writer(broker.bootstrap, self._seed)
             writer.start()

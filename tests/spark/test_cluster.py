@@ -27,7 +27,7 @@ from kbroker.peer.client import Client
 from kbroker.peer.messages import NewTopic
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
-from kbroker.testing.plain import PlainBroker
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD, PlainBroker
 from perf import results_table
 from spark_jobs import connector, maintain, package, report, schema, stream, tables
 from spark_jobs.errors import EXIT_ALARM
@@ -122,7 +122,7 @@ class Writer:
 
 @pytest.fixture
 def writer() -> Iterator[Writer]:
-    with PlainBroker({"auto.create.topics.enable": False}) as broker:
+    with PlainBroker({**KEEPS_WHAT_IS_OLD, "auto.create.topics.enable": False}) as broker:
         made = Writer(broker.bootstrap)
         yield made
         made.close()

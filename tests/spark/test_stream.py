@@ -16,7 +16,7 @@ import pytest
 from kbroker.peer.client import Client
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
-from kbroker.testing.plain import PlainBroker
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD, PlainBroker
 from kbroker.types import TopicPartition
 from perf.ports import free_port
 from spark_jobs import live
@@ -275,7 +275,10 @@ def test_made_anew_under_a_running_query(landing: Landing, send: Send, client: C
 def test_a_broker_that_is_away_is_waited_for(spark: Any, tmp_path: Path) -> None:
     quickly = ("--kafka-option", "default.api.timeout.ms=3000",
                "--kafka-option", "request.timeout.ms=2000")  # fmt: skip
-    with PlainBroker(port=free_port()) as broker, Client(broker.bootstrap) as client:
+    with (
+        PlainBroker(KEEPS_WHAT_IS_OLD, port=free_port()) as broker,
+        Client(broker.bootstrap) as client,
+    ):
         landing = Landing(spark, broker.bootstrap, tmp_path)
         Producer(client, "patient").send([Record(None, b"a")])
         with Going(landing, "--topic", "patient", *quickly) as job:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import ServerProcess, log_tail
 from perf.ports import free_port
@@ -21,7 +22,8 @@ def make(
     overrides: Mapping[str, object] | None = None, data_dir: Path | None = None
 ) -> ServerProcess:
     """Its port is its own while it is down, too."""
-    return (KafkaBroker if reference() else Broker)(overrides, data_dir, free_port())
+    settings = {**KEEPS_WHAT_IS_OLD, **(overrides or {})}
+    return (KafkaBroker if reference() else Broker)(settings, data_dir, free_port())
 
 
 def assert_nothing_unexpected(server: ServerProcess) -> None:

@@ -299,3 +299,17 @@ def test_the_container_that_is_none() -> None:
         assert b"started (kbroker)" in it.get_logs()[0]
     with pytest.raises(RuntimeError, match="not been started"):
         it.get_bootstrap_server()
+
+
+def test_what_is_older_than_a_topics_retention_goes(broker: Broker) -> None:
+    """A week and an hour pass in the broker; a topic that keeps its records for ever has them."""
+    kept = broker.create_topic(retention_ms=-1)
+    topic = broker.create_topic()
+    for name in (kept, topic):
+        assert delivered(broker, name, b"old") is None
+    broker.apply_retention()
+    assert [r.value for r in broker.records(topic)] == [b"old"]
+    broker.clock.advance(hours=169)
+    broker.apply_retention()
+    assert broker.records(topic) == []
+    assert [r.value for r in broker.records(kept)] == [b"old"]

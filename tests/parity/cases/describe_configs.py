@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD
 from kbroker.types import ApiKey
 from tests.parity.book import Book
 from tests.parity.requests import build, raw, tagged
@@ -75,9 +76,11 @@ def whole_topic(talk: Talk, version: int, documentation: bool) -> None:
     talk.ask(asked)
 
 
-# What every start of a broker gives anew, and how Apache Kafka's own quorum is reached.
+# What every start of a broker gives anew, how Apache Kafka's own quorum is reached, and that old
+# records stay meanwhile.
 OF_THIS_START = frozenset(
     {
+        *KEEPS_WHAT_IS_OLD,
         *("advertised.listeners", "listeners", "log.dir", "log.dirs"),
         *("controller.listener.names", "controller.quorum.voters", "process.roles"),
         "listener.security.protocol.map",

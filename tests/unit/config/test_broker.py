@@ -172,6 +172,10 @@ def test_contradictions() -> None:
     with pytest.raises(ConfigError, match="never admit"):
         BrokerConfig.load(overrides=["queued.max.request.bytes=1000"])
     BrokerConfig.load(overrides=["queued.max.request.bytes=0"])
+    for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        with pytest.raises(ConfigError, match=f"{key}=0 would keep nothing"):
+            BrokerConfig.load(overrides=[f"{key}=0"])
+    BrokerConfig.load(overrides=["log.retention.hours=0", "log.retention.ms=5"])
     with pytest.raises(ConfigError, match="longer than"):
         BrokerConfig.load(overrides=["replica.lag.time.max.ms=400"])
 

@@ -144,10 +144,8 @@ def test_support_of_a_topic_key_follows_its_broker_key() -> None:
 
 # Keys without an effect whose names stand in the code, and what for.
 READ_WITHOUT_EFFECT = {
-    "log.retention.ms": "0 is refused at the start",
     "transaction.state.log.replication.factor": "kbroker doctor looks at it",
     "transaction.state.log.min.isr": "the same",
-    "retention.ms": "topics of measurements are made with it, for Apache Kafka",
     "max.compaction.lag.ms": "compared with min.compaction.lag.ms",
     "min.compaction.lag.ms": "the same",
     "remote.storage.enable": "true is refused with compaction",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log import producer_snapshots
 from kbroker.log.checkpoints import LOG_START_FILE, read_offsets
 from kbroker.log.loader import Checkpointed
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS
@@ -351,3 +353,36 @@ def test_new_logs_go_where_there_are_fewest(tmp_path: Path) -> None:
         manager.open("a", index, TOPIC, {})
     assert sorted(len(list((tmp_path / name).glob("a-*"))) for name in "xyz") == [2, 2, 3]
     manager.stop()
+
+
+def test_a_disk_too_full_for_a_snapshot_is_relieved_of_what_the_last_one_knows(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(**SEGMENT)
+
+    def write(first: int) -> None:
+        for sequence in range(first, first + 10):
+            log.append(
+                build_batch(
+                    [Record(b"x" * 20)], producer_id=7, producer_epoch=0, base_sequence=sequence
+                )
+            )
+
+    write(0)
+    assert log.write_snapshot()
+    known = log.log_end_offset
+    write(10)
+    log.delete_records(-1)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(producer_snapshots, "write", refuse)
+        assert log.trim()
+        bases = files(log.path, ".log")
+        assert 0 < bases[0] <= known < bases[-1]
+        with pytest.raises(OSError, match="No space left"):
+            log.trim()
+    assert log.trim()  # there is room again
+    assert files(log.path, ".log") == [20]

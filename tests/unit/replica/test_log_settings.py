@@ -32,6 +32,8 @@ def test_defaults_are_kafkas() -> None:
         "flush_messages": 2**63 - 1,
         "flush_ms": 2**63 - 1,
         "file_delete_delay_ms": 60_000,
+        "retention_ms": 7 * 86_400_000,
+        "retention_bytes": -1,
     }
 
 
