@@ -32,9 +32,9 @@ from kbroker.log._tools import (
 HEADER_BYTES: Final = 61
 # base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base timestamp,
 # largest timestamp, producer id, producer epoch, base sequence, record count
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 TWIN_BYTES_RATIO: Final = 3  # a codec's output, a copy of it, and the batch that is made of it
-_CODEC_MASK: Final = 0x07
+CODEC_MASK: Final = 0x07
 
 
 # Shared by all that holds records in memory which the compiled log would read through a window.
@@ -68,11 +68,11 @@ def unpack_and_walk(
     from_offset: int = 0,
 ) -> RecordsWalk:
     """Walks the records of a whole batch, whatever its codec; raises CompressionError."""
-    base_offset, *_, attributes, _, base_timestamp_ms, _, _, _, _, count = _HEADER.unpack_from(
+    base_offset, *_, attributes, _, base_timestamp_ms, _, _, _, _, count = BATCH_HEADER.unpack_from(
         batch
     )
     packed = batch[HEADER_BYTES:]
-    number = attributes & _CODEC_MASK
+    number = attributes & CODEC_MASK
     if number > max(Codec):
         raise CompressionError(f"there is no codec {number}")
     bytes_max = unpacked_bytes_max(len(packed))
@@ -91,5 +91,5 @@ def unpack_and_walk(
 
 def batch_offsets(batch: bytes) -> tuple[int, int, int]:
     """(base offset, last offset, leader epoch) of a stored batch."""
-    base_offset, _, leader_epoch, _, _, _, last_offset_delta, *_ = _HEADER.unpack_from(batch)
+    base_offset, _, leader_epoch, _, _, _, last_offset_delta, *_ = BATCH_HEADER.unpack_from(batch)
     return base_offset, base_offset + last_offset_delta, leader_epoch
