@@ -18,6 +18,7 @@ import click
 
 from kbroker.metrics import json_record
 from perf.cluster.verbs import cluster
+from perf.log.verbs import log
 from perf.results_target import Target, results_options
 from perf.studies.options import Seconds
 from perf.studies.verbs import ladder, latency_study, pipelining, show, tune
@@ -500,6 +501,7 @@ cli.add_command(latency_study)
 cli.add_command(show)
 cli.add_command(cluster)
 cli.add_command(pipelining)
+cli.add_command(log)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ RETENTION_MS_MIN: Final = 48 * 3_600_000  # Spark's job may be away for a weeken
 
 STUDIES: Final = (
     "produce", "consume", "e2e", "idle", "start", "groups", "compare", "limit",
-    "latency-study", "tune", "ladder", "spark", "cluster", "pipelining",
+    "latency-study", "tune", "ladder", "spark", "cluster", "pipelining", "log",
 )  # fmt: skip
 KINDS: Final = ("block", "verdict", "figure")
 

@@ -130,8 +130,8 @@ KEYS: Final = (
     ),
     Key(
         "log.cleanup.policy", LIST, ("delete",),
-        "Compact or delete. So far compact removes nothing: it has records without a key refused,"
-        " and alone keeps records from being deleted, by request and by retention.",
+        "Compact: of each key the last record stays, and records without one are refused. Delete:"
+        " by retention and by request.",
         choices=("compact", "delete"), dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
@@ -216,21 +216,22 @@ KEYS: Final = (
     Key(
         "log.cleaner.enable", BOOLEAN, True,
         "Run the cleaner, which compacts topics whose cleanup policy asks for it.",
+        supported=True,
     ),
     Key(
         "log.cleaner.threads", INT, 1,
         "Threads that compact logs.",
-        low=0, dynamic=CLUSTER_WIDE,
+        low=0, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.cleaner.backoff.ms", LONG, 15_000,
         "Pause of the cleaner when no log needs it.",
-        low=0, dynamic=CLUSTER_WIDE,
+        low=0, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.cleaner.dedupe.buffer.size", LONG, 134_217_728,
         "Bytes of memory in which all cleaner threads together remember keys.",
-        dynamic=CLUSTER_WIDE,
+        dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.cleaner.io.buffer.size", INT, 524_288,
@@ -240,31 +241,31 @@ KEYS: Final = (
     Key(
         "log.cleaner.io.buffer.load.factor", DOUBLE, 0.9,
         "How full the cleaner's table of keys may get: more keys in one pass, more collisions.",
-        dynamic=CLUSTER_WIDE,
+        dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.cleaner.io.max.bytes.per.second", DOUBLE, DOUBLE_MAX,
         "Bytes that the cleaner reads and writes per second at most, on average.",
-        dynamic=CLUSTER_WIDE,
+        dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.cleaner.delete.retention.ms", LONG, 86_400_000,
         "How long a compacted topic keeps its delete markers.",
-        low=0, dynamic=CLUSTER_WIDE,
+        low=0, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.cleaner.min.cleanable.ratio", DOUBLE, 0.5,
         "Share of not yet compacted bytes at which a log is worth compacting.",
-        low=0, high=1, dynamic=CLUSTER_WIDE,
+        low=0, high=1, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.cleaner.min.compaction.lag.ms", LONG, 0,
         "A record younger than this is not compacted away.",
-        low=0, dynamic=CLUSTER_WIDE,
+        low=0, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
         "log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX,
         "A record older than this is compacted whatever the ratio says.",
-        low=1, dynamic=CLUSTER_WIDE,
+        low=1, dynamic=CLUSTER_WIDE, supported=True,
     ),
 )  # fmt: skip

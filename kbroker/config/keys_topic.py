@@ -78,8 +78,8 @@ def _check_throttled_replicas(value: tuple[str, ...]) -> str | None:
 KEYS: Final = (
     Key(
         "cleanup.policy", LIST, ("delete",),
-        "Compact or delete. So far compact removes nothing: it has records without a key refused,"
-        " and alone keeps records from being deleted, by request and by retention.",
+        "Compact: of each key the last record stays, and records without one are refused. Delete:"
+        " by retention and by request.",
         choices=("compact", "delete"), supported=True,
     ),
     Key(
@@ -107,7 +107,7 @@ KEYS: Final = (
     Key(
         "delete.retention.ms", LONG, 86_400_000,
         "How long a compacted topic keeps its delete markers.",
-        low=0,
+        low=0, supported=True,
     ),
     Key(
         "file.delete.delay.ms", LONG, 60_000,
@@ -153,7 +153,7 @@ KEYS: Final = (
     Key(
         "max.compaction.lag.ms", LONG, LONG_MAX,
         "A record older than this is compacted whatever the ratio says.",
-        low=1,
+        low=1, supported=True,
     ),
     Key(
         "max.message.bytes", INT, 1_048_588,
@@ -179,12 +179,12 @@ KEYS: Final = (
     Key(
         "min.cleanable.dirty.ratio", DOUBLE, 0.5,
         "Share of not yet compacted bytes at which the log is worth compacting.",
-        low=0, high=1,
+        low=0, high=1, supported=True,
     ),
     Key(
         "min.compaction.lag.ms", LONG, 0,
         "A record younger than this is not compacted away.",
-        low=0,
+        low=0, supported=True,
     ),
     Key(
         "min.insync.replicas", INT, 1,

@@ -161,6 +161,7 @@ cdef void publish(Log* log, Segment* segment, Write* write) noexcept nogil:
         header.last_offset_delta = batch.record_count - 1
         header.max_timestamp_ms = batch.max_timestamp_ms
         header.size_bytes = batch.length_bytes
+        header.record_count = batch.record_count
         segment_note_batch(segment, position, &header, log.settings.index_interval_bytes)
         recent_add(log, batch.base_offset, position, batch.length_bytes)
         position += batch.length_bytes

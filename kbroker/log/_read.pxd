@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Finding bytes by offset, up to a bound."""
 
-from libc.stdint cimport int16_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kbroker.log._storage cimport Log
 from kbroker.log._types cimport Bound, FileSlice, Patience, Segment
@@ -37,7 +37,7 @@ cdef int64_t log_readable_bytes_locked(
     Log* log, int64_t offset, const Bound* bound, int64_t max_bytes) noexcept nogil
 
 # Of one segment, how much lies below a bound.
-cdef int64_t bytes_below(Segment* segment, const Bound* bound) noexcept nogil
+cdef int64_t bytes_below(const Log* log, int32_t at, const Bound* bound) noexcept nogil
 
 # The bound at an offset: where the batch that holds it begins, or the log ends; never before the
 # start. With the lock held; 0 or 56.

@@ -36,13 +36,19 @@ cdef enum:
     ABOUT_A_BATCH_BYTES = 64 << 10  # asked for: worth a look where the next slice begins
 
 
-cdef int64_t bytes_below(Segment* segment, const Bound* bound) noexcept nogil:
+cdef int64_t bytes_below(const Log* log, int32_t at, const Bound* bound) noexcept nogil:
+    cdef Segment* segment = log.segments[at]
+    cdef int64_t size_bytes = kb_load_i64(&segment.size_bytes)
+    # Where all of it lies below in offsets its file is read whole: it may have been compacted since
+    # the bound was taken, and be longer.
+    if at + 1 < log.segment_count and log.segments[at + 1].base_offset <= bound.offset:
+        return size_bytes
     if segment.base_offset < bound.segment_base:
-        return kb_load_i64(&segment.size_bytes)
+        return size_bytes
     if segment.base_offset > bound.segment_base:
         return 0
     # Whoever took the bound some time ago may meet a log that was cut since.
-    return min(bound.position, kb_load_i64(&segment.size_bytes))
+    return min(bound.position, size_bytes)
 
 
 cdef int16_t look_up_locked(
@@ -53,7 +59,7 @@ cdef int16_t look_up_locked(
     cdef RecentBatch* recent = NULL
     cdef HandedOut* handed_out
     found.segment = segment
-    found.limit = bytes_below(segment, bound)
+    found.limit = bytes_below(log, at, bound)
     found.exact = 1
     found.size_bytes = 0
     found.next_offset = -1
@@ -104,11 +110,18 @@ cdef int16_t next_segment(
     cdef int64_t base_offset = found.segment.base_offset
     cdef int16_t error = NO_ERROR
     cdef int32_t at
+    cdef int replaced = 0
+    if not lock_to_look_if(log, found.patience):
+        segment_drop_reference(found.segment)
+        found.segment = NULL
+        return READ_WOULD_WAIT
+    # One that was compacted meanwhile has another in its place, which may hold what others held.
+    replaced = not log_has_segment(log, found.segment)
     segment_drop_reference(found.segment)
     found.segment = NULL
-    if not lock_to_look_if(log, found.patience):
-        return READ_WOULD_WAIT
-    at = log_find_segment(log, base_offset) + 1
+    at = log_find_segment(log, base_offset) + (0 if replaced else 1)
+    if at < 0:
+        at = 0
     if log.online and at < log.segment_count:
         error = look_up_locked(log, offset, at, bound, found)
         if error == NO_ERROR:
@@ -248,7 +261,7 @@ cdef int64_t log_readable_bytes_locked(
     at = log_find_segment(log, found.segment.base_offset) + 1
     segment_drop_reference(found.segment)
     while at < log.segment_count and total < max_bytes:
-        total += bytes_below(log.segments[at], bound)
+        total += bytes_below(log, at, bound)
         at += 1
     return min(max(total, <int64_t>0), max_bytes)
 

@@ -22,6 +22,7 @@ from kbroker._limits cimport UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX
 from kbroker.log._codecs cimport (
     KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK, KB_STREAM_TOO_LONG, kb_stream,
     kb_stream_close, kb_stream_open, kb_stream_refill)
+from kbroker.log._record_stream cimport position, skip, take_varint, take_varlong
 from kbroker.log._cursor cimport get_i16, get_i32, get_i64, kb_get_u32, kb_put_u16, kb_put_u32, \
     kb_put_u64
 from kbroker.log._types cimport NEEDS_PYTHON, VALIDATED, Batch
@@ -90,68 +91,6 @@ cdef uint32_t crc32c(uint32_t crc, const uint8_t* data, int64_t length) noexcept
 
 cdef uint32_t batch_crc(const uint8_t* data, int64_t size_bytes) noexcept nogil:
     return kb_crc32c(0, data + AT_ATTRIBUTES, <size_t>(size_bytes - AT_ATTRIBUTES))
-
-
-# --- Reading from the stream: 0 is good, -1 is not (end, or a number too long) --------------------
-
-cdef int take_unsigned(kb_stream* stream, int bytes_max, uint64_t* out) noexcept nogil:
-    cdef uint64_t value = 0
-    cdef uint8_t byte
-    cdef int taken = 0
-    while taken < bytes_max:
-        if stream.at == stream.end and not kb_stream_refill(stream):
-            return -1
-        byte = stream.at[0]
-        stream.at += 1
-        value |= <uint64_t>(byte & 0x7F) << (7 * taken)
-        taken += 1
-        if byte < 0x80:
-            out[0] = value
-            return 0
-    return -1
-
-
-cdef inline int take_varint(kb_stream* stream, int32_t* out) noexcept nogil:
-    cdef uint64_t raw
-    if stream.at < stream.end and stream.at[0] < 0x80:
-        raw = stream.at[0]
-        stream.at += 1
-    elif take_unsigned(stream, 5, &raw) < 0:
-        return -1
-    out[0] = <int32_t>((<uint32_t>raw >> 1) ^ (0 - (<uint32_t>raw & 1)))
-    return 0
-
-
-cdef inline int take_varlong(kb_stream* stream, int64_t* out) noexcept nogil:
-    cdef uint64_t raw
-    if stream.at < stream.end and stream.at[0] < 0x80:
-        raw = stream.at[0]
-        stream.at += 1
-    elif take_unsigned(stream, 10, &raw) < 0:
-        return -1
-    out[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
-    return 0
-
-
-cdef int skip_far(kb_stream* stream, int64_t length) noexcept nogil:
-    while length > stream.end - stream.at:
-        length -= stream.end - stream.at
-        stream.at = stream.end
-        if not kb_stream_refill(stream):
-            return -1
-    stream.at += length
-    return 0
-
-
-cdef inline int skip(kb_stream* stream, int64_t length) noexcept nogil:
-    if length <= stream.end - stream.at:
-        stream.at += length
-        return 0
-    return skip_far(stream, length)
-
-
-cdef inline int64_t position(const kb_stream* stream) noexcept nogil:
-    return stream.end_offset - (stream.end - stream.at)
 
 
 # --- Records --------------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
         found = scan_next(&scan)
         if found != 1:
             break
-        if scan.header.max_timestamp_ms > part.max_timestamp_ms:
+        if scan.header.record_count > 0 and scan.header.max_timestamp_ms > part.max_timestamp_ms:
             part.max_timestamp_ms = scan.header.max_timestamp_ms
             part.max_timestamp_offset = scan.header.base_offset + scan.header.last_offset_delta
         out.next_offset = scan.header.base_offset + scan.header.last_offset_delta + 1

@@ -60,3 +60,16 @@ class DirectoryUse(NamedTuple):
     logs: list[tuple[TopicPartition, int]]
     total_bytes: int
     usable_bytes: int
+
+
+class SegmentFigures(NamedTuple):
+    """Of one segment. A first timestamp of -1: no batch has one; the largest is then the file's."""
+
+    base_offset: int
+    size_bytes: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+class Uncleanable(ValueError):
+    """A log that the cleaner leaves as it is: what in which file it cannot go past."""

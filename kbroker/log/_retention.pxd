@@ -2,12 +2,16 @@
 from libc.stdint cimport int64_t
 
 from kbroker.log._storage cimport Log
+from kbroker.log._types cimport Segment
 
 
 cdef struct Retention:
     # What a topic's `retention.ms` and `retention.bytes` say; below 0: no bound.
     int64_t age_ms
     int64_t size_bytes
+
+# The newest record's time; of a segment without timestamps that of its file; -1: it is not known.
+cdef int64_t segment_newest_ms(Segment* segment) noexcept nogil
 
 # Where the log has to begin by them: the end of the last segment that may go; its start as it is
 # where none may. Nothing at or above the high watermark goes.

@@ -26,7 +26,7 @@ cdef int64_t _end_of(const Log* log, int32_t at) noexcept nogil:
     return log.log_end_offset
 
 
-cdef int64_t _newest_ms(Segment* segment) noexcept nogil:
+cdef int64_t segment_newest_ms(Segment* segment) noexcept nogil:
     cdef struct_stat found
     if part_of(segment).max_timestamp_ms >= 0:
         return part_of(segment).max_timestamp_ms
@@ -36,7 +36,7 @@ cdef int64_t _newest_ms(Segment* segment) noexcept nogil:
 
 
 cdef int _is_old(Segment* segment, int64_t age_ms, int64_t now_ms) noexcept nogil:
-    cdef int64_t newest_ms = _newest_ms(segment)
+    cdef int64_t newest_ms = segment_newest_ms(segment)
     return newest_ms >= 0 and now_ms - newest_ms > age_ms
 
 

@@ -15,6 +15,7 @@ cdef struct SegmentPart:
     char* log_path
     char* offsets_path
     char* times_path
+    char* former_paths[2]         # of the indexes, before a renaming: a sync may be using them
     int64_t max_timestamp_ms      # of any batch, -1 for none
     int64_t max_timestamp_offset  # the last offset of the batch that brought it
     int64_t first_timestamp_ms    # of the first batch, what the roll by time counts from; -1: none
@@ -50,6 +51,14 @@ cdef inline SegmentPart* part_of(Segment* segment) noexcept nogil:
 cdef Segment* segment_create(
     const char* directory, int64_t base_offset, int64_t index_bytes, int64_t now_ms, int* status
 ) noexcept nogil
+# The same whose files' names end with `tail`.
+cdef Segment* segment_create_named(
+    const char* directory, int64_t base_offset, const char* tail, int64_t index_bytes,
+    int64_t now_ms, int* status) noexcept nogil
+# Its files have been given names that end so. 0 or ENOMEM, and nothing has changed.
+cdef int segment_renamed(
+    Segment* segment, const char* directory, const char* tail) noexcept nogil
+cdef void segment_unlink(Segment* segment) noexcept nogil
 cdef Segment* segment_open(
     const char* directory, int64_t base_offset, int64_t now_ms, int* status) noexcept nogil
 # Makes its indexes writable, keeping the entries that the files have. 0 or an errno.

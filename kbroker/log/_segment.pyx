@@ -39,15 +39,40 @@ cdef extern from "<unistd.h>" nogil:
 
 # --- Life -----------------------------------------------------------------------------------------
 
-cdef char* path_of(const char* directory, int64_t base_offset, const char* suffix) noexcept nogil:
-    cdef size_t size = strlen(directory) + 40
+cdef char* path_of(
+    const char* directory, int64_t base_offset, const char* suffix, const char* tail
+) noexcept nogil:
+    cdef size_t size = strlen(directory) + strlen(tail) + 40
     cdef char* path = <char*>malloc(size)
     if path != NULL:
-        snprintf(path, size, "%s/%020lld.%s", directory, <long long>base_offset, suffix)
+        snprintf(path, size, "%s/%020lld.%s%s", directory, <long long>base_offset, suffix, tail)
     return path
 
 
-cdef Segment* segment_new(const char* directory, int64_t base_offset) noexcept nogil:
+cdef int segment_renamed(Segment* segment, const char* directory, const char* tail) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    cdef char* log_path = path_of(directory, segment.base_offset, b"log", tail)
+    cdef char* offsets_path = path_of(directory, segment.base_offset, b"index", tail)
+    cdef char* times_path = path_of(directory, segment.base_offset, b"timeindex", tail)
+    if log_path == NULL or offsets_path == NULL or times_path == NULL:
+        free(log_path)
+        free(offsets_path)
+        free(times_path)
+        return ENOMEM
+    free(part.former_paths[0])
+    free(part.former_paths[1])
+    part.former_paths[0] = part.offsets_path
+    part.former_paths[1] = part.times_path
+    free(part.log_path)
+    part.log_path = log_path
+    part.offsets_path = offsets_path
+    part.times_path = times_path
+    return 0
+
+
+cdef Segment* segment_new(
+    const char* directory, int64_t base_offset, const char* tail
+) noexcept nogil:
     cdef Segment* segment = <Segment*>calloc(1, sizeof(Segment))
     cdef SegmentPart* part = <SegmentPart*>calloc(1, sizeof(SegmentPart))
     if segment == NULL or part == NULL:
@@ -59,15 +84,12 @@ cdef Segment* segment_new(const char* directory, int64_t base_offset) noexcept n
     segment.fd = -1
     segment.base_offset = base_offset
     segment.index = part
-    part.log_path = path_of(directory, base_offset, b"log")
-    part.offsets_path = path_of(directory, base_offset, b"index")
-    part.times_path = path_of(directory, base_offset, b"timeindex")
     part.offsets.entry_bytes = OFFSET_ENTRY_BYTES
     part.times.entry_bytes = TIME_ENTRY_BYTES
     part.max_timestamp_ms = -1
     part.max_timestamp_offset = base_offset
     part.first_timestamp_ms = -1
-    if part.log_path == NULL or part.offsets_path == NULL or part.times_path == NULL:
+    if segment_renamed(segment, directory, tail) != 0:
         segment_drop_reference(segment)
         return NULL
     return segment
@@ -76,7 +98,14 @@ cdef Segment* segment_new(const char* directory, int64_t base_offset) noexcept n
 cdef Segment* segment_create(
     const char* directory, int64_t base_offset, int64_t index_bytes, int64_t now_ms, int* status
 ) noexcept nogil:
-    cdef Segment* segment = segment_new(directory, base_offset)
+    return segment_create_named(directory, base_offset, b"", index_bytes, now_ms, status)
+
+
+cdef Segment* segment_create_named(
+    const char* directory, int64_t base_offset, const char* tail, int64_t index_bytes,
+    int64_t now_ms, int* status
+) noexcept nogil:
+    cdef Segment* segment = segment_new(directory, base_offset, tail)
     status[0] = ENOMEM
     if segment == NULL:
         return NULL
@@ -103,7 +132,7 @@ cdef void segment_unlink(Segment* segment) noexcept nogil:
 cdef Segment* segment_open(
     const char* directory, int64_t base_offset, int64_t now_ms, int* status
 ) noexcept nogil:
-    cdef Segment* segment = segment_new(directory, base_offset)
+    cdef Segment* segment = segment_new(directory, base_offset, b"")
     status[0] = ENOMEM
     if segment == NULL:
         return NULL
@@ -148,6 +177,8 @@ cdef void segment_drop_reference(Segment* segment) noexcept nogil:
     free(part.log_path)
     free(part.offsets_path)
     free(part.times_path)
+    free(part.former_paths[0])
+    free(part.former_paths[1])
     free(part)
     live_add(LIVE_SEGMENTS, -1)
     free(segment)
@@ -265,11 +296,12 @@ cdef void segment_note_batch(
     cdef SegmentPart* part = part_of(segment)
     cdef int64_t last_offset = header.base_offset + header.last_offset_delta
     cdef int64_t relative = last_offset - segment.base_offset
-    if part.first_timestamp_ms < 0:
-        part.first_timestamp_ms = header.max_timestamp_ms
-    if header.max_timestamp_ms > part.max_timestamp_ms:
-        part.max_timestamp_ms = header.max_timestamp_ms
-        part.max_timestamp_offset = last_offset
+    if header.record_count > 0:   # one of which compaction left nothing has no time either
+        if part.first_timestamp_ms < 0:
+            part.first_timestamp_ms = header.max_timestamp_ms
+        if header.max_timestamp_ms > part.max_timestamp_ms:
+            part.max_timestamp_ms = header.max_timestamp_ms
+            part.max_timestamp_offset = last_offset
     if part.bytes_since_entry > index_interval_bytes and relative <= INT32_MAX:
         offset_index_append(&part.offsets, <int32_t>relative, <int32_t>position)
         # The last place is for the sealing: a segment's largest timestamp is never lost.

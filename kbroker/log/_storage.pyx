@@ -17,7 +17,7 @@ point says how far it came.
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport strdup
+from libc.string cimport memmove, strdup
 
 from kbroker._atomics cimport kb_add_int, kb_load_i64, kb_store_i64
 from kbroker._live_objects cimport LIVE_LOGS, live_add
@@ -166,6 +166,22 @@ cdef int32_t log_find_segment(const Log* log, int64_t offset) noexcept nogil:
 cdef int log_has_segment(const Log* log, const Segment* segment) noexcept nogil:
     cdef int32_t at = log_find_segment(log, segment.base_offset)
     return at >= 0 and log.segments[at] == segment
+
+
+cdef void log_replace_segments(
+    Log* log, int32_t at, int32_t count, Segment* fresh
+) noexcept nogil:
+    cdef int32_t old
+    for old in range(at, at + count):
+        segment_drop_reference(log.segments[old])
+    log.segments[at] = fresh
+    memmove(log.segments + at + 1, log.segments + at + count,
+            <size_t>(log.segment_count - at - count) * sizeof(Segment*))
+    log.segment_count -= count - 1
+    handed_out_clear(log)
+    free(log.warm)
+    log.warm = NULL
+    log.warm_next = 0
 
 
 cdef int64_t log_size_bytes(const Log* log) noexcept nogil:

@@ -15,7 +15,7 @@ read. No GIL.
 """
 
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 from kbroker._error_codes cimport CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR
@@ -27,7 +27,8 @@ from kbroker.log._records cimport (
 from kbroker.log._segment cimport (
     Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_next, scan_to_offset,
     segment_add_reference, segment_drop_reference, segment_scan_start)
-from kbroker.log._storage cimport Log, lock_to_look, log_find_segment, unlock_log
+from kbroker.log._storage cimport (
+    Log, lock_to_look, log_find_segment, log_has_segment, unlock_log)
 from kbroker.log._types cimport Bound, Segment
 
 
@@ -80,14 +81,18 @@ cdef int16_t look_into_batch(
     cdef int missing = 0
     cdef int16_t error
     cdef int64_t first = from_offset - scan.header.base_offset
-    if scan.header.attributes & LOG_APPEND_TIME_BIT:      # all records have the header's timestamp
+    # Of the header's own timestamp, all records; one that was compacted may lack the first of them.
+    cdef int append_time = scan.header.attributes & LOG_APPEND_TIME_BIT
+    if scan.header.record_count == 0:
+        return NO_ERROR
+    if append_time and scan.header.record_count == scan.header.last_offset_delta + 1:
         out.offset = scan.header.base_offset if first < 0 else from_offset
         out.timestamp_ms = scan.header.max_timestamp_ms
         out.leader_epoch = scan.header.leader_epoch
         return NO_ERROR
     rules_none(&rules)
     rules.gaps = 1
-    rules.wanted_timestamp_ms = timestamp_ms
+    rules.wanted_timestamp_ms = INT64_MIN if append_time else timestamp_ms
     rules.wanted_delta_min = 0 if first < 0 else <int32_t>first
     error = walk_batch(scan, &rules, &walk, &missing)
     if error == NO_ERROR and missing:
@@ -95,7 +100,8 @@ cdef int16_t look_into_batch(
         out.needs_python = 1
     elif error == NO_ERROR and walk.found_delta >= 0:
         out.offset = scan.header.base_offset + walk.found_delta
-        out.timestamp_ms = walk.found_timestamp_ms
+        out.timestamp_ms = (
+            scan.header.max_timestamp_ms if append_time else walk.found_timestamp_ms)
         out.leader_epoch = scan.header.leader_epoch
     return error
 
@@ -127,8 +133,16 @@ cdef void next_candidate(
                 &part.times, part.times_path, timestamp_ms)
             out.position = segment_scan_start(
                 out.segment, start_offset if start_offset > from_offset else from_offset)
-            out.limit = bytes_below(out.segment, bound)
+            out.limit = bytes_below(log, at, bound)
     unlock_log(log)
+
+
+cdef int still_there(Log* log, Segment* segment) noexcept nogil:
+    cdef int found
+    lock_to_look(log)
+    found = log_has_segment(log, segment)
+    unlock_log(log)
+    return found
 
 
 cdef inline int16_t error_of(const Scan* scan, int found) noexcept nogil:
@@ -181,6 +195,8 @@ cdef int16_t log_find_by_time(
             break
         after_base = candidate.segment.base_offset
         error = scan_segment(&candidate, timestamp_ms, from_offset, out)
+        if not still_there(log, candidate.segment):
+            after_base = -1       # one that was compacted meanwhile may hold what others held
         segment_drop_reference(candidate.segment)
     return error
 
@@ -200,7 +216,7 @@ cdef void pick_segments_locked(
     # index knows below the bound is the largest up to there.
     cdef Segment* segment
     cdef SegmentPart* part
-    cdef int32_t at
+    cdef int32_t at, whole_at = 0, parted_at = 0
     for at in range(log.segment_count):
         segment = log.segments[at]
         part = part_of(segment)
@@ -208,20 +224,22 @@ cdef void pick_segments_locked(
             break
         if segment.base_offset == bound.segment_base and part.max_timestamp_offset >= bound.offset:
             parted.segment = segment
+            parted_at = at
             parted.position = segment_scan_start(
                 segment, segment.base_offset + time_index_last_below(
                     &part.times, part.times_path, bound.offset - segment.base_offset))
         elif part.max_timestamp_ms > largest.timestamp_ms:
             whole.segment = segment
+            whole_at = at
             largest.timestamp_ms = part.max_timestamp_ms
             largest.batch_end = part.max_timestamp_offset
     if parted.segment != NULL:
         segment_add_reference(parted.segment)
-        parted.limit = bytes_below(parted.segment, bound)
+        parted.limit = bytes_below(log, parted_at, bound)
     if whole.segment != NULL:
         segment_add_reference(whole.segment)
         whole.position = segment_scan_start(whole.segment, largest.batch_end)
-        whole.limit = bytes_below(whole.segment, bound)
+        whole.limit = bytes_below(log, whole_at, bound)
 
 
 cdef int16_t scan_for_largest(Candidate* parted, Largest* largest, Candidate* best) noexcept nogil:
@@ -232,7 +250,7 @@ cdef int16_t scan_for_largest(Candidate* parted, Largest* largest, Candidate* be
     scan_begin(&scan, parted.segment.fd, parted.position, parted.limit)
     found = scan_next(&scan)
     while found == 1:
-        if scan.header.max_timestamp_ms > largest.timestamp_ms:
+        if scan.header.record_count > 0 and scan.header.max_timestamp_ms > largest.timestamp_ms:
             largest.timestamp_ms = scan.header.max_timestamp_ms
             largest.batch_end = scan.header.base_offset + scan.header.last_offset_delta
             position = scan.position

@@ -1,10 +1,10 @@
 # cython: language_level=3
 """The end of a log, cut back: what a replica does whose leader has another history.
 
-The log then ends at an offset, or where the batch begins that holds it. The segment in which that
-lies is opened anew, from its file as it is then: its indexes lose the entries behind the cut, its
-largest timestamp is looked up again, and it is the one that is appended to. With the bytes go the
-ring of recent batches, the places that were handed out, and the recovery point behind them; the
+The log then ends at an offset, or behind the last batch that lies below it. The segment in which
+that lies is opened anew, from its file as it is then: its indexes lose the entries behind the cut,
+its largest timestamp is looked up again, and it is the one that is appended to. With the bytes go
+the ring of recent batches, the places that were handed out, and the recovery point behind them; the
 producers are the caller's to restore, and so are the leader epochs.
 
 Bytes that a slice has lent are never changed under it. Where somebody holds the segment the caller
@@ -26,8 +26,8 @@ from kbroker._sync cimport kb_wall_ms
 from kbroker.log._producer_state cimport producers_clear
 from kbroker.log._recovery cimport Recovered, check_segment, truncate_segment
 from kbroker.log._segment cimport (
-    Scan, scan_begin, scan_to_offset, segment_activate, segment_create, segment_cut_indexes,
-    segment_drop_reference, segment_open, segment_scan_start)
+    Scan, scan_advance, scan_begin, scan_next, segment_activate, segment_create,
+    segment_cut_indexes, segment_drop_reference, segment_open, segment_scan_start)
 from kbroker.log._storage cimport (
     Log, handed_out_clear, lock_log, lock_to_look, log_add_segment, log_drop_segments_after,
     log_find_segment, recent_clear, unlock_log)
@@ -49,12 +49,16 @@ cdef int find_cut_locked(Log* log, int64_t offset, Cut* cut) noexcept nogil:
     if cut.at < 0:
         return EIO
     segment = log.segments[cut.at]
-    scan_begin(&scan, segment.fd, segment_scan_start(segment, offset), segment.size_bytes)
-    found = scan_to_offset(&scan, offset)
+    # Behind the batch before it, also where compaction left a gap: where a segment ends the next
+    # one begins, and recovery takes anything else for lost.
+    cut.end_offset = segment.base_offset
+    scan_begin(&scan, segment.fd, segment_scan_start(segment, offset - 1), segment.size_bytes)
+    found = scan_next(&scan)
+    while found == 1 and scan.header.base_offset + scan.header.last_offset_delta < offset:
+        cut.end_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
+        scan_advance(&scan)
+        found = scan_next(&scan)
     cut.position = scan.position
-    cut.end_offset = offset
-    if found == 1 and scan.header.base_offset < offset:
-        cut.end_offset = scan.header.base_offset
     return 0 if found >= 0 else scan.status or EIO
 
 

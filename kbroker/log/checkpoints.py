@@ -9,6 +9,7 @@ goes to `<name>.tmp`, to the disk, then over the old name.
 | `recovery-point-offset-checkpoint` | per partition, up to where the log is on the disk |
 | `replication-offset-checkpoint` | per partition, the high watermark |
 | `log-start-offset-checkpoint` | per partition, the start where DeleteRecords moved it |
+| `cleaner-offset-checkpoint` | per compacted partition, up to where it was cleaned |
 | `leader-epoch-checkpoint` | per log, where each leader epoch begins |
 | `partition.metadata` | per log, the topic's id |
 
@@ -29,6 +30,7 @@ from kbroker.types import TopicPartition, parse_uuid, uuid_text
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_FILE: Final = "replication-offset-checkpoint"
 LOG_START_FILE: Final = "log-start-offset-checkpoint"
+CLEANER_FILE: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 

@@ -36,6 +36,7 @@ from typing import Final, TypeVar
 from kbroker.errors import DataDirectoryError
 from kbroker.log import file_operations
 from kbroker.log.checkpoints import (
+    CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
@@ -53,7 +54,9 @@ LOCK_FILE: Final = ".lock"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 BOOT_FILE: Final = ".boot_id"
 UNKNOWN_BOOT: Final = ""
-CHECKPOINT_FILES: Final = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE)
+CHECKPOINT_FILES: Final = (
+    RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, CLEANER_FILE,
+)  # fmt: skip
 _MARK: Final = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
 
 Item = TypeVar("Item")
@@ -241,6 +244,7 @@ class DataDirectory:
             recovery_point=self._kept[RECOVERY_POINT_FILE].get(name, 0),
             high_watermark=self._kept[HIGH_WATERMARK_FILE].get(name, 0),
             log_start_offset=self._kept[LOG_START_FILE].get(name, 0),
+            cleaned_to=self._kept[CLEANER_FILE].get(name, 0),
         )
 
     def kept(self, file: str) -> dict[TopicPartition, int]:

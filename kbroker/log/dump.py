@@ -232,13 +232,14 @@ def _walk(batch: StoredBatch, codec: int, data: bytes) -> RecordsWalk:
 def _entries(path: Path, layout: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
     """(position, fields) of each; zeros behind the first are a file made longer beforehand."""
     data = path.read_bytes()
+    used = len(data.rstrip(b"\0"))
     whole = len(data) - len(data) % layout.size
     for position in range(0, whole, layout.size):
         fields = layout.unpack_from(data, position)
-        if not any(fields) and not any(data[position:]):
+        if position >= used and not any(fields):
             return
         yield position, fields
-    if any(data[whole:]):
+    if used > whole:
         raise DamagedLog(
             path, base_offset_of(path), whole, f"an entry has {layout.size} bytes; these are fewer"
         )
@@ -275,50 +276,75 @@ def aborted_transactions(path: Path) -> Iterator[AbortedTransaction]:
 
 
 class IndexCheck:
-    """Holds the indexes of a segment against its batches, which it is told in their order."""
+    """Holds the indexes of a segment against its batches, which it is told in their order.
+
+    An entry's position is where a batch begins, and its offset the last of that batch, or, as older
+    brokers wrote several at once, of one behind it. `damage` has at most one of each index.
+    """
 
     def __init__(self, log: Path) -> None:
         """Reads the indexes first, so that whoever writes meanwhile is further on in the log."""
+        self.damage: list[DamagedLog] = []
         self._offsets_path = log.with_suffix(".index")
         self._times_path = log.with_suffix(".timeindex")
-        self._offsets = _read_if_there(offset_entries, self._offsets_path)
-        self._times = _read_if_there(time_entries, self._times_path)
-        self._offsets.reverse()  # the next one is the last
-        self._times.reverse()
+        self._offsets = self._read(offset_entries, self._offsets_path)
+        self._times = self._read(time_entries, self._times_path)
+        self._awaited = -1  # the last offset of an entry that one of the next batches has to have
+
+    def _read(self, read: Callable[[Path], Iterator[Entry]], path: Path) -> list[Entry]:
+        """The next entry is the last."""
+        try:
+            return list(read(path))[::-1]
+        except FileNotFoundError:
+            return []
+        except DamagedLog as damage:
+            self.damage.append(damage)
+            return []
 
     def see(self, batch: StoredBatch) -> None:
-        """DamagedLog if an entry says something else."""
+        self._see_offsets(batch)
+        self._see_times(batch)
+
+    def _see_offsets(self, batch: StoredBatch) -> None:
+        if batch.last_offset > self._awaited >= 0:
+            self._damaged_offsets(self._awaited, "no batch ends with that offset")
+            return
+        if batch.last_offset == self._awaited:
+            self._awaited = -1
         while self._offsets and self._offsets[-1].position <= batch.position:
             entry = self._offsets.pop()
-            if entry != OffsetEntry(batch.last_offset, batch.position):
-                raise DamagedLog(
-                    self._offsets_path, entry.offset, 0,
+            if entry.position != batch.position or entry.offset < batch.last_offset:
+                self._damaged_offsets(
+                    entry.offset,
                     f"position {entry.position} is said to hold it; the batch at"
                     f" {batch.position} ends with {batch.last_offset}",
-                )  # fmt: skip
+                )
+            elif entry.offset > batch.last_offset:
+                self._awaited = entry.offset
+
+    def _damaged_offsets(self, offset: int, what: str) -> None:
+        self.damage.append(DamagedLog(self._offsets_path, offset, 0, what))
+        self._offsets, self._awaited = [], -1
+
+    def _see_times(self, batch: StoredBatch) -> None:
         while self._times and self._times[-1].offset <= batch.last_offset:
             entry = self._times.pop()
             if entry.offset < batch.base_offset or entry.timestamp_ms != batch.max_timestamp_ms:
-                raise DamagedLog(
-                    self._times_path, entry.offset, 0,
+                what = (
                     f"timestamp {entry.timestamp_ms} is said to be its; the batch from"
-                    f" {batch.base_offset} has {batch.max_timestamp_ms}",
-                )  # fmt: skip
+                    f" {batch.base_offset} has {batch.max_timestamp_ms}"
+                )
+                self.damage.append(DamagedLog(self._times_path, entry.offset, 0, what))
+                self._times = []
 
     def end(self) -> None:
-        """DamagedLog if an entry speaks of what is behind the last batch."""
+        """All batches have been seen: what an entry says of others is damage."""
+        if self._awaited >= 0:
+            self._damaged_offsets(self._awaited, "no batch ends with that offset")
         if self._offsets:
             entry = self._offsets[-1]
-            raise DamagedLog(
-                self._offsets_path, entry.offset, 0, f"no batch is at position {entry.position}"
-            )
+            self._damaged_offsets(entry.offset, f"no batch is at position {entry.position}")
         if self._times:
             late = self._times[-1]
-            raise DamagedLog(self._times_path, late.offset, 0, "no batch holds that offset")
-
-
-def _read_if_there(read: Callable[[Path], Iterator[Entry]], path: Path) -> list[Entry]:
-    try:
-        return list(read(path))
-    except FileNotFoundError:
-        return []
+            what = "no batch holds that offset"
+            self.damage.append(DamagedLog(self._times_path, late.offset, 0, what))

@@ -56,6 +56,7 @@ class Checkpointed:
     recovery_point: int = 0
     high_watermark: int = 0
     log_start_offset: int = 0
+    cleaned_to: int = 0
 
 
 UNKNOWN: Final = Checkpointed()
@@ -89,6 +90,7 @@ def open_partition_log(
     log.checkpointed_high_watermark = checkpointed.high_watermark
     try:
         if _load(log, directory, checkpointed):
+            log.cleaned_to = min(checkpointed.cleaned_to, log.log_end_offset)
             return log
     except BaseException:
         log.abandon()

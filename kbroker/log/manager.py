@@ -35,6 +35,7 @@ from kbroker.log import file_operations
 from kbroker.log._flush_times import FlushTimes
 from kbroker.log._results import DirectoryUse
 from kbroker.log.checkpoints import (
+    CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     PARTITION_METADATA_FILE,
@@ -50,18 +51,14 @@ from kbroker.log.held_log import HeldLog
 from kbroker.log.loader import open_partition_log
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
 from kbroker.log.placement import Absence, Place, places_of, refuse_copies, topic_id_of
+from kbroker.log.producer_expiry import LOGS_LOOKED_AT_ONCE, PRODUCER_EXPIRATION_MS, ProducerExpiry
 from kbroker.log.removals import Removals
 from kbroker.types import TopicPartition
 
 logger: Final = logging.getLogger("kbroker.log")
 
-# A producer that is silent for a day may begin again with any sequence; looked for this often.
-PRODUCER_EXPIRATION_MS: Final = 86_400_000
-PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
 STRAY_SUFFIX: Final = "-stray"
 NOTHING_ABSENT: Final = Absence()
-# A look at a log takes two microseconds, a step of the scheduler ten times that.
-LOGS_LOOKED_AT_ONCE: Final = 100
 
 
 class LogManager:
@@ -82,11 +79,10 @@ class LogManager:
         self._directories = [DataDirectory(path, boot_id) for path in directories]
         self._absence = Absence()
         self.recovery_threads = recovery_threads
-        self._producer_expiration_ms: Final = producer_expiration_ms
         self._clock: Final[Clock] = clock or SystemClock()
         self.flush_times: Final = FlushTimes()
         self.removals: Final = Removals(self._clock, segment_delete_delay_ms)
-        self._expire_at_ms = self._clock.monotonic_ms() + PRODUCER_EXPIRATION_CHECK_MS
+        self._producer_expiry: Final = ProducerExpiry(self._clock, producer_expiration_ms)
         self._lock: Final = threading.Lock()
         self._logs: dict[TopicPartition, HeldLog] = {}
         self._recovered: dict[TopicPartition, HeldLog] = {}
@@ -240,9 +236,7 @@ class LogManager:
             if recovered is not None:
                 recovered.log.close(clean=False)  # as a crash left it: it is set aside
             held = self._open(name, topic_id, settings, new)
-        held.log.recovery_point_fell = partial(
-            self._write_checkpoint, RECOVERY_POINT_FILE, held.directory
-        )
+        held.log.points_fell = partial(self._write_points, held.directory)
         with self._lock:
             self._logs[name] = held
             self._unread.discard(name)
@@ -449,23 +443,25 @@ class LogManager:
             worked |= self._flush(it, it.log.flush_rolled)
             if worked or looked_at % LOGS_LOOKED_AT_ONCE == 0:
                 yield
-        for directory in self._directories:
-            try:
-                self._write_checkpoint(HIGH_WATERMARK_FILE, directory)
-                self._write_checkpoint(LOG_START_FILE, directory)
-            except OSError as error:
-                logger.error("%s: checkpoints cannot be written: %s", directory.path, error)
-            yield
-        yield from self._expire_producers(held)
+        yield from self._write_everywhere(HIGH_WATERMARK_FILE, LOG_START_FILE)
+        yield from self._producer_expiry.sweep([it.log for it in held])
 
     def checkpoint_recovery_points(self) -> Iterator[None]:
         """Puts the recovery points where a later start finds them: log.flush.offset.checkpoint."""
+        return self._write_everywhere(RECOVERY_POINT_FILE)
+
+    def _write_everywhere(self, *files: str) -> Iterator[None]:
         for directory in self._directories:
             try:
-                self._write_checkpoint(RECOVERY_POINT_FILE, directory)
+                for file in files:
+                    self._write_checkpoint(file, directory)
             except OSError as error:
                 logger.error("%s: checkpoints cannot be written: %s", directory.path, error)
             yield
+
+    def _write_points(self, directory: DataDirectory) -> None:
+        for file in (RECOVERY_POINT_FILE, CLEANER_FILE):
+            self._write_checkpoint(file, directory)
 
     def flush_old(self) -> Iterator[None]:
         """Brings to the disk what waits for it longer than `flush.ms`. A log that fails is told."""
@@ -525,6 +521,16 @@ class LogManager:
                 starts = {log.name: start for log in here if (start := log.log_start_offset) > 0}
                 directory.update_checkpoint(LOG_START_FILE, starts)
 
+    def open_logs(self) -> list[PartitionLog]:
+        """Those that are open now."""
+        with self._lock:
+            return [it.log for it in self._logs.values()]
+
+    def checkpoint_of(self, log: PartitionLog, file: str) -> None:
+        """What `file` says of a log is what holds now, for a later start to find. OSError."""
+        for it in self._held([log.name]):
+            self._write_checkpoint(file, it.directory)
+
     def _held(self, names: Iterable[TopicPartition]) -> list[HeldLog]:
         with self._lock:
             return [it for name in names if (it := self._logs.get(name)) is not None]
@@ -548,27 +554,20 @@ class LogManager:
         logs: Iterable[PartitionLog],
     ) -> None:
         lines = {**kept, **{log.name: self._line(file, log) for log in logs}}
-        if file == LOG_START_FILE:
+        if file in (LOG_START_FILE, CLEANER_FILE):
             lines = {name: offset for name, offset in lines.items() if offset > 0}
         directory.write_checkpoint(file, lines)
 
     def _line(self, file: str, log: PartitionLog) -> int:
-        """What a checkpoint says of a log that is open. A start of 0 needs no line."""
+        """What a checkpoint says of a log that is open. A start of 0 needs no line, nor does a log
+        that was never cleaned."""
         if file == RECOVERY_POINT_FILE:
             return log.settled_recovery_point
         if file == HIGH_WATERMARK_FILE:
             return self.high_watermark_of(log)
+        if file == CLEANER_FILE:
+            return log.cleaned_to if log.compacts else 0
         return log.log_start_offset
-
-    def _expire_producers(self, held: Sequence[HeldLog]) -> Iterator[None]:
-        if self._clock.monotonic_ms() < self._expire_at_ms:
-            return
-        self._expire_at_ms = self._clock.monotonic_ms() + PRODUCER_EXPIRATION_CHECK_MS
-        before_ms = self._clock.wall_ms() - self._producer_expiration_ms
-        for looked_at, it in enumerate(held, start=1):
-            it.log.expire_producers(before_ms)
-            if looked_at % LOGS_LOOKED_AT_ONCE == 0:
-                yield
 
     def remove_deleted(self) -> Iterator[None]:
         """Removes what was deleted and has waited for `file.delete.delay.ms`, file by file."""

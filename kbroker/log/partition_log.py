@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker import _log
 from kbroker.config.key import LONG_MAX
@@ -28,16 +28,38 @@ from kbroker.log._trim import drop_below_start, segments_below_start
 from kbroker.log._truncate import begin_again, cut_end, place_of, segments_from
 from kbroker.log.checkpoints import LEADER_EPOCH_FILE
 from kbroker.log.leader_epochs import LeaderEpochs
-from kbroker.log.segment_files import DELETED_FILE_SUFFIX, TEMPORARY_SUFFIX
+from kbroker.log.segment_files import (
+    CLEANED_SUFFIX,
+    DELETED_FILE_SUFFIX,
+    SWAP_SUFFIX,
+    TEMPORARY_SUFFIX,
+)
 from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.log._cleaning import Cleaning
 
 DELETED_SUFFIX: Final = "-delete"
 SEGMENT_SUFFIXES: Final = ("log", "index", "timeindex", "txnindex")
+CLEANED_KINDS: Final = ("log", "index", "timeindex")
 # Of `file.delete.delay.ms`.
 FILE_DELETE_DELAY_MS: Final = 60_000
 KEPT_FOR_EVER: Final = -1
 # The longest name that file systems take.
 DIRECTORY_NAME_CHARS_MAX: Final = 255
+
+
+class Compaction(NamedTuple):
+    """A topic's settings of its cleaning: `min.cleanable.dirty.ratio`, `min.compaction.lag.ms`,
+    `max.compaction.lag.ms`, `delete.retention.ms`."""
+
+    dirty_ratio_min: float = 0.5
+    lag_min_ms: int = 0
+    lag_max_ms: int = LONG_MAX
+    delete_retention_ms: int = 86_400_000
+
+
+NEVER_TOO_LATE: Final = Compaction()
 
 
 class PartitionLog(_log.LocalLog):
@@ -50,12 +72,16 @@ class PartitionLog(_log.LocalLog):
         self.epochs = LeaderEpochs(self.path / LEADER_EPOCH_FILE, self.set_epochs)
         # What the last checkpoint said, for the replica to begin with.
         self.checkpointed_high_watermark = 0
-        # Called when the recovery point went back: what a checkpoint says is more than holds. A
-        # later start would take for settled what is appended below it from now on.
-        self.recovery_point_fell: Callable[[], None] = _nobody_has_written_it
+        # What lies below was cleaned: see cleaner.py.
+        self.cleaned_to = 0
+        # Called when the recovery point went back, or where it was cleaned to: what a checkpoint
+        # says is more than holds. A later start would take for settled, or for clean, what is
+        # appended below it from now on.
+        self.points_fell: Callable[[], None] = _nobody_has_written_them
         self._changing = threading.Lock()
         self._snapshot_offset = -1
         self._trimmed_to = 0
+        self._lost = False  # offline by a failure half way
         # Segments out of the log: whose files have their names yet, and files that had them.
         self._dropped: list[int] = []
         self._renamed: list[Path] = []
@@ -69,6 +95,9 @@ class PartitionLog(_log.LocalLog):
         min_insync_replicas: int = 1,
         retention_ms: int = KEPT_FOR_EVER,
         retention_bytes: int = KEPT_FOR_EVER,
+        segment_bytes: int = 1 << 30,
+        compacted: bool = False,
+        compaction: Compaction = NEVER_TOO_LATE,
         **settings: Any,
     ) -> None:
         """As the log's own, and what the manager asks of it in the background.
@@ -80,12 +109,19 @@ class PartitionLog(_log.LocalLog):
         self.min_insync_replicas = min_insync_replicas
         self.retention_ms = retention_ms
         self.retention_bytes = retention_bytes
+        self.segment_bytes = segment_bytes
+        self.compacts = compacted
+        self.compaction = compaction
         if segment_jitter_ms > 0:
             import random
 
             segment_jitter_ms = random.randrange(segment_jitter_ms)
         super().configure(
-            segment_jitter_ms=segment_jitter_ms, min_insync_replicas=min_insync_replicas, **settings
+            segment_bytes=segment_bytes,
+            segment_jitter_ms=segment_jitter_ms,
+            min_insync_replicas=min_insync_replicas,
+            compacted=compacted,
+            **settings,
         )
 
     def trim(self) -> list[Path]:
@@ -120,8 +156,69 @@ class PartitionLog(_log.LocalLog):
             return known
         return drop_below_start(self)
 
+    def replace_by_cleaned(self, cleaning: Cleaning) -> bool:
+        """Puts the segment that a cleaning has finished in the place of its group. False: the log
+        was cut, trimmed or closed there meanwhile.
+
+        The files that go are among those that the next `trim` answers. What a crash half way leaves
+        the next opening completes (`segment_files.py`). OSError, MemoryError: nothing has changed,
+        or it went half way and the log is offline.
+        """
+        with self._changing:
+            if not cleaning.still_there:
+                return False
+            bases = cleaning.group_bases
+            try:
+                self._rename_segment(bases[0], CLEANED_SUFFIX, SWAP_SUFFIX)
+                file_operations.sync_directory(self.path)
+                swapped = cleaning.swap_in()
+            except BaseException:
+                self._remove_cleaned(bases[0])
+                raise
+            if not swapped:
+                self._remove_cleaned(bases[0])
+                return False
+            with self._or_offline():
+                for base_offset in reversed(bases):
+                    self._give_up_names(base_offset)
+                self._rename_segment(bases[0], SWAP_SUFFIX, "")
+                cleaning.has_its_names()
+                file_operations.sync_directory(self.path)
+        return True
+
+    def _remove_cleaned(self, base_offset: int) -> None:
+        """Of a group that stays as it is: no later opening may put this in its place."""
+        with self._or_offline():
+            for kind in reversed(CLEANED_KINDS):  # the .log last: alone it is whole
+                for suffix in (CLEANED_SUFFIX, SWAP_SUFFIX):
+                    file_operations.unlink(self.path / f"{base_offset:020d}.{kind}{suffix}")
+
+    @contextmanager
+    def _or_offline(self) -> Iterator[None]:
+        """What fails in the block leaves files of which nobody here knows what they hold."""
+        try:
+            yield
+        except BaseException:
+            self._lost = True
+            super().close()
+            raise
+
+    def note_cleaned(self, cleaning: Cleaning) -> None:
+        """What a cleaning has seen to the end is clean, if it is still what is there."""
+        with self._changing:
+            if cleaning.same_history:
+                self.cleaned_to = cleaning.mapped_end
+
+    def _rename_segment(self, base_offset: int, suffix: str, fresh_suffix: str) -> None:
+        # The .log first: what is left over of an index is given its name by the next opening.
+        for kind in CLEANED_KINDS:
+            path = self.path / f"{base_offset:020d}.{kind}"
+            file_operations.rename(
+                path.with_name(path.name + suffix), path.with_name(path.name + fresh_suffix)
+            )
+
     def truncate_to(self, offset: int) -> None:
-        """Cuts the log so that it ends at an offset, or where the batch begins that holds it.
+        """Cuts the log so that it ends at an offset, or behind the last batch that lies below it.
 
         What a replica does whose leader has another history; nobody else appends meanwhile. Files
         that go are among those that the next `trim` answers. OSError: it went half way, and the
@@ -149,38 +246,29 @@ class PartitionLog(_log.LocalLog):
     @contextmanager
     def _checkpointing(self) -> Iterator[None]:
         """No more is promised to a later start than holds behind the block."""
-        before = self.recovery_point
+        before = self.recovery_point, self.cleaned_to
         yield
-        if self.recovery_point < before:
-            try:
-                self.recovery_point_fell()
-            except OSError:
-                super().close()
-                raise
+        if self.recovery_point < before[0] or self.cleaned_to < before[1]:
+            with self._or_offline():
+                self.points_fell()
 
     def _cut_locked(self, offset: int) -> None:
         base_offset, position = place_of(self, offset)
-        try:
+        with self._or_offline():
             # From the end on: what a crash leaves is the beginning of the log.
             for behind in reversed(segments_from(self, base_offset + 1)):
                 self._give_up_names(behind)
             if not cut_end(self, offset, replaced=False):
                 self._replace_by_head(base_offset, position)
                 cut_end(self, offset, replaced=True)
-        except OSError:
-            super().close()
-            raise
         self._forget_behind(self.log_end_offset)
 
     def _begin_again_locked(self, offset: int) -> None:
-        try:
+        with self._or_offline():
             self.epochs.clear()  # first: of a log without a file the batches tell, should this end
             for base_offset in reversed(segments_from(self, 0)):
                 self._give_up_names(base_offset)
             begin_again(self, offset)
-        except OSError:
-            super().close()
-            raise
         self._trimmed_to = offset
         self._forget_behind(offset)
 
@@ -196,6 +284,7 @@ class PartitionLog(_log.LocalLog):
         file_operations.rename(copy, path)
 
     def _forget_behind(self, end_offset: int) -> None:
+        self.cleaned_to = min(self.cleaned_to, end_offset)
         self.epochs.truncate_from_end(end_offset)
         self._snapshot_offset = -1
         self.restore_producers(end_offset)
@@ -264,28 +353,31 @@ class PartitionLog(_log.LocalLog):
 
         OSError if that cannot be had, because a write was lost or is lost now.
         """
-        if clean and not self.online and self.active_base_offset >= 0:
-            super().close()
+        if clean and (self._lost or (not self.online and self.active_base_offset >= 0)):
+            self.abandon()
             raise OSError(errno.EIO, "it went offline when a write was lost", str(self.path))
         if clean and self.online:
             if self.settled_offset < self.log_end_offset:
                 self.flush(whole=True)
             self.write_snapshot(sync=True)
             self.epochs.settle(self.log_end_offset)
-        super().close()
+        self.abandon()
 
     def abandon(self) -> None:
-        """Lets go of a log whose opening failed; its files are left as a clean stop leaves them."""
-        super().close()
+        """Lets go of its files as they are. Nobody renames any of them from here on: they may soon
+        be another log's."""
+        with self._changing:
+            super().close()
 
     def delete(self) -> Path:
         """Ends the log and renames its directory; the files in it are removed later.
 
         Slices that were lent can still be sent. Answers the new path.
         """
-        super().close()
-        target = deleted_path(self.path)
-        file_operations.rename(self.path, target)
+        with self._changing:
+            super().close()
+            target = deleted_path(self.path)
+            file_operations.rename(self.path, target)
         return target
 
 
@@ -295,5 +387,5 @@ def deleted_path(path: Path) -> Path:
     return path.with_name(path.name[: DIRECTORY_NAME_CHARS_MAX - len(suffix)] + suffix)
 
 
-def _nobody_has_written_it() -> None:
+def _nobody_has_written_them() -> None:
     """Of a log that no manager holds."""

@@ -3,9 +3,8 @@
 Names are Apache Kafka's: `<base offset>.log` with its `.index` and `.timeindex`, and behind such a
 name `.deleted` for a file that is about to be removed, `.cleaned` for one that a compaction or a
 split was still writing, `.swap` for one that was whole and had begun to take the place of others.
-This broker writes no `.cleaned` and no `.swap`, but may be given a directory of Kafka's; a swap
-holds the only copy of its records once the files that it replaces are gone, so it is completed as
-Kafka completes it.
+A swap holds the only copy of its records once the files that it replaces are gone, so it is
+completed as Kafka completes it, whose directory it may be.
 
 Runs on the thread that opens the log, before anybody else knows it.
 """

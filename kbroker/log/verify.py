@@ -48,11 +48,13 @@ def verify(directory: Path) -> Verified:
     _collect(found, [path for path in names if path.suffix == ".log"], _Segments(found).check)
     for suffix, check in ((".txnindex", _check_aborted), (".snapshot", _check_snapshot)):
         _collect(found, [path for path in names if path.suffix == suffix], check)
-    for name, check in (
-        (LEADER_EPOCH_FILE, read_leader_epochs),
-        (PARTITION_METADATA_FILE, read_partition_metadata),
-    ):
-        _collect(found, [path for path in names if path.name == name], check)
+    small: dict[str, Callable[[Path], object]] = {
+        LEADER_EPOCH_FILE: read_leader_epochs,
+        PARTITION_METADATA_FILE: read_partition_metadata,
+    }
+    for path in names:
+        if path.name in small:
+            _collect(found, [path], small[path.name])
     return found
 
 
@@ -87,7 +89,7 @@ class _Segments:
         with SegmentFile(path) as segment:
             try:
                 for batch in segment.batches():
-                    if batch.leader_epoch < self._epoch:
+                    if 0 <= batch.leader_epoch < self._epoch:
                         raise DamagedLog(
                             path, batch.base_offset, batch.position,
                             f"leader epoch {batch.leader_epoch} behind {self._epoch}",
@@ -96,9 +98,10 @@ class _Segments:
                     index.see(batch)
                     found.batches += 1
                     found.records += batch.record_count
+                index.end()
             finally:
                 found.next_offset = segment.next_offset
-        index.end()
+                found.damage += index.damage
 
 
 def _check_aborted(path: Path) -> None:

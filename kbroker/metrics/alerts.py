@@ -199,6 +199,14 @@ _STRICTER: Final = (
         "Look into its log for the first error of the directory.",
     ),
     Alert(
+        "KbrokerUncleanablePartitions",
+        "kafka_log_LogCleanerManager_uncleanable_partitions_count > 0",
+        "1m",
+        "warning",
+        "{{ $value }} compacted partitions on {{ $labels.instance }} are not cleaned any more",
+        "They grow. The broker's log says why; kbroker dump-log --verify shows where.",
+    ),
+    Alert(
         "KbrokerUncleanElections",
         "kafka_controller_ControllerStats_UncleanLeaderElectionsPerSec > 0.0001",
         "0m",

@@ -78,7 +78,9 @@ def _gauge(
 ) -> Metric:  # fmt: skip
     """A value that goes up and down; `...Percent` is Strimzi's `..._percent`."""
     lower = canonical.lower()
-    strimzi = lower.removesuffix("percent") + "_percent" if lower.endswith("percent") else lower
+    strimzi = lower
+    if canonical.endswith("Percent"):
+        strimzi = lower.removesuffix("percent") + "_percent"
     return Metric(
         key,
         help_,
@@ -325,6 +327,28 @@ _LOGS: Final = (
            "offset", _PARTITION, _BY_PARTITION),
     _gauge("log_segments", "kafka_log_Log_NumLogSegments", "Segments of the log.", "segments",
            _PARTITION, _BY_PARTITION),
+    _gauge("cleaner_dead_threads", "kafka_log_LogCleaner_DeadThreadCount",
+           "Threads of the log cleaner that have ended by errors.", "threads"),
+    _gauge("cleaner_uncleanable", "kafka_log_LogCleanerManager_uncleanable_partitions_count",
+           "Compacted partitions here that cannot be cleaned.", "partitions"),
+    _gauge("cleaner_uncleanable_bytes", "kafka_log_LogCleanerManager_uncleanable_bytes",
+           "Bytes of the logs of those.", "bytes"),
+    _gauge("cleaner_dirtiest", "kafka_log_LogCleanerManager_max_dirty_percent",
+           "The largest share of bytes that came since a log's last cleaning, of all logs.", "%"),
+    _gauge("cleaner_since_last_run", "kafka_log_LogCleanerManager_time_since_last_run_ms",
+           "Since the log cleaner looked for a log to clean.", "ms"),
+    _gauge("cleaner_recopied", "kafka_log_LogCleaner_cleaner_recopy_percent",
+           "What the last cleaning wrote, of what it read.", "%"),
+    _gauge("cleaner_time", "kafka_log_LogCleaner_max_clean_time_secs",
+           "How long the last cleaning took.", "s"),
+    _gauge("cleaner_map_use", "kafka_log_LogCleaner_max_buffer_utilization_percent",
+           "How full the table of keys was in the last cleaning.", "%"),
+    _plain("counter", "cleaner_read", "kbroker_log_cleaner_read_bytes_total",
+           "Bytes of segments that the log cleaner has read.", "bytes"),
+    _plain("counter", "cleaner_written", "kbroker_log_cleaner_written_bytes_total",
+           "Bytes that it has written.", "bytes"),
+    _plain("counter", "cleanings", "kbroker_log_cleanings_total",
+           "Cleanings of a log.", "cleanings"),
     _plain("counter", "partition_messages", "kbroker_partition_messages_total",
            "Records appended to the partition.", "records", _PARTITION, _BY_PARTITION),
     _plain("counter", "partition_bytes", "kbroker_partition_bytes_total",

@@ -63,6 +63,7 @@ RESOURCE_NAMES: Final = (
     "kbroker_log_dir_free_bytes",
     "kbroker_log_dir_total_bytes",
     "kbroker_log_dir_log_bytes",
+    "kafka_log_LogCleanerManager_uncleanable_partitions_count",
     "process_resident_memory_bytes",
     "kbroker_memory_limit_bytes",
     "kbroker_memory_limit_share",

@@ -25,7 +25,7 @@ from kbroker.compression import PACKINGS, Codec, Packing
 from kbroker.config.keys_topic import SYNONYMS
 from kbroker.config.topic import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.partition_log import KEPT_FOR_EVER
+from kbroker.log.partition_log import KEPT_FOR_EVER, Compaction
 from kbroker.replica._replica import Replica
 from kbroker.replica.leadership import set_leadership
 from kbroker.replica.throttled_replicas import LEADER_REPLICAS, names_replica
@@ -77,19 +77,29 @@ def log_settings(config: TopicConfig, replicas: int) -> dict[str, Any]:
     with so many replicas: more in sync than there are cannot be asked for.
     """
     policy = config["cleanup.policy"]
-    deletes = "delete" in policy
+    deletes, compacts = "delete" in policy, "compact" in policy
+    compaction = Compaction(
+        config["min.cleanable.dirty.ratio"],
+        config["min.compaction.lag.ms"],
+        config["max.compaction.lag.ms"],
+        config["delete.retention.ms"],
+    )
+    segment_ms = config["segment.ms"]
+    if compacts:  # what lies in the active segment is not cleaned
+        segment_ms = min(segment_ms, compaction.lag_max_ms)
     packing = stored_packing(config)
     return {
         "segment_bytes": config["segment.bytes"],
-        "segment_ms": config["segment.ms"],
-        "segment_jitter_ms": config["segment.jitter.ms"],
+        "segment_ms": segment_ms,
+        "segment_jitter_ms": min(config["segment.jitter.ms"], segment_ms),
         "index_interval_bytes": config["index.interval.bytes"],
         "segment_index_bytes": config["segment.index.bytes"],
         "max_message_bytes": config["max.message.bytes"],
         "min_insync_replicas": min(config["min.insync.replicas"], max(1, replicas)),
         "log_append_time": config["message.timestamp.type"] == "LogAppendTime",
         "stored_codec": -1 if packing is None else int(packing.codec),
-        "compacted": "compact" in policy,
+        "compacted": compacts,
+        "compaction": compaction,
         "timestamp_before_max_ms": config["message.timestamp.before.max.ms"],
         "timestamp_after_max_ms": config["message.timestamp.after.max.ms"],
         "flush_messages": config["flush.messages"],

@@ -46,7 +46,6 @@ from kbroker.purgatory.timer import Timer
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.manager import ReplicaManager
 from kbroker.replica.metadata_publisher import MetadataPublisher
-from kbroker.replica.retention import Retention
 from kbroker.replica.throttled_replicas import LEADER_RATE
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
@@ -59,7 +58,7 @@ from kbroker.server.handler_pool import HandlerPool
 from kbroker.server.health import Health
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
 from kbroker.server.live_objects import live_objects
-from kbroker.server.log_tasks import schedule_log_tasks
+from kbroker.server.log_tasks import LogTasks
 from kbroker.server.loop_on_demand import LoopOnDemand
 from kbroker.server.metadata_store import open_store
 from kbroker.server.open_files import raise_open_file_limit
@@ -143,6 +142,9 @@ class Broker:
         )
         self._member = self._join_cluster(config)
         self._replicas = self._hold_replicas(config)
+        self._log_tasks = LogTasks(
+            self._logs, self._replicas.replicas, self._hot.wake, self._clock, lambda: self.config
+        )
         self._cluster_id: str | None = None
         self._store: Store | None = None
         self._controller: Controller | None = None
@@ -413,6 +415,7 @@ class Broker:
     def _logs_follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
         self._logs.recovery_threads = now["num.recovery.threads.per.data.dir"]
         self._logs.removals.delay_ms = now["log.segment.delete.delay.ms"]
+        self._log_tasks.follow()
         topics = () if self._controller is None else self._controller.image.topics.values()
         self._replicas.follow_config(now, topics)
 
@@ -429,6 +432,7 @@ class Broker:
         self._logs.start(absence, self._directories.foreign)
 
     def _stop_logs(self) -> None:
+        self._log_tasks.stop()
         # Before there is a network thread nobody has written anything.
         self._logs.stop(as_found=not self._served)
 
@@ -466,8 +470,7 @@ class Broker:
             remove_ready_file(self._ready_file)
 
     def _start_scheduler(self) -> None:
-        self._retention = Retention(self._replicas.replicas, self._hot.wake, self._clock)
-        schedule_log_tasks(self._scheduler, self._logs, self._retention, self.config)
+        self._log_tasks.schedule(self._scheduler)
         if self._member is not None:
             self._member.schedule(self._scheduler)
         closes = ClosedConnections(self._server.closes)
@@ -495,7 +498,7 @@ class Broker:
                         server=self._server,
                         hot=self._hot,
                         replicas=self._replicas.replicas,
-                        flush_times=self._logs.flush_times,
+                        log_tasks=self._log_tasks,
                         scheduler=self._scheduler,
                         readiness=self.readiness,
                         log_dirs=tuple(str(Path(path)) for path in self.config.log_dirs),
@@ -556,6 +559,7 @@ class Broker:
         yield None if self._controller is None else self._controller.thread
         yield self._loop.thread
         yield None if self._metrics_topic is None else self._metrics_topic.thread
+        yield from self._log_tasks.threads
         yield from () if self._handlers is None else self._handlers.threads
 
     # --- figures, from any thread -----------------------------------------------------------------

@@ -1,38 +1,151 @@
-"""What is done for the logs in the background: tasks of the scheduler, each at its own pace."""
+"""What is done for the logs in the background: tasks of the scheduler, each at its own pace, and
+the cleaner's threads."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
+from kbroker.replica.retention import Retention
 
 if TYPE_CHECKING:
+    from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
+    from kbroker.log._flush_times import FlushTimes
+    from kbroker.log.cleaner import CleanerSettings, LogCleaner
     from kbroker.log.manager import LogManager
-    from kbroker.replica.retention import Retention
+    from kbroker.metrics.model import Sample
+    from kbroker.own_thread import OwnThread
+    from kbroker.replica._replica import Replica
     from kbroker.server.scheduler import Scheduler
+    from kbroker.types import TopicPartition
 
 
-def schedule_log_tasks(
-    scheduler: Scheduler, logs: LogManager, retention: Retention, config: BrokerConfig
-) -> None:
-    scheduler.schedule(
-        "log-checkpoints",
-        logs.checkpoint,
-        limits.LOG_CHECKPOINT_PERIOD_MS,
-        delay_ms=limits.LOG_CHECKPOINT_PERIOD_MS,
-    )
-    scheduler.schedule("log-removals", logs.remove_deleted, limits.LOG_REMOVAL_PERIOD_MS)
-    for name, work, key in (
-        ("log-flusher", logs.flush_old, "log.flush.scheduler.interval.ms"),
-        ("recovery-points", logs.checkpoint_recovery_points,
-         "log.flush.offset.checkpoint.interval.ms"),
-        ("log-retention", retention.sweep, "log.retention.check.interval.ms"),
-    ):  # fmt: skip
-        period_ms = config[key]
+CLEANER_KEYS: Final = (
+    "cleaner_dead_threads", "cleaner_uncleanable", "cleaner_uncleanable_bytes", "cleaner_dirtiest",
+    "cleaner_since_last_run", "cleaner_recopied", "cleaner_time", "cleaner_map_use",
+    "cleaner_read", "cleaner_written", "cleanings",
+)  # fmt: skip
+
+
+class LogTasks:
+    """Made with the logs; `schedule` when they are open, `stop` before they are closed."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: Callable[[], Mapping[TopicPartition, Replica]],
+        wake: Callable[[Replica], None],
+        clock: Clock,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        self.retention: Final = Retention(replicas, wake, clock)
+        self._logs: Final = logs
+        self._clock: Final = clock
+        self._config: Final = config
+        self._began_ms: Final = clock.monotonic_ms()
+        self._making: Final = threading.Lock()
+        self._cleaner: LogCleaner | None = None
+        self._cleans = False  # by itself
+
+    def schedule(self, scheduler: Scheduler) -> None:
+        config, logs = self._config(), self._logs
         scheduler.schedule(
-            name,
-            work,
-            period_ms if 0 < period_ms <= limits.TASK_PERIOD_MS_MAX else None,
-            delay_ms=config["log.initial.task.delay.ms"],
+            "log-checkpoints",
+            logs.checkpoint,
+            limits.LOG_CHECKPOINT_PERIOD_MS,
+            delay_ms=limits.LOG_CHECKPOINT_PERIOD_MS,
         )
+        scheduler.schedule("log-removals", logs.remove_deleted, limits.LOG_REMOVAL_PERIOD_MS)
+        for name, work, key in (
+            ("log-flusher", logs.flush_old, "log.flush.scheduler.interval.ms"),
+            ("recovery-points", logs.checkpoint_recovery_points,
+             "log.flush.offset.checkpoint.interval.ms"),
+            ("log-retention", self.retention.sweep, "log.retention.check.interval.ms"),
+        ):  # fmt: skip
+            period_ms = config[key]
+            scheduler.schedule(
+                name,
+                work,
+                period_ms if 0 < period_ms <= limits.TASK_PERIOD_MS_MAX else None,
+                delay_ms=config["log.initial.task.delay.ms"],
+            )
+        if config["log.cleaner.enable"]:
+            scheduler.schedule(
+                "log-cleaner", self._begin_cleaning, None,
+                delay_ms=config["log.initial.task.delay.ms"],
+            )  # fmt: skip
+
+    @property
+    def flush_times(self) -> FlushTimes:
+        """Of all logs."""
+        return self._logs.flush_times
+
+    def samples(self) -> Mapping[str, list[Sample]]:
+        """Figures of the cleaner, by the catalogue's keys; before it is there, of nothing done."""
+        if self._cleaner is not None:
+            return cleaner_samples(self._cleaner, self._clock)
+        since_ms = self._clock.monotonic_ms() - self._began_ms
+        nothing: dict[str, list[Sample]] = {key: [((), 0)] for key in CLEANER_KEYS}
+        return {**nothing, "cleaner_since_last_run": [((), since_ms)]}
+
+    def follow(self) -> None:
+        """The settings have changed."""
+        if self._cleaner is not None and self._cleans:
+            self._cleaner.resize()
+
+    def stop(self) -> None:
+        if self._cleaner is not None:
+            self._cleaner.stop()
+
+    @property
+    def threads(self) -> Sequence[OwnThread]:
+        """The cleaner's."""
+        return () if self._cleaner is None else self._cleaner.threads
+
+    @property
+    def cleaner(self) -> LogCleaner:
+        """Made when it is first asked for; its threads begin with `schedule`."""
+        with self._making:
+            if self._cleaner is None:
+                # Behind the start: nobody waits for what it imports.
+                from kbroker.log.cleaner import LogCleaner
+
+                self._cleaner = LogCleaner(self._logs, self._cleaner_settings, self._clock)
+            return self._cleaner
+
+    def _begin_cleaning(self) -> None:
+        self._cleans = True
+        self.cleaner.resize()
+
+    def _cleaner_settings(self) -> CleanerSettings:
+        from kbroker.log.cleaner import CleanerSettings
+
+        config = self._config()
+        return CleanerSettings(
+            config["log.cleaner.threads"],
+            config["log.cleaner.backoff.ms"],
+            config["log.cleaner.dedupe.buffer.size"],
+            config["log.cleaner.io.buffer.load.factor"],
+            config["log.cleaner.io.max.bytes.per.second"],
+        )
+
+
+def cleaner_samples(cleaner: LogCleaner, clock: Clock) -> Mapping[str, list[Sample]]:
+    figures, uncleanable = cleaner.figures, cleaner.uncleanable
+    values = (
+        sum(thread.dead for thread in cleaner.threads),
+        len(uncleanable),
+        sum(log.size_bytes for log in uncleanable),
+        100 * figures.dirtiest,
+        clock.monotonic_ms() - figures.last_look_ms,
+        100 * figures.last_recopied,
+        figures.last_seconds,
+        100 * figures.last_map_share,
+        figures.bytes_read,
+        figures.bytes_written,
+        figures.cleanings,
+    )
+    return {key: [((), value)] for key, value in zip(CLEANER_KEYS, values, strict=True)}

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final, cast
 from kbroker import __version__
 from kbroker._live_objects import used_memory
 from kbroker.clock import let_go_of_gil
-from kbroker.log._flush_times import FlushTimes
 from kbroker.metrics.catalogue import BY_KEY, QUANTILES
 from kbroker.metrics.model import Figures, LabelValues, Sample, Summary
 from kbroker.metrics.rates import Rates, keep_over
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from kbroker.requests._hot import HotPath
     from kbroker.server.groups import Groups
     from kbroker.server.health import Health
+    from kbroker.server.log_tasks import LogTasks
     from kbroker.server.metrics_sampler import RequestTimes
     from kbroker.server.readiness import Readiness
     from kbroker.server.replication import Replication
@@ -60,7 +60,7 @@ class Parts:
     server: SocketServer
     hot: HotPath
     replicas: Callable[[], Mapping[TopicPartition, Replica]]
-    flush_times: FlushTimes
+    log_tasks: LogTasks
     scheduler: Scheduler
     readiness: Readiness
     log_dirs: tuple[str, ...]
@@ -115,7 +115,7 @@ class Observer:
         self._ticked_ns = now_ns
         with self._lock:
             self._times.tick(keep)
-            self._parts.flush_times.tick(keep)
+            self._parts.log_tasks.flush_times.tick(keep)
 
     def _older_totals(self) -> Iterator[Totals]:
         yield self._idle_ns()
@@ -209,7 +209,7 @@ class Observer:
 
     def flush_times(self) -> Sequence[tuple[float, int]]:
         """Durations of logs' flushes since the start, by their bounds in ms, not cumulative."""
-        return self._parts.flush_times.histogram()
+        return self._parts.log_tasks.flush_times.histogram()
 
     def _pieces(self, every_partition: bool) -> Iterator[Mapping[str, list[Sample]]]:
         topics = TopicTotals()
@@ -223,6 +223,7 @@ class Observer:
         yield observe_traffic.partitions(rows, every_figure=every_partition)
         yield self._replicas(rows)
         yield self._log_dirs(rows)
+        yield self._parts.log_tasks.samples()
         yield self._network()
         with self._lock:
             apis = self._times.read()
@@ -265,7 +266,7 @@ class Observer:
     def _hot_path(self) -> Samples:
         figures = self._parts.hot.statistics()
         handlers = figures["handlers"]
-        flushes, flush_ms, quantiles = self._parts.flush_times.read(QUANTILES)
+        flushes, flush_ms, quantiles = self._parts.log_tasks.flush_times.read(QUANTILES)
         flushed = Summary(tuple(zip(QUANTILES, quantiles, strict=True)), flushes, flush_ms)
         return {
             **self._with_rates({

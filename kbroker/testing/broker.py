@@ -16,9 +16,9 @@ broker inside the tested process would share its interpreter lock, its signals a
 process.
 
 What differs from `kbroker start`: group.initial.rebalance.delay.ms is 0, __consumer_offsets has one
-partition, nothing goes by retention before apply_retention() or a day later, and requests of an API
-with a rule (or of all, with `trace=True`) take the way through Python: see inspected.py. Everything
-else is as people run it.
+partition, no record goes before apply_retention() or compact(), or a day later, and requests of an
+API with a rule (or of all, with `trace=True`) take the way through Python: see inspected.py.
+Everything else is as people run it.
 """
 
 from __future__ import annotations
@@ -242,6 +242,11 @@ class Broker(PlainBroker, Inspected):
     def apply_retention(self) -> None:
         """Let go now of what `retention.ms` and `retention.bytes` keep no longer; see `clock`."""
         self._tell({"op": "apply_retention"})
+
+    def compact(self) -> None:
+        """Clean every compacted topic now, its newest records too: of each key the last one stays,
+        of those older than `min.compaction.lag.ms`."""
+        self._tell({"op": "compact"})
 
     def live_objects(self) -> dict[str, int]:
         """How many objects of the compiled core there are, by kind."""

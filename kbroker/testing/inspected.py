@@ -193,12 +193,16 @@ class InspectedBroker(Broker):
         applied: Future[None] = Future()
 
         def apply() -> Iterator[None]:
-            yield from self._retention.sweep()
+            yield from self._log_tasks.retention.sweep()
             yield from self._logs.checkpoint()
             applied.set_result(None)
 
         self._scheduler.schedule("apply-retention", apply, None)
         applied.result(DECISION_TIMEOUT_S)
+
+    def _do_compact(self) -> None:
+        """On return the last record of each key is there, and what had to go is out of the logs."""
+        self._log_tasks.cleaner.clean_all()
 
     def _do_hits(self, *, number: int) -> int:
         return self._faults.hits(number)

@@ -48,13 +48,13 @@ _COMMON = (
 )
 
 
-def _common(function: Function) -> Function:
+def common_options(function: Function) -> Function:
     for option in reversed(_COMMON):
         function = option(function)
     return function
 
 
-def _rounds(default: int, what: str) -> Function:
+def rounds_option(default: int, what: str) -> Function:
     return click.option(
         "--rounds", type=click.IntRange(1, 1000), default=default, show_default=True, help=what
     )
@@ -66,7 +66,7 @@ def _partitions(default: int) -> Function:
     )
 
 
-def _brokers(default: str) -> Function:
+def brokers_option(default: str) -> Function:
     def known(context: click.Context, parameter: click.Parameter, given: str) -> tuple[str, ...]:
         names = tuple(given.split(","))
         if set(names) - set(BROKERS) or len(set(names)) != len(names):
@@ -78,8 +78,10 @@ def _brokers(default: str) -> Function:
     )
 
 
-class _Run:
+class Run:
     """One verb's measurement: where its data go, and how it ends."""
+
+    study = "cluster"
 
     def __init__(
         self, directory: Path | None, json_to: str | None, check: bool, target: Target | None
@@ -106,7 +108,7 @@ class _Run:
             jars()  # from the network, which is out of reach afterwards
         if "kbroker" in brokers:
             fetch_jars()
-        self._results = Results(self._target, "cluster", _say)  # its sender stays in this network
+        self._results = Results(self._target, self.study, _say)  # its sender stays in this network
         self._machine["network"] = network.enter()
         if self._directory is not None:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -135,12 +137,12 @@ class _Run:
 
 
 @cluster.command("shared-load")
-@_brokers("kafka,kbroker")
-@_rounds(7, "blocks of each cell; six decide")
+@brokers_option("kafka,kbroker")
+@rounds_option(7, "blocks of each cell; six decide")
 @click.option("--cells", help="keys of cells, with commas  [all]")
 @click.option("--seconds", type=Seconds(), default=2.0, show_default=True, help="of a block")
 @click.option("--warm-requests", type=click.IntRange(1), help="of a JVM  [200,000]")
-@_common
+@common_options
 def shared_load(
     brokers: tuple[str, ...],
     rounds: int,
@@ -165,19 +167,19 @@ def shared_load(
             )
     if warm_requests:
         changes["warm_requests"] = warm_requests
-    run = _Run(**common)
+    run = Run(**common)
     with run.measuring(brokers) as root:
         outcome = work.measure(work.SharedPlan(**changes), root, _say)
     return run.end(tell(outcome))
 
 
 @cluster.command("catch-up")
-@_brokers("kafka,kbroker")
-@_rounds(7, "six decide")
+@brokers_option("kafka,kbroker")
+@rounds_option(7, "six decide")
 @click.option("--gigabytes", type=click.FloatRange(0.001, 100), default=2.0, show_default=True)
 @_partitions(4)
 @click.option("--rate", type=click.FloatRange(1), default=500.0, show_default=True)
-@_common
+@common_options
 def catch_up(
     brokers: tuple[str, ...], rounds: int, gigabytes: float, partitions: int, rate: float,
     **common: Any,
@@ -189,16 +191,16 @@ def catch_up(
     from perf.cluster import catch_up as work
 
     plan = work.CatchUpPlan(brokers, rounds, gigabytes, partitions, rate)
-    run = _Run(**common)
+    run = Run(**common)
     with run.measuring(brokers) as root:
         found, faults = work.measure(plan, root, _say)
     return run.end(work.tell(found, faults, plan))
 
 
 @cluster.command()
-@_rounds(9, "brokers killed, by turns")
+@rounds_option(9, "brokers killed, by turns")
 @_partitions(1000)
-@_common
+@common_options
 def failover(rounds: int, partitions: int, **common: Any) -> int:
     """Seconds until others lead what a killed broker led, of three kbrokers.
 
@@ -206,17 +208,17 @@ def failover(rounds: int, partitions: int, **common: Any) -> int:
     """
     from perf.cluster import failover as work
 
-    run = _Run(**common)
+    run = Run(**common)
     with run.measuring(("kbroker",)) as root:
         found = work.measure(root, _say, rounds=rounds, partitions=partitions)
     return run.end(work.tell(found, {"rounds": rounds, "partitions": partitions}))
 
 
 @cluster.command()
-@_brokers("kbroker")
-@_rounds(7, "starts of each kind; six decide")
+@brokers_option("kbroker")
+@rounds_option(7, "starts of each kind; six decide")
 @_partitions(10_000)
-@_common
+@common_options
 def start(brokers: tuple[str, ...], rounds: int, partitions: int, **common: Any) -> int:
     """Seconds from exec until one broker leads many partitions.
 
@@ -225,18 +227,18 @@ def start(brokers: tuple[str, ...], rounds: int, partitions: int, **common: Any)
     from perf.cluster import start_many as work
 
     plan = {"brokers": brokers, "rounds": rounds, "partitions": partitions}
-    run = _Run(**common)
+    run = Run(**common)
     with run.measuring(brokers) as root:
         found = work.measure(root, _say, brokers=brokers, rounds=rounds, partitions=partitions)
     return run.end(work.tell(found, plan))
 
 
 @cluster.command()
-@_brokers("kbroker")
-@_rounds(7, "windows; six decide")
+@brokers_option("kbroker")
+@rounds_option(7, "windows; six decide")
 @click.option("--seconds", type=Seconds(), default=20.0, show_default=True, help="of a window")
 @_partitions(1000)
-@_common
+@common_options
 def idle(
     brokers: tuple[str, ...], rounds: int, seconds: float, partitions: int, **common: Any
 ) -> int:
@@ -247,7 +249,7 @@ def idle(
     from perf.cluster import idle_followers as work
 
     how = {"brokers": brokers, "rounds": rounds, "seconds": seconds, "partitions": partitions}
-    run = _Run(**common)
+    run = Run(**common)
     with run.measuring(brokers) as root:
         found = work.measure(
             root, _say, brokers=brokers, rounds=rounds, seconds=seconds, partitions=partitions

@@ -38,7 +38,7 @@ def dump(*arguments: str) -> str:
         capture_output=True, text=True, timeout=90, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
+    return ran.stdout + ran.stderr  # where it says what does not fit
 
 
 @pytest.fixture

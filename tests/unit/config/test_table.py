@@ -146,8 +146,6 @@ def test_support_of_a_topic_key_follows_its_broker_key() -> None:
 READ_WITHOUT_EFFECT = {
     "transaction.state.log.replication.factor": "kbroker doctor looks at it",
     "transaction.state.log.min.isr": "the same",
-    "max.compaction.lag.ms": "compared with min.compaction.lag.ms",
-    "min.compaction.lag.ms": "the same",
     "remote.storage.enable": "true is refused with compaction",
 }
 # What consoles are told: DescribeConfigs shows it, nobody here reads it.

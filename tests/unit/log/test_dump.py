@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from kbroker.log.verify import verify
 from tests.support.record_batches import CODECS, Record, build_batch
 from tests.unit.log.conftest import OpenLog
 
-SETTINGS = {"segment_bytes": 4_000, "index_interval_bytes": 300}
+SETTINGS = {"segment_bytes": 2_000, "index_interval_bytes": 300}
 BATCHES = 60
 OUTSIDE_CRC = {*range(8), *range(12, 16)}  # base offset and leader epoch: any value may be right
 
@@ -111,6 +112,8 @@ def test_a_file_that_was_cut_anywhere_is_found(open_log: OpenLog) -> None:
     path = segments(directory)[-1]
     sound, last = path.read_bytes(), batches(path)[-1]
     for size in range(last.position + 1, len(sound)):
+        if not any(sound[last.position : size]):
+            continue  # zeros may end a file
         path.write_bytes(sound[:size])
         damage = verify(directory).damage
         assert damage, size
@@ -127,7 +130,9 @@ def test_a_file_that_was_cut_anywhere_is_found(open_log: OpenLog) -> None:
         (lambda data: data + b"abc", "3 bytes that are no batch"),
     ],
 )
-def test_what_is_wrong_is_said(open_log: OpenLog, change, said: str) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_wrong_is_said(
+    open_log: OpenLog, change: Callable[[bytes], bytes], said: str
+) -> None:
     log = open_log()
     log.append(build_batch([b"v"]))
     log.close()
@@ -146,14 +151,33 @@ def test_a_batch_whose_largest_timestamp_lies(tmp_path: Path) -> None:
     assert len(batches(path)) == 1  # LogAppendTime
 
 
+def may_say(path: Path, position: int, there: list[StoredBatch]) -> bool:
+    """Whether the entry at that byte says what nobody could call wrong: the end of another batch,
+    as brokers wrote who had one entry for several; an offset inside the batch with that time."""
+    data = path.read_bytes()
+    if path.suffix == ".index":
+        (offset,) = struct.unpack_from(">i", data, position - position % 8)
+        return position % 8 < 4 and offset in {batch.last_offset for batch in there}
+    timestamp_ms, offset = struct.unpack_from(">qi", data, position - position % 12)
+    return any(
+        batch.base_offset <= offset <= batch.last_offset and batch.max_timestamp_ms == timestamp_ms
+        for batch in there
+    )
+
+
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 def test_an_index_that_points_elsewhere(open_log: OpenLog, suffix: str) -> None:
     directory = fill(open_log)
-    path = segments(directory)[0].with_suffix(f".{suffix}")
+    first = segments(directory)[0]
+    path = first.with_suffix(f".{suffix}")
     sound = path.read_bytes()
     for position in range(len(sound)):
         flip(path, position, position % 8)
-        assert [damage.path for damage in verify(directory).damage] == [path], position
+        found = [damage.path for damage in verify(directory).damage]
+        if not found:
+            assert may_say(path, position, batches(first))
+        else:
+            assert found == [path], position
         path.write_bytes(sound)
     path.write_bytes(sound + b"\x01")
     assert [damage.path for damage in verify(directory).damage] == [path]
@@ -178,7 +202,7 @@ def test_small_files(open_log: OpenLog) -> None:
     (snapshot, *_) = sorted(directory.glob("*.snapshot"))
     for path in (snapshot, directory / "leader-epoch-checkpoint", directory / "partition.metadata"):
         sound = path.read_bytes()
-        path.write_bytes(b"0\n7\n" + sound)
+        path.write_bytes(b"\xff" + sound)
         assert [damage.path for damage in verify(directory).damage] == [path]
         path.write_bytes(sound)
 

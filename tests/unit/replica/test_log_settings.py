@@ -7,6 +7,7 @@ import pytest
 from kbroker.compression import Codec, Packing
 from kbroker.config import BrokerConfig
 from kbroker.config.topic import TopicConfig
+from kbroker.log.partition_log import Compaction
 from kbroker.replica.manager import log_settings, stored_packing
 
 
@@ -34,6 +35,7 @@ def test_defaults_are_kafkas() -> None:
         "file_delete_delay_ms": 60_000,
         "retention_ms": 7 * 86_400_000,
         "retention_bytes": -1,
+        "compaction": Compaction(0.5, 0, 2**63 - 1, 86_400_000),
     }
 
 

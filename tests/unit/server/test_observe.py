@@ -70,7 +70,9 @@ class Watched:
                 server=rig.server,
                 hot=rig.hot,
                 replicas=self._logs,
-                flush_times=rig.flush_times,
+                log_tasks=SimpleNamespace(  # type: ignore[arg-type]
+                    flush_times=rig.flush_times, samples=dict
+                ),
                 scheduler=Scheduler(clock),
                 readiness=readiness,
                 log_dirs=(str(rig.directory),),

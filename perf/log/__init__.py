@@ -1,0 +1,1 @@
+"""What a log costs beside its requests: cleaning."""
