@@ -133,10 +133,10 @@ cdef Step filter_map(
 ) noexcept nogil:
     cdef kb_stream stream
     cdef Step step = STEP_DONE
-    cdef int32_t index
+    cdef int32_t _at
     kb_stream_open(&stream, codec, records, <size_t>length, unpacked_bytes_max(length))
     if stream.status == KB_STREAM_OK:
-        for index in range(header.record_count):
+        for _at in range(header.record_count):
             step = map_record(filter, header, &stream, trouble)
             if step != STEP_DONE:
                 break
@@ -236,7 +236,7 @@ cdef Step pass_records(
     # Those that stay, into `out` behind room for a header.
     cdef kb_stream stream
     cdef Step step = STEP_DONE
-    cdef int32_t index
+    cdef int32_t _at
     cdef int horizon_is_over = (
         header.attributes & DELETE_HORIZON_BIT and header.base_timestamp_ms <= filter.now_ms)
     memset(&filter.passed, 0, sizeof(Passed))
@@ -247,7 +247,7 @@ cdef Step pass_records(
     filter.out.size = HEADER_BYTES
     kb_stream_open(&stream, codec, records, <size_t>length, unpacked_bytes_max(length))
     if stream.status == KB_STREAM_OK:
-        for index in range(header.record_count):
+        for _at in range(header.record_count):
             step = pass_record(
                 filter, header, &stream, base_timestamp_ms, horizon_is_over, trouble)
             if step != STEP_DONE:

@@ -101,7 +101,7 @@ cdef class Cleaning:
     cdef int64_t end_offset       # behind the last of them
     cdef int64_t cuts             # of the log, when they were taken
     cdef int64_t index_bytes, index_interval_bytes
-    cdef KnownProducer* producers # by id
+    cdef KnownProducer* producers  # by id
     cdef int64_t producer_count
     cdef BatchSource source
     cdef BatchFilter filter
