@@ -13,6 +13,7 @@ from kbroker.cli.main import main
 from kbroker.testing.process import ServerProcess
 from tests.support.kafka import KafkaBroker
 from tests.system.conftest import MakeBroker
+from tests.unit.net.harness import eventually
 
 WAIT_S = 60.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -38,8 +39,20 @@ def write(broker: ServerProcess) -> None:
             producer.poll(0)
         assert producer.flush(WAIT_S) == 0
     reader = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
-    reader.commit(offsets=[confluent_kafka.TopicPartition("none", 0, 7)], asynchronous=False)
-    reader.close()
+    try:
+        eventually(lambda: commits(reader, "none", 7), "a commit")
+    finally:
+        reader.close()
+
+
+def commits(reader: confluent_kafka.Consumer, topic: str, offset: int) -> bool:
+    """False while the group's coordinator is on its way."""
+    try:
+        place = confluent_kafka.TopicPartition(topic, 0, offset)
+        reader.commit(offsets=[place], asynchronous=False)
+    except confluent_kafka.KafkaException:
+        return False
+    return True
 
 
 def transact(broker: ServerProcess) -> None:

@@ -106,8 +106,9 @@ def test_a_sync_that_fails_takes_the_partition_offline(make_broker: MakeBroker, 
 
 def test_a_kill_finds_the_recovery_point_at_the_end(make_broker: MakeBroker) -> None:
     broker = make_broker(
-        {"log.initial.task.delay.ms": 0, "log.flush.offset.checkpoint.interval.ms": 50}
-    ).start()
+        {"log.initial.task.delay.ms": 0, "log.flush.offset.checkpoint.interval.ms": 50,
+         "log.retention.ms": -1}
+    ).start()  # fmt: skip
     talk = talk_with(broker)
     flushed = talk.topic("flushed", configs=EVERY_RECORD)
     cached = talk.topic("cached")
@@ -130,7 +131,7 @@ def test_a_kill_finds_the_recovery_point_at_the_end(make_broker: MakeBroker) -> 
 def test_the_settings_change_while_it_serves(make_broker: MakeBroker) -> None:
     broker = make_broker(
         {"log.initial.task.delay.ms": 0, "log.flush.scheduler.interval.ms": 50,
-         "log.flush.interval.ms": 3_600_000}
+         "log.flush.interval.ms": 3_600_000, "log.retention.ms": -1}
     ).start()  # fmt: skip
     talk = talk_with(broker)
     topic = talk.topic()

@@ -63,7 +63,9 @@ def test_servers_die_with_the_study_and_the_next_run_goes_on(tmp_path: Path) -> 
         table, said = again.communicate(timeout=WAIT_S)
     assert again.returncode == 0, said
     assert f"going on with {BLOCKS_BEFORE - 1} of 11 blocks" in said
-    # Three more are the null test's. One in which the machine let nothing be answered is void.
+    # Three more are the null test's. One in which the machine let nothing be answered is void, and
+    # is missing here if it is none of those three.
     void = table.count("nothing was answered in the window")
-    assert f"{8 - void} blocks in" in table and void <= 1
+    assert void <= 1
+    assert any(f"{8 - missing} blocks in" in table for missing in range(void + 1))
     assert not any((tmp_path / "cache" / "studies").iterdir())
