@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from perf.bars import Bar
-from perf.brokers import Broker, BrokerError, KafkaBroker, KbrokerBroker
+from perf.brokers import Broker, KafkaBroker, KbrokerBroker
 from perf.cells import MEGABYTE, CellError
+from perf.cluster.brokers import until
 from perf.cluster.paced import Latency, PacedProducer
 from perf.cluster.told import Figure, Told, noisy
 from perf.process import Watch, cpu_ns, memory
@@ -33,7 +34,7 @@ from perf.verdict import lacking
 OURS, THEIRS = "kbroker", "kafka"
 RECORD_BYTES: Final = 1_000
 SEGMENT_BYTES: Final = 256 << 20
-ALONE_S: Final = 5.0
+ALONE_S: Final = 5.0  # of the producer's window without the cleaning
 POLL_S: Final = 0.05
 WAIT_S: Final = 600.0
 SEED: Final = 1
@@ -161,13 +162,14 @@ def _is_cleaned(broker: Broker, topic: str) -> bool:
     return offsets.get((topic, "0"), 0) >= max(_segments(broker, topic))
 
 
-def _wait_until_cleaned(broker: Broker, topic: str) -> None:
-    give_up_s = time.monotonic() + WAIT_S
-    while not _is_cleaned(broker, topic):
+def _until_cleaned(broker: Broker, topic: str) -> float:
+    """When it was, by time.monotonic()."""
+
+    def cleaned() -> bool:
         broker.check_alive()
-        if time.monotonic() > give_up_s:
-            raise BrokerError(f"{broker.name} has not cleaned in {WAIT_S:.0f} s")
-        time.sleep(POLL_S)
+        return _is_cleaned(broker, topic)
+
+    return until(f"{broker.name} has cleaned {topic}", cleaned, WAIT_S)
 
 
 def _cleaned(broker: Broker, plan: CleaningPlan, number: int) -> Cleaned:
@@ -186,8 +188,8 @@ def _cleaned(broker: Broker, plan: CleaningPlan, number: int) -> Cleaned:
     beside.start()
     spent_ns, began_s = cpu_ns(broker.pid), time.monotonic()
     _clean_from_now_on(broker, topic.name)
-    _wait_until_cleaned(broker, topic.name)
-    seconds, cpu_s = time.monotonic() - began_s, (cpu_ns(broker.pid) - spent_ns) / 1e9
+    seconds = _until_cleaned(broker, topic.name) - began_s
+    cpu_s = (cpu_ns(broker.pid) - spent_ns) / 1e9
     beside_found = beside.end()
     after = sum(_segments(broker, topic.name).values())
     return Cleaned(

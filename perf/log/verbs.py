@@ -39,7 +39,7 @@ def cleaning(
 ) -> int:
     """CPU and memory of a compaction, and the p99 of produce beside it.
 
-    About two minutes for each round.
+    About half a minute for each round.
     """
     from perf.log import cleaning as work
 
