@@ -6,8 +6,9 @@
  * behave as they do between two machines. With segmentation offload (TUN_F_TSO4) a packet has up to
  * 64 KB, which is what makes the line cheap.
  *
- * The delay may be changed while packets are under way (8 bytes, native, nanoseconds, on
- * `control_fd`): those keep the time that they were given. The end of that file ends the line. */
+ * The delay may be changed while packets are under way (8 bytes, native, nanoseconds, on the socket
+ * `control_fd`, which does not block): those keep the time that they were given, what is sent
+ * behind the echo of the 8 bytes has the new one. The end of that socket's stream ends the line. */
 #ifndef PERF_LINE_H
 #define PERF_LINE_H
 
@@ -22,6 +23,7 @@
 #define LINE_PACKETS 4096u           /* under way, each direction; a power of two */
 #define LINE_PACKET_BYTES 65600u     /* the largest IP packet and its virtio header */
 #define LINE_READS_PER_TURN 64       /* of one side, before the other has its turn */
+#define LINE_TURNS_PER_LOOK 64u      /* with packets in each, before a new delay is looked for */
 
 typedef struct {
     int64_t due_ns;
@@ -64,6 +66,16 @@ static int line_take(line_way *way, int from_fd, int64_t delay_ns) {
     return moved;
 }
 
+/* Take a new delay if there is one, and echo it. -1: the line is to end. */
+static int line_take_delay(int control_fd, int64_t *delay_ns) {
+    int64_t asked_ns;
+    ssize_t n = read(control_fd, &asked_ns, sizeof asked_ns);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+    if (n != (ssize_t)sizeof asked_ns) return -1;
+    *delay_ns = asked_ns;
+    return write(control_fd, &asked_ns, sizeof asked_ns) == n ? 0 : -1;
+}
+
 /* Sleep until a packet is due, one comes, or there is word of the delay. -1: the line is to end. */
 static int line_wait(const line_way *ways, const int *fds, int control_fd, int64_t *delay_ns) {
     struct pollfd ready[3] = {{fds[0], 0, 0}, {fds[1], 0, 0}, {control_fd, POLLIN, 0}};
@@ -80,8 +92,7 @@ static int line_wait(const line_way *ways, const int *fds, int control_fd, int64
     if (wait_ns < 0) wait = (struct timespec){0, 0};
     if (ppoll(ready, 3, due_ns == INT64_MAX ? NULL : &wait, NULL) < 0) return errno == EINTR ? 0 : -1;
     if (!ready[2].revents) return 0;
-    ssize_t n = read(control_fd, delay_ns, sizeof *delay_ns);
-    return n == (ssize_t)sizeof *delay_ns ? 0 : -1;
+    return line_take_delay(control_fd, delay_ns);
 }
 
 /* Carry packets between two TUN devices until `control_fd` ends. 0, or -1 without memory. */
@@ -91,7 +102,7 @@ static int line_carry(int fd_a, int fd_b, int control_fd, int64_t delay_ns) {
     line_way *ways = calloc(2, sizeof *ways);
     if (!ways) return -1;
     prctl(PR_SET_TIMERSLACK, 1);     /* the default of 50 us would be half of a short delay */
-    for (;;) {
+    for (uint32_t turn = 1;; turn++) {
         int moved = 0, taken = 0;
         for (int from = 0; from < 2; from++) {
             moved += line_deliver(&ways[from], fds[!from], line_now_ns());
@@ -99,7 +110,11 @@ static int line_carry(int fd_a, int fd_b, int control_fd, int64_t delay_ns) {
             if (taken < 0) goto end;
             moved += taken;
         }
-        if (!moved && line_wait(ways, fds, control_fd, &delay_ns)) break;
+        if (!moved) {
+            if (line_wait(ways, fds, control_fd, &delay_ns)) break;
+        } else if (turn % LINE_TURNS_PER_LOOK == 0) {
+            if (line_take_delay(control_fd, &delay_ns)) break;
+        }
     }
     status = 0;
 end:

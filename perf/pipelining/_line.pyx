@@ -8,9 +8,9 @@ cdef extern from "perf_line.h" nogil:
 
 
 def carry(fd_a: int, fd_b: int, control_fd: int, delay_ns: int) -> None:
-    """Carry packets between two TUN devices until `control_fd` ends, without the GIL.
+    """Carry packets between two TUN devices until the socket `control_fd` ends, without the GIL.
 
-    A delay that comes on `control_fd`, 8 native bytes of nanoseconds, holds from then on.
+    A delay that comes on it, 8 native bytes of nanoseconds, holds from its echo on.
     """
     cdef int a = fd_a, b = fd_b, control = control_fd, status
     cdef int64_t delay = delay_ns

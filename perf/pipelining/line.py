@@ -1,6 +1,6 @@
 """The process of the delay line: `python -m perf.pipelining.line TUN_A TUN_B DELAY_NS`.
 
-The two are descriptors that it was given; standard input changes the delay, and ends it.
+The two are descriptors that it was given; standard input, a socket, changes the delay and ends it.
 """
 
 from __future__ import annotations

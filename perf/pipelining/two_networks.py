@@ -38,6 +38,7 @@ MTU_BYTES: Final = 1500
 DEVICE: Final = b"tun0"
 PROBES, PROBES_LEFT_OUT = 200, 20
 PROBE_TIMEOUT_S: Final = 5.0
+LINE_TIMEOUT_S: Final = 30.0  # its interpreter starts in it
 
 _TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 _IFF_TUN, _IFF_NO_PI, _IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
@@ -115,6 +116,7 @@ class TwoNetworks:
     def __init__(self) -> None:
         self._exit = ExitStack()
         self._line: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
         self.near = self.far = Network(-1, "")
 
     def __enter__(self) -> Self:
@@ -146,13 +148,13 @@ class TwoNetworks:
             _bring_up(host)
         self.far, self.near = made
         command = [sys.executable, "-m", "perf.pipelining.line", *map(str, tuns), "0"]
-        self._line = child.start(command, stdin=subprocess.PIPE, pass_fds=tuns, cwd=ROOT)
-        self._exit.callback(self._end_line)
-
-    def _end_line(self) -> None:
-        if self._line is not None and self._line.stdin is not None:
-            self._line.stdin.close()
-            self._line.wait()
+        self._control, its_end = socket.socketpair()
+        self._control.settimeout(LINE_TIMEOUT_S)
+        with its_end:
+            its_end.setblocking(False)  # the line looks for a new delay while it carries
+            self._line = child.start(command, stdin=its_end, pass_fds=tuns, cwd=ROOT)
+        self._exit.callback(self._line.wait)
+        self._exit.callback(self._control.close)
 
     @property
     def line_pid(self) -> int:
@@ -162,10 +164,16 @@ class TwoNetworks:
 
     def set_round_trip(self, seconds: float) -> None:
         """Of what is sent from now on; the line itself adds 30 to 100 us."""
-        if self._line is None or self._line.stdin is None or self._line.poll() is not None:
+        if self._control is None:
+            raise NetworkError("the line is not there")
+        delay = struct.pack("q", int(seconds / 2 * 1e9))
+        try:
+            self._control.sendall(delay)
+            echo = self._control.recv(len(delay))
+        except OSError as error:
+            raise NetworkError(f"the process that carries packets has ended ({error})") from None
+        if echo != delay:
             raise NetworkError("the process that carries packets has ended")
-        self._line.stdin.write(struct.pack("q", int(seconds / 2 * 1e9)))
-        self._line.stdin.flush()
 
     def round_trip_s(self) -> float:
         """As one byte there and back on TCP takes it, the median."""
