@@ -119,7 +119,8 @@ cdef int work(const char* directory, FlushDepth depth, Flushing* it) noexcept no
 
 cdef void finish_locked(Log* log, FlushDepth depth, Flushing* it) noexcept nogil:
     cdef int64_t settled = it.active_base if depth <= FLUSH_RECORDS else it.end
-    if log.cuts != it.cuts:       # what was brought to the disk may not be there any more
+    # What was brought to the disk may not be there any more, or is about to go.
+    if log.cuts != it.cuts or log.being_cut:
         return
     if it.end > log.recovery_point:
         kb_store_i64(&log.recovery_point, it.end)

@@ -5,7 +5,9 @@ The log then ends at an offset, or behind the last batch that lies below it. The
 that lies is opened anew, from its file as it is then: its indexes lose the entries behind the cut,
 its largest timestamp is looked up again, and it is the one that is appended to. With the bytes go
 the ring of recent batches, the places that were handed out, and the recovery point behind them; the
-producers are the caller's to restore, and so are the leader epochs.
+producers are the caller's to restore, and so are the leader epochs. The points fall before any file
+is touched (`begin_cut`): of a change that is half on the disk a start behind a power cut would
+otherwise trust what it does not read.
 
 Bytes that a slice has lent are never changed under it. Where somebody holds the segment the caller
 gives its file's place to a copy of what stays, and the slices keep the old one.
@@ -80,15 +82,20 @@ cdef Segment* open_cut(Log* log, const Cut* cut, int64_t base_offset, int* statu
     return segment
 
 
-cdef void forget_behind_locked(Log* log, int64_t end_offset, int64_t settled) noexcept nogil:
-    log.cuts += 1
-    kb_store_i64(&log.log_end_offset, end_offset)
-    if log.log_start_offset > end_offset:
-        kb_store_i64(&log.log_start_offset, end_offset)
+cdef void lower_points_locked(Log* log, int64_t settled) noexcept nogil:
     if log.recovery_point > settled:
         kb_store_i64(&log.recovery_point, settled)
     if log.settled_offset > settled:
         kb_store_i64(&log.settled_offset, settled)
+
+
+cdef void forget_behind_locked(Log* log, int64_t end_offset, int64_t settled) noexcept nogil:
+    log.cuts += 1
+    log.being_cut = 0
+    kb_store_i64(&log.log_end_offset, end_offset)
+    if log.log_start_offset > end_offset:
+        kb_store_i64(&log.log_start_offset, end_offset)
+    lower_points_locked(log, settled)
     log.named_base_offset = -1    # the directory is synced with the next flush
     kb_store_int(&log.flush_due, end_offset - log.recovery_point >= log.settings.flush_messages)
     recent_clear(log)
@@ -128,7 +135,8 @@ cdef int cut_locked(Log* log, int64_t offset, int replaced) noexcept nogil:
 
 
 def place_of(LocalLog log not None, int64_t offset) -> tuple:
-    """(base offset, position) where a cut at that offset would end the log; OSError."""
+    """(base offset of the segment, position in it, offset) where a cut at that offset would end
+    the log; OSError."""
     cdef Log* storage = log.storage
     cdef Cut cut
     cdef int64_t base_offset = -1
@@ -141,7 +149,17 @@ def place_of(LocalLog log not None, int64_t offset) -> tuple:
         unlock_log(storage)
     if status:
         raise OSError(status, os.strerror(status), log.directory)
-    return base_offset, cut.position
+    return base_offset, cut.position, cut.end_offset
+
+
+def begin_cut(LocalLog log not None, int64_t settled) -> None:
+    """A cut follows: neither point is beyond `settled`, and no flush moves them until it is made."""
+    cdef Log* storage = log.storage
+    with nogil:
+        lock_log(storage)
+        storage.being_cut = 1
+        lower_points_locked(storage, settled)
+        unlock_log(storage)
 
 
 def segments_from(LocalLog log not None, int64_t offset) -> list:
@@ -184,7 +202,8 @@ def cut_end(LocalLog log not None, int64_t offset, *, bint replaced) -> bool:
 
 
 def begin_again(LocalLog log not None, int64_t offset) -> None:
-    """All segments leave the log, whose files have lost their names; it goes on empty, there."""
+    """All segments leave the log, whose files have lost their names for good; it goes on empty,
+    there."""
     cdef Log* storage = log.storage
     cdef Segment* fresh
     cdef int status = 0
@@ -199,6 +218,8 @@ def begin_again(LocalLog log not None, int64_t offset) -> None:
             log_add_segment(storage, fresh)
             kb_store_i64(&storage.log_start_offset, offset)
             forget_behind_locked(storage, offset, offset)
+            kb_store_i64(&storage.recovery_point, offset)
+            kb_store_i64(&storage.settled_offset, offset)
         unlock_log(storage)
     if status:
         raise OSError(status, os.strerror(status), log.directory)

@@ -110,8 +110,7 @@ def open_partition_log(
 def _keep_all_aside(directory: Path) -> None:
     files = find_segments(directory)
     keep_segments(directory, [file.base_offset for file in files])
-    for _, path in producer_snapshots.snapshot_files(directory):
-        file_operations.unlink(path)
+    producer_snapshots.remove_all(directory)
 
 
 def _load(log: PartitionLog, directory: Path, checkpointed: Checkpointed) -> bool:

@@ -25,7 +25,7 @@ from kbroker import _log
 from kbroker.config.key import LONG_MAX
 from kbroker.log import _describe, file_operations, producer_snapshots
 from kbroker.log._trim import drop_below_start, segments_below_start
-from kbroker.log._truncate import begin_again, cut_end, place_of, segments_from
+from kbroker.log._truncate import begin_again, begin_cut, cut_end, place_of, segments_from
 from kbroker.log.checkpoints import LEADER_EPOCH_FILE
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.segment_files import (
@@ -74,9 +74,9 @@ class PartitionLog(_log.LocalLog):
         self.checkpointed_high_watermark = 0
         # What lies below was cleaned: see cleaner.py.
         self.cleaned_to = 0
-        # Called when the recovery point went back, or where it was cleaned to: what a checkpoint
-        # says is more than holds. A later start would take for settled, or for clean, what is
-        # appended below it from now on.
+        # Called when the recovery point goes back, or where it was cleaned to, before a file is
+        # changed: what a checkpoint says is more than will hold. A later start would take for
+        # settled, or for clean, what is appended below it from now on.
         self.points_fell: Callable[[], None] = _nobody_has_written_them
         self._changing = threading.Lock()
         self._snapshot_offset = -1
@@ -229,48 +229,50 @@ class PartitionLog(_log.LocalLog):
                 # Without a batch, an epoch of our own at the end is nothing the leader has to know.
                 self.epochs.truncate_from_end(self.log_end_offset)
                 return
-            with self._checkpointing():
-                if self._begins_before(offset):
-                    self._cut_locked(offset)
-                else:
-                    self._begin_again_locked(offset)
+            if self._begins_before(offset):
+                self._cut_locked(offset)
+            else:
+                self._begin_again_locked(offset)
 
     def begin_again(self, offset: int) -> None:
         """Lets go of everything; the log goes on empty at an offset. OSError as `truncate_to`.
 
         Without batches there are no epochs: those of before are not the history up to here.
         """
-        with self._changing, self._checkpointing():
+        with self._changing:
             self._begin_again_locked(offset)
 
-    @contextmanager
-    def _checkpointing(self) -> Iterator[None]:
-        """No more is promised to a later start than holds behind the block."""
-        before = self.recovery_point, self.cleaned_to
-        yield
-        if self.recovery_point < before[0] or self.cleaned_to < before[1]:
-            with self._or_offline():
-                self.points_fell()
-
     def _cut_locked(self, offset: int) -> None:
-        base_offset, position = place_of(self, offset)
+        base_offset, position, end_offset = place_of(self, offset)
         with self._or_offline():
+            self._promise_no_more_locked(base_offset, end_offset)
             # From the end on: what a crash leaves is the beginning of the log.
             for behind in reversed(segments_from(self, base_offset + 1)):
                 self._give_up_names(behind)
             if not cut_end(self, offset, replaced=False):
                 self._replace_by_head(base_offset, position)
                 cut_end(self, offset, replaced=True)
-        self._forget_behind(self.log_end_offset)
+        self._forget_behind(end_offset)
 
     def _begin_again_locked(self, offset: int) -> None:
         with self._or_offline():
+            self._promise_no_more_locked(0, 0)
             self.epochs.clear()  # first: of a log without a file the batches tell, should this end
+            producer_snapshots.remove_all(self.path)  # of batches that are gone nothing is known
             for base_offset in reversed(segments_from(self, 0)):
                 self._give_up_names(base_offset)
+            file_operations.sync_directory(self.path)  # no name that comes back is trusted later
             begin_again(self, offset)
         self._trimmed_to = offset
         self._forget_behind(offset)
+
+    def _promise_no_more_locked(self, settled: int, clean_to: int) -> None:
+        """A later start reads what is about to change, whatever a crash leaves of the change."""
+        before = self.recovery_point, self.cleaned_to
+        begin_cut(self, settled)
+        self.cleaned_to = min(self.cleaned_to, clean_to)
+        if (self.recovery_point, self.cleaned_to) != before:
+            self.points_fell()
 
     def _begins_before(self, offset: int) -> bool:
         bases = segments_from(self, 0)
@@ -284,7 +286,6 @@ class PartitionLog(_log.LocalLog):
         file_operations.rename(copy, path)
 
     def _forget_behind(self, end_offset: int) -> None:
-        self.cleaned_to = min(self.cleaned_to, end_offset)
         self.epochs.truncate_from_end(end_offset)
         self._snapshot_offset = -1
         self.restore_producers(end_offset)

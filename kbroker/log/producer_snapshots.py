@@ -70,6 +70,12 @@ def snapshot_files(directory: Path) -> list[tuple[int, Path]]:
     )
 
 
+def remove_all(directory: Path) -> None:
+    """Nothing is known of any producer from here on."""
+    for _, path in snapshot_files(directory):
+        file_operations.unlink(path)
+
+
 def write(directory: Path, offset: int, entries: Iterable[ProducerEntry], *, sync: bool) -> None:
     """Writes the snapshot as of `offset` and removes those that nobody needs any more."""
     file_operations.replace_file(directory / f"{offset:020d}{SUFFIX}", encode(entries), sync=sync)

@@ -4,7 +4,8 @@
 `install` puts functions into `kbroker.log._file_operations.files` that note each operation and
 look for a rule that names it; `remove` puts the system's own back. A rule fits by operation and by
 a part of the path, skips so many that fit, then makes so many fail: with an errno, after a few
-bytes, or late. `file_faults.py` is the face of it; Python's operations come in through `ask`.
+bytes, or late. `file_faults.py` is the face of it; Python's operations come in through `ask`. One
+who watches is called before each, with the GIL: for a test whose log has one thread.
 
 Any thread, with or without the GIL: one mutex over rules and notes, a leaf. Installing is for a
 time when no other thread of the log is inside a call. A test's process only: the broker never
@@ -71,6 +72,10 @@ cdef struct Verdict:
     int64_t bytes_max             # -1: all
 
 
+cdef object watcher = None        # called with the name of an operation and its path
+cdef object watcher_failed = None    # what it raised first
+cdef int is_watched = 0
+
 cdef FileOperations system
 cdef pthread_mutex_t mutex
 cdef Rule rules[RULES_MAX]
@@ -103,6 +108,15 @@ cdef void note_locked(
     note_count += 1
 
 
+cdef void tell_watcher(Operation operation, const char* path) noexcept:
+    global watcher_failed
+    try:
+        watcher(OPERATIONS[<int>operation], os.fsdecode(<bytes>path))
+    except BaseException as error:
+        if watcher_failed is None:
+            watcher_failed = error
+
+
 cdef Verdict decide(Operation operation, const char* path, int64_t length) noexcept nogil:
     cdef Verdict verdict
     cdef Rule* rule
@@ -111,6 +125,9 @@ cdef Verdict decide(Operation operation, const char* path, int64_t length) noexc
     cdef int32_t at
     verdict.error = 0
     verdict.bytes_max = -1
+    if is_watched:
+        with gil:
+            tell_watcher(operation, path)
     pthread_mutex_lock(&mutex)
     for at in range(rule_count):
         rule = &rules[at]
@@ -251,10 +268,20 @@ def install() -> None:
     files.sync_file_range = sync_range
 
 
-def remove() -> None:
-    """The system's own calls again; no rules and no notes."""
+def watch(object called) -> None:
+    """`called(operation, path)` before each operation from now on, until `remove`."""
+    global watcher, is_watched, watcher_failed
+    watcher = called
+    watcher_failed = None
+    is_watched = called is not None
+
+
+def remove() -> object:
+    """The system's own calls again; no rules and no notes. What the watcher raised, or None."""
     global notes, note_count, note_max, rule_count
     (&files)[0] = system
+    failed = watcher_failed
+    watch(None)
     pthread_mutex_lock(&mutex)
     free(notes)
     notes = NULL
@@ -262,6 +289,7 @@ def remove() -> None:
     note_max = 0
     rule_count = 0
     pthread_mutex_unlock(&mutex)
+    return failed
 
 
 def add_rule(

@@ -13,6 +13,7 @@ for each number. One `FileFaults` at a time; enter and leave it while nothing el
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, NamedTuple
@@ -47,13 +48,19 @@ class Seen(NamedTuple):
 
 
 class FileFaults:
-    """A context in which the log's file operations are noted, and fail as asked."""
+    """A context in which the log's file operations are noted, and fail as asked.
 
-    def __init__(self, *faults: Fault) -> None:
+    `before` is called with the name and the path of each operation, just before it, on the thread
+    that asks for it: where only one thread works on the log. What it raises the block raises.
+    """
+
+    def __init__(self, *faults: Fault, before: Callable[[str, str], object] | None = None) -> None:
         self._faults = faults
+        self._before = before
         self.seen: list[Seen] = []
 
     def __enter__(self) -> FileFaults:
+        _file_faults.watch(self._before)
         _file_faults.install()
         file_operations.hook = _file_faults.ask
         for fault in self._faults:
@@ -68,7 +75,9 @@ class FileFaults:
     ) -> None:
         self.seen = self.look()
         file_operations.hook = None
-        _file_faults.remove()
+        failed = _file_faults.remove()
+        if failed is not None and error is None:
+            raise failed
 
     def add(self, fault: Fault) -> None:
         """One more; the first that fits an operation decides. It counts from now on."""

@@ -148,6 +148,45 @@ def test_an_empty_log_has_no_epochs_of_before(open_log: OpenLog, offset: int) ->
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (offset,) * 3
 
 
+def test_an_empty_log_knows_no_producer_of_before(open_log: OpenLog) -> None:
+    """Else it would tell them, once it leads, what they sent to another history."""
+    log = open_log(segment_bytes=100)
+    for sequence in range(3):
+        log.append(build_batch(producer_id=7, producer_epoch=0, base_sequence=sequence))
+        log.write_snapshot()
+    log.begin_again(50)
+    assert log.producer_entries() == (50, [])
+    log.close()
+    assert open_log(clean=True).producer_entries()[1] == []
+
+
+def test_a_start_is_promised_less_before_a_file_is_touched(open_log: OpenLog) -> None:
+    """Of a cut that is half on the disk, a start would trust what it does not read."""
+    log = filled(open_log)
+    log.flush()
+    assert log.recovery_point == 20
+    points: list[tuple[int, int]] = []
+    log.log.points_fell = lambda: points.append((log.recovery_point, len(faults.look())))
+    with FileFaults(Fault(("rename", "truncate", "open"), delay_ms=0)) as faults:
+        log.truncate_to(7)
+    (point, operations), *_ = points
+    assert point <= 7
+    assert {each.operation for each in faults.seen[:operations]} <= {"open", "read"}
+    assert {each.operation for each in faults.seen[operations:]} >= {"rename", "truncate"}
+
+
+def test_a_flush_beside_a_cut_moves_no_point(open_log: OpenLog) -> None:
+    log = filled(open_log)
+    flushed: list[int] = []
+    log.log.points_fell = lambda: flushed.append(log.flush() and log.recovery_point)
+    log.flush()
+    log.truncate_to(7)
+    assert flushed[0] <= 7
+    assert log.recovery_point <= 7
+    log.flush()
+    assert log.recovery_point == 7
+
+
 def test_an_epoch_without_a_batch_goes_with_a_cut_at_the_end(open_log: OpenLog) -> None:
     """A leader that wrote nothing and follows now: its own epoch would be asked for, for ever."""
     log = filled(open_log, 3)

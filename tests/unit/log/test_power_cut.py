@@ -1,0 +1,78 @@
+"""The power goes in the middle of a broker's work with its logs, and comes back."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from kbroker.log import file_operations
+from kbroker.testing.file_faults import FileFaults
+from tests.support.power_cut import KINDS, Disk
+from tests.unit.log import power_cut_model
+
+HISTORIES = 12
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_what_was_promised_is_there_when_the_power_is_back(seed: int) -> None:
+    assert power_cut_model.run(seed) == power_cut_model.CUTS_PER_HISTORY
+
+
+@pytest.mark.parametrize("unheard", ["*.log", "*-0", "data", "*.cleaned", "log-start*"])
+def test_a_disk_that_does_not_hear_a_sync_is_noticed(unheard: str) -> None:
+    """Each of these syncs is there for a promise: without it the histories find the loss."""
+    with pytest.raises(AssertionError):
+        for seed in range(HISTORIES):
+            power_cut_model.run(seed, deaf=unheard)
+
+
+# -- the model of the disk
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_synced_is_left_whatever_the_disk_does(kind: str, tmp_path: Path) -> None:
+    directory = tmp_path / "it"
+    directory.mkdir()
+    disk = Disk(directory)
+    with FileFaults(before=disk.before):
+        file_operations.make_directory(directory / "below")
+        file_operations.write_file(directory / "below" / "a", b"first", sync=True)
+        file_operations.sync_directory(directory / "below")
+        file_operations.sync_directory(directory)
+        file_operations.replace_file(directory / "b", b"whole")
+        file_operations.write_file(directory / "b", b"torn?", sync=False)
+        file_operations.write_file(directory / "c", b"who knows", sync=False)
+    for seed in range(50):
+        left = tmp_path / f"left-{seed}"
+        disk.leave(kind, left, random.Random(seed))
+        assert (left / "below" / "a").read_bytes() == b"first"
+        assert (left / "b").exists()
+
+
+def test_what_was_not_synced_is_left_in_every_way(tmp_path: Path) -> None:
+    directory = tmp_path / "it"
+    directory.mkdir()
+    (directory / "old").write_bytes(b"o" * 2048)
+    disk = Disk(directory)
+    with FileFaults(before=disk.before):
+        file_operations.write_file(directory / "new.tmp", b"n" * 1024, sync=False)
+        file_operations.rename(directory / "new.tmp", directory / "new")
+        file_operations.write_file(directory / "old", b"N" * 4096, sync=False)
+    dice = random.Random(1)
+    names, lengths, contents = set(), set(), set()
+    for at in range(200):
+        for kind in KINDS:
+            left = tmp_path / f"{kind}-{at}"
+            disk.leave(kind, left, dice)
+            names.add((kind, *sorted(path.name for path in left.iterdir())))
+            old = (left / "old").read_bytes()
+            lengths.add(len(old))
+            contents |= {bytes({byte}) for byte in old}
+    assert names == {
+        ("posix", "old"), ("names", "new", "old"),
+        ("journal", "old"), ("journal", "new.tmp", "old"), ("journal", "new", "old"),
+    }  # fmt: skip
+    assert {2048, 4096} < lengths <= set(range(2048, 4097))
+    assert contents == {b"o", b"N", b"\0"}
