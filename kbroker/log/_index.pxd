@@ -56,8 +56,9 @@ cdef void time_index_append(Index* index, int64_t timestamp_ms, int32_t relative
 # `path` is its file, which is opened for the look. What cannot be read counts as empty.
 cdef int32_t offset_index_lookup(
     const Index* index, const char* path, int32_t relative) noexcept nogil
+# `found_ms`: the timestamp of that entry, -1: none.
 cdef int32_t time_index_lookup(
-    const Index* index, const char* path, int64_t timestamp_ms) noexcept nogil
+    const Index* index, const char* path, int64_t timestamp_ms, int64_t* found_ms) noexcept nogil
 # The last entry of times whose relative offset is below `limit`: that offset; 0 as above.
 cdef int32_t time_index_last_below(
     const Index* index, const char* path, int64_t limit) noexcept nogil

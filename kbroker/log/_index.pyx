@@ -235,7 +235,7 @@ cdef int read_entry(IndexReader* reader, int32_t at) noexcept nogil:
 
 
 cdef int32_t look_up(
-    const Index* index, const char* path, int64_t target
+    const Index* index, const char* path, int64_t target, int64_t* found_key
 ) noexcept nogil:
     # What the largest entry at or below the target says; 0 where there is none, or none is read.
     cdef int32_t low = 0, high = index.entries, middle, found = 0
@@ -243,29 +243,35 @@ cdef int32_t look_up(
     cdef int64_t key
     cdef IndexReader reader
     cdef int status = reader_open(&reader, index, path)
+    found_key[0] = -1
     while status == 0 and low < high:     # low: how many entries are at or below the target
         middle = low + (high - low) / 2
         status = read_entry(&reader, middle)
         key = get_i64(reader.entry) if of_times else get_i32(reader.entry)
         if status == 0 and key <= target:
             low = middle + 1
+            found_key[0] = key
             found = get_i32(reader.entry + (8 if of_times else 4))
         else:
             high = middle
     reader_close(&reader)
-    return found if status == 0 else 0
+    if status != 0:
+        found_key[0] = -1
+        return 0
+    return found
 
 
 cdef int32_t offset_index_lookup(
     const Index* index, const char* path, int32_t relative
 ) noexcept nogil:
-    return look_up(index, path, relative)
+    cdef int64_t found_relative
+    return look_up(index, path, relative, &found_relative)
 
 
 cdef int32_t time_index_lookup(
-    const Index* index, const char* path, int64_t timestamp_ms
+    const Index* index, const char* path, int64_t timestamp_ms, int64_t* found_ms
 ) noexcept nogil:
-    return look_up(index, path, timestamp_ms)
+    return look_up(index, path, timestamp_ms, found_ms)
 
 
 cdef int entries_below(

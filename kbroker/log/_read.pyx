@@ -23,8 +23,8 @@ from kbroker._error_codes cimport (
     CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE)
 from kbroker.log._records cimport HEADER_BYTES
 from kbroker.log._segment cimport (
-    Scan, part_of, scan_begin, scan_to_offset, segment_add_reference, segment_drop_reference,
-    segment_scan_start)
+    Scan, part_of, scan_begin, scan_from_index, scan_next, scan_to_offset,
+    segment_add_reference, segment_drop_reference, segment_scan_start)
 from kbroker.log._storage cimport (
     HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look_if,
     log_end_locked, log_find_segment, log_has_segment, recent_find, unlock_log)
@@ -146,9 +146,13 @@ cdef int16_t scan_for(
     cdef int16_t error
     cdef int status
     while found.segment != NULL and (not found.exact or found.position >= found.limit):
+        if not found.exact and found.position >= found.limit:
+            found.position = 0    # no index says that of an offset below the bound, unless it lies
         if found.position < found.limit:
             scan_begin(&scan, found.segment.fd, found.position, found.limit)
             scan.must_not_wait = found.patience < WAITS_FOR_DISK
+            if not found.exact:
+                scan_from_index(&scan, offset)
             status = scan_to_offset(&scan, offset)
             # A batch that goes on behind the segment's end ends it, as in Apache Kafka.
             if status < 0 and not scan.torn:
@@ -171,7 +175,7 @@ cdef int16_t measure(Found* found) noexcept nogil:
     scan_begin(&scan, found.segment.fd, found.position, found.limit)
     scan.chunk_bytes_max = HEADER_BYTES
     scan.must_not_wait = found.patience < WAITS_FOR_DISK
-    if scan_to_offset(&scan, 0) != 1:
+    if scan_next(&scan) != 1:
         return error_of(&scan)
     found.size_bytes = scan.header.size_bytes
     found.next_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
@@ -279,6 +283,7 @@ cdef int16_t log_bound_locked(Log* log, int64_t offset, Bound* out) noexcept nog
     look_up_locked(log, offset, log_find_segment(log, offset), &end, &found)
     if not found.exact:
         scan_begin(&scan, found.segment.fd, found.position, found.limit)
+        scan_from_index(&scan, offset)
         if scan_to_offset(&scan, offset) < 0:
             return KAFKA_STORAGE_ERROR
         found.position = scan.position

@@ -22,7 +22,8 @@ from kbroker.log._producer_state cimport producers_commit, producers_note
 from kbroker.log._records cimport (
     AT_ATTRIBUTES, CONTROL_BIT, Header, crc32c)
 from kbroker.log._segment cimport (
-    Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_next, scan_to_offset,
+    Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_from_index, scan_next,
+    scan_to_offset,
     segment_note_batch, segment_reserve, segment_reset_indexes, segment_scan_start, segment_seal)
 
 cdef enum:
@@ -152,14 +153,15 @@ cdef int check_offsets(Segment* segment, int* fits) noexcept nogil:
 
 
 cdef int check_times(Segment* segment, int64_t relative_end, int* fits) noexcept nogil:
-    # The last entry of a sealed segment is its largest timestamp.
+    # The last entry of a sealed segment is its largest timestamp, unless the file has lost some.
     cdef SegmentPart* part = part_of(segment)
     cdef int32_t relative
     cdef int64_t timestamp_ms
     cdef int status = time_index_check(
         &part.times, part.times_path, relative_end, ENTRIES_CHECKED, fits,
         &timestamp_ms, &relative)
-    if status == 0 and fits[0] and part.times.entries:
+    if (status == 0 and fits[0] and part.times.entries
+            and timestamp_ms > part.max_timestamp_ms):
         part.max_timestamp_ms = timestamp_ms
         part.max_timestamp_offset = segment.base_offset + relative
     return status
@@ -169,6 +171,7 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
     # Trusts what the segment holds. `fits`: so do its indexes.
     cdef SegmentPart* part = part_of(segment)
     cdef Scan scan
+    cdef int64_t largest_ms, largest_offset
     cdef int found
     begin(segment, out)
     scan_begin(&scan, segment.fd, 0, segment.size_bytes)
@@ -188,10 +191,16 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
         &scan, segment.fd, segment_scan_start(segment, segment.base_offset + 0x7FFFFFFF),
         segment.size_bytes)
     part.bytes_since_entry = segment.size_bytes - scan.position
+    largest_ms = part.max_timestamp_ms
+    largest_offset = part.max_timestamp_offset
     while True:
         found = scan_next(&scan)
         if found != 1:
             break
+        if (part.times.entries and largest_ms != scan.header.max_timestamp_ms
+                and 0 <= largest_offset - scan.header.base_offset <= scan.header.last_offset_delta):
+            fits[0] = 0           # the batch of the last entry does not have its timestamp
+            return
         if scan.header.record_count > 0 and scan.header.max_timestamp_ms > part.max_timestamp_ms:
             part.max_timestamp_ms = scan.header.max_timestamp_ms
             part.max_timestamp_offset = scan.header.base_offset + scan.header.last_offset_delta
@@ -228,6 +237,7 @@ cdef int find_newer_epoch(
 ) noexcept nogil:
     cdef Scan scan
     scan_begin(&scan, segment.fd, segment_scan_start(segment, offset[0]), segment.size_bytes)
+    scan_from_index(&scan, offset[0])
     cdef int found = scan_to_offset(&scan, offset[0])
     while found == 1 and scan.header.leader_epoch <= epoch[0]:
         scan_advance(&scan)
@@ -256,6 +266,7 @@ cdef int replay_producers(
     cdef int found, status = 0
     scan_begin(
         &scan, segment.fd, segment_scan_start(segment, from_offset), segment.size_bytes)
+    scan_from_index(&scan, from_offset)
     found = scan_to_offset(&scan, from_offset)
     while found == 1 and status == 0:
         # Markers of transactions carry a producer id and no sequence.

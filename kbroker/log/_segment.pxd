@@ -90,7 +90,8 @@ cdef int segment_was_synced(Segment* segment) noexcept nogil
 cdef int segment_cut_indexes(
     Segment* segment, int64_t position, int64_t end_offset) noexcept nogil
 
-# Where to begin a scan for an offset.
+# Where to begin a scan for an offset, as the index has it, which has no checksum: the scan's first
+# step is `scan_from_index`, with the same offset.
 cdef int64_t segment_scan_start(Segment* segment, int64_t offset) noexcept nogil
 
 cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexcept nogil
@@ -98,5 +99,7 @@ cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexce
 # nobody knows, because it cannot be read (`status`).
 cdef int scan_next(Scan* scan) noexcept nogil
 cdef void scan_advance(Scan* scan) noexcept nogil
+# Back to the file's beginning, if what stands at `position` is no batch, or begins behind `offset`.
+cdef void scan_from_index(Scan* scan, int64_t offset) noexcept nogil
 # Goes to the first batch whose last offset is at or above `offset`; answers as scan_next.
 cdef int scan_to_offset(Scan* scan, int64_t offset) noexcept nogil

@@ -388,6 +388,15 @@ cdef void scan_advance(Scan* scan) noexcept nogil:
     scan.position += scan.header.size_bytes
 
 
+cdef void scan_from_index(Scan* scan, int64_t offset) noexcept nogil:
+    cdef int status
+    if scan.position == 0:
+        return
+    status = scan_next(scan)
+    if (status < 0 and scan.status == 0) or (status == 1 and scan.header.base_offset > offset):
+        scan.position = 0
+
+
 cdef int scan_to_offset(Scan* scan, int64_t offset) noexcept nogil:
     cdef int status = scan_next(scan)
     while status == 1 and scan.header.base_offset + scan.header.last_offset_delta < offset:

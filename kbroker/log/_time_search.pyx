@@ -18,6 +18,7 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
+from kbroker._atomics cimport kb_load_i64
 from kbroker._error_codes cimport CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport time_index_last_below, time_index_lookup
@@ -25,7 +26,8 @@ from kbroker.log._read cimport bytes_below
 from kbroker.log._records cimport (
     CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_BIT, Rules, Walk, records_walk, rules_none)
 from kbroker.log._segment cimport (
-    Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_next, scan_to_offset,
+    Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_from_index, scan_next,
+    scan_to_offset,
     segment_add_reference, segment_drop_reference, segment_scan_start)
 from kbroker.log._storage cimport (
     Log, lock_to_look, log_find_segment, log_has_segment, unlock_log)
@@ -36,6 +38,9 @@ cdef struct Candidate:
     Segment* segment              # one reference, or NULL: no more
     int64_t position
     int64_t limit
+    int64_t offset                # that the position is of
+    int64_t entry_offset          # of the time index: up to this offset no timestamp is larger
+    int64_t entry_ms              # than this one, which the batch there has; -1: no entry
 
 
 cdef int16_t read_records(const Scan* scan, uint8_t** records) noexcept nogil:
@@ -114,7 +119,6 @@ cdef void next_candidate(
 ) noexcept nogil:
     # The first segment behind `after_base` that may hold a match, and where in it to begin.
     cdef SegmentPart* part
-    cdef int64_t start_offset
     cdef int32_t at = 0
     out.segment = NULL
     lock_to_look(log)
@@ -129,10 +133,12 @@ cdef void next_candidate(
             out.segment = log.segments[at]
             segment_add_reference(out.segment)
             part = part_of(out.segment)
-            start_offset = out.segment.base_offset + time_index_lookup(
-                &part.times, part.times_path, timestamp_ms)
-            out.position = segment_scan_start(
-                out.segment, start_offset if start_offset > from_offset else from_offset)
+            out.entry_offset = out.segment.base_offset + time_index_lookup(
+                &part.times, part.times_path, timestamp_ms, &out.entry_ms)
+            if out.entry_offset <= from_offset:
+                out.entry_ms = -1
+            out.offset = from_offset if out.entry_ms < 0 else out.entry_offset
+            out.position = segment_scan_start(out.segment, out.offset)
             out.limit = bytes_below(log, at, bound)
     unlock_log(log)
 
@@ -151,13 +157,27 @@ cdef inline int16_t error_of(const Scan* scan, int found) noexcept nogil:
     return KAFKA_STORAGE_ERROR if scan.status != 0 else CORRUPT_MESSAGE
 
 
+cdef int begin_at_entry(Scan* scan, const Candidate* candidate) noexcept nogil:
+    # Goes to the batch of the time index's entry, which has no checksum; 0: it is not as it says.
+    return (
+        scan_to_offset(scan, candidate.entry_offset) == 1
+        and scan.header.base_offset <= candidate.entry_offset
+        and scan.header.max_timestamp_ms == candidate.entry_ms)
+
+
 cdef int16_t scan_segment(
     const Candidate* candidate, int64_t timestamp_ms, int64_t from_offset, TimedOffset* out
 ) noexcept nogil:
     cdef Scan scan
     cdef int16_t error = NO_ERROR
     cdef int found
-    scan_begin(&scan, candidate.segment.fd, candidate.position, candidate.limit)
+    scan_begin(
+        &scan, candidate.segment.fd, candidate.position,
+        kb_load_i64(&candidate.segment.size_bytes))
+    scan_from_index(&scan, candidate.offset)
+    if candidate.entry_ms >= 0 and not begin_at_entry(&scan, candidate) and scan.status == 0:
+        scan.position = 0
+    scan.limit = candidate.limit
     found = scan_to_offset(&scan, from_offset)
     while found == 1:
         if scan.header.max_timestamp_ms >= timestamp_ms:
@@ -225,9 +245,9 @@ cdef void pick_segments_locked(
         if segment.base_offset == bound.segment_base and part.max_timestamp_offset >= bound.offset:
             parted.segment = segment
             parted_at = at
-            parted.position = segment_scan_start(
-                segment, segment.base_offset + time_index_last_below(
-                    &part.times, part.times_path, bound.offset - segment.base_offset))
+            parted.offset = segment.base_offset + time_index_last_below(
+                &part.times, part.times_path, bound.offset - segment.base_offset)
+            parted.position = segment_scan_start(segment, parted.offset)
         elif part.max_timestamp_ms > largest.timestamp_ms:
             whole.segment = segment
             whole_at = at
@@ -248,6 +268,7 @@ cdef int16_t scan_for_largest(Candidate* parted, Largest* largest, Candidate* be
     cdef int64_t position = -1
     cdef int found
     scan_begin(&scan, parted.segment.fd, parted.position, parted.limit)
+    scan_from_index(&scan, parted.offset)
     found = scan_next(&scan)
     while found == 1:
         if scan.header.record_count > 0 and scan.header.max_timestamp_ms > largest.timestamp_ms:

@@ -28,7 +28,7 @@ from kbroker._sync cimport kb_wall_ms
 from kbroker.log._producer_state cimport producers_clear
 from kbroker.log._recovery cimport Recovered, check_segment, truncate_segment
 from kbroker.log._segment cimport (
-    Scan, scan_advance, scan_begin, scan_next, segment_activate, segment_create,
+    Scan, scan_advance, scan_begin, scan_from_index, scan_next, segment_activate, segment_create,
     segment_cut_indexes, segment_drop_reference, segment_open, segment_scan_start)
 from kbroker.log._storage cimport (
     Log, handed_out_clear, lock_log, lock_to_look, log_add_segment, log_drop_segments_after,
@@ -55,6 +55,7 @@ cdef int find_cut_locked(Log* log, int64_t offset, Cut* cut) noexcept nogil:
     # one begins, and recovery takes anything else for lost.
     cut.end_offset = segment.base_offset
     scan_begin(&scan, segment.fd, segment_scan_start(segment, offset - 1), segment.size_bytes)
+    scan_from_index(&scan, offset - 1)
     found = scan_next(&scan)
     while found == 1 and scan.header.base_offset + scan.header.last_offset_delta < offset:
         cut.end_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
@@ -135,8 +136,8 @@ cdef int cut_locked(Log* log, int64_t offset, int replaced) noexcept nogil:
 
 
 def place_of(LocalLog log not None, int64_t offset) -> tuple:
-    """(base offset of the segment, position in it, offset) where a cut at that offset would end
-    the log; OSError."""
+    """(base offset of the segment, position in it, offset) where a cut at that offset would end the
+    log; OSError."""
     cdef Log* storage = log.storage
     cdef Cut cut
     cdef int64_t base_offset = -1
@@ -153,7 +154,7 @@ def place_of(LocalLog log not None, int64_t offset) -> tuple:
 
 
 def begin_cut(LocalLog log not None, int64_t settled) -> None:
-    """A cut follows: neither point is beyond `settled`, and no flush moves them until it is made."""
+    """A cut follows: no point is beyond `settled`, and no flush moves one until it is made."""
     cdef Log* storage = log.storage
     with nogil:
         lock_log(storage)

@@ -50,7 +50,7 @@ from kbroker.log.directory_use import use_of, use_of_nothing
 from kbroker.log.held_log import HeldLog
 from kbroker.log.loader import open_partition_log
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
-from kbroker.log.placement import Absence, Place, places_of, refuse_copies, topic_id_of
+from kbroker.log.placement import Absence, Place, may_be, places_of, refuse_copies, topic_id_of
 from kbroker.log.producer_expiry import LOGS_LOOKED_AT_ONCE, PRODUCER_EXPIRATION_MS, ProducerExpiry
 from kbroker.log.removals import Removals
 from kbroker.types import TopicPartition
@@ -289,7 +289,7 @@ class LogManager:
             if place.topic_id == topic_id:
                 return place
         for place in places:
-            if place.topic_id is None and not new:
+            if may_be(place.topic_id, topic_id) and not new:
                 logger.warning("%s is given the topic id that the metadata store has", place.path)
                 write_partition_metadata(place.path / PARTITION_METADATA_FILE, topic_id)
                 return place._replace(topic_id=topic_id)

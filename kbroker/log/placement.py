@@ -5,6 +5,9 @@ deleted topic, and an id that a power cut or a bad sector took is known to the m
 same log twice is nobody's to choose from: the newer end may be in either, and both have been
 written to when a disk was away for a while. Such a start is refused, as in Apache Kafka.
 
+An id of which one character has changed is that topic's still: ids are random, and none comes so
+near another by chance.
+
 Pure looking, on the thread that starts the broker or the controller's. OSError where a directory
 cannot be read.
 """
@@ -28,6 +31,9 @@ from kbroker.log.data_directory import DataDirectory
 from kbroker.types import TopicPartition
 
 logger: Final = logging.getLogger("kbroker.log")
+
+
+_BITS_OF_A_CHARACTER: Final = 6  # as the file has it
 
 
 class Place(NamedTuple):
@@ -66,6 +72,11 @@ def topic_id_of(path: Path) -> UUID | None:
     except CheckpointError as error:
         logger.warning("%s", error)
         return None
+
+
+def may_be(topic_id: UUID | None, wanted: UUID) -> bool:
+    """Whether an id that was read, or could not be, may be the wanted one behind damage."""
+    return topic_id is None or (topic_id.int ^ wanted.int).bit_count() <= _BITS_OF_A_CHARACTER
 
 
 def refuse_copies(directories: Sequence[DataDirectory]) -> None:

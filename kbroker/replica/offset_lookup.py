@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.compression import CompressionError
+from kbroker.config.key import LONG_MAX
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.validator import batch_offsets, unpack_and_walk
 
 if TYPE_CHECKING:
+    from kbroker.log._tools import RecordsWalk
     from kbroker.replica._replica import Replica
 
 
@@ -22,9 +25,7 @@ def offset_for_time(replica: Replica, timestamp_ms: int) -> tuple[int, int, int]
         if batch is None:
             found = replica.find_by_time(timestamp_ms)  # the start has moved on
             continue
-        walk = unpack_and_walk(
-            batch, wanted_timestamp_ms=timestamp_ms, from_offset=replica.log_start_offset
-        )
+        walk = _walk(batch, wanted_timestamp_ms=timestamp_ms, from_offset=replica.log_start_offset)
         base_offset, last_offset, leader_epoch = batch_offsets(batch)
         if walk.found_delta >= 0:
             return base_offset + walk.found_delta, walk.found_timestamp_ms, leader_epoch
@@ -40,9 +41,21 @@ def offset_of_max_timestamp(replica: Replica) -> tuple[int, int, int] | None:
     batch = _batch_at(replica, found[0])
     if batch is None:
         return None
-    walk = unpack_and_walk(batch)
+    walk = _walk(batch)
     base_offset, _, leader_epoch = batch_offsets(batch)
     return base_offset + walk.max_timestamp_delta, walk.max_timestamp_ms, leader_epoch
+
+
+def _walk(
+    batch: bytes, *, wanted_timestamp_ms: int = LONG_MAX, from_offset: int = 0
+) -> RecordsWalk:
+    """KafkaError: it does not hold what its codec makes."""
+    try:
+        return unpack_and_walk(
+            batch, wanted_timestamp_ms=wanted_timestamp_ms, from_offset=from_offset
+        )
+    except CompressionError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
 
 def _batch_at(replica: Replica, base_offset: int) -> bytes | None:

@@ -256,7 +256,13 @@ def test_of_two_topics_with_one_name_the_right_one_is_opened(
     assert (log.log_end_offset, log.path) == (2, tmp_path / "b" / "words-0")
 
 
-@pytest.mark.parametrize("text", ["", "nothing of the kind", "version: 0\ntopic_id: x\n"])
+def one_character_off(text: str) -> str:
+    """As a flipped bit leaves it: another id."""
+    at = len(text) - 5
+    return text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1 :]
+
+
+@pytest.mark.parametrize("text", ["", "?", "nothing of the kind", "version: 0\ntopic_id: x\n"])
 def test_a_log_without_a_readable_id_is_the_topics_that_the_store_names(
     managers: Managers, tmp_path: Path, text: str
 ) -> None:
@@ -266,7 +272,7 @@ def test_a_log_without_a_readable_id_is_the_topics_that_the_store_names(
     file = data / "words-0" / "partition.metadata"
     good = file.read_text()
     for clean in (True, False):
-        file.write_text(text)
+        file.write_text(text or one_character_off(good))
         if not clean:
             (data / CLEAN_SHUTDOWN_FILE).unlink()
         manager = managers.start()

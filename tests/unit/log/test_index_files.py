@@ -101,6 +101,59 @@ def test_a_damaged_index_is_written_anew(open_log: OpenLog, damage: str, suffix:
         assert log.offset_for_time(offset // 2 * 5) == (offset // 2 * 2, offset // 2 * 5, 0)
 
 
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_no_answer_rests_on_an_entry_that_a_bit_has_changed(open_log: OpenLog, suffix: str) -> None:
+    """Behind a clean stop only the last entries are looked at; no index has a checksum."""
+    settings = {"index_interval_bytes": 200, "segment_bytes": 3_000}
+    log = open_log(**settings)
+    for number in range(40):
+        log.append(build_batch([Record(b"x" * 80, timestamp_ms=number * 5)] * 2))
+    log.close()
+    path = log.path / f"{0:020d}.{suffix}"
+    good = path.read_bytes()
+    for bit in range(8 * len(good)):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bad)
+        log = open_log(clean=True, **settings)
+        for offset in range(0, 40, 3):
+            assert parse_batches(log.read(offset, 1))[0].base_offset == offset // 2 * 2
+            assert log.offset_for_time(offset // 2 * 5) == (offset // 2 * 2, offset // 2 * 5, 0)
+        log.close(clean=False)
+    path.write_bytes(good)
+
+
+def test_a_cut_does_not_rest_on_one_either(open_log: OpenLog) -> None:
+    settings = {"index_interval_bytes": 0, "segment_bytes": 1 << 20}
+    log = open_log(**settings)
+    for number in range(12):
+        log.append(build_batch([b"%06d" % number]))
+    log.close()
+    path = log.path / f"{0:020d}.index"
+    entries = bytearray(path.read_bytes())
+    entries[5 * 8 + 4 : 6 * 8] = entries[9 * 8 + 4 : 10 * 8]  # of a batch that stands behind it
+    path.write_bytes(entries)
+    log = open_log(clean=True, **settings)
+    log.truncate_to(6)
+    assert log.log_end_offset == 6
+    found = [parse_batches(log.read(offset, 1))[0].records[0].value for offset in range(6)]
+    assert found == [b"%06d" % number for number in range(6)]
+
+
+def test_a_time_index_that_lost_its_end_hides_no_record(open_log: OpenLog) -> None:
+    log = open_log(index_interval_bytes=100_000)
+    for number in range(6):
+        log.append(build_batch([Record(timestamp_ms=number * 10)]))
+    log.roll()
+    log.close()
+    path = log.path / f"{0:020d}.timeindex"
+    assert times_of(path) == [(50, 5)]
+    path.write_bytes(struct.pack(">qi", 10, 1))
+    log = open_log(clean=True)
+    assert log.offset_for_time(50) == (5, 50, 0)
+    assert log.offset_of_max_timestamp() == (5, 50, 0)
+
+
 def test_a_group_may_fill_the_indexes(open_log: OpenLog) -> None:
     settings = {"index_interval_bytes": 0, "segment_index_bytes": 60}
     log = open_log(**settings)

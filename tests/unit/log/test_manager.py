@@ -281,11 +281,12 @@ def test_what_is_cut_is_promised_to_no_later_start(
     promised = read_offsets(file)[name]
     assert promised > 2
     cut(log, promised)
+    run(manager)
     stamp = file.stat().st_mtime_ns
-    assert read_offsets(file)[name] == promised
+    assert read_offsets(file)[name] <= promised
     cut(log, 2)
     assert file.stat().st_mtime_ns > stamp
-    assert read_offsets(file)[name] == log.settled_recovery_point <= 2
+    assert read_offsets(file)[name] <= log.settled_recovery_point <= 2
 
 
 def test_failed_writes_are_told_once(managers: Managers, caplog: pytest.LogCaptureFixture) -> None:
