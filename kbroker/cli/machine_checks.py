@@ -19,6 +19,7 @@ FILES_MIN: Final = 4_096
 # Each index of a segment is a map; the kernel's default.
 MAPS_ADVISED: Final = 65_530
 SWAPPINESS_ADVISED_MAX: Final = 10
+DIRTY_ADVISED_MAX_CS: Final = 3_000  # the kernel's default
 FSYNC_SLOW_MS: Final = 50
 _FSYNC_TRIES: Final = 5
 _FSYNC_MS_MAX: Final = 30
@@ -42,6 +43,9 @@ def machine(log_dirs: tuple[str, ...], clock: Clock) -> Iterator[Check]:
     swappiness, swap_bytes = number("/proc/sys/vm/swappiness"), swap_total()
     if swappiness is not None:
         yield swap(swappiness, swap_bytes)
+    expire_cs = number("/proc/sys/vm/dirty_expire_centisecs")
+    if expire_cs is not None:
+        yield write_back(expire_cs, *(dirty_limit(which) for which in ("background_", "")))
     mounts = read("/proc/self/mounts")
     for directory in log_dirs:
         yield from look_at_directory(directory, mounts, clock)
@@ -91,6 +95,27 @@ def swap(swappiness: int, swap_bytes: int) -> Check:
     if swappiness <= SWAPPINESS_ADVISED_MAX:
         return Check(OK, "swap", seen)
     return Check(WARNING, "swap", seen, "sysctl -w vm.swappiness=1: page cache before swap")
+
+
+def dirty_limit(which: str) -> str:
+    """How much the kernel leaves unwritten before it begins (`background_`), before it stops who
+    writes (``)."""
+    count_bytes = number(f"/proc/sys/vm/dirty_{which}bytes")
+    if count_bytes:
+        return f"{count_bytes >> 20} MB"
+    return f"{number(f'/proc/sys/vm/dirty_{which}ratio') or 0} %"
+
+
+def write_back(expire_cs: int, begins_at: str, stops_at: str) -> Check:
+    """What a power cut takes where nothing is flushed: what the kernel has not written back."""
+    seen = (
+        f"the kernel writes back what is older than {expire_cs / 100:g} s, or more than {begins_at}"
+        f" of memory, and stops who writes at {stops_at} (vm.dirty_*)"
+    )
+    if expire_cs <= DIRTY_ADVISED_MAX_CS:
+        return Check(OK, "write-back", seen)
+    fix = f"sysctl -w vm.dirty_expire_centisecs={DIRTY_ADVISED_MAX_CS}: what a power cut takes"
+    return Check(WARNING, "write-back", seen, fix)
 
 
 # --- disks ----------------------------------------------------------------------------------------
