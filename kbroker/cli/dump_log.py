@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from kbroker.cli.moments import shown_moment
 from kbroker.errors import UsageError
 from kbroker.log import dump
 from kbroker.log.checkpoints import (
@@ -164,7 +164,7 @@ def _batch(batch: StoredBatch) -> dict[str, Any]:
         "bytes": batch.size_bytes,
         "epoch": batch.leader_epoch,
         "codec": batch.codec.name.lower(),
-        "time": _moment(batch.max_timestamp_ms),
+        "time": shown_moment(batch.max_timestamp_ms),
         "crc": f"{batch.crc:08x}",
     }
     if batch.producer_id >= 0:
@@ -180,7 +180,7 @@ def _batch(batch: StoredBatch) -> dict[str, Any]:
 def _record(record: Record) -> Entry:
     return {
         "offset": record.offset,
-        "time": _moment(record.timestamp_ms),
+        "time": shown_moment(record.timestamp_ms),
         "key": _text(record.key),
         "value": _text(record.value),
         **({"headers": {n: _text(v) for n, v in record.headers}} if record.headers else {}),
@@ -191,15 +191,6 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode(errors="backslashreplace")
 
 
-def _moment(timestamp_ms: int) -> str:
-    """In UTC; what no calendar holds stays a number."""
-    try:
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
-
-
 def _offsets(path: Path, _records: bool) -> Iterator[Entry]:
     for entry in dump.offset_entries(path):
         yield entry._asdict()
@@ -207,7 +198,7 @@ def _offsets(path: Path, _records: bool) -> Iterator[Entry]:
 
 def _times(path: Path, _records: bool) -> Iterator[Entry]:
     for entry in dump.time_entries(path):
-        yield {"time": _moment(entry.timestamp_ms), "offset": entry.offset}
+        yield {"time": shown_moment(entry.timestamp_ms), "offset": entry.offset}
 
 
 def _aborted(path: Path, _records: bool) -> Iterator[Entry]:

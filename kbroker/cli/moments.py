@@ -22,6 +22,17 @@ SPAN_HINT: Final = "write P1DT2H30M, or 90m, 2h30m, 1d"
 _TIMESTAMP_MS_MAX: Final = 2**62
 
 
+def shown_moment(timestamp_ms: int) -> str:
+    """In UTC, to the millisecond; what no calendar holds stays a number."""
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
+
+
 def parse_moment(text: str) -> int:
     """Milliseconds since 1970."""
     word = text.strip()

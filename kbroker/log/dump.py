@@ -139,6 +139,21 @@ class SegmentFile:
             position += found.size_bytes
             self.next_offset = found.last_offset + 1
 
+    def position_of(self, offset: int) -> int | None:
+        """Where the batch begins that holds an offset, by headers alone; None: none does."""
+        position = 0
+        while position + HEADER_BYTES <= self.size_bytes:
+            self._file.seek(position)
+            head = self._file.read(HEADER_BYTES)
+            base_offset, length, magic = _AT_LENGTH.unpack_from(head)
+            if magic != FORMAT or length < HEADER_BYTES - LENGTH_COUNTS_FROM:
+                return None
+            last_delta = BATCH_HEADER.unpack_from(head)[6]
+            if base_offset + last_delta >= offset:
+                return position if base_offset <= offset else None
+            position += LENGTH_COUNTS_FROM + length
+        return None
+
     def bytes_of(self, batch: StoredBatch) -> bytes:
         """All of a batch that `batches` gave last, or before."""
         back = self._file.tell()

@@ -75,6 +75,11 @@ def verified(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, di
     return {found["log"]: found for found in map(json.loads, captured.out.splitlines())}
 
 
+def explained(broker: ServerProcess, offset: int, capsys: pytest.CaptureFixture[str]) -> str:
+    main(["explain", f"none/0/{offset}", "-b", broker.bootstrap, "-o", "json"])
+    return str(json.loads(capsys.readouterr().out)["visible"])
+
+
 def test_what_our_broker_left_is_sound(
     make_broker: MakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,6 +102,12 @@ def test_what_apache_kafka_left_is_sound(capsys: pytest.CaptureFixture[str]) -> 
     with KafkaBroker() as broker:
         write(broker)
         transact(broker)
+        assert [explained(broker, COUNT + at, capsys) for at in range(4)] == [
+            "to every consumer",
+            "to no application: it is the marker of a transaction's end",
+            "to consumers that read uncommitted records too: its transaction was aborted",
+            "to no application: it is the marker of a transaction's end",
+        ]
         broker.stop()
         found = verified(broker.data_dir, capsys)
         assert {found[f"{codec}-0"]["records"] for codec in CODECS[1:]} == {COUNT}

@@ -1,0 +1,246 @@
+"""`kbroker explain TOPIC/PARTITION/OFFSET`: one record, where it lies, and who may read it.
+
+The leader is asked where its log begins and ends, and for the batch. Where its data directory is on
+this machine the segment and the position in it are shown too. Exits with 0 if every consumer may
+read the record, else with 1 and the reason.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from kbroker.cli.connect import bootstrap_option, connect, refuse
+from kbroker.cli.moments import shown_moment
+from kbroker.cli.output import output_option, write_json
+from kbroker.cli.partitions import Chosen, existing
+from kbroker.errors import ErrorCode, UsageError
+
+if TYPE_CHECKING:
+    from kbroker.peer.client import Client
+    from kbroker.protocol.record_batch import RecordBatch
+    from kbroker.types import TopicPartition
+
+TO_ALL: Final = "to every consumer"
+_FETCH_WAIT_MS: Final = 100
+
+
+class Bounds(NamedTuple):
+    """Of the leader's log. Consumers that want committed records alone read up to the last stable
+    offset, all others up to the high watermark."""
+
+    start: int
+    last_stable: int
+    high_watermark: int
+
+
+class Fetched(NamedTuple):
+    """The first batch at or behind the offset; None and why there is none."""
+
+    batch: RecordBatch | None
+    trouble: str = ""
+    aborted: bool = False
+
+
+@click.command("explain")
+@click.argument("record", metavar="TOPIC/PARTITION/OFFSET")
+@bootstrap_option
+@output_option
+def command(record: str, bootstrap: str, output: str) -> int:
+    """Show where a record lies and what it is part of, who may read it, and why others may not."""
+    topic, partition, offset = _parse(record)
+    with connect(bootstrap) as client:
+        (where,) = existing(client, [Chosen(topic, (partition,))])
+        told = _explain(client, where, offset)
+    if output == "json":
+        write_json(told)
+    else:
+        _print(told)
+    return 0 if told["visible"] == TO_ALL else 1
+
+
+def _parse(text: str) -> tuple[str, int, int]:
+    topic, *numbers = text.split("/")
+    if not topic or len(numbers) != 2 or not all(n.isascii() and n.isdecimal() for n in numbers):
+        raise UsageError(f"'{text}' names no record", "write TOPIC/PARTITION/OFFSET, as words/0/42")
+    return topic, int(numbers[0]), int(numbers[1])
+
+
+# --- What is asked --------------------------------------------------------------------------------
+
+
+def _explain(client: Client, where: TopicPartition, offset: int) -> dict[str, Any]:
+    bounds = _bounds(client, where)
+    inside = bounds.start <= offset < bounds.high_watermark
+    fetched = _fetch(client, where, offset, bounds) if inside else Fetched(None)
+    told: dict[str, Any] = {
+        "record": f"{where.topic}/{where.partition}/{offset}",
+        "leader": _leader(client, where),
+        "log": bounds._asdict(),
+    }
+    directory = _directory(client, where, told["leader"]["broker"])
+    if directory is not None:
+        told["segment"] = _segment(directory, offset)
+    batch = fetched.batch
+    if batch is not None and batch.base_offset <= offset:
+        told |= _batch(batch, offset)
+    told["visible"] = _visible(offset, bounds, fetched)
+    return told
+
+
+def _bounds(client: Client, where: TopicPartition) -> Bounds:
+    from kbroker.peer.isolation import READ_COMMITTED, READ_UNCOMMITTED
+    from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+    def ask(timestamp_ms: int, isolation: int) -> int:
+        answer = client.list_offsets({where: timestamp_ms}, isolation=isolation)[where]
+        if answer.error is not ErrorCode.NONE:
+            raise refuse(answer.error, str(where), None)
+        return answer.offset
+
+    return Bounds(
+        ask(EARLIEST_TIMESTAMP, READ_UNCOMMITTED),
+        ask(LATEST_TIMESTAMP, READ_COMMITTED),
+        ask(LATEST_TIMESTAMP, READ_UNCOMMITTED),
+    )
+
+
+def _leader(client: Client, where: TopicPartition) -> dict[str, Any]:
+    found = client.metadata([where.topic]).topics[where.topic].partitions
+    here = next(each for each in found if each.index == where.partition)
+    return {
+        "broker": here.leader,
+        "epoch": here.leader_epoch,
+        "replicas": list(here.replicas),
+        "in_sync": list(here.isr),
+    }
+
+
+def _fetch(client: Client, where: TopicPartition, offset: int, bounds: Bounds) -> Fetched:
+    from kbroker.peer.isolation import READ_COMMITTED, READ_UNCOMMITTED, Aborted
+    from kbroker.protocol.record_batch import decode_batches
+    from kbroker.protocol.wire import ProtocolError
+
+    isolation = READ_COMMITTED if offset < bounds.last_stable else READ_UNCOMMITTED
+    answers = client.fetch(
+        {where: offset}, max_wait_ms=_FETCH_WAIT_MS, partition_max_bytes=1, isolation=isolation
+    )
+    answer = answers.get(where)
+    if answer is None:
+        return Fetched(None, "its leader does not answer")
+    if answer.error is not ErrorCode.NONE:
+        return Fetched(None, f"its leader says {answer.error.name}")
+    aborted = Aborted(answer.aborted)
+    try:
+        for batch in decode_batches(answer.records):
+            lost = aborted.holds(batch)
+            if batch.last_offset >= offset:
+                return Fetched(batch, aborted=lost)
+    except ProtocolError as error:
+        return Fetched(None, f"its batch is damaged: {error}")
+    return Fetched(None, "no batch is there")
+
+
+def _directory(client: Client, where: TopicPartition, leader: int) -> Path | None:
+    """The log's directory, where the leader's disks are this machine's."""
+    for directory in client.log_directories().get(leader, []):
+        if any(log.partition == where and not log.future for log in directory.logs):
+            path = Path(directory.path) / str(where)
+            return path if path.is_dir() else None
+    return None
+
+
+def _segment(directory: Path, offset: int) -> dict[str, Any]:
+    """Read as it lies there: beside a broker that goes on writing."""
+    from kbroker.log.dump import SegmentFile, base_offset_of
+
+    files = [path for path in directory.glob("*.log") if base_offset_of(path) <= offset]
+    if not files:
+        return {"file": None, "position": None}
+    path = max(files, key=base_offset_of)
+    with SegmentFile(path) as segment:
+        return {"file": str(path), "position": segment.position_of(offset)}
+
+
+# --- What is said ---------------------------------------------------------------------------------
+
+
+def _batch(batch: RecordBatch, offset: int) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "batch": {
+            "first": batch.base_offset,
+            "last": batch.last_offset,
+            "records": len(batch.records),
+            "codec": batch.codec.name.lower(),
+            "epoch": batch.leader_epoch,
+            "time": shown_moment(batch.max_timestamp_ms),
+            "time_of": "append" if batch.log_append_time else "creation",
+        }
+    }
+    if batch.producer_id >= 0:
+        told["producer"] = {
+            "id": batch.producer_id,
+            "epoch": batch.producer_epoch,
+            "sequence": batch.base_sequence,
+            "transactional": batch.transactional,
+        }
+    for record in batch.records:
+        if record.offset == offset and not batch.control:
+            told["content"] = {
+                "time": shown_moment(record.timestamp_ms),
+                "key_bytes": None if record.key is None else len(record.key),
+                "value_bytes": None if record.value is None else len(record.value),
+                "headers": len(record.headers),
+            }
+    return told
+
+
+def _visible(offset: int, bounds: Bounds, fetched: Fetched) -> str:
+    """To whom, or why not; the first reason that holds."""
+    batch = fetched.batch
+    if offset < bounds.start:
+        return f"to nobody: records below {bounds.start} were deleted"
+    if offset >= bounds.high_watermark:
+        return (
+            f"to nobody yet: the high watermark is {bounds.high_watermark};"
+            " it is not written, or not by every replica in sync"
+        )
+    if batch is None:
+        return f"to nobody: {fetched.trouble}"
+    if all(record.offset != offset for record in batch.records):
+        return f"to nobody: it was compacted; {_next_record(batch, offset)}"
+    if batch.control:
+        return "to no application: it is the marker of a transaction's end"
+    if offset >= bounds.last_stable:
+        return (
+            "to consumers that read uncommitted records too: a transaction that began at"
+            f" {bounds.last_stable} is open"
+        )
+    if fetched.aborted:
+        return "to consumers that read uncommitted records too: its transaction was aborted"
+    return TO_ALL
+
+
+def _next_record(batch: RecordBatch, offset: int) -> str:
+    behind = [record.offset for record in batch.records if record.offset > offset]
+    return f"the next record is at {behind[0]}" if behind else "what is next lies behind its batch"
+
+
+def _print(told: dict[str, Any]) -> None:
+    click.echo(told["record"])
+    for name, value in told.items():
+        if isinstance(value, dict):
+            shown = (f"{each.replace('_', ' ')} {_word(what)}" for each, what in value.items())
+            click.echo(f"  {name:10}{', '.join(shown)}")
+        elif name != "record":
+            click.echo(f"  {name:10}{value}")
+
+
+def _word(value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
