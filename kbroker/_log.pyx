@@ -259,6 +259,10 @@ cdef class LocalLog:
             kb_store_int(&log.online, 1)
             unlock_log(log)
 
+    def refuse_producers(self, bint refused) -> None:
+        """What they send is KAFKA_STORAGE_ERROR from now on, or no longer; all else goes on."""
+        kb_store_int(&self.storage.refuses_producers, refused)
+
     # --- Numbers ----------------------------------------------------------------------------------
 
     @property

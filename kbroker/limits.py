@@ -116,6 +116,8 @@ CONTROLLER_EVENTS_MAX: Final = 10_000
 LOG_CHECKPOINT_PERIOD_MS: Final = 5_000
 # Between two looks for deleted files that may go: how much later than asked they are gone.
 LOG_REMOVAL_PERIOD_MS: Final = 500
+# Between two looks at how much room is left in the data directories.
+LOG_SPACE_PERIOD_MS: Final = 1_000
 # A period of a task longer than this never comes: 100 years.
 TASK_PERIOD_MS_MAX: Final = 100 * 366 * 86_400_000
 # A session idle for less than this does not give way to a new one (KIP-227).

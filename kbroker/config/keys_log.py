@@ -124,6 +124,12 @@ KEYS: Final = (
         dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
+        "log.dir.min.free.bytes", LONG, 0,
+        "With less than that free on a data directory's volume producers are refused there; what"
+        " the broker itself writes, and reads, go on.",
+        low=0, dynamic=CLUSTER_WIDE, supported=True, kafka="-",
+    ),
+    Key(
         "log.retention.check.interval.ms", LONG, 300_000,
         "Pause between two looks for segments that may go.",
         low=1, supported=True,

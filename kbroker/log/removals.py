@@ -50,15 +50,16 @@ class Removals:
         with self._lock:
             return len(self._doomed)
 
-    def remove_due(self) -> Iterator[None]:
-        """Removes what has waited long enough, in steps."""
+    def remove_due(self, *, at_once: bool = False) -> Iterator[None]:
+        """Removes what has waited long enough, or all, in steps."""
         now_ms = self._clock.monotonic_ms()
         due: list[_Doomed] = []
         stay: list[_Doomed] = []
         with self._lock:
             for it in self._doomed:
                 delay_ms = self.delay_ms if it.delay_ms is None else it.delay_ms
-                (due if it.since_ms + delay_ms <= now_ms else stay).append(it)
+                is_due = at_once or it.since_ms + delay_ms <= now_ms
+                (due if is_due else stay).append(it)
             self._doomed = stay
         for it in due:
             yield from _remove_steps(it.path)

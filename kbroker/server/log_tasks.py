@@ -4,10 +4,12 @@ the cleaner's threads."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
+from kbroker.log.free_space import FreeSpace
+from kbroker.metadata.image import INTERNAL_TOPICS
 from kbroker.replica.retention import Retention
 
 if TYPE_CHECKING:
@@ -46,6 +48,13 @@ class LogTasks:
         self._clock: Final = clock
         self._config: Final = config
         self._began_ms: Final = clock.monotonic_ms()
+        self._free_space: Final = FreeSpace(
+            logs.open_logs,
+            INTERNAL_TOPICS.__contains__,
+            lambda: self._config()["log.dir.min.free.bytes"],
+            self._make_room,
+            clock,
+        )
         self._making: Final = threading.Lock()
         self._cleaner: LogCleaner | None = None
         self._cleans = False  # by itself
@@ -59,6 +68,10 @@ class LogTasks:
             delay_ms=limits.LOG_CHECKPOINT_PERIOD_MS,
         )
         scheduler.schedule("log-removals", logs.remove_deleted, limits.LOG_REMOVAL_PERIOD_MS)
+        scheduler.schedule(
+            "log-free-space", self._free_space.look, limits.LOG_SPACE_PERIOD_MS,
+            delay_ms=limits.LOG_SPACE_PERIOD_MS,
+        )  # fmt: skip
         for name, work, key in (
             ("log-flusher", logs.flush_old, "log.flush.scheduler.interval.ms"),
             ("recovery-points", logs.checkpoint_recovery_points,
@@ -77,6 +90,12 @@ class LogTasks:
                 "log-cleaner", self._begin_cleaning, None,
                 delay_ms=config["log.initial.task.delay.ms"],
             )  # fmt: skip
+
+    def _make_room(self) -> Iterator[None]:
+        """What is kept no longer goes now."""
+        yield from self.retention.sweep()
+        yield from self._logs.checkpoint()
+        yield from self._logs.removals.remove_due(at_once=True)
 
     @property
     def flush_times(self) -> FlushTimes:
