@@ -1,0 +1,160 @@
+"""Apache Kafka, and its dump tool, over the directories that histories of our logs have left.
+
+A history (`tests/unit/log/power_cut_model.py`) appends with several codecs and producers, rolls,
+deletes records, retires, cuts, cleans, stops and starts. What is left is put in the place of the
+logs of a stopped Apache Kafka, which opens them behind a clean stop, and once more behind a crash,
+where it reads every batch and makes its indexes anew.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kbroker.log.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    PARTITION_METADATA_FILE,
+    write_offsets,
+)
+from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.types import TopicPartition
+from tests.support import memory
+from tests.support.kafka import KafkaBroker
+from tests.system.test_kafka_reads_our_files import dump
+from tests.unit.log.power_cut_model import History
+from tests.unit.log.rot_model import Found, start
+from tests.unit.net.harness import eventually
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+
+SEEDS = range(900, 906)
+STEPS = 60
+WAIT_S = 30.0
+COMPLAINTS = re.compile(
+    r"corrupt|rebuilding index|non-monotonic|invalid|out of order|mismatch|truncat", re.I
+)
+
+Logs = dict[str, tuple[Path, Found]]  # by topic: its directory, and what we read of it
+
+
+@pytest.fixture(scope="module")
+def logs() -> Iterator[Logs]:
+    with memory.directory() as place:
+        made: Logs = {}
+        for seed in SEEDS:
+            (place / str(seed)).mkdir()
+            history = History(seed, place / str(seed))
+            history.run(STEPS)
+            copy = place / f"copy-{seed}"
+            shutil.copytree(history.directory, copy)
+            for name, found in start(copy, history.topics).items():
+                assert isinstance(found, Found)
+                made[f"{name}-{seed}"] = history.directory / f"{name}-0", found
+        yield made
+
+
+def test_the_tool_finds_nothing_wrong(logs: Logs) -> None:
+    for suffix, flags in (
+        ("log", ["--deep-iteration"]),
+        ("index", ["--index-sanity-check"]),
+        ("index", ["--verify-index-only"]),
+        ("timeindex", []),
+        ("snapshot", []),
+    ):
+        files = [file for path, _ in logs.values() for file in sorted(path.glob(f"*.{suffix}"))]
+        assert len(files) >= len(logs)
+        printed = dump(*flags, "--files", ",".join(map(str, files)))
+        assert "isvalid: false" not in printed
+        assert not re.search(r"mismatch|corrupt|not found|out of order|exception", printed, re.I)
+
+
+def test_apache_kafka_reads_what_we_read(logs: Logs) -> None:
+    with KafkaBroker({"offsets.topic.num.partitions": 1}) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        # It is to clean and to retire nothing of its own.
+        settings = {"retention.ms": "-1", "index.interval.bytes": "200"}
+        wanted = [NewTopic(topic, 1, 1, config=settings) for topic in logs]
+        for done in admin.create_topics(wanted).values():
+            done.result(WAIT_S)
+        kafka.stop()
+        take_our_places(kafka.data_dir, logs)
+        for crash in (False, True):
+            if crash:
+                (kafka.data_dir / CLEAN_SHUTDOWN_FILE).unlink()
+                for index in kafka.data_dir.glob("*-9??-0/*index"):
+                    index.unlink()
+            before = len(kafka.log_text())
+            kafka.start()
+            for topic, (_, found) in logs.items():
+                assert consumed(kafka, topic, found) == found.records, topic
+            assert not complaints(kafka.log_text()[before:])
+            kafka.stop()
+
+
+def complaints(text: str) -> list[str]:
+    """What it says of our logs, but of indexes that are gone, and of leader epochs: its own are
+    lower than ours."""
+    ours = [line for line in text.splitlines() if re.search(r"-9\d\d-0\b", line)]
+    expected = re.compile("epoch|could not find", re.I)
+    return [line for line in ours if COMPLAINTS.search(line) and not expected.search(line)]
+
+
+def take_our_places(data_dir: Path, logs: Logs) -> None:
+    """Our files under its topics' names and ids, and what our checkpoints say of them."""
+    starts, ends = {}, {}
+    for topic, (path, found) in logs.items():
+        place = data_dir / f"{topic}-0"
+        for file in place.iterdir():
+            if file.name != PARTITION_METADATA_FILE:
+                file.unlink()
+        for file in path.iterdir():
+            if file.name != PARTITION_METADATA_FILE:
+                shutil.copy(file, place)
+        starts[TopicPartition(topic, 0)] = found.start
+        ends[TopicPartition(topic, 0)] = found.end
+    write_offsets(data_dir / LOG_START_FILE, starts)
+    write_offsets(data_dir / HIGH_WATERMARK_FILE, ends)
+
+
+def bounds(
+    consumer: confluent_kafka.Consumer, where: confluent_kafka.TopicPartition
+) -> tuple[int, int] | None:
+    """None while nobody leads there."""
+    try:
+        return consumer.get_watermark_offsets(where, WAIT_S)
+    except confluent_kafka.KafkaException:
+        return None
+
+
+def consumed(
+    kafka: KafkaBroker, topic: str, found: Found
+) -> dict[int, tuple[bytes | None, bytes | None]]:
+    consumer = confluent_kafka.Consumer({
+        "bootstrap.servers": kafka.bootstrap, "group.id": "g", "check.crcs": True,
+        "enable.auto.commit": False, "enable.partition.eof": True,
+    })  # fmt: skip
+    try:
+        where = confluent_kafka.TopicPartition(topic, 0)
+        eventually(lambda: bounds(consumer, where), "a leader")
+        assert bounds(consumer, where) == (found.start, found.end)
+        where.offset = found.start
+        consumer.assign([where])
+        records: dict[int, tuple[bytes | None, bytes | None]] = {}
+        while True:
+            message = consumer.poll(WAIT_S)
+            assert message is not None
+            error, offset = message.error(), message.offset()
+            if error is not None:
+                assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF
+                return records
+            assert offset is not None
+            records[offset] = message.key(), message.value()
+    finally:
+        consumer.close()
