@@ -263,6 +263,10 @@ cdef class LocalLog:
         """What they send is KAFKA_STORAGE_ERROR from now on, or no longer; all else goes on."""
         kb_store_int(&self.storage.refuses_producers, refused)
 
+    @property
+    def refuses_producers(self) -> bool:
+        return bool(kb_load_int(&self.storage.refuses_producers))
+
     # --- Numbers ----------------------------------------------------------------------------------
 
     @property

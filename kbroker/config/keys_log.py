@@ -255,6 +255,16 @@ KEYS: Final = (
         dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
+        "log.scrub.interval.ms", LONG, 0,
+        "How often every segment that is full is read and its batches are checked; 0: never.",
+        low=0, dynamic=CLUSTER_WIDE, supported=True, kafka="-",
+    ),
+    Key(
+        "log.scrub.max.bytes.per.second", DOUBLE, 10_485_760.0,
+        "Bytes that are read per second for that at most, on average.",
+        low=1, dynamic=CLUSTER_WIDE, supported=True, kafka="-",
+    ),
+    Key(
         "log.cleaner.delete.retention.ms", LONG, 86_400_000,
         "How long a compacted topic keeps its delete markers.",
         low=0, dynamic=CLUSTER_WIDE, supported=True,

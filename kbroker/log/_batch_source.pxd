@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The batches of some segments, one after the other, each whole and checked: for the cleaner."""
+"""The batches of some segments, one after the other, each whole and checked."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -34,6 +34,8 @@ cdef struct BatchSource:
     Buffer bytes                  # of the file, from `bytes_position` on
     int32_t bytes_at
     int64_t bytes_position
+    int takes_transactions        # or they end the reading
+    int whole_header              # of the batch at hand, which may be damaged behind it
 
 cdef void source_begin(BatchSource* source, int32_t at, int32_t end) noexcept nogil
 # STEP_MORE: there is a batch at hand, the same until source_advance; STEP_DONE: there is none.

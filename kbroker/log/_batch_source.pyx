@@ -3,7 +3,8 @@
 
 Their files are read by pread, without a lock: what a segment's published size covers changes by
 truncation alone, which whoever reads here finds out afterwards. A batch that is not sound ends the
-reading. Records of transactions do too, as nothing here knows which of them were aborted.
+reading. Records of transactions do too, unless they are wanted: nothing here knows which of them
+were aborted.
 """
 
 from libc.errno cimport EINTR, EIO, ENOMEM, errno
@@ -71,6 +72,7 @@ cdef inline Step damaged(Trouble* trouble, const char* how) noexcept nogil:
 
 cdef Step source_next(BatchSource* source, Trouble* trouble) noexcept nogil:
     cdef int64_t left = 0
+    source.whole_header = 0
     while source.at < source.end:
         left = source.sizes[source.at] - source.position
         if left > 0:
@@ -89,12 +91,13 @@ cdef Step source_next(BatchSource* source, Trouble* trouble) noexcept nogil:
         return damaged(trouble, "no batch stands there")
     if source.header.size_bytes > left:
         return damaged(trouble, "a batch is cut off")
+    source.whole_header = 1
     source.batch = bytes_here(source, source.header.size_bytes, left, trouble)
     if source.batch == NULL:
         return STEP_FAILED
     if batch_crc(source.batch, source.header.size_bytes) != source.header.crc:
         return damaged(trouble, "a batch's CRC is wrong")
-    if (source.header.attributes & TRANSACTIONAL_BIT
+    if (not source.takes_transactions and source.header.attributes & TRANSACTIONAL_BIT
             and not source.header.attributes & CONTROL_BIT):
         return damaged(trouble, "it has records of a transaction")
     return STEP_MORE

@@ -172,7 +172,7 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
     cdef SegmentPart* part = part_of(segment)
     cdef Scan scan
     cdef int64_t largest_ms, largest_offset
-    cdef int found
+    cdef int found, misled = 0
     begin(segment, out)
     scan_begin(&scan, segment.fd, 0, segment.size_bytes)
     found = scan_next(&scan)
@@ -199,8 +199,7 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
             break
         if (part.times.entries and largest_ms != scan.header.max_timestamp_ms
                 and 0 <= largest_offset - scan.header.base_offset <= scan.header.last_offset_delta):
-            fits[0] = 0           # the batch of the last entry does not have its timestamp
-            return
+            misled = 1            # the index is damaged there, or the batch
         if scan.header.record_count > 0 and scan.header.max_timestamp_ms > part.max_timestamp_ms:
             part.max_timestamp_ms = scan.header.max_timestamp_ms
             part.max_timestamp_offset = scan.header.base_offset + scan.header.last_offset_delta
@@ -215,6 +214,21 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
         out.torn = scan.torn
     else:
         out.status = check_times(segment, out.next_offset - segment.base_offset, fits)
+    if misled and out.status == 0 and fits[0]:
+        look_for_largest(segment, out.valid_bytes)
+
+
+cdef void look_for_largest(Segment* segment, int64_t size_bytes) noexcept nogil:
+    # The largest timestamp as the headers have it, where the index does not say.
+    cdef SegmentPart* part = part_of(segment)
+    cdef Scan scan
+    part.max_timestamp_ms = -1
+    scan_begin(&scan, segment.fd, 0, size_bytes)
+    while scan_next(&scan) == 1:
+        if scan.header.record_count > 0 and scan.header.max_timestamp_ms > part.max_timestamp_ms:
+            part.max_timestamp_ms = scan.header.max_timestamp_ms
+            part.max_timestamp_offset = scan.header.base_offset + scan.header.last_offset_delta
+        scan_advance(&scan)
 
 
 cdef int check_segment(

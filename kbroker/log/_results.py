@@ -71,5 +71,14 @@ class SegmentFigures(NamedTuple):
     max_timestamp_ms: int
 
 
+class DamagedBatch(NamedTuple):
+    """In which segment, the first offset that cannot be had, where in the file, and how."""
+
+    base_offset: int
+    offset: int
+    position: int
+    what: str
+
+
 class Uncleanable(ValueError):
     """A log that the cleaner leaves as it is: what in which file it cannot go past."""

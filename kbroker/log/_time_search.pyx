@@ -310,6 +310,7 @@ cdef int16_t log_find_max_timestamp(
     if best.segment == NULL:
         return error
     scan_begin(&scan, best.segment.fd, best.position, best.limit)
+    scan_from_index(&scan, largest.batch_end)
     if error == NO_ERROR and scan_to_offset(&scan, largest.batch_end) == 1:
         rules_none(&rules)
         rules.gaps = 1

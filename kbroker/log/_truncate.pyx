@@ -42,19 +42,16 @@ cdef struct Cut:
     int64_t end_offset
 
 
-cdef int find_cut_locked(Log* log, int64_t offset, Cut* cut) noexcept nogil:
+cdef int find_cut_in(Segment* segment, int64_t offset, int by_index, Cut* cut) noexcept nogil:
     # 0 or an errno.
-    cdef Segment* segment
     cdef Scan scan
     cdef int found
-    cut.at = log_find_segment(log, offset)
-    if cut.at < 0:
-        return EIO
-    segment = log.segments[cut.at]
     # Behind the batch before it, also where compaction left a gap: where a segment ends the next
     # one begins, and recovery takes anything else for lost.
     cut.end_offset = segment.base_offset
-    scan_begin(&scan, segment.fd, segment_scan_start(segment, offset - 1), segment.size_bytes)
+    scan_begin(
+        &scan, segment.fd, segment_scan_start(segment, offset - 1) if by_index else 0,
+        segment.size_bytes)
     scan_from_index(&scan, offset - 1)
     found = scan_next(&scan)
     while found == 1 and scan.header.base_offset + scan.header.last_offset_delta < offset:
@@ -62,7 +59,18 @@ cdef int find_cut_locked(Log* log, int64_t offset, Cut* cut) noexcept nogil:
         scan_advance(&scan)
         found = scan_next(&scan)
     cut.position = scan.position
+    if cut.position > 0 and cut.end_offset == segment.base_offset:
+        # The index led to the batch that holds both: which one stands before it is not known.
+        return find_cut_in(segment, offset, 0, cut)
     return 0 if found >= 0 else scan.status or EIO
+
+
+cdef int find_cut_locked(Log* log, int64_t offset, Cut* cut) noexcept nogil:
+    # 0 or an errno.
+    cut.at = log_find_segment(log, offset)
+    if cut.at < 0:
+        return EIO
+    return find_cut_in(log.segments[cut.at], offset, 1, cut)
 
 
 cdef Segment* open_cut(Log* log, const Cut* cut, int64_t base_offset, int* status) noexcept nogil:
@@ -160,6 +168,15 @@ def begin_cut(LocalLog log not None, int64_t settled) -> None:
         lock_log(storage)
         storage.being_cut = 1
         lower_points_locked(storage, settled)
+        unlock_log(storage)
+
+
+def give_up_cut(LocalLog log not None) -> None:
+    """It does not follow, and nothing has changed but the points."""
+    cdef Log* storage = log.storage
+    with nogil:
+        lock_log(storage)
+        storage.being_cut = 0
         unlock_log(storage)
 
 

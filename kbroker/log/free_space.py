@@ -5,6 +5,7 @@ refuse what producers send, as a log does whose write has failed (KAFKA_STORAGE_
 try again), so that what the broker itself has to write still finds room: commits, groups,
 checkpoints, copies of what others lead. Reads go on; with room enough again, so do producers.
 
+What such a broker leads others lead, where somebody else is in sync (`replica/failing_logs.py`).
 Before that, and where the setting is not set, records that are kept no longer go at once, and so do
 files that wait for `file.delete.delay.ms`.
 
@@ -15,8 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,7 @@ logger: Final = logging.getLogger("kbroker.log")
 # Whatever the setting, with less than that room is made.
 FULL_BYTES: Final = 64 << 20
 MAKE_ROOM_PERIOD_MS: Final = 10_000
+LOGS_TOLD_AT_ONCE: Final = 100
 
 
 def free_bytes_of(directory: Path) -> int:
@@ -41,14 +42,16 @@ class FreeSpace:
 
     def __init__(
         self,
+        directories: Sequence[Path],
         logs: Callable[[], list[PartitionLog]],
         is_own: Callable[[str], bool],
         free_bytes_min: Callable[[], int],
-        make_room: Callable[[], Iterator[None]],
+        make_room: Callable[[], object],
         clock: Clock,
         free_bytes: Callable[[Path], int] = free_bytes_of,
     ) -> None:
-        """`is_own`: of a topic that the broker itself writes."""
+        """`is_own`: of a topic that the broker itself writes. `make_room` returns at once."""
+        self._directories: Final = tuple(directories)
         self._logs: Final = logs
         self._is_own: Final = is_own
         self._free_bytes_min: Final = free_bytes_min
@@ -59,30 +62,33 @@ class FreeSpace:
         self._room_made_ms: int | None = None
 
     def look(self) -> Iterator[None]:
-        """Once at every directory that has logs."""
-        by_directory: defaultdict[Path, list[PartitionLog]] = defaultdict(list)
-        for log in self._logs():
-            by_directory[log.path.parent].append(log)
+        """Once at every directory; at its logs, in steps, where something is to be said to them."""
         least = self._free_bytes_min()
         full = False
-        for directory, logs in by_directory.items():
+        for directory in self._directories:
             try:
                 free = self._free_bytes(directory)
+            except FileNotFoundError:
+                continue  # it is not mounted, and has no logs here
             except OSError as error:
                 logger.error("%s cannot be asked for its size: %s", directory, error)
                 continue
-            self._refuse(directory, logs, free, least)
             full |= free < max(least, FULL_BYTES)
-            yield
+            refuses = free < least
+            if refuses or directory in self._refusing:
+                self._say(directory, refuses, free, least)
+                yield from self._tell_logs(directory, refuses)
         if full and self._is_time():
-            yield from self._make_room()
+            self._make_room()
 
-    def _refuse(self, directory: Path, logs: list[PartitionLog], free: int, least: int) -> None:
-        refuses = free < least
-        if not refuses and directory not in self._refusing:
-            return
-        for log in logs:
-            log.refuse_producers(refuses and not self._is_own(log.name.topic))
+    def _tell_logs(self, directory: Path, refuses: bool) -> Iterator[None]:
+        for looked_at, log in enumerate(self._logs(), start=1):
+            if log.path.parent == directory:
+                log.refuse_producers(refuses and not self._is_own(log.name.topic))
+            if looked_at % LOGS_TOLD_AT_ONCE == 0:
+                yield
+
+    def _say(self, directory: Path, refuses: bool, free: int, least: int) -> None:
         if refuses == (directory in self._refusing):
             return
         if refuses:

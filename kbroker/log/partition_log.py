@@ -25,7 +25,14 @@ from kbroker import _log
 from kbroker.config.key import LONG_MAX
 from kbroker.log import _describe, file_operations, producer_snapshots
 from kbroker.log._trim import drop_below_start, segments_below_start
-from kbroker.log._truncate import begin_again, begin_cut, cut_end, place_of, segments_from
+from kbroker.log._truncate import (
+    begin_again,
+    begin_cut,
+    cut_end,
+    give_up_cut,
+    place_of,
+    segments_from,
+)
 from kbroker.log.checkpoints import LEADER_EPOCH_FILE
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.segment_files import (
@@ -221,10 +228,11 @@ class PartitionLog(_log.LocalLog):
         """Cuts the log so that it ends at an offset, or behind the last batch that lies below it.
 
         What a replica does whose leader has another history; nobody else appends meanwhile. Files
-        that go are among those that the next `trim` answers. OSError: it went half way, and the
-        log is offline.
+        that go are among those that the next `trim` answers. OSError: nothing has changed, or it
+        went half way and the log is offline.
         """
         with self._changing:
+            self._refuse_closed_locked()
             if offset >= self.log_end_offset:
                 # Without a batch, an epoch of our own at the end is nothing the leader has to know.
                 self.epochs.truncate_from_end(self.log_end_offset)
@@ -240,12 +248,18 @@ class PartitionLog(_log.LocalLog):
         Without batches there are no epochs: those of before are not the history up to here.
         """
         with self._changing:
+            self._refuse_closed_locked()
             self._begin_again_locked(offset)
+
+    def _refuse_closed_locked(self) -> None:
+        """One that went offline has its files, and knows none of them."""
+        if self.active_base_offset < 0:
+            raise OSError(errno.EIO, "the log is closed", str(self.path))
 
     def _cut_locked(self, offset: int) -> None:
         base_offset, position, end_offset = place_of(self, offset)
+        self._promise_no_more_locked(base_offset, end_offset)
         with self._or_offline():
-            self._promise_no_more_locked(base_offset, end_offset)
             # From the end on: what a crash leaves is the beginning of the log.
             for behind in reversed(segments_from(self, base_offset + 1)):
                 self._give_up_names(behind)
@@ -255,8 +269,8 @@ class PartitionLog(_log.LocalLog):
         self._forget_behind(end_offset)
 
     def _begin_again_locked(self, offset: int) -> None:
+        self._promise_no_more_locked(0, 0)
         with self._or_offline():
-            self._promise_no_more_locked(0, 0)
             self.epochs.clear()  # first: of a log without a file the batches tell, should this end
             producer_snapshots.remove_all(self.path)  # of batches that are gone nothing is known
             for base_offset in reversed(segments_from(self, 0)):
@@ -267,12 +281,17 @@ class PartitionLog(_log.LocalLog):
         self._forget_behind(offset)
 
     def _promise_no_more_locked(self, settled: int, clean_to: int) -> None:
-        """A later start reads what is about to change, whatever a crash leaves of the change."""
-        before = self.recovery_point, self.cleaned_to
+        """A later start reads what is about to change, whatever a crash leaves of the change.
+
+        OSError: that is not written down, so nothing may change; the log goes on as it is.
+        """
         begin_cut(self, settled)
         self.cleaned_to = min(self.cleaned_to, clean_to)
-        if (self.recovery_point, self.cleaned_to) != before:
+        try:
             self.points_fell()
+        except BaseException:
+            give_up_cut(self)
+            raise
 
     def _begins_before(self, offset: int) -> bool:
         bases = segments_from(self, 0)

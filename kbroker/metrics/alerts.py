@@ -207,6 +207,14 @@ _STRICTER: Final = (
         "They grow. The broker's log says why; kbroker dump-log --verify shows where.",
     ),
     Alert(
+        "KbrokerDamagedBatches",
+        "kbroker_log_scrub_damaged_batches > 0",
+        "0m",
+        "critical",
+        "{{ $value }} batches on {{ $labels.instance }} have rotted on the disk",
+        "The broker's log says where. Replace the replica's disk while another one is in sync.",
+    ),
+    Alert(
         "KbrokerUncleanElections",
         "kafka_controller_ControllerStats_UncleanLeaderElectionsPerSec > 0.0001",
         "0m",

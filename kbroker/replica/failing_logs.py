@@ -7,8 +7,9 @@ Place in the flow: looked at every so often; what is found is said to the contro
     failing     writes were refused, by a full disk, say, and the log is as it was before them. It
                 may take the next one, so it is named for PAUSE_MS after the last that failed; but
                 not where nobody else could lead: producers are told, and try again
+    refusing    its disk is nearly full (`log/free_space.py`), and it leads where another could
 
-One thread at a time. A log is asked for two numbers, so thousands cost a millisecond.
+One thread at a time. A log is asked for three numbers, so thousands cost a millisecond.
 """
 
 from __future__ import annotations
@@ -58,8 +59,15 @@ class FailingLogs:
                 seen[name] = known
                 if now_ms < known.until_ms and not self._is_alone(image, name):
                     found.add(name)
+            elif replica.log.refuses_producers and self._leads_beside_others(image, name):
+                found.add(name)
         self._seen = seen
         return frozenset(found)
+
+    def _leads_beside_others(self, image: ClusterImage, name: TopicPartition) -> bool:
+        partition = image.partition(*name)
+        leads = partition is not None and partition.leader == self._node_id
+        return leads and not self._is_alone(image, name)
 
     def _is_alone(self, image: ClusterImage, name: TopicPartition) -> bool:
         """Whether it leads and nobody could be elected in its place."""

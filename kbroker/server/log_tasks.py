@@ -1,10 +1,11 @@
 """What is done for the logs in the background: tasks of the scheduler, each at its own pace, and
-the cleaner's threads."""
+the threads of the cleaner and of the scrub."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kbroker.log._flush_times import FlushTimes
     from kbroker.log.cleaner import CleanerSettings, LogCleaner
     from kbroker.log.manager import LogManager
+    from kbroker.log.scrubber import LogScrubber, ScrubSettings
     from kbroker.metrics.model import Sample
     from kbroker.own_thread import OwnThread
     from kbroker.replica._replica import Replica
@@ -30,6 +32,9 @@ CLEANER_KEYS: Final = (
     "cleaner_since_last_run", "cleaner_recopied", "cleaner_time", "cleaner_map_use",
     "cleaner_read", "cleaner_written", "cleanings",
 )  # fmt: skip
+
+
+SCRUB_KEYS: Final = ("scrub_read", "scrub_damaged")
 
 
 class LogTasks:
@@ -48,16 +53,12 @@ class LogTasks:
         self._clock: Final = clock
         self._config: Final = config
         self._began_ms: Final = clock.monotonic_ms()
-        self._free_space: Final = FreeSpace(
-            logs.open_logs,
-            INTERNAL_TOPICS.__contains__,
-            lambda: self._config()["log.dir.min.free.bytes"],
-            self._make_room,
-            clock,
-        )
         self._making: Final = threading.Lock()
         self._cleaner: LogCleaner | None = None
         self._cleans = False  # by itself
+        self._scrubber: LogScrubber | None = None
+        self._scrubs = False  # if the settings want it
+        self._stopped = False
 
     def schedule(self, scheduler: Scheduler) -> None:
         config, logs = self._config(), self._logs
@@ -68,10 +69,16 @@ class LogTasks:
             delay_ms=limits.LOG_CHECKPOINT_PERIOD_MS,
         )
         scheduler.schedule("log-removals", logs.remove_deleted, limits.LOG_REMOVAL_PERIOD_MS)
-        scheduler.schedule(
-            "log-free-space", self._free_space.look, limits.LOG_SPACE_PERIOD_MS,
-            delay_ms=limits.LOG_SPACE_PERIOD_MS,
-        )  # fmt: skip
+        free_space = FreeSpace(
+            [Path(directory) for directory in config.log_dirs],
+            logs.open_logs,
+            INTERNAL_TOPICS.__contains__,
+            lambda: self._config()["log.dir.min.free.bytes"],
+            lambda: scheduler.trigger("log-room"),
+            self._clock,
+        )
+        scheduler.schedule("log-free-space", free_space.look, limits.LOG_SPACE_PERIOD_MS)
+        scheduler.schedule("log-room", self._make_room, limits.TASK_PERIOD_MS_MAX)
         for name, work, key in (
             ("log-flusher", logs.flush_old, "log.flush.scheduler.interval.ms"),
             ("recovery-points", logs.checkpoint_recovery_points,
@@ -85,6 +92,9 @@ class LogTasks:
                 period_ms if 0 < period_ms <= limits.TASK_PERIOD_MS_MAX else None,
                 delay_ms=config["log.initial.task.delay.ms"],
             )
+        scheduler.schedule(
+            "log-scrub", self._follow_scrub, None, delay_ms=config["log.initial.task.delay.ms"]
+        )
         if config["log.cleaner.enable"]:
             scheduler.schedule(
                 "log-cleaner", self._begin_cleaning, None,
@@ -103,7 +113,16 @@ class LogTasks:
         return self._logs.flush_times
 
     def samples(self) -> Mapping[str, list[Sample]]:
-        """Figures of the cleaner, by the catalogue's keys; before it is there, of nothing done."""
+        """Figures by the catalogue's keys; before somebody works, of nothing done."""
+        return {**self._scrub_samples(), **self._cleaner_samples()}
+
+    def _scrub_samples(self) -> Mapping[str, list[Sample]]:
+        if self._scrubber is None:
+            return {key: [((), 0)] for key in SCRUB_KEYS}
+        damaged = sum(map(len, self._scrubber.damaged.values()))
+        return {"scrub_read": [((), self._scrubber.bytes_read)], "scrub_damaged": [((), damaged)]}
+
+    def _cleaner_samples(self) -> Mapping[str, list[Sample]]:
         if self._cleaner is not None:
             return cleaner_samples(self._cleaner, self._clock)
         since_ms = self._clock.monotonic_ms() - self._began_ms
@@ -114,15 +133,45 @@ class LogTasks:
         """The settings have changed."""
         if self._cleaner is not None and self._cleans:
             self._cleaner.resize()
+        if self._scrubs:
+            self._follow_scrub()
 
     def stop(self) -> None:
-        if self._cleaner is not None:
-            self._cleaner.stop()
+        with self._making:
+            self._stopped = True
+            workers = [each for each in (self._cleaner, self._scrubber) if each is not None]
+        for worker in workers:
+            worker.stop()
+
+    def _follow_scrub(self) -> None:
+        """Of the scrub nothing is imported before it is wanted."""
+        self._scrubs = True
+        if self._config()["log.scrub.interval.ms"] <= 0 and self._scrubber is None:
+            return
+        with self._making:
+            if self._scrubber is None and not self._stopped:
+                from kbroker.log.scrubber import LogScrubber
+
+                self._scrubber = LogScrubber(
+                    self._logs.open_logs, self._scrub_settings, self._clock
+                )
+        if self._scrubber is not None:
+            self._scrubber.follow()
+
+    def _scrub_settings(self) -> ScrubSettings:
+        from kbroker.log.scrubber import ScrubSettings
+
+        config = self._config()
+        return ScrubSettings(
+            config["log.scrub.interval.ms"], config["log.scrub.max.bytes.per.second"]
+        )
 
     @property
     def threads(self) -> Sequence[OwnThread]:
-        """The cleaner's."""
-        return () if self._cleaner is None else self._cleaner.threads
+        """The cleaner's and the scrub's."""
+        cleaners = () if self._cleaner is None else self._cleaner.threads
+        scrub = None if self._scrubber is None else self._scrubber.thread
+        return cleaners if scrub is None else (*cleaners, scrub)
 
     @property
     def cleaner(self) -> LogCleaner:

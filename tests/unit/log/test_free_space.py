@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,8 +27,8 @@ class Volume:
         self.rooms_made = 0
         self.own: set[str] = set()
         self._space = FreeSpace(
-            lambda: [log.log], self.own.__contains__, lambda: self.least, self._make_room,
-            self.clock, self._free_bytes,
+            [log.path.parent], lambda: [log.log], self.own.__contains__, lambda: self.least,
+            self._make_room, self.clock, self._free_bytes,
         )  # fmt: skip
 
     def _free_bytes(self, directory: Path) -> int:
@@ -38,14 +37,20 @@ class Volume:
             raise self.free
         return self.free
 
-    def _make_room(self) -> Iterator[None]:
+    def _make_room(self) -> None:
         self.rooms_made += 1
-        yield
 
     def look(self, free: int | OSError) -> None:
         self.free = free
         for _ in self._space.look():
             pass
+
+
+def test_a_directory_that_is_not_there_is_nobodys_trouble(
+    volume: Volume, caplog: pytest.LogCaptureFixture
+) -> None:
+    volume.look(FileNotFoundError(2, "No such file or directory"))
+    assert not caplog.text and append(volume.log) is ErrorCode.NONE
 
 
 @pytest.fixture

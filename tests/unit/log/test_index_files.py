@@ -140,6 +140,48 @@ def test_a_cut_does_not_rest_on_one_either(open_log: OpenLog) -> None:
     assert found == [b"%06d" % number for number in range(6)]
 
 
+def test_a_cut_inside_a_batch_does_not_either(open_log: OpenLog) -> None:
+    settings = {"index_interval_bytes": 0, "segment_bytes": 1 << 20}
+    log = open_log(**settings)
+    for number in range(6):
+        log.append(build_batch([b"%06d" % number] * 2))
+    log.close()
+    path = log.path / f"{0:020d}.index"
+    entries = bytearray(path.read_bytes())
+    entries[2 * 8 + 4 : 3 * 8] = entries[3 * 8 + 4 : 4 * 8]  # leads to the batch that is cut into
+    path.write_bytes(entries)
+    log = open_log(clean=True, **settings)
+    log.truncate_to(7)
+    assert log.log_end_offset == 6
+    assert log.append(build_batch([b"next"])).base_offset == 6
+    assert [parse_batches(log.read(offset, 1))[0].base_offset for offset in (0, 2, 4, 6)] == [
+        0, 2, 4, 6,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("clean_segment", [0, 1])
+def test_a_bit_in_a_batchs_timestamp_costs_no_other_batch(
+    open_log: OpenLog, clean_segment: int
+) -> None:
+    """Which of the two is damaged, the batch or the index, an entry alone does not tell."""
+    settings = {"index_interval_bytes": 0, "segment_bytes": 600}
+    log = open_log(**settings)
+    for number in range(10):
+        log.append(build_batch([Record(b"x" * 40, timestamp_ms=1_000 + number)]))
+    log.close()
+    path = sorted(log.path.glob("*.log"))[clean_segment]
+    data = bytearray(path.read_bytes())
+    last = parse_batches(bytes(data))[-1]
+    data[len(data) - last.size_bytes + 36] ^= 0x01  # of its largest timestamp
+    path.write_bytes(data)
+    log = open_log(clean=True, **settings)
+    assert log.log_end_offset == 10
+    assert not list(log.path.glob("*.cut"))
+    sound = set(range(10)) - {last.base_offset}
+    for offset in sound:
+        assert parse_batches(log.read(offset, 1))[0].base_offset == offset
+
+
 def test_a_time_index_that_lost_its_end_hides_no_record(open_log: OpenLog) -> None:
     log = open_log(index_interval_bytes=100_000)
     for number in range(6):

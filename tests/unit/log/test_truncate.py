@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -173,6 +174,47 @@ def test_a_start_is_promised_less_before_a_file_is_touched(open_log: OpenLog) ->
     assert point <= 7
     assert {each.operation for each in faults.seen[:operations]} <= {"open", "read"}
     assert {each.operation for each in faults.seen[operations:]} >= {"rename", "truncate"}
+
+
+@pytest.mark.parametrize("cut", [LedLog.truncate_to, LedLog.begin_again])
+def test_what_cannot_be_written_down_changes_nothing(
+    open_log: OpenLog, cut: Callable[[LedLog, int], None]
+) -> None:
+    """A full disk, say: the log goes on as it is, and the next try begins from the beginning."""
+    log = filled(open_log)
+    log.flush()
+    before = names(log), stored(log)
+    tries: list[int] = []
+
+    def points_fell() -> None:
+        tries.append(log.recovery_point)
+        if len(tries) < 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    log.log.points_fell = points_fell
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            cut(log, 7)
+        assert log.online and (names(log), stored(log)) == before
+    assert log.flush() == 20, "a cut that was given up keeps no point"
+    cut(log, 7)
+    assert log.log_end_offset == 7 and len(tries) == 3
+
+
+@pytest.mark.parametrize("cut", [LedLog.truncate_to, LedLog.begin_again])
+def test_a_log_that_went_offline_is_not_cut_again(
+    open_log: OpenLog, cut: Callable[[LedLog, int], None]
+) -> None:
+    """It knows of no segment then, and would begin anew at that offset, over what it has."""
+    log = filled(open_log)
+    with FileFaults(Fault(("rename",), ".log", error=errno.EIO)), pytest.raises(OSError):
+        log.truncate_to(7)
+    assert not log.online
+    there, start = names(log), log.log_start_offset
+    with pytest.raises(OSError, match="closed"):
+        cut(log, 15)
+    assert (names(log), log.log_start_offset) == (there, start)
+    assert len(stored(open_log(**SMALL))) >= 7
 
 
 def test_a_flush_beside_a_cut_moves_no_point(open_log: OpenLog) -> None:

@@ -57,6 +57,18 @@ class Disk:
         self.replica.append(BATCH)
 
 
+def test_a_leader_whose_disk_is_nearly_full_gives_way_where_another_can_lead(disk: Disk) -> None:
+    disk.log.refuse_producers(True)
+    assert disk.look() == {NAME}
+    disk.alive = (US,)
+    assert disk.look() == frozenset()
+    disk.alive, disk.replicas = (US, OTHER), (OTHER, US)  # the other one leads
+    assert disk.look() == frozenset()
+    disk.replicas = (US, OTHER)
+    disk.log.refuse_producers(False)
+    assert disk.look() == frozenset()
+
+
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
     made = Disk(tmp_path)
