@@ -16,7 +16,7 @@ from kbroker.cli.connect import bootstrap_option, connect, refuse
 from kbroker.cli.moments import shown_moment
 from kbroker.cli.output import output_option, write_json
 from kbroker.cli.partitions import Chosen, existing
-from kbroker.errors import ErrorCode, UsageError
+from kbroker.errors import ErrorCode, KafkaError, UsageError, UserError
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 TO_ALL: Final = "to every consumer"
 _FETCH_WAIT_MS: Final = 100
+_FETCH_TRIES: Final = 5
+_DIGITS_MAX: Final = 19  # of an int64
 
 
 class Bounds(NamedTuple):
@@ -63,34 +65,57 @@ def command(record: str, bootstrap: str, output: str) -> int:
 
 def _parse(text: str) -> tuple[str, int, int]:
     topic, *numbers = text.split("/")
-    if not topic or len(numbers) != 2 or not all(n.isascii() and n.isdecimal() for n in numbers):
+    if not topic or len(numbers) != 2 or not all(map(_is_number, numbers)):
         raise UsageError(f"'{text}' names no record", "write TOPIC/PARTITION/OFFSET, as words/0/42")
     return topic, int(numbers[0]), int(numbers[1])
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
 
 
 # --- What is asked --------------------------------------------------------------------------------
 
 
 def _explain(client: Client, where: TopicPartition, offset: int) -> dict[str, Any]:
+    cluster_id, leader = _leader(client, where)
+    told: dict[str, Any] = {
+        "record": f"{where.topic}/{where.partition}/{offset}",
+        "leader": leader,
+    }
+    if leader["broker"] < 0:
+        return {**told, "visible": "to nobody now: the partition has no leader"}
     bounds = _bounds(client, where)
     inside = bounds.start <= offset < bounds.high_watermark
     fetched = _fetch(client, where, offset, bounds) if inside else Fetched(None)
-    told: dict[str, Any] = {
-        "record": f"{where.topic}/{where.partition}/{offset}",
-        "leader": _leader(client, where),
-        "log": bounds._asdict(),
-    }
-    directory = _directory(client, where, told["leader"]["broker"])
+    told["log"] = bounds._asdict()
+    directory = _directory(client, where, leader["broker"], cluster_id)
     if directory is not None:
         told["segment"] = _segment(directory, offset)
     batch = fetched.batch
     if batch is not None and batch.base_offset <= offset:
         told |= _batch(batch, offset)
-    told["visible"] = _visible(offset, bounds, fetched)
+    told["visible"] = _visible(offset, bounds, fetched, _is_compacted(client, where.topic))
     return told
 
 
+def _leader(client: Client, where: TopicPartition) -> tuple[str | None, dict[str, Any]]:
+    found = client.metadata([where.topic])
+    topic = found.topics.get(where.topic)
+    partitions = () if topic is None else topic.partitions
+    for here in partitions:
+        if here.index == where.partition:
+            return found.cluster_id, {
+                "broker": here.leader,
+                "epoch": here.leader_epoch,
+                "replicas": list(here.replicas),
+                "in_sync": list(here.isr),
+            }
+    raise refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(where), None)
+
+
 def _bounds(client: Client, where: TopicPartition) -> Bounds:
+    """Asked one after the other, while others write: what may only rise is asked first."""
     from kbroker.peer.isolation import READ_COMMITTED, READ_UNCOMMITTED
     from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
@@ -100,22 +125,9 @@ def _bounds(client: Client, where: TopicPartition) -> Bounds:
             raise refuse(answer.error, str(where), None)
         return answer.offset
 
-    return Bounds(
-        ask(EARLIEST_TIMESTAMP, READ_UNCOMMITTED),
-        ask(LATEST_TIMESTAMP, READ_COMMITTED),
-        ask(LATEST_TIMESTAMP, READ_UNCOMMITTED),
-    )
-
-
-def _leader(client: Client, where: TopicPartition) -> dict[str, Any]:
-    found = client.metadata([where.topic]).topics[where.topic].partitions
-    here = next(each for each in found if each.index == where.partition)
-    return {
-        "broker": here.leader,
-        "epoch": here.leader_epoch,
-        "replicas": list(here.replicas),
-        "in_sync": list(here.isr),
-    }
+    high_watermark = ask(LATEST_TIMESTAMP, READ_UNCOMMITTED)
+    last_stable = min(high_watermark, ask(LATEST_TIMESTAMP, READ_COMMITTED))
+    return Bounds(ask(EARLIEST_TIMESTAMP, READ_UNCOMMITTED), last_stable, high_watermark)
 
 
 def _fetch(client: Client, where: TopicPartition, offset: int, bounds: Bounds) -> Fetched:
@@ -124,12 +136,17 @@ def _fetch(client: Client, where: TopicPartition, offset: int, bounds: Bounds) -
     from kbroker.protocol.wire import ProtocolError
 
     isolation = READ_COMMITTED if offset < bounds.last_stable else READ_UNCOMMITTED
-    answers = client.fetch(
-        {where: offset}, max_wait_ms=_FETCH_WAIT_MS, partition_max_bytes=1, isolation=isolation
-    )
-    answer = answers.get(where)
+    answer = None
+    for _ in range(_FETCH_TRIES):
+        answer = client.fetch(
+            {where: offset}, max_wait_ms=_FETCH_WAIT_MS, partition_max_bytes=1, isolation=isolation
+        ).get(where)
+        if answer is not None:
+            break
     if answer is None:
-        return Fetched(None, "its leader does not answer")
+        return Fetched(
+            None, "its leader does not answer, or cannot read it: an election, a disk, or damage"
+        )
     if answer.error is not ErrorCode.NONE:
         return Fetched(None, f"its leader says {answer.error.name}")
     aborted = Aborted(answer.aborted)
@@ -139,16 +156,31 @@ def _fetch(client: Client, where: TopicPartition, offset: int, bounds: Bounds) -
             if batch.last_offset >= offset:
                 return Fetched(batch, aborted=lost)
     except ProtocolError as error:
-        return Fetched(None, f"its batch is damaged: {error}")
+        return Fetched(None, f"its batch is damaged, for who checks it: {error}")
     return Fetched(None, "no batch is there")
 
 
-def _directory(client: Client, where: TopicPartition, leader: int) -> Path | None:
+def _is_compacted(client: Client, topic: str) -> bool:
+    found = {each.name: each.value or "" for each in client.topic_configs(topic)}
+    return "compact" in found.get("cleanup.policy", "")
+
+
+def _directory(
+    client: Client, where: TopicPartition, leader: int, cluster_id: str | None
+) -> Path | None:
     """The log's directory, where the leader's disks are this machine's."""
-    for directory in client.log_directories().get(leader, []):
-        if any(log.partition == where and not log.future for log in directory.logs):
-            path = Path(directory.path) / str(where)
-            return path if path.is_dir() else None
+    from kbroker.metadata import meta_properties
+
+    try:
+        for directory in client.log_directories(of_all=False).get(leader, []):
+            if any(log.partition == where and not log.future for log in directory.logs):
+                here = meta_properties.load(Path(directory.path))
+                is_its = here is not None and (here.cluster_id, here.node_id) == (
+                    cluster_id, leader
+                )  # fmt: skip
+                return Path(directory.path) / str(where) if is_its else None
+    except (OSError, KafkaError, UserError):
+        pass  # what is here is not for us to read, or nobody says where it is
     return None
 
 
@@ -156,12 +188,15 @@ def _segment(directory: Path, offset: int) -> dict[str, Any]:
     """Read as it lies there: beside a broker that goes on writing."""
     from kbroker.log.dump import SegmentFile, base_offset_of
 
-    files = [path for path in directory.glob("*.log") if base_offset_of(path) <= offset]
-    if not files:
-        return {"file": None, "position": None}
-    path = max(files, key=base_offset_of)
-    with SegmentFile(path) as segment:
-        return {"file": str(path), "position": segment.position_of(offset)}
+    try:
+        files = [path for path in directory.glob("*.log") if base_offset_of(path) <= offset]
+        if not files:
+            return {"file": None, "position": None}
+        path = max(files, key=base_offset_of)
+        with SegmentFile(path) as segment:
+            return {"file": str(path), "position": segment.position_of(offset)}
+    except (OSError, ValueError) as error:
+        return {"file": None, "position": None, "trouble": str(error)}
 
 
 # --- What is said ---------------------------------------------------------------------------------
@@ -197,7 +232,7 @@ def _batch(batch: RecordBatch, offset: int) -> dict[str, Any]:
     return told
 
 
-def _visible(offset: int, bounds: Bounds, fetched: Fetched) -> str:
+def _visible(offset: int, bounds: Bounds, fetched: Fetched, is_compacted: bool) -> str:
     """To whom, or why not; the first reason that holds."""
     batch = fetched.batch
     if offset < bounds.start:
@@ -210,7 +245,8 @@ def _visible(offset: int, bounds: Bounds, fetched: Fetched) -> str:
     if batch is None:
         return f"to nobody: {fetched.trouble}"
     if all(record.offset != offset for record in batch.records):
-        return f"to nobody: it was compacted; {_next_record(batch, offset)}"
+        why = "it was compacted" if is_compacted else "no batch has it; see dump-log --verify"
+        return f"to nobody: {why}; {_next_record(batch, offset)}"
     if batch.control:
         return "to no application: it is the marker of a transaction's end"
     if offset >= bounds.last_stable:

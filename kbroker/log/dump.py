@@ -145,6 +145,8 @@ class SegmentFile:
         while position + HEADER_BYTES <= self.size_bytes:
             self._file.seek(position)
             head = self._file.read(HEADER_BYTES)
+            if len(head) < HEADER_BYTES:  # it was cut meanwhile
+                return None
             base_offset, length, magic = _AT_LENGTH.unpack_from(head)
             if magic != FORMAT or length < HEADER_BYTES - LENGTH_COUNTS_FROM:
                 return None

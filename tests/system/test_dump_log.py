@@ -102,6 +102,8 @@ def test_what_apache_kafka_left_is_sound(capsys: pytest.CaptureFixture[str]) -> 
     with KafkaBroker() as broker:
         write(broker)
         transact(broker)
+        # The marker comes behind the answer that ends a transaction.
+        eventually(lambda: "marker" in explained(broker, COUNT + 3, capsys), "the last marker")
         assert [explained(broker, COUNT + at, capsys) for at in range(4)] == [
             "to every consumer",
             "to no application: it is the marker of a transaction's end",

@@ -32,6 +32,7 @@ from typing import Any, Final
 from kbroker.clock import ManualClock
 from kbroker.log._truncate import place_of
 from kbroker.log.cleaner import CleanerSettings, LogCleaner
+from kbroker.log.placement import topic_id_of
 from kbroker.log.verify import verify
 from kbroker.protocol.record_batch import RecordBatch, decode_batches
 from kbroker.testing.file_faults import FileFaults
@@ -83,6 +84,7 @@ class Moment:
     kind: str
     operation: int
     topics: dict[str, Topic]
+    deleted: set[uuid.UUID]
 
 
 class History:
@@ -97,9 +99,8 @@ class History:
         self.directory = place / "data"
         self.directory.mkdir()
         self.clock = ManualClock()
-        self.topics = {
-            name: Topic(uuid.UUID(int=n)) for n, name in enumerate((SYNCED, PLAIN, COMPACTED), 1)
-        }
+        self.topics = {name: Topic(self.new_id()) for name in (SYNCED, PLAIN, COMPACTED)}
+        self.deleted: set[uuid.UUID] = set()  # by promise: no directory has their log
         self.sequences: dict[tuple[str, int], int] = {}
         self.moments: list[Moment] = []
         self.cut_at: frozenset[int] = frozenset()
@@ -108,6 +109,9 @@ class History:
         self.logs: dict[str, LedLog] = {}
         self.disk = Disk(self.directory)
 
+    def new_id(self) -> uuid.UUID:
+        return uuid.UUID(int=self.dice.getrandbits(128))
+
     # --- The power --------------------------------------------------------------------------------
 
     def before(self, operation: str, path: str) -> None:
@@ -115,7 +119,9 @@ class History:
             kind = self.cut_dice.choice(KINDS)
             target = self.place / f"cut-{len(self.moments)}"
             self.disk.leave(kind, target, self.cut_dice)
-            self.moments.append(Moment(target, kind, self.disk.operations, deepcopy(self.topics)))
+            self.moments.append(
+                Moment(target, kind, self.disk.operations, deepcopy(self.topics), {*self.deleted})
+            )
         deaf = self.deaf and operation == "sync" and fnmatch(Path(path).name, self.deaf)
         self.disk.before("asked to sync" if deaf else operation, path)
 
@@ -285,7 +291,7 @@ class History:
         topic = self.topics.get(SHORT_LIVED)
         if topic is None or not topic.is_there:
             self.number += 1
-            self.topics[SHORT_LIVED] = Topic(uuid.UUID(int=100 + self.number), was_there=False)
+            self.topics[SHORT_LIVED] = Topic(self.new_id(), was_there=False)
             self.sequences = {k: v for k, v in self.sequences.items() if k[0] != SHORT_LIVED}
             self.open(SHORT_LIVED)
             self.manager.make_names_last()
@@ -295,6 +301,7 @@ class History:
             self.manager.delete(self.logs.pop(SHORT_LIVED))
             self.manager.make_names_last()
             topic.was_there = False
+            self.deleted.add(topic.id)
 
 
 # --- When the power is back -----------------------------------------------------------------------
@@ -312,6 +319,9 @@ class Complaints(logging.Handler):
 
 
 def check(moment: Moment) -> None:
+    for path in moment.directory.iterdir():
+        if path.is_dir() and "-delete" not in path.name:
+            assert topic_id_of(path) not in moment.deleted, f"{path.name} is back"
     complaints = Complaints()
     logger = logging.getLogger("kbroker.log")
     logger.addHandler(complaints)
@@ -354,8 +364,13 @@ def check_log(
     assert end >= topic.kept_to
     assert end >= topic.acknowledged or manager.lossy
     assert any(is_beginning(name, found, version, start, end) for version in topic.versions)
+    # Below what was promised it is the newest version: a cut that was made does not come back
+    # where what was written behind it is on the disk.
+    newest = {offset: record for offset, record in topic.records.items() if offset < topic.kept_to}
+    below = {offset: record for offset, record in found.items() if offset < topic.kept_to}
+    assert all(below[offset].value == newest[offset].value for offset in below), "an old history"
     check_producers(log, batches, start)
-    check_epochs(log, batches, start)
+    check_epochs(topic, log, batches, start)
     value = b"the power is back"
     assert log.append(build_batch([Record(value, b"new key", 5_000)])).base_offset == end
     expected[name] = [record.value or b"" for record in found.values()] + [value]
@@ -389,10 +404,13 @@ def check_producers(log: LedLog, batches: list[RecordBatch], start: int) -> None
         assert producer in last or entry.last_offset < start, entry
 
 
-def check_epochs(log: LedLog, batches: list[RecordBatch], start: int) -> None:
+def check_epochs(topic: Topic, log: LedLog, batches: list[RecordBatch], start: int) -> None:
     """Each batch's epoch is the one that the log has for its offset. Below a start that had moved,
     and was not promised to anybody, the file may know of none."""
     first = max(start, log.epochs.entries[0][1])
+    *known, _ours = log.epochs.entries
+    assert {epoch for epoch, _ in known} <= {epoch for epoch, _ in topic.epochs}, known
+    assert first <= max(start, topic.asked_start) or not batches
     for batch in batches:
         if batch.last_offset >= first:
             offset = max(batch.base_offset, first)

@@ -35,8 +35,8 @@ def filled(open_log: OpenLog) -> LedLog:
     return log
 
 
-def scrubber(log: LedLog, settings: ScrubSettings = FAST, **how: object) -> LogScrubber:
-    return LogScrubber(lambda: [log.log], lambda: settings, ManualClock(), **how)  # type: ignore[arg-type]
+def scrubber(log: LedLog, settings: ScrubSettings = FAST) -> LogScrubber:
+    return LogScrubber(lambda: [log.log], lambda: settings, ManualClock())
 
 
 def segments(log: LedLog) -> list[Path]:
