@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 
 import confluent_kafka
 import pytest
@@ -15,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kbroker.log.verify import verify
 from kbroker.testing import Broker as Inspected
 from kbroker.testing.plain import PlainBroker as Broker
+from tests.support.log_files import bytes_of
 from tests.system.conftest import MakeBroker
 from tests.system.test_kafka_reads_our_files import dump
 from tests.unit.net.harness import eventually
@@ -95,15 +94,6 @@ def read(broker: Broker | Inspected, topic: str) -> list[tuple[int, bytes, int]]
             found.append((offset, key, int(value.split()[0])))
     finally:
         consumer.close()
-
-
-def bytes_of(path: Path) -> int:
-    """Of what has its name while it is looked at: a cleaning takes names away and gives them."""
-    total = 0
-    for file in path.glob("*.log"):
-        with suppress(FileNotFoundError):
-            total += file.stat().st_size
-    return total
 
 
 def check(records: list[tuple[int, bytes, int]], writer: Writer) -> None:

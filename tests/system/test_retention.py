@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import (
@@ -16,6 +14,7 @@ from confluent_kafka.admin import (
 )
 
 from kbroker.testing.plain import PlainBroker as Broker
+from tests.support.log_files import bytes_of
 from tests.system.conftest import MakeBroker
 from tests.unit.net.harness import eventually
 
@@ -77,10 +76,6 @@ def read(broker: Broker, topic: str, count: int) -> list[confluent_kafka.Message
         return found
     finally:
         consumer.close()
-
-
-def bytes_of(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.glob("*.log"))
 
 
 def test_what_is_too_much_goes_and_what_is_too_old(make_broker: MakeBroker) -> None:
