@@ -72,6 +72,7 @@ NOT_IN_SAMPLES: Final[dict[str, str]] = {
     "KbrokerActiveControllers": "a cluster's figure; a broker's samples tell its own",
     "KbrokerOfflineLogDirectory": "a directory that is lost is missing from the samples",
     "KbrokerUncleanablePartitions": "samples do not count what cannot be cleaned",
+    "KbrokerDamagedBatches": "samples do not count what has rotted",
     "KbrokerUncleanElections": "no rate of late in samples; Several brokers counts them",
     "KbrokerThreadDead": "samples do not name threads, and the one that takes them may be lost",
     "KbrokerStepFailures": "samples do not count what raised",

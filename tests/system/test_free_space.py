@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kbroker.testing.plain import PlainBroker as Broker
+from tests.support import broker_settings
 from tests.system.conftest import MakeBroker
 from tests.unit.net.harness import eventually
 
 WAIT_S = 30.0
-ALL_THERE_IS = str(1 << 60)
+ALL_THERE_IS = 1 << 60
 
 
 def create(broker: Broker, topic: str, **settings: str) -> None:
@@ -25,14 +20,8 @@ def create(broker: Broker, topic: str, **settings: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1, config=settings)])[topic].result(WAIT_S)
 
 
-def demand(broker: Broker, free_bytes: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    entry = ConfigEntry(
-        "log.dir.min.free.bytes", free_bytes, incremental_operation=AlterConfigOpType.SET
-    )
-    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
-    for changed in admin.incremental_alter_configs([resource]).values():
-        changed.result(WAIT_S)
+def demand(broker: Broker, free_bytes: int) -> None:
+    broker_settings.change(broker.bootstrap, "log.dir.min.free.bytes", free_bytes)
 
 
 def produced(broker: Broker, topic: str, count: int, bytes_each: int = 10) -> str:
@@ -69,7 +58,7 @@ def test_producers_are_refused_before_the_disk_is_full(make_broker: MakeBroker) 
     finally:
         reader.close()
 
-    demand(broker, "0")
+    demand(broker, 0)
     eventually(lambda: produced(broker, "words", 1) == "", "room")
     broker.stop()
     assert "producers may write again" in broker.log_text()
