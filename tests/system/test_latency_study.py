@@ -65,7 +65,8 @@ def test_a_block(bench: LatencyBench, broker: KbrokerBroker, condition: Conditio
         assert due.total == sent.total and due.sum >= sent.sum  # nobody sends before it is due
     else:
         assert set(found.histograms) == {END_TO_END, ACKNOWLEDGED}
-    assert found.wall_s >= SECONDS and found.broker_cpu_s > 0 and found.own_cpu_s > 0
+        assert found.broker_cpu_s > 0  # in ticks of 10 ms, of which a paced block may meet none
+    assert found.wall_s >= SECONDS and found.own_cpu_s > 0
     if condition.load == "paced":
         # Late records are sent as soon as it goes, those of the warm-up too; never more than due.
         assert found.figures["sent"] <= RATE * (found.wall_s + latency.WARM_S) + 1
