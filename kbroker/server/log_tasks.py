@@ -57,7 +57,7 @@ class LogTasks:
         self._cleaner: LogCleaner | None = None
         self._cleans = False  # by itself
         self._scrubber: LogScrubber | None = None
-        self._scrubs = False  # if the settings want it
+        self._scrubs = False  # its time has come; the settings say whether there is one
         self._stopped = False
 
     def schedule(self, scheduler: Scheduler) -> None:

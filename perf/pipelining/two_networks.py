@@ -169,21 +169,21 @@ class TwoNetworks:
         delay = struct.pack("q", int(seconds / 2 * 1e9))
         try:
             self._control.sendall(delay)
-            echo = self._control.recv(len(delay))
+            answer = self._control.recv(len(delay))
         except OSError as error:
             raise NetworkError(f"the process that carries packets has ended ({error})") from None
-        if echo != delay:
+        if answer != delay:
             raise NetworkError("the process that carries packets has ended")
 
     def round_trip_s(self) -> float:
         """As one byte there and back on TCP takes it, the median."""
         with self.far.entered(), socket.create_server((FAR_HOST, 0)) as server:
             server.settimeout(PROBE_TIMEOUT_S)
-            echo = threading.Thread(target=_echo, args=(server,), daemon=True)
-            echo.start()
+            far_end = threading.Thread(target=echo, args=(server,), daemon=True)
+            far_end.start()
             with self.near.entered():
                 found = _probe(server.getsockname())
-            echo.join()
+            far_end.join()
         return statistics.median(found)
 
     def __exit__(
@@ -195,7 +195,8 @@ class TwoNetworks:
         self._exit.close()
 
 
-def _echo(server: socket.socket) -> None:
+def echo(server: socket.socket) -> None:
+    """Gives one connection back what it sends, until it ends."""
     near, _ = server.accept()
     with near:
         near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

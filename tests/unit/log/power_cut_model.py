@@ -225,22 +225,22 @@ class History:
             for _ in work():
                 pass
 
-    def delete_records(self) -> None:
+    def move_start(self) -> tuple[Topic, LedLog]:
         name, log = self.some_log()
         topic = self.topics[name]
         offset = self.dice.randint(log.log_start_offset, log.high_watermark)
         topic.asked_start = max(topic.asked_start, offset)
         log.delete_records(offset)
+        return topic, log
+
+    def delete_records(self) -> None:
+        topic, log = self.move_start()
         self.manager.checkpoint_log_starts([log])
-        topic.start = offset
+        topic.start = log.log_start_offset
 
     def retire(self) -> None:
         """What retention does: a start that moves, and nobody is told."""
-        name, log = self.some_log()
-        topic = self.topics[name]
-        offset = self.dice.randint(log.log_start_offset, log.high_watermark)
-        topic.asked_start = max(topic.asked_start, offset)
-        log.delete_records(offset)
+        self.move_start()
         for _ in self.manager.checkpoint():
             pass
 

@@ -33,7 +33,7 @@ from perf.pipelining.plan import (
     points,
     took_about_s,
 )
-from perf.pipelining.two_networks import FAR_HOST, NetworkError, TwoNetworks
+from perf.pipelining.two_networks import FAR_HOST, NetworkError, TwoNetworks, echo
 from perf.results_table import DIMENSIONS
 from perf.studies.study import Outcome, StudyError, slots
 from tests.support import requirements
@@ -223,8 +223,8 @@ def test_a_round_trip_takes_what_was_asked_for(networks: TwoNetworks) -> None:
 def test_a_busy_line_takes_a_new_round_trip_before_the_next_packet(networks: TwoNetworks) -> None:
     """One that had packets to carry at every turn did not look for it until they were gone."""
     with networks, networks.far.entered(), socket.create_server((FAR_HOST, 0)) as server:
-        echo = threading.Thread(target=_echo_until_it_ends, args=(server,), daemon=True)
-        echo.start()
+        far_end = threading.Thread(target=echo, args=(server,), daemon=True)
+        far_end.start()
         with networks.near.entered(), socket.create_connection(server.getsockname(), 5.0) as near:
             near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for asked_s in (0.005, 0.0, 0.01, 0.0, 0.02):
@@ -236,15 +236,7 @@ def test_a_busy_line_takes_a_new_round_trip_before_the_next_packet(networks: Two
                 for _ in range(0 if asked_s else 100):
                     near.sendall(b"x")
                     near.recv(1)
-        echo.join()
-
-
-def _echo_until_it_ends(server: socket.socket) -> None:
-    far, _ = server.accept()
-    with far:
-        far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while got := far.recv(1):
-            far.sendall(got)
+        far_end.join()
 
 
 def test_what_is_started_in_the_far_network_is_reached_over_the_line(
