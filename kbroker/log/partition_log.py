@@ -266,6 +266,8 @@ class PartitionLog(_log.LocalLog):
             if not cut_end(self, offset, replaced=False):
                 self._replace_by_head(base_offset, position)
                 cut_end(self, offset, replaced=True)
+            # A name that comes back would stand beside those of what is written from now on.
+            file_operations.sync_directory(self.path)
         self._forget_behind(end_offset)
 
     def _begin_again_locked(self, offset: int) -> None:
