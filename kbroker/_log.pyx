@@ -359,6 +359,10 @@ cdef class LocalLog:
             raise os_error(status, self.directory)
         return self.recovery_point
 
+    def go_offline(self) -> None:
+        """Nobody appends or reads any more; waits for nothing, and lets go of nothing."""
+        kb_store_int(&self.storage.online, 0)
+
     def close(self) -> None:
         """Takes the log offline, cuts its indexes to size and lets go of its files."""
         cdef Log* log = self.storage

@@ -12,7 +12,8 @@ from kbroker._log cimport LocalLog
 from kbroker._sync cimport kb_wall_ms
 from kbroker.log._types cimport Segment
 from kbroker.log._recovery cimport Recovered, check_segment, truncate_segment
-from kbroker.log._segment cimport segment_activate, segment_drop_reference, segment_open
+from kbroker.log._segment cimport (
+    segment_activate, segment_drop_reference, segment_open, segment_sync_records)
 from kbroker.log._storage cimport (
     Log, active_of, log_add_segment, log_drop_segments_after)
 
@@ -75,6 +76,10 @@ def cut_last_segment(LocalLog log not None, int64_t size_bytes) -> None:
         raise InvariantError(f"{log.directory}: no segment to cut")
     with nogil:
         status = truncate_segment(active_of(storage), size_bytes)
+        if status == 0:
+            # Before a segment behind it has a name on the disk: a later start would find both, the
+            # one over what the other lost.
+            status = segment_sync_records(active_of(storage))
     if status != 0:
         raise _os_error(status, log.directory)
 

@@ -24,8 +24,7 @@ from kbroker.log._records cimport (
 from kbroker.log._segment cimport (
     Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_from_index, scan_next,
     scan_to_offset,
-    segment_note_batch, segment_reserve, segment_reset_indexes, segment_scan_start, segment_seal,
-    segment_sync_records)
+    segment_note_batch, segment_reserve, segment_reset_indexes, segment_scan_start, segment_seal)
 
 cdef enum:
     BUFFER_BYTES = 1024 * 1024
@@ -267,13 +266,11 @@ cdef int find_newer_epoch(
 
 
 cdef int truncate_segment(Segment* segment, int64_t size_bytes) noexcept nogil:
-    # On the disk too, before a segment behind it has a name there: a start would find both, the one
-    # over what the other lost.
     while files.ftruncate(segment.fd, size_bytes) < 0:
         if errno != EINTR:
             return errno
     kb_store_i64(&segment.size_bytes, size_bytes)
-    return segment_sync_records(segment)
+    return 0
 
 
 cdef int replay_producers(

@@ -29,10 +29,11 @@ from kbroker.log._producer_state cimport producers_clear
 from kbroker.log._recovery cimport Recovered, check_segment, truncate_segment
 from kbroker.log._segment cimport (
     Scan, scan_advance, scan_begin, scan_from_index, scan_next, segment_activate, segment_create,
-    segment_cut_indexes, segment_drop_reference, segment_open, segment_scan_start)
+    segment_cut_indexes, segment_drop_reference, segment_open, segment_scan_start,
+    segment_sync_records)
 from kbroker.log._storage cimport (
-    Log, handed_out_clear, lock_log, lock_to_look, log_add_segment, log_drop_segments_after,
-    log_find_segment, recent_clear, unlock_log)
+    Log, active_of, handed_out_clear, lock_log, lock_to_look, log_add_segment,
+    log_drop_segments_after, log_find_segment, recent_clear, unlock_log)
 from kbroker.log._types cimport Segment
 
 
@@ -212,6 +213,12 @@ def cut_end(LocalLog log not None, int64_t offset, *, bint replaced) -> bool:
         lock_log(storage)
         status = cut_locked(storage, offset, replaced)
         unlock_log(storage)
+        if status == 0:
+            # Before a segment behind it has a name on the disk: a later start would find both, the
+            # one over what the other lost. Nobody appends or closes meanwhile.
+            status = segment_sync_records(active_of(storage))
+            if status != 0:
+                kb_store_int(&storage.online, 0)
     if status == EBUSY:
         return False
     if status:

@@ -24,12 +24,13 @@ cannot be read at all, or is no file, refuses the start: nothing has been touche
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -53,6 +54,7 @@ logger: Final = logging.getLogger("kbroker.log")
 LOCK_FILE: Final = ".lock"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 BOOT_FILE: Final = ".boot_id"
+PROBE_FILE: Final = ".probe"
 UNKNOWN_BOOT: Final = ""
 CHECKPOINT_FILES: Final = (
     RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, CLEANER_FILE,
@@ -68,11 +70,15 @@ class DataDirectory:
     def __init__(self, path: Path, boot_id: str = UNKNOWN_BOOT) -> None:
         """`boot_id`: of the machine; one that is not known is never the same."""
         self.path: Final = path
+        self.failed = False
+        # Partitions whose logs are here, or may be, since it has failed.
+        self.lost_names: frozenset[TopicPartition] = frozenset()
         self.clean = False
         self.lossy = False
         self._boot_id: Final = boot_id
         self._untold = False  # lossy, and not heard of where it matters
         self._distrusted = False  # since a sync failed
+        self._boot_forgotten = False
         self._lock: int | None = None
         self._mark = b""  # as it was found
         # What the checkpoints say of logs that are not open.
@@ -183,13 +189,38 @@ class DataDirectory:
     def distrust(self) -> None:
         """A write was lost, and with it pages: the next start is lossy, in the same boot as well,
         unless this process stops in order."""
-        if self._distrusted:
-            return
         self._distrusted = True
+        if self._boot_forgotten:
+            return
         try:
             file_operations.unlink(self.path / BOOT_FILE)
+            self._boot_forgotten = self.path.is_dir()  # else its disk is away, with the file
         except OSError as error:
             logger.error("%s: %s cannot be removed: %s", self.path, BOOT_FILE, error)
+
+    def fails(self) -> OSError | None:
+        """Why nothing can be written here; None: it can, or room or something of the process's own
+        is wanting."""
+        probe = self.path / PROBE_FILE
+        try:
+            file_operations.write_file(probe, _MARK, sync=True)
+        except OSError as error:
+            return error if error.errno in file_operations.DISK_FAILS else None
+        finally:
+            with contextlib.suppress(OSError):
+                file_operations.unlink(probe)
+        return None
+
+    def fail(self, error: OSError, names: Iterable[TopicPartition]) -> None:
+        """It stays so for this process: what its files hold nobody knows before a start has read
+        them. `names` are of the logs that are open here."""
+        self.lost_names = frozenset(names).union(*self._kept.values())
+        self.failed = True
+        logger.critical(
+            "data directory %s has failed: %s; its partitions are offline until the disk is mended"
+            " and the broker started again", self.path, error.strerror,
+        )  # fmt: skip
+        self.distrust()
 
     def _write_boot(self) -> None:
         """Not synced: what a power cut makes of it is not the next boot."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,8 @@ from kbroker.log._results import DirectoryUse
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kbroker.log.data_directory import DataDirectory
+    from kbroker.log.held_log import HeldLog
     from kbroker.log.partition_log import PartitionLog
 
 logger: Final = logging.getLogger("kbroker.log")
@@ -25,6 +28,22 @@ LOGS_SIZED_AT_ONCE: Final = 500
 def use_of_nothing(path: Path) -> DirectoryUse:
     """A directory that is not there, or cannot be asked."""
     return DirectoryUse(os.path.abspath(path), True, [], -1, -1)
+
+
+def use_of_all(
+    paths: Iterable[Path],
+    usable: Sequence[DataDirectory],
+    held: Iterable[HeldLog],
+    wanted: Set[TopicPartition] | None,
+) -> list[DirectoryUse]:
+    """Of `paths` those that are not usable first, of which nothing is known; then the others with
+    their logs, all or those wanted."""
+    here = {directory.path for directory in usable}
+    logs = [it for it in held if wanted is None or it.log.name in wanted]
+    return [use_of_nothing(path) for path in paths if path not in here] + [
+        use_of(directory.path, [it.log for it in logs if it.directory is directory])
+        for directory in usable
+    ]
 
 
 def use_of(path: Path, logs: list[PartitionLog]) -> DirectoryUse:

@@ -17,6 +17,12 @@ from typing import Final
 # meet. Of a write it answers how many bytes are taken before the disk is full, None: all.
 hook: Callable[[str, str], int | None] | None = None
 
+NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+# What speaks of the disk, and not of the process or of want of room.
+DISK_FAILS: Final = frozenset({
+    errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV, errno.ESTALE, errno.ENOENT, errno.ENOTDIR,
+    errno.EACCES, errno.EPERM, errno.EUCLEAN, errno.ENOTCONN,
+})  # fmt: skip
 COPY_BYTES: Final = 1 << 20
 READ_BYTES: Final = 1 << 16
 DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

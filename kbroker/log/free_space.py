@@ -42,7 +42,7 @@ class FreeSpace:
 
     def __init__(
         self,
-        directories: Sequence[Path],
+        directories: Callable[[], Sequence[Path]],
         logs: Callable[[], list[PartitionLog]],
         is_own: Callable[[str], bool],
         free_bytes_min: Callable[[], int],
@@ -50,8 +50,9 @@ class FreeSpace:
         clock: Clock,
         free_bytes: Callable[[Path], int] = free_bytes_of,
     ) -> None:
-        """`is_own`: of a topic that the broker itself writes. `make_room` returns at once."""
-        self._directories: Final = tuple(directories)
+        """`directories`: those that serve. `is_own`: of a topic that the broker itself writes.
+        `make_room` returns at once."""
+        self._directories: Final = directories
         self._logs: Final = logs
         self._is_own: Final = is_own
         self._free_bytes_min: Final = free_bytes_min
@@ -65,7 +66,7 @@ class FreeSpace:
         """Once at every directory; at its logs, in steps, where something is to be said to them."""
         least = self._free_bytes_min()
         full = False
-        for directory in self._directories:
+        for directory in self._directories():
             try:
                 free = self._free_bytes(directory)
             except FileNotFoundError:

@@ -19,13 +19,16 @@ class HeldLog:
     directory: DataDirectory
     failed_writes: int = 0  # as last told in the broker's log
 
-    def tell_failed_writes(self) -> None:
-        """One line a round for what producers were answered as KAFKA_STORAGE_ERROR."""
+    def tell_failed_writes(self) -> bool:
+        """One line a round for what producers were answered as KAFKA_STORAGE_ERROR; whether there
+        was any."""
         figures = self.log.statistics()
         failed = figures["failed_writes"] + figures["failed_flushes"]
-        if failed > self.failed_writes:
+        new = failed > self.failed_writes
+        if new:
             logger.error(
                 "%s: %d writes failed since the last look; is %s full, or read-only?",
                 self.log.name, failed - self.failed_writes, self.directory.path,
             )  # fmt: skip
             self.failed_writes = failed
+        return new

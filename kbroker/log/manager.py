@@ -20,9 +20,9 @@ written by then, so nothing is: the checkpoints stay, and the mark is there if i
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
@@ -31,9 +31,10 @@ from uuid import UUID, uuid4
 
 from kbroker.clock import Clock, SystemClock
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log import file_operations
+from kbroker.log import file_operations, placement
 from kbroker.log._flush_times import FlushTimes
 from kbroker.log._results import DirectoryUse
+from kbroker.log.checkpoint_lines import line_of, lines_of
 from kbroker.log.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
@@ -41,17 +42,18 @@ from kbroker.log.checkpoints import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
     CheckpointError,
-    read_partition_metadata,
     write_partition_metadata,
 )
 from kbroker.log.closing import close_logs
-from kbroker.log.data_directory import CHECKPOINT_FILES, UNKNOWN_BOOT, DataDirectory, in_threads
-from kbroker.log.directory_use import use_of, use_of_nothing
+from kbroker.log.data_directory import CHECKPOINT_FILES, UNKNOWN_BOOT, DataDirectory
+from kbroker.log.directory_trouble import DirectoryTrouble
+from kbroker.log.directory_use import use_of_all
 from kbroker.log.held_log import HeldLog
 from kbroker.log.loader import open_partition_log
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
-from kbroker.log.placement import Absence, Place, may_be, places_of, refuse_copies, topic_id_of
+from kbroker.log.placement import Absence, Place
 from kbroker.log.producer_expiry import LOGS_LOOKED_AT_ONCE, PRODUCER_EXPIRATION_MS, ProducerExpiry
+from kbroker.log.recovery import recover
 from kbroker.log.removals import Removals
 from kbroker.types import TopicPartition
 
@@ -89,6 +91,9 @@ class LogManager:
         # Logs that could not be read after a crash, or not closed: no mark may vouch for them.
         self._unread: set[TopicPartition] = set()
         self._unsynced: set[DataDirectory] = set()
+        self._trouble: Final = DirectoryTrouble(
+            self._clock, self._fail, lambda log: self.went_offline(log)
+        )
         # Where the replica of a log is; the replica manager says how to ask it.
         self.high_watermark_of: Callable[[PartitionLog], int] = lambda log: (
             log.checkpointed_high_watermark
@@ -112,7 +117,7 @@ class LogManager:
         try:
             for directory in self._directories:
                 directory.open(foreign=directory.path in foreign)
-            refuse_copies(self._directories)
+            placement.refuse_copies(self._directories)
             for directory in self._directories:
                 for path in directory.deleted():
                     self.removals.doom_at_once(path)
@@ -134,39 +139,21 @@ class LogManager:
 
     def remember_boot(self) -> None:
         """The controller knows that they may; OSError if that cannot be written down."""
-        for directory in self._directories:
+        for directory in self.usable:
             directory.remember_boot()
 
     def _recover(self, directory: DataDirectory) -> None:
-        """After a crash: opens every log here, several at a time, before anybody asks for it."""
+        def open_at(place: Place, name: TopicPartition, topic_id: UUID) -> PartitionLog:
+            return self._open_at(place, name, topic_id, {})
 
-        def open_one(found: tuple[TopicPartition, Path]) -> None:
-            name, path = found
-            try:
-                topic_id = read_partition_metadata(path / PARTITION_METADATA_FILE)
-                if topic_id is None:
-                    return
-                log = self._open_at(Place(directory, path, topic_id), name, topic_id, {})
-            except CheckpointError as error:
-                # Whose it is, only the metadata store knows: `open` is told.
-                logger.warning("%s; it is read when its topic is opened", error)
-                return
-            except (OSError, KafkaError) as error:
-                # It is asked for again by `open`, which tells whoever wants it.
-                logger.error("%s cannot be recovered: %s", path, error)
-                with self._lock:
-                    self._unread.add(name)
-                return
+        def opened(name: TopicPartition, log: PartitionLog | None) -> None:
             with self._lock:
-                self._recovered[name] = HeldLog(log, directory)
+                if log is None:
+                    self._unread.add(name)
+                else:
+                    self._recovered[name] = HeldLog(log, directory)
 
-        found = list(directory.logs().items())
-        if not found:
-            return
-        began_ms = self._clock.monotonic_ms()
-        in_threads(self.recovery_threads, open_one, found)
-        took_ms = self._clock.monotonic_ms() - began_ms
-        logger.info("recovered %d logs in %s in %d ms", len(found), directory.path, took_ms)
+        recover(directory, self.recovery_threads, open_at, opened, self._clock)
 
     def stop(self, *, as_found: bool = False) -> None:
         """Closes every log. Where one cannot be, its directory is left without the mark.
@@ -182,10 +169,10 @@ class LogManager:
             logs = {name: it.log for name, it in held.items() if it.directory is directory}
             if not all(log.online for log in logs.values()):
                 directory.distrust()
-            if as_found:
+            if as_found or directory.failed:
                 for log in logs.values():
                     log.close(clean=False)
-                directory.give_back()
+                directory.close(clean=False) if directory.failed else directory.give_back()
                 continue
             clean = close_logs(directory.path, list(logs.values()), self.recovery_threads)
             try:
@@ -238,10 +225,13 @@ class LogManager:
             held = self._open(name, topic_id, settings, new)
         held.log.points_fell = partial(self._write_points, held.directory)
         with self._lock:
-            self._logs[name] = held
-            self._unread.discard(name)
-            held.directory.forget(name)
-        return held.log
+            if not held.directory.failed:
+                self._logs[name] = held
+                self._unread.discard(name)
+                held.directory.forget(name)
+                return held.log
+        held.log.abandon()
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{held.directory.path} has failed")
 
     def _open_at(
         self, place: Place, name: TopicPartition, topic_id: UUID, how: Mapping[str, Any]
@@ -260,6 +250,7 @@ class LogManager:
             made = None if place.topic_id == topic_id else place.path
             log = self._open_at(place, name, topic_id, settings)
         except (OSError, CheckpointError, KafkaError) as error:
+            self._trouble.look_behind(error, self.usable)
             if made is not None:
                 self._unmake(made)
             elif not self.clean:
@@ -284,34 +275,30 @@ class LogManager:
 
     def _place(self, name: TopicPartition, topic_id: UUID, new: bool) -> Place:
         """Where the log is; or where it begins, when what is in its place was set aside."""
-        places = places_of(self._directories, name)
+        places = placement.places_of(self.usable, name)
+        gone = [*self._absence.were, *map(str, self.failed_directories())]
         for place in places:
             if place.topic_id == topic_id:
                 return place
         for place in places:
-            if may_be(place.topic_id, topic_id) and not new:
+            if placement.may_be(place.topic_id, topic_id) and not new and not gone:
                 logger.warning("%s is given the topic id that the metadata store has", place.path)
                 write_partition_metadata(place.path / PARTITION_METADATA_FILE, topic_id)
                 return place._replace(topic_id=topic_id)
-        for directory, path, _ in places:
-            self._set_aside(directory, name, path)
-        if self._absence and not (new and self._directories):
+        lost = any(name in each.lost_names for each in self._directories)
+        if lost or (gone and not (new and self.usable)):
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"the log of {name} is not here, and a data directory is missing: "
-                f"{', '.join(self._absence.were)}",
+                f"the log of {name} is not here, and a data directory is missing or has failed: "
+                f"{', '.join(gone)}",
             )
-        directory = self._emptiest()
+        for directory, path, _ in places:
+            self._set_aside(directory, name, path)
+        with self._lock:
+            held = list(self._logs.values())
+        directory = placement.emptiest(self.usable, held)
         self._begin_at_zero(directory, name)
         return Place(directory, directory.path / str(name), None)
-
-    def _emptiest(self) -> DataDirectory:
-        """Where there are fewest logs."""
-        if len(self._directories) == 1:
-            return self._directories[0]
-        with self._lock:
-            counts = Counter(id(held.directory) for held in self._logs.values())
-        return min(self._directories, key=lambda each: counts[id(each)])
 
     def _set_aside(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
         """It is no replica any more: kept under another name, never appended to."""
@@ -338,13 +325,16 @@ class LogManager:
         """Directories that were made and renamed since the last time survive a power cut then."""
         with self._lock:
             unsynced, self._unsynced = self._unsynced, set()
-        try:
-            for directory in unsynced:
-                file_operations.sync_directory(directory.path)
-        except OSError:
-            with self._lock:
-                self._unsynced |= unsynced
-            raise
+        for directory in unsynced:
+            try:
+                if not directory.failed:
+                    file_operations.sync_directory(directory.path)
+            except OSError:
+                self._trouble.look_at(directory)
+                if not directory.failed:
+                    with self._lock:
+                        self._unsynced |= unsynced
+                    raise
 
     def close(self, log: PartitionLog) -> None:
         """Closes one log; its files stay, and so does what is to be said of it. One that cannot be
@@ -352,7 +342,9 @@ class LogManager:
         with self._lock:
             held = self._forget_locked(log)
             if held is not None:
-                lines = {file: self._line(file, log) for file in CHECKPOINT_FILES}
+                lines = {
+                    file: line_of(file, log, self.high_watermark_of) for file in CHECKPOINT_FILES
+                }
                 held.directory.keep(log.name, lines)
         try:
             log.close()
@@ -370,6 +362,8 @@ class LogManager:
         try:
             self.removals.doom(log.delete())
         except OSError as error:
+            if held is not None and held.directory.failed:
+                return  # it is set aside when its disk is back
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {log.name} cannot be deleted: {error}"
             ) from error
@@ -381,12 +375,12 @@ class LogManager:
         """Removes what a crash between the metadata and the files left of a deleted topic, or a
         removal that failed; OSError if that fails again."""
         failure: OSError | None = None
-        for directory in self._directories:
+        for directory in self.usable:
             for name, path in directory.logs().items():
                 if name.topic != topic:
                     continue
                 try:
-                    if topic_id_of(path) == topic_id:
+                    if placement.topic_id_of(path) == topic_id:
                         self._delete_directory(directory, name, path)
                 except OSError as error:
                     logger.error("%s cannot be deleted: %s", path, error)
@@ -404,10 +398,10 @@ class LogManager:
 
     def set_aside_strays(self, is_here: Callable[[TopicPartition, UUID], bool]) -> None:
         """Logs of no replica that is here: deleted or reassigned while this broker was away."""
-        for directory in self._directories:
+        for directory in self.usable:
             for name, path in directory.logs().items():
                 try:
-                    topic_id = topic_id_of(path)
+                    topic_id = placement.topic_id_of(path)
                     stray = topic_id is not None and not is_here(name, topic_id)
                     if stray and self._is_free(name):
                         self._set_aside(directory, name, path)
@@ -437,7 +431,10 @@ class LogManager:
         with self._lock:
             held = list(self._logs.values())
         for looked_at, it in enumerate(held, start=1):
-            it.tell_failed_writes()
+            if it.directory.failed:
+                continue
+            if it.tell_failed_writes():
+                self._trouble.look_at(it.directory)
             self._note_lost(it)
             worked = self._trim(it.log)
             worked |= self._flush(it, it.log.flush_rolled)
@@ -451,12 +448,13 @@ class LogManager:
         return self._write_everywhere(RECOVERY_POINT_FILE)
 
     def _write_everywhere(self, *files: str) -> Iterator[None]:
-        for directory in self._directories:
+        for directory in self.usable:
             try:
                 for file in files:
                     self._write_checkpoint(file, directory)
             except OSError as error:
                 logger.error("%s: checkpoints cannot be written: %s", directory.path, error)
+                self._trouble.look_at(directory)
             yield
 
     def _write_points(self, directory: DataDirectory) -> None:
@@ -470,8 +468,10 @@ class LogManager:
             held = list(self._logs.values())
         for looked_at, it in enumerate(held, start=1):
             log = it.log
-            due = log.recovery_point < log.log_end_offset and (
-                now_ms - log.flushed_ms >= log.flush_ms
+            due = (
+                not it.directory.failed
+                and log.recovery_point < log.log_end_offset
+                and (now_ms - log.flushed_ms >= log.flush_ms)
             )
             if due:
                 self._flush(it, log.flush)
@@ -491,7 +491,24 @@ class LogManager:
         """Of a log that went offline, and was not closed meanwhile."""
         if not it.log.online and self._held([it.log.name]) == [it]:
             it.directory.distrust()
+            self._trouble.look_at(it.directory)
             self.went_offline(it.log)
+
+    def _fail(self, directory: DataDirectory, error: OSError) -> list[PartitionLog]:
+        with self._lock:
+            held = {**self._recovered, **self._logs}
+            here = {name: it.log for name, it in held.items() if it.directory is directory}
+            directory.fail(error, here)
+        return list(here.values())
+
+    @property
+    def usable(self) -> list[DataDirectory]:
+        """Those that are here and have not failed. Any thread."""
+        return [directory for directory in self._directories if not directory.failed]
+
+    def failed_directories(self) -> list[Path]:
+        """Those that have served, and do no more. Any thread."""
+        return [directory.path for directory in self._directories if directory.failed]
 
     def _trim(self, log: PartitionLog) -> bool:
         """Segments below the log's start go as a deleted log does: renamed now, removed later.
@@ -516,6 +533,8 @@ class LogManager:
         """
         names = [log.name for log in logs]
         for directory in {id(it.directory): it.directory for it in self._held(names)}.values():
+            if directory.failed:
+                continue  # these are offline
             with directory.checkpoint_locks[LOG_START_FILE]:
                 here = [it.log for it in self._held(names) if it.directory is directory]
                 starts = {log.name: start for log in here if (start := log.log_start_offset) > 0}
@@ -537,6 +556,8 @@ class LogManager:
 
     def _write_checkpoint(self, file: str, directory: DataDirectory) -> None:
         with directory.checkpoint_locks[file]:
+            if directory.failed:
+                raise OSError(errno.EIO, "it has failed", str(directory.path))
             self._write_checkpoint_locked(file, directory)
 
     def _write_checkpoint_locked(self, file: str, directory: DataDirectory) -> None:
@@ -553,21 +574,7 @@ class LogManager:
         kept: Mapping[TopicPartition, int],
         logs: Iterable[PartitionLog],
     ) -> None:
-        lines = {**kept, **{log.name: self._line(file, log) for log in logs}}
-        if file in (LOG_START_FILE, CLEANER_FILE):
-            lines = {name: offset for name, offset in lines.items() if offset > 0}
-        directory.write_checkpoint(file, lines)
-
-    def _line(self, file: str, log: PartitionLog) -> int:
-        """What a checkpoint says of a log that is open. A start of 0 needs no line, nor does a log
-        that was never cleaned."""
-        if file == RECOVERY_POINT_FILE:
-            return log.settled_recovery_point
-        if file == HIGH_WATERMARK_FILE:
-            return self.high_watermark_of(log)
-        if file == CLEANER_FILE:
-            return log.cleaned_to if log.compacts else 0
-        return log.log_start_offset
+        directory.write_checkpoint(file, lines_of(file, kept, logs, self.high_watermark_of))
 
     def remove_deleted(self) -> Iterator[None]:
         """Removes what was deleted and has waited for `file.delete.delay.ms`, file by file."""
@@ -578,14 +585,8 @@ class LogManager:
     def use_of_directories(self, wanted: Set[TopicPartition] | None) -> list[DirectoryUse]:
         """Every data directory with the logs in it, all or those wanted. From any thread."""
         with self._lock:
-            held = list(self._logs.items())
-        absent = [use_of_nothing(path) for path in self._paths if path in self._absence.unused]
-        if wanted is not None:
-            held = [(name, it) for name, it in held if name in wanted]
-        return absent + [
-            use_of(directory.path, [it.log for _, it in held if it.directory is directory])
-            for directory in self._directories
-        ]
+            held = list(self._logs.values())
+        return use_of_all(self._paths, self.usable, held, wanted)
 
     def statistics(self) -> dict[str, int]:
         """Figures for metrics and the admin page."""

@@ -15,7 +15,8 @@ cannot be read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,6 +29,7 @@ from kbroker.log.checkpoints import (
     read_partition_metadata,
 )
 from kbroker.log.data_directory import DataDirectory
+from kbroker.log.held_log import HeldLog
 from kbroker.types import TopicPartition
 
 logger: Final = logging.getLogger("kbroker.log")
@@ -77,6 +79,22 @@ def topic_id_of(path: Path) -> UUID | None:
 def may_be(topic_id: UUID | None, wanted: UUID) -> bool:
     """Whether an id that was read, or could not be, may be the wanted one behind damage."""
     return topic_id is None or (topic_id.int ^ wanted.int).bit_count() <= _BITS_OF_A_CHARACTER
+
+
+def emptiest(directories: Sequence[DataDirectory], held: Iterable[HeldLog]) -> DataDirectory:
+    """Where there are fewest logs, as in Apache Kafka; of those that have as few, where the fewest
+    bytes are."""
+    if len(directories) == 1:
+        return directories[0]
+    held = list(held)
+    counts = Counter(it.directory for it in held)
+    fewest = min(counts[each] for each in directories)
+    sizes = dict.fromkeys((each for each in directories if counts[each] == fewest), 0)
+    if len(sizes) > 1 and fewest:
+        for it in held:
+            if it.directory in sizes:
+                sizes[it.directory] += it.log.size_bytes
+    return min(sizes, key=sizes.__getitem__)
 
 
 def refuse_copies(directories: Sequence[DataDirectory]) -> None:

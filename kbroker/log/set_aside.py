@@ -15,7 +15,6 @@ have left `TORN_KEPT_MAX` files before.
 
 from __future__ import annotations
 
-import errno
 import itertools
 import logging
 from collections.abc import Iterator
@@ -29,7 +28,6 @@ logger: Final = logging.getLogger("kbroker.log")
 
 CUT_SUFFIX: Final = ".cut"
 TORN_KEPT_MAX: Final = 8
-_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 _CHUNK_BYTES: Final = 1 << 20
 
 
@@ -56,7 +54,7 @@ def keep_tail(path: Path, position: int, end: int, *, torn: bool) -> None:
         file_operations.copy_part(path, position, end, temporary)
     except OSError as error:
         file_operations.unlink(temporary)
-        if not torn or error.errno not in _NO_SPACE:
+        if not torn or error.errno not in file_operations.NO_SPACE:
             raise
         logger.warning(
             "%s: %d bytes of a batch that is cut off are dropped, since there is no space to keep"

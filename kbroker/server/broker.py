@@ -428,7 +428,7 @@ class Broker:
 
     def _start_logs(self) -> None:
         absence = self._directories.look(self._session(), shared=self._member is not None)
-        self.readiness.absent = frozenset(str(path) for path in absence.unused)
+        self.readiness.follow_directories(absence.unused, self._logs.failed_directories)
         self._logs.start(absence, self._directories.foreign)
 
     def _stop_logs(self) -> None:

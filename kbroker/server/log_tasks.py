@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
@@ -70,7 +69,7 @@ class LogTasks:
         )
         scheduler.schedule("log-removals", logs.remove_deleted, limits.LOG_REMOVAL_PERIOD_MS)
         free_space = FreeSpace(
-            [Path(directory) for directory in config.log_dirs],
+            lambda: [directory.path for directory in logs.usable],
             logs.open_logs,
             INTERNAL_TOPICS.__contains__,
             lambda: self._config()["log.dir.min.free.bytes"],

@@ -9,7 +9,8 @@ registered as well, and told what holds.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 STARTING: Final = "starting"
@@ -40,7 +41,15 @@ class Readiness:
         self._dead_threads = dead_threads
         self._informed = informed
         self.phase = STARTING
-        self.absent: frozenset[str] = frozenset()  # not used, since a disk is not mounted there
+        self._absent: frozenset[Path] = frozenset()
+        self._failed: Callable[[], Collection[Path]] = tuple
+
+    def follow_directories(
+        self, absent: Iterable[Path], failed: Callable[[], Collection[Path]]
+    ) -> None:
+        """`absent` are not used, since a disk is not mounted there; `failed` have served, and do no
+        more."""
+        self._absent, self._failed = frozenset(absent), failed
 
     def checks(self) -> list[Check]:
         """All conditions; the broker is ready when each is ok."""
@@ -62,8 +71,10 @@ class Readiness:
 
     def _directory(self, path: str) -> Check:
         name = f"log-dir {path}"
-        if path in self.absent:
+        if Path(path) in self._absent:
             return Check(name, False, "offline: what it held is not there")
+        if Path(path) in self._failed():
+            return Check(name, False, "offline: it has failed")
         try:
             read_only = os.statvfs(path).f_flag & os.ST_RDONLY
         except FileNotFoundError:

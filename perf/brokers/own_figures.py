@@ -23,20 +23,35 @@ QUANTILES: Final = {"p50": "0.5", "p99": "0.99", "p99.9": "0.999"}
 _JMX_QUANTILES: Final = {
     "p50": "50thPercentile", "p99": "99thPercentile", "p99.9": "999thPercentile",
 }  # fmt: skip
-_PRODUCE: Final = "kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce"
-_FOLLOWER: Final = "kafka.network:type=RequestMetrics,name=TotalTimeMs,request=FetchFollower"
+# The parts of a request's time, in their order, by what their metric is called.
+LEGS: Final = {
+    "queue": "RequestQueueTimeMs",
+    "local": "LocalTimeMs",
+    "remote": "RemoteTimeMs",
+    "answer queue": "ResponseQueueTimeMs",
+    "send": "ResponseSendTimeMs",
+}
+_REQUESTS: Final = "kafka.network:type=RequestMetrics"
+_PRODUCE: Final = f"{_REQUESTS},name=TotalTimeMs,request=Produce"
+_PRODUCE_LEGS: Final = {
+    leg: f"{_REQUESTS},name={name},request=Produce" for leg, name in LEGS.items()
+}
+_FOLLOWER: Final = f"{_REQUESTS},name=TotalTimeMs,request=FetchFollower"
 _IN: Final = "kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec"
 _OUT: Final = "kafka.server:type=BrokerTopicMetrics,name=ReplicationBytesOutPerSec"
 _TIMES: Final = "kafka_network_requestmetrics_totaltimems"
+_LEG_TIMES: Final = {leg: f"kafka_network_requestmetrics_{n.lower()}" for leg, n in LEGS.items()}
 _STATES: Final = "kbroker_channel_state_seconds_total"
 _SAMPLE: Final = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
 
 class OwnFigures(NamedTuple):
-    """`state_s`: seconds of channels that produce, by the channel's state; kbroker's alone."""
+    """`legs_us`: the median of each part of a produce; `state_s`: seconds of channels that produce,
+    by the channel's state, kbroker's alone."""
 
     produce_us: Mapping[str, float]
+    legs_us: Mapping[str, float]
     produces: float
     produced_bytes: float
     follower_fetches: float
@@ -62,6 +77,10 @@ def of_kbroker(address: str) -> OwnFigures:
         {
             name: one(_TIMES, request="Produce", quantile=quantile) * 1e3
             for name, quantile in QUANTILES.items()
+        },
+        {
+            leg: one(name, request="Produce", quantile=QUANTILES["p50"]) * 1e3
+            for leg, name in _LEG_TIMES.items()
         },
         one(f"{_TIMES}_count", request="Produce"),
         one("kafka_server_brokertopicmetrics_bytesin_total"),
@@ -94,7 +113,7 @@ def of_kafka(address: str) -> OwnFigures:
     command = ["java", "-cp", f"{jars()}/*", "org.apache.kafka.tools.JmxTool", "--one-time"]
     command += ["--report-format", "properties"]
     command += ["--jmx-url", f"service:jmx:rmi:///jndi/rmi://{address}/jmxrmi"]
-    for name in (_PRODUCE, _FOLLOWER, _IN, _OUT):
+    for name in (_PRODUCE, *_PRODUCE_LEGS.values(), _FOLLOWER, _IN, _OUT):
         command += ["--object-name", name]
     try:
         told = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
@@ -109,6 +128,7 @@ def of_kafka(address: str) -> OwnFigures:
 
     return OwnFigures(
         {name: one(_PRODUCE, attribute) * 1e3 for name, attribute in _JMX_QUANTILES.items()},
+        {leg: one(name, _JMX_QUANTILES["p50"]) * 1e3 for leg, name in _PRODUCE_LEGS.items()},
         one(_PRODUCE),
         one(_IN),
         one(_FOLLOWER),

@@ -27,6 +27,7 @@ from perf.studies.measured import Measured
 
 WARM_S, WINDOW_S = 3.0, 25.0
 BROKER: Final = "broker_"  # before a percentile in us, by the broker's clock
+LEG: Final = "leg_"  # before a part of a produce's time: its median in us, by the same clock
 STATE: Final = "state_"  # before a state's name: the share of the producers' channels' time
 
 
@@ -53,6 +54,7 @@ def told(before: OwnFigures, after: OwnFigures, found: Measured) -> dict[str, fl
     if not (produces > 0 and produced_bytes > 0):
         raise CellError("the leader says that nobody produced")
     made = {f"{BROKER}{name}_us": us for name, us in after.produce_us.items()}
+    made |= {f"{LEG}{name}_us": us for name, us in after.legs_us.items()}
     # The follower has had the time that it lay behind as well.
     share = found.wall_s / (found.wall_s + found.figures.get("behind_s", 0.0))
     made["fetches_per_s"] = found.requests_per_s * share * fetches / produces

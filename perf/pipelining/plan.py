@@ -38,7 +38,8 @@ BATCH_RECORDS: Final = (1, 6, 25, 100)
 PRODUCERS: Final = (1, 2, 4, 8, 16)
 SLOTS: Final = (16, 64, 256, 1024, 4096)
 KILLED_IN_FLIGHT: Final = (5, 200)
-DIAGNOSED: Final = ((ALL, 5), (ALL, 200), (LEADER, 200))  # the document's figures 4 to 8
+# One produce alone, leg by leg; and the document's figures 4 to 8.
+DIAGNOSED: Final = ((ALL, 1), (ALL, 5), (ALL, 200), (LEADER, 200))
 PACED_IN_FLIGHT: Final = 2000  # so that nobody but the broker makes a paced request wait
 
 PACE_BLOCKS: Final = 3  # by whose median the paced section's rate is set

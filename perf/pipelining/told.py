@@ -134,10 +134,11 @@ def _paced(outcome: Outcome, plan: Plan) -> Table:
                 title_of(one.system),
                 cell(outcome, one, figure("rate")),
                 *late(outcome, one),
-                cell(outcome, one, figure("brokers_cpu_us"), 1),
+                cell(outcome, one, figure("leader_cpu_us"), 1),
+                cell(outcome, one, figure("follower_cpu_us"), 1),
             ]
         )
-    head = ["apart", "", "requests/s", *LATE_HEAD, "CPU us of both"]
+    head = ["apart", "", "requests/s", *LATE_HEAD, "leader CPU us", "follower CPU us"]
     beside = "" if plan.with_kafka else ", since Apache Kafka is not in this study"
     return f"acks=-1 at half of what {title_of(plan.paced_by)} does at most{beside}", head, rows
 

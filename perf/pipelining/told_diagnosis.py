@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kbroker._state import State
+from perf.brokers.own_figures import LEGS
 from perf.cells import MEGABYTE
 from perf.pipelining.bars import matrix
-from perf.pipelining.diagnosis import BROKER, STATE
+from perf.pipelining.diagnosis import BROKER, LEG, STATE
 from perf.pipelining.plan import (
     ALL,
     DIAGNOSED,
@@ -37,6 +38,7 @@ from perf.pipelining.shown import (
     rare,
 )
 from perf.studies.conclusion import Conclusion, Figure
+from perf.studies.measured import REQUEST, Measured
 from perf.studies.study import Outcome
 
 DIAGNOSIS: Final = "diagnosis"
@@ -53,6 +55,7 @@ RECORDS: Final = {
         f"{BROKER}{name}_us": (f"produce {name} by the broker's clock", "us")
         for name in ("p50", "p99", "p99.9")
     },
+    **{f"{LEG}{leg}_us": (f"produce p50, {leg}, by the broker's clock", "us") for leg in LEGS},
     **{f"{STATE}{state.name}": (f"time in {state.name}", "of its time") for state in State},
 }
 
@@ -84,7 +87,12 @@ def what_waits(outcome: Outcome, plan: Plan) -> Table:
 
 
 def diagnosed(outcome: Outcome, plan: Plan) -> list[Table]:
-    return [_clocks(outcome, plan), _follower(outcome, plan), *_states(outcome, plan)]
+    return [
+        _clocks(outcome, plan),
+        _legs(outcome, plan),
+        _follower(outcome, plan),
+        *_states(outcome, plan),
+    ]
 
 
 def diagnosis(system: str, mode: str, in_flight: int) -> Condition:
@@ -118,6 +126,27 @@ def _clocks(outcome: Outcome, plan: Plan) -> Table:
         )
     head = ["", "", "in flight", "p50 us", "p99 us", "p99.9 us", "reached", "zero windows"]
     return f"By the broker's clock / by the producer's, {MIDDLE_US / 1000:g} ms", head, rows
+
+
+def _legs(outcome: Outcome, plan: Plan) -> Table:
+    """Where the time of one acknowledged produce goes: before the leader has read it, and in it."""
+    rows = []
+    for one in _of(plan):
+        rows.append(
+            [
+                *_name(one),
+                cell(outcome, one, _before_it_is_read),
+                *(cell(outcome, one, figure(f"{LEG}{leg}_us")) for leg in LEGS),
+            ]
+        )
+    head = ["", "", "in flight", "before it is read", *LEGS]
+    return f"One produce, leg by leg: medians in us, {MIDDLE_US / 1000:g} ms", head, rows
+
+
+def _before_it_is_read(block: Measured) -> float:
+    """What the broker's clock does not see: the socket, and the client's own work."""
+    by_broker = block.figures.get(f"{BROKER}p50_us")
+    return math.nan if by_broker is None else max(0.0, block.percentile_us(REQUEST, 50) - by_broker)
 
 
 def _follower(outcome: Outcome, plan: Plan) -> Table:

@@ -27,7 +27,7 @@ class Volume:
         self.rooms_made = 0
         self.own: set[str] = set()
         self._space = FreeSpace(
-            [log.path.parent], lambda: [log.log], self.own.__contains__, lambda: self.least,
+            lambda: [log.path.parent], lambda: [log.log], self.own.__contains__, lambda: self.least,
             self._make_room, self.clock, self._free_bytes,
         )  # fmt: skip
 

@@ -177,7 +177,7 @@ def test_whose_whole_disk_is_lost_is_told_how_to_follow_the_others(
     logs = LogManager([path])
     logs.start(absence)
     for new in (True, False):
-        with pytest.raises(KafkaError, match="a data directory is missing: /old"):
+        with pytest.raises(KafkaError, match="a data directory is missing or has failed: /old"):
             logs.open("t", 0, UUID(int=7), {}, new=new)
     logs.stop()
     store.delete("/brokers/directories/1")

@@ -25,6 +25,9 @@ METRICS = """# TYPE kafka_network_requestmetrics_totaltimems summary
 kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.5"} 0.75
 kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.99"} 1.5
 kafka_network_requestmetrics_totaltimems{request="Fetch",quantile="0.99"} 500
+kafka_network_requestmetrics_requestqueuetimems{request="Produce",quantile="0.5"} 0.0625
+kafka_network_requestmetrics_remotetimems{request="Produce",quantile="0.5"} 0.5
+kafka_network_requestmetrics_remotetimems{request="Produce",quantile="0.99"} 8
 kafka_network_requestmetrics_totaltimems_count{request="Produce"} 1000
 kafka_network_requestmetrics_totaltimems_count{request="FetchFollower"} 250
 kafka_server_brokertopicmetrics_bytesin_total 10240000
@@ -33,7 +36,9 @@ kafka_server_brokertopicmetrics_replicationbytesout_total 1.024e+07
 kbroker_channel_state_seconds_total{request="Produce",state="MUTED"} 0.5
 kbroker_channel_state_seconds_total{request="Fetch",state="MUTED"} 9
 """
-SAID = OwnFigures({"p50": 750.0, "p99": 1500.0, "p99.9": 0.0}, 1000, 10240000, 250, 10240000, {})
+LEGS = {"queue": 62.5, "local": 0.0, "remote": 500.0, "answer queue": 0.0, "send": 0.0}
+TIMES = {"p50": 750.0, "p99": 1500.0, "p99.9": 0.0}
+SAID = OwnFigures(TIMES, LEGS, 1000, 10240000, 250, 10240000, {})
 
 
 @pytest.fixture
@@ -69,12 +74,15 @@ def test_one_that_says_nothing_is_one_line(address: str) -> None:
 
 
 def test_apache_kafka_says_it_over_jmx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bean = "kafka.network:type=RequestMetrics,name=TotalTimeMs,request="
+    requests = "kafka.network:type=RequestMetrics,name="
+    bean = f"{requests}TotalTimeMs,request="
     topics = "kafka.server:type=BrokerTopicMetrics,name="
     lines = [
         f"{bean}Produce:50thPercentile=0.75",
         f"{bean}Produce:99thPercentile=1.5",
         f"{bean}Produce:Count=1000",
+        f"{requests}RequestQueueTimeMs,request=Produce:50thPercentile=0.0625",
+        f"{requests}RemoteTimeMs,request=Produce:50thPercentile=0.5",
         f"{bean}FetchFollower:Count=250",
         f"{topics}BytesInPerSec:Count=10240000",
         f"{topics}BytesInPerSec:EventType=bytes",
@@ -99,21 +107,20 @@ def _java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
 
 
 def test_what_was_counted_before_is_not_of_the_load() -> None:
-    before = OwnFigures({}, 100, 1e6, 50, 1e6, {"MUTED": 1.0})
-    after = OwnFigures(
-        {"p50": 700.0, "p99": 900.0}, 300, 3e6, 100, 3e6, {"MUTED": 2.0, "NOT_MUTED": 3.0}
-    )
+    before = OwnFigures({}, {"remote": 9.0}, 100, 1e6, 50, 1e6, {"MUTED": 1.0})
+    times, states = {"p50": 700.0, "p99": 900.0}, {"MUTED": 2.0, "NOT_MUTED": 3.0}
+    after = OwnFigures(times, {"remote": 600.0}, 300, 3e6, 100, 3e6, states)
     found = diagnosis.told(before, after, block())  # of 1,000 requests a second
     assert found == {
-        "broker_p50_us": 700.0, "broker_p99_us": 900.0,
+        "broker_p50_us": 700.0, "broker_p99_us": 900.0, "leg_remote_us": 600.0,
         "fetches_per_s": 250.0, "fetch_bytes": 40_000.0, "fetched_mb_per_s": 10.0,
         "state_MUTED": 0.25, "state_NOT_MUTED": 0.75,
     }  # fmt: skip
 
 
 def test_a_follower_that_lay_behind_has_fetched_for_longer() -> None:
-    before = OwnFigures({}, 0, 0, 0, 0, {})
-    after = OwnFigures({}, 100, 1e6, 50, 1e6, {})
+    before = OwnFigures({}, {}, 0, 0, 0, 0, {})
+    after = OwnFigures({}, {}, 100, 1e6, 50, 1e6, {})
     slow = block(behind_s=3.0)  # behind a second
     assert slow.wall_s == 1.0
     found = diagnosis.told(before, after, slow)
@@ -130,7 +137,8 @@ def test_a_leader_that_counted_nothing_makes_the_block_void() -> None:
 
 FIGURES = {
     "broker_p50_us": 50.0, "broker_p99_us": 90.0, "broker_p99.9_us": 95.0, "in_flight": 199.5,
-    "zero_windows": 12.0, "fetches_per_s": 40.0, "fetch_bytes": 250_000.0, "fetched_mb_per_s": 10.0,
+    "leg_queue_us": 6.0, "leg_remote_us": 40.0, "zero_windows": 12.0, "fetches_per_s": 40.0,
+    "fetch_bytes": 250_000.0, "fetched_mb_per_s": 10.0,
 }  # fmt: skip
 
 
@@ -143,11 +151,16 @@ def test_both_clocks_stand_beside_each_other() -> None:
         told_diagnosis.diagnosis(STOCK, LEADER, 200): block(rate=10.0, **FIGURES),
     }
     found = outcome(PLAN, cells, rounds=1)
-    clocks, follower, states = told.tables(found, PLAN)
+    clocks, legs, follower, states = told.tables(found, PLAN)
     rows = {tuple(row[:3]): list(row[3:]) for row in clocks[2]}
     kafka = rows["Apache Kafka", "acks=-1", "200"]
     assert kafka[0].startswith("50 / ") and kafka[3:] == ["199.5", "12"]
     assert rows["Apache Kafka", "acks=-1", "5"][0] == "- / -"  # not measured
+    by_leg = {tuple(row[:3]): list(row[3:]) for row in legs[2]}
+    before, *inside = by_leg["Apache Kafka", "acks=-1", "200"]
+    assert float(before.replace(",", "")) == pytest.approx(950, rel=0.05)
+    assert inside == ["6", "-", "40", "-", "-"]
+    assert set(by_leg["Apache Kafka", "acks=-1", "5"]) == {"-"}  # not measured
     beside = {tuple(row[:3]): list(row[3:]) for row in follower[2]}
     assert beside["kbroker, stock", "acks=1", "200"][-2:] == ["40", "250"]
     assert [row[-1] for row in states[2]] == ["NOT_MUTED 75.0%; MUTED 25.0%"]

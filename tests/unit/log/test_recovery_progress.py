@@ -1,0 +1,74 @@
+"""A start behind a crash says how far it is, and what it could not read."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from kbroker.clock import ManualClock
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.checkpoints import PARTITION_METADATA_FILE
+from kbroker.log.data_directory import DataDirectory
+from kbroker.log.partition_log import PartitionLog
+from kbroker.log.placement import Place
+from kbroker.log.recovery import TOLD_EVERY_MS, recover
+from kbroker.types import TopicPartition
+from tests.support.led_log import open_led_log
+from tests.support.record_batches import build_batch
+
+TOPIC = UUID(int=7)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_recovery_says_how_far_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, threads: int
+) -> None:
+    caplog.set_level(logging.INFO, "kbroker.log")
+    clock, lock = ManualClock(), threading.Lock()
+    for index in range(8):
+        log = open_led_log(tmp_path / f"words-{index}", "words", index, TOPIC, {})
+        log.set_leadership(1, True, 0, 1)
+        log.append(build_batch([b"x" * 1_000_000]))
+        log.close(clean=False)
+    (tmp_path / "words-6" / PARTITION_METADATA_FILE).write_text("what is this")
+    found: dict[TopicPartition, PartitionLog | None] = {}
+
+    def open_at(place: Place, name: TopicPartition, topic_id: UUID) -> PartitionLog:
+        with lock:
+            clock.advance(TOLD_EVERY_MS // 2)
+        if name.partition == 7:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "segments overlap")
+        log: PartitionLog = open_led_log(place.path, *name, topic_id, {}).log
+        return log
+
+    recover(DataDirectory(tmp_path), threads, open_at, found.__setitem__, clock)
+    assert {name.partition: log is not None for name, log in found.items()} == {
+        **dict.fromkeys(range(6), True), 7: False
+    }  # fmt: skip
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    assert lines[0].startswith(f"recovering {tmp_path}: ") and " of 8 logs, with " in lines[0]
+    assert lines[-1].startswith(f"recovered 8 logs with 6 MB in {tmp_path} in ")
+    assert 3 <= len(lines) <= 5
+    text = caplog.text
+    assert "words-6" in text and "it is read when its topic is opened" in text
+    assert "words-7 cannot be recovered: KAFKA_STORAGE_ERROR (56): segments overlap" in text
+    for opened in found.values():
+        if opened is not None:
+            opened.close()
+
+
+def test_a_directory_without_an_id_is_left_to_whoever_opens_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kbroker.log")
+    (tmp_path / "words-0").mkdir()
+
+    def nobody(*_: object) -> PartitionLog:
+        raise AssertionError
+
+    recover(DataDirectory(tmp_path), 1, nobody, nobody, ManualClock())
+    assert "recovered 1 logs with 0 MB" in caplog.text
