@@ -12,9 +12,7 @@ Level 0. `dead` and `failures` may be read by any thread.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -30,8 +28,6 @@ from kbroker.limits import (
 
 logger: Final = logging.getLogger("kbroker.failures")
 
-NICE: Final = 10  # of who gives way: a tenth of a CPU that another thread wants as well
-
 
 def nothing() -> None:
     """Nobody waits for this one."""
@@ -46,14 +42,8 @@ class OwnThread(threading.Thread):
         loop: Callable[[], None],
         given_up: Callable[[], None] = nothing,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
-        *,
-        gives_way: bool = False,
     ) -> None:
-        """`loop` returns when the thread is to end; it may be called again after it has raised.
-
-        `gives_way`: it has much to do that nobody waits for, and others go first where CPUs are
-        short. No lock that those want may be held for long by such a thread.
-        """
+        """`loop` returns when the thread is to end; it may be called again after it has raised."""
         super().__init__(name=name, daemon=True)
         self.failures: Final = Failures(name)
         self.dead = False
@@ -61,7 +51,6 @@ class OwnThread(threading.Thread):
         self._loop = loop
         self._given_up = given_up
         self._monotonic_ns = monotonic_ns
-        self._gives_way = gives_way
 
     def await_end(self) -> bool:
         """Behind a request to end: False, and a line, if it takes too long; the stop goes on."""
@@ -73,9 +62,6 @@ class OwnThread(threading.Thread):
         return not self.is_alive()
 
     def run(self) -> None:
-        if self._gives_way:
-            with contextlib.suppress(OSError):  # Linux has a nice value for each thread
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         lives = THREAD_LIVES_MAX
         while lives > 0:
             began_ns = self._monotonic_ns()

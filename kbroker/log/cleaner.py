@@ -110,7 +110,7 @@ class LogCleaner:
         with self._sizing:
             while len(self._threads) < wanted and not self._stopping.is_set():
                 name = f"kbroker-log-cleaner-{len(self._threads)}"
-                self._threads.append(OwnThread(name, self._run, gives_way=True))
+                self._threads.append(OwnThread(name, self._run))
                 self._threads[-1].start()
             while len(self._threads) > wanted:
                 self._leaving.append(self._threads.pop())

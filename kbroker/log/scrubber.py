@@ -67,7 +67,7 @@ class LogScrubber:
         with self._starting:
             wanted = self._settings().interval_ms > 0 and not self._stopping.is_set()
             if wanted and (self._thread is None or not self._thread.is_alive()):
-                self._thread = OwnThread("kbroker-log-scrub", self._run, gives_way=True)
+                self._thread = OwnThread("kbroker-log-scrub", self._run)
                 self._thread.start()
 
     def stop(self) -> None:

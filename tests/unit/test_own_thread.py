@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -46,18 +45,6 @@ def raises(*_: object) -> bool:
 def ended(thread: OwnThread) -> None:
     thread.join(JOIN_S)
     assert thread.dead
-
-
-def test_who_gives_way_is_behind_all_others_in_the_kernel_too() -> None:
-    def nice() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    found: list[int] = []
-    for gives_way in (True, False):
-        thread = OwnThread("t", lambda: found.append(nice()), gives_way=gives_way)
-        thread.start()
-        thread.join(JOIN_S)
-    assert found == [max(own_thread.NICE, nice()), nice()]
 
 
 def test_a_loop_that_raises_is_entered_again(caplog: pytest.LogCaptureFixture) -> None:
