@@ -54,6 +54,10 @@ from kbroker.compression import PACKINGS, Codec, CompressionError, decompress, u
 from kbroker.log._results import SegmentFigures, Uncleanable
 from kbroker.protocol.record_batch import repacked
 
+cdef extern from "<fcntl.h>" nogil:
+    unsigned int SYNC_FILE_RANGE_WRITE
+    int sync_file_range(int fd, int64_t offset, int64_t length, unsigned int flags)
+
 cdef enum:
     WRITE_BYTES = 1 << 20         # are written at once
 
@@ -445,6 +449,10 @@ cdef class Cleaning:
             if written <= 0:
                 self.trouble.status = errno if written < 0 else EIO
                 return STEP_FAILED
+            # The kernel is to begin now, or the whole segment waits for the sync behind it, and what
+            # producers write meanwhile with it. Promises nothing.
+            sync_file_range(
+                self.fresh.fd, self.fresh_bytes, written, SYNC_FILE_RANGE_WRITE)
             done += written
             self.fresh_bytes += written
         self.bytes_written += self.waiting.size
