@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 SCHEMA: Final = 1
 # Behind values whose effect the run could not bound: another machine, or more rounds, might.
-CANNOT_BE_TOLD: Final = "cannot be told on such a machine"
+CANNOT_BE_TOLD: Final = "cannot be told here"
 FILE_BYTES_MAX: Final = 1 << 20
 WORDS_CHARS_MAX: Final = 500
 _PATH: Final = os.path.join(os.path.dirname(__file__), "effects.json")

@@ -449,8 +449,8 @@ cdef class Cleaning:
             if written <= 0:
                 self.trouble.status = errno if written < 0 else EIO
                 return STEP_FAILED
-            # The kernel is to begin now, or the whole segment waits for the sync behind it, and what
-            # producers write meanwhile with it. Promises nothing.
+            # The kernel is to begin now, or the whole segment waits for the sync behind it, and
+            # with it what producers write meanwhile. Promises nothing.
             sync_file_range(
                 self.fresh.fd, self.fresh_bytes, written, SYNC_FILE_RANGE_WRITE)
             done += written

@@ -110,6 +110,16 @@ def base_offset_of(path: Path) -> int:
     return int(name)
 
 
+def format_of(path: Path) -> int | None:
+    """Of the first batch in a `.log`; None: there is none."""
+    with path.open("rb") as file:
+        head = file.read(_AT_LENGTH.size)
+    if len(head) < _AT_LENGTH.size or not any(head):
+        return None
+    found: int = _AT_LENGTH.unpack(head)[2]
+    return found
+
+
 class SegmentFile:
     """A `.log`, from its beginning on; a context manager that closes it."""
 
@@ -139,21 +149,25 @@ class SegmentFile:
             position += found.size_bytes
             self.next_offset = found.last_offset + 1
 
-    def position_of(self, offset: int) -> int | None:
-        """Where the batch begins that holds an offset, by headers alone; None: none does."""
+    def headers(self) -> Iterator[StoredBatch]:
+        """Every batch by its header alone: up to the first that is none."""
         position = 0
         while position + HEADER_BYTES <= self.size_bytes:
             self._file.seek(position)
             head = self._file.read(HEADER_BYTES)
             if len(head) < HEADER_BYTES:  # it was cut meanwhile
-                return None
-            base_offset, length, magic = _AT_LENGTH.unpack_from(head)
+                return
+            _, length, magic = _AT_LENGTH.unpack_from(head)
             if magic != FORMAT or length < HEADER_BYTES - LENGTH_COUNTS_FROM:
-                return None
-            last_delta = BATCH_HEADER.unpack_from(head)[6]
-            if base_offset + last_delta >= offset:
-                return position if base_offset <= offset else None
+                return
+            yield _stored(position, head)
             position += LENGTH_COUNTS_FROM + length
+
+    def position_of(self, offset: int) -> int | None:
+        """Where the batch begins that holds an offset, by headers alone; None: none does."""
+        for batch in self.headers():
+            if batch.last_offset >= offset:
+                return batch.position if batch.base_offset <= offset else None
         return None
 
     def bytes_of(self, batch: StoredBatch) -> bytes:
@@ -181,27 +195,18 @@ class SegmentFile:
         left = self.size_bytes - position
         if not HEADER_BYTES <= size_bytes <= left:
             raise self._damaged(position, f"a batch of {size_bytes} bytes where {left} are left")
-        (
-            _, _, leader_epoch, _, crc, attributes, last_delta, base_timestamp_ms,
-            max_timestamp_ms, producer_id, producer_epoch, base_sequence, count,
-        ) = BATCH_HEADER.unpack_from(head)  # fmt: skip
-        if base_offset < self.next_offset or last_delta < 0 or count < 0:
+        batch = _stored(position, head)
+        count, last_offset = batch.record_count, batch.last_offset
+        if base_offset < self.next_offset or last_offset < base_offset or count < 0:
             raise self._damaged(
-                position,
-                f"a batch of {count} records from offset {base_offset} to"
-                f" {base_offset + last_delta}",
+                position, f"a batch of {count} records from offset {base_offset} to {last_offset}"
             )
         records = self._file.read(size_bytes - HEADER_BYTES)
         if len(records) < size_bytes - HEADER_BYTES:
             raise self._damaged(position, "the file was cut meanwhile")
         actual = crc32c(records, crc32c(head[CRC_COVERS_FROM:]))
-        if actual != crc:
-            raise self._damaged(position, f"the CRC is {actual:#010x}, not {crc:#010x}")
-        batch = StoredBatch(
-            position, size_bytes, base_offset, base_offset + last_delta, leader_epoch, crc,
-            attributes, base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch,
-            base_sequence, count,
-        )  # fmt: skip
+        if actual != batch.crc:
+            raise self._damaged(position, f"the CRC is {actual:#010x}, not {batch.crc:#010x}")
         self._check_records(batch, head, records)
         return batch
 
@@ -230,6 +235,18 @@ class SegmentFile:
 
     def _damaged(self, position: int, what: str) -> DamagedLog:
         return DamagedLog(self.path, self.next_offset, position, what)
+
+
+def _stored(position: int, head: bytes) -> StoredBatch:
+    (
+        base_offset, length, leader_epoch, _, crc, attributes, last_delta, base_timestamp_ms,
+        max_timestamp_ms, producer_id, producer_epoch, base_sequence, count,
+    ) = BATCH_HEADER.unpack_from(head)  # fmt: skip
+    return StoredBatch(
+        position, LENGTH_COUNTS_FROM + length, base_offset, base_offset + last_delta, leader_epoch,
+        crc, attributes, base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch,
+        base_sequence, count,
+    )  # fmt: skip
 
 
 def _walk(batch: StoredBatch, codec: int, data: bytes) -> RecordsWalk:

@@ -87,13 +87,19 @@ def load_newest(directory: Path, log_end_offset: int) -> tuple[int, list[Produce
     """(offset, entries) of the newest sound snapshot; (-1, []) if there is none.
 
     Those beyond the log's end describe batches that a crash took; they are removed, as are those
-    that cannot be read.
+    that cannot be read. For good: one that came back would be of another history than the log's.
     """
+    found: tuple[int, list[ProducerEntry]] = (-1, [])
+    removed = False
     for offset, path in reversed(snapshot_files(directory)):
         if offset <= log_end_offset:
             try:
-                return offset, decode(file_operations.read_file(path))
+                found = offset, decode(file_operations.read_file(path))
+                break
             except SnapshotError:
                 pass
         file_operations.unlink(path)
-    return -1, []
+        removed = True
+    if removed:
+        file_operations.sync_directory(directory)
+    return found

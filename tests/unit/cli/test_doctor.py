@@ -204,8 +204,8 @@ def test_measured_effects_stand_beside_the_settings() -> None:
     [
         ("CPU x1.91", True, "measured: an effect"),
         ("no effect shown: CPU within 4%", False, "measured: no effect shown"),
-        ("cannot be told on such a machine: CPU within x2.2", False,
-         "measured: cannot be told on such a machine"),
+        ("cannot be told here: CPU within x2.2", False,
+         "measured: cannot be told here"),
     ],
 )  # fmt: skip
 def test_what_could_not_be_told_is_not_called_no_effect(

@@ -10,6 +10,7 @@ from fastcrc import crc32
 
 from kbroker.log import producer_snapshots as snapshots
 from kbroker.log._results import ProducerEntry
+from kbroker.testing.file_faults import FileFaults
 
 ENTRIES = [
     ProducerEntry(4_000, 3, 17, 99, 2, 1_600_000_000_000, 0, -1),
@@ -57,3 +58,15 @@ def test_the_newest_sound_one_below_the_end(tmp_path: Path) -> None:
     (tmp_path / f"{20:020d}.snapshot").write_bytes(b"damaged")
     assert snapshots.load_newest(tmp_path, 25) == (10, ENTRIES[:2])
     assert [offset for offset, _ in snapshots.snapshot_files(tmp_path)] == [5, 10]
+
+
+def test_what_a_cut_log_cannot_have_written_does_not_come_back(tmp_path: Path) -> None:
+    """A removal that a power cut undoes would put an old history's producers behind a new log."""
+    for offset in (10, 20, 30):
+        snapshots.write(tmp_path, offset, ENTRIES, sync=True)
+    with FileFaults() as faults:
+        assert snapshots.load_newest(tmp_path, 25)[0] == 20
+        assert snapshots.load_newest(tmp_path, 25)[0] == 20
+    done = [(seen.operation, Path(seen.path).name) for seen in faults.seen]
+    removed = done.index(("unlink", f"{30:020d}.snapshot"))
+    assert done[removed + 1 :].count(("sync", tmp_path.name)) == 1

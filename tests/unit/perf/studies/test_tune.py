@@ -160,7 +160,7 @@ def test_what_two_equal_brokers_differ_by_is_no_effect() -> None:
     assert short(found["1", "produce-1k-x16"]) == "within x2.0"
     (knob,) = plan.knobs()
     alone = Effect(knob, "1", knob.cells[0], {"p99": found["1", "produce-1k-x16"]})
-    assert alone.words() == "cannot be told on such a machine: p99 within x2.0"
+    assert alone.words() == "cannot be told here: p99 within x2.0"
     assert found["16", "produce-1k-x16"].decided
 
 

@@ -1,0 +1,103 @@
+"""`kbroker logdir adopt SOURCE... --data-dir DIRECTORY`: topics of another broker, taken over.
+
+    kbroker start --data-dir DIRECTORY             once, and stop it: it has its metadata then
+    kbroker logdir adopt /var/kafka-logs --data-dir DIRECTORY --groups
+    kbroker start --data-dir DIRECTORY
+
+No broker is asked, and none may run. The source, a directory of log.dirs of Apache Kafka or of
+another kbroker, is only read: its logs are copied and every batch of them is checked. A topic keeps
+its id, offsets, timestamps and leader epochs. Its settings are not in the files, and those of
+`--config` take their place: a topic that was compacted must be told so. Without them it keeps what
+it has for good.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbroker.cli.metadata import data_dir_option
+from kbroker.cli.output import output_option, write_json
+from kbroker.cli.topic import split_config
+from kbroker.errors import KafkaError, UsageError
+
+if TYPE_CHECKING:
+    from kbroker.log.adopted import Copied
+
+
+@click.group("logdir")
+def command() -> None:
+    """Take over logs of another broker."""
+
+
+@command.command("adopt")
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@data_dir_option
+@click.option("-t", "--topic", "topics", metavar="TOPIC", multiple=True, help="Else all new ones.")
+@click.option("--groups", is_flag=True, help="And what groups have committed.")
+@click.option("-c", "--config", "configs", metavar="KEY=VALUE", multiple=True, help="Topic key.")
+@output_option
+def adopt(
+    sources: tuple[str, ...],
+    data_dir: str,
+    topics: tuple[str, ...],
+    groups: bool,
+    configs: tuple[str, ...],
+    output: str,
+) -> None:
+    """Copy the topics in SOURCE, a directory of a stopped broker's log.dirs, into --data-dir.
+
+    Topics keep their ids, offsets and epochs. Their settings are not in the files: name them with
+    --config, above all cleanup.policy. Nothing is deleted until retention.ms or retention.bytes
+    says so.
+    """
+    from kbroker.config.topic import validate_topic_overrides
+    from kbroker.metadata.transfer.adopt import Adoption
+    from kbroker.server.boot import boot_id
+
+    overrides = dict(split_config(text) for text in configs)
+    try:
+        validate_topic_overrides(overrides)
+    except KafkaError as error:
+        raise UsageError(error.message) from None
+    logging.getLogger("kbroker").addHandler(logging.NullHandler())  # what is cut is said below
+    adoption = Adoption(_directory(data_dir), boot_id(), overrides)
+    copies = adoption.run([_directory(each) for each in sources], topics, groups=groups)
+    if output == "json":
+        write_json([_fields(each) for each in copies])
+        return
+    for topic, count in Counter(each.name.topic for each in copies).items():
+        click.echo(f"{topic}: {count} partition{'s' if count > 1 else ''}")
+        for each in copies:
+            if each.name.topic == topic:
+                _show(each)
+
+
+def _show(copy: Copied) -> None:
+    click.echo(
+        f"  {copy.name}: offsets {copy.start_offset:,} to {copy.end_offset:,},"
+        f" {copy.size_bytes:,} bytes"
+    )
+    for path in copy.cut:
+        click.echo(f"  {copy.name}: a crash has torn its end, which is kept as {path}")
+
+
+def _directory(text: str) -> Path:
+    return Path(os.path.abspath(os.path.expanduser(text)))
+
+
+def _fields(copy: Copied) -> dict[str, Any]:
+    return {
+        "topic": copy.name.topic,
+        "partition": copy.name.partition,
+        "start_offset": copy.start_offset,
+        "end_offset": copy.end_offset,
+        "leader_epoch": copy.leader_epoch,
+        "size_bytes": copy.size_bytes,
+        "cut": [str(path) for path in copy.cut],
+    }
