@@ -345,7 +345,7 @@ def check(moment: Moment) -> None:
                 ]
             else:
                 manager.stop(as_found=True)
-        assert not complaints.lines
+        assert not complaints.lines, complaints.lines
     finally:
         logger.removeHandler(complaints)
 
