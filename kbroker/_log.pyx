@@ -25,7 +25,8 @@ from kbroker.log._flush_times cimport FlushTimes, flush_figures_acquire, flush_f
 from kbroker.log._producer_state cimport (
     Producer, ProducerBatch, producers_expire, producers_restore)
 from kbroker.log._recovery cimport find_newer_epoch, replay_producers
-from kbroker.log._segment cimport segment_create, segment_drop_reference, segment_seal
+from kbroker.log._segment cimport (
+    segment_create, segment_drop_reference, segment_end_times, segment_seal)
 from kbroker.log._storage cimport (
     EpochStart, RULE_CODEC_AT, RULE_COMPACTED, RULE_LOG_APPEND_TIME, RULE_RECOMPRESS, Log,
     active_of, lock_log, lock_to_look, log_add_segment, log_drop_segments_after, log_new,
@@ -358,6 +359,18 @@ cdef class LocalLog:
         if status:
             raise os_error(status, self.directory)
         return self.recovery_point
+
+    def end_times(self) -> None:
+        """The active segment's time index is as `close` leaves it, so that a sync before that has
+        it on the disk. OSError."""
+        cdef int status = 0
+        with nogil:
+            lock_log(self.storage)
+            if self.storage.online:
+                status = segment_end_times(active_of(self.storage))
+            unlock_log(self.storage)
+        if status:
+            raise os_error(status, self.directory)
 
     def go_offline(self) -> None:
         """Nobody appends or reads any more; waits for nothing, and lets go of nothing."""

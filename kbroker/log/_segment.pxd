@@ -76,6 +76,7 @@ cdef int segment_reserve(Segment* segment, int32_t batches) noexcept nogil
 cdef int segment_index_full(Segment* segment) noexcept nogil
 
 # No more appends: the last time index entry, both indexes cut to size. 0 or an errno.
+cdef int segment_end_times(Segment* segment) noexcept nogil
 cdef int segment_seal(Segment* segment) noexcept nogil
 # Empties both indexes for writing anew. 0 or an errno.
 cdef int segment_reset_indexes(Segment* segment, int64_t index_bytes) noexcept nogil

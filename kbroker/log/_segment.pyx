@@ -192,15 +192,23 @@ cdef void slice_release(FileSlice* slice) noexcept nogil:
     slice.length = 0
 
 
+cdef int segment_end_times(Segment* segment) noexcept nogil:
+    # The last entry is the largest timestamp; what is said already is not said again.
+    cdef SegmentPart* part = part_of(segment)
+    cdef int status
+    if part.times.entries_max == 0 or part.max_timestamp_ms < 0:
+        return 0
+    status = index_reserve(&part.times, part.times_path, 1)
+    if status == 0:
+        time_index_append(
+            &part.times, part.max_timestamp_ms,
+            <int32_t>(part.max_timestamp_offset - segment.base_offset))
+    return status
+
+
 cdef int segment_seal(Segment* segment) noexcept nogil:
     cdef SegmentPart* part = part_of(segment)
-    cdef int status = 0, trim_status
-    if part.times.entries_max and part.max_timestamp_ms >= 0:
-        status = index_reserve(&part.times, part.times_path, 1)
-        if status == 0:
-            time_index_append(
-                &part.times, part.max_timestamp_ms,
-                <int32_t>(part.max_timestamp_offset - segment.base_offset))
+    cdef int status = segment_end_times(segment), trim_status
     trim_status = index_trim(&part.offsets, part.offsets_path)
     status = status or trim_status
     trim_status = index_trim(&part.times, part.times_path)

@@ -65,6 +65,7 @@ def _sync_together(
 
     def write(log: PartitionLog) -> None:
         try:
+            log.end_times()
             log.write_snapshot()
             log.epochs.write(log.log_end_offset)
         except OSError as error:

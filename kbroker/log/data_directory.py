@@ -30,9 +30,10 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
+from uuid import UUID
 
 from kbroker.errors import DataDirectoryError
 from kbroker.log import file_operations
@@ -71,8 +72,8 @@ class DataDirectory:
         """`boot_id`: of the machine; one that is not known is never the same."""
         self.path: Final = path
         self.failed = False
-        # Partitions whose logs are here, or may be, since it has failed.
-        self.lost_names: frozenset[TopicPartition] = frozenset()
+        # Since it has failed: whose logs are here, or may be, where nobody had one open.
+        self.lost: Mapping[TopicPartition, UUID | None] = {}
         self.clean = False
         self.lossy = False
         self._boot_id: Final = boot_id
@@ -211,10 +212,11 @@ class DataDirectory:
                 file_operations.unlink(probe)
         return None
 
-    def fail(self, error: OSError, names: Iterable[TopicPartition]) -> None:
+    def fail(self, error: OSError, held: Mapping[TopicPartition, UUID]) -> None:
         """It stays so for this process: what its files hold nobody knows before a start has read
-        them. `names` are of the logs that are open here."""
-        self.lost_names = frozenset(names).union(*self._kept.values())
+        them. `held` are the logs that are open here, with their topics."""
+        kept = {name: None for offsets in self._kept.values() for name in offsets}
+        self.lost = {**kept, **held}
         self.failed = True
         logger.critical(
             "data directory %s has failed: %s; its partitions are offline until the disk is mended"

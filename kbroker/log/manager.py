@@ -285,8 +285,8 @@ class LogManager:
                 logger.warning("%s is given the topic id that the metadata store has", place.path)
                 write_partition_metadata(place.path / PARTITION_METADATA_FILE, topic_id)
                 return place._replace(topic_id=topic_id)
-        lost = any(name in each.lost_names for each in self._directories)
-        if lost or (gone and not (new and self.usable)):
+        lost = [each.lost[name] for each in self._directories if name in each.lost]
+        if {None, topic_id} & {*lost} or (gone and not (new and self.usable)):
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"the log of {name} is not here, and a data directory is missing or has failed: "
@@ -498,7 +498,7 @@ class LogManager:
         with self._lock:
             held = {**self._recovered, **self._logs}
             here = {name: it.log for name, it in held.items() if it.directory is directory}
-            directory.fail(error, here)
+            directory.fail(error, {name: log.topic_id for name, log in here.items()})
         return list(here.values())
 
     @property

@@ -380,6 +380,7 @@ class PartitionLog(_log.LocalLog):
             raise OSError(errno.EIO, "it went offline when a write was lost", str(self.path))
         if clean and self.online:
             if self.settled_offset < self.log_end_offset:
+                self.end_times()
                 self.flush(whole=True)
             self.write_snapshot(sync=True)
             self.epochs.settle(self.log_end_offset)

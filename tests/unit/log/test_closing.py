@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import struct
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 from kbroker.log.closing import SYNC_VOLUME_LOGS_MIN, close_logs
 from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.log.partition_log import PartitionLog
+from kbroker.testing.file_faults import FileFaults
 from tests.support.led_log import LedLog, LedLogManager
-from tests.support.record_batches import build_batch
+from tests.support.record_batches import Record, build_batch
 
 TOPIC = uuid.UUID(int=1)
+LATER_MS = 2_000
 
 
 class Synced:
@@ -118,3 +121,27 @@ def test_the_real_call_and_a_start_after_it(tmp_path: Path) -> None:
     assert again.clean
     assert again.open("t", 5, TOPIC, {}).log_end_offset == 1
     again.stop()
+
+
+@pytest.mark.parametrize("count", [1, SYNC_VOLUME_LOGS_MIN])
+def test_what_a_close_adds_to_a_time_index_is_synced_with_it(
+    manager: LedLogManager, tmp_path: Path, count: int
+) -> None:
+    """Or a power cut behind a clean stop leaves zeros for its last entry."""
+    logs = written(manager, count)
+    assert logs[0].append(build_batch([Record(b"later", timestamp_ms=LATER_MS)])).error == 0
+    index = logs[0].log.path / f"{0:020d}.timeindex"
+    said: list[bool] = []
+
+    def look(operation: str, path: str) -> None:
+        if operation == "sync" and path == str(index):
+            said.append(last_entry in index.read_bytes())
+
+    def sync_volume(_path: str) -> None:
+        said.append(last_entry in index.read_bytes())
+
+    last_entry = struct.pack(">qi", LATER_MS, 1)
+    with FileFaults(before=look):
+        assert close_logs(tmp_path, [log.log for log in logs], 1, sync=sync_volume)
+    assert said == [True]
+    assert index.read_bytes().endswith(last_entry)

@@ -113,8 +113,11 @@ def test_what_is_new_goes_elsewhere_and_what_was_there_is_not_begun_anew(broker:
             with pytest.raises(KafkaError, match="is missing or has failed") as refused:
                 broker.open(*name, new=new)
             assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    # A topic of that name that was made since is another.
+    assert broker.open(*lost[0], OTHER).log.path.parent == broker.second
     broker.run()
     broker.manager.stop()
+    shutil.rmtree(broker.second / str(lost[0]))
     broker.start()
     assert all(broker.open("words", index, new=False).log_end_offset == 1 for index in range(4))
 
