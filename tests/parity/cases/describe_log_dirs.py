@@ -36,6 +36,12 @@ def mine(talk: Talk) -> Any:
     return view
 
 
+def described(talk: Talk, name: str) -> int:
+    """How many of its first three partitions have a log."""
+    (result,) = talk.quietly(ask(5, [(name, [0, 1, 2])])).results
+    return sum(len(topic.partitions) for topic in result.topics)
+
+
 def produce(talk: Talk, name: str, index: int, *batches: bytes) -> None:
     for batch in batches:
         talk.quietly(
@@ -100,6 +106,7 @@ def ways(talk: Talk, version: int, topics: list[tuple[str, list[int]]]) -> None:
 def gone(talk: Talk, version: int) -> None:
     name = talk.topic()
     talk.delete(name)
+    talk.until(lambda: described(talk, name) == 0)  # Apache Kafka deletes its log a moment later
     talk.ask(ask(version, [(name, [0])]))
 
 
@@ -108,12 +115,7 @@ def more(talk: Talk, version: int) -> None:
     name = talk.topic()
     topics = [{"name": name, "count": 3}]
     talk.quietly(build(ApiKey.CREATE_PARTITIONS, 3, topics=topics, timeout=30_000))
-
-    def described() -> int:
-        (result,) = talk.quietly(ask(5, [(name, [0, 1, 2])])).results
-        return sum(len(topic.partitions) for topic in result.topics)
-
-    talk.until(lambda: described() == 3)
+    talk.until(lambda: described(talk, name) == 3)
     talk.ask(ask(version, [(name, [0, 1, 2, 3])]))
 
 
