@@ -14,14 +14,12 @@ it has for good.
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbroker.cli.metadata import data_dir_option
+from kbroker.cli.metadata import data_dir_option, directory_of
 from kbroker.cli.output import output_option, write_json
 from kbroker.cli.topic import split_config
 from kbroker.errors import KafkaError, UsageError
@@ -66,8 +64,8 @@ def adopt(
     except KafkaError as error:
         raise UsageError(error.message) from None
     logging.getLogger("kbroker").addHandler(logging.NullHandler())  # what is cut is said below
-    adoption = Adoption(_directory(data_dir), boot_id(), overrides)
-    copies = adoption.run([_directory(each) for each in sources], topics, groups=groups)
+    adoption = Adoption(directory_of(data_dir), boot_id(), overrides)
+    copies = adoption.run([directory_of(each) for each in sources], topics, groups=groups)
     if output == "json":
         write_json([_fields(each) for each in copies])
         return
@@ -85,10 +83,6 @@ def _show(copy: Copied) -> None:
     )
     for path in copy.cut:
         click.echo(f"  {copy.name}: a crash has torn its end, which is kept as {path}")
-
-
-def _directory(text: str) -> Path:
-    return Path(os.path.abspath(os.path.expanduser(text)))
 
 
 def _fields(copy: Copied) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def export_metadata(file: str, data_dir: str, output: str) -> None:
     from kbroker.metadata.transfer.export import export_store
 
     target = Path(os.path.abspath(os.path.expanduser(file)))
-    export = export_store(_directory(data_dir), target, SystemClock())
+    export = export_store(directory_of(data_dir), target, SystemClock())
     _report(f"{target}: {_told(export)}", {"file": str(target), **_fields(export)}, output)
 
 
@@ -83,7 +83,7 @@ def undo_export_metadata(data_dir: str, output: str) -> None:
     """Have a broker start from its own metadata again: nobody uses what was exported."""
     from kbroker.metadata.transfer.export import undo_export
 
-    directory = _directory(data_dir)
+    directory = directory_of(data_dir)
     exported = undo_export(directory)
     if exported is None:
         text = f"{directory}: was not exported"
@@ -93,7 +93,7 @@ def undo_export_metadata(data_dir: str, output: str) -> None:
     _report(text, {"directory": str(directory), "undone": exported is not None, **fields}, output)
 
 
-def _directory(text: str) -> Path:
+def directory_of(text: str) -> Path:
     return Path(os.path.abspath(os.path.expanduser(text)))
 
 

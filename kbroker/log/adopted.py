@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
+from kbroker.config.key import INT_MAX
 from kbroker.errors import DataDirectoryError, KafkaError
 from kbroker.log import file_operations
 from kbroker.log._results import ProducerEntry
@@ -76,9 +77,8 @@ from kbroker.types import TopicPartition
 
 ADOPTING_SUFFIX: Final = ".adopting"
 NO_PRODUCER: Final = -1
-INT32_MAX: Final = 2**31 - 1
 # Behind it there is room for one that begins here and one of the first election.
-LEADER_EPOCH_MAX: Final = INT32_MAX - 2
+LEADER_EPOCH_MAX: Final = INT_MAX - 2
 # Indexes are made anew, and what was deleted stays behind.
 _COPIED: Final = (".log", SNAPSHOT_SUFFIX)
 _ABORT: Final = (0).to_bytes(2, "big")  # the second half of a marker's key, behind its version
@@ -329,7 +329,7 @@ def _close_gaps(directory: Path) -> None:
                 epoch = batch.leader_epoch
             is_whole = position == segment.size_bytes
         last = base_offset_of(following) - 1
-        if is_whole and end <= last <= base_offset + INT32_MAX:
+        if is_whole and end <= last <= base_offset + INT_MAX:
             with path.open("ab") as file:
                 file.write(_empty_batch(last, epoch))
                 file.flush()

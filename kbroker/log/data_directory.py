@@ -134,11 +134,12 @@ class DataDirectory:
             self._let_go()
 
     def give_back(self) -> None:
-        """Lets go of the directory as it was found: the mark is there if it was there."""
+        """Lets go of the directory as it was found: the mark is there if it was there, unless it
+        has failed since."""
         if self._lock is None:
             return
         try:
-            if self.clean and not self._untold:
+            if self.clean and not self._untold and not self.failed:
                 file_operations.replace_file(self.path / CLEAN_SHUTDOWN_FILE, self._mark)
         except OSError as error:
             logger.error("%s: the clean-shutdown mark is not put back: %s", self.path, error)

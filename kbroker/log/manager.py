@@ -172,7 +172,7 @@ class LogManager:
             if as_found or directory.failed:
                 for log in logs.values():
                     log.close(clean=False)
-                directory.close(clean=False) if directory.failed else directory.give_back()
+                directory.give_back()
                 continue
             clean = close_logs(directory.path, list(logs.values()), self.recovery_threads)
             try:
