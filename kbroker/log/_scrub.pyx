@@ -5,16 +5,20 @@ Every batch by its CRC and its place among the others. Behind one whose CRC is w
 looked for where its length says; where no batch stands, the rest of the segment is not read.
 
 One thread owns a scrub. The log's lock is held to look for the segment alone; its file is read
-without it, through a reference. No GIL.
+without it, through a reference. No GIL. What takes a damaged batch's place is written by
+`PartitionLog.restore`, which sees to it that the segment is the log's meanwhile.
 """
 
-from libc.stdint cimport int64_t
+from libc.errno cimport EINTR, EIO, errno
+from libc.stdint cimport int64_t, uint8_t
 
 from kbroker._log cimport LocalLog
 from kbroker.log._batch_source cimport (
     STEP_DAMAGED, STEP_DONE, STEP_FAILED, STEP_MORE, BatchSource, Step, Trouble, source_advance,
     source_begin, source_close, source_next)
-from kbroker.log._segment cimport segment_add_reference, segment_drop_reference
+from kbroker.log._file_operations cimport files, iovec
+from kbroker.log._segment cimport (
+    segment_add_reference, segment_drop_reference, segment_sync_records)
 from kbroker.log._storage cimport (
     Log, lock_to_look, log_find_segment, log_has_segment, unlock_log)
 from kbroker.log._types cimport Segment
@@ -96,8 +100,54 @@ cdef class SegmentScrub:
                 break
             self._advance()
         if found == STEP_FAILED:
-            raise OSError(trouble.status, os.strerror(trouble.status), self._name())
+            raise self._os_error(trouble.status)
         return found == STEP_MORE
+
+    # --- What takes its place ---
+
+    def bytes_at(self, int64_t position, int64_t length) -> bytes:
+        """So many of the file, fewer where the segment ends. OSError."""
+        cdef bytearray found = bytearray(max(0, min(length, self.size_bytes - position)))
+        cdef uint8_t[::1] into = found
+        cdef int64_t done = 0, got
+        while done < len(found):
+            with nogil:
+                got = files.pread(
+                    self.segment.fd, &into[done], <size_t>(into.shape[0] - done), position + done)
+            if got < 0 and errno == EINTR:
+                continue
+            if got <= 0:
+                raise self._os_error(errno if got < 0 else EIO)
+            done += got
+        return bytes(found)
+
+    def write(self, int64_t position, const uint8_t[::1] batch not None) -> None:
+        """In the place of what stands there. OSError: any part of it may have been written."""
+        cdef iovec vector
+        cdef int64_t done = 0, size = batch.shape[0], written
+        if position < 0 or position + size > self.size_bytes:
+            raise ValueError(f"{size} bytes from {position} on are not in {self._name()}")
+        while done < size:
+            vector.iov_base = <void*>&batch[done]
+            vector.iov_len = <size_t>(size - done)
+            with nogil:
+                written = files.pwritev(self.segment.fd, &vector, 1, position + done)
+            if written < 0 and errno == EINTR:
+                continue
+            if written <= 0:
+                raise self._os_error(errno if written < 0 else EIO)
+            done += written
+
+    def sync(self) -> None:
+        """Brings it to the disk. OSError: nobody knows whether it is there."""
+        cdef int status
+        with nogil:
+            status = segment_sync_records(self.segment)
+        if status != 0:
+            raise self._os_error(status)
+
+    cdef object _os_error(self, int status):
+        return OSError(status, os.strerror(status), self._name())
 
     cdef void _advance(self) noexcept nogil:
         self.bytes_read += self.source.header.size_bytes

@@ -45,6 +45,7 @@ from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.log._cleaning import Cleaning
+    from kbroker.log._scrub import SegmentScrub
 
 DELETED_SUFFIX: Final = "-delete"
 SEGMENT_SUFFIXES: Final = ("log", "index", "timeindex", "txnindex")
@@ -215,6 +216,16 @@ class PartitionLog(_log.LocalLog):
         with self._changing:
             if cleaning.same_history:
                 self.cleaned_to = cleaning.mapped_end
+
+    def restore(self, scrub: SegmentScrub, position: int, batch: bytes) -> bool:
+        """Puts what was once written there in the place of a damaged batch; it is on the disk on
+        return. False: the segment was cut, cleaned, trimmed or closed meanwhile. OSError."""
+        with self._changing:  # a cut, and what is appended behind it, would be written over
+            if not scrub.still_there:
+                return False
+            scrub.write(position, batch)
+        scrub.sync()
+        return True
 
     def _rename_segment(self, base_offset: int, suffix: str, fresh_suffix: str) -> None:
         # The .log first: what is left over of an index is given its name by the next opening.

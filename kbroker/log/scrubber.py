@@ -2,7 +2,8 @@
 
 One thread reads every sealed segment of every log, checks each batch, and begins again
 `log.scrub.interval.ms` later; at `log.scrub.max.bytes.per.second` on average. A batch that is
-damaged is said once, and counted as long as it is there. Off by default (0).
+damaged is said once, and counted as long as it is there. In a cluster another replica is asked for
+it (`replica/batch_repair.py`), and the segment is read again. Off by default (0).
 
 One lock, a leaf: the figures.
 """
@@ -35,6 +36,10 @@ class ScrubSettings(NamedTuple):
     bytes_per_second_max: float = 10 << 20
 
 
+# Puts what another replica has in the place of a damaged batch: who that was, or None. OSError.
+Repair = Callable[[PartitionLog, SegmentScrub, DamagedBatch], str | None]
+
+
 class Stopped(Exception):
     """The scrub is being stopped or was switched off."""
 
@@ -48,6 +53,7 @@ class LogScrubber:
         settings: Callable[[], ScrubSettings],
         clock: Clock,
         stopping: threading.Event | None = None,
+        repair: Repair | None = None,
     ) -> None:
         """`stopping` is what its thread waits on; a test's own may turn a clock instead."""
         self._logs: Final = logs
@@ -59,6 +65,8 @@ class LogScrubber:
         self._lock: Final = threading.Lock()
         self._damage: dict[tuple[TopicPartition, int], list[DamagedBatch]] = {}
         self._bytes_read = 0
+        self._repair: Final = repair
+        self._repaired = 0
 
     # --- Life -------------------------------------------------------------------------------------
 
@@ -118,11 +126,26 @@ class LogScrubber:
             self._damage = {where: it for where, it in self._damage.items() if where in seen}
 
     def _scrub(self, log: PartitionLog, base_offset: int) -> None:
+        tried: set[int] = set()
+        while (scrub := self._read(log, base_offset)) is not None:
+            self._note(log, base_offset, scrub.damage)
+            repaired: set[int] = set()
+            for batch in scrub.damage:
+                # Where the next one stands a batch says itself: of one that is repaired, anew.
+                if batch.position not in tried and batch.offset not in repaired:
+                    tried.add(batch.position)
+                    if self._is_repaired(log, scrub, batch):
+                        repaired.add(batch.offset)
+            if not repaired:
+                return
+
+    def _read(self, log: PartitionLog, base_offset: int) -> SegmentScrub | None:
+        """None: it cannot be read, or is the log's no more."""
         began_ms = self._clock.monotonic_ms()
         try:
             scrub = SegmentScrub(log, base_offset)
         except KeyError:
-            return
+            return None
         before = 0
         try:
             while scrub.step(STEP_BYTES):
@@ -130,9 +153,25 @@ class LogScrubber:
             self._go_on(scrub, before, began_ms)
         except OSError as error:
             logger.error("%s cannot be scrubbed: %s", log.name, error)
-            return
-        if scrub.still_there:
-            self._note(log, base_offset, scrub.damage)
+            return None
+        return scrub if scrub.still_there else None
+
+    def _is_repaired(self, log: PartitionLog, scrub: SegmentScrub, batch: DamagedBatch) -> bool:
+        if self._repair is None:
+            return False
+        if self._stopping.is_set():
+            raise Stopped
+        try:
+            source = self._repair(log, scrub, batch)
+        except OSError as error:
+            logger.error("%s: offset %d cannot be repaired: %s", log.name, batch.offset, error)
+            return False
+        if source is None:
+            return False
+        with self._lock:
+            self._repaired += 1
+        logger.warning("%s: offset %d is repaired, from %s", log.name, batch.offset, source)
+        return True
 
     def _go_on(self, scrub: SegmentScrub, before: int, began_ms: int) -> int:
         with self._lock:
@@ -174,3 +213,9 @@ class LogScrubber:
         """Since the start."""
         with self._lock:
             return self._bytes_read
+
+    @property
+    def repaired(self) -> int:
+        """Batches, since the start."""
+        with self._lock:
+            return self._repaired

@@ -347,6 +347,8 @@ _LOGS: Final = (
            "Bytes of segments that the scrub has read.", "bytes"),
     _plain("gauge", "scrub_damaged", "kbroker_log_scrub_damaged_batches",
            "Batches that the scrub has found damaged, and that are there.", "batches"),
+    _plain("counter", "scrub_repaired", "kbroker_log_scrub_repaired_batches_total",
+           "Batches that it has had from another replica again.", "batches"),
     _plain("counter", "cleaner_read", "kbroker_log_cleaner_read_bytes_total",
            "Bytes of segments that the log cleaner has read.", "bytes"),
     _plain("counter", "cleaner_written", "kbroker_log_cleaner_written_bytes_total",

@@ -5,6 +5,7 @@
     shutdown        before it stops, others lead what it leads
     rebalance       leadership goes back to the preferred replicas
     first image     nobody is answered, and nothing is called ready, before it is told what holds
+    repair          what the scrub finds damaged is asked of the other replicas
 
 Imported where `zookeeper.connect` is set. `server/broker.py` builds one and says in which step of
 the start and the stop each of its methods has its turn.
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.failures import Failures
     from kbroker.log.manager import LogManager
+    from kbroker.log.scrubber import Repair
     from kbroker.metadata.controller import Controller
     from kbroker.metadata.image import ClusterImage
     from kbroker.replica._replica import Replica
@@ -58,7 +60,9 @@ class ClusterMember:
     ) -> None:
         """`replicas` and `controller` are asked for when there are images to follow."""
         self._config = config
+        self._clock = clock
         self._logs = logs
+        self._replicas = replicas
         self._looked_for_strays = False
         self._controller = controller
         self.links = BrokerLinks(submit)
@@ -93,6 +97,17 @@ class ClusterMember:
     def informed(self) -> bool:
         """Whether this broker is registered and has been told what holds since; for readiness."""
         return self.first_image.has_come and self._controller().informed
+
+    def repair(self) -> Repair:
+        """For the scrub; imported with it."""
+        from kbroker.replica.batch_repair import BatchRepair
+
+        return BatchRepair(
+            self._config.node_id,
+            lambda name: self._replicas().partition(*name),
+            lambda: self._controller().image,
+            self._clock,
+        )
 
     def await_image(self) -> None:
         """MetadataStoreError, which ends the start, if nobody says what holds."""

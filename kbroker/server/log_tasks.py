@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kbroker.log._flush_times import FlushTimes
     from kbroker.log.cleaner import CleanerSettings, LogCleaner
     from kbroker.log.manager import LogManager
-    from kbroker.log.scrubber import LogScrubber, ScrubSettings
+    from kbroker.log.scrubber import LogScrubber, Repair, ScrubSettings
     from kbroker.metrics.model import Sample
     from kbroker.own_thread import OwnThread
     from kbroker.replica._replica import Replica
@@ -33,7 +33,7 @@ CLEANER_KEYS: Final = (
 )  # fmt: skip
 
 
-SCRUB_KEYS: Final = ("scrub_read", "scrub_damaged")
+SCRUB_KEYS: Final = ("scrub_read", "scrub_damaged", "scrub_repaired")
 
 
 class LogTasks:
@@ -46,7 +46,9 @@ class LogTasks:
         wake: Callable[[Replica], None],
         clock: Clock,
         config: Callable[[], BrokerConfig],
+        repair: Callable[[], Repair] | None = None,
     ) -> None:
+        """`repair`: what the scrub finds is asked of other replicas; None: there are none."""
         self.retention: Final = Retention(replicas, wake, clock)
         self._logs: Final = logs
         self._clock: Final = clock
@@ -56,6 +58,7 @@ class LogTasks:
         self._cleaner: LogCleaner | None = None
         self._cleans = False  # by itself
         self._scrubber: LogScrubber | None = None
+        self._repair: Final = repair
         self._scrubs = False  # its time has come; the settings say whether there is one
         self._stopped = False
 
@@ -119,7 +122,8 @@ class LogTasks:
         if self._scrubber is None:
             return {key: [((), 0)] for key in SCRUB_KEYS}
         damaged = sum(map(len, self._scrubber.damaged.values()))
-        return {"scrub_read": [((), self._scrubber.bytes_read)], "scrub_damaged": [((), damaged)]}
+        values = self._scrubber.bytes_read, damaged, self._scrubber.repaired
+        return {key: [((), value)] for key, value in zip(SCRUB_KEYS, values, strict=True)}
 
     def _cleaner_samples(self) -> Mapping[str, list[Sample]]:
         if self._cleaner is not None:
@@ -152,7 +156,10 @@ class LogTasks:
                 from kbroker.log.scrubber import LogScrubber
 
                 self._scrubber = LogScrubber(
-                    self._logs.open_logs, self._scrub_settings, self._clock
+                    self._logs.open_logs,
+                    self._scrub_settings,
+                    self._clock,
+                    repair=None if self._repair is None else self._repair(),
                 )
         if self._scrubber is not None:
             self._scrubber.follow()

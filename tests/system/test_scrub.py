@@ -1,40 +1,76 @@
-"""A byte rots under a broker that serves, and the scrub finds it."""
+"""A byte rots under a broker that serves: the scrub finds it, and has it from another replica."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import confluent_kafka
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support import broker_settings
+from tests.support.zookeeper import ZooKeeper
 from tests.system.conftest import MakeBroker
 from tests.system.test_metrics import scrape
 from tests.unit.net.harness import eventually
 
 WAIT_S = 30.0
 DAMAGED, READ = "kbroker_log_scrub_damaged_batches", "kbroker_log_scrub_read_bytes_total"
+REPAIRED = "kbroker_log_scrub_repaired_batches_total"
 
 
-def test_what_rots_under_a_broker_is_found_and_said(make_broker: MakeBroker) -> None:
-    broker = make_broker({"log.initial.task.delay.ms": 0}).start()
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    wanted = NewTopic("words", 1, 1, config={"segment.bytes": str(1 << 20)})
+def write_three_segments(bootstrap: str, replicas: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = NewTopic("words", 1, replicas, config={"segment.bytes": str(1 << 20)})
     admin.create_topics([wanted])["words"].result(WAIT_S)
-    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     for number in range(3_000):
         producer.produce("words", b"%d " % number + b"." * 1_000)
         producer.poll(0)
     assert producer.flush(WAIT_S) == 0
+
+
+def flip(segment: Path) -> bytes:
+    """A bit in the middle of it; what it was before."""
+    before = segment.read_bytes()
+    with segment.open("r+b") as file:
+        file.seek(500_000)
+        file.write(bytes([before[500_000] ^ 1]))
+    return before
+
+
+def test_what_rots_under_a_broker_is_found_and_said(make_broker: MakeBroker) -> None:
+    broker = make_broker({"log.initial.task.delay.ms": 0}).start()
+    write_three_segments(broker.bootstrap, 1)
 
     broker_settings.change(broker.bootstrap, "log.scrub.interval.ms", 1_000)
     eventually(lambda: scrape(broker)[READ][""] > 2 << 20, "a look at every full segment")
     assert scrape(broker)[DAMAGED][""] == 0
 
     first = min((broker.data_dir / "words-0").glob("*.log"))
-    with first.open("r+b") as file:
-        file.seek(500_000)
-        byte = file.read(1)
-        file.seek(500_000)
-        file.write(bytes([byte[0] ^ 1]))
+    flip(first)
     eventually(lambda: scrape(broker)[DAMAGED][""] == 1, "the batch that rots")
     assert f"{first} has rotted at offset " in broker.log_text()
     assert broker.log_text().count("has rotted") == 1
+
+
+@pytest.mark.timeout(180)
+def test_what_rots_in_a_cluster_is_had_from_the_other_replica(
+    make_broker: MakeBroker, zookeeper: ZooKeeper
+) -> None:
+    """On the leader and on its follower, one behind the other."""
+    connect = zookeeper.connect + zookeeper.chroot()
+    settings = {
+        "zookeeper.connect": connect, "log.initial.task.delay.ms": 0, "min.insync.replicas": 2,
+        "log.scrub.interval.ms": 500, "log.scrub.max.bytes.per.second": 1 << 30,
+    }  # fmt: skip
+    brokers = [make_broker({**settings, "node.id": node}).start() for node in (1, 2)]
+    write_three_segments(brokers[0].bootstrap, 2)
+    for repaired, broker in enumerate(brokers):
+        first = min((broker.data_dir / "words-0").glob("*.log"))
+        before = flip(first)
+        eventually(lambda: scrape(broker)[REPAIRED][""] == 1, "the batch from the other replica")
+        assert first.read_bytes() == before
+        eventually(lambda: scrape(broker)[DAMAGED][""] == 0, "no damage")
+        assert "is repaired, from broker" in broker.log_text()
+        assert scrape(brokers[1])[REPAIRED][""] == repaired

@@ -13,9 +13,10 @@ import pytest
 
 from tests.support.fetched_cluster import Cluster
 from tests.support.virtual_loop import HastyLoop, VirtualLoop
+from tests.unit.log.conftest import open_log
 from tests.unit.net.conftest import make_rig, rig
 
-__all__ = ["make_rig", "rig"]
+__all__ = ["make_rig", "open_log", "rig"]
 
 Story = Callable[[Cluster], Coroutine[Any, Any, None]]
 Tell = Callable[..., None]
