@@ -176,7 +176,7 @@ QUOTA_KEYS: Final = (
     Key(
         "replica.alter.log.dirs.io.max.bytes.per.second", LONG, LONG_MAX,
         "Bytes per second that moves between data directories may use.",
-        low=0, internal=True, dynamic=CLUSTER_WIDE,
+        low=0, internal=True, dynamic=CLUSTER_WIDE, supported=True,
     ),
 )  # fmt: skip
 

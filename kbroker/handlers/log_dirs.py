@@ -2,9 +2,9 @@
 
 One result for each data directory, with the partitions that are in it: all of them, or those of the
 request that are here (others are left out without an error). The lag is what a log still lacks of
-its partition, 0 in Kafka too for any but a future log; there are none, since partitions are not
-moved between directories, and no cordoned directories. A directory that cannot be asked has an
-error of its own and no partitions.
+its partition: of one on its way into another directory, its future log there, the offsets that are
+to be copied, else 0. No directory is cordoned. One that cannot be asked has an error of its own and
+no partitions.
 
 Any handler thread. Sizes are read a few hundred logs at a time without the GIL, and a partition
 costs one packed piece of the answer, so ten thousand keep nobody waiting. Does not import the
@@ -75,6 +75,8 @@ def _write_directory(out: Writer, version: int, directory: DirectoryUse) -> None
     topics: dict[str, list[bytes]] = {}
     for (topic, index), size_bytes in directory.logs:
         topics.setdefault(topic, []).append(pack(index, size_bytes, NO_LAG, False))
+    for (topic, index), _, size_bytes, lag in directory.futures:
+        topics.setdefault(topic, []).append(pack(index, size_bytes, lag, True))
     out.int16(ErrorCode.KAFKA_STORAGE_ERROR if directory.failed else ErrorCode.NONE)
     out.string(directory.path)
     out.array(len(topics))

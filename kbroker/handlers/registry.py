@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.handlers import (
     alter_configs,
+    alter_log_dirs,
     alter_partition,
     client_quotas,
     cluster,
@@ -221,6 +222,7 @@ APIS: Final[tuple[Api, ...]] = (
         for_controller=reassignments.decode_list,
     ),
     Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, client_quotas.handle, client_quotas.failure),
+    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, alter_log_dirs.handle, alter_log_dirs.failure),
     Api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.handle, log_dirs.failure),
     Api(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle, describe_producers.failure),
     Api(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle, list_config_resources.failure),

@@ -136,6 +136,10 @@ class Replicas(Protocol):
         """The data directories with the logs in them, all or those wanted."""
         ...
 
+    def move(self, name: TopicPartition, path: str) -> None:
+        """A replica's log is to be in that data directory, soon. KafkaError: why not."""
+        ...
+
     def delete_records(
         self, wanted: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int | KafkaError]:

@@ -19,9 +19,10 @@ A sync that fails is told once: the kernel drops the pages and says yes the next
 knows what the file holds, and the log goes offline, as after a write that cannot be undone.
 """
 
-from libc.errno cimport EDQUOT, EINTR, EIO, ENOMEM, ENOSPC, errno
+from libc.errno cimport EDQUOT, EINTR, EIO, ENOENT, ENOMEM, ENOSPC, errno
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport strdup
 
 from kbroker._atomics cimport kb_store_i64, kb_store_int
 from kbroker._sync cimport kb_now_ns
@@ -49,7 +50,7 @@ cdef struct Flushing:
     Segment* active               # with a reference; NULL: left out
     int64_t active_base
     int64_t end                   # the recovery point, if all goes well
-    int names                     # files have appeared since the directory was synced
+    char* directory               # in which files have appeared since it was synced, or NULL
     int64_t cuts                  # of the log
 
 
@@ -60,6 +61,11 @@ cdef int begin_locked(Log* log, int64_t log_end, FlushDepth depth, Flushing* it)
     if last < 0:                  # closed
         return 0
     it.cuts = log.cuts
+    it.active_base = active_of(log).base_offset
+    if log.named_base_offset != it.active_base:
+        it.directory = strdup(log.directory)      # the log may be moved meanwhile
+        if it.directory == NULL:
+            return ENOMEM
     it.rolled = <Segment**>calloc(<size_t>last + 1, sizeof(Segment*))
     if it.rolled == NULL:
         return ENOMEM
@@ -68,9 +74,7 @@ cdef int begin_locked(Log* log, int64_t log_end, FlushDepth depth, Flushing* it)
             it.rolled[it.rolled_count] = log.segments[at]
             segment_add_reference(log.segments[at])
             it.rolled_count += 1
-    it.active_base = active_of(log).base_offset
     it.end = it.active_base
-    it.names = log.named_base_offset != it.active_base
     if depth != FLUSH_ROLLED:
         it.end = log_end
         done = log.recovery_point if depth == FLUSH_RECORDS else log.settled_offset
@@ -84,7 +88,7 @@ cdef int sync_directory(const char* path) noexcept nogil:
     cdef int fd = files.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)
     cdef int status = 0
     if fd < 0:
-        return errno
+        return 0 if errno == ENOENT else errno    # moved, with its names on the disk, or deleted
     while files.fsync(fd) < 0:
         if errno != EINTR:
             status = errno
@@ -101,7 +105,7 @@ cdef int sync(Segment* segment, FlushDepth depth) noexcept nogil:
     return segment_sync(segment)
 
 
-cdef int work(const char* directory, FlushDepth depth, Flushing* it) noexcept nogil:
+cdef int work(FlushDepth depth, Flushing* it) noexcept nogil:
     cdef int status = 0
     cdef int32_t at
     for at in range(it.rolled_count):
@@ -112,8 +116,8 @@ cdef int work(const char* directory, FlushDepth depth, Flushing* it) noexcept no
         if status == 0:
             status = sync(it.active, depth)
         segment_drop_reference(it.active)
-    if status == 0 and it.names and depth != FLUSH_SYNCED_VOLUME:
-        status = sync_directory(directory)
+    if status == 0 and it.directory != NULL and depth != FLUSH_SYNCED_VOLUME:
+        status = sync_directory(it.directory)
     return status
 
 
@@ -146,14 +150,14 @@ cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil:
     it.active = NULL
     it.active_base = -1
     it.end = -1
-    it.names = 0
+    it.directory = NULL
     it.cuts = 0
     lock_log(log)
     status = begin_locked(log, log.log_end_offset, depth, &it)
     unlock_log(log)
     if status == 0 and it.rolled != NULL:
         began_ns = kb_now_ns()
-        status = work(log.directory, depth, &it)
+        status = work(depth, &it)
         if it.active != NULL or it.rolled_count:
             flush_note(log.flush_figures, kb_now_ns() - began_ns)
         lock_log(log)
@@ -164,4 +168,5 @@ cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil:
             log.failed_flushes += 1
         unlock_log(log)
     free(it.rolled)
+    free(it.directory)
     return status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kbroker.types import TopicPartition
@@ -49,10 +50,21 @@ class ProducerEntry(NamedTuple):
     transaction_first_offset: int
 
 
+class FutureLog(NamedTuple):
+    """A log on its way into the data directory at `path`: bytes that are there, offsets that are
+    not."""
+
+    name: TopicPartition
+    path: str
+    size_bytes: int
+    lag: int
+
+
 class DirectoryUse(NamedTuple):
     """A data directory: the logs in it with their bytes, the bytes of its volume; -1: unknown.
 
-    `failed`: the directory cannot be asked, and nothing is known of what it holds.
+    `failed`: the directory cannot be asked, and nothing is known of what it holds. `futures` are
+    those that are on their way there.
     """
 
     path: str
@@ -60,6 +72,7 @@ class DirectoryUse(NamedTuple):
     logs: list[tuple[TopicPartition, int]]
     total_bytes: int
     usable_bytes: int
+    futures: Sequence[FutureLog] = ()
 
 
 class SegmentFigures(NamedTuple):

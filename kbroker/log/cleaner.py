@@ -27,6 +27,7 @@ from kbroker.log._cleaning import Cleaning, segment_figures
 from kbroker.log._results import Uncleanable
 from kbroker.log.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE
 from kbroker.log.cleanable import Cleanable, look
+from kbroker.log.checkpointing import Checkpointing
 from kbroker.log.partition_log import PartitionLog
 from kbroker.own_thread import OwnThread
 from kbroker.types import TopicPartition
@@ -55,9 +56,10 @@ class Logs(Protocol):
 
     high_watermark_of: Callable[[PartitionLog], int]
 
-    def open_logs(self) -> list[PartitionLog]: ...
+    @property
+    def checkpointing(self) -> Checkpointing: ...
 
-    def checkpoint_of(self, log: PartitionLog, file: str) -> None: ...
+    def open_logs(self) -> list[PartitionLog]: ...
 
 
 @dataclass
@@ -147,7 +149,7 @@ class LogCleaner:
         """Cleans every compacted log as far as it may be, whatever its ratio; of each, the active
         segment ends first."""
         for log in self._logs.open_logs():
-            if not log.compacts or not log.online:
+            if not log.compacts or not log.online or log.being_moved:
                 continue
             log.roll()
             with self._lock:
@@ -189,6 +191,7 @@ class LogCleaner:
         """Compacted logs that may be cleaned now."""
         now_ms = self._clock.monotonic_ms()
         logs = [log for log in self._logs.open_logs() if log.compacts and log.online]
+        logs = [log for log in logs if not log.being_moved]
         with self._lock:
             for log in self._uncleanable.keys() - set(logs):
                 del self._uncleanable[log]
@@ -242,14 +245,14 @@ class LogCleaner:
             self._go_on(log, cleaning, began_ms)
             self._clean_group(log, cleaning, began_ms, first, end)
         log.note_cleaned(cleaning)
-        self._logs.checkpoint_of(log, CLEANER_FILE)
+        self._logs.checkpointing.write_of(CLEANER_FILE, log)
         self._note(log, found, cleaning, began_ms)
 
     def _settle(self, log: PartitionLog) -> None:
         """A start behind a crash does not ask batches that are cleaned where leader epochs begin:
         the first one of an epoch may be gone."""
         log.flush_rolled()
-        self._logs.checkpoint_of(log, RECOVERY_POINT_FILE)
+        self._logs.checkpointing.write_of(RECOVERY_POINT_FILE, log)
 
     def _clean_group(
         self, log: PartitionLog, cleaning: Cleaning, began_ms: int, first: int, end: int

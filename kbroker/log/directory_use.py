@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kbroker.log import _describe
-from kbroker.log._results import DirectoryUse
+from kbroker.log._results import DirectoryUse, FutureLog
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -35,15 +35,20 @@ def use_of_all(
     usable: Sequence[DataDirectory],
     held: Iterable[HeldLog],
     wanted: Set[TopicPartition] | None,
+    futures: Sequence[FutureLog] = (),
 ) -> list[DirectoryUse]:
     """Of `paths` those that are not usable first, of which nothing is known; then the others with
     their logs, all or those wanted."""
     here = {directory.path for directory in usable}
     logs = [it for it in held if wanted is None or it.log.name in wanted]
-    return [use_of_nothing(path) for path in paths if path not in here] + [
+    coming = [it for it in futures if wanted is None or it.name in wanted]
+    uses = [use_of_nothing(path) for path in paths if path not in here] + [
         use_of(directory.path, [it.log for it in logs if it.directory is directory])
         for directory in usable
     ]
+    if not coming:
+        return uses
+    return [use._replace(futures=[it for it in coming if it.path == use.path]) for use in uses]
 
 
 def use_of(path: Path, logs: list[PartitionLog]) -> DirectoryUse:

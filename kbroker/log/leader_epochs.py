@@ -140,6 +140,18 @@ class LeaderEpochs:
             if self._written:
                 self._unsettled_from = _ALL_SETTLED
 
+    def copy_to(self, directory: Path) -> None:
+        """What is known now stands there too, on the disk with its name when the directory is."""
+        with self._lock:
+            write_leader_epochs(directory / self.path.name, self._entries)
+            file_operations.sync_file(directory / self.path.name)
+
+    def moved_to(self, directory: Path) -> None:
+        """The file is there from now on, as `copy_to` left it: what came since it may lack."""
+        with self._lock:
+            self.path = directory / self.path.name
+            self._written = False
+
     def _settle_locked(self) -> None:
         self._write_locked()
         file_operations.sync_file(self.path)

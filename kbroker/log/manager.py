@@ -5,13 +5,13 @@
     make_names_last    syncs the directories in which logs were made, set aside or deleted
     checkpoint   in the background: rolled segments to the disk, snapshots, high watermarks
     checkpoint_recovery_points, flush_old, remove_deleted    likewise, each at its own pace
-    checkpoint_log_starts    before DeleteRecords is answered
+    checkpointing    of single logs, such as before DeleteRecords is answered
     delete       renames the directory; the files go later
     stop         closes every log, leaves the clean-shutdown mark, lets go of the directories
 
 `open`, `close` and `delete` come from the controller's thread, the background work from the
-scheduler's, `start` and `stop` from the main one, `checkpoint_log_starts` from any. One lock guards
-the map of logs and the lines that are kept of closed ones; no file is touched under it.
+scheduler's, `start` and `stop` from the main one, `checkpointing` from any. One lock guards the map
+of logs and the lines that are kept of closed ones; no file is touched under it.
 A log that cannot be opened is a KAFKA_STORAGE_ERROR for its partition, not the broker's end; what
 the checkpoints say of it stays in them, and a directory in which a crash left one that cannot be
 read gets no mark. A start that fails further on ends with `stop(as_found=True)`: nothing has been
@@ -20,10 +20,11 @@ written by then, so nothing is: the checkpoints stay, and the mark is there if i
 
 from __future__ import annotations
 
-import errno
 import logging
+import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +36,7 @@ from kbroker.log import file_operations, placement
 from kbroker.log._flush_times import FlushTimes
 from kbroker.log._results import DirectoryUse
 from kbroker.log.checkpoint_lines import line_of, lines_of
+from kbroker.log.checkpointing import Checkpointing
 from kbroker.log.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
@@ -50,6 +52,8 @@ from kbroker.log.directory_trouble import DirectoryTrouble
 from kbroker.log.directory_use import use_of_all
 from kbroker.log.held_log import HeldLog
 from kbroker.log.loader import open_partition_log
+from kbroker.log.log_move import Unfinished, settle_twice, unfinished
+from kbroker.log.mover import LogMover
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
 from kbroker.log.placement import Absence, Place
 from kbroker.log.producer_expiry import LOGS_LOOKED_AT_ONCE, PRODUCER_EXPIRATION_MS, ProducerExpiry
@@ -85,12 +89,16 @@ class LogManager:
         self.flush_times: Final = FlushTimes()
         self.removals: Final = Removals(self._clock, segment_delete_delay_ms)
         self._producer_expiry: Final = ProducerExpiry(self._clock, producer_expiration_ms)
+        self.move_bytes_per_second: Callable[[], float] = lambda: float("inf")
+        self.mover: Final = LogMover(self, lambda: self.move_bytes_per_second(), self._clock)
+        self._unfinished_moves: list[Unfinished] = []
         self._lock: Final = threading.Lock()
         self._logs: dict[TopicPartition, HeldLog] = {}
         self._recovered: dict[TopicPartition, HeldLog] = {}
         # Logs that could not be read after a crash, or not closed: no mark may vouch for them.
         self._unread: set[TopicPartition] = set()
         self._unsynced: set[DataDirectory] = set()
+        self.checkpointing: Final = Checkpointing(self._lines, self._held)
         self._trouble: Final = DirectoryTrouble(
             self._clock, self._fail, lambda log: self.went_offline(log)
         )
@@ -117,7 +125,10 @@ class LogManager:
         try:
             for directory in self._directories:
                 directory.open(foreign=directory.path in foreign)
+            for path in settle_twice(self._directories):
+                self.removals.doom_at_once(path)
             placement.refuse_copies(self._directories)
+            self._unfinished_moves = unfinished(self._directories)
             for directory in self._directories:
                 for path in directory.deleted():
                     self.removals.doom_at_once(path)
@@ -177,7 +188,9 @@ class LogManager:
             clean = close_logs(directory.path, list(logs.values()), self.recovery_threads)
             try:
                 for file in CHECKPOINT_FILES:
-                    self._write_lines(file, directory, directory.kept(file), logs.values())
+                    kept = directory.kept(file)
+                    lines = lines_of(file, kept, logs.values(), self.high_watermark_of)
+                    directory.write_checkpoint(file, lines)
                 directory.close(clean=clean and not self._has_unread(directory))
             except OSError as error:
                 logger.error("%s was not closed cleanly: %s", directory.path, error)
@@ -223,7 +236,7 @@ class LogManager:
             if recovered is not None:
                 recovered.log.close(clean=False)  # as a crash left it: it is set aside
             held = self._open(name, topic_id, settings, new)
-        held.log.points_fell = partial(self._write_points, held.directory)
+        held.log.points_fell = partial(self.checkpointing.write_points, held.directory)
         with self._lock:
             if not held.directory.failed:
                 self._logs[name] = held
@@ -296,7 +309,7 @@ class LogManager:
             self._set_aside(directory, name, path)
         with self._lock:
             held = list(self._logs.values())
-        directory = placement.emptiest(self.usable, held)
+        directory = self.mover.preferred(name) or placement.emptiest(self.usable, held)
         self._begin_at_zero(directory, name)
         return Place(directory, directory.path / str(name), None)
 
@@ -313,7 +326,7 @@ class LogManager:
         for file in CHECKPOINT_FILES:
             with directory.checkpoint_locks[file]:
                 if directory.has_line(file, name):
-                    self._write_checkpoint_locked(file, directory)
+                    self.checkpointing.write_locked(file, directory)
 
     def _names_changed(self, directory: DataDirectory, name: TopicPartition) -> None:
         """A log came or went: nothing that was said of it holds, and the names are to last."""
@@ -424,6 +437,64 @@ class LogManager:
             return None
         return self._logs.pop(log.name)
 
+    # --- Moves between directories ----------------------------------------------------------------
+
+    def begin_moves_again(self) -> None:
+        """Those that the last stop or crash has ended. The logs are open."""
+        for name, directory, path in self._unfinished_moves:
+            self.removals.doom_at_once(path)
+            try:
+                self.mover.ask(name, os.path.abspath(directory.path))
+            except KafkaError as error:
+                logger.warning("%s is not moved on: %s", name, error)
+        self._unfinished_moves = []
+
+    def directory_at(self, path: str) -> DataDirectory:
+        """KafkaError: there is none in `log.dirs`, or it is offline."""
+        if path not in {os.path.abspath(each) for each in self._paths}:
+            raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not in log.dirs")
+        for directory in self.usable:
+            if os.path.abspath(directory.path) == path:
+                return directory
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline")
+
+    def held_log(self, name: TopicPartition) -> HeldLog | None:
+        with self._lock:
+            return self._logs.get(name)
+
+    @contextmanager
+    def moving(self, held: HeldLog, directory: DataDirectory) -> Iterator[None]:
+        """The checkpoints there have the log's lines as well; who deletes records waits, so that
+        its new start is told where the log is afterwards."""
+        both = sorted((held.directory, directory), key=lambda each: str(each.path))
+        log = held.log
+        with both[0].checkpoint_locks[LOG_START_FILE], both[1].checkpoint_locks[LOG_START_FILE]:
+            lines = {file: line_of(file, log, self.high_watermark_of) for file in CHECKPOINT_FILES}
+            with self._lock:
+                directory.keep(log.name, lines)
+            try:
+                self.checkpointing.write_locked(LOG_START_FILE, directory)
+                for file in (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE):
+                    self.checkpointing.write(file, directory)
+                yield
+            finally:
+                with self._lock:
+                    directory.forget(log.name)
+
+    def moved(self, held: HeldLog, directory: DataDirectory) -> None:
+        """It is there now, within `moving`."""
+        with self._lock:
+            held.directory = directory
+        held.log.points_fell = partial(self.checkpointing.write_points, directory)
+
+    def remove(self, path: Path, *, at_once: bool) -> None:
+        """What is left of a move, in the background."""
+        self.removals.doom(path, 0 if at_once else None)
+
+    def look_at(self, directory: DataDirectory) -> None:
+        """There was trouble with a file in it."""
+        self._trouble.look_at(directory)
+
     # --- In the background ------------------------------------------------------------------------
 
     def checkpoint(self) -> Iterator[None]:
@@ -451,15 +522,11 @@ class LogManager:
         for directory in self.usable:
             try:
                 for file in files:
-                    self._write_checkpoint(file, directory)
+                    self.checkpointing.write(file, directory)
             except OSError as error:
                 logger.error("%s: checkpoints cannot be written: %s", directory.path, error)
                 self._trouble.look_at(directory)
             yield
-
-    def _write_points(self, directory: DataDirectory) -> None:
-        for file in (RECOVERY_POINT_FILE, CLEANER_FILE):
-            self._write_checkpoint(file, directory)
 
     def flush_old(self) -> Iterator[None]:
         """Brings to the disk what waits for it longer than `flush.ms`. A log that fails is told."""
@@ -525,56 +592,20 @@ class LogManager:
             self.removals.doom(path, log.file_delete_delay_ms)
         return bool(renamed)
 
-    def checkpoint_log_starts(self, logs: Iterable[PartitionLog]) -> None:
-        """Puts the starts of these logs where a later start of the broker finds them.
-
-        On return they survive a kill and a power cut. OSError if a file cannot be written. Any
-        thread. Looks at no other log: a client asks for one as often as it likes.
-        """
-        names = [log.name for log in logs]
-        for directory in {id(it.directory): it.directory for it in self._held(names)}.values():
-            if directory.failed:
-                continue  # these are offline
-            with directory.checkpoint_locks[LOG_START_FILE]:
-                here = [it.log for it in self._held(names) if it.directory is directory]
-                starts = {log.name: start for log in here if (start := log.log_start_offset) > 0}
-                directory.update_checkpoint(LOG_START_FILE, starts)
-
     def open_logs(self) -> list[PartitionLog]:
         """Those that are open now."""
         with self._lock:
             return [it.log for it in self._logs.values()]
 
-    def checkpoint_of(self, log: PartitionLog, file: str) -> None:
-        """What `file` says of a log is what holds now, for a later start to find. OSError."""
-        for it in self._held([log.name]):
-            self._write_checkpoint(file, it.directory)
-
     def _held(self, names: Iterable[TopicPartition]) -> list[HeldLog]:
         with self._lock:
             return [it for name in names if (it := self._logs.get(name)) is not None]
 
-    def _write_checkpoint(self, file: str, directory: DataDirectory) -> None:
-        with directory.checkpoint_locks[file]:
-            if directory.failed:
-                raise OSError(errno.EIO, "it has failed", str(directory.path))
-            self._write_checkpoint_locked(file, directory)
-
-    def _write_checkpoint_locked(self, file: str, directory: DataDirectory) -> None:
-        """Of every log here: of those that are open what holds now, of the others what held."""
+    def _lines(self, file: str, directory: DataDirectory) -> dict[TopicPartition, int]:
         with self._lock:
-            lines = directory.kept(file)
+            kept = directory.kept(file)
             logs = [it.log for it in self._logs.values() if it.directory is directory]
-        self._write_lines(file, directory, lines, logs)
-
-    def _write_lines(
-        self,
-        file: str,
-        directory: DataDirectory,
-        kept: Mapping[TopicPartition, int],
-        logs: Iterable[PartitionLog],
-    ) -> None:
-        directory.write_checkpoint(file, lines_of(file, kept, logs, self.high_watermark_of))
+        return lines_of(file, kept, logs, self.high_watermark_of)
 
     def remove_deleted(self) -> Iterator[None]:
         """Removes what was deleted and has waited for `file.delete.delay.ms`, file by file."""
@@ -586,7 +617,7 @@ class LogManager:
         """Every data directory with the logs in it, all or those wanted. From any thread."""
         with self._lock:
             held = list(self._logs.values())
-        return use_of_all(self._paths, self.usable, held, wanted)
+        return use_of_all(self._paths, self.usable, held, wanted, self.mover.futures())
 
     def statistics(self) -> dict[str, int]:
         """Figures for metrics and the admin page."""

@@ -90,6 +90,8 @@ class PartitionLog(_log.LocalLog):
         self._snapshot_offset = -1
         self._trimmed_to = 0
         self._lost = False  # offline by a failure half way
+        # Its files are on their way into another data directory: what they hold is not replaced.
+        self.being_moved = False
         # Segments out of the log: whose files have their names yet, and files that had them.
         self._dropped: list[int] = []
         self._renamed: list[Path] = []
@@ -173,7 +175,7 @@ class PartitionLog(_log.LocalLog):
         or it went half way and the log is offline.
         """
         with self._changing:
-            if not cleaning.still_there:
+            if not cleaning.still_there or self.being_moved:
                 return False
             bases = cleaning.group_bases
             try:
@@ -210,6 +212,18 @@ class PartitionLog(_log.LocalLog):
             self._lost = True
             super().close()
             raise
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Nobody else changes the set of its files; appends go on, and so do rolls."""
+        with self._changing:
+            yield
+
+    def moved_to(self, path: Path) -> None:
+        """Its directory is there now, with all its files (`_moving.put_in_place`)."""
+        self.path = path
+        self.epochs.moved_to(path)
+        self._snapshot_offset = -1
 
     def note_cleaned(self, cleaning: Cleaning) -> None:
         """What a cleaning has seen to the end is clean, if it is still what is there."""

@@ -70,6 +70,7 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.OFFSET_FOR_LEADER_EPOCH: _served(2, 4),
         ApiKey.DESCRIBE_CONFIGS: _served(1, 4),
         ApiKey.ALTER_CONFIGS: _served(0, 2),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: _served(1, 2),
         ApiKey.DESCRIBE_LOG_DIRS: _served(1, 5),
         ApiKey.CREATE_PARTITIONS: _served(0, 3),
         ApiKey.ELECT_LEADERS: _served(0, 2),

@@ -148,6 +148,13 @@ class ReplicaManager:
         """The data directories with the logs in them, all or those wanted; from any thread."""
         return self._logs.use_of_directories(wanted)
 
+    def move(self, name: TopicPartition, path: str) -> None:
+        """A log goes to the data directory at `path`, in the background; one that is not here
+        begins there. KafkaError: why not, or REPLICA_NOT_AVAILABLE. From any thread."""
+        if name in self._offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is offline")
+        self._logs.mover.ask(name, path)
+
     def delete_records(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | KafkaError]:
@@ -169,7 +176,7 @@ class ReplicaManager:
             except KafkaError as error:
                 results[name] = error
         try:
-            self._logs.checkpoint_log_starts([replica.log for replica in moved])
+            self._logs.checkpointing.write_log_starts([replica.log for replica in moved])
         except OSError as error:
             logger.error("the starts of logs cannot be written: %s", error)
             for replica in moved:

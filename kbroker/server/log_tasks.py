@@ -1,5 +1,5 @@
 """What is done for the logs in the background: tasks of the scheduler, each at its own pace, and
-the threads of the cleaner and of the scrub."""
+the threads of the cleaner, of the scrub and of who moves logs."""
 
 from __future__ import annotations
 
@@ -50,6 +50,9 @@ class LogTasks:
     ) -> None:
         """`repair`: what the scrub finds is asked of other replicas; None: there are none."""
         self.retention: Final = Retention(replicas, wake, clock)
+        logs.move_bytes_per_second = lambda: float(
+            config()["replica.alter.log.dirs.io.max.bytes.per.second"]
+        )
         self._logs: Final = logs
         self._clock: Final = clock
         self._config: Final = config
@@ -103,6 +106,8 @@ class LogTasks:
                 delay_ms=config["log.initial.task.delay.ms"],
             )  # fmt: skip
 
+        logs.begin_moves_again()
+
     def _make_room(self) -> Iterator[None]:
         """What is kept no longer goes now."""
         yield from self.retention.sweep()
@@ -142,7 +147,8 @@ class LogTasks:
     def stop(self) -> None:
         with self._making:
             self._stopped = True
-            workers = [each for each in (self._cleaner, self._scrubber) if each is not None]
+            made = (self._cleaner, self._scrubber, self._logs.mover)
+            workers = [each for each in made if each is not None]
         for worker in workers:
             worker.stop()
 
@@ -174,10 +180,10 @@ class LogTasks:
 
     @property
     def threads(self) -> Sequence[OwnThread]:
-        """The cleaner's and the scrub's."""
+        """The cleaner's, the scrub's and the mover's."""
         cleaners = () if self._cleaner is None else self._cleaner.threads
         scrub = None if self._scrubber is None else self._scrubber.thread
-        return cleaners if scrub is None else (*cleaners, scrub)
+        return [each for each in (*cleaners, scrub, self._logs.mover.thread) if each is not None]
 
     @property
     def cleaner(self) -> LogCleaner:

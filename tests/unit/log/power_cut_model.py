@@ -235,7 +235,7 @@ class History:
 
     def delete_records(self) -> None:
         topic, log = self.move_start()
-        self.manager.checkpoint_log_starts([log])
+        self.manager.checkpointing.write_log_starts([log])
         topic.start = log.log_start_offset
 
     def retire(self) -> None:

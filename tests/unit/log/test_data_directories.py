@@ -36,7 +36,7 @@ def with_deleted_records(managers: Managers, *indexes: int) -> list[LedLog]:
         for _ in range(5):
             log.append(build_batch())
         log.delete_records(3)
-    manager.checkpoint_log_starts(logs)
+    manager.checkpointing.write_log_starts(logs)
     run(manager)
     return logs
 
@@ -117,7 +117,7 @@ def test_a_log_that_ends_below_its_start_goes_on_there(
     for sequence in range(10):
         log.append(build_batch(producer_id=7, producer_epoch=0, base_sequence=sequence))
     log.delete_records(8)
-    manager.checkpoint_log_starts([log])
+    manager.checkpointing.write_log_starts([log])
     manager.stop()
     # What a power cut may do to files that nobody synced.
     first, *others = sorted(log.path.glob("*.log"))

@@ -236,7 +236,7 @@ def test_a_start_that_was_checkpointed_survives_the_process(tmp_path: Path) -> N
         fill(log, 20)
     logs[1].delete_records(13)
     assert broker.starts() == {}
-    broker.manager.checkpoint_log_starts([logs[1]])
+    broker.manager.checkpointing.write_log_starts([logs[1]])
     assert broker.starts() == {TopicPartition("a", 1): 13}
     broker.die()
     broker.start()
@@ -252,7 +252,7 @@ def test_only_the_starts_that_are_asked_for_are_looked_at(tmp_path: Path) -> Non
         fill(log, 20)
         log.delete_records(10 + index)
     for index, log in enumerate(logs):
-        broker.manager.checkpoint_log_starts([log])
+        broker.manager.checkpointing.write_log_starts([log])
         told = {TopicPartition("a", each): 10 + each for each in range(index + 1)}
         assert broker.starts() == told
     broker.manager.stop()
@@ -295,7 +295,7 @@ def test_a_new_topic_of_the_same_name_begins_at_zero(tmp_path: Path, killed: boo
     log = broker.open()
     fill(log, 20)
     log.delete_records(15)
-    broker.manager.checkpoint_log_starts([log])
+    broker.manager.checkpointing.write_log_starts([log])
     broker.manager.delete(log)
     if killed:
         broker.die()
@@ -324,8 +324,8 @@ def test_a_file_that_cannot_be_written_is_told(
     with monkeypatch.context() as patch:
         patch.setattr("kbroker.log.data_directory.write_offsets", fail)
         with pytest.raises(OSError, match="disk full"):
-            broker.manager.checkpoint_log_starts([log])
-    broker.manager.checkpoint_log_starts([log])
+            broker.manager.checkpointing.write_log_starts([log])
+    broker.manager.checkpointing.write_log_starts([log])
     assert broker.starts() == {TopicPartition("a", 0): 1}
     broker.manager.stop()
 
@@ -339,7 +339,7 @@ def test_a_round_that_is_under_way_forgets_no_start(tmp_path: Path) -> None:
     second = broker.open(1)
     fill(second, 5)
     second.delete_records(3)
-    broker.manager.checkpoint_log_starts([second])
+    broker.manager.checkpointing.write_log_starts([second])
     for _ in round_under_way:
         pass
     assert broker.starts() == {TopicPartition("a", 1): 3}

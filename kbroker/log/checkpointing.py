@@ -1,0 +1,71 @@
+"""The checkpoints of the data directories, written from what the logs say.
+
+A file is written of every log in its directory: of those that are open what holds now, of the
+others what held. Its lock (`DataDirectory.checkpoint_locks`) is held from the reading of the
+offsets to the end of the writing, so that the newest are written last. Any thread.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from kbroker.log.checkpoints import CLEANER_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
+
+if TYPE_CHECKING:
+    from kbroker.log.data_directory import DataDirectory
+    from kbroker.log.held_log import HeldLog
+    from kbroker.log.partition_log import PartitionLog
+    from kbroker.types import TopicPartition
+
+
+class Checkpointing:
+    """See the head of this file. OSError where a file cannot be written."""
+
+    def __init__(
+        self,
+        lines: Callable[[str, DataDirectory], Mapping[TopicPartition, int]],
+        held: Callable[[Iterable[TopicPartition]], list[HeldLog]],
+    ) -> None:
+        """`lines`: what a file of a directory says now; `held`: of these logs those that are
+        open."""
+        self._lines: Final = lines
+        self._held: Final = held
+
+    def write(self, file: str, directory: DataDirectory) -> None:
+        with directory.checkpoint_locks[file]:
+            if directory.failed:
+                raise OSError(errno.EIO, "it has failed", str(directory.path))
+            self.write_locked(file, directory)
+
+    def write_locked(self, file: str, directory: DataDirectory) -> None:
+        """For whoever has the file's lock."""
+        directory.write_checkpoint(file, self._lines(file, directory))
+
+    def write_points(self, directory: DataDirectory) -> None:
+        """Those from which a later start trusts what it does not read."""
+        for file in (RECOVERY_POINT_FILE, CLEANER_FILE):
+            self.write(file, directory)
+
+    def write_of(self, file: str, log: PartitionLog) -> None:
+        """What `file` says of a log is what holds now, for a later start to find."""
+        for it in self._held([log.name]):
+            self.write(file, it.directory)
+
+    def write_log_starts(self, logs: Iterable[PartitionLog]) -> None:
+        """Puts the starts of these logs where a later start of the broker finds them.
+
+        On return they survive a kill and a power cut. Looks at no other log: a client asks for one
+        as often as it likes.
+        """
+        left = {log.name for log in logs}
+        while held := self._held(left):
+            directory = held[0].directory
+            with directory.checkpoint_locks[LOG_START_FILE]:
+                # One that is in another by now has its turn there.
+                here = [it.log for it in self._held(left) if it.directory is directory]
+                starts = {log.name: start for log in here if (start := log.log_start_offset) > 0}
+                if not directory.failed:  # those of one that has are offline
+                    directory.update_checkpoint(LOG_START_FILE, starts)
+            left -= {log.name for log in here}
