@@ -10,6 +10,7 @@ heard. The consumer reads on where it is, and asks where the log ends.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,7 @@ class Numbering(Client):
         self._name = b"%d" % number
         self._last_producer_id = number * _PRODUCER_IDS_APART
         self._numbers = 0
-        self.acknowledged = 0
+        self.acknowledged: Counter[TopicPartition] = Counter()
         if idempotent:
             cluster.safety.in_order.add(self._name)
 
@@ -144,7 +145,7 @@ class Producer(Numbering):
         if isinstance(result, Produced) and result.error is ErrorCode.NONE:
             del self.sending[sending.name]
             self._line(sending.name).sequence += 1
-            self.acknowledged += 1
+            self.acknowledged[sending.name] += 1
             return
         if isinstance(result, Produced) and result.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self._cluster.safety.fail(

@@ -87,7 +87,7 @@ def run(
         acts,
         cluster.loop.steps,
         cluster.network.requests,
-        sum(each.acknowledged for each in cluster.producers),
+        sum(each.acknowledged.total() for each in cluster.producers),
         cluster.consumer.records,
         sum(each.acknowledged for each in cluster.committers),
         sum(each.told for each in cluster.committers),
@@ -126,11 +126,13 @@ def _write_everywhere(cluster: Cluster) -> None:
 
 
 def _write(cluster: Cluster, index: int) -> bool:
-    producer = cluster.producers[0]
-    wanted = producer.acknowledged + 1
+    # An answer from another partition, where something may be under way still, says nothing of this
+    # one.
+    producer, name = cluster.producers[0], cluster.names[index]
+    wanted = producer.acknowledged[name] + 1
     cluster.produce(0, index)
-    while producer.acknowledged < wanted:
-        if not producer.sending:
+    while producer.acknowledged[name] < wanted:
+        if name not in producer.sending:
             return False
         cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)
     return True

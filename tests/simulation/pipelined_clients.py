@@ -149,8 +149,8 @@ class PipelinedProducer(Numbering):
         self._lines: dict[TopicPartition, _Line] = {}
 
     @property
-    def sending(self) -> bool:
-        return any(line.queue or line.under_way for line in self._lines.values())
+    def sending(self) -> set[TopicPartition]:
+        return {name for name, line in self._lines.items() if line.queue or line.under_way}
 
     def produce(self, name: TopicPartition) -> None:
         """A few at once."""
@@ -228,7 +228,7 @@ class PipelinedProducer(Numbering):
         batch.is_under_way = False
         if isinstance(result, Produced) and result.error is ErrorCode.NONE:
             batch.is_acknowledged = True
-            self.acknowledged += 1
+            self.acknowledged[name] += 1
             while line.queue and line.queue[0].is_acknowledged:
                 line.queue.popleft()
             if line.has_failed and not line.under_way:
@@ -302,7 +302,7 @@ class PipelinedProducer(Numbering):
         line.under_way -= 1
         if not isinstance(result, Produced) or result.error is not ErrorCode.NONE:
             return
-        self.acknowledged += 1
+        self.acknowledged[name] += 1
         if self._acks == -1 and result.offset <= channel.last_offset:
             self._cluster.safety.fail(
                 "acknowledged offsets rise",

@@ -45,9 +45,9 @@ def leader_and_in_sync(cluster: Cluster) -> tuple[int, set[int]]:
 def hands_over(cluster: Cluster) -> bool:
     """A batch, within the time in which a follower that lags would still be waited for."""
     producer = cluster.producers[0]
-    before = producer.acknowledged
+    before = producer.acknowledged[NAME]
     cluster.produce(0, 0)
-    return run_until(cluster, lambda: producer.acknowledged > before, 1_400)
+    return run_until(cluster, lambda: producer.acknowledged[NAME] > before, 1_400)
 
 
 @pytest.mark.parametrize("operations", [FULL, BROKEN])

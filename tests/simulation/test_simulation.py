@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.__main__ import main
-from tests.simulation.history import run
+from tests.simulation.cluster import Cluster
+from tests.simulation.history import _write, run
+from tests.simulation.network import CLIENTS
 from tests.simulation.schedule import Act
 from tests.simulation.shrink import shrink
 
@@ -31,6 +34,22 @@ def test_everything_holds_with_producers_that_do_not_wait(tmp_path: Path) -> Non
     assert main(arguments) == 0
     waited, sent_on = run(1), run(1, pipelined=True)
     assert sent_on.acknowledged > 3 * waited.acknowledged
+
+
+def test_a_write_waits_for_its_own_partition(tmp_path: Path) -> None:
+    """What is under way to another one is acknowledged meanwhile (pipelined history 110850)."""
+    cluster = Cluster(tmp_path, random.Random("write"), pipelined=True)
+    cluster.begin()
+    cluster.loop.run_until(cluster.loop.now_ms + 1_000)
+    there, here = cluster.names
+    state = cluster.safety.partition(here).state
+    assert state is not None
+    cluster.cut(CLIENTS, state.leader, 400)
+    cluster.produce(0, 0)
+    assert _write(cluster, 1)
+    cluster.close()
+    assert {*cluster.safety.acknowledged} == {here, there}
+    assert run(110850, pipelined=True).violation is None
 
 
 def test_a_history_is_long_enough() -> None:
