@@ -1,10 +1,15 @@
-"""`kbroker logdir adopt SOURCE... --data-dir DIRECTORY`: topics of another broker, taken over.
+"""`kbroker logdir adopt|move`: topics of another broker, taken over; and where a broker has its logs.
+
+    kbroker logdir move orders:0,1 --to /disks/b --broker 1
+
+moves replicas to another data directory of a broker that serves, and ends at once unless it is to
+`--wait`; `kbroker logdirs TOPIC` shows what is on its way.
 
     kbroker start --data-dir DIRECTORY             once, and stop it: it has its metadata then
     kbroker logdir adopt /var/kafka-logs --data-dir DIRECTORY --groups
     kbroker start --data-dir DIRECTORY
 
-No broker is asked, and none may run. The source, a directory of log.dirs of Apache Kafka or of
+takes over: no broker is asked, and none may run. The source, a directory of log.dirs of Apache Kafka or of
 another kbroker, is only read: its logs are copied and every batch of them is checked. A topic keeps
 its id, offsets, timestamps and leader epochs. Its settings are not in the files, and those of
 `--config` take their place: a topic that was compacted must be told so. Without them it keeps what
@@ -15,22 +20,28 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.metadata import data_dir_option, directory_of
 from kbroker.cli.output import output_option, write_json
+from kbroker.cli.partitions import existing, parse_chosen, report
 from kbroker.cli.topic import split_config
 from kbroker.errors import KafkaError, UsageError
 
 if TYPE_CHECKING:
     from kbroker.log.adopted import Copied
+    from kbroker.peer.client import Client
+    from kbroker.types import TopicPartition
+
+LOOK_MS: Final = 500
 
 
 @click.group("logdir")
 def command() -> None:
-    """Take over logs of another broker."""
+    """Take over logs of another broker, and move them between data directories."""
 
 
 @command.command("adopt")
@@ -74,6 +85,49 @@ def adopt(
         for each in copies:
             if each.name.topic == topic:
                 _show(each)
+
+
+@command.command("move")
+@click.argument("partitions", metavar="TOPIC[:0,1]...", nargs=-1, required=True)
+@click.option("--to", "path", metavar="DIRECTORY", required=True, help="As log.dirs has it.")
+@click.option("--broker", "node_id", metavar="ID", type=int, help="Whose; else the one there is.")
+@click.option("--wait", is_flag=True, help="Return when they are there.")
+@bootstrap_option
+@output_option
+def move(
+    partitions: tuple[str, ...],
+    path: str,
+    node_id: int | None,
+    wait: bool,
+    bootstrap: str,
+    output: str,
+) -> int:
+    """Move a broker's replicas to another of its data directories, while it serves."""
+    from kbroker.peer.placement_messages import PartitionResult
+
+    with connect(bootstrap) as client:
+        wanted = existing(client, [parse_chosen(text) for text in partitions])
+        if node_id is None:
+            brokers = sorted(client.metadata([]).brokers)
+            if len(brokers) != 1:
+                raise UsageError(
+                    f"there are brokers {', '.join(map(str, brokers))}", "name one with --broker"
+                )
+            (node_id,) = brokers
+        errors = client.move_logs(node_id, wanted, path)
+        results = [PartitionResult(name, errors[name], None) for name in wanted]
+        status = report(results, f"on its way to {path}", output)
+        while wait and _on_their_way(client, node_id, {*wanted}):
+            client.cluster.sleep_ms(LOOK_MS)
+    return status
+
+
+def _on_their_way(client: Client, node_id: int, wanted: set[TopicPartition]) -> bool:
+    return any(
+        log.future and log.partition in wanted
+        for directory in client.log_directories(of_all=False).get(node_id, [])
+        for log in directory.logs
+    )
 
 
 def _show(copy: Copied) -> None:

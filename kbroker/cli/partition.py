@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from kbroker.cli.connect import bootstrap_option, connect, refuse
+from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.output import output_option, print_table, write_json
-from kbroker.cli.partitions import existing, parse_chosen
+from kbroker.cli.partitions import existing, parse_chosen, report
 from kbroker.errors import ErrorCode, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kbroker.peer.client import Client
-    from kbroker.peer.placement_messages import PartitionResult, ReassignedPartition
+    from kbroker.peer.placement_messages import ReassignedPartition
     from kbroker.types import TopicPartition
 
 LOOK_MS: Final = 500
@@ -44,7 +44,7 @@ def move(partitions: tuple[str, ...], to: str, wait: bool, bootstrap: str, outpu
     with connect(bootstrap) as client:
         wanted = existing(client, [parse_chosen(text) for text in partitions])
         results = client.reassign(dict.fromkeys(wanted, target))
-        status = _report(results, f"on its way to {to}", output)
+        status = report(results, f"on its way to {to}", output)
         if wait:
             _wait(client, [each.partition for each in results if each.error is ErrorCode.NONE])
     return status
@@ -59,7 +59,7 @@ def cancel(partitions: tuple[str, ...], bootstrap: str, output: str) -> int:
     with connect(bootstrap) as client:
         wanted = existing(client, [parse_chosen(text) for text in partitions])
         results = client.reassign(dict.fromkeys(wanted))
-    return _report(results, "stays where it was", output)
+    return report(results, "stays where it was", output)
 
 
 @command.command("list")
@@ -96,7 +96,7 @@ def elect(partitions: tuple[str, ...], unclean: bool, bootstrap: str, output: st
     with connect(bootstrap) as client:
         results = client.elect_leaders(kind, existing(client, chosen) if chosen else None)
     needed = [each for each in results if each.error is not ErrorCode.ELECTION_NOT_NEEDED]
-    return _report(needed, "has another leader", output)
+    return report(needed, "has another leader", output)
 
 
 def _node_ids(text: str) -> list[int]:
@@ -104,25 +104,6 @@ def _node_ids(text: str) -> list[int]:
     if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
         raise UsageError(f"'{text}' names no brokers", "give their ids, as in 1,2,3")
     return [int(part) for part in parts]
-
-
-def _report(results: Sequence[PartitionResult], done: str, output: str) -> int:
-    failed = [each for each in results if each.error is not ErrorCode.NONE]
-    if output == "json":
-        write_json(
-            [
-                {"topic": each.partition.topic, "partition": each.partition.partition,
-                 "error": each.error.name, "message": each.message}
-                for each in results
-            ]
-        )  # fmt: skip
-    else:
-        for each in results:
-            if each.error is ErrorCode.NONE:
-                click.echo(f"{each.partition}: {done}")
-    for each in failed:
-        click.echo(f"error: {refuse(each.error, str(each.partition), each.message)}", err=True)
-    return 1 if failed else 0
 
 
 def _wait(client: Client, partitions: Sequence[TopicPartition]) -> None:

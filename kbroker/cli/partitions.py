@@ -1,18 +1,23 @@
-"""What commands about offsets share: naming partitions, and asking where logs begin and end.
+"""What commands about partitions share: naming them, asking where logs begin and end, and saying
+what became of them.
 
 `-t TOPIC` is a whole topic, `-t TOPIC:0,2` some partitions of it, as in Kafka's tools.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import click
+
 from kbroker.cli.connect import refuse
+from kbroker.cli.output import write_json
 from kbroker.errors import ErrorCode, UsageError
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client
+    from kbroker.peer.placement_messages import PartitionResult
     from kbroker.types import TopicPartition
 
 
@@ -102,3 +107,23 @@ def shown(value: object) -> str:
 
 def by_partition(offsets: Mapping[TopicPartition, int]) -> list[TopicPartition]:
     return sorted(offsets, key=lambda where: (where.topic, where.partition))
+
+
+def report(results: Sequence[PartitionResult], done: str, output: str) -> int:
+    """What became of each; the status of the command."""
+    failed = [each for each in results if each.error is not ErrorCode.NONE]
+    if output == "json":
+        write_json(
+            [
+                {"topic": each.partition.topic, "partition": each.partition.partition,
+                 "error": each.error.name, "message": each.message}
+                for each in results
+            ]
+        )  # fmt: skip
+    else:
+        for each in results:
+            if each.error is ErrorCode.NONE:
+                click.echo(f"{each.partition}: {done}")
+    for each in failed:
+        click.echo(f"error: {refuse(each.error, str(each.partition), each.message)}", err=True)
+    return 1 if failed else 0

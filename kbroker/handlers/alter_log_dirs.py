@@ -2,8 +2,9 @@
 
 The answer says that it will, not that it is there: DescribeLogDirs shows a future log until it is.
 Asking for the directory in which it is ends a move that is on its way. A partition that is not here
-(REPLICA_NOT_AVAILABLE) begins in that directory if it comes later, which is how
-`kafka-reassign-partitions` places what it adds. A directory that is not in `log.dirs` is
+(REPLICA_NOT_AVAILABLE), or that nobody has made (UNKNOWN_TOPIC_OR_PARTITION), begins in that
+directory if it comes later, which is how `kafka-reassign-partitions` places what it adds. A
+directory that is not in `log.dirs` is
 LOG_DIR_NOT_FOUND, one that has failed KAFKA_STORAGE_ERROR, a name that leaves no room for the
 future log's is INVALID_TOPIC_EXCEPTION. A partition that is named more than once goes where it was
 named last.
@@ -27,12 +28,16 @@ if TYPE_CHECKING:
 
 def handle(services: Services, request: ColdRequest) -> None:
     results: dict[TopicPartition, ErrorCode] = {}
+    image = services.controller.image
     for name, path in _wanted(request).items():
         results[name] = ErrorCode.NONE
         try:
             services.replicas.move(name, path)
         except KafkaError as error:
             results[name] = error.code
+            is_known = image.partition(*name) is not None
+            if error.code is ErrorCode.REPLICA_NOT_AVAILABLE and not is_known:
+                results[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     request.respond(_encode(request, results))
 
 

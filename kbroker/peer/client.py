@@ -221,6 +221,17 @@ class Client:
                 raise answer
         return {node_id: answer for node_id, answer in answers.items() if isinstance(answer, list)}
 
+    def move_logs(
+        self, node_id: int, partitions: Sequence[TopicPartition], path: str
+    ) -> dict[TopicPartition, ErrorCode]:
+        """One broker's replicas go to another of its data directories, in the background."""
+        return self.cluster.at_broker(
+            node_id,
+            ApiKey.ALTER_REPLICA_LOG_DIRS,
+            lambda version: config_messages.encode_alter_log_dirs(version, partitions, path),
+            config_messages.decode_alter_log_dirs,
+        )
+
     def init_producer_id(self) -> ProducerId:
         return self.cluster.anywhere(
             ApiKey.INIT_PRODUCER_ID,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer.messages import TopicResult, error_code, request_writer
+from kbroker.peer.messages import TopicResult, error_code, read_by_topic, request_writer
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey, TopicPartition
 
@@ -204,3 +204,28 @@ def _decode_directory(reader: Reader, version: int) -> LogDirectory:
         reader.boolean()  # cordoned
     reader.tags()
     return LogDirectory(error, path, logs, total_bytes, usable_bytes)
+
+
+def encode_alter_log_dirs(version: int, partitions: Sequence[TopicPartition], path: str) -> bytes:
+    """All of them into one data directory."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        by_topic.setdefault(topic, []).append(index)
+    writer = request_writer(ApiKey.ALTER_REPLICA_LOG_DIRS, version)
+    writer.array(1)
+    writer.string(path)
+    writer.array(len(by_topic))
+    for topic, indexes in by_topic.items():
+        writer.string(topic)
+        writer.array(len(indexes))
+        for index in indexes:
+            writer.int32(index)
+        writer.tags()
+    writer.tags()
+    writer.tags()
+    return writer.getvalue()
+
+
+def decode_alter_log_dirs(reader: Reader, version: int) -> dict[TopicPartition, ErrorCode]:
+    reader.int32()  # throttle time
+    return read_by_topic(reader, lambda: error_code(reader.int16()))

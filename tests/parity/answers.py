@@ -72,6 +72,8 @@ UNORDERED: Final[dict[tuple[str, str], str]] = {
     ("DescribeConfigsResult", "configs"): "a hash table's order in Apache Kafka",
     ("ProduceResponse", "responses"): "a hash table's order in Apache Kafka",
     ("TopicProduceResponse", "partition_responses"): "a hash table's order in Apache Kafka",
+    ("AlterReplicaLogDirsResponse", "results"): "a hash table's order in Apache Kafka",
+    ("AlterReplicaLogDirTopicResult", "partitions"): "a hash table's order in Apache Kafka",
     ("DescribeLogDirsResult", "topics"): "a hash table's order in Apache Kafka",
     ("DescribeLogDirsTopic", "partitions"): "a hash table's order in Apache Kafka",
     ("ListConfigResourcesResponse", "config_resources"): "a hash table's order in Apache Kafka",

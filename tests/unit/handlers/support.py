@@ -118,6 +118,8 @@ class FakeReplicas:
     def __init__(self) -> None:
         self.logs: dict[tuple[str, int], FakeLog] = {}
         self.directories: list[DirectoryUse] = []
+        self.moved: dict[TopicPartition, str] = {}
+        self.refused_paths: dict[str, ErrorCode] = {}
 
     def use_of_directories(self, wanted: Set[TopicPartition] | None) -> list[DirectoryUse]:
         return [
@@ -127,6 +129,11 @@ class FakeReplicas:
 
     def partition(self, topic: str, index: int) -> FakeLog | None:
         return self.logs.get((topic, index))
+
+    def move(self, name: TopicPartition, path: str) -> None:
+        if path in self.refused_paths:
+            raise KafkaError(self.refused_paths[path])
+        self.moved[name] = path
 
     def delete_records(
         self, wanted: Mapping[TopicPartition, int]

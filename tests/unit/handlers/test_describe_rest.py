@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kbroker import limits
 from kbroker.errors import ErrorCode
-from kbroker.log._results import DirectoryUse
+from kbroker.log._results import DirectoryUse, FutureLog
 from kbroker.types import ApiKey, TopicPartition
 from tests.unit.handlers.support import FakeBroker, part_of, request_of, written
 
@@ -152,10 +152,12 @@ def test_directories_with_sizes(version: int) -> None:
     t0, t1, u0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
     broker.replicas.directories = [
         DirectoryUse("/a", False, [(t0, 5_000_000_000), (u0, 7), (t1, 0)], 100, 60),
+        DirectoryUse("/c", False, [(u0, 9)], 100, 60, [FutureLog(t0, "/c", 70, 8)]),
         DirectoryUse("/b", True, [], -1, -1),
     ]
     answer = broker.call(directories(version, None))
-    first, second = answer.results
+    first, third, second = answer.results
+    assert contents(third) == {"u": [(0, 9, 0, False)], "t": [(0, 70, 8, True)]}
     assert (first.error_code.value, first.log_dir) == (0, "/a")
     assert contents(first) == {
         "t": [(0, 5_000_000_000, 0, False), (1, 0, 0, False)],

@@ -1,11 +1,12 @@
 """A broker's logs through a seeded history, and the power goes before any of its file operations.
 
     python -m tests.unit.log.power_cut_model 0..1000
+    python -m tests.unit.log.power_cut_model 0..1000 --moves
 
 Three partitions: one whose every append is brought to the disk before it is acknowledged, one that
 nobody syncs but the background, and a compacted one. A history appends, rolls, flushes, deletes
-records, retires and cuts, cleans, makes and deletes a topic, checkpoints, stops and starts. At a
-sample of its operations the directory is left as a power cut may leave it (`tests/support/
+records, retires and cuts, cleans, makes and deletes a topic, checkpoints, stops and starts; with
+`--moves` it has two data directories, and logs move between them. At a sample of its operations the directory is left as a power cut may leave it (`tests/support/
 power_cut.py`), with what had been promised by then. Behind the next start of each:
 
 - the start says no error, and every log opens;
@@ -29,13 +30,17 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from kbroker.clock import ManualClock
 from kbroker.log._truncate import place_of
 from kbroker.log.cleaner import CleanerSettings, LogCleaner
+from kbroker.log.log_move import MOVED_FILE
 from kbroker.log.placement import topic_id_of
 from kbroker.log.verify import verify
 from kbroker.protocol.record_batch import RecordBatch, decode_batches
 from kbroker.testing.file_faults import FileFaults
+from kbroker.types import TopicPartition
 from tests.support import memory
 from tests.support.led_log import LedLog, LedLogManager
 from tests.support.power_cut import KINDS, Disk
@@ -87,17 +92,23 @@ class Moment:
     deleted: set[uuid.UUID]
 
 
+def data_directories(directory: Path, *, moves: bool) -> list[Path]:
+    return [directory / "first", directory / "second"] if moves else [directory]
+
+
 class History:
     """A directory and its witness. `cut_at`: before which operations the power goes."""
 
-    def __init__(self, seed: int, place: Path, deaf: str = "") -> None:
+    def __init__(self, seed: int, place: Path, deaf: str = "", *, moves: bool = False) -> None:
         """`deaf`: a pattern of names whose syncs the disk does not hear: a planted fault."""
+        self.moves = moves
         self.deaf = deaf
         self.dice = random.Random(seed)
         self.cut_dice = random.Random(-seed - 1)
         self.place = place
         self.directory = place / "data"
-        self.directory.mkdir()
+        for path in data_directories(self.directory, moves=moves):
+            path.mkdir(parents=True)
         self.clock = ManualClock()
         self.topics = {name: Topic(self.new_id()) for name in (SYNCED, PLAIN, COMPACTED)}
         self.deleted: set[uuid.UUID] = set()  # by promise: no directory has their log
@@ -131,6 +142,8 @@ class History:
             (self.delete_records, 1.5), (self.retire, 1), (self.cut, 1), (self.clean, 1.5),
             (self.restart, 1), (self.make_or_delete, 1.5), (self.begin_again, 0.3),
         ]  # fmt: skip
+        if self.moves:
+            doings.append((self.move, 3))
         calls, weights = zip(*doings, strict=True)
         with FileFaults(before=self.before):
             self.start()
@@ -141,7 +154,8 @@ class History:
     # --- A process --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.manager = LedLogManager([self.directory], boot_id="first", clock=self.clock)
+        directories = data_directories(self.directory, moves=self.moves)
+        self.manager = LedLogManager(directories, boot_id="first", clock=self.clock)
         self.manager.start()
         self.epoch += 1
         for name, topic in self.topics.items():
@@ -280,6 +294,11 @@ class History:
         for producer in PRODUCERS:
             self.sequences.pop((PLAIN, producer), None)
 
+    def move(self) -> None:
+        name, _ = self.some_log()
+        ask_to_move(self.manager, name, self.dice.choice(["first", "second"]))
+        self.manager.mover.move_all()
+
     def clean(self) -> None:
         self.logs[COMPACTED].roll()
         cleaner = LogCleaner(self.manager, lambda: CleanerSettings(backoff_ms=0), self.clock)
@@ -318,8 +337,20 @@ class Complaints(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def check(moment: Moment) -> None:
-    for path in moment.directory.iterdir():
+def ask_to_move(manager: LedLogManager, name: str, directory: str) -> None:
+    """The move itself is the caller's, on this thread."""
+    (path,) = [it.path for it in manager.usable if it.path.name == directory]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manager.mover, "_follow", lambda: None)
+        manager.mover.ask(TopicPartition(name, 0), str(path))
+
+
+def check(moment: Moment, *, moves: bool) -> None:
+    directories = data_directories(moment.directory, moves=moves)
+    for mark in moment.directory.rglob(MOVED_FILE):
+        if source := mark.read_text():  # as the power has left the disks, under another path here
+            mark.write_text(str(moment.directory.joinpath(*Path(source).parts[-2:])))
+    for path in [path for directory in directories for path in directory.iterdir()]:
         if path.is_dir() and "-delete" not in path.name:
             assert topic_id_of(path) not in moment.deleted, f"{path.name} is back"
     complaints = Complaints()
@@ -328,7 +359,7 @@ def check(moment: Moment) -> None:
     try:
         expected: dict[str, list[bytes]] = {}
         for boot in ("second", "third"):
-            manager = LedLogManager([moment.directory], boot_id=boot)
+            manager = LedLogManager(directories, boot_id=boot)
             manager.start()
             for name, topic in moment.topics.items():
                 if not topic.is_there:
@@ -341,7 +372,8 @@ def check(moment: Moment) -> None:
                 complaints.lines += [
                     str(damage)
                     for name in expected
-                    for damage in verify(moment.directory / f"{name}-0").damage
+                    for path in moment.directory.rglob(f"{name}-0")
+                    for damage in verify(path).damage
                 ]
             else:
                 manager.stop(as_found=True)
@@ -429,21 +461,28 @@ def read_all(log: LedLog) -> list[RecordBatch]:
 # --- Histories ------------------------------------------------------------------------------------
 
 
-def run(seed: int, *, steps: int = 30, cuts: int = CUTS_PER_HISTORY, deaf: str = "") -> int:
+def run(
+    seed: int,
+    *,
+    steps: int = 30,
+    cuts: int = CUTS_PER_HISTORY,
+    deaf: str = "",
+    moves: bool = False,
+) -> int:
     """How many power cuts there were. `deaf`: see `History`."""
     with memory.directory() as place:
         (place / "dry").mkdir()
-        dry = History(seed, place / "dry")
+        dry = History(seed, place / "dry", moves=moves)
         dry.run(steps)
         shutil.rmtree(place / "dry")
         (place / "it").mkdir()
-        history = History(seed, place / "it", deaf)
+        history = History(seed, place / "it", deaf, moves=moves)
         count = dry.disk.operations
         history.cut_at = frozenset(history.cut_dice.sample(range(count), min(cuts, count)))
         history.run(steps)
         for moment in history.moments:
             try:
-                check(moment)
+                check(moment, moves=moves)
             except BaseException as error:
                 error.add_note(f"seed {seed}, {moment.kind}, before operation {moment.operation}")
                 raise
@@ -453,7 +492,8 @@ def run(seed: int, *, steps: int = 30, cuts: int = CUTS_PER_HISTORY, deaf: str =
 def main() -> None:
     first, _, end = sys.argv[1].partition("..")
     logging.disable(logging.WARNING)
-    cuts = sum(run(seed) for seed in range(int(first), int(end)))
+    moves = "--moves" in sys.argv
+    cuts = sum(run(seed, moves=moves) for seed in range(int(first), int(end)))
     print(f"{int(end) - int(first)} histories, {cuts} power cuts, nothing lost")
 
 

@@ -14,11 +14,17 @@ from tests.unit.log import power_cut_model
 
 HISTORIES = 12
 A_ROLL_BEHIND_A_CUT = 528  # whose new name was on the disk before what was cut had left it
+A_SOURCE_WITHOUT_ITS_ID = 134  # of the two that a move leaves, the old one
 
 
 @pytest.mark.parametrize("seed", [*range(HISTORIES), A_ROLL_BEHIND_A_CUT])
 def test_what_was_promised_is_there_when_the_power_is_back(seed: int) -> None:
     assert power_cut_model.run(seed) == power_cut_model.CUTS_PER_HISTORY
+
+
+@pytest.mark.parametrize("seed", [*range(HISTORIES - 4), A_SOURCE_WITHOUT_ITS_ID])
+def test_what_was_promised_is_there_whichever_directory_it_was_moved_to(seed: int) -> None:
+    assert power_cut_model.run(seed, moves=True) == power_cut_model.CUTS_PER_HISTORY
 
 
 @pytest.mark.parametrize("unheard", ["*.log", "*-0", "data", "*.cleaned", "log-start*"])

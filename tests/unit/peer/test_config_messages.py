@@ -16,6 +16,7 @@ from tests.unit.peer.fake_broker import NO_TIME, kio_error, make, module
 from tests.unit.peer.test_messages import read_request, reader_of, versions
 
 ALTER, DIRS = ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_LOG_DIRS
+MOVE = ApiKey.ALTER_REPLICA_LOG_DIRS
 
 
 @pytest.mark.parametrize("version", versions(ALTER))
@@ -100,6 +101,32 @@ def test_log_dirs(version: int) -> None:
             messages.decode_describe_log_dirs(
                 answer(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), version
             )
+
+
+@pytest.mark.parametrize("version", versions(MOVE))
+def test_alter_log_dirs(version: int) -> None:
+    wanted = [TopicPartition("t", 0), TopicPartition("u", 5), TopicPartition("t", 2)]
+    request = read_request(MOVE, version, messages.encode_alter_log_dirs(version, wanted, "/d"))
+    (directory,) = request.dirs
+    assert directory.path == "/d"
+    assert [(t.name, t.partitions) for t in directory.topics] == [("t", (0, 2)), ("u", (5,))]
+    where = module(MOVE, version, "response")
+    codes = {0: ErrorCode.NONE, 2: ErrorCode.LOG_DIR_NOT_FOUND}
+    topic = make(
+        where,
+        "AlterReplicaLogDirTopicResult",
+        topic_name="t",
+        partitions=tuple(
+            make(where, "AlterReplicaLogDirPartitionResult", partition_index=index,
+                 error_code=kio_error(code))
+            for index, code in codes.items()
+        ),
+    )  # fmt: skip
+    answer = make(
+        where, "AlterReplicaLogDirsResponse", throttle_time=NO_TIME, results=(topic,)
+    )
+    found = messages.decode_alter_log_dirs(reader_of(MOVE, version, answer), version)
+    assert found == {TopicPartition("t", index): code for index, code in codes.items()}
 
 
 @settings(deadline=None)
