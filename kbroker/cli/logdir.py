@@ -1,4 +1,4 @@
-"""`kbroker logdir adopt|move`: topics of another broker, taken over; and where a broker has its logs.
+"""`kbroker logdir adopt|move`: topics of another broker, taken over; where a broker has its logs.
 
     kbroker logdir move orders:0,1 --to /disks/b --broker 1
 
@@ -9,11 +9,11 @@ moves replicas to another data directory of a broker that serves, and ends at on
     kbroker logdir adopt /var/kafka-logs --data-dir DIRECTORY --groups
     kbroker start --data-dir DIRECTORY
 
-takes over: no broker is asked, and none may run. The source, a directory of log.dirs of Apache Kafka or of
-another kbroker, is only read: its logs are copied and every batch of them is checked. A topic keeps
-its id, offsets, timestamps and leader epochs. Its settings are not in the files, and those of
-`--config` take their place: a topic that was compacted must be told so. Without them it keeps what
-it has for good.
+takes over: no broker is asked, and none may run. The source, a directory of log.dirs of Apache
+Kafka or of another kbroker, is only read: its logs are copied and every batch of them is checked. A
+topic keeps its id, offsets, timestamps and leader epochs. Its settings are not in the files, and
+those of `--config` take their place: a topic that was compacted must be told so. Without them it
+keeps what it has for good.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ cdef class SegmentCopy:
     cdef readonly bint finished   # sealed, whole, and on the disk
 
     def __init__(self, LocalLog log not None, int64_t base_offset, str directory not None):
-        """Into `directory`, which has nothing of it. KeyError: there is no such segment; OSError."""
+        """Into `directory`, which has none of it. KeyError: there is no such segment; OSError."""
         cdef Log* storage = log.storage
         cdef bytes path = os.fsencode(directory)
         cdef const char* c_path = path

@@ -25,9 +25,9 @@ from typing import Final, NamedTuple, Protocol
 from kbroker.clock import Clock
 from kbroker.log._cleaning import Cleaning, segment_figures
 from kbroker.log._results import Uncleanable
+from kbroker.log.checkpointing import Checkpointing
 from kbroker.log.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE
 from kbroker.log.cleanable import Cleanable, look
-from kbroker.log.checkpointing import Checkpointing
 from kbroker.log.partition_log import PartitionLog
 from kbroker.own_thread import OwnThread
 from kbroker.types import TopicPartition

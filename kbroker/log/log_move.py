@@ -1,14 +1,14 @@
 """One log's way into another data directory of its broker, while it serves (KIP-113).
 
-`<topic>-<partition>.<unique>-future`, which nobody opens, becomes a copy of it: full segments once,
-the active one as far as it goes, again until little is left. Then appends wait for a moment: the
-rest is copied, all of it is on the disk, and the copy takes the log's name and its place. Who leads,
-who waits and what a slice has lent stay what they are; readers go on in the old files.
+`<topic>-<partition>.<unique>-future`, which nobody opens, becomes a copy of it: full segments
+once, the active one as far as it goes, again until little is left. Then appends wait: the rest is
+copied, all of it is on the disk, and the copy takes the log's name and its place. Who leads, who
+waits and what a slice has lent stay what they are; readers go on in the old files.
 
 A crash leaves either the log and a copy that nobody knows, or the log twice. The copy has a file
-that names whose copy it is (`MOVED_FILE`), written before anything else, and a copy has the log's
-name only when it is whole: so of two the copy is the newer one, and a start goes on with it
-(`settle_twice`). The old directory goes when the copy's name is on the disk, and only then the file.
+that names its source (`MOVED_FILE`), written before anything else, and it has the log's name only
+when it is whole: so of two the copy is the newer one, and a start goes on with it (`settle_twice`).
+The old directory goes when the copy's name is on the disk, and only then the file.
 
 One thread; the lock of the log's files is held for the last step alone.
 """
@@ -152,13 +152,11 @@ class LogMove:
 
     # --- Taking its place -------------------------------------------------------------------------
 
-    def swap(
-        self, checkpoints: Callable[[], AbstractContextManager[None]], moved: Callable[[], None]
-    ) -> bool:
+    def swap(self, checkpoints: Callable[[], AbstractContextManager[Callable[[], None]]]) -> bool:
         """The copy takes the log's place. False: too much has come meanwhile, and is to be copied.
 
         Within `checkpoints` what is said of the log in its present directory is said in the other
-        one too, and `moved` is called when it is there.
+        one too, and what that yields is called when it is there.
         """
         log, source = self.log, self.log.path
         with log.changing():
@@ -166,7 +164,7 @@ class LogMove:
                 raise InvariantError(f"{log.name} is closed")
             self._forget_what_is_gone()
             self._copy_snapshots()
-            with checkpoints():
+            with checkpoints() as moved:
                 begin_swap(log)
                 try:
                     if self.left_bytes > SWAP_BYTES_MAX:

@@ -21,7 +21,6 @@ written by then, so nothing is: the checkpoints stay, and the mark is there if i
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -52,7 +51,7 @@ from kbroker.log.directory_trouble import DirectoryTrouble
 from kbroker.log.directory_use import use_of_all
 from kbroker.log.held_log import HeldLog
 from kbroker.log.loader import open_partition_log
-from kbroker.log.log_move import Unfinished, settle_twice, unfinished
+from kbroker.log.log_move import settle_twice, unfinished
 from kbroker.log.mover import LogMover
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
 from kbroker.log.placement import Absence, Place
@@ -89,17 +88,15 @@ class LogManager:
         self.flush_times: Final = FlushTimes()
         self.removals: Final = Removals(self._clock, segment_delete_delay_ms)
         self._producer_expiry: Final = ProducerExpiry(self._clock, producer_expiration_ms)
-        self.move_bytes_per_second: Callable[[], float] = lambda: float("inf")
-        self.mover: Final = LogMover(self, lambda: self.move_bytes_per_second(), self._clock)
-        self._unfinished_moves: list[Unfinished] = []
+        self.mover: Final = LogMover(self, self._paths, self._clock)
         self._lock: Final = threading.Lock()
         self._logs: dict[TopicPartition, HeldLog] = {}
         self._recovered: dict[TopicPartition, HeldLog] = {}
         # Logs that could not be read after a crash, or not closed: no mark may vouch for them.
         self._unread: set[TopicPartition] = set()
         self._unsynced: set[DataDirectory] = set()
-        self.checkpointing: Final = Checkpointing(self._lines, self._held)
-        self._trouble: Final = DirectoryTrouble(
+        self.checkpointing: Final = Checkpointing(self._lines, self.held)
+        self.trouble: Final = DirectoryTrouble(
             self._clock, self._fail, lambda log: self.went_offline(log)
         )
         # Where the replica of a log is; the replica manager says how to ask it.
@@ -128,7 +125,7 @@ class LogManager:
             for path in settle_twice(self._directories):
                 self.removals.doom_at_once(path)
             placement.refuse_copies(self._directories)
-            self._unfinished_moves = unfinished(self._directories)
+            self.mover.unfinished = unfinished(self._directories)
             for directory in self._directories:
                 for path in directory.deleted():
                     self.removals.doom_at_once(path)
@@ -263,7 +260,7 @@ class LogManager:
             made = None if place.topic_id == topic_id else place.path
             log = self._open_at(place, name, topic_id, settings)
         except (OSError, CheckpointError, KafkaError) as error:
-            self._trouble.look_behind(error, self.usable)
+            self.trouble.look_behind(error, self.usable)
             if made is not None:
                 self._unmake(made)
             elif not self.clean:
@@ -343,7 +340,7 @@ class LogManager:
                 if not directory.failed:
                     file_operations.sync_directory(directory.path)
             except OSError:
-                self._trouble.look_at(directory)
+                self.trouble.look_at(directory)
                 if not directory.failed:
                     with self._lock:
                         self._unsynced |= unsynced
@@ -439,33 +436,16 @@ class LogManager:
 
     # --- Moves between directories ----------------------------------------------------------------
 
-    def begin_moves_again(self) -> None:
-        """Those that the last stop or crash has ended. The logs are open."""
-        for name, directory, path in self._unfinished_moves:
-            self.removals.doom_at_once(path)
-            try:
-                self.mover.ask(name, os.path.abspath(directory.path))
-            except KafkaError as error:
-                logger.warning("%s is not moved on: %s", name, error)
-        self._unfinished_moves = []
-
-    def directory_at(self, path: str) -> DataDirectory:
-        """KafkaError: there is none in `log.dirs`, or it is offline."""
-        if path not in {os.path.abspath(each) for each in self._paths}:
-            raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not in log.dirs")
-        for directory in self.usable:
-            if os.path.abspath(directory.path) == path:
-                return directory
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline")
-
-    def held_log(self, name: TopicPartition) -> HeldLog | None:
-        with self._lock:
-            return self._logs.get(name)
-
     @contextmanager
-    def moving(self, held: HeldLog, directory: DataDirectory) -> Iterator[None]:
+    def moving(self, held: HeldLog, directory: DataDirectory) -> Iterator[Callable[[], None]]:
         """The checkpoints there have the log's lines as well; who deletes records waits, so that
-        its new start is told where the log is afterwards."""
+        its new start is told where the log is afterwards. Yields what says that it is there."""
+
+        def moved() -> None:
+            with self._lock:
+                held.directory = directory
+            held.log.points_fell = partial(self.checkpointing.write_points, directory)
+
         both = sorted((held.directory, directory), key=lambda each: str(each.path))
         log = held.log
         with both[0].checkpoint_locks[LOG_START_FILE], both[1].checkpoint_locks[LOG_START_FILE]:
@@ -476,24 +456,10 @@ class LogManager:
                 self.checkpointing.write_locked(LOG_START_FILE, directory)
                 for file in (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE):
                     self.checkpointing.write(file, directory)
-                yield
+                yield moved
             finally:
                 with self._lock:
                     directory.forget(log.name)
-
-    def moved(self, held: HeldLog, directory: DataDirectory) -> None:
-        """It is there now, within `moving`."""
-        with self._lock:
-            held.directory = directory
-        held.log.points_fell = partial(self.checkpointing.write_points, directory)
-
-    def remove(self, path: Path, *, at_once: bool) -> None:
-        """What is left of a move, in the background."""
-        self.removals.doom(path, 0 if at_once else None)
-
-    def look_at(self, directory: DataDirectory) -> None:
-        """There was trouble with a file in it."""
-        self._trouble.look_at(directory)
 
     # --- In the background ------------------------------------------------------------------------
 
@@ -505,7 +471,7 @@ class LogManager:
             if it.directory.failed:
                 continue
             if it.tell_failed_writes():
-                self._trouble.look_at(it.directory)
+                self.trouble.look_at(it.directory)
             self._note_lost(it)
             worked = self._trim(it.log)
             worked |= self._flush(it, it.log.flush_rolled)
@@ -525,7 +491,7 @@ class LogManager:
                     self.checkpointing.write(file, directory)
             except OSError as error:
                 logger.error("%s: checkpoints cannot be written: %s", directory.path, error)
-                self._trouble.look_at(directory)
+                self.trouble.look_at(directory)
             yield
 
     def flush_old(self) -> Iterator[None]:
@@ -556,9 +522,9 @@ class LogManager:
 
     def _note_lost(self, it: HeldLog) -> None:
         """Of a log that went offline, and was not closed meanwhile."""
-        if not it.log.online and self._held([it.log.name]) == [it]:
+        if not it.log.online and self.held([it.log.name]) == [it]:
             it.directory.distrust()
-            self._trouble.look_at(it.directory)
+            self.trouble.look_at(it.directory)
             self.went_offline(it.log)
 
     def _fail(self, directory: DataDirectory, error: OSError) -> list[PartitionLog]:
@@ -597,7 +563,8 @@ class LogManager:
         with self._lock:
             return [it.log for it in self._logs.values()]
 
-    def _held(self, names: Iterable[TopicPartition]) -> list[HeldLog]:
+    def held(self, names: Iterable[TopicPartition]) -> list[HeldLog]:
+        """Of these logs those that are open."""
         with self._lock:
             return [it for name in names if (it := self._logs.get(name)) is not None]
 

@@ -10,16 +10,18 @@ thread.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.log._results import FutureLog
 from kbroker.log.log_move import LogMove, future_name
 from kbroker.log.partition_log import DIRECTORY_NAME_CHARS_MAX
+from kbroker.log.placement import directory_at
 from kbroker.own_thread import OwnThread
 
 if TYPE_CHECKING:
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
 
     from kbroker.clock import Clock
     from kbroker.log.data_directory import DataDirectory
+    from kbroker.log.directory_trouble import DirectoryTrouble
     from kbroker.log.held_log import HeldLog
+    from kbroker.log.log_move import Unfinished
+    from kbroker.log.removals import Removals
     from kbroker.types import TopicPartition
 
 logger: Final = logging.getLogger("kbroker.log")
@@ -43,17 +48,17 @@ class Logs(Protocol):
     @property
     def usable(self) -> list[DataDirectory]: ...
 
-    def directory_at(self, path: str) -> DataDirectory: ...
+    @property
+    def trouble(self) -> DirectoryTrouble: ...
 
-    def held_log(self, name: TopicPartition) -> HeldLog | None: ...
+    @property
+    def removals(self) -> Removals: ...
 
-    def moving(self, held: HeldLog, directory: DataDirectory) -> AbstractContextManager[None]: ...
+    def held(self, names: Iterable[TopicPartition]) -> list[HeldLog]: ...
 
-    def moved(self, held: HeldLog, directory: DataDirectory) -> None: ...
-
-    def remove(self, path: Path, *, at_once: bool) -> None: ...
-
-    def look_at(self, directory: DataDirectory) -> None: ...
+    def moving(
+        self, held: HeldLog, directory: DataDirectory
+    ) -> AbstractContextManager[Callable[[], None]]: ...
 
 
 class _Asked(NamedTuple):
@@ -75,13 +80,16 @@ class LogMover:
     def __init__(
         self,
         logs: Logs,
-        bytes_per_second: Callable[[], float],
+        paths: Sequence[Path],
         clock: Clock,
         stopping: threading.Event | None = None,
     ) -> None:
-        """`stopping` is what its thread waits on; a test's own may turn a clock instead."""
+        """`paths` are those of `log.dirs`. `stopping` is what its thread waits on; a test's own may
+        turn a clock instead."""
+        self.bytes_per_second: Callable[[], float] = lambda: float("inf")
+        self.unfinished: list[Unfinished] = []  # as the start has found them
         self._logs: Final = logs
-        self._bytes_per_second: Final = bytes_per_second
+        self._paths: Final = paths
         self._clock: Final = clock
         self._stopping: Final = stopping or threading.Event()
         self._starting: Final = threading.Lock()
@@ -98,8 +106,8 @@ class LogMover:
         """Moves a log to the data directory at `path`, soon. KafkaError: why not."""
         if len(future_name(name)) > DIRECTORY_NAME_CHARS_MAX:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name}: too long a name to move")
-        directory = self._logs.directory_at(path)
-        held = self._logs.held_log(name)
+        directory = directory_at(path, self._paths, self._logs.usable)
+        held = self._held(name)
         with self._lock:
             if held is None:
                 self._prefer_locked(name, directory)
@@ -114,6 +122,19 @@ class LogMover:
                 self._numbers += 1
                 self._asked[name] = _Asked(directory, self._numbers)
         self._follow()
+
+    def begin_again(self) -> None:
+        """What the last stop or crash has ended. The logs are open."""
+        for name, directory, path in self.unfinished:
+            self._logs.removals.doom_at_once(path)
+            try:
+                self.ask(name, os.path.abspath(directory.path))
+            except KafkaError as error:
+                logger.warning("%s is not moved on: %s", name, error)
+        self.unfinished = []
+
+    def _held(self, name: TopicPartition) -> HeldLog | None:
+        return next(iter(self._logs.held([name])), None)
 
     def _prefer_locked(self, name: TopicPartition, directory: DataDirectory) -> None:
         while len(self._preferred) >= PREFERRED_MAX:
@@ -132,7 +153,7 @@ class LogMover:
             asked, move = dict(self._asked), self._move
         found = []
         for name, (directory, _) in asked.items():
-            held = self._logs.held_log(name)
+            held = self._held(name)
             if held is None:
                 continue
             copied, to = 0, held.log.log_start_offset
@@ -165,11 +186,8 @@ class LogMover:
         return self._thread
 
     def _run(self) -> None:
-        try:
-            while (taken := self._next()) is not None:
-                self._move_one(*taken)
-        except _Stopped:
-            pass
+        with contextlib.suppress(_Stopped):
+            self.move_all()
 
     def _next(self) -> tuple[TopicPartition, _Asked] | None:
         """None: there is none, and this thread is nobody's any more."""
@@ -183,12 +201,12 @@ class LogMover:
 
     def move_all(self) -> None:
         """What is asked for, on the caller's thread."""
-        while self._asked:
-            self._move_one(*next(iter(self._asked.items())))
+        while (taken := self._next()) is not None:
+            self._move_one(*taken)
 
     def _move_one(self, name: TopicPartition, asked: _Asked) -> None:
         directory = asked.directory
-        held = self._logs.held_log(name)
+        held = self._held(name)
         if held is None or not held.log.online or held.directory is directory:
             self._forget(name, asked)
             return
@@ -205,10 +223,10 @@ class LogMover:
         except (OSError, MemoryError, InvariantError) as error:
             logger.error("%s stays in %s: %s", name, held.directory.path, error)
             self._give_up(move, directory)
-            self._logs.look_at(directory)
+            self._logs.trouble.look_at(directory)
         else:
             if move.left_over is not None:
-                self._logs.remove(move.left_over, at_once=False)
+                self._logs.removals.doom(move.left_over)
             took_ms = self._clock.monotonic_ms() - began_ms
             logger.info("%s is in %s now; that took %d ms", name, directory.path, took_ms)
         finally:
@@ -224,10 +242,7 @@ class LogMover:
                 copied += piece
                 self._go_on(move, asked, began_ms, copied)
             self._go_on(move, asked, began_ms, copied)
-            directory = asked.directory
-            if move.swap(
-                lambda: self._logs.moving(held, directory), lambda: self._logs.moved(held, directory)
-            ):
+            if move.swap(lambda: self._logs.moving(held, asked.directory)):
                 return
 
     def _go_on(self, move: LogMove, asked: _Asked, began_ms: int, copied: int) -> None:
@@ -238,7 +253,7 @@ class LogMover:
             current = self._asked.get(move.log.name)
             if current != asked or not move.log.online or asked.directory.failed:
                 raise _CalledOff
-            rate = max(1.0, self._bytes_per_second())
+            rate = max(1.0, self.bytes_per_second())
             left_ms = began_ms + copied / rate * 1000 - self._clock.monotonic_ms()
             if left_ms < 1:
                 return
@@ -248,7 +263,7 @@ class LogMover:
         """Where a stop ends it the copy stays, for the next start to know what was asked."""
         left = move.give_up()
         if left is not None and not self._stopping.is_set() and not directory.failed:
-            self._logs.remove(left, at_once=True)
+            self._logs.removals.doom_at_once(left)
 
     def _forget(self, name: TopicPartition, asked: _Asked) -> None:
         with self._lock:

@@ -15,6 +15,7 @@ cannot be read.
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from kbroker.errors import DataDirectoryError
+from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
 from kbroker.log.checkpoints import (
     PARTITION_METADATA_FILE,
     CheckpointError,
@@ -95,6 +96,19 @@ def emptiest(directories: Sequence[DataDirectory], held: Iterable[HeldLog]) -> D
             if it.directory in sizes:
                 sizes[it.directory] += it.log.size_bytes
     return min(sizes, key=sizes.__getitem__)
+
+
+def directory_at(
+    path: str, paths: Iterable[Path], usable: Iterable[DataDirectory]
+) -> DataDirectory:
+    """The one of that absolute path, as DescribeLogDirs names it; KafkaError: there is none among
+    `paths`, or it is offline."""
+    if path not in {os.path.abspath(each) for each in paths}:
+        raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not in log.dirs")
+    for directory in usable:
+        if os.path.abspath(directory.path) == path:
+            return directory
+    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline")
 
 
 def refuse_copies(directories: Sequence[DataDirectory]) -> None:

@@ -66,9 +66,7 @@ class BatchRepair:
         self._clock: Final = clock
         self._link: Final = link
 
-    def __call__(
-        self, log: PartitionLog, scrub: SegmentScrub, damaged: DamagedBatch
-    ) -> str | None:
+    def __call__(self, log: PartitionLog, scrub: SegmentScrub, damaged: DamagedBatch) -> str | None:
         """Who had it; None: nobody had what fits here. OSError: it cannot be written."""
         replica = self._replica_of(log.name)
         if replica is None or replica.log is not log:

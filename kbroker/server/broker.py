@@ -1,8 +1,8 @@
 """One broker: the only place that builds objects across packages, and the order they come up in.
 
     limits -> identity -> metadata store -> listeners bound -> timer -> admin port bound -> logs
-    -> controller (partitions opened) -> request handlers -> network threads
-    -> first image (in a cluster) -> ready file -> scheduler -> groups loaded -> control loop -> readiness
+    -> controller (partitions opened) -> request handlers -> network threads -> first image (in a
+    cluster) -> ready file -> scheduler -> groups loaded -> control loop -> readiness
 
 `Broker(...).start()` and `.stop()` walk that list down and up; `run` is what `kbroker start` calls:
 it starts a broker, waits for a signal, stops it and returns the exit status. Stopping the network
@@ -143,7 +143,7 @@ class Broker:
         self._replicas = self._hold_replicas(config)
         self._log_tasks = LogTasks(
             self._logs, self._replicas.replicas, self._hot.wake, self._clock, lambda: self.config,
-            self._member and self._member.repair,
+            self._member.repair if self._member else None,
         )  # fmt: skip
         self._cluster_id: str | None = None
         self._store: Store | None = None

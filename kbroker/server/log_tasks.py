@@ -50,7 +50,7 @@ class LogTasks:
     ) -> None:
         """`repair`: what the scrub finds is asked of other replicas; None: there are none."""
         self.retention: Final = Retention(replicas, wake, clock)
-        logs.move_bytes_per_second = lambda: float(
+        logs.mover.bytes_per_second = lambda: float(
             config()["replica.alter.log.dirs.io.max.bytes.per.second"]
         )
         self._logs: Final = logs
@@ -106,7 +106,7 @@ class LogTasks:
                 delay_ms=config["log.initial.task.delay.ms"],
             )  # fmt: skip
 
-        logs.begin_moves_again()
+        logs.mover.begin_again()
 
     def _make_room(self) -> Iterator[None]:
         """What is kept no longer goes now."""

@@ -71,7 +71,7 @@ def written_all_the_while(broker: TwoDirectories) -> Iterator[list[str]]:
         if error:
             failed.append(error)
         else:
-            acknowledged.append(message.value().decode())
+            acknowledged.append((message.value() or b"").decode())
 
     def write() -> None:
         number = 0
@@ -135,9 +135,7 @@ def test_a_move_is_shown_held_up_killed_and_goes_on(broker: TwoDirectories) -> N
     def futures() -> list[tuple[str, bool]]:
         with Client(broker.bootstrap) as client:
             (here,) = client.log_directories().values()
-        return [
-            (each.path, log.size_bytes > 0) for each in here for log in each.logs if log.future
-        ]
+        return [(each.path, log.size_bytes > 0) for each in here for log in each.logs if log.future]
 
     wait_until(lambda: futures() == [(str(target), True)], "a future log")
     assert place_of(broker, 0) == before

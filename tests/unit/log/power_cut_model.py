@@ -6,8 +6,9 @@
 Three partitions: one whose every append is brought to the disk before it is acknowledged, one that
 nobody syncs but the background, and a compacted one. A history appends, rolls, flushes, deletes
 records, retires and cuts, cleans, makes and deletes a topic, checkpoints, stops and starts; with
-`--moves` it has two data directories, and logs move between them. At a sample of its operations the directory is left as a power cut may leave it (`tests/support/
-power_cut.py`), with what had been promised by then. Behind the next start of each:
+`--moves` it has two data directories, and logs move between them. At a sample of its operations
+the directory is left as a power cut may leave it (`tests/support/power_cut.py`), with what had been
+promised by then. Behind the next start of each:
 
 - the start says no error, and every log opens;
 - all that was promised is there: synced appends, flushes, starts that were acknowledged;

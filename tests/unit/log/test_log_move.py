@@ -1,4 +1,4 @@
-"""A log moves to another data directory while it serves: what is there then, whatever comes between."""
+"""A log moves to another data directory while it serves: what is there, whatever comes between."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Two:
         for _ in range(count):
             value = b"%06d" % len(self.values) + b"." * 60
             self.values.append(value)
-            result = self.log.append(build_batch([Record(value, b"key %d" % (len(self.values) % 7))]))
+            key = b"key %d" % (len(self.values) % 7)
+            result = self.log.append(build_batch([Record(value, key)]))
             assert result.error == 0 and result.base_offset == len(self.values) - 1
 
     @property
@@ -67,7 +68,7 @@ class Two:
         self.on_this_thread(lambda: self.mover.ask(NAME, str(path)))
 
     def begin_moves_again(self) -> None:
-        self.on_this_thread(self.manager.begin_moves_again)
+        self.on_this_thread(self.mover.begin_again)
 
     def on_this_thread(self, ask: Callable[[], None]) -> None:
         """What is asked for is done here."""
@@ -304,14 +305,11 @@ def test_bytes_that_are_too_many_are_copied_before_appends_wait(
     big = build_batch([b"x" * 900_000])
     for _ in range(SWAP_BYTES_MAX // len(big) + 2):
         two.log.append(big)
-    held = two.manager.held_log(NAME)
-    assert held is not None
-    second = two.manager.directory_at(str(two.second))
+    (held,) = two.manager.held([NAME])
+    (second,) = [each for each in two.manager.usable if each.path == two.second]
 
     def swap() -> bool:
-        return move.swap(
-            lambda: two.manager.moving(held, second), lambda: two.manager.moved(held, second)
-        )
+        return move.swap(lambda: two.manager.moving(held, second))
 
     assert not swap() and two.here() == ["first"]
     list(move.copy())
@@ -468,7 +466,7 @@ def test_where_it_is_already_ends_a_move(two: Two) -> None:
 
 def test_a_move_that_is_called_off_leaves_nothing(two: Two) -> None:
     two.append(100)
-    two.manager.move_bytes_per_second = lambda: 2_000.0
+    two.mover.bytes_per_second = lambda: 2_000.0
     asked = two.mover.ask
     asked(NAME, str(two.second))
     eventually(lambda: [it for it in two.mover.futures() if it.size_bytes], "a piece")
@@ -483,13 +481,13 @@ def test_a_move_that_is_called_off_leaves_nothing(two: Two) -> None:
 
 def test_a_stop_ends_a_move_and_the_next_start_goes_on(two: Two) -> None:
     two.append(100)
-    two.manager.move_bytes_per_second = lambda: 2_000.0
+    two.mover.bytes_per_second = lambda: 2_000.0
     two.mover.ask(NAME, str(two.second))
     eventually(lambda: [it for it in two.mover.futures() if it.size_bytes], "a piece")
     two.mover.stop()
     two.close()
     two.start()
-    two.manager.begin_moves_again()
+    two.mover.begin_again()
     eventually(lambda: two.here() == ["second"], "the move to go on")
     eventually(lambda: not two.mover.futures(), "its end")
     two.remove_left_over()
@@ -499,7 +497,7 @@ def test_a_stop_ends_a_move_and_the_next_start_goes_on(two: Two) -> None:
 
 def test_a_topic_that_is_deleted_meanwhile_leaves_nothing(two: Two) -> None:
     two.append(100)
-    two.manager.move_bytes_per_second = lambda: 2_000.0
+    two.mover.bytes_per_second = lambda: 2_000.0
     two.mover.ask(NAME, str(two.second))
     eventually(lambda: [it for it in two.mover.futures() if it.size_bytes], "a piece")
     two.manager.delete(two.log)

@@ -122,9 +122,7 @@ def test_alter_log_dirs(version: int) -> None:
             for index, code in codes.items()
         ),
     )  # fmt: skip
-    answer = make(
-        where, "AlterReplicaLogDirsResponse", throttle_time=NO_TIME, results=(topic,)
-    )
+    answer = make(where, "AlterReplicaLogDirsResponse", throttle_time=NO_TIME, results=(topic,))
     found = messages.decode_alter_log_dirs(reader_of(MOVE, version, answer), version)
     assert found == {TopicPartition("t", index): code for index, code in codes.items()}
 
