@@ -20,18 +20,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from perf.bars import Bar
-from perf.brokers import Broker, KafkaBroker, KbrokerBroker
+from perf.bars import Bar, of_values
+from perf.brokers import Broker
 from perf.cells import MEGABYTE, CellError
 from perf.cluster.brokers import until
 from perf.cluster.paced import Latency, PacedProducer
 from perf.cluster.told import Figure, Told, noisy
+from perf.log.rounds import OURS, THEIRS, new_broker, order, ratio_bar
 from perf.process import Watch, cpu_ns, memory
 from perf.report import interval
-from perf.stats import estimate, ratio
-from perf.verdict import lacking
+from perf.stats import estimate
 
-OURS, THEIRS = "kbroker", "kafka"
 RECORD_BYTES: Final = 1_000
 SEGMENT_BYTES: Final = 256 << 20
 ALONE_S: Final = 5.0  # of the producer's window without the cleaning
@@ -202,10 +201,8 @@ def measure(plan: CleaningPlan, root: Path, say: Callable[[str], None]) -> list[
     """A round is one cleaning by each."""
     found = []
     for number in range(plan.rounds):
-        for kind in plan.brokers[:: -1 if number % 2 else 1]:
-            where = root / f"{kind}-{number}"
-            make = KafkaBroker if kind == THEIRS else KbrokerBroker
-            broker = make(where, overrides=SETTINGS)
+        for kind in order(plan.brokers, number):
+            broker = new_broker(kind, root / f"{kind}-{number}", SETTINGS)
             try:
                 broker.start()
                 found.append(_cleaned(broker, plan, number))
@@ -223,27 +220,12 @@ def measure(plan: CleaningPlan, root: Path, say: Callable[[str], None]) -> list[
 
 def bars(found: Sequence[Cleaned]) -> list[Bar]:
     """The CPU by Apache Kafka's, and our p99 by what it is without the cleaning."""
-    by_round = {(one.broker, one.round): one for one in found if one.quiet}
-    loud = sum(not one.quiet for one in found)
-    pairs = [
-        (one, by_round[THEIRS, one.round])
-        for one in by_round.values()
-        if one.broker == OURS and (THEIRS, one.round) in by_round
-    ]
-    ours = [one for one in by_round.values() if one.broker == OURS]
-    cpu = ratio([a.cpu_s for a, _ in pairs], [b.cpu_s for _, b in pairs])
-    p99 = ratio([one.beside.p99_us for one in ours], [one.alone.p99_us for one in ours])
+    ours = [one for one in found if one.broker == OURS]
+    grown = [(one.beside.p99_us / one.alone.p99_us, one.quiet) for one in ours if one.alone.p99_us]
     return [
-        _bar("CPU of a cleaning", CPU_BAR, cpu, "x Kafka", loud),
-        _bar("p99 of produce beside it", P99_BAR, p99, "x without", loud),
+        ratio_bar("CPU of a cleaning", CPU_BAR, found, lambda one: one.cpu_s),
+        of_values("p99 of produce beside it", P99_BAR, "x without", grown),
     ]
-
-
-def _bar(what: str, bar: float, value: Any, unit: str, loud: int) -> Bar:
-    if not value.values:
-        return Bar(what, bar, None, unit)
-    doubt = "" if value.decides else lacking(len(value.values), noisy=loud)
-    return Bar(what, bar, value, unit, doubt=doubt)
 
 
 def tell(found: Sequence[Cleaned], plan: Mapping[str, Any]) -> Told:
