@@ -70,6 +70,7 @@ class Cell:
     configs: tuple[tuple[str, str], ...] = ()  # of the topic
     words: bool = False  # values that a codec can shorten, also where the producer has none
     replicas: int = 1  # on the first brokers of a cluster
+    partitions: int = 0  # plain path: connections share so many; 0: each has its own
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,7 @@ class Bench:
         )
 
     def _partitions(self, cell: Cell) -> int:
-        return cell.connections if cell.path == "plain" else JAVA_PARTITIONS
+        return cell.partitions or cell.connections if cell.path == "plain" else JAVA_PARTITIONS
 
     def _touch(self, cell: Cell) -> None:
         """As many pages as the block will write: what the last one wrote, or a guess."""

@@ -104,6 +104,22 @@ def proportional_bytes(pid: int) -> int:
     return 0
 
 
+class Reads(NamedTuple):
+    """Bytes that a process has read since it was started."""
+
+    asked: int  # by read(2) and its kin, wherever they came from
+    from_disk: int  # those that the page cache did not have
+
+
+def reads(pid: int) -> Reads:
+    found = dict.fromkeys(("rchar", "read_bytes"), 0)
+    for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key in found:
+            found[key] = int(value)
+    return Reads(found["rchar"], found["read_bytes"])
+
+
 def settled_memory(pid: int) -> Memory:
     """Memory once it has stopped moving: a broker may still load things behind its ready line."""
     before = memory(pid)

@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
-from perf.cluster.verbs import Run, brokers_option, common_options, rounds_option
+from perf.cluster.verbs import Function, Run, brokers_option, common_options, rounds_option
+from perf.studies.options import Seconds
 
 
 @click.group()
 def log() -> None:
-    """What a log costs beside its requests: cleaning."""
+    """What a log costs beside its requests: cleaning, recovery, start, fsync."""
 
 
 class LogRun(Run):
@@ -25,6 +26,18 @@ class LogRun(Run):
 
 def _say(text: str) -> None:
     click.echo(text, err=True)
+
+
+def _partitions_option(default: str) -> Function:
+    def numbers(_: click.Context, __: click.Parameter, given: str) -> tuple[int, ...]:
+        words = given.split(",")
+        if not all(word.isascii() and word.isdecimal() and int(word) >= 1 for word in words):
+            raise click.BadParameter(f"{given}: numbers from 1 on, with commas")
+        return tuple(map(int, words))
+
+    return click.option(
+        "--partitions", default=default, show_default=True, callback=numbers, help="with commas"
+    )
 
 
 @log.command()
@@ -44,6 +57,78 @@ def cleaning(
     from perf.log import cleaning as work
 
     plan = work.CleaningPlan(brokers, rounds, gigabytes, keys, rate)
+    run = LogRun(**common)
+    with run.measuring(brokers) as root:
+        found = work.measure(plan, root, _say)
+    return run.end(work.tell(found, dict(plan.__dict__)))
+
+
+@log.command()
+@brokers_option("kafka,kbroker")
+@rounds_option(7, "six decide")
+@click.option("--gigabytes", type=click.FloatRange(0.001, 100), default=5.0, show_default=True)
+@_partitions_option("1,100")
+@click.option(
+    "--threads", type=click.IntRange(1, 100), default=2, show_default=True,
+    help="num.recovery.threads.per.data.dir",
+)  # fmt: skip
+@common_options
+def recovery(
+    brokers: tuple[str, ...], rounds: int, gigabytes: float, partitions: tuple[int, ...],
+    threads: int, **common: Any,
+) -> int:  # fmt: skip
+    """Seconds from exec until all records are there again, after kill -9.
+
+    Needs room for twice the gigabytes, on the disk and in the page cache. About half a minute for
+    each round of each number of partitions, and a minute to write them.
+    """
+    from perf.log import recovery as work
+
+    plan = work.RecoveryPlan(brokers, rounds, gigabytes, partitions, threads)
+    run = LogRun(**common)
+    with run.measuring(brokers) as root:
+        found = work.measure(plan, root, _say)
+    return run.end(work.tell(found, plan.to_json()))
+
+
+@log.command()
+@brokers_option("kafka,kbroker")
+@rounds_option(7, "starts of each broker; six decide")
+@click.option("--partitions", type=click.IntRange(1, 100_000), default=10_000, show_default=True)
+@common_options
+def start(brokers: tuple[str, ...], rounds: int, partitions: int, **common: Any) -> int:
+    """Seconds from exec until many partitions answer, and memory of each.
+
+    After a clean stop. About a minute for each round, of which kbroker alone (--brokers kbroker)
+    takes ten seconds.
+    """
+    from perf.log import start as work
+
+    plan = work.StartPlan(brokers, rounds, partitions)
+    run = LogRun(**common)
+    with run.measuring(brokers) as root:
+        found = work.measure(plan, root, _say)
+    return run.end(work.tell(found, dict(plan.__dict__)))
+
+
+@log.command()
+@brokers_option("kafka,kbroker")
+@rounds_option(7, "blocks of each broker; six decide")
+@click.option("--seconds", type=Seconds(), default=5.0, show_default=True, help="of a block")
+@click.option("--connections", type=click.IntRange(1, 1000), default=16, show_default=True)
+@_partitions_option("16,1")
+@common_options
+def fsync(
+    brokers: tuple[str, ...], rounds: int, seconds: float, connections: int,
+    partitions: tuple[int, ...], **common: Any,
+) -> int:  # fmt: skip
+    """Requests a second where every batch is on the disk before its answer.
+
+    About half a minute for each round.
+    """
+    from perf.log import fsync as work
+
+    plan = work.FsyncPlan(brokers, rounds, seconds, connections, partitions)
     run = LogRun(**common)
     with run.measuring(brokers) as root:
         found = work.measure(plan, root, _say)
