@@ -79,8 +79,7 @@ def recovery(
 ) -> int:  # fmt: skip
     """Seconds from exec until all records are there again, after kill -9.
 
-    Needs room for twice the gigabytes, on the disk and in the page cache. About half a minute for
-    each round of each number of partitions, and a minute to write them.
+    Needs room for twice the gigabytes, on the disk and in the page cache.
     """
     from perf.log import recovery as work
 
@@ -99,8 +98,7 @@ def recovery(
 def start(brokers: tuple[str, ...], rounds: int, partitions: int, **common: Any) -> int:
     """Seconds from exec until many partitions answer, and memory of each.
 
-    After a clean stop. About a minute for each round, of which kbroker alone (--brokers kbroker)
-    takes ten seconds.
+    After a clean stop. Without Apache Kafka (--brokers kbroker) it is over much sooner.
     """
     from perf.log import start as work
 
@@ -122,10 +120,7 @@ def fsync(
     brokers: tuple[str, ...], rounds: int, seconds: float, connections: int,
     partitions: tuple[int, ...], **common: Any,
 ) -> int:  # fmt: skip
-    """Requests a second where every batch is on the disk before its answer.
-
-    About half a minute for each round.
-    """
+    """Requests a second where every batch is on the disk before its answer."""
     from perf.log import fsync as work
 
     plan = work.FsyncPlan(brokers, rounds, seconds, connections, partitions)
