@@ -54,7 +54,7 @@ _STATISTICS = (
 cdef class LocalLog:
     """One partition's log. See the module for who calls what when."""
 
-    def __cinit__(self, str directory not None, str topic not None, int index, topic_id):
+    def __cinit__(self, str directory not None, str topic not None, int index, topic_id, *unused):
         cdef bytes path = os.fsencode(directory)
         self.directory = directory
         self.topic = topic

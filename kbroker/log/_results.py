@@ -50,6 +50,15 @@ class ProducerEntry(NamedTuple):
     transaction_first_offset: int
 
 
+class LogFiles(NamedTuple):
+    """What is in a log's directory: the bytes of each file, -1 of what is none; and what
+    `partition.metadata` and `leader-epoch-checkpoint` say, None: that is not known yet."""
+
+    sizes: dict[str, int]
+    metadata: bytes | None
+    epochs: bytes | None
+
+
 class FutureLog(NamedTuple):
     """A log on its way into the data directory at `path`: bytes that are there, offsets that are
     not."""

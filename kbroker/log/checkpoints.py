@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 
 CHECKPOINT_VERSION: Final = 0
+NO_EPOCHS: Final = b"0\n0\n"  # what a file of none would say
 
 
 class CheckpointError(ValueError):
@@ -52,9 +54,14 @@ def replace_file(path: Path, text: str, *, sync: bool = True) -> None:
 def _read_lines(path: Path) -> list[list[str]]:
     """The fields of each line; none if there is no file."""
     try:
-        lines = file_operations.read_file(path).decode().splitlines()
+        return _lines_in(file_operations.read_file(path), path)
     except FileNotFoundError:
         return []
+
+
+def _lines_in(data: bytes, path: Path) -> list[list[str]]:
+    try:
+        lines = data.decode().splitlines()
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{path}: not text") from error
     if len(lines) < 2 or lines[0].strip() != str(CHECKPOINT_VERSION):
@@ -89,10 +96,10 @@ def write_offsets(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
     _write_lines(path, lines, sync=True)
 
 
-def read_leader_epochs(path: Path) -> list[tuple[int, int]]:
-    """(epoch, start offset), both rising; empty if there is no file."""
+def read_leader_epochs(path: Path, data: bytes | None = None) -> list[tuple[int, int]]:
+    """(epoch, start offset), both rising; empty if there is no file. `data`: it was read."""
     entries: list[tuple[int, int]] = []
-    for fields in _read_lines(path):
+    for fields in _read_lines(path) if data is None else _lines_in(data, path):
         try:
             epoch, start_offset = (int(field) for field in fields)
         except ValueError as error:
@@ -114,21 +121,33 @@ def write_leader_epochs(path: Path, entries: Iterable[tuple[int, int]]) -> None:
 def read_partition_metadata(path: Path) -> uuid.UUID | None:
     """The topic's id; None if there is no file or a power cut left it empty."""
     try:
-        text = file_operations.read_file(path).decode()
+        return topic_id_in(file_operations.read_file(path), path)
     except FileNotFoundError:
         return None
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{path}: not text") from error
+
+
+def topic_id_in(data: bytes, path: Path) -> uuid.UUID | None:
+    """The same of what was read at a path."""
+    try:
+        return _topic_id_in(data)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+@lru_cache(1024)
+def _topic_id_in(data: bytes) -> uuid.UUID | None:
+    """ValueError: it says none. All partitions of a topic say the same."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise ValueError("not text") from None
     if not text.strip():
         return None
     cut = (line.partition(":") for line in text.splitlines() if ":" in line)
     values = {name.strip(): value.strip() for name, _, value in cut}
     if values.get("version") != "0" or "topic_id" not in values:
-        raise CheckpointError(f"{path}: no topic id of version 0")
-    try:
-        return parse_uuid(values["topic_id"])
-    except ValueError as error:
-        raise CheckpointError(f"{path}: {error}") from error
+        raise ValueError("no topic id of version 0")
+    return parse_uuid(values["topic_id"])
 
 
 def write_partition_metadata(path: Path, topic_id: uuid.UUID) -> None:

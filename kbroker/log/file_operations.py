@@ -13,6 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from kbroker.log import _looking
+from kbroker.log._results import LogFiles
+
 # Asked before each operation, by its name and path; raises the OSError that the operation is to
 # meet. Of a write it answers how many bytes are taken before the disk is full, None: all.
 hook: Callable[[str, str], int | None] | None = None
@@ -143,6 +146,23 @@ def make_directory(path: Path) -> None:
     """Or leaves the one that is there. Its parent must be there."""
     _before("mkdir", path)
     path.mkdir(exist_ok=True)
+
+
+def look_at_log(path: Path, metadata: str, epochs: str) -> LogFiles | None:
+    """What is in a log's directory, and what the files of these two names say, in one pass; None
+    where there is no directory."""
+    if hook is None:
+        return _looking.look(str(path), metadata, epochs)
+    if not path.exists():
+        return None
+    sizes = {
+        entry.name: entry.stat(follow_symlinks=False).st_size
+        if entry.is_file(follow_symlinks=False)
+        else -1
+        for entry in list_directory(path)
+    }
+    small = [read_file(path / name) if name in sizes else None for name in (metadata, epochs)]
+    return LogFiles(sizes, *small)
 
 
 def list_directory(path: Path) -> list[os.DirEntry[str]]:

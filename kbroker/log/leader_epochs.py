@@ -32,16 +32,20 @@ class LeaderEpochs:
     """(epoch, start offset) in order, kept in `leader-epoch-checkpoint`."""
 
     def __init__(
-        self, path: Path, changed: Callable[[list[tuple[int, int]]], None] | None = None
+        self,
+        path: Path,
+        changed: Callable[[list[tuple[int, int]]], None] | None = None,
+        data: bytes | None = None,
     ) -> None:
-        """`changed` is given every new list, and the first; it may not come back here."""
+        """`changed` is given every new list, and the first; it may not come back here. `data`: what
+        is in the file, if somebody has read it."""
         self.path = path
         self._changed = changed or (lambda _: None)
         self._lock = threading.Lock()
         self._unsettled_from = _ALL_SETTLED
         self._written = True
         try:
-            self._entries = read_leader_epochs(path)
+            self._entries = read_leader_epochs(path, data)
         except CheckpointError:
             # A power cut may leave it empty; the batches know the epochs of what they hold.
             self._entries = []

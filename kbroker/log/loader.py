@@ -33,8 +33,10 @@ from kbroker.log._opening import (
     load_segment,
     unload_last_segment,
 )
-from kbroker.log._results import LoadedSegment
+from kbroker.log._results import LoadedSegment, LogFiles
 from kbroker.log.checkpoints import (
+    LEADER_EPOCH_FILE,
+    NO_EPOCHS,
     PARTITION_METADATA_FILE,
     CheckpointError,
     read_partition_metadata,
@@ -74,22 +76,26 @@ def open_partition_log(
     flush_times: FlushTimes | None = None,
     *,
     is_known: bool = False,
+    files: LogFiles | None = None,
 ) -> PartitionLog:
     """Opens the log in `directory`, or begins one there. `settings` as `configure` takes them.
 
     `flush_times` counts its flushes; without one nobody does. `is_known`: somebody has looked, and
-    the directory is that topic's.
+    the directory is that topic's; `files` is what there is, as far as that was told.
     """
     if not is_known:
         file_operations.make_directory(directory)
         _check_topic_id(directory, topic_id)
-    log = PartitionLog(str(directory), topic, index, topic_id)
+    epochs = None
+    if files is not None:
+        epochs = files.epochs if LEADER_EPOCH_FILE in files.sizes else NO_EPOCHS
+    log = PartitionLog(str(directory), topic, index, topic_id, epochs, directory)
     log.configure(**settings)
     if flush_times is not None:
         log.count_flushes(flush_times)
     log.checkpointed_high_watermark = checkpointed.high_watermark
     try:
-        if _load(log, directory, checkpointed):
+        if _load(log, directory, checkpointed, None if files is None else files.sizes):
             log.cleaned_to = min(checkpointed.cleaned_to, log.log_end_offset)
             return log
     except BaseException:
@@ -113,9 +119,14 @@ def _keep_all_aside(directory: Path) -> None:
     producer_snapshots.remove_all(directory)
 
 
-def _load(log: PartitionLog, directory: Path, checkpointed: Checkpointed) -> bool:
-    """False: it ends below its start."""
-    files = find_segments(directory)
+def _load(
+    log: PartitionLog,
+    directory: Path,
+    checkpointed: Checkpointed,
+    sizes: Mapping[str, int] | None,
+) -> bool:
+    """False: it ends below its start. `sizes`: of what there is, if somebody has looked."""
+    files = find_segments(directory, sizes)
     if not files:
         start = checkpointed.log_start_offset
         log.create_segment(start)
@@ -128,7 +139,7 @@ def _load(log: PartitionLog, directory: Path, checkpointed: Checkpointed) -> boo
     if last.next_offset < checkpointed.log_start_offset:
         return False
     first_offset = files[0].base_offset
-    log.restore_producers(last.next_offset)
+    log.restore_producers(last.next_offset, sizes)
     log_start_offset = max(first_offset, checkpointed.log_start_offset)
     recovery_point = settled = last.next_offset
     if not checkpointed.clean:
@@ -223,7 +234,7 @@ def _load_segments(loading: _Loading) -> LoadedSegment:
             _tell(loading, loaded, "what is behind stays, and cannot be read")
     if loaded is None:
         raise InvariantError(f"{loading.directory}: no segment to load")
-    activate_last_segment(log)
+    activate_last_segment(log, at_once=loaded.rebuilt or bool(loaded.reason))
     return loaded
 
 

@@ -248,8 +248,9 @@ class LogManager:
     ) -> PartitionLog:
         at, is_known = place.directory.checkpointed(name), place.topic_id == topic_id
         return open_partition_log(
-            place.path, *name, topic_id, how, at, self.flush_times, is_known=is_known
-        )
+            place.path, *name, topic_id, how, at, self.flush_times, is_known=is_known,
+            files=place.files,
+        )  # fmt: skip
 
     def _open(
         self, name: TopicPartition, topic_id: UUID, settings: Mapping[str, Any], new: bool
@@ -302,7 +303,7 @@ class LogManager:
                 f"the log of {name} is not here, and a data directory is missing or has failed: "
                 f"{', '.join(gone)}",
             )
-        for directory, path, _ in places:
+        for directory, path, *_ in places:
             self._set_aside(directory, name, path)
         with self._lock:
             held = list(self._logs.values())

@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -73,11 +73,21 @@ NEVER_TOO_LATE: Final = Compaction()
 class PartitionLog(_log.LocalLog):
     """A log with its leader epochs and snapshots. Opened by `loader.open_partition_log`."""
 
-    def __init__(self, directory: str, topic: str, index: int, topic_id: uuid.UUID) -> None:
+    def __init__(
+        self,
+        directory: str,
+        topic: str,
+        index: int,
+        topic_id: uuid.UUID,
+        epochs: bytes | None = None,
+        path: Path | None = None,
+    ) -> None:
+        """`epochs`: what its file of leader epochs says, if somebody has read it; `path`: the
+        directory again, if there is one."""
         super().__init__(directory, topic, index, topic_id)
-        self.path = Path(directory)
+        self.path = path or Path(directory)
         self.name = TopicPartition(topic, index)
-        self.epochs = LeaderEpochs(self.path / LEADER_EPOCH_FILE, self.set_epochs)
+        self.epochs = LeaderEpochs(self.path / LEADER_EPOCH_FILE, self.set_epochs, epochs)
         # What the last checkpoint said, for the replica to begin with.
         self.checkpointed_high_watermark = 0
         # What lies below was cleaned: see cleaner.py.
@@ -336,9 +346,10 @@ class PartitionLog(_log.LocalLog):
         self._snapshot_offset = -1
         self.restore_producers(end_offset)
 
-    def restore_producers(self, end_offset: int) -> None:
-        """From the newest snapshot at or below the log's end, and the batches behind it."""
-        offset, entries = producer_snapshots.load_newest(self.path, end_offset)
+    def restore_producers(self, end_offset: int, sizes: Mapping[str, int] | None = None) -> None:
+        """From the newest snapshot at or below the log's end, and the batches behind it. `sizes`:
+        of the files that there are, if somebody has looked."""
+        offset, entries = producer_snapshots.load_newest(self.path, end_offset, sizes)
         for entry in entries:
             self.restore_producer(entry)
         self.replay_producers(max(offset, segments_from(self, 0)[0]))

@@ -24,10 +24,14 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
+from kbroker.log import file_operations
+from kbroker.log._results import LogFiles
 from kbroker.log.checkpoints import (
+    LEADER_EPOCH_FILE,
     PARTITION_METADATA_FILE,
     CheckpointError,
     read_partition_metadata,
+    topic_id_in,
 )
 from kbroker.log.data_directory import DataDirectory
 from kbroker.log.held_log import HeldLog
@@ -40,11 +44,13 @@ _BITS_OF_A_CHARACTER: Final = 6  # as the file has it
 
 
 class Place(NamedTuple):
-    """A directory of that name; `topic_id` None: it has none that can be read."""
+    """A directory of that name; `topic_id` None: it has none that can be read. `files`: what is in
+    it, if that was looked at, for whoever opens it at once."""
 
     directory: DataDirectory
     path: Path
     topic_id: UUID | None
+    files: LogFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -64,13 +70,21 @@ class Absence:
 
 def places_of(directories: Sequence[DataDirectory], name: TopicPartition) -> list[Place]:
     """Every directory that has this partition's name; OSError if it is no directory."""
-    paths = [(directory, directory.path / str(name)) for directory in directories]
-    return [Place(each, path, topic_id_of(path)) for each, path in paths if path.exists()]
+    found: list[Place] = []
+    for directory in directories:
+        path = directory.path / str(name)
+        files = file_operations.look_at_log(path, PARTITION_METADATA_FILE, LEADER_EPOCH_FILE)
+        if files is not None:
+            found.append(Place(directory, path, topic_id_of(path, files.metadata), files))
+    return found
 
 
-def topic_id_of(path: Path) -> UUID | None:
-    """The topic whose log is in the directory; None if that cannot be read from it."""
+def topic_id_of(path: Path, metadata: bytes | None = None) -> UUID | None:
+    """The topic whose log is in the directory; None if that cannot be read from it. `metadata`:
+    what its file says, if somebody has read it."""
     try:
+        if metadata is not None:
+            return topic_id_in(metadata, path)
         return read_partition_metadata(path / PARTITION_METADATA_FILE)
     except CheckpointError as error:
         logger.warning("%s", error)

@@ -61,12 +61,13 @@ def decode(data: bytes) -> list[ProducerEntry]:
     ]
 
 
-def snapshot_files(directory: Path) -> list[tuple[int, Path]]:
-    """(offset, file) of every snapshot, oldest first."""
+def snapshot_files(directory: Path, names: Iterable[str] | None = None) -> list[tuple[int, Path]]:
+    """(offset, file) of every snapshot, oldest first. `names`: of what there is, if somebody has
+    looked."""
+    if names is None:
+        names = [entry.name for entry in file_operations.list_directory(directory)]
     return sorted(
-        (int(match[1]), Path(entry.path))
-        for entry in file_operations.list_directory(directory)
-        if (match := _FILE.fullmatch(entry.name))
+        (int(match[1]), directory / name) for name in names if (match := _FILE.fullmatch(name))
     )
 
 
@@ -83,7 +84,9 @@ def write(directory: Path, offset: int, entries: Iterable[ProducerEntry], *, syn
         file_operations.unlink(old)
 
 
-def load_newest(directory: Path, log_end_offset: int) -> tuple[int, list[ProducerEntry]]:
+def load_newest(
+    directory: Path, log_end_offset: int, names: Iterable[str] | None = None
+) -> tuple[int, list[ProducerEntry]]:
     """(offset, entries) of the newest sound snapshot; (-1, []) if there is none.
 
     Those beyond the log's end describe batches that a crash took; they are removed, as are those
@@ -91,7 +94,7 @@ def load_newest(directory: Path, log_end_offset: int) -> tuple[int, list[Produce
     """
     found: tuple[int, list[ProducerEntry]] = (-1, [])
     removed = False
-    for offset, path in reversed(snapshot_files(directory)):
+    for offset, path in reversed(snapshot_files(directory, names)):
         if offset <= log_end_offset:
             try:
                 found = offset, decode(file_operations.read_file(path))

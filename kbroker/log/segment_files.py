@@ -16,6 +16,7 @@ import logging
 import os
 import re
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,6 +28,7 @@ DELETED_FILE_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 TEMPORARY_SUFFIX: Final = ".tmp"
+_OF_CHANGES: Final = (DELETED_FILE_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX)
 INDEX_SUFFIXES: Final = ("index", "timeindex", "txnindex")
 
 _SEGMENT_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex)")
@@ -44,9 +46,10 @@ class SegmentFile(NamedTuple):
     size_bytes: int
 
 
-def find_segments(directory: Path) -> list[SegmentFile]:
-    """The segments in order of their offsets, after finishing what a crash interrupted."""
-    names = _finish_what_was_begun(directory)
+def find_segments(directory: Path, sizes: Mapping[str, int] | None = None) -> list[SegmentFile]:
+    """The segments in order of their offsets, after finishing what a crash interrupted. `sizes`:
+    what is there, if somebody has looked (`LogFiles`)."""
+    names = _finish_what_was_begun(directory, _names(directory) if sizes is None else _of(sizes))
     found: list[SegmentFile] = []
     for name, size_bytes in names.items():
         match = _SEGMENT_FILE.fullmatch(name)
@@ -65,9 +68,10 @@ def remove_segment(directory: Path, base_offset: int) -> None:
         file_operations.unlink(directory / f"{base_offset:020d}.{suffix}")
 
 
-def _finish_what_was_begun(directory: Path) -> dict[str, int]:
+def _finish_what_was_begun(directory: Path, names: dict[str, int]) -> dict[str, int]:
     """Removes what nobody needs and completes swaps; names and sizes of what is there then."""
-    names = _names(directory)
+    if not any(name.endswith(_OF_CHANGES) for name in names):
+        return names
     cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
     # A split that was still being written: its finished parts are not whole without the others.
@@ -107,6 +111,11 @@ def _names(directory: Path) -> dict[str, int]:
         # A directory with the name of a segment is for whoever opens it to complain about.
         if entry.is_file(follow_symlinks=False) or _SEGMENT_FILE.fullmatch(entry.name)
     }
+
+
+def _of(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The same of what `file_operations.look_at_log` found."""
+    return {n: size for n, size in sizes.items() if size >= 0 or _SEGMENT_FILE.fullmatch(n)}
 
 
 def _offset_of(name: str) -> int:
