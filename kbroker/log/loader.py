@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -64,6 +64,10 @@ UNKNOWN: Final = Checkpointed()
 _JUMP_MIN: Final = 1 << 30
 
 
+def goes_on() -> None:
+    """Nobody ends it."""
+
+
 def open_partition_log(
     directory: Path,
     topic: str,
@@ -74,11 +78,12 @@ def open_partition_log(
     flush_times: FlushTimes | None = None,
     *,
     is_known: bool = False,
+    go_on: Callable[[], None] = goes_on,
 ) -> PartitionLog:
     """Opens the log in `directory`, or begins one there. `settings` as `configure` takes them.
 
     `flush_times` counts its flushes; without one nobody does. `is_known`: somebody has looked, and
-    the directory is that topic's.
+    the directory is that topic's. `go_on` is called before each segment is read; it may raise.
     """
     if not is_known:
         file_operations.make_directory(directory)
@@ -89,7 +94,7 @@ def open_partition_log(
         log.count_flushes(flush_times)
     log.checkpointed_high_watermark = checkpointed.high_watermark
     try:
-        if _load(log, directory, checkpointed):
+        if _load(log, directory, checkpointed, go_on):
             log.cleaned_to = min(checkpointed.cleaned_to, log.log_end_offset)
             return log
     except BaseException:
@@ -103,8 +108,9 @@ def open_partition_log(
     )
     _keep_all_aside(directory)
     return open_partition_log(
-        directory, topic, index, topic_id, settings, checkpointed, flush_times, is_known=is_known
-    )
+        directory, topic, index, topic_id, settings, checkpointed, flush_times,
+        is_known=is_known, go_on=go_on,
+    )  # fmt: skip
 
 
 def _keep_all_aside(directory: Path) -> None:
@@ -113,7 +119,9 @@ def _keep_all_aside(directory: Path) -> None:
     producer_snapshots.remove_all(directory)
 
 
-def _load(log: PartitionLog, directory: Path, checkpointed: Checkpointed) -> bool:
+def _load(
+    log: PartitionLog, directory: Path, checkpointed: Checkpointed, go_on: Callable[[], None]
+) -> bool:
     """False: it ends below its start."""
     files = find_segments(directory)
     if not files:
@@ -124,7 +132,7 @@ def _load(log: PartitionLog, directory: Path, checkpointed: Checkpointed) -> boo
         log.epochs.truncate_from_end(start if checkpointed.clean else 0)
         log.begin(*[start] * 3)
         return True
-    last = _load_segments(_Loading(log, directory, checkpointed, files))
+    last = _load_segments(_Loading(log, directory, checkpointed, files), go_on)
     if last.next_offset < checkpointed.log_start_offset:
         return False
     first_offset = files[0].base_offset
@@ -188,11 +196,12 @@ class _Loading:
         return 0 < jump < _JUMP_MIN and self.must_recover(at - 1)
 
 
-def _load_segments(loading: _Loading) -> LoadedSegment:
+def _load_segments(loading: _Loading, go_on: Callable[[], None]) -> LoadedSegment:
     """Loads each segment; answers the last one, which is active. Cuts what a crash has torn."""
     log, files = loading.log, loading.files
     loaded: LoadedSegment | None = None
     for at, file in enumerate(files):
+        go_on()
         if (
             loaded is not None
             and not file.size_bytes

@@ -1,5 +1,5 @@
 """What is done for the logs in the background: tasks of the scheduler, each at its own pace, and
-the threads of the cleaner and of the scrub."""
+the threads of the cleaner, of the scrub and of a recovery beside what is served."""
 
 from __future__ import annotations
 
@@ -46,11 +46,14 @@ class LogTasks:
         wake: Callable[[Replica], None],
         clock: Clock,
         config: Callable[[], BrokerConfig],
+        logs_ready: Callable[[Sequence[TopicPartition]], None],
     ) -> None:
+        """`logs_ready` is told of logs that were not recovered when somebody asked for them."""
         self.retention: Final = Retention(replicas, wake, clock)
         self._logs: Final = logs
         self._clock: Final = clock
         self._config: Final = config
+        self._logs_ready: Final = logs_ready
         self._began_ms: Final = clock.monotonic_ms()
         self._making: Final = threading.Lock()
         self._cleaner: LogCleaner | None = None
@@ -94,11 +97,24 @@ class LogTasks:
         scheduler.schedule(
             "log-scrub", self._follow_scrub, None, delay_ms=config["log.initial.task.delay.ms"]
         )
+        if not logs.recoveries.are_over:
+            task = scheduler.schedule(
+                "recovered-logs",
+                lambda: self._look_at_recovered(lambda: scheduler.cancel(task)),
+                limits.LOG_RECOVERED_PERIOD_MS,
+            )
         if config["log.cleaner.enable"]:
             scheduler.schedule(
                 "log-cleaner", self._begin_cleaning, None,
                 delay_ms=config["log.initial.task.delay.ms"],
             )  # fmt: skip
+
+    def _look_at_recovered(self, is_over: Callable[[], None]) -> None:
+        recoveries = self._logs.recoveries
+        if ready := recoveries.take_ready():
+            self._logs_ready(ready)
+        if recoveries.are_over:
+            is_over()
 
     def _make_room(self) -> Iterator[None]:
         """What is kept no longer goes now."""
@@ -167,10 +183,10 @@ class LogTasks:
 
     @property
     def threads(self) -> Sequence[OwnThread]:
-        """The cleaner's and the scrub's."""
+        """Those named above, as far as there are any."""
         cleaners = () if self._cleaner is None else self._cleaner.threads
-        scrub = None if self._scrubber is None else self._scrubber.thread
-        return cleaners if scrub is None else (*cleaners, scrub)
+        scrub = () if self._scrubber is None else (self._scrubber.thread,)
+        return (*self._logs.recoveries.threads, *cleaners, *scrub)
 
     @property
     def cleaner(self) -> LogCleaner:

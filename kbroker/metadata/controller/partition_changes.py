@@ -191,6 +191,17 @@ class PartitionChanges:
         if changed:
             self._follow(written)
 
+    def note_opened(self, nodes: MetadataNodes, names: Collection[TopicPartition]) -> None:
+        """Logs here are open that were not: who may lead these partitions now does."""
+        image = self._propagation.image
+        topics = {name: image.topics[name] for name in {each.topic for each in names}}
+        some = replace(image, topics=MappingProxyType(topics))
+        changed = after_brokers_changed(
+            some, image.brokers, self._rules_of, closed=self._closed()
+        )
+        if changed:
+            self._follow(self._write(nodes, image, changed))
+
     def alter_in_sync(
         self, nodes: MetadataNodes, event: AlterInSync
     ) -> list[PartitionImage | KafkaError]:
