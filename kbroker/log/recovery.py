@@ -1,10 +1,10 @@
 """Behind a crash: the logs of one data directory are read, each of them before anybody has it.
 
-Place in the flow: `LogManager.start` makes one for each directory that was not left in order. Either
-it reads all at once (`finish`), or in threads of its own (`begin`) while others are served: a log
-that is still to be read is refused with LogNotReadyError to whoever asks for it (`claim`), and named
-(`take_ready`) as soon as that is worth another try. What other topics' logs hold under a name that
-is wanted is not waited for: `free` ends it, at the next segment.
+Place in the flow: `LogManager.start` makes one for each directory that was not left in order. It
+reads all at once (`finish`), or in threads of its own (`begin`) while others are served: a log that
+is still to be read is refused with LogNotReadyError to whoever asks for it (`claim`), and named
+(`take_ready`) as soon as that is worth another try. What another topic's log holds under a name
+that is wanted is not waited for: `free` ends that, at the next segment.
 
     waiting -> reading -> read, or the error that whoever claims it is told; once
        |          |
@@ -13,8 +13,8 @@ is wanted is not waited for: `free` ends it, at the next segment.
 Internal topics come first, since groups wait for theirs, then the logs with the least to read.
 
 `claim` and `free` are the controller's thread's, `stop` the main one's, `abandon` anybody's. One
-condition, a leaf; no file is touched under it. Whoever frees a log that is being read waits for that
-segment, FREE_WAIT_MS at most.
+condition, a leaf; no file is touched under it. Whoever frees a log that is being read waits for
+that segment, FREE_WAIT_MS at most.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ class Recovery:
         return True
 
     def take_ready(self) -> list[TopicPartition]:
-        """Of what was refused as not ready: what is, or will never be, since this was asked last."""
+        """Of what was refused as not ready, what is by now, or will never be; each once."""
         with self._changed:
             ready, self._ready = self._ready, []
             self._refused.difference_update(ready)

@@ -1,4 +1,4 @@
-"""What the logs of this broker mean for who leads: those that fail, and those that are read at last.
+"""What this broker's logs mean for who leads: those that fail, and those that are read at last.
 
 Place in the flow: events of the controller's thread. Whoever is the controller decides; any other
 broker has it ask (`note_log_dir_event`), and answers with what it cannot use then.

@@ -196,9 +196,7 @@ class PartitionChanges:
         image = self._propagation.image
         topics = {name: image.topics[name] for name in {each.topic for each in names}}
         some = replace(image, topics=MappingProxyType(topics))
-        changed = after_brokers_changed(
-            some, image.brokers, self._rules_of, closed=self._closed()
-        )
+        changed = after_brokers_changed(some, image.brokers, self._rules_of, closed=self._closed())
         if changed:
             self._follow(self._write(nodes, image, changed))
 

@@ -248,7 +248,7 @@ def test_what_was_met_is_told_once_and_then_it_is_read_again(
     assert "is tried again" in caplog.text and "slow-0 cannot be recovered" in caplog.text
     assert crashed.manager.recoveries.take_ready() == [SLOW]
     crashed.begun = queue.SimpleQueue()
-    with pytest.raises(KafkaError, match="slow-0 cannot be opened: .*Input/output error"):
+    with pytest.raises(KafkaError, match=r"slow-0 cannot be opened: .*Input/output error"):
         crashed.manager.open(*SLOW, TOPIC, {}, new=False)
     assert crashed.begun.empty()
     assert crashed.manager.open(*SLOW, TOPIC, {}, new=False).log_end_offset == 5

@@ -59,8 +59,8 @@ def test_a_recovery_says_how_far_it_is(
     text = caplog.text
     assert "words-6" in text and "it is read when its topic is opened" in text
     assert "words-7 cannot be recovered: KAFKA_STORAGE_ERROR (56): segments overlap" in text
-    for log in found.logs.values():
-        log.close()
+    for opened in found.logs.values():
+        opened.close()
 
 
 def test_a_directory_without_an_id_is_left_to_whoever_opens_it(

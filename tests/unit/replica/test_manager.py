@@ -36,19 +36,20 @@ class Held:
         self.image = ClusterImage().with_brokers([BrokerImage(NODE_ID)])
         self._start()
 
-    def _start(self) -> None:
-        self.logs = LogManager([self.path], clock=ManualClock())
-        self.logs.start()
+    def _start(self, *, recover_beside: bool = False) -> None:
+        self.clock = ManualClock()
+        self.logs = LogManager([self.path], clock=self.clock)
+        self.logs.start(recover_beside=recover_beside)
         self.woken: list[TopicPartition] = []
         self.online_when_woken: list[bool] = []
         self.replicas = ReplicaManager(
             BrokerConfig.load(None, {}, []), NODE_ID, self.logs, TopicTable(), self._wake
         )
 
-    def restart(self) -> None:
-        """With nothing applied yet."""
-        self.logs.stop()
-        self._start()
+    def restart(self, *, as_found: bool = False, recover_beside: bool = False) -> None:
+        """With nothing applied yet. `as_found`: as behind a crash."""
+        self.logs.stop(as_found=as_found)
+        self._start(recover_beside=recover_beside)
 
     def _wake(self, log: Replica) -> None:
         self.woken.append(log.name)
