@@ -53,7 +53,8 @@ from kbroker.log.loader import goes_on, open_partition_log
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
 from kbroker.log.placement import Absence, Place
 from kbroker.log.producer_expiry import LOGS_LOOKED_AT_ONCE, PRODUCER_EXPIRATION_MS, ProducerExpiry
-from kbroker.log.recoveries import Recoveries
+from kbroker.log.recoveries import Recover, Recoveries
+from kbroker.log.recovery import Recovery
 from kbroker.log.removals import Removals
 from kbroker.types import TopicPartition
 
@@ -108,14 +109,14 @@ class LogManager:
         absence: Absence = NOTHING_ABSENT,
         foreign: Collection[Path] = frozenset(),
         *,
-        recover_beside: bool = False,
+        recover: Recover = Recovery.finish,
     ) -> None:
         """Takes every directory; raises DataDirectoryError with what a person can do.
 
         What is not there according to `absence` is left alone, and a partition that should have a
         log and has none here is taken to have it there: it stays offline. `foreign` directories
-        are used, but this broker has not filled them. `recover_beside`: what a crash left is read
-        beside what is served, and whoever opens a log before is told LogNotReadyError.
+        are used, but this broker has not filled them. `recover` has what a crash left read, now or
+        beside what is served: whoever opens such a log before is told LogNotReadyError.
         """
         self._absence = absence
         self._directories = [it for it in self._directories if it.path not in absence.unused]
@@ -127,7 +128,7 @@ class LogManager:
                 for path in directory.deleted():
                     self.removals.doom_at_once(path)
                 if not directory.clean:
-                    self.recoveries.begin(directory, self.recovery_threads, recover_beside)
+                    recover(self.recoveries.of(directory), self.recovery_threads)
         except BaseException:
             self.stop(as_found=True)
             raise
@@ -157,9 +158,9 @@ class LogManager:
         for directory in self._directories:
             if not directory.taken:
                 continue
-            found, is_ours = self.recoveries.stop(directory)
-            if not is_ours:
-                continue  # a thread that reads there still ends with this process, and the lock
+            found, ended = self.recoveries.stop(directory)
+            if not ended:  # but with this process, and so does the lock
+                continue
             self._unread |= found.unread
             opened = {name: it.log for name, it in held.items() if it.directory is directory}
             logs = {**found.logs, **opened}
@@ -407,8 +408,7 @@ class LogManager:
                     logger.error("%s cannot be set aside: %s", path, error)
 
     def _is_free(self, directory: DataDirectory, name: TopicPartition) -> bool:
-        """Whether nobody has the log; one that was only recovered is closed as a crash left it.
-        OSError while it is being read."""
+        """Whether nobody has the log; one that was only recovered is closed as it was found."""
         if self._held([name]):
             return False
         if not self.recoveries.free(directory, name):

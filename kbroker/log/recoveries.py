@@ -6,7 +6,7 @@ topics' ids: whose it is says `Recovery.claim`. Threads: as of those; the map is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -18,6 +18,8 @@ from kbroker.log.recovery import Found, OpenAt, Recovery
 from kbroker.own_thread import OwnThread
 from kbroker.types import TopicPartition
 
+# Has one read, by so many threads: now, or beside what is served.
+Recover = Callable[[Recovery, int], None]
 NOTHING: Final = Found({}, frozenset())
 
 
@@ -29,13 +31,10 @@ class Recoveries:
         self._clock: Final = clock
         self._of: dict[DataDirectory, Recovery] = {}
 
-    def begin(self, directory: DataDirectory, threads: int, beside: bool) -> None:
-        """Read the logs there: all of them now, or `beside` what is served meanwhile."""
+    def of(self, directory: DataDirectory) -> Recovery:
+        """A new one, of which nothing is read yet."""
         recovery = self._of[directory] = Recovery(directory, self._open_at, self._clock)
-        if beside:
-            recovery.begin(threads)
-        else:
-            recovery.finish(threads)
+        return recovery
 
     def wait(self, timeout_ms: int) -> bool:
         """Until all is read; False if that takes longer."""

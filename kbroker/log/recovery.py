@@ -1,10 +1,11 @@
 """Behind a crash: the logs of one data directory are read, each of them before anybody has it.
 
 Place in the flow: `LogManager.start` makes one for each directory that was not left in order. It
-reads all at once (`finish`), or in threads of its own (`begin`) while others are served: a log that
-is still to be read is refused with LogNotReadyError to whoever asks for it (`claim`), and named
-(`take_ready`) as soon as that is worth another try. What another topic's log holds under a name
-that is wanted is not waited for: `free` ends that, at the next segment.
+reads all at once (`finish`), or in threads of its own (`begin`) while others are served; whoever
+has no thread for it, such as a simulation of several brokers, calls `step`. A log that is still to
+be read is refused with LogNotReadyError to whoever asks for it (`claim`), and named (`take_ready`)
+as soon as that is worth another try. What another topic's log holds under a name that is wanted is
+not waited for: `free` ends that, at the next segment.
 
     waiting -> reading -> read, or the error that whoever claims it is told; once
        |          |
@@ -121,14 +122,22 @@ class Recovery:
             return True
 
     def _work(self) -> None:
-        while (reading := self._next()) is not None:
-            try:
-                self._read(reading)
-            except BaseException:
-                # Whatever it is, nobody is to wait for this log for ever.
-                error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its recovery failed, see above")
-                self._done(reading, None, error)
-                raise
+        while self.step():
+            pass
+
+    def step(self) -> bool:
+        """Read the next one; False if there is none."""
+        reading = self._next()
+        if reading is None:
+            return False
+        try:
+            self._read(reading)
+        except BaseException:
+            # Whatever it is, nobody is to wait for this log for ever.
+            error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its recovery failed, see above")
+            self._done(reading, None, error)
+            raise
+        return True
 
     def _next(self) -> _Reading | None:
         with self._changed:

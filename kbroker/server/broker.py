@@ -39,6 +39,7 @@ from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.reply import failures as request_failures
 from kbroker.handlers.services import Services
 from kbroker.log.manager import LogManager
+from kbroker.log.recovery import Recovery
 from kbroker.metadata.controller import Controller, ProducerIdManager
 from kbroker.metadata.store.zookeeper_settings import CONNECT
 from kbroker.purgatory.purgatory import Purgatory
@@ -427,7 +428,7 @@ class Broker:
         self.readiness.follow_directories(
             absence.unused, self._logs.failed_directories, self._logs.recoveries.left_in
         )
-        self._logs.start(absence, self._directories.foreign, recover_beside=True)
+        self._logs.start(absence, self._directories.foreign, recover=Recovery.begin)
         if not self._logs.recoveries.wait(limits.LOG_RECOVERY_WAIT_MS):
             logger.info("partitions come online one by one, as their logs are recovered")
 

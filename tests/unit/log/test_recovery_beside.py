@@ -22,7 +22,7 @@ from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.log.directory_trouble import LOOK_MS
 from kbroker.log.loader import goes_on, open_partition_log
 from kbroker.log.partition_log import PartitionLog
-from kbroker.log.recovery import FREE_WAIT_MS, THREAD_NAME, LogNotReadyError
+from kbroker.log.recovery import FREE_WAIT_MS, THREAD_NAME, LogNotReadyError, Recovery
 from kbroker.own_thread import OwnThread
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
@@ -72,7 +72,7 @@ class Crashed:
         return open_partition_log(path, topic, index, *rest, go_on=go_on, **how)
 
     def start(self) -> None:
-        self.manager.start(recover_beside=True)
+        self.manager.start(recover=Recovery.begin)
 
     def is_reading(self, *wanted: TopicPartition) -> None:
         """Until these have been begun. "quick" is before "slow": where both of that are, it has
@@ -308,7 +308,7 @@ def test_internal_topics_and_small_logs_come_first(crashed: Crashed) -> None:
     before.stop()
     crashed.gates.clear()
     manager = LedLogManager([after], clock=crashed.clock, recovery_threads=1)
-    manager.start(recover_beside=True)
+    manager.start(recover=Recovery.begin)
     for thread in manager.recoveries.threads:
         thread.join(DEADLINE_S)
     order = [crashed.begun.get_nowait().topic for _ in range(7)]
@@ -338,6 +338,6 @@ def test_a_long_log_says_that_it_goes_on(
 def test_nothing_is_left_to_read_behind_a_clean_stop(tmp_path: Path) -> None:
     for _ in range(2):
         manager = LedLogManager([tmp_path / "data"])
-        manager.start(recover_beside=True)
+        manager.start(recover=Recovery.begin)
         assert manager.recoveries.are_over and not [*manager.recoveries.threads]
         manager.stop()

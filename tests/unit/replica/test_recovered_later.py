@@ -13,7 +13,7 @@ import pytest
 from kbroker.log import manager as log_manager
 from kbroker.log.loader import open_partition_log
 from kbroker.log.partition_log import PartitionLog
-from kbroker.log.recovery import THREAD_NAME
+from kbroker.log.recovery import THREAD_NAME, Recovery
 from kbroker.metadata.image import ImageDelta
 from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch
@@ -59,7 +59,7 @@ def test_partitions_are_offline_until_their_logs_are_read(
     topic = held.create("a", 3)
     for index in range(3):
         held.log("a", index).append(build_batch())
-    held.restart(as_found=True, recover_beside=True)
+    held.restart(as_found=True, recover=Recovery.begin)
     assert gate.reached.wait(DEADLINE_S)
     stored = ImageDelta(created=(topic,), from_store=True)
     assert held.replicas.apply(held.image, stored) == UNREAD
@@ -85,7 +85,7 @@ def test_partitions_are_offline_until_their_logs_are_read(
 
 def test_a_topic_that_is_deleted_before_its_logs_are_read(held: Held, gate: Gate) -> None:
     topic = held.create("a", 3)
-    held.restart(as_found=True, recover_beside=True)
+    held.restart(as_found=True, recover=Recovery.begin)
     assert gate.reached.wait(DEADLINE_S)
     held.replicas.apply(held.image, ImageDelta(created=(topic,), from_store=True))
     clock = held.clock
