@@ -18,6 +18,7 @@ from kbroker.peer.client import Client
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.support.disk import Disk
 from tests.support.read_topic import read_topic
+from tests.support.zookeeper import ZooKeeper
 from tests.system.conftest import MakeBroker
 from tests.system.test_admin import get
 from tests.unit.net.harness import eventually
@@ -168,3 +169,48 @@ def test_a_stop_in_the_midst_of_it_leaves_no_mark(make_broker: MakeBroker, tmp_p
         assert values(broker, topic) == [f"{topic} {number}" for number in range(count)]
     assert broker.stop() == 0
     assert (broker.data_dir / MARK).exists()
+
+
+@pytest.mark.java
+def test_in_a_cluster_nobody_leads_what_it_has_not_read(
+    zookeeper: ZooKeeper, make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    """Broker 2 is killed, and reads its logs again: the controller is another."""
+    disk = Disk(tmp_path, files="/slow-", operations="read")
+    settings = {
+        "zookeeper.connect": zookeeper.connect + zookeeper.chroot(),
+        "zookeeper.session.timeout.ms": "4000",
+    }
+    one, two, three = (
+        make_broker({**settings, "node.id": str(node_id)}, env=disk.environment()).start()
+        for node_id in (1, 2, 3)
+    )
+    admin = AdminClient({"bootstrap.servers": one.bootstrap, **QUIET})
+    for topic, replicas in (("slow-alone", [2]), ("slow-both", [2, 3]), ("quick", [2])):
+        new = NewTopic(topic, 1, replica_assignment=[replicas])
+        admin.create_topics([new])[topic].result(WAIT_S)
+        write(one, topic, [str(number) for number in range(5)])
+    two.kill9()
+    disk.be(f"hold {two.data_dir}")
+    two.start()
+    try:
+        disk.wait_held(1)
+        write(one, "quick", ["5"])
+        eventually(lambda: leaders(one, "slow-alone") == {0: OFFLINE}, "nobody has that log")
+        eventually(lambda: leaders(one, "slow-both") == {0: (3, ErrorCode.NONE)}, "who has it")
+        write(one, "slow-both", ["5"])
+        assert in_sync(one, "slow-both") == {3}
+    finally:
+        disk.be("ok")
+    eventually(lambda: leaders(one, "slow-alone") == {0: (2, ErrorCode.NONE)}, "it is read")
+    eventually(lambda: in_sync(one, "slow-both") == {2, 3}, "it has caught up")
+    for topic, count in (("slow-alone", 5), ("slow-both", 6), ("quick", 6)):
+        assert values(one, topic) == [str(number) for number in range(count)]
+    for broker in (three, two, one):
+        assert broker.stop() == 0
+
+
+def in_sync(broker: Broker, topic: str) -> set[int]:
+    with Client(broker.bootstrap) as client:
+        (found,) = client.metadata([topic]).topics[topic].partitions
+    return {*found.isr}
