@@ -158,9 +158,8 @@ class Controller(Asking):
         unclean end, when logs may have lost a tail that consumers have seen. `show`, `follow`: see
         Propagation. `rules_of` is what a topic's settings say of elections. Without a `transport`
         no other broker is told anything; `dice` are for the pauses before something is sent again.
-        `new_session` begins one in place of one that is over, when the broker is to come back by
-        itself. `start_is_known` is called when a `broker` that is lossy has left its in-sync sets.
-        `loop` is another than one with a thread of its own."""
+        `new_session` begins one in place of one that is over. `start_is_known` is called when a
+        lossy `broker` has left its in-sync sets. `loop` is another than one with its own thread."""
         self._store = store
         self._node_id = node_id
         self._clock = clock
@@ -192,8 +191,7 @@ class Controller(Asking):
         self._configs = ConfigChanges(self._propagation, rules or NoSettings())
         self._changes = TopicChanges(self._propagation, config, validate_configs, edit_list, new_id)
         self._partitions = PartitionChanges(self._propagation, rules_of, node_id)
-        again = partial(self._try_again, LogsFail())
-        self._own_logs = OwnLogs(self._propagation, self._partitions, node_id, again)
+        self._own_logs = OwnLogs(self._propagation, self._partitions, node_id, self._try_again)
         self._broker_epoch = NO_BROKER_EPOCH
         self._nodes: MetadataNodes | None = None  # None: somebody else is the controller
         self._stale = False  # the store may hold more than the image: read it again

@@ -15,10 +15,12 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from kbroker.log_lines import first_few
+from kbroker.metadata.controller.events import LogsFail
 from kbroker.metadata.controller.nodes import note_log_dir_event
 from kbroker.metadata.store.base import StoreError
 
 if TYPE_CHECKING:
+    from kbroker.metadata.controller.events import Event
     from kbroker.metadata.controller.nodes import MetadataNodes
     from kbroker.metadata.controller.partition_changes import PartitionChanges
     from kbroker.metadata.controller.propagation import Propagation
@@ -36,9 +38,9 @@ class OwnLogs:
         propagation: Propagation,
         partitions: PartitionChanges,
         node_id: int,
-        again: Callable[[], None],
+        again: Callable[[Event], None],
     ) -> None:
-        """`again` has `fail` called once more, later."""
+        """`again` has an event come once more, later."""
         self._propagation = propagation
         self._partitions = partitions
         self._node_id = node_id
@@ -55,7 +57,7 @@ class OwnLogs:
             note_log_dir_event(store, self._node_id)
         except StoreError as error:
             log.error("the controller is not told which logs fail, and again: %s", error)
-            self._again()
+            self._again(LogsFail())
 
     def ready(
         self,
