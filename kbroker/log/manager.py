@@ -295,7 +295,7 @@ class LogManager:
             self._set_aside(directory, name, path)
         with self._lock:
             held = list(self._logs.values())
-        directory = placement.emptiest(self.usable, held)
+        directory = placement.emptiest(self.usable, held, self.recoveries.unclaimed())
         self._begin_at_zero(directory, name)
         return Place(directory, directory.path / str(name), None)
 

@@ -72,6 +72,10 @@ class Recoveries:
         """How many logs are still to be read in that directory."""
         return sum(each.left for it, each in self._of.items() if it.path == path)
 
+    def unclaimed(self) -> dict[DataDirectory, int]:
+        """How many logs of each directory nobody has yet, read or not."""
+        return {directory: each.unclaimed for directory, each in self._of.items()}
+
     @property
     def are_over(self) -> bool:
         """Nothing is left to be read, nor to be named."""

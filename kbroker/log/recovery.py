@@ -278,6 +278,12 @@ class Recovery:
             return len(self._waiting) + len(self._reading)
 
     @property
+    def unclaimed(self) -> int:
+        """How many logs nobody has yet, read or not."""
+        with self._changed:
+            return len(self._waiting) + len(self._reading) + len(self._logs)
+
+    @property
     def is_over(self) -> bool:
         """Nothing is left to be read, nor to be named."""
         with self._changed:

@@ -289,6 +289,22 @@ def test_a_directory_that_fails_in_the_midst(crashed: Crashed) -> None:
     assert CLEAN_SHUTDOWN_FILE not in names(crashed.path)
 
 
+def test_what_is_new_goes_where_fewer_are_also_of_those_that_are_still_to_be_read(
+    crashed: Crashed, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    with_one = LedLogManager([other], clock=crashed.clock)
+    with_one.start()
+    with_one.open("here", 0, OTHER, {})
+    with_one.stop()
+    crashed.manager = LedLogManager([crashed.path, other], clock=crashed.clock)
+    crashed.start()
+    crashed.manager.open("here", 0, OTHER, {}, new=False)
+    crashed.is_reading(SLOW)
+    for index in range(2):  # there are three in the other one
+        assert crashed.manager.open("new", index, OTHER, {}).log.path.parent == other
+
+
 def test_internal_topics_and_small_logs_come_first(crashed: Crashed) -> None:
     before = LedLogManager([crashed.path], clock=crashed.clock)
     before.start()
