@@ -224,7 +224,8 @@ class Recovery:
         elif (is_left or error) and self._may_be(name, topic_id, new):
             if error is not None:
                 raise error
-            self._refuse(name)
+            self._refuse_if_left(name)
+            return self.claim(name, topic_id, new=new)  # it was read meanwhile
         elif is_left and not self.free(name):
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"another topic's log of {name} is being read still"
@@ -232,18 +233,23 @@ class Recovery:
         return None
 
     def _may_be(self, name: TopicPartition, topic_id: UUID, new: bool) -> bool:
-        if name not in self._ids:
-            self._ids[name] = topic_id_of(self._directory.path / str(name))
-        known = self._ids[name]
+        """Whether that topic's log is there; it may be read, and its id be forgotten, meanwhile."""
+        with self._changed:
+            is_known, known = name in self._ids, self._ids.get(name)
+        if not is_known:
+            known = topic_id_of(self._directory.path / str(name))
+            with self._changed:
+                if name in self._waiting or name in self._reading:
+                    self._ids[name] = known
         return known == topic_id or (not new and may_be(known, topic_id))
 
-    def _refuse(self, name: TopicPartition) -> None:
-        """It is named when it is ready: at once, if that is now."""
+    def _refuse_if_left(self, name: TopicPartition) -> None:
+        """It is named when it is read. Whoever was refused is named, for nobody looks any more when
+        there is nothing left to be read or to be named."""
         with self._changed:
-            self._refused.add(name)
-            if name not in self._waiting and name not in self._reading:
-                self._ready.append(name)
-        raise LogNotReadyError(name)
+            if name in self._waiting or name in self._reading:
+                self._refused.add(name)
+                raise LogNotReadyError(name)
 
     def free(self, name: TopicPartition) -> bool:
         """Nobody wants it: it is closed as a crash left it. False: it is being read still."""

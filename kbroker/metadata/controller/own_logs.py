@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
-from kbroker.log_lines import first_few
+from kbroker.log_lines import LogLines, first_few
 from kbroker.metadata.controller.events import LogsFail
 from kbroker.metadata.controller.nodes import note_log_dir_event
 from kbroker.metadata.store.base import StoreError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kbroker.types import TopicPartition
 
 log: Final = logging.getLogger("kbroker.controller")
+lines: Final = LogLines(log)
 
 
 class OwnLogs:
@@ -68,11 +69,11 @@ class OwnLogs:
         stale: bool,
     ) -> None:
         """These are worth another try. `stale`: the store is read next, and all decided then."""
-        tried = self._propagation.come_online(names)
-        online = [name for name in tried if name not in self._propagation.offline]
+        online = self._propagation.come_online(names)
         if not online:
             return
-        log.info("recovered, and online: %s", first_few([str(name) for name in online]))
+        names_told = first_few([str(name) for name in online])
+        lines.write(logging.INFO, "recovered", "recovered, and online: %s", names_told)
         if nodes is None:
             self.fail(None, store)
         elif not stale:

@@ -66,7 +66,7 @@ class Propagation:
         # Topics that the store could not be asked for: what is known of them may be old.
         self.unreadable: frozenset[str] = frozenset()
         self._offline: set[TopicPartition] = set()
-        # Of those, what the store says of the ones that this broker leads.
+        # Of those and of others that were, what the store said of the ones that this broker leads.
         self._unled: dict[TopicPartition, PartitionImage] = {}
         # Of logs that are open here: those that nobody should lead. Set by any thread, whole.
         self.failing: frozenset[TopicPartition] = frozenset()
@@ -123,7 +123,8 @@ class Propagation:
         }
         image = self._image.without_topics(names)
         removed = self._remove(image, topics)
-        self._set_offline({each for each in self._offline if each.topic not in names})
+        self._offline = {each for each in self._offline if each.topic not in names}
+        self._unled = {each: it for each, it in self._unled.items() if each.topic not in names}
         self.publish(image)
         return removed
 
@@ -138,23 +139,24 @@ class Propagation:
 
     def come_online(self, names: Collection[TopicPartition]) -> list[TopicPartition]:
         """Logs that were not ready when their partitions were applied are now: these are applied
-        once more. Those of them that were offline until now, whatever they are then.
+        once more. Those of them that are not offline then; their logs may be open before, when
+        something else had their topics applied.
 
         What the store says of their leader holds again, unless it has said something else since.
         """
         image = self._image
-        offline = {name for name in names if name in self._offline and image.partition(*name)}
-        if not offline:
+        known = {name for name in names if image.partition(*name) is not None}
+        if not known:
             return []
         led: list[PartitionImage] = []
-        for name in offline:
-            known = self._unled.get(name)
-            if known is not None and replace(known, leader=NO_LEADER) == image.partition(*name):
-                led.append(known)
+        for name in known:
+            was = self._unled.pop(name, None)
+            if was is not None and replace(was, leader=NO_LEADER) == image.partition(*name):
+                led.append(was)
         image = image.with_partitions(led)
-        topics = {name.topic: image.topics[name.topic] for name in offline}
+        topics = {name.topic: image.topics[name.topic] for name in known}
         self.catch_up(image, ImageDelta(changed=tuple(topics.values()), from_store=True))
-        return sorted(offline)
+        return sorted(known - self._offline)
 
     def unremoved(self, names: Iterable[str]) -> list[TopicImage]:
         """Deleted topics of these names whose logs could not be removed yet."""
@@ -210,12 +212,7 @@ class Propagation:
         self, tried: Iterable[TopicImage], offline: Collection[TopicPartition]
     ) -> None:
         names = {topic.name for topic in tried}
-        others = {each for each in self._offline if each.topic not in names}
-        self._set_offline(others | {*offline})
-
-    def _set_offline(self, offline: set[TopicPartition]) -> None:
-        self._offline = offline
-        self._unled = {name: each for name, each in self._unled.items() if name in offline}
+        self._offline = {each for each in self._offline if each.topic not in names} | {*offline}
 
     def _one_by_one(
         self, topics: Sequence[TopicImage], delta_of: Callable[[Sequence[TopicImage]], ImageDelta]

@@ -6,6 +6,7 @@ import errno
 import logging
 import queue
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,11 +18,13 @@ import pytest
 from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log import manager as manager_module
+from kbroker.log import recovery as recovery_module
 from kbroker.log.checkpoints import LOG_START_FILE, read_offsets
 from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.log.directory_trouble import LOOK_MS
 from kbroker.log.loader import goes_on, open_partition_log
 from kbroker.log.partition_log import PartitionLog
+from kbroker.log.placement import topic_id_of
 from kbroker.log.recovery import FREE_WAIT_MS, THREAD_NAME, LogNotReadyError, Recovery
 from kbroker.own_thread import OwnThread
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
@@ -149,6 +152,49 @@ def test_a_log_is_refused_until_it_is_read_and_others_are_not(crashed: Crashed) 
     manager.remember_boot()
     manager.stop()
     assert CLEAN_SHUTDOWN_FILE in names(crashed.path)
+
+
+def test_what_is_read_while_it_is_refused_is_not(
+    crashed: Crashed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look whether it is left, and the one whose it is: nobody looks any more for
+    what is ready when there is nothing left."""
+    crashed.start()
+    crashed.is_reading(SLOW, SLOW_TOO)
+
+    def meanwhile(path: Path) -> UUID | None:
+        crashed.all_read()
+        return topic_id_of(path)
+
+    monkeypatch.setattr(recovery_module, "topic_id_of", meanwhile)
+    assert crashed.manager.open(*SLOW, TOPIC, {}, new=False).log_end_offset == 5
+    assert crashed.manager.recoveries.are_over
+
+
+def test_logs_that_are_asked_for_all_the_time(crashed: Crashed) -> None:
+    """Each is refused until it can be had, and named if it was refused."""
+    before = LedLogManager([crashed.path], clock=crashed.clock)
+    before.start()
+    for index in range(300):
+        lead(before.open("many", index, OTHER, {})).append(build_batch())
+    before.stop(as_found=True)
+    crashed.gates.clear()
+    crashed.start()
+    left, refused = {*range(300)}, set()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # in each other's way as often as can be
+    try:
+        while left:
+            for index in [*left]:
+                try:
+                    crashed.manager.open("many", index, OTHER, {}, new=False)
+                except LogNotReadyError:
+                    refused.add(index)
+                else:
+                    left.discard(index)
+    finally:
+        sys.setswitchinterval(interval)
+    assert refused <= {name.partition for name in crashed.manager.recoveries.take_ready()}
 
 
 def test_a_start_waits_for_a_time(crashed: Crashed) -> None:

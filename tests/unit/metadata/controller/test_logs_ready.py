@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.metadata.controller import NewTopic, records
+from kbroker.metadata.controller import MorePartitions, NewTopic, records
 from kbroker.metadata.controller.records import LOG_DIR_EVENTS
 from kbroker.metadata.image import NO_LEADER, PartitionImage
 from kbroker.types import TopicPartition
@@ -55,13 +55,27 @@ def test_what_does_not_open_then_stays_offline(broker: OneBroker) -> None:
     assert leaders(broker) == [(0, 0), (0, 0)]
 
 
-def test_what_is_offline_no_more_or_gone_is_nothing(broker: OneBroker) -> None:
+def test_a_log_that_was_open_before_it_is_named(broker: OneBroker) -> None:
+    """Its topic was applied for another one, when it had just been read."""
+    broker.create(NewTopic("t", 3, 1))
+    broker.replicas.offline = [UNREAD, OTHER]
+    broker.restart()
+    writes = broker.store.writes
+    broker.replicas.offline = []
+    read(broker, OTHER)
+    assert leaders(broker) == [(NO_LEADER, 0), (0, 0), (0, 0)]
+    read(broker, UNREAD)
+    assert leaders(broker) == [(0, 0)] * 3
+    assert broker.store.writes == writes
+
+
+def test_what_is_gone_is_nothing(broker: OneBroker) -> None:
     broker.create(NewTopic("t", 2, 1), NewTopic("u", 1, 1))
     broker.replicas.offline = [UNREAD, TopicPartition("u", 0)]
     broker.restart()
     broker.delete("u")
     before, calls = broker.image, len(broker.replicas.calls)
-    read(broker, OTHER, TopicPartition("u", 0), TopicPartition("nobody", 7))
+    read(broker, TopicPartition("u", 0), TopicPartition("nobody", 7))
     assert broker.image is before and len(broker.replicas.calls) == calls
     # Of a topic that has the name now, nothing is taken from the one before.
     broker.replicas.offline = []
@@ -121,6 +135,22 @@ def test_who_has_followed_goes_on_to_follow(cluster: Cluster, tmp_path: Path) ->
     assert [topic.name for topic in call.changed] == ["t"]
     eventually(lambda: isinstance(cluster.alter(3, 3, 2)[0], PartitionImage))
     assert cluster.state.leader_epoch == state.leader_epoch and cluster.state.isr == (3, 2)
+
+
+def test_the_controller_hears_of_what_was_open_before_it_was_named(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.make(3, 2)
+    follow(cluster)
+    cluster.end(2)
+    two = start_unread(cluster, 2, tmp_path)
+    two.replicas.offline = []
+    assert isinstance(cluster.alter(3, 3)[0], PartitionImage)
+    cluster.controller.grow(MorePartitions("t", 2))  # has the topic applied
+    follow(cluster)
+    read(two, UNREAD)
+    eventually(lambda: isinstance(cluster.alter(3, 3, 2)[0], PartitionImage))
+    assert cluster.state.isr == (3, 2)
 
 
 def test_the_controllers_own(cluster: Cluster, wire: Wire, tmp_path: Path) -> None:
