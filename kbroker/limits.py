@@ -114,6 +114,10 @@ CLIENT_IN_FLIGHT_MAX: Final = 5
 CONTROLLER_EVENTS_MAX: Final = 10_000
 # Between two rounds over all logs: full segments to the disk, high watermarks and starts written.
 LOG_CHECKPOINT_PERIOD_MS: Final = 5_000
+# Behind a crash a start waits so long for the logs, before it serves those that are read by then;
+LOG_RECOVERY_WAIT_MS: Final = 500
+# and then the others come online with such a pause between two looks at what is read.
+LOG_RECOVERED_PERIOD_MS: Final = 100
 # Between two looks for deleted files that may go: how much later than asked they are gone.
 LOG_REMOVAL_PERIOD_MS: Final = 500
 # Between two looks at how much room is left in the data directories.

@@ -213,9 +213,9 @@ class DataDirectory:
                 file_operations.unlink(probe)
         return None
 
-    def fail(self, error: OSError, held: Mapping[TopicPartition, UUID]) -> None:
+    def fail(self, error: OSError, held: Mapping[TopicPartition, UUID | None]) -> None:
         """It stays so for this process: what its files hold nobody knows before a start has read
-        them. `held` are the logs that are open here, with their topics."""
+        them. `held` are the logs that are open here, or were to be read, with their topics."""
         kept = {name: None for offsets in self._kept.values() for name in offsets}
         self.lost = {**kept, **held}
         self.failed = True

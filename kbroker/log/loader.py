@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -66,6 +66,10 @@ UNKNOWN: Final = Checkpointed()
 _JUMP_MIN: Final = 1 << 30
 
 
+def goes_on() -> None:
+    """Nobody ends it."""
+
+
 def open_partition_log(
     directory: Path,
     topic: str,
@@ -77,11 +81,13 @@ def open_partition_log(
     *,
     is_known: bool = False,
     files: LogFiles | None = None,
+    go_on: Callable[[], None] = goes_on,
 ) -> PartitionLog:
     """Opens the log in `directory`, or begins one there. `settings` as `configure` takes them.
 
     `flush_times` counts its flushes; without one nobody does. `is_known`: somebody has looked, and
-    the directory is that topic's; `files` is what there is, as far as that was told.
+    the directory is that topic's; `files` is what there is, as far as that was told. `go_on` is
+    called before each segment is read; it may raise.
     """
     if not is_known:
         file_operations.make_directory(directory)
@@ -95,7 +101,7 @@ def open_partition_log(
         log.count_flushes(flush_times)
     log.checkpointed_high_watermark = checkpointed.high_watermark
     try:
-        if _load(log, directory, checkpointed, None if files is None else files.sizes):
+        if _load(log, directory, checkpointed, None if files is None else files.sizes, go_on):
             log.cleaned_to = min(checkpointed.cleaned_to, log.log_end_offset)
             return log
     except BaseException:
@@ -109,8 +115,9 @@ def open_partition_log(
     )
     _keep_all_aside(directory)
     return open_partition_log(
-        directory, topic, index, topic_id, settings, checkpointed, flush_times, is_known=is_known
-    )
+        directory, topic, index, topic_id, settings, checkpointed, flush_times,
+        is_known=is_known, go_on=go_on,
+    )  # fmt: skip
 
 
 def _keep_all_aside(directory: Path) -> None:
@@ -124,6 +131,7 @@ def _load(
     directory: Path,
     checkpointed: Checkpointed,
     sizes: Mapping[str, int] | None,
+    go_on: Callable[[], None],
 ) -> bool:
     """False: it ends below its start. `sizes`: of what there is, if somebody has looked."""
     files = find_segments(directory, sizes)
@@ -135,7 +143,7 @@ def _load(
         log.epochs.truncate_from_end(start if checkpointed.clean else 0)
         log.begin(*[start] * 3)
         return True
-    last = _load_segments(_Loading(log, directory, checkpointed, files))
+    last = _load_segments(_Loading(log, directory, checkpointed, files), go_on)
     if last.next_offset < checkpointed.log_start_offset:
         return False
     first_offset = files[0].base_offset
@@ -199,11 +207,12 @@ class _Loading:
         return 0 < jump < _JUMP_MIN and self.must_recover(at - 1)
 
 
-def _load_segments(loading: _Loading) -> LoadedSegment:
+def _load_segments(loading: _Loading, go_on: Callable[[], None]) -> LoadedSegment:
     """Loads each segment; answers the last one, which is active. Cuts what a crash has torn."""
     log, files = loading.log, loading.files
     loaded: LoadedSegment | None = None
     for at, file in enumerate(files):
+        go_on()
         if (
             loaded is not None
             and not file.size_bytes

@@ -247,10 +247,9 @@ def forget_source(path: Path) -> None:
         file_operations.sync_directory(path)
 
 
-def settle_twice(directories: Sequence[DataDirectory]) -> list[Path]:
+def settle_twice(directories: Sequence[DataDirectory]) -> None:
     """Behind a crash: of a log that is in two directories, and a whole copy in one of them, the
-    other one has had its place taken. Its new name, to be removed. OSError."""
-    gone: list[Path] = []
+    other one has had its place taken, and becomes a deleted one. OSError."""
     found = {directory.path: directory.logs() for directory in directories}
     for logs in found.values():
         for name, path in logs.items():
@@ -258,12 +257,10 @@ def settle_twice(directories: Sequence[DataDirectory]) -> list[Path]:
                 other = others.get(name)
                 if other is not None and other != path and _is_copy_of(path, other):
                     logger.warning("%s was moved to %s; it is removed", other, path)
-                    gone.append(deleted_path(other))
-                    file_operations.rename(other, gone[-1])
+                    file_operations.rename(other, deleted_path(other))
                     file_operations.sync_directory(other.parent)
                     del others[name]
                     forget_source(path)
-    return gone
 
 
 class Unfinished(NamedTuple):

@@ -5,7 +5,6 @@
     make_names_last    syncs the directories in which logs were made, set aside or deleted
     checkpoint   in the background: rolled segments to the disk, snapshots, high watermarks
     checkpoint_recovery_points, flush_old, remove_deleted    likewise, each at its own pace
-    checkpointing    of single logs, such as before DeleteRecords is answered
     delete       renames the directory; the files go later
     stop         closes every log, leaves the clean-shutdown mark, lets go of the directories
 
@@ -20,6 +19,7 @@ written by then, so nothing is: the checkpoints stay, and the mark is there if i
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -50,13 +50,14 @@ from kbroker.log.data_directory import CHECKPOINT_FILES, UNKNOWN_BOOT, DataDirec
 from kbroker.log.directory_trouble import DirectoryTrouble
 from kbroker.log.directory_use import use_of_all
 from kbroker.log.held_log import HeldLog
-from kbroker.log.loader import open_partition_log
+from kbroker.log.loader import goes_on, open_partition_log
 from kbroker.log.log_move import settle_twice, unfinished
 from kbroker.log.mover import LogMover
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
 from kbroker.log.placement import Absence, Place
 from kbroker.log.producer_expiry import LOGS_LOOKED_AT_ONCE, PRODUCER_EXPIRATION_MS, ProducerExpiry
-from kbroker.log.recovery import recover
+from kbroker.log.recoveries import Recover, Recoveries
+from kbroker.log.recovery import Recovery
 from kbroker.log.removals import Removals
 from kbroker.types import TopicPartition
 
@@ -91,7 +92,7 @@ class LogManager:
         self.mover: Final = LogMover(self, self._paths, self._clock)
         self._lock: Final = threading.Lock()
         self._logs: dict[TopicPartition, HeldLog] = {}
-        self._recovered: dict[TopicPartition, HeldLog] = {}
+        self.recoveries: Final = Recoveries(self._open_at, self._clock)
         # Logs that could not be read after a crash, or not closed: no mark may vouch for them.
         self._unread: set[TopicPartition] = set()
         self._unsynced: set[DataDirectory] = set()
@@ -109,28 +110,33 @@ class LogManager:
     # --- Start and stop ---------------------------------------------------------------------------
 
     def start(
-        self, absence: Absence = NOTHING_ABSENT, foreign: Collection[Path] = frozenset()
+        self,
+        absence: Absence = NOTHING_ABSENT,
+        foreign: Collection[Path] = frozenset(),
+        *,
+        recover: Recover = Recovery.finish,
     ) -> None:
         """Takes every directory; raises DataDirectoryError with what a person can do.
 
         What is not there according to `absence` is left alone, and a partition that should have a
         log and has none here is taken to have it there: it stays offline. `foreign` directories
-        are used, but this broker has not filled them.
+        are used, but this broker has not filled them. `recover` has what a crash left read, now or
+        beside what is served: whoever opens such a log before is told LogNotReadyError.
         """
         self._absence = absence
         self._directories = [it for it in self._directories if it.path not in absence.unused]
         try:
             for directory in self._directories:
                 directory.open(foreign=directory.path in foreign)
-            for path in settle_twice(self._directories):
-                self.removals.doom_at_once(path)
+            settle_twice(self._directories)
             placement.refuse_copies(self._directories)
             self.mover.unfinished = unfinished(self._directories)
+            deleted = [path for each in self._directories for path in each.deleted()]
+            for path in [*deleted, *(it.path for it in self.mover.unfinished)]:
+                self.removals.doom_at_once(path)
             for directory in self._directories:
-                for path in directory.deleted():
-                    self.removals.doom_at_once(path)
                 if not directory.clean:
-                    self._recover(directory)
+                    recover(self.recoveries.of(directory), self.recovery_threads)
         except BaseException:
             self.stop(as_found=True)
             raise
@@ -150,31 +156,22 @@ class LogManager:
         for directory in self.usable:
             directory.remember_boot()
 
-    def _recover(self, directory: DataDirectory) -> None:
-        def open_at(place: Place, name: TopicPartition, topic_id: UUID) -> PartitionLog:
-            return self._open_at(place, name, topic_id, {})
-
-        def opened(name: TopicPartition, log: PartitionLog | None) -> None:
-            with self._lock:
-                if log is None:
-                    self._unread.add(name)
-                else:
-                    self._recovered[name] = HeldLog(log, directory)
-
-        recover(directory, self.recovery_threads, open_at, opened, self._clock)
-
     def stop(self, *, as_found: bool = False) -> None:
         """Closes every log. Where one cannot be, its directory is left without the mark.
 
         `as_found`: the start went no further, and the directories are left as they were found.
         """
         with self._lock:
-            held = {**self._recovered, **self._logs}
-            self._logs, self._recovered = {}, {}
+            held, self._logs = self._logs, {}
         for directory in self._directories:
             if not directory.taken:
                 continue
-            logs = {name: it.log for name, it in held.items() if it.directory is directory}
+            found, ended = self.recoveries.stop(directory)
+            if not ended:  # but with this process, and so does the lock
+                continue
+            self._unread |= found.unread
+            opened = {name: it.log for name, it in held.items() if it.directory is directory}
+            logs = {**found.logs, **opened}
             if not all(log.online for log in logs.values()):
                 directory.distrust()
             if as_found or directory.failed:
@@ -223,16 +220,9 @@ class LogManager:
         name = TopicPartition(topic, partition)
         with self._lock:
             known = self._logs.get(name)
-            recovered = self._recovered.pop(name, None)
         if known is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} is open already")
-        if recovered is not None and recovered.log.topic_id == topic_id:
-            recovered.log.configure(**settings)
-            held = recovered
-        else:
-            if recovered is not None:
-                recovered.log.close(clean=False)  # as a crash left it: it is set aside
-            held = self._open(name, topic_id, settings, new)
+        held = self._open(name, topic_id, settings, new)
         held.log.points_fell = partial(self.checkpointing.write_points, held.directory)
         with self._lock:
             if not held.directory.failed:
@@ -244,12 +234,17 @@ class LogManager:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{held.directory.path} has failed")
 
     def _open_at(
-        self, place: Place, name: TopicPartition, topic_id: UUID, how: Mapping[str, Any]
+        self,
+        place: Place,
+        name: TopicPartition,
+        topic_id: UUID,
+        how: Mapping[str, Any],
+        go_on: Callable[[], None] = goes_on,
     ) -> PartitionLog:
         at, is_known = place.directory.checkpointed(name), place.topic_id == topic_id
         return open_partition_log(
             place.path, *name, topic_id, how, at, self.flush_times, is_known=is_known,
-            files=place.files,
+            files=place.files, go_on=go_on,
         )  # fmt: skip
 
     def _open(
@@ -257,6 +252,10 @@ class LogManager:
     ) -> HeldLog:
         made: Path | None = None
         try:
+            recovered = self.recoveries.claim(name, topic_id, new=new)
+            if recovered is not None:
+                recovered.log.configure(**settings)
+                return recovered
             place = self._place(name, topic_id, new)
             made = None if place.topic_id == topic_id else place.path
             log = self._open_at(place, name, topic_id, settings)
@@ -307,7 +306,9 @@ class LogManager:
             self._set_aside(directory, name, path)
         with self._lock:
             held = list(self._logs.values())
-        directory = self.mover.preferred(name) or placement.emptiest(self.usable, held)
+        directory = self.mover.preferred(name) or placement.emptiest(
+            self.usable, held, self.recoveries.unclaimed()
+        )
         self._begin_at_zero(directory, name)
         return Place(directory, directory.path / str(name), None)
 
@@ -400,7 +401,7 @@ class LogManager:
             raise failure
 
     def _delete_directory(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
-        if not self._is_free(name):
+        if not self._is_free(directory, name):
             return
         target = deleted_path(path)
         file_operations.rename(path, target)
@@ -414,19 +415,17 @@ class LogManager:
                 try:
                     topic_id = placement.topic_id_of(path)
                     stray = topic_id is not None and not is_here(name, topic_id)
-                    if stray and self._is_free(name):
+                    if stray and self._is_free(directory, name):
                         self._set_aside(directory, name, path)
                 except OSError as error:
                     logger.error("%s cannot be set aside: %s", path, error)
 
-    def _is_free(self, name: TopicPartition) -> bool:
-        """Whether nobody has the log; one that was only recovered is closed as a crash left it."""
-        with self._lock:
-            if name in self._logs:
-                return False
-            recovered = self._recovered.pop(name, None)
-        if recovered is not None:
-            recovered.log.close(clean=False)
+    def _is_free(self, directory: DataDirectory, name: TopicPartition) -> bool:
+        """Whether nobody has the log; one that was only recovered is closed as it was found."""
+        if self.held([name]):
+            return False
+        if not self.recoveries.free(directory, name):
+            raise OSError(errno.EBUSY, "it is being read still", str(directory.path / str(name)))
         return True
 
     def _forget_locked(self, log: PartitionLog) -> HeldLog | None:
@@ -530,9 +529,12 @@ class LogManager:
 
     def _fail(self, directory: DataDirectory, error: OSError) -> list[PartitionLog]:
         with self._lock:
-            held = {**self._recovered, **self._logs}
-            here = {name: it.log for name, it in held.items() if it.directory is directory}
-            directory.fail(error, {name: log.topic_id for name, log in here.items()})
+            found = self.recoveries.abandon(directory)
+            held = {name: it.log for name, it in self._logs.items() if it.directory is directory}
+            here = {**found.logs, **held}
+            ids = {name: log.topic_id for name, log in here.items()}
+            directory.fail(error, {**dict.fromkeys(found.unread), **ids})
+            self._unread |= found.unread
         return list(here.values())
 
     @property
@@ -582,18 +584,17 @@ class LogManager:
     # --- Numbers ----------------------------------------------------------------------------------
 
     def use_of_directories(self, wanted: Set[TopicPartition] | None) -> list[DirectoryUse]:
-        """Every data directory with the logs in it, all or those wanted. From any thread."""
+        """Every data directory with the logs in it, all or those wanted. Any thread."""
         with self._lock:
             held = list(self._logs.values())
         return use_of_all(self._paths, self.usable, held, wanted, self.mover.futures())
 
     def statistics(self) -> dict[str, int]:
         """Figures for metrics and the admin page."""
-        with self._lock:
-            held = list(self._logs.values())
+        logs = self.open_logs()
         return {
             "directories": len(self._directories),
-            "logs": len(held),
-            "bytes": sum(it.log.size_bytes for it in held),
+            "logs": len(logs),
+            "bytes": sum(log.size_bytes for log in logs),
             "directories_to_remove": len(self.removals),
         }

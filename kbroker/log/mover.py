@@ -124,14 +124,14 @@ class LogMover:
         self._follow()
 
     def begin_again(self) -> None:
-        """What the last stop or crash has ended. The logs are open."""
-        for name, directory, path in self.unfinished:
-            self._logs.removals.doom_at_once(path)
+        """What the last stop or crash has ended, of those logs that are open by now."""
+        begun = [it for it in self.unfinished if self._held(it.name) is not None]
+        self.unfinished = [it for it in self.unfinished if it not in begun]
+        for name, directory, _ in begun:
             try:
                 self.ask(name, os.path.abspath(directory.path))
             except KafkaError as error:
                 logger.warning("%s is not moved on: %s", name, error)
-        self.unfinished = []
 
     def _held(self, name: TopicPartition) -> HeldLog | None:
         return next(iter(self._logs.held([name])), None)

@@ -17,9 +17,10 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -96,13 +97,18 @@ def may_be(topic_id: UUID | None, wanted: UUID) -> bool:
     return topic_id is None or (topic_id.int ^ wanted.int).bit_count() <= _BITS_OF_A_CHARACTER
 
 
-def emptiest(directories: Sequence[DataDirectory], held: Iterable[HeldLog]) -> DataDirectory:
+def emptiest(
+    directories: Sequence[DataDirectory],
+    held: Iterable[HeldLog],
+    unclaimed: Mapping[DataDirectory, int] = MappingProxyType({}),
+) -> DataDirectory:
     """Where there are fewest logs, as in Apache Kafka; of those that have as few, where the fewest
-    bytes are."""
+    bytes are. `unclaimed` are as many behind a crash that nobody has open yet."""
     if len(directories) == 1:
         return directories[0]
     held = list(held)
     counts = Counter(it.directory for it in held)
+    counts.update(unclaimed)
     fewest = min(counts[each] for each in directories)
     sizes = dict.fromkeys((each for each in directories if counts[each] == fewest), 0)
     if len(sizes) > 1 and fewest:

@@ -8,7 +8,8 @@ answered. `apply` may be repeated with the same delta; what is done already is l
 
 A partition that was made just now and has no log takes the whole delta with it. One that was read
 in the store stays **offline** when its log cannot be opened, beside others that serve: it has no
-leader until the store is read again.
+leader until the store is read again; or, where a crash left a log that is still being read, until
+that is done (`log/recovery.py`) and the controller has its topic applied once more.
 
 Readers (`partition`) take one dictionary look-up and no lock: the map is replaced, never changed.
 """
@@ -26,6 +27,7 @@ from kbroker.config.keys_topic import SYNONYMS
 from kbroker.config.topic import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.partition_log import KEPT_FOR_EVER, Compaction
+from kbroker.log.recovery import LogNotReadyError
 from kbroker.replica._replica import Replica
 from kbroker.replica.leadership import set_leadership
 from kbroker.replica.throttled_replicas import LEADER_REPLICAS, names_replica
@@ -355,7 +357,8 @@ class ReplicaManager:
         except KafkaError as error:
             if not from_store:
                 raise
-            logger.error("%s is offline: %s", name, error.message)
+            if not isinstance(error, LogNotReadyError):  # which is a matter of time
+                logger.error("%s is offline: %s", name, error.message)
             self._offline.add(name)
             return None
         self._offline.discard(name)

@@ -38,6 +38,7 @@ from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.reply import failures as request_failures
 from kbroker.handlers.services import Services
 from kbroker.log.manager import LogManager
+from kbroker.log.recovery import Recovery
 from kbroker.metadata.controller import Controller, ProducerIdManager
 from kbroker.metadata.store.zookeeper_settings import CONNECT
 from kbroker.purgatory.purgatory import Purgatory
@@ -62,12 +63,7 @@ from kbroker.server.loop_on_demand import LoopOnDemand
 from kbroker.server.metadata_store import open_store
 from kbroker.server.open_files import raise_open_file_limit
 from kbroker.server.readiness import RUNNING, STOPPING, Readiness
-from kbroker.server.ready import (
-    ready_line,
-    remove_ready_file,
-    seconds_since_exec,
-    write_ready_file,
-)
+from kbroker.server.ready import announce, remove_ready_file
 from kbroker.server.scheduler import Scheduler
 from kbroker.server.sockets import hot_path, listen, socket_server
 from kbroker.types import ApiKey, TopicPartition
@@ -143,6 +139,7 @@ class Broker:
         self._replicas = self._hold_replicas(config)
         self._log_tasks = LogTasks(
             self._logs, self._replicas.replicas, self._hot.wake, self._clock, lambda: self.config,
+            lambda names: self._running_controller().logs_ready(names),
             self._member.repair if self._member else None,
         )  # fmt: skip
         self._cluster_id: str | None = None
@@ -428,8 +425,12 @@ class Broker:
 
     def _start_logs(self) -> None:
         absence = self._directories.look(self._session(), shared=self._member is not None)
-        self.readiness.follow_directories(absence.unused, self._logs.failed_directories)
-        self._logs.start(absence, self._directories.foreign)
+        self.readiness.follow_directories(
+            absence.unused, self._logs.failed_directories, self._logs.recoveries.left_in
+        )
+        self._logs.start(absence, self._directories.foreign, recover=Recovery.begin)
+        if not self._logs.recoveries.wait(limits.LOG_RECOVERY_WAIT_MS):
+            logger.info("partitions come online one by one, as their logs are recovered")
 
     def _stop_logs(self) -> None:
         self._log_tasks.stop()
@@ -448,22 +449,7 @@ class Broker:
 
     def _announce(self) -> None:
         self.readiness.phase = RUNNING
-        host, port = self.bootstrap
-        if self._ready_file is None:
-            self._say_ready()
-            return
-        write_ready_file(
-            self._ready_file,
-            node_id=self.config.node_id,
-            bootstrap=f"{host}:{port}",
-            admin=self._admin.url,
-            say=self._say_ready,
-        )
-
-    def _say_ready(self) -> None:
-        logger.info(ready_line(self.config.node_id, seconds_since_exec(), *self.bootstrap))
-        if self._admin.url:
-            logger.info("metrics and health: %s", self._admin.url)
+        announce(self._ready_file, self.config.node_id, self.bootstrap, self._admin.url)
 
     def _withdraw(self) -> None:
         if self._ready_file is not None:

@@ -1,5 +1,6 @@
 """What is done for the logs in the background: tasks of the scheduler, each at its own pace, and
-the threads of the cleaner, of the scrub and of who moves logs."""
+the threads of the cleaner, of the scrub, of who moves logs and of a recovery beside what is served.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +47,11 @@ class LogTasks:
         wake: Callable[[Replica], None],
         clock: Clock,
         config: Callable[[], BrokerConfig],
+        logs_ready: Callable[[Sequence[TopicPartition]], None],
         repair: Callable[[], Repair] | None = None,
     ) -> None:
-        """`repair`: what the scrub finds is asked of other replicas; None: there are none."""
+        """`logs_ready` is told of logs that were not recovered when somebody asked for them.
+        `repair`: what the scrub finds is asked of other replicas; None: there are none."""
         self.retention: Final = Retention(replicas, wake, clock)
         logs.mover.bytes_per_second = lambda: float(
             config()["replica.alter.log.dirs.io.max.bytes.per.second"]
@@ -56,6 +59,7 @@ class LogTasks:
         self._logs: Final = logs
         self._clock: Final = clock
         self._config: Final = config
+        self._logs_ready: Final = logs_ready
         self._began_ms: Final = clock.monotonic_ms()
         self._making: Final = threading.Lock()
         self._cleaner: LogCleaner | None = None
@@ -100,6 +104,12 @@ class LogTasks:
         scheduler.schedule(
             "log-scrub", self._follow_scrub, None, delay_ms=config["log.initial.task.delay.ms"]
         )
+        if not logs.recoveries.are_over:
+            task = scheduler.schedule(
+                "recovered-logs",
+                lambda: self._look_at_recovered(lambda: scheduler.cancel(task)),
+                limits.LOG_RECOVERED_PERIOD_MS,
+            )
         if config["log.cleaner.enable"]:
             scheduler.schedule(
                 "log-cleaner", self._begin_cleaning, None,
@@ -107,6 +117,14 @@ class LogTasks:
             )  # fmt: skip
 
         logs.mover.begin_again()
+
+    def _look_at_recovered(self, is_over: Callable[[], None]) -> None:
+        recoveries = self._logs.recoveries
+        if ready := recoveries.take_ready():
+            self._logs_ready(ready)
+        self._logs.mover.begin_again()
+        if recoveries.are_over:
+            is_over()
 
     def _make_room(self) -> Iterator[None]:
         """What is kept no longer goes now."""
@@ -180,10 +198,11 @@ class LogTasks:
 
     @property
     def threads(self) -> Sequence[OwnThread]:
-        """The cleaner's, the scrub's and the mover's."""
+        """Those named above, as far as there are any."""
         cleaners = () if self._cleaner is None else self._cleaner.threads
         scrub = None if self._scrubber is None else self._scrubber.thread
-        return [each for each in (*cleaners, scrub, self._logs.mover.thread) if each is not None]
+        single = [each for each in (scrub, self._logs.mover.thread) if each is not None]
+        return (*self._logs.recoveries.threads, *cleaners, *single)
 
     @property
     def cleaner(self) -> LogCleaner:

@@ -43,13 +43,18 @@ class Readiness:
         self.phase = STARTING
         self._absent: frozenset[Path] = frozenset()
         self._failed: Callable[[], Collection[Path]] = tuple
+        self._unread: Callable[[Path], int] = lambda path: 0
 
     def follow_directories(
-        self, absent: Iterable[Path], failed: Callable[[], Collection[Path]]
+        self,
+        absent: Iterable[Path],
+        failed: Callable[[], Collection[Path]],
+        unread: Callable[[Path], int],
     ) -> None:
         """`absent` are not used, since a disk is not mounted there; `failed` have served, and do no
-        more."""
-        self._absent, self._failed = frozenset(absent), failed
+        more. `unread`: how many logs a crash left there that are still to be read; the others are
+        served, so that is no reason not to be ready."""
+        self._absent, self._failed, self._unread = frozenset(absent), failed, unread
 
     def checks(self) -> list[Check]:
         """All conditions; the broker is ready when each is ok."""
@@ -85,4 +90,5 @@ class Readiness:
             return Check(name, False, f"offline: {error.strerror}")
         if read_only or not os.access(path, os.W_OK):
             return Check(name, False, "offline: cannot be written")
-        return Check(name, True, "online")
+        left = self._unread(Path(path))
+        return Check(name, True, f"online; {left} logs are being recovered" if left else "online")

@@ -7,6 +7,7 @@ sees it can read it whole. It is removed when the broker stops in order.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -16,7 +17,24 @@ from typing import Final
 from kbroker.config.listeners import format_address
 from kbroker.errors import UserError
 
+logger: Final = logging.getLogger("kbroker.server")
+
 _STARTED_TICKS_FIELD: Final = 22  # of /proc/PID/stat, see proc(5)
+
+
+def announce(path: Path | None, node_id: int, bootstrap: tuple[str, int], admin: str) -> None:
+    """The line, and the file where somebody wants one; `admin` is "" without an admin port."""
+
+    def say() -> None:
+        logger.info(ready_line(node_id, seconds_since_exec(), *bootstrap))
+        if admin:
+            logger.info("metrics and health: %s", admin)
+
+    if path is None:
+        say()
+        return
+    host, port = bootstrap
+    write_ready_file(path, node_id=node_id, bootstrap=f"{host}:{port}", admin=admin, say=say)
 
 
 def seconds_since_exec() -> float:

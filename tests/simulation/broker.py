@@ -36,6 +36,7 @@ from kbroker.handlers import (
 )
 from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.log.manager import LogManager
+from kbroker.log.recovery import Recovery
 from kbroker.metadata.controller import Controller
 from kbroker.metadata.controller.broker_messages import decode_answer, encode_update
 from kbroker.metadata.controller.event_loop import EventLoop
@@ -81,6 +82,7 @@ _HANDLERS = {
     ApiKey.LEAVE_GROUP: leave_group.handle,
 }
 _PORT = 9092
+RECOVERY_PAUSES_MS = (1, 100, 1_000, 10_000)
 
 
 def host_of(node_id: int) -> str:
@@ -280,7 +282,7 @@ class Running:
     # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.logs.start()
+        self.logs.start(recover=self._recover)
         if self.logs.lossy:
             self.cluster.safety.may_have_lost(self.node_id)
         dice, dynamic = random.Random(self.cluster.dice.random()), DynamicConfig(self.broker.config)
@@ -314,6 +316,21 @@ class Running:
         )
         self.controller.start()
         self._replication.schedule(self)
+
+    def _recover(self, recovery: Recovery, threads: int) -> None:
+        """Log by log, each when the dice say, as beside what is served."""
+        dice = random.Random(self.cluster.dice.random())
+
+        def turn() -> None:
+            more = recovery.step()
+            if ready := self.logs.recoveries.take_ready():
+                self.controller.logs_ready(ready)
+            if more:
+                self.process.later(dice.choice(RECOVERY_PAUSES_MS), turn)
+
+        while not dice.randrange(2) and recovery.step():
+            pass  # before anything is served
+        self.process.later(dice.choice(RECOVERY_PAUSES_MS), turn)
 
     def schedule(self, name: str, work: Callable[[], object], period_ms: int) -> None:
         """As the scheduler does."""

@@ -27,6 +27,7 @@ from kbroker.metadata.controller.events import (
     Event,
     FollowImage,
     InStep,
+    LogsReady,
     OutcomesCallback,
     PartitionsCallback,
     Reassign,
@@ -63,6 +64,10 @@ class Asking(ABC):
     def reload(self) -> None:
         """Read the store again, and try again to open what is offline."""
         self._notify(Reload())
+
+    def logs_ready(self, names: Sequence[TopicPartition]) -> None:
+        """Logs here that were still being read are worth another try."""
+        self._notify(LogsReady(tuple(names)))
 
     def create_topics(
         self, specs: Sequence[NewTopic], validate_only: bool, done: TopicsCallback

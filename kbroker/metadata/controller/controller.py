@@ -63,6 +63,7 @@ from kbroker.metadata.controller.events import (
     InStep,
     LogDirEvent,
     LogsFail,
+    LogsReady,
     Reassign,
     Reload,
     SessionLost,
@@ -78,8 +79,8 @@ from kbroker.metadata.controller.nodes import (
     MetadataNodes,
     ensure_skeleton,
     load_brokers,
-    note_log_dir_event,
 )
+from kbroker.metadata.controller.own_logs import OwnLogs
 from kbroker.metadata.controller.partition_changes import PartitionChanges
 from kbroker.metadata.controller.partition_states import RulesOf, clean_elections
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock
@@ -119,7 +120,7 @@ MIN_IN_SYNC: Final = "min.insync.replicas"
 
 Answer = Callable[[], None]
 # Heard while the store is away as well, or nobody would be told anything ever after.
-_NEEDS_NO_STORE: Final = (Stop, BrokerAnswered, TellBrokerAgain, InStep, SessionLost)
+_NEEDS_NO_STORE: Final = (Stop, BrokerAnswered, TellBrokerAgain, InStep, SessionLost, LogsReady)
 # Before what the store did not take is tried again: a session, a word to the controller.
 STORE_RETRY_MS: Final = 1_000
 
@@ -157,9 +158,8 @@ class Controller(Asking):
         unclean end, when logs may have lost a tail that consumers have seen. `show`, `follow`: see
         Propagation. `rules_of` is what a topic's settings say of elections. Without a `transport`
         no other broker is told anything; `dice` are for the pauses before something is sent again.
-        `new_session` begins one in place of one that is over, when the broker is to come back by
-        itself. `start_is_known` is called when a `broker` that is lossy has left its in-sync sets.
-        `loop` is another than one with a thread of its own."""
+        `new_session` begins one in place of one that is over. `start_is_known` is called when a
+        lossy `broker` has left its in-sync sets. `loop` is another than one with its own thread."""
         self._store = store
         self._node_id = node_id
         self._clock = clock
@@ -191,6 +191,7 @@ class Controller(Asking):
         self._configs = ConfigChanges(self._propagation, rules or NoSettings())
         self._changes = TopicChanges(self._propagation, config, validate_configs, edit_list, new_id)
         self._partitions = PartitionChanges(self._propagation, rules_of, node_id)
+        self._own_logs = OwnLogs(self._propagation, self._partitions, node_id, self._try_again)
         self._broker_epoch = NO_BROKER_EPOCH
         self._nodes: MetadataNodes | None = None  # None: somebody else is the controller
         self._stale = False  # the store may hold more than the image: read it again
@@ -344,7 +345,9 @@ class Controller(Asking):
                     self._load()
                     log.info("topics and settings were read again")
             case LogsFail():
-                self._logs_fail()
+                self._own_logs.fail(self._nodes, self._store)
+            case LogsReady():
+                self._own_logs.ready(event.names, self._nodes, self._store, stale=self._stale)
             case LogDirEvent():
                 if self._channels and self._nodes and self._nodes.take_log_dir_events():
                     self._channels.ask_all()
@@ -425,18 +428,6 @@ class Controller(Asking):
             return
         log.info("broker %d is registered again, in epoch %d", self._node_id, self._broker_epoch)
         self._run_for_office()
-
-    def _logs_fail(self) -> None:
-        """Decide, or have the controller ask, which it does of who registers, too."""
-        if self._nodes is not None:
-            unusable = sorted(self._propagation.unusable)
-            self._partitions.note_closed(self._nodes, self._node_id, unusable)
-            return
-        try:
-            note_log_dir_event(self._store, self._node_id)
-        except StoreError as error:
-            log.error("the controller is not told which logs fail, and again: %s", error)
-            self._try_again(LogsFail())
 
     def _try_again(self, event: Event) -> None:
         if self._transport is not None:

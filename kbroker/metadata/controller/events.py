@@ -223,6 +223,15 @@ class LogsFail(Notice):
     """Other logs of this broker fail than before; see Propagation.failing."""
 
 
+class LogsReady(NamedTuple):
+    """These logs of this broker were still being read when their partitions were applied."""
+
+    names: tuple[TopicPartition, ...]
+
+    def fail(self, error: KafkaError) -> None:
+        pass  # as a notice
+
+
 class LogDirEvent(Notice):
     """A broker says that of its own, or nobody does any more."""
 

@@ -191,6 +191,16 @@ class PartitionChanges:
         if changed:
             self._follow(written)
 
+    def note_opened(self, nodes: MetadataNodes, names: Iterable[TopicPartition]) -> None:
+        """Logs here are open that were not: who may lead these partitions now does."""
+        names = frozenset(names)
+        image = self._propagation.image
+        topics = {name: image.topics[name] for name in {each.topic for each in names}}
+        some = replace(image, topics=MappingProxyType(topics))
+        found = after_brokers_changed(some, image.brokers, self._rules_of, closed=self._closed())
+        if changed := [each for each in found if _name(each) in names]:
+            self._follow(self._write(nodes, image, changed))
+
     def alter_in_sync(
         self, nodes: MetadataNodes, event: AlterInSync
     ) -> list[PartitionImage | KafkaError]:

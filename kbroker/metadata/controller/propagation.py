@@ -23,6 +23,7 @@ from kbroker.metadata.image import (
     ClusterImage,
     ConfigResource,
     ImageDelta,
+    PartitionImage,
     TopicImage,
     delta_between,
 )
@@ -65,6 +66,8 @@ class Propagation:
         # Topics that the store could not be asked for: what is known of them may be old.
         self.unreadable: frozenset[str] = frozenset()
         self._offline: set[TopicPartition] = set()
+        # Of those and of others that were, what the store said of the ones that this broker leads.
+        self._unled: dict[TopicPartition, PartitionImage] = {}
         # Of logs that are open here: those that nobody should lead. Set by any thread, whole.
         self.failing: frozenset[TopicPartition] = frozenset()
 
@@ -121,16 +124,39 @@ class Propagation:
         image = self._image.without_topics(names)
         removed = self._remove(image, topics)
         self._offline = {each for each in self._offline if each.topic not in names}
+        self._unled = {each: it for each, it in self._unled.items() if each.topic not in names}
         self.publish(image)
         return removed
 
     def lead_nothing(self) -> None:
         """Publish that nobody leads what this broker does: it may not know who does by now."""
+        self._unled.clear()
         led = [each for each in self._image.partitions() if each.leader == self._node_id]
         if led:
             image = self._image.with_partitions([replace(each, leader=NO_LEADER) for each in led])
             changed = delta_between(self._image, image).changed
             self.catch_up(image, ImageDelta(changed=changed, from_store=True))
+
+    def come_online(self, names: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Logs that were not ready when their partitions were applied are now: these are applied
+        once more. Those of them that are not offline then; their logs may be open before, when
+        something else had their topics applied.
+
+        What the store says of their leader holds again, unless it has said something else since.
+        """
+        image = self._image
+        known = {name for name in names if image.partition(*name) is not None}
+        if not known:
+            return []
+        led: list[PartitionImage] = []
+        for name in known:
+            was = self._unled.pop(name, None)
+            if was is not None and replace(was, leader=NO_LEADER) == image.partition(*name):
+                led.append(was)
+        image = image.with_partitions(led)
+        topics = {name.topic: image.topics[name.topic] for name in known}
+        self.catch_up(image, ImageDelta(changed=tuple(topics.values()), from_store=True))
+        return sorted(known - self._offline)
 
     def unremoved(self, names: Iterable[str]) -> list[TopicImage]:
         """Deleted topics of these names whose logs could not be removed yet."""
@@ -177,10 +203,10 @@ class Propagation:
     ) -> ClusterImage:
         """This image, where nobody leads what this broker should and cannot, until the store is
         read again or the controller says otherwise."""
-        led = (image.topics[name.topic].partitions[name.partition] for name in offline)
-        return image.with_partitions(
-            [replace(each, leader=NO_LEADER) for each in led if each.leader == self._node_id]
-        )
+        named = ((name, image.topics[name.topic].partitions[name.partition]) for name in offline)
+        led = {name: each for name, each in named if each.leader == self._node_id}
+        self._unled.update(led)
+        return image.with_partitions([replace(each, leader=NO_LEADER) for each in led.values()])
 
     def _note_offline(
         self, tried: Iterable[TopicImage], offline: Collection[TopicPartition]

@@ -109,9 +109,9 @@ def test_a_first_append_whose_indexes_cannot_be_had_is_refused_alone(
         log = open_log(clean=True, **settings)
         end = log.log_end_offset
         batch = build_batch([b"%d" % end])
-        with FileFaults(Fault((operation,), nth=nth, error=errno.EIO)):
-            with pytest.raises(KafkaError) as refused:
-                log.append(batch)
+        fault = Fault((operation,), nth=nth, error=errno.EIO)
+        with FileFaults(fault), pytest.raises(KafkaError) as refused:
+            log.append(batch)
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR and log.online
         assert log.append(batch).base_offset == end
         assert stored(log) == list(range(end + 1))

@@ -15,7 +15,8 @@ from kbroker.log.checkpoints import PARTITION_METADATA_FILE
 from kbroker.log.data_directory import DataDirectory
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.placement import Place
-from kbroker.log.recovery import TOLD_EVERY_MS, recover
+from kbroker.log.recovery import Recovery
+from kbroker.log.recovery_progress import TOLD_EVERY_MS
 from kbroker.types import TopicPartition
 from tests.support.led_log import open_led_log
 from tests.support.record_batches import build_batch
@@ -35,9 +36,10 @@ def test_a_recovery_says_how_far_it_is(
         log.append(build_batch([b"x" * 1_000_000]))
         log.close(clean=False)
     (tmp_path / "words-6" / PARTITION_METADATA_FILE).write_text("what is this")
-    found: dict[TopicPartition, PartitionLog | None] = {}
 
-    def open_at(place: Place, name: TopicPartition, topic_id: UUID) -> PartitionLog:
+    def open_at(
+        place: Place, name: TopicPartition, topic_id: UUID, how: object, go_on: object
+    ) -> PartitionLog:
         with lock:
             clock.advance(TOLD_EVERY_MS // 2)
         if name.partition == 7:
@@ -45,10 +47,11 @@ def test_a_recovery_says_how_far_it_is(
         log: PartitionLog = open_led_log(place.path, *name, topic_id, {}).log
         return log
 
-    recover(DataDirectory(tmp_path), threads, open_at, found.__setitem__, clock)
-    assert {name.partition: log is not None for name, log in found.items()} == {
-        **dict.fromkeys(range(6), True), 7: False
-    }  # fmt: skip
+    recovery = Recovery(DataDirectory(tmp_path), open_at, clock)
+    recovery.finish(threads)
+    found, _ = recovery.stop()
+    assert {name.partition for name in found.logs} == {*range(6)}
+    assert {name.partition for name in found.unread} == {7}
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
     assert lines[0].startswith(f"recovering {tmp_path}: ") and " of 8 logs, with " in lines[0]
     assert lines[-1].startswith(f"recovered 8 logs with 6 MB in {tmp_path} in ")
@@ -56,9 +59,8 @@ def test_a_recovery_says_how_far_it_is(
     text = caplog.text
     assert "words-6" in text and "it is read when its topic is opened" in text
     assert "words-7 cannot be recovered: KAFKA_STORAGE_ERROR (56): segments overlap" in text
-    for opened in found.values():
-        if opened is not None:
-            opened.close()
+    for opened in found.logs.values():
+        opened.close()
 
 
 def test_a_directory_without_an_id_is_left_to_whoever_opens_it(
@@ -70,5 +72,5 @@ def test_a_directory_without_an_id_is_left_to_whoever_opens_it(
     def nobody(*_: object) -> PartitionLog:
         raise AssertionError
 
-    recover(DataDirectory(tmp_path), 1, nobody, nobody, ManualClock())
+    Recovery(DataDirectory(tmp_path), nobody, ManualClock()).finish(1)
     assert "recovered 1 logs with 0 MB" in caplog.text

@@ -16,6 +16,8 @@ from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.checkpoints import LOG_START_FILE, read_offsets
 from kbroker.log.manager import LogManager
+from kbroker.log.recoveries import Recover
+from kbroker.log.recovery import Recovery
 from kbroker.metadata.controller.decisions import first_partition_state, new_topic_image
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, TopicImage, new_uuid
 from kbroker.replica._replica import Replica
@@ -36,19 +38,20 @@ class Held:
         self.image = ClusterImage().with_brokers([BrokerImage(NODE_ID)])
         self._start()
 
-    def _start(self) -> None:
-        self.logs = LogManager([self.path], clock=ManualClock())
-        self.logs.start()
+    def _start(self, *, recover: Recover = Recovery.finish) -> None:
+        self.clock = ManualClock()
+        self.logs = LogManager([self.path], clock=self.clock)
+        self.logs.start(recover=recover)
         self.woken: list[TopicPartition] = []
         self.online_when_woken: list[bool] = []
         self.replicas = ReplicaManager(
             BrokerConfig.load(None, {}, []), NODE_ID, self.logs, TopicTable(), self._wake
         )
 
-    def restart(self) -> None:
-        """With nothing applied yet."""
-        self.logs.stop()
-        self._start()
+    def restart(self, *, as_found: bool = False, recover: Recover = Recovery.finish) -> None:
+        """With nothing applied yet. `as_found`: as behind a crash."""
+        self.logs.stop(as_found=as_found)
+        self._start(recover=recover)
 
     def _wake(self, log: Replica) -> None:
         self.woken.append(log.name)

@@ -29,6 +29,17 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
     assert failing(readiness) == [(f"log-dir {gone}", "is gone")]
 
 
+def test_what_is_still_to_be_read_is_said_and_no_hindrance(tmp_path: Path) -> None:
+    left = {tmp_path: 2}
+    readiness = Readiness([str(tmp_path)])
+    readiness.follow_directories((), tuple, lambda path: left[path])
+    readiness.phase = RUNNING
+    assert failing(readiness) == []
+    assert readiness.checks()[-1].detail == "online; 2 logs are being recovered"
+    left[tmp_path] = 0
+    assert readiness.checks()[-1].detail == "online"
+
+
 def test_a_directory_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     readiness = Readiness([str(tmp_path / "file" / "data")])

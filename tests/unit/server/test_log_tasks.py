@@ -1,0 +1,64 @@
+"""Tasks of the scheduler for the logs: what was recovered is told, for as long as there is any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker import limits
+from kbroker.clock import ManualClock
+from kbroker.config import BrokerConfig
+from kbroker.log.manager import LogManager
+from kbroker.server.log_tasks import LogTasks
+from kbroker.server.scheduler import Scheduler
+from kbroker.types import TopicPartition
+
+TASK = "recovered-logs"
+NAMES = [TopicPartition("a", index) for index in range(3)]
+
+
+class FakeRecoveries:
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.ready: list[TopicPartition] = []
+        self.threads: list[Any] = []
+
+    @property
+    def are_over(self) -> bool:
+        return not self.left and not self.ready
+
+    def take_ready(self) -> list[TopicPartition]:
+        ready, self.ready = self.ready, []
+        return ready
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_logs_that_are_ready_are_told_until_all_are(tmp_path: Path, left: int) -> None:
+    clock, told = ManualClock(), list[list[TopicPartition]]()
+    logs: Any = LogManager([tmp_path])
+    recoveries = logs.recoveries = FakeRecoveries(left)
+    tasks = LogTasks(
+        logs, dict, lambda replica: None, clock, lambda: BrokerConfig.load(None, {}, []),
+        lambda names: told.append([*names]),
+    )  # fmt: skip
+    scheduler = Scheduler(clock)
+    tasks.schedule(scheduler)
+    assert (TASK in scheduler.statistics()) == bool(left)
+
+    def look() -> None:
+        clock.advance(limits.LOG_RECOVERED_PERIOD_MS)
+        scheduler.run_due()
+
+    if left:
+        look()
+        assert told == []
+        recoveries.ready = NAMES[:2]
+        recoveries.left = 1
+        look()
+        assert told == [NAMES[:2]]
+        recoveries.ready, recoveries.left = NAMES[2:], 0  # the last one, which is told as well
+        look()
+        assert told == [NAMES[:2], NAMES[2:]]
+        assert TASK not in scheduler.statistics()
