@@ -13,7 +13,8 @@ from kbroker._sync cimport kb_wall_ms
 from kbroker.log._types cimport Segment
 from kbroker.log._recovery cimport Recovered, check_segment, truncate_segment
 from kbroker.log._segment cimport (
-    segment_activate, segment_activate_later, segment_drop_reference, segment_open, segment_sync_records)
+    segment_activate, segment_activate_later, segment_drop_reference, segment_open,
+    segment_sync_records)
 from kbroker.log._storage cimport (
     Log, active_of, log_add_segment, log_drop_segments_after)
 
