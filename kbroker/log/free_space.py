@@ -66,7 +66,10 @@ class FreeSpace:
         """Once at every directory; at its logs, in steps, where something is to be said to them."""
         least = self._free_bytes_min()
         full = False
-        for directory in self._directories():
+        refused_before = bool(self._refusing)
+        directories = self._directories()
+        self._refusing &= {*directories}  # of one that has failed all logs are offline
+        for directory in directories:
             try:
                 free = self._free_bytes(directory)
             except FileNotFoundError:
@@ -75,17 +78,18 @@ class FreeSpace:
                 logger.error("%s cannot be asked for its size: %s", directory, error)
                 continue
             full |= free < max(least, FULL_BYTES)
-            refuses = free < least
-            if refuses or directory in self._refusing:
-                self._say(directory, refuses, free, least)
-                yield from self._tell_logs(directory, refuses)
+            self._say(directory, free < least, free, least)
+        if refused_before or self._refusing:
+            yield from self._tell_logs()
         if full and self._is_time():
             self._make_room()
 
-    def _tell_logs(self, directory: Path, refuses: bool) -> Iterator[None]:
+    def _tell_logs(self) -> Iterator[None]:
+        """All of them: one may have been moved from a directory that refuses to one that does
+        not."""
         for looked_at, log in enumerate(self._logs(), start=1):
-            if log.path.parent == directory:
-                log.refuse_producers(refuses and not self._is_own(log.name.topic))
+            refuses = log.path.parent in self._refusing
+            log.refuse_producers(refuses and not self._is_own(log.name.topic))
             if looked_at % LOGS_TOLD_AT_ONCE == 0:
                 yield
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.free_space import FULL_BYTES, MAKE_ROOM_PERIOD_MS, FreeSpace
-from tests.support.led_log import LedLog
+from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch
 from tests.unit.log.conftest import OpenLog
 
@@ -109,3 +110,25 @@ def test_room_is_made_at_once_and_then_now_and_again(volume: Volume) -> None:
     volume.clock.advance(MAKE_ROOM_PERIOD_MS)
     volume.look(FULL_BYTES - 1)
     assert volume.rooms_made == 2
+
+
+def test_who_is_moved_off_a_full_disk_is_refused_no_longer(tmp_path: Path) -> None:
+    manager = LedLogManager([tmp_path / "first", tmp_path / "second"], clock=ManualClock())
+    manager.start()
+    log = manager.open("words", 0, UUID(int=7), {})
+    log.set_leadership(1, True, 1, 1)
+    free = {tmp_path / "first": LEAST - 1, tmp_path / "second": LEAST}
+    space = FreeSpace(
+        lambda: list(free), manager.open_logs, lambda topic: False, lambda: LEAST, lambda: None,
+        ManualClock(), free.__getitem__,
+    )  # fmt: skip
+    list(space.look())
+    assert append(log) is ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manager.mover, "_follow", lambda: None)
+        manager.mover.ask(log.name, str(tmp_path / "second"))
+    manager.mover.move_all()
+    assert log.path.parent.name == "second"
+    list(space.look())
+    assert append(log) is ErrorCode.NONE
+    manager.stop()
