@@ -8,16 +8,18 @@ whenever it changes. Read under the log's lock, together with the log's end.
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 
-from kbroker.log._storage cimport EpochStart, Log, lock_log, unlock_log
+from kbroker.log._storage cimport EpochStart, Log, lock_to_look, unlock_log
 
 cdef enum:
     NO_EPOCH = -1
 
 
 cdef void epochs_replace(Log* log, EpochStart* fresh, int32_t count) noexcept nogil:
-    """Takes over `fresh`, which may be NULL where `count` is 0."""
+    """Takes over `fresh`, which may be NULL where `count` is 0.
+
+    Waits for no write: `LeaderEpochs._lock` is held, which a move takes while the log stands."""
     cdef EpochStart* old
-    lock_log(log)
+    lock_to_look(log)
     old = log.epochs
     log.epochs = fresh
     log.epoch_count = count

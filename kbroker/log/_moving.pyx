@@ -21,7 +21,6 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport strdup
 
 from kbroker._atomics cimport kb_load_i64
-from kbroker._lock_order cimport RANK_PARTITION, lock_ranked
 from kbroker._log cimport LocalLog
 from kbroker.log._file_operations cimport files, iovec
 from kbroker.log._index cimport Index, index_close, index_open_readable
@@ -285,27 +284,34 @@ def put_in_place(LocalLog log not None, list copies not None, str directory not 
     cdef Log* storage = log.storage
     cdef bytes path = os.fsencode(directory)
     cdef char* fresh_path
+    cdef Segment** segments       # the copies', then those whose place they have taken
     cdef SegmentCopy copy
-    cdef Segment* old
-    cdef int32_t at
-    fits = len(copies) == storage.segment_count
+    cdef int32_t at, count = storage.segment_count
+    fits = len(copies) == count
     for at, copy in enumerate(copies):
         fits = fits and copy.segment == storage.segments[at] and copy.left_bytes == 0
     if not fits:
         raise InvariantError(f"{log.directory} was changed while it was moved")
     fresh_path = strdup(path)
-    if fresh_path == NULL:
+    segments = <Segment**>malloc(<size_t>count * sizeof(Segment*))
+    if fresh_path == NULL or segments == NULL:
+        free(fresh_path)
+        free(segments)
         raise MemoryError
-    lock_ranked(&storage.lock, RANK_PARTITION)    # for a moment: whoever holds it looks alone
     for at, copy in enumerate(copies):
-        old = storage.segments[at]
-        storage.segments[at] = copy.fresh
+        segments[at] = copy.fresh
         copy.fresh = NULL
-        segment_drop_reference(old)
-    free(storage.directory)
-    storage.directory = fresh_path
-    free(storage.warm)            # of pages of the other files
-    storage.warm = NULL
-    storage.warm_next = 0
-    unlock_log(storage)
+    with nogil:
+        lock_to_look(storage)     # for a moment: whoever holds it looks alone
+        for at in range(count):
+            storage.segments[at], segments[at] = segments[at], storage.segments[at]
+        storage.directory, fresh_path = fresh_path, storage.directory
+        free(storage.warm)        # of pages of the other files
+        storage.warm = NULL
+        storage.warm_next = 0
+        unlock_log(storage)
+        for at in range(count):
+            segment_drop_reference(segments[at])
+        free(segments)
+        free(fresh_path)
     log.directory = directory

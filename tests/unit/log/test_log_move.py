@@ -14,6 +14,7 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
+from kbroker.log._moving import begin_swap, end_swap
 from kbroker.log.cleaner import CleanerSettings, LogCleaner
 from kbroker.log.log_move import MOVED_FILE, SWAP_BYTES_MAX, LogMove, partition_of_future
 from kbroker.log.mover import LogMover
@@ -257,6 +258,20 @@ def test_producers_and_epochs_go_with_it(two: Two) -> None:
         two.start()
         assert two.log.producer_entries()[1][0].last_sequence == 40
         assert two.log.epochs.entries[:3] == [*epochs, (6, 40)]
+
+
+def test_an_epoch_begins_while_it_changes_places(two: Two) -> None:
+    """Who begins one has the lock of the epochs, which the move wants there."""
+    two.append(20)
+    controller = threading.Thread(target=two.log.epochs.assign, args=(9, 20), daemon=True)
+    begin_swap(two.log.log)
+    try:
+        controller.start()
+        controller.join(5)
+        ended = not controller.is_alive()
+    finally:
+        end_swap(two.log.log)
+    assert ended and two.log.epochs.latest == 9
 
 
 def test_a_start_that_deleted_records_stays(two: Two) -> None:
