@@ -244,6 +244,9 @@ cdef class SegmentCopy:
         if status:
             raise self._os_error(status)
         self.finished = not active
+        if self.finished:
+            free(self.buffer)         # a log has thousands
+            self.buffer = NULL
 
     def take_name(self, str directory not None) -> None:
         """Its files are in the directory of that name from now on, or will be. MemoryError."""

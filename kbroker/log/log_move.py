@@ -64,12 +64,16 @@ class LogMove:
         self.log: Final = log
         self.future: Final = directory / future_name(log.name)
         self.final: Final = directory / str(log.name)
-        self.left_over: Path | None = None  # of it where it was, to be removed
+        self.left_over: list[Path] = []  # of it where it was, to be removed
         self._copies: dict[int, SegmentCopy] = {}
 
     def begin(self) -> None:
-        self.log.being_moved = True
+        with self.log.changing():  # what is being cleaned or restored is there before it is copied
+            self.log.being_moved = True
         # Of an earlier move: this log is not whose copy it was any more.
+        source = source_of(self.log.path)
+        if source is not None and source.exists() and _is_copy_of(self.log.path, source):
+            self.left_over.append(_leave(source, self.log.path))
         forget_source(self.log.path)
         file_operations.make_directory(self.future)
         source = os.fsencode(self.log.path)
@@ -78,11 +82,23 @@ class LogMove:
         file_operations.sync_file(self.future / PARTITION_METADATA_FILE)
         self._copy_kept_files()
 
-    def give_up(self) -> Path | None:
-        """The directory that is to be removed."""
+    def give_up(self) -> None:
+        """The copy stays, for a start to know what was asked."""
         self.log.being_moved = False
         self._copies.clear()
-        return self.future if self.future.is_dir() else None
+
+    def call_off(self) -> Path | None:
+        """No start goes on with it; what is to be removed."""
+        self.give_up()
+        target = deleted_path(self.future)
+        try:
+            file_operations.rename(self.future, target)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            logger.warning("%s is left over: %s", self.future, error)
+            return self.future
+        return target
 
     # --- Copying ----------------------------------------------------------------------------------
 
@@ -165,6 +181,7 @@ class LogMove:
             self._forget_what_is_gone()
             self._copy_snapshots()
             with checkpoints() as moved:
+                self._catch_up()
                 begin_swap(log)
                 try:
                     if self.left_bytes > SWAP_BYTES_MAX:
@@ -173,9 +190,20 @@ class LogMove:
                     moved()
                 finally:
                     end_swap(log)
-            self._leave(source)
+            try:
+                self.left_over.append(_leave(source, self.final))
+            except OSError as error:
+                logger.warning("%s is left over, and goes at the next start: %s", source, error)
         log.being_moved = False
         return True
+
+    def _catch_up(self) -> None:
+        """With what has come while checkpoints were written: a busy log is never done else."""
+        for figure in segment_figures(self.log):
+            copy = self._copy_of(figure.base_offset)
+            left = 0 if copy is None else copy.left_bytes
+            while copy is not None and left > 0:
+                left -= copy.copy()
 
     def _copy_snapshots(self) -> None:
         """Of producers, as they are now: an older one of the same offset may be of what was cut."""
@@ -227,17 +255,22 @@ class LogMove:
             self.log.go_offline()
             raise
 
-    def _leave(self, source: Path) -> None:
-        """What is left of it where it was. A failure here the next start makes good."""
-        target = deleted_path(source)
-        try:
-            file_operations.rename(source, target)
-            file_operations.sync_directory(source.parent)
-            forget_source(self.final)
-        except OSError as error:
-            logger.warning("%s is left over, and goes at the next start: %s", source, error)
-            return
-        self.left_over = target
+
+def _leave(source: Path, path: Path) -> Path:
+    """The log is at `path`: what is left of it where it was, under a name that nobody opens."""
+    target = deleted_path(source)
+    file_operations.rename(source, target)
+    file_operations.sync_directory(source.parent)
+    forget_source(path)
+    return target
+
+
+def source_of(path: Path) -> Path | None:
+    """Whose copy the log there is, behind a move that is not over."""
+    try:
+        return Path(os.fsdecode(file_operations.read_file(path / MOVED_FILE)))
+    except FileNotFoundError:
+        return None
 
 
 def forget_source(path: Path) -> None:
@@ -287,11 +320,7 @@ def unfinished(directories: Sequence[DataDirectory]) -> list[Unfinished]:
 
 
 def _is_copy_of(path: Path, other: Path) -> bool:
-    try:
-        source = file_operations.read_file(path / MOVED_FILE)
-    except FileNotFoundError:
-        return False
     topic_id = topic_id_of(path)
-    if os.fsdecode(source) != str(other) or topic_id is None:
+    if source_of(path) != other or topic_id is None:
         return False
     return may_be(topic_id_of(other), topic_id)  # the other's was never brought to the disk

@@ -444,6 +444,8 @@ class LogManager:
         def moved() -> None:
             with self._lock:
                 held.directory = directory
+                if directory.failed:  # just now: the log was not among those that are there
+                    log.go_offline()
             held.log.points_fell = partial(self.checkpointing.write_points, directory)
 
         both = sorted((held.directory, directory), key=lambda each: str(each.path))
@@ -460,6 +462,8 @@ class LogManager:
             finally:
                 with self._lock:
                     directory.forget(log.name)
+        if directory.failed and held.directory is directory:
+            self.went_offline(log)
 
     # --- In the background ------------------------------------------------------------------------
 

@@ -118,7 +118,9 @@ class LogMover:
             if not held.log.online:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is offline")
             self._asked.pop(name, None)
-            if held.directory is not directory:
+            # One that is on its way may be there before it is called off, and comes back then.
+            is_moving = self._move is not None and self._move.log is held.log
+            if held.directory is not directory or is_moving:
                 self._numbers += 1
                 self._asked[name] = _Asked(directory, self._numbers)
         self._follow()
@@ -154,7 +156,7 @@ class LogMover:
         found = []
         for name, (directory, _) in asked.items():
             held = self._held(name)
-            if held is None:
+            if held is None or held.directory is directory:
                 continue
             copied, to = 0, held.log.log_start_offset
             if move is not None and move.log is held.log:
@@ -216,22 +218,23 @@ class LogMover:
         began_ms = self._clock.monotonic_ms()
         try:
             self._carry(move, held, asked)
-        except (_CalledOff, _Stopped):
-            self._give_up(move, directory)
-            if self._stopping.is_set():
-                raise _Stopped from None
+        except _Stopped:
+            move.give_up()
+            raise
+        except _CalledOff:
+            self._call_off(move, directory)
         except (OSError, MemoryError, InvariantError) as error:
             logger.error("%s stays in %s: %s", name, held.directory.path, error)
-            self._give_up(move, directory)
+            self._call_off(move, directory)
             self._logs.trouble.look_at(directory)
         else:
-            if move.left_over is not None:
-                self._logs.removals.doom(move.left_over)
             took_ms = self._clock.monotonic_ms() - began_ms
             logger.info("%s is in %s now; that took %d ms", name, directory.path, took_ms)
         finally:
             with self._lock:
                 self._move = None
+            for path in move.left_over:
+                self._logs.removals.doom(path)
         self._forget(name, asked)
 
     def _carry(self, move: LogMove, held: HeldLog, asked: _Asked) -> None:
@@ -248,21 +251,21 @@ class LogMover:
     def _go_on(self, move: LogMove, asked: _Asked, began_ms: int, copied: int) -> None:
         """When that is due."""
         while True:
-            if self._stopping.is_set():
-                raise _Stopped
             current = self._asked.get(move.log.name)
             if current != asked or not move.log.online or asked.directory.failed:
                 raise _CalledOff
+            if self._stopping.is_set():
+                raise _Stopped
             rate = max(1.0, self.bytes_per_second())
             left_ms = began_ms + copied / rate * 1000 - self._clock.monotonic_ms()
             if left_ms < 1:
                 return
             self._stopping.wait(min(left_ms / 1000, WAIT_S_MAX))
 
-    def _give_up(self, move: LogMove, directory: DataDirectory) -> None:
-        """Where a stop ends it the copy stays, for the next start to know what was asked."""
-        left = move.give_up()
-        if left is not None and not self._stopping.is_set() and not directory.failed:
+    def _call_off(self, move: LogMove, directory: DataDirectory) -> None:
+        if directory.failed:
+            move.give_up()
+        elif (left := move.call_off()) is not None:
             self._logs.removals.doom_at_once(left)
 
     def _forget(self, name: TopicPartition, asked: _Asked) -> None:

@@ -243,9 +243,10 @@ class PartitionLog(_log.LocalLog):
 
     def restore(self, scrub: SegmentScrub, position: int, batch: bytes) -> bool:
         """Puts what was once written there in the place of a damaged batch; it is on the disk on
-        return. False: the segment was cut, cleaned, trimmed or closed meanwhile. OSError."""
+        return. False: the segment was cut, cleaned, trimmed or closed meanwhile, or is being moved.
+        OSError."""
         with self._changing:  # a cut, and what is appended behind it, would be written over
-            if not scrub.still_there:
+            if not scrub.still_there or self.being_moved:  # its copy may have that batch already
                 return False
             scrub.write(position, batch)
         scrub.sync()

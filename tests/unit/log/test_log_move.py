@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import threading
 import uuid
@@ -14,13 +15,16 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
-from kbroker.log._moving import begin_swap, end_swap
+from kbroker._log import LocalLog
+from kbroker.log._moving import SegmentCopy, begin_swap, end_swap, put_in_place
+from kbroker.log._scrub import SegmentScrub
 from kbroker.log.cleaner import CleanerSettings, LogCleaner
 from kbroker.log.log_move import MOVED_FILE, SWAP_BYTES_MAX, LogMove, partition_of_future
 from kbroker.log.mover import LogMover
+from kbroker.log.partition_log import PartitionLog
 from kbroker.log.verify import verify
 from kbroker.protocol.record_batch import decode_batches
-from kbroker.testing.file_faults import Fault, FileFaults
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support import memory
 from tests.support.led_log import LedLog, LedLogManager
@@ -323,6 +327,8 @@ def test_bytes_that_are_too_many_are_copied_before_appends_wait(
     (held,) = two.manager.held([NAME])
     (second,) = [each for each in two.manager.usable if each.path == two.second]
 
+    monkeypatch.setattr(LogMove, "_catch_up", lambda move: None)
+
     def swap() -> bool:
         return move.swap(lambda: two.manager.moving(held, second))
 
@@ -330,6 +336,41 @@ def test_bytes_that_are_too_many_are_copied_before_appends_wait(
     list(move.copy())
     assert swap() and two.here() == ["second"]
     assert len(list(records_of(two.log))) == two.log.log_end_offset
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_segment_that_is_copied_keeps_no_buffer(tmp_path: Path) -> None:
+    """A log may have thousands, of 256 KB each."""
+    two = Two(tmp_path, segment_bytes=300_000)
+    for _ in range(400):
+        two.log.append(build_batch([b"x" * 140_000]))
+    move = LogMove(two.log.log, two.second)
+    move.begin()
+    before = resident_bytes()
+    list(move.copy())
+    assert resident_bytes() - before < 20 << 20
+    move.call_off()
+    two.close()
+
+
+def test_what_is_restored_is_not_lost_on_the_way(two: Two) -> None:
+    two.append(60)
+    path = two.first / "words-0" / f"{0:020d}.log"
+    sound = path.read_bytes()
+    path.write_bytes(sound[:100] + bytes([sound[100] ^ 1]) + sound[101:])
+    move = LogMove(two.log.log, two.second)
+    move.begin()
+    list(move.copy())
+    scrub = SegmentScrub(two.log.log, 0)
+    while scrub.step(1 << 20):
+        pass
+    (damaged,) = scrub.damage
+    assert not two.log.log.restore(scrub, damaged.position, sound[: len(sound) // 20])
+    move.give_up()
+    assert two.log.log.restore(scrub, 0, sound)
 
 
 # --- What fails half way --------------------------------------------------------------------------
@@ -426,6 +467,59 @@ def test_without_its_source_a_copy_is_left_alone(two: Two, tmp_path: Path) -> No
     assert two.read() == two.values
 
 
+def test_what_could_not_be_left_goes_before_the_next_move(two: Two) -> None:
+    """Or a later start finds two, and no copy."""
+    two.append(60)
+    with FileFaults(Fault(("rename",), "/first/words-0", error=errno.EIO)):
+        two.move(two.second)
+    assert two.here() == ["first", "second"]
+    two.append(20)
+    two.move(two.first)
+    assert two.here() == ["first"]
+    two.manager.stop(as_found=True)
+    two.start()
+    assert two.read() == two.values and two.here() == ["first"]
+
+
+def test_a_disk_that_says_nothing_any_more_ends_a_move_and_is_offline(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.append(60)
+    stat = os.stat
+
+    def fails(path: Any, **how: Any) -> os.stat_result:
+        if str(path).startswith(f"{two.second}/"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return stat(path, **how)
+
+    monkeypatch.setattr(os, "stat", fails)
+    with FileFaults(Fault((), "/second", times=FOREVER, error=errno.EIO)):
+        two.move(two.second)
+    monkeypatch.undo()
+    assert two.manager.failed_directories() == [two.second]
+    assert two.mover.futures() == [] and not two.log.log.being_moved
+    two.append(5)
+    assert two.read() == two.values
+
+
+def test_a_directory_that_fails_as_a_log_comes_there_takes_it_with_it(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.append(60)
+    (second,) = [each for each in two.manager.usable if each.path == two.second]
+    offline: list[PartitionLog] = []
+    two.manager.went_offline = offline.append
+
+    def fail(log: LocalLog, copies: list[SegmentCopy], directory: str) -> None:
+        put_in_place(log, copies, directory)
+        with FileFaults(Fault((), "/.probe", times=FOREVER, error=errno.EIO)):
+            two.manager.trouble.look_at(second)
+
+    monkeypatch.setattr("kbroker.log.log_move.put_in_place", fail)
+    two.move(two.second)
+    assert second.failed and not two.log.online and offline == [two.log.log]
+
+
 def test_two_logs_that_are_no_copies_are_still_refused(two: Two) -> None:
     two.append(10)
     two.close()
@@ -492,6 +586,41 @@ def test_a_move_that_is_called_off_leaves_nothing(two: Two) -> None:
     two.remove_left_over()
     assert not [name for name in names(two.second) if name.startswith("words")]
     assert not two.log.log.being_moved and two.read() == two.values
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_no_start_goes_on_with_what_was_called_off(two: Two, clean: bool) -> None:
+    two.append(100)
+    two.mover.bytes_per_second = lambda: 2_000.0
+    two.mover.ask(NAME, str(two.second))
+    eventually(lambda: [it for it in two.mover.futures() if it.size_bytes], "a piece")
+    two.mover.ask(NAME, str(two.first))
+    eventually(lambda: two.mover.thread is None or not two.mover.thread.is_alive(), "its end")
+    two.manager.stop(as_found=not clean)
+    two.start()
+    two.begin_moves_again()
+    assert two.here() == ["first"]
+    two.remove_left_over()
+    assert not [name for name in names(two.second) if name.startswith("words")]
+
+
+def test_what_is_called_off_as_it_gets_there_comes_back(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.append(60)
+    asked: list[Path] = []
+
+    def put(log: LocalLog, copies: list[SegmentCopy], directory: str) -> None:
+        if not asked:
+            asked.append(two.first)
+            two.mover.ask(NAME, str(two.first))
+        put_in_place(log, copies, directory)
+
+    monkeypatch.setattr("kbroker.log.log_move.put_in_place", put)
+    monkeypatch.setattr(two.mover, "_follow", lambda: None)
+    two.mover.ask(NAME, str(two.second))
+    two.mover.move_all()
+    assert two.here() == ["first"] and two.read() == two.values
 
 
 def test_a_stop_ends_a_move_and_the_next_start_goes_on(two: Two) -> None:
