@@ -23,7 +23,7 @@ files are read without it, through references. No GIL, but to pack, and to unpac
 from libc.errno cimport EFBIG, EINTR, EIO, ENOMEM, errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, strdup
 
 cimport cython
 
@@ -305,7 +305,8 @@ cdef class Cleaning:
 
     def begin_group(self, int32_t first, int32_t end) -> None:
         """What `clean` reads from now on, and `swap_in` replaces. OSError, MemoryError."""
-        cdef int status = 0
+        cdef int status = ENOMEM
+        cdef char* directory
         self._drop_fresh()
         self.swapped_in = False
         self.group_at = first
@@ -314,9 +315,14 @@ cdef class Cleaning:
         self.fresh_bytes = 0
         source_begin(&self.source, first, end)
         with nogil:
-            self.fresh = segment_create_named(
-                self.storage.directory, self.segments[first].base_offset, b".cleaned",
-                self.index_bytes, kb_wall_ms(), &status)
+            lock_to_look(self.storage)
+            directory = strdup(self.storage.directory)    # the log may be moved meanwhile
+            unlock_log(self.storage)
+            if directory != NULL:
+                self.fresh = segment_create_named(
+                    directory, self.segments[first].base_offset, b".cleaned",
+                    self.index_bytes, kb_wall_ms(), &status)
+            free(directory)
         if self.fresh == NULL:
             raise self._os_error(status)
 

@@ -272,7 +272,7 @@ class LogCleaner:
         """Waits until what was read and written is within its rate. Stopped."""
         moved_bytes = cleaning.bytes_mapped + cleaning.bytes_read + cleaning.bytes_written
         while True:
-            if self._stopping.is_set() or not (log.online and log.compacts):
+            if self._stopping.is_set() or not (log.online and log.compacts) or log.being_moved:
                 raise Stopped
             settings = self._settings()
             rate = max(1.0, settings.bytes_per_second_max) / max(1, settings.threads)

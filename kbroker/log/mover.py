@@ -74,6 +74,23 @@ class _CalledOff(Exception):
     """Another directory was asked for, or the log is gone."""
 
 
+class _Pace:
+    """What was copied since the rate is what it is."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.copied = 0
+        self._clock = clock
+        self._began_ms = clock.monotonic_ms()
+        self._rate = 0.0
+
+    def left_ms(self, rate: float) -> float:
+        """Until more may be copied."""
+        now_ms = self._clock.monotonic_ms()
+        if rate != self._rate:
+            self.copied, self._began_ms, self._rate = 0, now_ms, rate
+        return self._began_ms + self.copied / rate * 1000 - now_ms
+
+
 class LogMover:
     """See the head of this file."""
 
@@ -238,17 +255,17 @@ class LogMover:
         self._forget(name, asked)
 
     def _carry(self, move: LogMove, held: HeldLog, asked: _Asked) -> None:
-        began_ms, copied = self._clock.monotonic_ms(), 0
+        pace = _Pace(self._clock)
         move.begin()
         while True:
             for piece in move.copy():
-                copied += piece
-                self._go_on(move, asked, began_ms, copied)
-            self._go_on(move, asked, began_ms, copied)
+                pace.copied += piece
+                self._go_on(move, asked, pace)
+            self._go_on(move, asked, pace)
             if move.swap(lambda: self._logs.moving(held, asked.directory)):
                 return
 
-    def _go_on(self, move: LogMove, asked: _Asked, began_ms: int, copied: int) -> None:
+    def _go_on(self, move: LogMove, asked: _Asked, pace: _Pace) -> None:
         """When that is due."""
         while True:
             current = self._asked.get(move.log.name)
@@ -256,8 +273,7 @@ class LogMover:
                 raise _CalledOff
             if self._stopping.is_set():
                 raise _Stopped
-            rate = max(1.0, self.bytes_per_second())
-            left_ms = began_ms + copied / rate * 1000 - self._clock.monotonic_ms()
+            left_ms = pace.left_ms(max(1.0, self.bytes_per_second()))
             if left_ms < 1:
                 return
             self._stopping.wait(min(left_ms / 1000, WAIT_S_MAX))

@@ -49,8 +49,9 @@ class Two:
         self.start()
 
     def start(self) -> None:
+        self.clock = ManualClock()
         self.manager = LedLogManager(
-            [self.first, self.second], boot_id="one", clock=ManualClock(),
+            [self.first, self.second], boot_id="one", clock=self.clock,
             segment_delete_delay_ms=0,
         )  # fmt: skip
         self.manager.start()
@@ -310,6 +311,23 @@ def test_a_compacted_log_is_not_cleaned_on_its_way(tmp_path: Path) -> None:
     two.manager.stop(as_found=True)
     two.start()
     assert len(two.read()) == 8
+    two.close()
+
+
+def test_a_cleaning_ends_where_a_move_begins(tmp_path: Path) -> None:
+    two = Two(tmp_path, compacted=True)
+    two.append(100)
+    two.log.roll()
+
+    def settings() -> CleanerSettings:  # as a cleaning has begun
+        two.log.log.being_moved = True
+        return CleanerSettings(backoff_ms=0)
+
+    cleaner = LogCleaner(two.manager, settings, ManualClock())
+    with FileFaults() as faults:
+        cleaner.clean_all()
+    assert len(two.read()) == 100
+    assert not [seen for seen in faults.seen if ".cleaned" in seen.path]
     two.close()
 
 
@@ -621,6 +639,30 @@ def test_what_is_called_off_as_it_gets_there_comes_back(
     two.mover.ask(NAME, str(two.second))
     two.mover.move_all()
     assert two.here() == ["first"] and two.read() == two.values
+
+
+def test_a_rate_that_falls_holds_up_what_is_left_alone(two: Two) -> None:
+    two.append(200)
+    waited: list[float] = []
+
+    class Turned(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waited.append(timeout or 0)
+            two.clock.advance(1000 * (timeout or 0))
+            return False
+
+    left = sum(path.stat().st_size for path in (two.first / "words-0").glob("*.log"))
+
+    def rate() -> float:
+        futures = two.mover.futures()
+        copied = futures[0].size_bytes if futures else 0
+        return 1_000.0 if copied > left // 2 else float("inf")
+
+    two.mover.bytes_per_second = rate
+    two.mover._stopping = Turned()  # type: ignore[misc]
+    two.move(two.second)
+    assert two.here() == ["second"]
+    assert 0.3 * left < 1_000 * sum(waited) < 0.6 * left
 
 
 def test_a_stop_ends_a_move_and_the_next_start_goes_on(two: Two) -> None:
