@@ -71,9 +71,9 @@ class LogMove:
         with self.log.changing():  # what is being cleaned or restored is there before it is copied
             self.log.being_moved = True
         # Of an earlier move: this log is not whose copy it was any more.
-        source = source_of(self.log.path)
-        if source is not None and source.exists() and _is_copy_of(self.log.path, source):
-            self.left_over.append(_leave(source, self.log.path))
+        old = source_of(self.log.path)
+        if old is not None and old.exists() and _is_copy_of(self.log.path, old):
+            self.left_over.append(_leave(old, self.log.path))
         forget_source(self.log.path)
         file_operations.make_directory(self.future)
         source = os.fsencode(self.log.path)

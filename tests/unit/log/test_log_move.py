@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from kbroker._log import LocalLog
 from kbroker.clock import ManualClock
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
-from kbroker._log import LocalLog
 from kbroker.log._moving import SegmentCopy, begin_swap, end_swap, put_in_place
 from kbroker.log._scrub import SegmentScrub
 from kbroker.log.cleaner import CleanerSettings, LogCleaner
