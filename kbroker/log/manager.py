@@ -118,10 +118,9 @@ class LogManager:
     ) -> None:
         """Takes every directory; raises DataDirectoryError with what a person can do.
 
-        What is not there according to `absence` is left alone, and a partition that should have a
-        log and has none here is taken to have it there: it stays offline. `foreign` directories
-        are used, but this broker has not filled them. `recover` has what a crash left read, now or
-        beside what is served: whoever opens such a log before is told LogNotReadyError.
+        What is not there according to `absence` is left alone, and a log that is missing is taken
+        to be there. `foreign` directories are used, but this broker has not filled them. `recover`
+        has what a crash left read, now or beside what is served (LogNotReadyError until then).
         """
         self._absence = absence
         self._directories = [it for it in self._directories if it.path not in absence.unused]
@@ -304,8 +303,7 @@ class LogManager:
             )
         for directory, path, *_ in places:
             self._set_aside(directory, name, path)
-        with self._lock:
-            held = list(self._logs.values())
+        held = self._all_held()
         directory = self.mover.preferred(name) or placement.emptiest(
             self.usable, held, self.recoveries.unclaimed()
         )
@@ -469,8 +467,7 @@ class LogManager:
 
     def checkpoint(self) -> Iterator[None]:
         """One round of the background work, in steps. Runs on the scheduler's thread."""
-        with self._lock:
-            held = list(self._logs.values())
+        held = self._all_held()
         for looked_at, it in enumerate(held, start=1):
             if it.directory.failed:
                 continue
@@ -501,8 +498,7 @@ class LogManager:
     def flush_old(self) -> Iterator[None]:
         """Brings to the disk what waits for it longer than `flush.ms`. A log that fails is told."""
         now_ms = self._clock.monotonic_ms()
-        with self._lock:
-            held = list(self._logs.values())
+        held = self._all_held()
         for looked_at, it in enumerate(held, start=1):
             log = it.log
             due = (
@@ -565,10 +561,13 @@ class LogManager:
             self.removals.doom(path, log.file_delete_delay_ms)
         return bool(renamed)
 
+    def _all_held(self) -> list[HeldLog]:
+        with self._lock:
+            return list(self._logs.values())
+
     def open_logs(self) -> list[PartitionLog]:
         """Those that are open now."""
-        with self._lock:
-            return [it.log for it in self._logs.values()]
+        return [it.log for it in self._all_held()]
 
     def held(self, names: Iterable[TopicPartition]) -> list[HeldLog]:
         """Of these logs those that are open."""
@@ -589,8 +588,7 @@ class LogManager:
 
     def use_of_directories(self, wanted: Set[TopicPartition] | None) -> list[DirectoryUse]:
         """Every data directory with the logs in it, all or those wanted. Any thread."""
-        with self._lock:
-            held = list(self._logs.values())
+        held = self._all_held()
         return use_of_all(self._paths, self.usable, held, wanted, self.mover.futures())
 
     def statistics(self) -> dict[str, int]:
