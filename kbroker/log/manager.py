@@ -432,12 +432,10 @@ class LogManager:
             return None
         return self._logs.pop(log.name)
 
-    # --- Moves between directories ----------------------------------------------------------------
-
     @contextmanager
     def moving(self, held: HeldLog, directory: DataDirectory) -> Iterator[Callable[[], None]]:
-        """The checkpoints there have the log's lines as well; who deletes records waits, so that
-        its new start is told where the log is afterwards. Yields what says that it is there."""
+        """The checkpoints there have its lines as well; who deletes records waits, to be told where
+        the log is. Yields what says that it is there."""
 
         def moved() -> None:
             with self._lock:

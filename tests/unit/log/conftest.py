@@ -11,6 +11,7 @@ import pytest
 
 from kbroker.log.loader import Checkpointed
 from tests.support.led_log import LedLog, open_led_log
+from tests.unit.log.two_directories import Two
 
 TOPIC_ID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 OpenLog = Callable[..., LedLog]
@@ -48,3 +49,11 @@ def open_log(tmp_path: Path) -> Iterator[OpenLog]:
 @pytest.fixture
 def log(open_log: OpenLog) -> LedLog:
     return open_log()
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Two]:
+    """Two data directories of one broker."""
+    it = Two(tmp_path)
+    yield it
+    it.close()
