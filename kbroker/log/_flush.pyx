@@ -58,7 +58,7 @@ cdef int begin_locked(Log* log, int64_t log_end, FlushDepth depth, Flushing* it)
     cdef int32_t last = log.segment_count - 1
     cdef int32_t at
     cdef int64_t done
-    if last < 0:                  # closed
+    if last < 0 or not log.online:        # closed; or what is lost would be taken for written
         return 0
     it.cuts = log.cuts
     it.active_base = active_of(log).base_offset
@@ -124,7 +124,7 @@ cdef int work(FlushDepth depth, Flushing* it) noexcept nogil:
 cdef void finish_locked(Log* log, FlushDepth depth, Flushing* it) noexcept nogil:
     cdef int64_t settled = it.active_base if depth <= FLUSH_RECORDS else it.end
     # What was brought to the disk may not be there any more, or is about to go.
-    if log.cuts != it.cuts or log.being_cut:
+    if log.cuts != it.cuts or log.being_cut or not log.online:
         return
     if it.end > log.recovery_point:
         kb_store_i64(&log.recovery_point, it.end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -285,3 +286,16 @@ def test_segments_go_by_their_topic_and_directories_by_the_broker(managed: Manag
     assert managed.removed([directory, files[1]]) == [True, False]
     managed.clock.advance(2 * HOUR_MS)
     assert managed.removed(files) == [True, True]
+
+
+def test_what_a_failed_sync_has_lost_no_later_one_brings_back(managed: Managed) -> None:
+    """The kernel says yes the next time, whoever asks; the log is offline by then."""
+    log = managed.open(segment_bytes=400)
+    for _ in range(12):
+        log.append(build_batch([b"." * 26]))
+    with FileFaults(Fault(("sync",), ".log", error=errno.EIO)):
+        for _ in range(2):
+            for _ in managed.manager.checkpoint():
+                pass
+    assert not log.online and log.recovery_point == 0
+    assert "a 0 0" in managed.points()
