@@ -155,9 +155,13 @@ cdef Segment* segment_open(
 
 
 cdef int segment_activate(Segment* segment, int64_t index_bytes) noexcept nogil:
+    # One that is mapped already, behind a try that failed half way, stays so: who looks meanwhile
+    # reads it through that map.
     cdef SegmentPart* part = part_of(segment)
-    cdef int status = index_open_writable(
-        &part.offsets, part.offsets_path, OFFSET_ENTRY_BYTES, index_bytes, part.offsets.entries)
+    cdef int status = 0
+    if part.offsets.map == NULL:
+        status = index_open_writable(
+            &part.offsets, part.offsets_path, OFFSET_ENTRY_BYTES, index_bytes, part.offsets.entries)
     if status == 0:
         status = index_open_writable(
             &part.times, part.times_path, TIME_ENTRY_BYTES, index_bytes, part.times.entries)
