@@ -249,7 +249,12 @@ class PartitionLog(_log.LocalLog):
             if not scrub.still_there or self.being_moved:  # its copy may have that batch already
                 return False
             scrub.write(position, batch)
-        scrub.sync()
+        try:
+            scrub.sync()
+        except OSError:
+            # It is told once: the next flush would take for written what was lost with it.
+            self.go_offline()
+            raise
         return True
 
     def _rename_segment(self, base_offset: int, suffix: str, fresh_suffix: str) -> None:

@@ -327,3 +327,16 @@ def test_the_first_batch_of_many() -> None:
     batch = build_batch([b"a"])
     assert first_batch(batch + batch) == batch
     assert first_batch(batch[:-1]) == first_batch(b"") == b""
+
+
+def test_a_repair_that_cannot_be_synced_takes_the_log_offline(
+    filled: LedLog, others: Others
+) -> None:
+    """What else of the segment was on its way is lost with it, which no later flush is told."""
+    before = flip(first_segment(filled), 70)
+    others.answers[LEADER] = lambda offset: batch_in(before, offset)
+    assert filled.log.recovery_point == 0
+    with FileFaults(Fault(("sync",), path_part=".log", error=errno.EIO)):
+        scrubber(filled, others).scrub_all()
+        filled.log.flush()
+    assert filled.log.recovery_point == 0 and not filled.online
