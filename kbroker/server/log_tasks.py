@@ -123,7 +123,8 @@ class LogTasks:
         if ready := recoveries.take_ready():
             self._logs_ready(ready)
         self._logs.mover.begin_again()
-        if recoveries.are_over:
+        # What was told last is opened behind this; a move that was cut waits for that.
+        if recoveries.are_over and not self._logs.mover.unfinished:
             is_over()
 
     def _make_room(self) -> Iterator[None]:

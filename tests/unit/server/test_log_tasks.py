@@ -10,6 +10,8 @@ import pytest
 from kbroker import limits
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
+from kbroker.log.data_directory import DataDirectory
+from kbroker.log.log_move import Unfinished
 from kbroker.log.manager import LogManager
 from kbroker.server.log_tasks import LogTasks
 from kbroker.server.scheduler import Scheduler
@@ -62,3 +64,29 @@ def test_logs_that_are_ready_are_told_until_all_are(tmp_path: Path, left: int) -
         look()
         assert told == [NAMES[:2], NAMES[2:]]
         assert TASK not in scheduler.statistics()
+
+
+def test_a_move_that_was_cut_waits_for_the_log_that_is_told_last(tmp_path: Path) -> None:
+    """It is opened behind the look that tells it, which is the last but for this."""
+    clock = ManualClock()
+    logs: Any = LogManager([tmp_path])
+    recoveries = logs.recoveries = FakeRecoveries(1)
+    tasks = LogTasks(
+        logs, dict, lambda replica: None, clock, lambda: BrokerConfig.load(None, {}, []),
+        lambda names: None,
+    )  # fmt: skip
+    cut = Unfinished(NAMES[0], DataDirectory(tmp_path), tmp_path / "a-0.x-future")
+    logs.mover.unfinished = [cut]
+    asked: list[TopicPartition] = []
+    logs.mover.ask = lambda name, path: asked.append(name)
+    scheduler = Scheduler(clock)
+    tasks.schedule(scheduler)
+    recoveries.ready, recoveries.left = NAMES[:1], 0
+    for _ in range(2):
+        clock.advance(limits.LOG_RECOVERED_PERIOD_MS)
+        scheduler.run_due()
+    assert not asked
+    logs.held = lambda names: [*names]  # it is open by now
+    clock.advance(limits.LOG_RECOVERED_PERIOD_MS)
+    scheduler.run_due()
+    assert asked == NAMES[:1] and TASK not in scheduler.statistics()
