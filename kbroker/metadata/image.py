@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from kbroker.types import uuid_text
+from kbroker.types import TopicPartition, uuid_text
 
 NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
@@ -162,6 +162,8 @@ class ImageDelta:
     reconfigured: tuple[TopicImage, ...] = ()  # their configs changed
     # What was read in the store, not made just now: logs should be there, or stay offline.
     from_store: bool = False
+    # Of the partitions that are offline these alone are tried again; None: all.
+    only: frozenset[TopicPartition] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.deleted or self.created or self.changed or self.reconfigured)

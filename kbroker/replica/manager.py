@@ -223,7 +223,7 @@ class ReplicaManager:
             self._logs.make_names_last()
         opened = [*delta.created, *delta.changed]
         if opened:
-            self._open(opened, delta.from_store)
+            self._open(opened, delta.from_store, delta.only)
         for topic in delta.reconfigured:
             self._configure(topic)
         return [name for topic in opened for name in _names(topic) if name in self._offline]
@@ -238,7 +238,12 @@ class ReplicaManager:
             for topic in topics:
                 self._configure(topic)
 
-    def _open(self, topics: list[TopicImage], from_store: bool) -> None:
+    def _open(
+        self, topics: list[TopicImage], from_store: bool, only: frozenset[TopicPartition] | None
+    ) -> None:
+        # What stays offline, though its topic is applied: a log that cannot be read may take long
+        # to say so once more.
+        left = self._offline - only if from_store and only is not None else frozenset()
         partitions = dict(self._partitions)
         rows: list[Row] = []
         fresh: list[Replica] = []
@@ -246,7 +251,7 @@ class ReplicaManager:
         try:
             for topic in topics:
                 taken += self._taken_away(topic, partitions)
-                rows.append(self._open_topic(topic, from_store, partitions, fresh))
+                rows.append(self._open_topic(topic, from_store, left, partitions, fresh))
             self._logs.make_names_last()
             self._table.publish(rows, [])
         except BaseException:
@@ -296,6 +301,7 @@ class ReplicaManager:
         self,
         topic: TopicImage,
         from_store: bool,
+        left: Set[TopicPartition],
         partitions: dict[TopicPartition, Replica],
         fresh: list[Replica],
     ) -> Row:
@@ -308,6 +314,9 @@ class ReplicaManager:
                 replicas.append(None)
                 continue
             replica = partitions.get(name)
+            if name in left:
+                replicas.append(None)
+                continue
             if replica is None or replica.topic_id != topic.topic_id:
                 how = settings(partition)
                 new = not from_store or self._is_new_here(partition)

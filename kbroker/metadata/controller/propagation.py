@@ -155,7 +155,8 @@ class Propagation:
                 led.append(was)
         image = image.with_partitions(led)
         topics = {name.topic: image.topics[name.topic] for name in known}
-        self.catch_up(image, ImageDelta(changed=tuple(topics.values()), from_store=True))
+        changed = tuple(topics.values())
+        self.catch_up(image, ImageDelta(changed=changed, from_store=True, only=frozenset(known)))
         return sorted(known - self._offline)
 
     def unremoved(self, names: Iterable[str]) -> list[TopicImage]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Iterator
@@ -96,3 +97,37 @@ def test_a_topic_that_is_deleted_before_its_logs_are_read(held: Held, gate: Gate
     again = held.create("a", 3)
     assert again.topic_id != topic.topic_id
     assert all(held.log("a", index).log_end_offset == 0 for index in range(3))
+
+
+def test_what_is_not_named_is_not_tried_again(
+    held: Held, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that cannot be read says so once, not with each of its topic's that is read."""
+    topic = held.create("a", 4)
+    tried: list[int] = []
+
+    def open_it(path: Path, name: str, index: int, *rest: Any, **how: Any) -> Any:
+        if index == 3:
+            tried.append(index)
+            raise OSError(errno.EIO, "Input/output error")
+        return gate.pass_through(path, name, index, *rest, **how)
+
+    monkeypatch.setattr(log_manager, "open_partition_log", open_it)
+    held.restart(as_found=True, recover=Recovery.begin)
+    assert gate.reached.wait(DEADLINE_S)
+    broken = TopicPartition("a", 3)
+    stored = ImageDelta(created=(topic,), from_store=True)
+    assert held.replicas.apply(held.image, stored) == [*UNREAD, broken]
+    gate.open.set()
+    for thread in held.logs.recoveries.threads:
+        thread.join(DEADLINE_S)
+    assert {*held.logs.recoveries.take_ready()} >= {*UNREAD}
+    tried.clear()
+    for name in UNREAD:
+        ready = ImageDelta(changed=(topic,), from_store=True, only=frozenset([name]))
+        assert broken in held.replicas.apply(held.image, ready)
+        assert held.replicas.partition(*name) is not None
+    assert tried == []
+    assert held.replicas.apply(held.image, stored) == [broken]  # the store is read again
+    held.replicas.apply(held.image, stored)
+    assert tried
