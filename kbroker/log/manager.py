@@ -181,8 +181,9 @@ class LogManager:
             clean = close_logs(directory.path, list(logs.values()), self.recovery_threads)
             try:
                 for file in CHECKPOINT_FILES:
+                    of = opened if file == CLEANER_FILE else logs  # who know if they compact
                     kept = directory.kept(file)
-                    lines = lines_of(file, kept, logs.values(), self.high_watermark_of)
+                    lines = lines_of(file, kept, of.values(), self.high_watermark_of)
                     directory.write_checkpoint(file, lines)
                 directory.close(clean=clean and not self._has_unread(directory))
             except OSError as error:
@@ -387,10 +388,8 @@ class LogManager:
         failure: OSError | None = None
         for directory in self.usable:
             for name, path in directory.logs().items():
-                if name.topic != topic:
-                    continue
                 try:
-                    if placement.topic_id_of(path) == topic_id:
+                    if name.topic == topic and placement.topic_id_of(path) == topic_id:
                         self._delete_directory(directory, name, path)
                 except OSError as error:
                     logger.error("%s cannot be deleted: %s", path, error)
@@ -399,12 +398,11 @@ class LogManager:
             raise failure
 
     def _delete_directory(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
-        if not self._is_free(directory, name):
-            return
-        target = deleted_path(path)
-        file_operations.rename(path, target)
-        self._names_changed(directory, name)
-        self.removals.doom(target)
+        if self._is_free(directory, name):
+            target = deleted_path(path)
+            file_operations.rename(path, target)
+            self._names_changed(directory, name)
+            self.removals.doom(target)
 
     def set_aside_strays(self, is_here: Callable[[TopicPartition, UUID], bool]) -> None:
         """Logs of no replica that is here: deleted or reassigned while this broker was away."""
@@ -422,6 +420,8 @@ class LogManager:
         """Whether nobody has the log; one that was only recovered is closed as it was found."""
         if self.held([name]):
             return False
+        with self._lock:
+            self._unread |= set() if directory.clean else {name}  # should it keep its name
         if not self.recoveries.free(directory, name):
             raise OSError(errno.EBUSY, "it is being read still", str(directory.path / str(name)))
         return True

@@ -182,7 +182,8 @@ class Recovery:
         self._progress.one_more(0 if log is None else log.size_bytes)
         name = reading.name
         with self._changed:
-            if not reading.given_up:
+            given_up = reading.given_up
+            if not given_up:
                 self._over_locked(reading)
                 if log is not None:
                     self._logs[name] = log
@@ -196,11 +197,13 @@ class Recovery:
                 is_last = False
         if is_last:
             self._progress.end()
-        if reading.given_up:
+        if given_up:
             if log is not None:
                 log.close(clean=False)
             with self._changed:  # as the last: its files are let go of
                 self._over_locked(reading)
+                if name in self._refused:
+                    self._ready.append(name)
 
     def _over_locked(self, reading: _Reading) -> None:
         if self._reading.get(reading.name) is reading:
@@ -227,9 +230,7 @@ class Recovery:
             self._refuse_if_left(name)
             return self.claim(name, topic_id, new=new)  # it was read meanwhile
         elif is_left and not self.free(name):
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"another topic's log of {name} is being read still"
-            )
+            self._refuse_if_left(name)
         return None
 
     def _may_be(self, name: TopicPartition, topic_id: UUID, new: bool) -> bool:

@@ -19,7 +19,7 @@ from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log import manager as manager_module
 from kbroker.log import recovery as recovery_module
-from kbroker.log.checkpoints import LOG_START_FILE, read_offsets
+from kbroker.log.checkpoints import CLEANER_FILE, LOG_START_FILE, read_offsets, write_offsets
 from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.log.directory_trouble import LOOK_MS
 from kbroker.log.loader import goes_on, open_partition_log
@@ -270,6 +270,50 @@ def test_what_cannot_be_let_go_of_is_asked_for_again(crashed: Crashed) -> None:
     assert {name for name in names(crashed.path) if name.startswith("slow")} == {
         name for name in names(crashed.path) if name.endswith("-delete")
     }
+
+
+def test_who_is_refused_for_what_is_let_go_of_is_named(crashed: Crashed) -> None:
+    """Another topic's log in its place has a segment that takes long; and one that is nobody's, and
+    comes back, while its reading ends."""
+    crashed.start()
+    crashed.is_reading(SLOW, SLOW_TOO)
+    opened = beside(lambda: crashed.manager.open(*SLOW, OTHER, {}, new=False))
+    assert crashed.clock.wait_for_sleepers(1)
+    crashed.clock.advance(FREE_WAIT_MS)
+    with pytest.raises(LogNotReadyError):
+        opened()
+    set_aside = beside(lambda: crashed.manager.set_aside_strays(lambda name, _: name != SLOW_TOO))
+    assert crashed.clock.wait_for_sleepers(1)
+    crashed.clock.advance(FREE_WAIT_MS)
+    set_aside()
+    not_ready(crashed, SLOW_TOO)
+    crashed.all_read()
+    assert sorted(crashed.manager.recoveries.take_ready()) == [SLOW, SLOW_TOO]
+    assert crashed.manager.open(*SLOW, OTHER, {}, new=False).log_end_offset == 0
+    assert crashed.manager.open(*SLOW_TOO, TOPIC, {}, new=False).log_end_offset == 5
+
+
+def test_no_mark_covers_what_could_not_be_set_aside(crashed: Crashed) -> None:
+    crashed.manager.recovery_threads = 1
+    crashed.start()
+    crashed.is_reading(SLOW)
+    set_aside = beside(lambda: crashed.manager.set_aside_strays(lambda name, _: name == QUICK))
+    assert crashed.clock.wait_for_sleepers(1)
+    crashed.clock.advance(FREE_WAIT_MS)
+    set_aside()
+    crashed.all_read()
+    crashed.manager.remember_boot()
+    crashed.manager.stop()
+    assert "slow-0" in names(crashed.path)
+    assert CLEAN_SHUTDOWN_FILE not in names(crashed.path)
+
+
+def test_a_stop_keeps_how_far_a_log_was_cleaned_that_nobody_asked_for(crashed: Crashed) -> None:
+    write_offsets(crashed.path / CLEANER_FILE, {QUICK: 3})
+    crashed.start()
+    crashed.all_read()
+    crashed.manager.stop()
+    assert read_offsets(crashed.path / CLEANER_FILE) == {QUICK: 3}
 
 
 def test_strays_are_set_aside_unread(crashed: Crashed) -> None:
