@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from uuid import UUID
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
@@ -62,7 +63,7 @@ class Propagation:
         self._follow = follow
         self._show = show
         self._image = ClusterImage()
-        self._unremoved: dict[str, TopicImage] = {}
+        self._unremoved: dict[UUID, TopicImage] = {}  # several may have had one name
         # Topics that the store could not be asked for: what is known of them may be old.
         self.unreadable: frozenset[str] = frozenset()
         self._offline: set[TopicPartition] = set()
@@ -161,7 +162,8 @@ class Propagation:
 
     def unremoved(self, names: Iterable[str]) -> list[TopicImage]:
         """Deleted topics of these names whose logs could not be removed yet."""
-        return [self._unremoved[name] for name in names if name in self._unremoved]
+        wanted = frozenset(names)
+        return [topic for topic in self._unremoved.values() if topic.name in wanted]
 
     def catch_up(self, image: ClusterImage, delta: ImageDelta) -> list[TopicImage]:
         """Follow an image read from the store; of `delta.deleted`, those removed for good.
@@ -251,9 +253,9 @@ class Propagation:
                 break
         for topic in topics:
             if topic in removed:
-                self._unremoved.pop(topic.name, None)
+                self._unremoved.pop(topic.topic_id, None)
             else:
-                self._unremoved[topic.name] = topic
+                self._unremoved[topic.topic_id] = topic
         return removed
 
     def _call(self, image: ClusterImage, delta: ImageDelta) -> Collection[TopicPartition]:
