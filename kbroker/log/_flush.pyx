@@ -58,8 +58,10 @@ cdef int begin_locked(Log* log, int64_t log_end, FlushDepth depth, Flushing* it)
     cdef int32_t last = log.segment_count - 1
     cdef int32_t at
     cdef int64_t done
-    if last < 0 or not log.online:        # closed; or what is lost would be taken for written
+    if last < 0:                  # closed
         return 0
+    if not log.online:            # what is lost would be taken for written
+        return EIO
     it.cuts = log.cuts
     it.active_base = active_of(log).base_offset
     if log.named_base_offset != it.active_base:
@@ -124,7 +126,7 @@ cdef int work(FlushDepth depth, Flushing* it) noexcept nogil:
 cdef void finish_locked(Log* log, FlushDepth depth, Flushing* it) noexcept nogil:
     cdef int64_t settled = it.active_base if depth <= FLUSH_RECORDS else it.end
     # What was brought to the disk may not be there any more, or is about to go.
-    if log.cuts != it.cuts or log.being_cut or not log.online:
+    if log.cuts != it.cuts or log.being_cut:
         return
     if it.end > log.recovery_point:
         kb_store_i64(&log.recovery_point, it.end)
@@ -161,7 +163,9 @@ cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil:
         if it.active != NULL or it.rolled_count:
             flush_note(log.flush_figures, kb_now_ns() - began_ns)
         lock_log(log)
-        if status == 0:
+        if status == 0 and not log.online and log.segment_count:
+            status = EIO          # another flush was told what this one's pages have met
+        elif status == 0:
             finish_locked(log, depth, &it)
         elif status in (EIO, ENOSPC, EDQUOT):       # what the kernel calls a lost write
             kb_store_int(&log.online, 0)

@@ -512,7 +512,7 @@ class LogManager:
     def _flush(self, it: HeldLog, flush: Callable[[], int]) -> bool:
         """Whether there was anything to flush, by the number that `flush` answers."""
         try:
-            return bool(flush())
+            return it.log.online and bool(flush())
         except OSError as error:
             logger.error("%s cannot be flushed: %s", it.log.name, error)
             self._note_lost(it)

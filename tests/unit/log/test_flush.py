@@ -299,3 +299,5 @@ def test_what_a_failed_sync_has_lost_no_later_one_brings_back(managed: Managed) 
                 pass
     assert not log.online and log.recovery_point == 0
     assert "a 0 0" in managed.points()
+    with pytest.raises(OSError, match="Input/output error"):
+        log.flush()  # who waits for it is not told that all is well
