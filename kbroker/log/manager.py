@@ -51,8 +51,7 @@ from kbroker.log.directory_trouble import DirectoryTrouble
 from kbroker.log.directory_use import use_of_all
 from kbroker.log.held_log import HeldLog
 from kbroker.log.loader import goes_on, open_partition_log
-from kbroker.log.log_move import settle_twice, unfinished
-from kbroker.log.mover import LogMover
+from kbroker.log.moves import Moves
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
 from kbroker.log.placement import Absence, Place
 from kbroker.log.producer_expiry import LOGS_LOOKED_AT_ONCE, PRODUCER_EXPIRATION_MS, ProducerExpiry
@@ -89,7 +88,7 @@ class LogManager:
         self.flush_times: Final = FlushTimes()
         self.removals: Final = Removals(self._clock, segment_delete_delay_ms)
         self._producer_expiry: Final = ProducerExpiry(self._clock, producer_expiration_ms)
-        self.mover: Final = LogMover(self, self._paths, self._clock)
+        self.moves: Final = Moves(self, self._paths, self._clock)
         self._lock: Final = threading.Lock()
         self._logs: dict[TopicPartition, HeldLog] = {}
         self.recoveries: Final = Recoveries(self._open_at, self._clock)
@@ -127,11 +126,10 @@ class LogManager:
         try:
             for directory in self._directories:
                 directory.open(foreign=directory.path in foreign)
-            settle_twice(self._directories)
+            unfinished = self.moves.settle(self._directories)
             placement.refuse_copies(self._directories)
-            self.mover.unfinished = unfinished(self._directories)
             deleted = [path for each in self._directories for path in each.deleted()]
-            for path in [*deleted, *(it.path for it in self.mover.unfinished)]:
+            for path in [*deleted, *unfinished]:
                 self.removals.doom_at_once(path)
             for directory in self._directories:
                 if not directory.clean:
@@ -305,7 +303,7 @@ class LogManager:
         for directory, path, *_ in places:
             self._set_aside(directory, name, path)
         held = self._all_held()
-        directory = self.mover.preferred(name) or placement.emptiest(
+        directory = self.moves.preferred(name) or placement.emptiest(
             self.usable, held, self.recoveries.unclaimed()
         )
         self._begin_at_zero(directory, name)
@@ -587,7 +585,7 @@ class LogManager:
     def use_of_directories(self, wanted: Set[TopicPartition] | None) -> list[DirectoryUse]:
         """Every data directory with the logs in it, all or those wanted. Any thread."""
         held = self._all_held()
-        return use_of_all(self._paths, self.usable, held, wanted, self.mover.futures())
+        return use_of_all(self._paths, self.usable, held, wanted, self.moves.futures())
 
     def statistics(self) -> dict[str, int]:
         """Figures for metrics and the admin page."""

@@ -98,14 +98,15 @@ class LogMover:
         self,
         logs: Logs,
         paths: Sequence[Path],
+        bytes_per_second: Callable[[], float],
         clock: Clock,
         stopping: threading.Event | None = None,
     ) -> None:
         """`paths` are those of `log.dirs`. `stopping` is what its thread waits on; a test's own may
         turn a clock instead."""
-        self.bytes_per_second: Callable[[], float] = lambda: float("inf")
         self.unfinished: list[Unfinished] = []  # as the start has found them
         self._logs: Final = logs
+        self._bytes_per_second: Final = bytes_per_second
         self._paths: Final = paths
         self._clock: Final = clock
         self._stopping: Final = stopping or threading.Event()
@@ -273,7 +274,7 @@ class LogMover:
                 raise _CalledOff
             if self._stopping.is_set():
                 raise _Stopped
-            left_ms = pace.left_ms(max(1.0, self.bytes_per_second()))
+            left_ms = pace.left_ms(max(1.0, self._bytes_per_second()))
             if left_ms < 1:
                 return
             self._stopping.wait(min(left_ms / 1000, WAIT_S_MAX))

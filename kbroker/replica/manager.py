@@ -155,7 +155,7 @@ class ReplicaManager:
         begins there. KafkaError: why not, or REPLICA_NOT_AVAILABLE. From any thread."""
         if name in self._offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is offline")
-        self._logs.mover.ask(name, path)
+        self._logs.moves.mover.ask(name, path)
 
     def delete_records(
         self, wanted: Mapping[TopicPartition, int]

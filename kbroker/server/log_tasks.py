@@ -53,7 +53,7 @@ class LogTasks:
         """`logs_ready` is told of logs that were not recovered when somebody asked for them.
         `repair`: what the scrub finds is asked of other replicas; None: there are none."""
         self.retention: Final = Retention(replicas, wake, clock)
-        logs.mover.bytes_per_second = lambda: float(
+        logs.moves.bytes_per_second = lambda: float(
             config()["replica.alter.log.dirs.io.max.bytes.per.second"]
         )
         self._logs: Final = logs
@@ -116,15 +116,15 @@ class LogTasks:
                 delay_ms=config["log.initial.task.delay.ms"],
             )  # fmt: skip
 
-        logs.mover.begin_again()
+        logs.moves.begin_again()
 
     def _look_at_recovered(self, is_over: Callable[[], None]) -> None:
         recoveries = self._logs.recoveries
         if ready := recoveries.take_ready():
             self._logs_ready(ready)
-        self._logs.mover.begin_again()
+        all_begun = self._logs.moves.begin_again()
         # What was told last is opened behind this; a move that was cut waits for that.
-        if recoveries.are_over and not self._logs.mover.unfinished:
+        if recoveries.are_over and all_begun:
             is_over()
 
     def _make_room(self) -> Iterator[None]:
@@ -166,7 +166,7 @@ class LogTasks:
     def stop(self) -> None:
         with self._making:
             self._stopped = True
-            made = (self._cleaner, self._scrubber, self._logs.mover)
+            made = (self._cleaner, self._scrubber, self._logs.moves)
             workers = [each for each in made if each is not None]
         for worker in workers:
             worker.stop()
@@ -202,7 +202,7 @@ class LogTasks:
         """Those named above, as far as there are any."""
         cleaners = () if self._cleaner is None else self._cleaner.threads
         scrub = None if self._scrubber is None else self._scrubber.thread
-        single = [each for each in (scrub, self._logs.mover.thread) if each is not None]
+        single = [each for each in (scrub, self._logs.moves.thread) if each is not None]
         return (*self._logs.recoveries.threads, *cleaners, *single)
 
     @property

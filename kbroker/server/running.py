@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("kbroker.server")
 
+START_GC_THRESHOLD: Final = 20_000  # objects, between two looks at the youngest
+
 
 def run(
     config: BrokerConfig,
@@ -40,9 +42,11 @@ def run(
         end.install(broker.give_up_start)
 
     broker = make(config, Path(data_dir), ready_path, serve_admin, before_logs=install)
-    gc.disable()  # what a start makes stays: with thousands of logs a fifth of it went into looking
+    # What a start makes stays: with thousands of logs a fifth of it went into looking at that.
+    usual = gc.get_threshold()
+    gc.set_threshold(START_GC_THRESHOLD)
     broker.start()
-    gc.enable()
+    gc.set_threshold(*usual)
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(limits.GIL_SWITCH_INTERVAL_S)

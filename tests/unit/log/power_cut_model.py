@@ -298,7 +298,7 @@ class History:
     def move(self) -> None:
         name, _ = self.some_log()
         ask_to_move(self.manager, name, self.dice.choice(["first", "second"]))
-        self.manager.mover.move_all()
+        self.manager.moves.mover.move_all()
 
     def clean(self) -> None:
         self.logs[COMPACTED].roll()
@@ -342,8 +342,8 @@ def ask_to_move(manager: LedLogManager, name: str, directory: str) -> None:
     """The move itself is the caller's, on this thread."""
     (path,) = [it.path for it in manager.usable if it.path.name == directory]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manager.mover, "_follow", lambda: None)
-        manager.mover.ask(TopicPartition(name, 0), str(path))
+        patch.setattr(manager.moves.mover, "_follow", lambda: None)
+        manager.moves.mover.ask(TopicPartition(name, 0), str(path))
 
 
 def check(moment: Moment, *, moves: bool) -> None:

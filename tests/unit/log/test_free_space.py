@@ -125,9 +125,9 @@ def test_who_is_moved_off_a_full_disk_is_refused_no_longer(tmp_path: Path) -> No
     list(space.look())
     assert append(log) is ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manager.mover, "_follow", lambda: None)
-        manager.mover.ask(log.name, str(tmp_path / "second"))
-    manager.mover.move_all()
+        patch.setattr(manager.moves.mover, "_follow", lambda: None)
+        manager.moves.mover.ask(log.name, str(tmp_path / "second"))
+    manager.moves.mover.move_all()
     assert log.path.parent.name == "second"
     list(space.look())
     assert append(log) is ErrorCode.NONE

@@ -22,7 +22,7 @@ def test_what_was_promised_is_there_when_the_power_is_back(seed: int) -> None:
     assert power_cut_model.run(seed) == power_cut_model.CUTS_PER_HISTORY
 
 
-@pytest.mark.parametrize("seed", [*range(HISTORIES - 4), A_SOURCE_WITHOUT_ITS_ID])
+@pytest.mark.parametrize("seed", [*range(HISTORIES - 9), A_SOURCE_WITHOUT_ITS_ID])
 def test_what_was_promised_is_there_whichever_directory_it_was_moved_to(seed: int) -> None:
     assert power_cut_model.run(seed, moves=True) == power_cut_model.CUTS_PER_HISTORY
 

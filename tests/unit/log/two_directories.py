@@ -53,7 +53,7 @@ class Two:
 
     @property
     def mover(self) -> LogMover:
-        return self.manager.mover
+        return self.manager.moves.mover
 
     def move(self, path: Path) -> None:
         self.on_this_thread(lambda: self.mover.ask(NAME, str(path)))

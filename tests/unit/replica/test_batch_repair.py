@@ -338,5 +338,6 @@ def test_a_repair_that_cannot_be_synced_takes_the_log_offline(
     assert filled.log.recovery_point == 0
     with FileFaults(Fault(("sync",), path_part=".log", error=errno.EIO)):
         scrubber(filled, others).scrub_all()
+    with pytest.raises(OSError):
         filled.log.flush()
     assert filled.log.recovery_point == 0 and not filled.online
