@@ -42,7 +42,7 @@ def run(
         end.install(broker.give_up_start)
 
     broker = make(config, Path(data_dir), ready_path, serve_admin, before_logs=install)
-    # What a start makes stays: with thousands of logs a fifth of it went into looking at that.
+    # What a start makes stays: with thousands of logs it would be looked at again and again.
     usual = gc.get_threshold()
     gc.set_threshold(START_GC_THRESHOLD)
     broker.start()
