@@ -76,9 +76,9 @@ def test_a_move_that_was_cut_waits_for_the_log_that_is_told_last(tmp_path: Path)
         lambda names: None,
     )  # fmt: skip
     cut = Unfinished(NAMES[0], DataDirectory(tmp_path), tmp_path / "a-0.x-future")
-    logs.mover.unfinished = [cut]
+    logs.moves.mover.unfinished = [cut]
     asked: list[TopicPartition] = []
-    logs.mover.ask = lambda name, path: asked.append(name)
+    logs.moves.mover.ask = lambda name, path: asked.append(name)
     scheduler = Scheduler(clock)
     tasks.schedule(scheduler)
     recoveries.ready, recoveries.left = NAMES[:1], 0
