@@ -15,7 +15,7 @@ from perf.studies.options import Seconds
 
 @click.group()
 def log() -> None:
-    """What a log costs beside its requests: cleaning, recovery, start, fsync."""
+    """What a log costs beside its requests: cleaning, recovery, start, fsync, an hour of all."""
 
 
 class LogRun(Run):
@@ -128,3 +128,37 @@ def fsync(
     with run.measuring(brokers) as root:
         found = work.measure(plan, root, _say)
     return run.end(work.tell(found, dict(plan.__dict__)))
+
+
+@log.command()
+@brokers_option("kbroker")
+@click.option(
+    "--minutes",
+    type=click.IntRange(6, 100_000),
+    default=60,
+    show_default=True,
+    help="six sixths of it; sixty decide",
+)
+@click.option("--topics", type=click.IntRange(3, 1000), default=24, show_default=True)
+@click.option(
+    "--load",
+    type=click.FloatRange(0.01, 1),
+    default=0.5,
+    show_default=True,
+    help="of what it does at the most",
+)
+@click.option(
+    "--minute", "window_s", type=Seconds(), default=60.0, show_default=True, help="of each"
+)
+@common_options
+def soak(
+    brokers: tuple[str, ...], minutes: int, topics: int, load: float, window_s: float, **common: Any
+) -> int:
+    """Does anything grow, or become slower: retention, compaction and groups for an hour."""
+    from perf.log import soak as work
+
+    plan = work.SoakPlan(brokers, minutes, topics, load, window_s)
+    run = LogRun(**common)
+    with run.measuring(brokers) as root:
+        found = work.measure(plan, root, _say)
+    return run.end(work.tell(found, plan))

@@ -17,7 +17,7 @@ from tests.simulation.network import CLIENTS
 from tests.simulation.schedule import Act
 from tests.simulation.shrink import shrink
 
-SEEDS = 150
+SEEDS = 100
 EVENTS_MIN = 200
 
 

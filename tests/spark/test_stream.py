@@ -71,8 +71,7 @@ def test_what_cannot_be_read_is_set_aside(landing: Landing, send: Send, samples:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("source", ["kafka", "kbroker"])
-def test_live_windows(landing: Landing, send: Send, samples: str, source: str) -> None:
+def test_live_windows(landing: Landing, send: Send, samples: str) -> None:
     """Sums grow from batch to batch; what a writer sent twice, in one batch or in two, counts once,
     and what is too late for them is in the raw table all the same."""
     minute_ms = time.time_ns() // 60_000_000_000 * 60_000
@@ -96,10 +95,10 @@ def test_live_windows(landing: Landing, send: Send, samples: str, source: str) -
     )  # fmt: skip
     send(samples, [again, again, counted(1, 2), counted(0, 1), counted(0, 4, 1), b"{oops"])
     send(samples, [unnumbered, unnumbered])
-    landing.run("--topic", samples, "--live", "--source", source)
+    landing.run("--topic", samples, "--live")
     assert windows() == [(0, 0, 1, 10), (0, 1, 4, 40), (0, 2, 100, 0), (1, 0, 7, 70)]
     send(samples, [counted(0, 2), again, counted(60, 9)])
-    landing.run("--topic", samples, "--live", "--source", source)
+    landing.run("--topic", samples, "--live")
     assert windows() == [(0, 0, 3, 30), (0, 1, 4, 40), (0, 2, 100, 0), (1, 0, 7, 70)]
     late = [row.message_count for row in landing.rows("metrics", repeats=True) if row.late]
     assert late == [9]

@@ -54,6 +54,18 @@ def partition(broker: Broker) -> tuple[int, list[int]]:
     return found.leader, sorted(found.isrs)
 
 
+def knows(broker: Broker) -> bool:
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    return 0 in client.list_topics(TOPIC, TIMEOUT_S).topics[TOPIC].partitions
+
+
+def create(brokers: dict[int, Broker]) -> None:
+    """The topic, with three replicas: the controller answers, and the others hear of it behind."""
+    admin = AdminClient({"bootstrap.servers": brokers[1].bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(TIMEOUT_S)
+    until(lambda: all(map(knows, brokers.values())), "all brokers know the topic")
+
+
 def write(brokers: dict[int, Broker], values: list[str]) -> None:
     producer = confluent_kafka.Producer(
         {
@@ -105,8 +117,7 @@ def refused(broker: Broker, value: str) -> str | None:
 
 
 def test_with_too_few_in_sync_nothing_is_written(brokers: dict[int, Broker]) -> None:
-    admin = AdminClient({"bootstrap.servers": brokers[1].bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(TIMEOUT_S)
+    create(brokers)
     leader, _ = partition(brokers[1])
     others = [node for node in NODES if node != leader]
     assert refused(brokers[leader], "first") is None
@@ -164,8 +175,7 @@ def committed(brokers: dict[int, Broker]) -> int:
 
 
 def test_acknowledged_commits_outlive_their_coordinator(brokers: dict[int, Broker]) -> None:
-    admin = AdminClient({"bootstrap.servers": brokers[2].bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(TIMEOUT_S)
+    create(brokers)
     write(brokers, ["first"])
     member, generations = consumer(brokers), list[object]()
     member.subscribe([TOPIC], on_assign=lambda _, assigned: generations.append(assigned))
@@ -200,8 +210,7 @@ def test_acknowledged_commits_outlive_their_coordinator(brokers: dict[int, Broke
 def test_acknowledged_records_outlive_their_leader(brokers: dict[int, Broker]) -> None:
     """It is killed, or stands still for longer than its session: then it comes back by itself; or
     it stops, and before that others lead."""
-    admin = AdminClient({"bootstrap.servers": brokers[2].bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(TIMEOUT_S)
+    create(brokers)
     until(lambda: partition(brokers[1])[1] == [1, 2, 3], "all are in sync")
     expected: list[str] = []
     for turn in range(3):
