@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from perf.cells import CellError
 from perf.log import soak
 from perf.log.soak import SoakPlan
 
@@ -35,7 +36,7 @@ def test_a_broker_that_goes_away_ends_it(tmp_path: Path) -> None:
             killed.append(_only_broker(tmp_path))
             os.kill(killed[0], 9)
 
-    with pytest.raises((soak.CellError, OSError)):
+    with pytest.raises((CellError, OSError)):
         soak.measure(SoakPlan(minutes=6, topics=3, window_s=0.3), tmp_path, kill)
     assert killed
 
