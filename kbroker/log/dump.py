@@ -42,6 +42,7 @@ _AT_LENGTH: Final = struct.Struct(">qi4xb")  # base offset, length, format
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 _ABORTED_ENTRY: Final = struct.Struct(">hqqqq")
+_ZEROS: Final = bytes(64 << 10)
 
 
 class DamagedLog(ValueError):
@@ -263,10 +264,20 @@ def _walk(batch: StoredBatch, codec: int, data: bytes) -> RecordsWalk:
 # --- Indexes --------------------------------------------------------------------------------------
 
 
+def _used_bytes(data: bytes) -> int:
+    """Without the zeros at its end, of which an index that is appended to has ten megabytes: whole
+    blocks are compared, where rstrip looks at each byte."""
+    end = len(data)
+    while end >= len(_ZEROS) and data.endswith(_ZEROS, end - len(_ZEROS), end):
+        end -= len(_ZEROS)
+    begin = max(0, end - len(_ZEROS))
+    return begin + len(data[begin:end].rstrip(b"\0"))
+
+
 def _entries(path: Path, layout: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
     """(position, fields) of each; zeros behind the first are a file made longer beforehand."""
     data = path.read_bytes()
-    used = len(data.rstrip(b"\0"))
+    used = _used_bytes(data)
     whole = len(data) - len(data) % layout.size
     for position in range(0, whole, layout.size):
         fields = layout.unpack_from(data, position)

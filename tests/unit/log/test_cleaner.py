@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {"segment_bytes": 2_000, "compacted": True}
 HOUR_MS = 3_600_000
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(60))
 def test_against_a_plain_list(seed: int) -> None:
     run(seed)
 

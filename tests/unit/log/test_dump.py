@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from kbroker.compression import Codec
-from kbroker.log.dump import DamagedLog, SegmentFile, StoredBatch, aborted_transactions
+from kbroker.log.dump import (
+    DamagedLog,
+    SegmentFile,
+    StoredBatch,
+    aborted_transactions,
+    offset_entries,
+)
 from kbroker.log.verify import verify
 from tests.support.record_batches import CODECS, Record, build_batch
 from tests.unit.log.conftest import OpenLog
@@ -214,3 +220,16 @@ def test_aborted_transactions(tmp_path: Path) -> None:
     path.write_bytes(struct.pack(">hqqqq", 1, 7, 10, 20, 21))
     with pytest.raises(DamagedLog, match="version 1"):
         list(aborted_transactions(path))
+
+
+@pytest.mark.parametrize("zeros", [0, 6, 65_528, 65_535, 65_536, 131_072, 200_000])
+@pytest.mark.parametrize("before", [0, 1, 8_191, 8_192, 8_193, 20_000])
+def test_an_index_ends_where_its_zeros_begin(tmp_path: Path, before: int, zeros: int) -> None:
+    """However long it was made beforehand; and a byte behind them is damage, not zeros."""
+    path = tmp_path / f"{0:020}.index"
+    entries = b"".join(struct.pack(">ii", number + 1, number + 1) for number in range(before))
+    path.write_bytes(entries + bytes(zeros))
+    assert len(list(offset_entries(path))) == before
+    path.write_bytes(entries + bytes(zeros) + b"\xff")
+    with pytest.raises(DamagedLog):
+        list(offset_entries(path))
