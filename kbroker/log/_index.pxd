@@ -52,16 +52,22 @@ cdef void offset_index_append(Index* index, int32_t relative, int32_t position) 
 # Adds nothing unless the timestamp is newer than the last entry's.
 cdef void time_index_append(Index* index, int64_t timestamp_ms, int32_t relative) noexcept nogil
 
-# The largest entry at or below the target: its position / relative offset; 0 where there is none.
-# `path` is its file, which is opened for the look. What cannot be read counts as empty.
-cdef int32_t offset_index_lookup(
-    const Index* index, const char* path, int32_t relative) noexcept nogil
-# `found_ms`: the timestamp of that entry, -1: none.
-cdef int32_t time_index_lookup(
-    const Index* index, const char* path, int64_t timestamp_ms, int64_t* found_ms) noexcept nogil
-# The last entry of times whose relative offset is below `limit`: that offset; 0 as above.
-cdef int32_t time_index_last_below(
-    const Index* index, const char* path, int64_t limit) noexcept nogil
+cdef struct IndexEntry:
+    int64_t key                   # a relative offset, or a timestamp; -1: there is no such entry
+    int32_t value                 # a position, or a relative offset; then 0
+
+cdef enum IndexColumn:
+    BY_KEY = 0
+    BY_VALUE = 1
+
+# Whether a look into it reads no file.
+cdef inline int index_in_memory(const Index* index) noexcept nogil:
+    return index.map != NULL or index.entries == 0
+
+# The last entry whose number in that column is at or below the target. `path` is its file, which is
+# opened for the look where it is not mapped. What cannot be read counts as empty.
+cdef IndexEntry index_look_up(
+    const Index* index, const char* path, IndexColumn column, int64_t target) noexcept nogil
 
 # `fits`: the file was there and whole, and its last `checked` entries rise and stay inside the
 # segment: below `size_bytes`, or below `relative_end`.

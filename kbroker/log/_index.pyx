@@ -14,7 +14,8 @@ before: on a full disk an append then gets an error where a plain store would en
 SIGBUS. All others are read by pread, entry by entry: a map of a file that was cut, or of a page
 that the disk cannot read, would end the process. What cannot be read counts as no index.
 
-Called with the partition's lock held. No GIL.
+Called with the partition's lock held; who only looks reads a file without it (`_index_look.pyx`).
+No GIL.
 """
 
 from libc.errno cimport EFBIG, EINTR, EIO, ENODEV, ENOENT, ENOSYS, EOPNOTSUPP, errno
@@ -234,44 +235,34 @@ cdef int read_entry(IndexReader* reader, int32_t at) noexcept nogil:
     return 0
 
 
-cdef int32_t look_up(
-    const Index* index, const char* path, int64_t target, int64_t* found_key
+cdef inline IndexEntry no_entry() noexcept nogil:
+    cdef IndexEntry entry
+    entry.key = -1
+    entry.value = 0
+    return entry
+
+
+cdef IndexEntry index_look_up(
+    const Index* index, const char* path, IndexColumn column, int64_t target
 ) noexcept nogil:
-    # What the largest entry at or below the target says; 0 where there is none, or none is read.
-    cdef int32_t low = 0, high = index.entries, middle, found = 0
+    cdef int32_t low = 0, high = index.entries, middle
     cdef int of_times = index.entry_bytes == TIME_ENTRY_BYTES
-    cdef int64_t key
+    cdef IndexEntry found = no_entry()
+    cdef IndexEntry entry
     cdef IndexReader reader
     cdef int status = reader_open(&reader, index, path)
-    found_key[0] = -1
     while status == 0 and low < high:     # low: how many entries are at or below the target
         middle = low + (high - low) / 2
         status = read_entry(&reader, middle)
-        key = get_i64(reader.entry) if of_times else get_i32(reader.entry)
-        if status == 0 and key <= target:
+        entry.key = get_i64(reader.entry) if of_times else get_i32(reader.entry)
+        entry.value = get_i32(reader.entry + (AT_RELATIVE_OFFSET if of_times else AT_POSITION))
+        if status == 0 and (entry.value if column == BY_VALUE else entry.key) <= target:
             low = middle + 1
-            found_key[0] = key
-            found = get_i32(reader.entry + (8 if of_times else 4))
+            found = entry
         else:
             high = middle
     reader_close(&reader)
-    if status != 0:
-        found_key[0] = -1
-        return 0
-    return found
-
-
-cdef int32_t offset_index_lookup(
-    const Index* index, const char* path, int32_t relative
-) noexcept nogil:
-    cdef int64_t found_relative
-    return look_up(index, path, relative, &found_relative)
-
-
-cdef int32_t time_index_lookup(
-    const Index* index, const char* path, int64_t timestamp_ms, int64_t* found_ms
-) noexcept nogil:
-    return look_up(index, path, timestamp_ms, found_ms)
+    return found if status == 0 else no_entry()
 
 
 cdef int entries_below(
@@ -289,20 +280,6 @@ cdef int entries_below(
             high = middle
     count[0] = low
     return status
-
-
-cdef int32_t time_index_last_below(
-    const Index* index, const char* path, int64_t limit
-) noexcept nogil:
-    cdef int32_t count = 0
-    cdef IndexReader reader
-    cdef int status = reader_open(&reader, index, path)
-    if status == 0:
-        status = entries_below(&reader, AT_RELATIVE_OFFSET, limit, &count)
-    if status == 0 and count > 0:
-        status = read_entry(&reader, count - 1)
-    reader_close(&reader)
-    return get_i32(reader.entry + AT_RELATIVE_OFFSET) if status == 0 and count > 0 else 0
 
 
 cdef int index_cut(Index* index, const char* path, int32_t at, int64_t limit) noexcept nogil:

@@ -10,7 +10,7 @@ from kbroker.log._types cimport Bound, FileSlice, Patience, Segment
 cdef struct Found:
     Patience patience             # in: what finding it may wait for
     Segment* segment              # one reference, or NULL: nothing to read
-    int64_t position              # of the batch, or where to begin to scan for it
+    int64_t position              # of the batch, or where to begin to scan for it; or IN_A_FILE
     int64_t size_bytes            # of the batch; 0 if not known
     int64_t limit                 # read no further: the bound, or the segment's end
     int exact                     # `position` is the batch's own
@@ -18,8 +18,11 @@ cdef struct Found:
     int64_t next_offset           # the one behind that batch; -1 if not known
 
 
+cdef enum:
+    IN_A_FILE = -1                # the position: an index knows it that is not in memory
+
 # Where `offset` is to be looked for, of what lies below the bound; with the lock held. 0 or an
-# error: 1 out of range, 56 offline, READ_WOULD_WAIT where an index would be asked.
+# error: 1 out of range, 56 offline, READ_WOULD_WAIT where an index would be asked that may not be.
 cdef int16_t log_find_locked(
     Log* log, int64_t offset, const Bound* bound, Found* found) noexcept nogil
 
@@ -31,8 +34,8 @@ cdef int16_t log_slice(
     Log* log, Found* found, int64_t offset, const Bound* bound, int64_t max_bytes, int whole_first,
     FileSlice* out) noexcept nogil
 
-# Bytes between `offset`'s batch and the bound, capped at max_bytes, without touching the file for
-# a tail reader; with the lock held.
+# Bytes between `offset`'s batch and the bound, capped at max_bytes, without touching a file; with
+# the lock held. Where only a file knows the batch's place, those of its segment before it, too.
 cdef int64_t log_readable_bytes_locked(
     Log* log, int64_t offset, const Bound* bound, int64_t max_bytes) noexcept nogil
 

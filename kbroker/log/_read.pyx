@@ -2,14 +2,15 @@
 """From an offset to a slice of a segment's file, most often without a look into the file.
 
 Any thread, no GIL. The lock is held while memory is consulted: the ring of recent batches, the
-places handed out, and otherwise the sparse index. Then the .log is scanned from the index entry
-on, a few KB by pread, without the lock: bytes below a segment's published size do not change,
-and the reference that was taken keeps the file open.
+places handed out, and otherwise the sparse index, if it is mapped. One that is a file is read
+without the lock (`_index_look.pyx`). So is the .log, which is scanned from the index entry on, a
+few KB by pread: bytes below a segment's published size do not change, and the reference that was
+taken keeps the file open.
 
-A fetch in a run must not wait for the disk: what it would have to scan and is not in memory is
-READ_WOULD_WAIT, and comes again from where waiting is allowed. One on a Processor's thread waits
-for nothing: it neither asks an index nor waits for the lock. A slice behind the recent tail says
-whether it is cold.
+A fetch in a run must not wait for the disk: where it would have to ask an index that is a file, or
+to scan what is not in memory, it is READ_WOULD_WAIT, and comes again from where waiting is allowed.
+One on a Processor's thread waits for nothing: it neither asks an index nor waits for the lock. A
+slice behind the recent tail says whether it is cold.
 
 A read never passes its bound: the high watermark of a consumer, the log's end of a follower. A
 bound has its place in the files with it, so that it costs no look into them either.
@@ -21,6 +22,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from kbroker._atomics cimport kb_load_i64
 from kbroker._error_codes cimport (
     CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE)
+from kbroker.log._index cimport index_in_memory
+from kbroker.log._index_look cimport log_scan_start
 from kbroker.log._records cimport HEADER_BYTES
 from kbroker.log._segment cimport (
     Scan, part_of, scan_begin, scan_from_index, scan_next, scan_to_offset,
@@ -29,7 +32,7 @@ from kbroker.log._storage cimport (
     HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look_if,
     log_end_locked, log_find_segment, log_has_segment, recent_find, unlock_log)
 from kbroker.log._types cimport (
-    READ_WOULD_WAIT, WAITS_FOR_DISK, WAITS_FOR_NOTHING, Bound, FileSlice, Segment)
+    READ_WOULD_WAIT, WAITS_FOR_DISK, WAITS_FOR_LOCKS, WAITS_FOR_NOTHING, Bound, FileSlice, Segment)
 from kbroker.log._warmth cimport look_whether_cold
 
 cdef enum:
@@ -58,6 +61,7 @@ cdef int16_t look_up_locked(
     cdef Segment* segment = log.segments[at]
     cdef RecentBatch* recent = NULL
     cdef HandedOut* handed_out
+    cdef int in_memory
     found.segment = segment
     found.limit = bytes_below(log, at, bound)
     found.exact = 1
@@ -79,11 +83,12 @@ cdef int16_t look_up_locked(
     if offset <= segment.base_offset:
         found.position = 0
         return NO_ERROR
-    if found.patience == WAITS_FOR_NOTHING:
+    in_memory = index_in_memory(&part_of(segment).offsets)
+    if found.patience == WAITS_FOR_NOTHING or (found.patience < WAITS_FOR_DISK and not in_memory):
         found.segment = NULL
         return READ_WOULD_WAIT
     found.exact = 0
-    found.position = segment_scan_start(segment, offset)
+    found.position = segment_scan_start(segment, offset) if in_memory else IN_A_FILE
     return NO_ERROR
 
 
@@ -146,6 +151,8 @@ cdef int16_t scan_for(
     cdef int16_t error
     cdef int status
     while found.segment != NULL and (not found.exact or found.position >= found.limit):
+        if found.position == IN_A_FILE:
+            found.position = log_scan_start(log, found.segment, offset)
         if not found.exact and found.position >= found.limit:
             found.position = 0    # no index says that of an offset below the bound, unless it lies
         if found.position < found.limit:
@@ -258,12 +265,17 @@ cdef int64_t log_readable_bytes_locked(
     cdef Found found
     cdef int64_t total = 0
     cdef int32_t at
-    found.patience = WAITS_FOR_DISK
-    if log_find_locked(log, offset, bound, &found) != NO_ERROR or found.segment == NULL:
+    cdef int16_t error
+    found.patience = WAITS_FOR_LOCKS
+    error = log_find_locked(log, offset, bound, &found)
+    if error == READ_WOULD_WAIT:
+        found.position = 0
+    elif error != NO_ERROR or found.segment == NULL:
         return 0
+    else:
+        segment_drop_reference(found.segment)
     total = found.limit - found.position
-    at = log_find_segment(log, found.segment.base_offset) + 1
-    segment_drop_reference(found.segment)
+    at = log_find_segment(log, offset) + 1
     while at < log.segment_count and total < max_bytes:
         total += bytes_below(log, at, bound)
         at += 1
@@ -282,6 +294,8 @@ cdef int16_t log_bound_locked(Log* log, int64_t offset, Bound* out) noexcept nog
     found.patience = WAITS_FOR_DISK
     look_up_locked(log, offset, log_find_segment(log, offset), &end, &found)
     if not found.exact:
+        if found.position == IN_A_FILE:
+            found.position = segment_scan_start(found.segment, offset)
         scan_begin(&scan, found.segment.fd, found.position, found.limit)
         scan_from_index(&scan, offset)
         if scan_to_offset(&scan, offset) < 0:

@@ -3,6 +3,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from kbroker._atomics cimport kb_load_i64
 from kbroker.log._index cimport Index
 from kbroker.log._types cimport FileSlice, Segment
 from kbroker.log._records cimport Header
@@ -92,8 +93,12 @@ cdef int segment_cut_indexes(
     Segment* segment, int64_t position, int64_t end_offset) noexcept nogil
 
 # Where to begin a scan for an offset, as the index has it, which has no checksum: the scan's first
-# step is `scan_from_index`, with the same offset.
+# step is `scan_from_index`, with the same offset. From a file, if the index is not mapped: who only
+# looks asks `log_scan_start` then.
 cdef int64_t segment_scan_start(Segment* segment, int64_t offset) noexcept nogil
+# The same of a position that an index has.
+cdef inline int64_t scan_start_at(Segment* segment, int64_t position) noexcept nogil:
+    return position if 0 <= position < kb_load_i64(&segment.size_bytes) else 0
 
 cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexcept nogil
 # 1: `header` is that of the batch at `position`; 0: the limit; -1: no whole batch stands there, or

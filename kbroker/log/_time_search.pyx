@@ -10,7 +10,7 @@ taken by their header's largest timestamp, and in the first that reaches it the 
 The record with the largest timestamp is mostly the newest one, which followers may not have yet: it
 is looked for below the bound, so that an append beside the search hides no older one.
 
-For ListOffsets, from Python. The log's lock is held to pick a segment, not while its file is
+For ListOffsets, from Python. The log's lock is held to pick a segment, not while its files are
 read. No GIL.
 """
 
@@ -21,14 +21,14 @@ from libc.stdlib cimport free, malloc
 from kbroker._atomics cimport kb_load_i64
 from kbroker._error_codes cimport CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR
 from kbroker.log._file_operations cimport files
-from kbroker.log._index cimport time_index_last_below, time_index_lookup
+from kbroker.log._index cimport BY_KEY, BY_VALUE, IndexEntry
+from kbroker.log._index_look cimport OF_TIMES, log_look_up, log_scan_start
 from kbroker.log._read cimport bytes_below
 from kbroker.log._records cimport (
     CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_BIT, Rules, Walk, records_walk, rules_none)
 from kbroker.log._segment cimport (
     Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_from_index, scan_next,
-    scan_to_offset,
-    segment_add_reference, segment_drop_reference, segment_scan_start)
+    scan_to_offset, segment_add_reference, segment_drop_reference)
 from kbroker.log._storage cimport (
     Log, lock_to_look, log_find_segment, log_has_segment, unlock_log)
 from kbroker.log._types cimport Bound, Segment
@@ -118,7 +118,7 @@ cdef void next_candidate(
     Candidate* out
 ) noexcept nogil:
     # The first segment behind `after_base` that may hold a match, and where in it to begin.
-    cdef SegmentPart* part
+    cdef IndexEntry entry
     cdef int32_t at = 0
     out.segment = NULL
     lock_to_look(log)
@@ -132,15 +132,15 @@ cdef void next_candidate(
         if at < log.segment_count:
             out.segment = log.segments[at]
             segment_add_reference(out.segment)
-            part = part_of(out.segment)
-            out.entry_offset = out.segment.base_offset + time_index_lookup(
-                &part.times, part.times_path, timestamp_ms, &out.entry_ms)
-            if out.entry_offset <= from_offset:
-                out.entry_ms = -1
-            out.offset = from_offset if out.entry_ms < 0 else out.entry_offset
-            out.position = segment_scan_start(out.segment, out.offset)
             out.limit = bytes_below(log, at, bound)
     unlock_log(log)
+    if out.segment == NULL:
+        return
+    entry = log_look_up(log, out.segment, OF_TIMES, BY_KEY, timestamp_ms)
+    out.entry_offset = out.segment.base_offset + entry.value
+    out.entry_ms = entry.key if out.entry_offset > from_offset else -1
+    out.offset = from_offset if out.entry_ms < 0 else out.entry_offset
+    out.position = log_scan_start(log, out.segment, out.offset)
 
 
 cdef int still_there(Log* log, Segment* segment) noexcept nogil:
@@ -232,8 +232,7 @@ cdef void pick_segments_locked(
     Log* log, const Bound* bound, Largest* largest, Candidate* whole, Candidate* parted
 ) noexcept nogil:
     # `whole`: the segment with the largest timestamp among those whose largest lies below the
-    # bound. `parted`: the one whose largest lies above it, and where in it to begin: what its time
-    # index knows below the bound is the largest up to there.
+    # bound. `parted`: the one whose largest lies above it.
     cdef Segment* segment
     cdef SegmentPart* part
     cdef int32_t at, whole_at = 0, parted_at = 0
@@ -245,9 +244,6 @@ cdef void pick_segments_locked(
         if segment.base_offset == bound.segment_base and part.max_timestamp_offset >= bound.offset:
             parted.segment = segment
             parted_at = at
-            parted.offset = segment.base_offset + time_index_last_below(
-                &part.times, part.times_path, bound.offset - segment.base_offset)
-            parted.position = segment_scan_start(segment, parted.offset)
         elif part.max_timestamp_ms > largest.timestamp_ms:
             whole.segment = segment
             whole_at = at
@@ -258,8 +254,21 @@ cdef void pick_segments_locked(
         parted.limit = bytes_below(log, parted_at, bound)
     if whole.segment != NULL:
         segment_add_reference(whole.segment)
-        whole.position = segment_scan_start(whole.segment, largest.batch_end)
         whole.limit = bytes_below(log, whole_at, bound)
+
+
+cdef void find_beginnings(
+    Log* log, const Bound* bound, const Largest* largest, Candidate* whole, Candidate* parted
+) noexcept nogil:
+    # Where in them to begin. What a time index knows below the bound is the largest up to there.
+    cdef int64_t base_offset
+    if parted.segment != NULL:
+        base_offset = parted.segment.base_offset
+        parted.offset = base_offset + log_look_up(
+            log, parted.segment, OF_TIMES, BY_VALUE, bound.offset - base_offset - 1).value
+        parted.position = log_scan_start(log, parted.segment, parted.offset)
+    if whole.segment != NULL:
+        whole.position = log_scan_start(log, whole.segment, largest.batch_end)
 
 
 cdef int16_t scan_for_largest(Candidate* parted, Largest* largest, Candidate* best) noexcept nogil:
@@ -305,6 +314,7 @@ cdef int16_t log_find_max_timestamp(
         error = KAFKA_STORAGE_ERROR
     pick_segments_locked(log, bound, &largest, &best, &parted)
     unlock_log(log)
+    find_beginnings(log, bound, &largest, &best, &parted)
     if parted.segment != NULL:
         error = scan_for_largest(&parted, &largest, &best)
     if best.segment == NULL:

@@ -1,0 +1,95 @@
+"""A disk that stands, under the log's file operations of this process: one that does not return.
+
+with standing(("read", "0.index")) as disk:
+    looking = disk.begin(lambda: log.read(20))   # on another thread; it stands
+    disk.soon(lambda: log.append(batch))         # waits for nothing that stands, or fails
+    disk.go_on()
+    looking.result()
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from kbroker.testing.file_faults import FileFaults, Seen
+
+T = TypeVar("T")
+
+DEADLINE_S: Final = 60.0
+SOON_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The first operation of a kind on a file that ends so."""
+
+    operation: str
+    ending: str
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stands: threading.Event = field(default_factory=threading.Event)
+    goes_on: threading.Event = field(default_factory=threading.Event)
+
+    def comes_by(self, operation: str, path: str) -> None:
+        if operation != self.operation or not path.endswith(self.ending):
+            return
+        with self.lock:
+            if self.stands.is_set():
+                return
+            self.stands.set()
+        self.goes_on.wait(DEADLINE_S)
+
+
+class StandingDisk:
+    """See the head of this file; places are counted as they were named."""
+
+    def __init__(self, places: list[_Place], pool: ThreadPoolExecutor) -> None:
+        self._places: Final = places
+        self._pool: Final = pool
+        self._faults: Final = FileFaults(before=self._before)
+
+    def _before(self, operation: str, path: str) -> None:
+        for place in self._places:
+            place.comes_by(operation, path)
+
+    def begin(self, call: Callable[[], T], at: int = 0) -> Future[T]:
+        """On another thread; on return it stands there."""
+        future = self._pool.submit(call)
+        self.wait(at)
+        return future
+
+    def wait(self, at: int = 0) -> None:
+        """Until somebody stands there."""
+        assert self._places[at].stands.wait(DEADLINE_S), "nobody stands there"
+
+    def soon(self, call: Callable[[], T]) -> T:
+        """What a call answers, on another thread; fails where that waits for what stands."""
+        return self._pool.submit(call).result(SOON_S)
+
+    def go_on(self, at: int = 0) -> None:
+        self._places[at].goes_on.set()
+
+    def seen(self) -> list[Seen]:
+        return self._faults.look()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with self._faults:
+            try:
+                yield
+            finally:
+                for at in range(len(self._places)):
+                    self.go_on(at)
+                self._pool.shutdown()
+
+
+@contextmanager
+def standing(*places: tuple[str, str]) -> Iterator[StandingDisk]:
+    """Operations, each with the end of a file's path. All go on with the end of the block."""
+    disk = StandingDisk([_Place(*place) for place in places], ThreadPoolExecutor())
+    with disk.running():
+        yield disk

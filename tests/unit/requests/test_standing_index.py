@@ -1,0 +1,49 @@
+"""A fetch that needs an index which is a file: no run waits for it, however long a disk stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.support.record_batches import build_batch, parse_batches
+from tests.support.standing_disk import standing
+from tests.unit.net.harness import Rig
+from tests.unit.requests.wire import Ask, fetch, fetch_frame, fetched_in, produce_one
+
+SETTINGS = {"segment_bytes": 6_000, "index_interval_bytes": 100}
+COUNT = 200
+OLD = 20  # in a segment that is full
+
+
+def test_nobody_waits_with_it(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(handlers=2)
+    topic = rig.create("words", **SETTINGS)
+    for number in range(COUNT):
+        topic.logs[0].append(build_batch([b"%06d" % number]))
+    waiting, neighbour = rig.client(), rig.client()
+    with standing(("open", "0.index")) as disk:
+        for _ in range(3):
+            waiting.send(fetch_frame(12, [Ask(topic, 0, OLD)]))
+        disk.wait()
+        for number in range(COUNT, COUNT + 10):
+            assert produce_one(neighbour, topic, build_batch([b"next"])).base_offset == number
+            answer = fetch(neighbour, 12, [Ask(topic, 0, number)])
+            assert parse_batches(answer.only.records or b"")[0].base_offset == number
+        assert rig.server.statistics()["requests_set_aside"] >= 1
+        assert not waiting.has_bytes()
+        disk.go_on()
+        for _ in range(3):
+            records = fetched_in(12, waiting.receive()).only.records or b""
+            assert parse_batches(records)[0].base_offset == OLD
+
+
+def test_a_place_that_was_found_is_read_in_a_run(rig: Rig) -> None:
+    """Who reads batch by batch asks once."""
+    topic = rig.create("words", **SETTINGS)
+    for number in range(COUNT):
+        topic.logs[0].append(build_batch([b"%06d" % number]))
+    client = rig.client()
+    offset = OLD
+    while offset < COUNT:
+        records = fetch(client, 12, [Ask(topic, 0, offset, max_bytes=1)]).only.records or b""
+        offset = parse_batches(records)[-1].last_offset + 1
+    assert rig.server.statistics()["requests_set_aside"] == 1
