@@ -3,13 +3,15 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from kbroker._atomics cimport kb_load_ptr
+
 cdef enum:
     OFFSET_ENTRY_BYTES = 8        # relative offset, position
     TIME_ENTRY_BYTES = 12         # timestamp, relative offset
 
 
 cdef struct Index:
-    uint8_t* map                  # NULL: read only, from the file
+    uint8_t* map                  # atomic; NULL: read only, from the file
     int64_t map_bytes
     int64_t allocated_bytes       # of the file, really there: a write below it cannot lack space
     int32_t entry_bytes
@@ -20,11 +22,10 @@ cdef struct Index:
 
 # Every function answers 0 or an errno; `path` is the index's file.
 
-# Makes the file large (sparse) and maps it for writing, keeping its first `entries` entries. Blocks
-# for more come with index_reserve.
+# Makes the file large (sparse) and maps it for writing, keeping the entries. Blocks for more come
+# with index_reserve. Who looks may do so meanwhile: what they read changes with the map alone.
 cdef int index_open_writable(
-    Index* index, const char* path, int32_t entry_bytes, int64_t capacity_bytes, int32_t entries
-) noexcept nogil
+    Index* index, const char* path, int64_t capacity_bytes) noexcept nogil
 
 # Notes how many entries an index has; who looks reads them from the file. Without a file: none.
 cdef int index_open_readable(Index* index, const char* path, int32_t entry_bytes) noexcept nogil
@@ -62,7 +63,7 @@ cdef enum IndexColumn:
 
 # Whether a look into it reads no file.
 cdef inline int index_in_memory(const Index* index) noexcept nogil:
-    return index.map != NULL or index.entries == 0
+    return index.entries == 0 or kb_load_ptr(<void**>&index.map) != NULL
 
 # The last entry whose number in that column is at or below the target. `path` is its file, which is
 # opened for the look where it is not mapped. What cannot be read counts as empty.

@@ -22,6 +22,7 @@ from libc.errno cimport EFBIG, EINTR, EIO, ENODEV, ENOENT, ENOSYS, EOPNOTSUPP, e
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from kbroker._atomics cimport kb_load_ptr, kb_store_ptr
 from kbroker.log._cursor cimport get_i32, get_i64, kb_put_u32, kb_put_u64
 from kbroker.log._file_operations cimport files
 
@@ -52,7 +53,8 @@ cdef enum:
 
 cdef struct IndexReader:
     const Index* index
-    int fd                        # of a file that is not mapped, or -1
+    const uint8_t* map            # or NULL; then
+    int fd                        # of its file; -1: there is nothing to read
     uint8_t entry[TIME_ENTRY_BYTES]       # that was read last
 
 
@@ -70,27 +72,25 @@ cdef int allocate(Index* index, int fd, int64_t wanted_bytes) noexcept nogil:
 
 
 cdef int index_open_writable(
-    Index* index, const char* path, int32_t entry_bytes, int64_t capacity_bytes, int32_t entries
+    Index* index, const char* path, int64_t capacity_bytes
 ) noexcept nogil:
-    cdef int64_t size_bytes = capacity_bytes - capacity_bytes % entry_bytes
+    cdef int64_t size_bytes = capacity_bytes - capacity_bytes % index.entry_bytes
+    cdef int64_t kept_bytes = <int64_t>index.entries * index.entry_bytes
     cdef int status = 0
     cdef void* map
     # Whatever the setting, what is there is kept, with room for more.
-    if size_bytes < <int64_t>(entries + 1) * entry_bytes:
-        size_bytes = <int64_t>(entries + 1) * entry_bytes
+    if size_bytes < kept_bytes + index.entry_bytes:
+        size_bytes = kept_bytes + index.entry_bytes
     index_close(index)
     cdef int fd = files.open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
     if fd < 0:
         return errno
     # Cut first: what stands behind the entries (a crash's zeros, another segment's) must read as 0.
-    if (files.ftruncate(fd, <int64_t>entries * entry_bytes) < 0
-            or files.ftruncate(fd, size_bytes) < 0):
+    if files.ftruncate(fd, kept_bytes) < 0 or files.ftruncate(fd, size_bytes) < 0:
         status = errno
     index.map_bytes = size_bytes
-    index.entry_bytes = entry_bytes
-    index.entries = entries
-    index.entries_max = <int32_t>(size_bytes / entry_bytes)
-    index.allocated_bytes = <int64_t>entries * entry_bytes
+    index.entries_max = <int32_t>(size_bytes / index.entry_bytes)
+    index.allocated_bytes = kept_bytes
     index.torn = 0
     if status == 0:
         map = files.mmap(NULL, <size_t>size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
@@ -99,7 +99,7 @@ cdef int index_open_writable(
         else:
             # Or the first entry reads 128 KB of nothing around it: two thirds of a log's closing.
             madvise(map, <size_t>size_bytes, MADV_RANDOM)
-            index.map = <uint8_t*>map
+            kb_store_ptr(<void**>&index.map, map)
     close(fd)
     return status
 
@@ -165,7 +165,7 @@ cdef int index_trim(Index* index, const char* path) noexcept nogil:
 cdef void index_close(Index* index) noexcept nogil:
     if index.map != NULL:
         munmap(index.map, <size_t>index.map_bytes)
-    index.map = NULL
+        index.map = NULL
     index.map_bytes = 0
     index.allocated_bytes = 0
     index.entries_max = 0
@@ -202,8 +202,9 @@ cdef void time_index_append(Index* index, int64_t timestamp_ms, int32_t relative
 
 cdef int reader_open(IndexReader* reader, const Index* index, const char* path) noexcept nogil:
     reader.index = index
+    reader.map = <const uint8_t*>kb_load_ptr(<void**>&index.map)
     reader.fd = -1
-    if index.map == NULL and index.entries > 0:
+    if reader.map == NULL and index.entries > 0:
         reader.fd = files.open(path, O_RDONLY | O_CLOEXEC, 0)
         if reader.fd < 0:
             return errno
@@ -221,8 +222,8 @@ cdef int read_entry(IndexReader* reader, int32_t at) noexcept nogil:
     cdef int64_t position = <int64_t>at * length
     cdef int32_t total = 0
     cdef int64_t got
-    if reader.index.map != NULL:
-        memcpy(reader.entry, reader.index.map + position, <size_t>length)
+    if reader.map != NULL:
+        memcpy(reader.entry, reader.map + position, <size_t>length)
         return 0
     while total < length:
         got = files.pread(

@@ -55,7 +55,9 @@ cdef Looked look_once(
         found[0] = index_look_up(index, path_of(segment, which), column, target)
         unlock_log(log)
         return FOUND
-    copy = index[0]
+    copy.map = NULL
+    copy.entry_bytes = index.entry_bytes
+    copy.entries = index.entries
     if log_has_segment(log, segment):
         path = strdup(path_of(segment, which))
     unlock_log(log)

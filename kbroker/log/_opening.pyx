@@ -13,7 +13,8 @@ from kbroker._sync cimport kb_wall_ms
 from kbroker.log._types cimport Segment
 from kbroker.log._recovery cimport Recovered, check_segment, truncate_segment
 from kbroker.log._segment cimport (
-    segment_activate, segment_drop_reference, segment_open, segment_sync_records)
+    segment_activate, segment_activate_later, segment_drop_reference, segment_open,
+    segment_sync_records)
 from kbroker.log._storage cimport (
     Log, active_of, log_add_segment, log_drop_segments_after)
 
@@ -84,13 +85,17 @@ def cut_last_segment(LocalLog log not None, int64_t size_bytes) -> None:
         raise _os_error(status, log.directory)
 
 
-def activate_last_segment(LocalLog log not None) -> None:
-    """The segment loaded last is the one that is appended to."""
+def activate_last_segment(LocalLog log not None, *, bint at_once) -> None:
+    """The segment loaded last is the one that is appended to. Its indexes are made writable, not
+    `at_once` with the first append: those of a log that was stopped in order have all entries."""
     cdef Log* storage = log.storage
-    cdef int status
+    cdef int status = 0
     if storage.online or storage.segment_count == 0:
         raise InvariantError(f"{log.directory}: no segment to append to")
     with nogil:
-        status = segment_activate(active_of(storage), storage.settings.index_bytes)
+        if at_once:
+            status = segment_activate(active_of(storage), storage.settings.index_bytes)
+        else:
+            segment_activate_later(active_of(storage), storage.settings.index_bytes)
     if status != 0:
         raise _os_error(status, log.directory)

@@ -20,6 +20,7 @@ cdef struct SegmentPart:
     int64_t max_timestamp_ms      # of any batch, -1 for none
     int64_t max_timestamp_offset  # the last offset of the batch that brought it
     int64_t first_timestamp_ms    # of the first batch, what the roll by time counts from; -1: none
+    int64_t index_bytes           # of indexes that are to be writable with the next append; or 0
     int64_t created_ms            # when it was created or opened: the roll's, without timestamps
     int64_t bytes_since_entry
     int64_t largest_batch_bytes   # atomic; INT64_MAX where nobody has looked
@@ -64,6 +65,8 @@ cdef Segment* segment_open(
     const char* directory, int64_t base_offset, int64_t now_ms, int* status) noexcept nogil
 # Makes its indexes writable, keeping the entries that the files have. 0 or an errno.
 cdef int segment_activate(Segment* segment, int64_t index_bytes) noexcept nogil
+# The same, with the first append (`segment_reserve`): most logs that are opened wait long for it.
+cdef void segment_activate_later(Segment* segment, int64_t index_bytes) noexcept nogil
 cdef void segment_add_reference(Segment* segment) noexcept nogil
 cdef void segment_drop_reference(Segment* segment) noexcept nogil
 cdef void slice_release(FileSlice* slice) noexcept nogil

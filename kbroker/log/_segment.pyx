@@ -155,11 +155,21 @@ cdef Segment* segment_open(
 
 
 cdef int segment_activate(Segment* segment, int64_t index_bytes) noexcept nogil:
+    # One that is mapped already, behind a try that failed half way, stays so: who looks meanwhile
+    # reads it through that map.
     cdef SegmentPart* part = part_of(segment)
-    cdef int status = index_open_writable(
-        &part.offsets, part.offsets_path, OFFSET_ENTRY_BYTES, index_bytes, part.offsets.entries)
-    return status or index_open_writable(
-        &part.times, part.times_path, TIME_ENTRY_BYTES, index_bytes, part.times.entries)
+    cdef int status = 0
+    if part.offsets.map == NULL:
+        status = index_open_writable(&part.offsets, part.offsets_path, index_bytes)
+    if status == 0:
+        status = index_open_writable(&part.times, part.times_path, index_bytes)
+    if status == 0:
+        part.index_bytes = 0
+    return status
+
+
+cdef void segment_activate_later(Segment* segment, int64_t index_bytes) noexcept nogil:
+    part_of(segment).index_bytes = index_bytes
 
 
 cdef void segment_add_reference(Segment* segment) noexcept nogil:
@@ -196,7 +206,7 @@ cdef int segment_end_times(Segment* segment) noexcept nogil:
     # The last entry is the largest timestamp; what is said already is not said again.
     cdef SegmentPart* part = part_of(segment)
     cdef int status
-    if part.times.entries_max == 0 or part.max_timestamp_ms < 0:
+    if part.index_bytes or part.times.entries_max == 0 or part.max_timestamp_ms < 0:
         return 0
     status = index_reserve(&part.times, part.times_path, 1)
     if status == 0:
@@ -222,11 +232,11 @@ cdef int segment_reset_indexes(Segment* segment, int64_t index_bytes) noexcept n
     part.max_timestamp_ms = -1
     part.max_timestamp_offset = segment.base_offset
     part.first_timestamp_ms = -1
-    cdef int status = index_open_writable(
-        &part.offsets, part.offsets_path, OFFSET_ENTRY_BYTES, index_bytes, 0)
+    part.offsets.entries = 0
+    part.times.entries = 0
+    cdef int status = index_open_writable(&part.offsets, part.offsets_path, index_bytes)
     if status == 0:
-        status = index_open_writable(
-            &part.times, part.times_path, TIME_ENTRY_BYTES, index_bytes, 0)
+        status = index_open_writable(&part.times, part.times_path, index_bytes)
     return status
 
 
@@ -288,13 +298,20 @@ cdef int segment_cut_indexes(
 cdef int segment_index_full(Segment* segment) noexcept nogil:
     # The time index keeps one entry free for the sealing.
     cdef SegmentPart* part = part_of(segment)
+    if part.index_bytes:          # there is room in what it will be
+        return 0
     return (part.offsets.entries >= part.offsets.entries_max
             or part.times.entries + 1 >= part.times.entries_max)
 
 
 cdef int segment_reserve(Segment* segment, int32_t batches) noexcept nogil:
     cdef SegmentPart* part = part_of(segment)
-    cdef int status = index_reserve(&part.offsets, part.offsets_path, batches)
+    cdef int status = 0
+    if part.index_bytes:
+        status = segment_activate(segment, part.index_bytes)
+        if status != 0:
+            return status
+    status = index_reserve(&part.offsets, part.offsets_path, batches)
     return status or index_reserve(&part.times, part.times_path, batches)
 
 

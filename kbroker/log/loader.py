@@ -243,7 +243,7 @@ def _load_segments(loading: _Loading, go_on: Callable[[], None]) -> LoadedSegmen
             _tell(loading, loaded, "what is behind stays, and cannot be read")
     if loaded is None:
         raise InvariantError(f"{loading.directory}: no segment to load")
-    activate_last_segment(log)
+    activate_last_segment(log, at_once=loaded.rebuilt or bool(loaded.reason))
     return loaded
 
 

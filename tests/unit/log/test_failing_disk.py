@@ -13,6 +13,7 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.set_aside import TORN_KEPT_MAX
+from kbroker.log.verify import verify
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch, parse_batches
@@ -37,8 +38,13 @@ def filled(open_log: OpenLog, count: int = 20) -> LedLog:
 # --- A read that fails is no damage ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("operation", ["read", "open", "size", "map"])
+@pytest.mark.parametrize(
+    ("clean", "operation"),
+    [
+        *((clean, operation) for clean in (True, False) for operation in ("read", "open", "size")),
+        (False, "map"),  # behind a clean stop with the first append
+    ],
+)
 def test_a_read_error_at_the_start_changes_nothing(
     open_log: OpenLog, clean: bool, operation: str
 ) -> None:
@@ -80,6 +86,37 @@ def test_a_read_error_at_the_start_changes_nothing(
         assert stored(log) == list(range(20))
         log.close(clean=False)
     assert refused
+
+
+@pytest.mark.parametrize("operation", ["map", "open", "truncate"])
+def test_a_first_append_whose_indexes_cannot_be_had_is_refused_alone(
+    open_log: OpenLog, operation: str
+) -> None:
+    """Behind a clean stop they are made writable with it."""
+    settings = {**SMALL, "segment_bytes": 100_000}
+    log = open_log(**settings)
+    for number in range(20):
+        log.append(build_batch([b"%d" % number]))
+    log.close()
+    with FileFaults() as faults:
+        log = open_log(clean=True, **settings)
+        begun = len(faults.look())
+        log.append(build_batch([b"20"]))
+        done = [each.operation for each in faults.look()[begun:]].count(operation)
+    log.close()
+    assert done >= 2
+    for nth in range(1, done + 1):
+        log = open_log(clean=True, **settings)
+        end = log.log_end_offset
+        batch = build_batch([b"%d" % end])
+        fault = Fault((operation,), nth=nth, error=errno.EIO)
+        with FileFaults(fault), pytest.raises(KafkaError) as refused:
+            log.append(batch)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR and log.online
+        assert log.append(batch).base_offset == end
+        assert stored(log) == list(range(end + 1))
+        log.close()
+        assert not verify(log.path).damage
 
 
 @pytest.mark.parametrize("how", ["cut short", "cannot be read"])

@@ -70,6 +70,30 @@ def test_who_looks_into_an_index_of_a_full_segment_keeps_nobody(
     assert call(log) == expected
 
 
+@pytest.mark.parametrize("operation", ["open", "read"])
+@pytest.mark.parametrize("look", LOOKS)
+def test_the_first_append_behind_a_start_waits_for_nobody_who_looks(
+    open_log: OpenLog, look: str, operation: str
+) -> None:
+    """It makes the indexes writable that are read as files until then."""
+    settings = {**SETTINGS, "segment_bytes": 1 << 20}
+    log = open_log(**settings)
+    for number in range(COUNT):
+        log.append(build_batch([Record(b"%06d" % number, timestamp_ms=1_000 + number)]))
+    log.close()
+    log = open_log(clean=True, **settings)
+    ending, call, expected = LOOKS[look]
+    with standing((operation, ending)) as disk:
+        looking = disk.begin(lambda: call(log))
+        for number in range(COUNT, COUNT + 20):
+            assert disk.soon(lambda: log.append(build_batch([b"next"]))).base_offset == number
+            assert disk.soon(lambda n=number: first_at(log, n)) == b"next"
+        assert call(log) == expected
+        assert not looking.done()
+        disk.go_on()
+        assert looking.result(SOON_S) == expected
+
+
 @pytest.mark.parametrize("ending", ["0.index", "0.timeindex"])
 def test_who_looks_for_the_largest_timestamp_keeps_nobody(open_log: OpenLog, ending: str) -> None:
     """The largest but one is searched for where the largest is not replicated."""
