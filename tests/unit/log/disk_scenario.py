@@ -190,4 +190,4 @@ def verify(life: Life, *, refused_may_be_there: bool = False) -> None:
         append(life, log, 2)
         assert max(witness.stored) == log.log_end_offset - 1
     manager.stop()
-    assert open_below(life.directory) == descriptors
+    assert open_below(life.directory) <= descriptors  # fewer where garbage of before has gone
