@@ -16,6 +16,8 @@ cdef extern from "<sys/uio.h>" nogil:
 
 cdef struct FileOperations:
     int (*open)(const char* path, int flags, int mode) noexcept nogil
+    # To read, without waiting for the disk: -1 and EAGAIN where that would be, or cannot be said.
+    int (*open_now)(const char* path, int flags) noexcept nogil
     int64_t (*size)(int fd) noexcept nogil                    # in bytes, or -1
     int64_t (*pread)(int fd, void* buffer, size_t length, int64_t position) noexcept nogil
     # Without waiting for the disk: -1 and EAGAIN where that would be.

@@ -21,6 +21,7 @@ cdef extern from "<sys/uio.h>" nogil:
     int64_t pwritev(int fd, const iovec* vectors, int count, int64_t position)
 
 cdef extern from "page_cache.h" nogil:
+    int kb_open_now(const char* path, int flags)
     int64_t kb_pread_now(int fd, void* buffer, size_t length, int64_t position)
 
 cdef extern from "<unistd.h>" nogil:
@@ -43,6 +44,7 @@ cdef int64_t size_of(int fd) noexcept nogil:
 
 
 files.open = open_file
+files.open_now = kb_open_now
 files.size = size_of
 files.pread = pread
 files.pread_now = kb_pread_now

@@ -69,6 +69,10 @@ cdef inline int index_in_memory(const Index* index) noexcept nogil:
 # opened for the look where it is not mapped. What cannot be read counts as empty.
 cdef IndexEntry index_look_up(
     const Index* index, const char* path, IndexColumn column, int64_t target) noexcept nogil
+# The same without waiting for the disk: False where that would be, or cannot be said.
+cdef int index_look_up_now(
+    const Index* index, const char* path, IndexColumn column, int64_t target, IndexEntry* found
+) noexcept nogil
 
 # `fits`: the file was there and whole, and its last `checked` entries rise and stay inside the
 # segment: below `size_bytes`, or below `relative_end`.

@@ -7,9 +7,10 @@ and the relative last offset of the batch that brought it. Both rise strictly; b
 once more than `index.interval.bytes` have been appended since the one before. A lookup takes the
 largest entry at or below the target; the log is scanned from there.
 
-The active segment's files are large and sparse, cut to their entries at a roll or a clean close; a
-crash leaves them long, with zeros behind the last entry, which is why recovery writes them anew.
-There is no checksum. The active segment's indexes are written through a map. Blocks are allocated
+Where a segment is appended to, the files are large and sparse, cut to their entries at a roll or a
+clean close; a crash leaves them long, with zeros behind the last entry, which is why recovery writes
+them anew.
+There is no checksum. Entries are written through a map, from the first append on. Blocks are allocated
 before: on a full disk an append then gets an error where a plain store would end the process by
 SIGBUS. All others are read by pread, entry by entry: a map of a file that was cut, or of a page
 that the disk cannot read, would end the process. What cannot be read counts as no index.
@@ -18,7 +19,7 @@ Called with the partition's lock held; who only looks reads a file without it (`
 No GIL.
 """
 
-from libc.errno cimport EFBIG, EINTR, EIO, ENODEV, ENOENT, ENOSYS, EOPNOTSUPP, errno
+from libc.errno cimport EAGAIN, EFBIG, EINTR, EIO, ENODEV, ENOENT, ENOSYS, EOPNOTSUPP, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -55,6 +56,7 @@ cdef struct IndexReader:
     const Index* index
     const uint8_t* map            # or NULL; then
     int fd                        # of its file; -1: there is nothing to read
+    int64_t (*pread)(int, void*, size_t, int64_t) noexcept nogil
     uint8_t entry[TIME_ENTRY_BYTES]       # that was read last
 
 
@@ -81,10 +83,10 @@ cdef int index_open_writable(
     # Whatever the setting, what is there is kept, with room for more.
     if size_bytes < kept_bytes + index.entry_bytes:
         size_bytes = kept_bytes + index.entry_bytes
-    index_close(index)
     cdef int fd = files.open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
     if fd < 0:
-        return errno
+        return errno              # and what a try before has made of it is still known: it is cut
+    index_close(index)
     # Cut first: what stands behind the entries (a crash's zeros, another segment's) must read as 0.
     if files.ftruncate(fd, kept_bytes) < 0 or files.ftruncate(fd, size_bytes) < 0:
         status = errno
@@ -200,12 +202,18 @@ cdef void time_index_append(Index* index, int64_t timestamp_ms, int32_t relative
 
 # --- Reading --------------------------------------------------------------------------------------
 
-cdef int reader_open(IndexReader* reader, const Index* index, const char* path) noexcept nogil:
+cdef int reader_open(
+    IndexReader* reader, const Index* index, const char* path, int must_not_wait
+) noexcept nogil:
     reader.index = index
     reader.map = <const uint8_t*>kb_load_ptr(<void**>&index.map)
     reader.fd = -1
+    reader.pread = files.pread_now if must_not_wait else files.pread
     if reader.map == NULL and index.entries > 0:
-        reader.fd = files.open(path, O_RDONLY | O_CLOEXEC, 0)
+        if must_not_wait:
+            reader.fd = files.open_now(path, O_RDONLY | O_CLOEXEC)
+        else:
+            reader.fd = files.open(path, O_RDONLY | O_CLOEXEC, 0)
         if reader.fd < 0:
             return errno
     return 0
@@ -226,7 +234,7 @@ cdef int read_entry(IndexReader* reader, int32_t at) noexcept nogil:
         memcpy(reader.entry, reader.map + position, <size_t>length)
         return 0
     while total < length:
-        got = files.pread(
+        got = reader.pread(
             reader.fd, reader.entry + total, <size_t>(length - total), position + total)
         if got < 0 and errno == EINTR:
             continue
@@ -243,15 +251,16 @@ cdef inline IndexEntry no_entry() noexcept nogil:
     return entry
 
 
-cdef IndexEntry index_look_up(
-    const Index* index, const char* path, IndexColumn column, int64_t target
+cdef int look_up(
+    const Index* index, const char* path, IndexColumn column, int64_t target, int must_not_wait,
+    IndexEntry* found
 ) noexcept nogil:
     cdef int32_t low = 0, high = index.entries, middle
     cdef int of_times = index.entry_bytes == TIME_ENTRY_BYTES
-    cdef IndexEntry found = no_entry()
     cdef IndexEntry entry
     cdef IndexReader reader
-    cdef int status = reader_open(&reader, index, path)
+    cdef int status = reader_open(&reader, index, path, must_not_wait)
+    found[0] = no_entry()
     while status == 0 and low < high:     # low: how many entries are at or below the target
         middle = low + (high - low) / 2
         status = read_entry(&reader, middle)
@@ -259,11 +268,27 @@ cdef IndexEntry index_look_up(
         entry.value = get_i32(reader.entry + (AT_RELATIVE_OFFSET if of_times else AT_POSITION))
         if status == 0 and (entry.value if column == BY_VALUE else entry.key) <= target:
             low = middle + 1
-            found = entry
+            found[0] = entry
         else:
             high = middle
     reader_close(&reader)
-    return found if status == 0 else no_entry()
+    if status != 0:
+        found[0] = no_entry()
+    return status
+
+
+cdef IndexEntry index_look_up(
+    const Index* index, const char* path, IndexColumn column, int64_t target
+) noexcept nogil:
+    cdef IndexEntry found
+    look_up(index, path, column, target, 0, &found)
+    return found
+
+
+cdef int index_look_up_now(
+    const Index* index, const char* path, IndexColumn column, int64_t target, IndexEntry* found
+) noexcept nogil:
+    return look_up(index, path, column, target, 1, found) != EAGAIN
 
 
 cdef int entries_below(
@@ -286,7 +311,7 @@ cdef int entries_below(
 cdef int index_cut(Index* index, const char* path, int32_t at, int64_t limit) noexcept nogil:
     cdef int32_t stay = 0
     cdef IndexReader reader
-    cdef int status = reader_open(&reader, index, path)
+    cdef int status = reader_open(&reader, index, path, 0)
     if status == 0:
         status = entries_below(&reader, at, limit, &stay)
     reader_close(&reader)
@@ -306,7 +331,7 @@ cdef int offset_index_check(
 ) noexcept nogil:
     cdef int32_t at, relative, position, last_relative = -1, last_position = -1
     cdef IndexReader reader
-    cdef int status = reader_open(&reader, index, path)
+    cdef int status = reader_open(&reader, index, path, 0)
     cdef int good = status == 0 and not index.torn
     for at in range(from_entry(index, checked), index.entries):
         if not good:
@@ -330,7 +355,7 @@ cdef int time_index_check(
     cdef int32_t at, relative
     cdef int64_t timestamp_ms
     cdef IndexReader reader
-    cdef int status = reader_open(&reader, index, path)
+    cdef int status = reader_open(&reader, index, path, 0)
     cdef int good = status == 0 and not index.torn
     last_timestamp_ms[0] = -1
     last_relative[0] = -1

@@ -2,13 +2,13 @@
 """From an offset to a slice of a segment's file, most often without a look into the file.
 
 Any thread, no GIL. The lock is held while memory is consulted: the ring of recent batches, the
-places handed out, and otherwise the sparse index, if it is mapped. One that is a file is read
-without the lock (`_index_look.pyx`). So is the .log, which is scanned from the index entry on, a
-few KB by pread: bytes below a segment's published size do not change, and the reference that was
-taken keeps the file open.
+places handed out, and otherwise the sparse index, if it is mapped or in the page cache. One that
+the disk has to be asked for is read without the lock (`_index_look.pyx`). So is the .log, which is
+scanned from the index entry on, a few KB by pread: bytes below a segment's published size do not
+change, and the reference that was taken keeps the file open.
 
-A fetch in a run must not wait for the disk: where it would have to ask an index that is a file, or
-to scan what is not in memory, it is READ_WOULD_WAIT, and comes again from where waiting is allowed.
+A fetch in a run must not wait for the disk: where it would have to look at what is not in memory,
+it is READ_WOULD_WAIT, and comes again from where waiting is allowed.
 One on a Processor's thread waits for nothing: it neither asks an index nor waits for the lock. A
 slice behind the recent tail says whether it is cold.
 
@@ -22,12 +22,11 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from kbroker._atomics cimport kb_load_i64
 from kbroker._error_codes cimport (
     CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE)
-from kbroker.log._index cimport index_in_memory
 from kbroker.log._index_look cimport log_scan_start
 from kbroker.log._records cimport HEADER_BYTES
 from kbroker.log._segment cimport (
     Scan, part_of, scan_begin, scan_from_index, scan_next, scan_to_offset,
-    segment_add_reference, segment_drop_reference, segment_scan_start)
+    segment_add_reference, segment_drop_reference, segment_scan_start, segment_scan_start_now)
 from kbroker.log._storage cimport (
     HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look_if,
     log_end_locked, log_find_segment, log_has_segment, recent_find, unlock_log)
@@ -61,7 +60,6 @@ cdef int16_t look_up_locked(
     cdef Segment* segment = log.segments[at]
     cdef RecentBatch* recent = NULL
     cdef HandedOut* handed_out
-    cdef int in_memory
     found.segment = segment
     found.limit = bytes_below(log, at, bound)
     found.exact = 1
@@ -83,12 +81,14 @@ cdef int16_t look_up_locked(
     if offset <= segment.base_offset:
         found.position = 0
         return NO_ERROR
-    in_memory = index_in_memory(&part_of(segment).offsets)
-    if found.patience == WAITS_FOR_NOTHING or (found.patience < WAITS_FOR_DISK and not in_memory):
+    found.exact = 0
+    if found.patience != WAITS_FOR_NOTHING and segment_scan_start_now(
+            segment, offset, &found.position):
+        return NO_ERROR
+    if found.patience < WAITS_FOR_DISK:
         found.segment = NULL
         return READ_WOULD_WAIT
-    found.exact = 0
-    found.position = segment_scan_start(segment, offset) if in_memory else IN_A_FILE
+    found.position = IN_A_FILE
     return NO_ERROR
 
 

@@ -20,9 +20,9 @@ from kbroker._atomics cimport kb_add_int, kb_store_i64
 from kbroker._live_objects cimport LIVE_SEGMENTS, live_add
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport (
-    AT_POSITION, AT_RELATIVE_OFFSET, BY_KEY, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, index_close,
-    index_cut, index_look_up, index_open_readable, index_open_writable, index_reserve, index_trim,
-    offset_index_append, time_index_append)
+    AT_POSITION, AT_RELATIVE_OFFSET, BY_KEY, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexEntry,
+    index_close, index_cut, index_look_up, index_look_up_now, index_open_readable,
+    index_open_writable, index_reserve, index_trim, offset_index_append, time_index_append)
 from kbroker.log._records cimport HEADER_BYTES, header_plausible, header_read
 
 cdef extern from "<fcntl.h>" nogil:
@@ -346,6 +346,17 @@ cdef int64_t segment_scan_start(Segment* segment, int64_t offset) noexcept nogil
     cdef SegmentPart* part = part_of(segment)
     return scan_start_at(segment, index_look_up(
         &part.offsets, part.offsets_path, BY_KEY, offset - segment.base_offset).value)
+
+
+cdef int segment_scan_start_now(
+    Segment* segment, int64_t offset, int64_t* start
+) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    cdef IndexEntry entry
+    cdef int is_known = index_look_up_now(
+        &part.offsets, part.offsets_path, BY_KEY, offset - segment.base_offset, &entry)
+    start[0] = scan_start_at(segment, entry.value)
+    return is_known
 
 
 cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexcept nogil:

@@ -1,4 +1,4 @@
-/* What of a file is in the page cache. See cachestat(2), mincore(2), preadv2(2). */
+/* What of a file is in the page cache. See cachestat(2), mincore(2), openat2(2), preadv2(2). */
 #ifndef KBROKER_PAGE_CACHE_H
 #define KBROKER_PAGE_CACHE_H
 
@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #endif
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,6 +18,12 @@
 #define SYS_cachestat 451 /* Linux 6.5; the same number everywhere */
 #endif
 
+#ifndef SYS_openat2
+#define SYS_openat2 437 /* Linux 5.6 */
+#endif
+
+enum { KB_RESOLVE_CACHED = 0x20 }; /* Linux 5.12 */
+
 enum { KB_PAGE_BYTES = 4096, KB_PAGES_MAX = 4096 };
 
 /* A pread that does not wait for the disk: -1 with EAGAIN where it would. */
@@ -26,6 +33,15 @@ static inline int64_t kb_pread_now(int fd, void *data, size_t length, int64_t po
     if (got < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL))
         return pread(fd, data, length, position);
     return got;
+}
+
+/* An open for reading that does not wait for the disk: -1 with EAGAIN where it would, where nobody
+ * can say (an older kernel, a sandbox), and for whatever else an open that may wait can tell. */
+static inline int kb_open_now(const char *path, int flags) {
+    struct { uint64_t flags, mode, resolve; } how = {(uint64_t)flags, 0, KB_RESOLVE_CACHED};
+    int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+    if (fd < 0) errno = EAGAIN;
+    return fd;
 }
 
 /* Before Linux 6.5, or where cachestat is not allowed; of 16 MB at most. */

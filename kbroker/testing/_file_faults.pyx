@@ -43,11 +43,12 @@ cdef enum:
     VECTORS_MAX = 1024
 
 cdef enum Operation:
-    OPEN, SIZE, READ, WRITE, TRUNCATE, ALLOCATE, MAP, UNLINK, SYNC, RENAME, MKDIR, LIST
+    OPEN, SIZE, READ, WRITE, TRUNCATE, ALLOCATE, MAP, UNLINK, SYNC, RENAME, MKDIR, LIST, OPEN_NOW
+    READ_NOW
 
 OPERATIONS = (
     "open", "size", "read", "write", "truncate", "allocate", "map", "unlink", "sync", "rename",
-    "mkdir", "list")
+    "mkdir", "list", "open_now", "read_now")
 
 
 cdef struct Rule:
@@ -174,6 +175,10 @@ cdef int open_file(const char* path, int flags, int mode) noexcept nogil:
     return -1 if outcome(decide(OPEN, path, 0)) else system.open(path, flags, mode)
 
 
+cdef int open_file_now(const char* path, int flags) noexcept nogil:
+    return -1 if outcome(decide(OPEN_NOW, path, 0)) else system.open_now(path, flags)
+
+
 cdef int64_t size_of(int fd) noexcept nogil:
     return -1 if outcome(decide_of(SIZE, fd, 0)) else system.size(fd)
 
@@ -185,6 +190,12 @@ cdef int64_t read_at(int fd, void* buffer, size_t length, int64_t position) noex
     if 0 <= verdict.bytes_max < <int64_t>length:
         length = <size_t>verdict.bytes_max
     return system.pread(fd, buffer, length, position)
+
+
+cdef int64_t read_at_now(int fd, void* buffer, size_t length, int64_t position) noexcept nogil:
+    if outcome(decide_of(READ_NOW, fd, <int64_t>length)):
+        return -1
+    return system.pread_now(fd, buffer, length, position)
 
 
 cdef int64_t write_at(int fd, const iovec* vectors, int count, int64_t position) noexcept nogil:
@@ -255,8 +266,10 @@ cdef int sync_range(int fd, int64_t offset, int64_t length, unsigned int flags) 
 def install() -> None:
     """Every file operation of the log is noted and asks the rules from here on."""
     files.open = open_file
+    files.open_now = open_file_now
     files.size = size_of
     files.pread = read_at
+    files.pread_now = read_at_now
     files.pwritev = write_at
     files.ftruncate = truncate
     files.allocate = allocate

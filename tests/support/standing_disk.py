@@ -1,4 +1,5 @@
 """A disk that stands, under the log's file operations of this process: one that does not return.
+What stands is not in the page cache either: who may not wait for it is told so.
 
 with standing(("read", "0.index")) as disk:
     looking = disk.begin(lambda: log.read(20))   # on another thread; it stands
@@ -9,6 +10,7 @@ with standing(("read", "0.index")) as disk:
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,12 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from kbroker.testing.file_faults import FileFaults, Seen
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults, Seen
 
 T = TypeVar("T")
 
 DEADLINE_S: Final = 60.0
 SOON_S: Final = 10.0
+NOT_WAITING: Final = ("open_now", "read_now")
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,10 @@ class StandingDisk:
     def __init__(self, places: list[_Place], pool: ThreadPoolExecutor) -> None:
         self._places: Final = places
         self._pool: Final = pool
-        self._faults: Final = FileFaults(before=self._before)
+        cold = [
+            Fault(NOT_WAITING, place.ending, times=FOREVER, error=errno.EAGAIN) for place in places
+        ]
+        self._faults: Final = FileFaults(*cold, before=self._before)
 
     def _before(self, operation: str, path: str) -> None:
         for place in self._places:

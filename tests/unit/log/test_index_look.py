@@ -6,13 +6,14 @@ trusted, a value that has the bytes of a batch in it is read as one: `lie`.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kbroker.log._cleaning import Cleaning
-from kbroker.testing.file_faults import FileFaults
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.support.standing_disk import SOON_S, standing
@@ -111,14 +112,18 @@ def test_who_looks_for_the_largest_timestamp_keeps_nobody(open_log: OpenLog, end
         assert looking.result(SOON_S) == (OLD - 1, 1_000 + OLD - 1, 0)
 
 
-def test_what_may_be_read_is_told_without_a_look(open_log: OpenLog) -> None:
-    """Where a file alone knows the place, what stands before it counts."""
+def test_what_may_be_read_is_told_without_waiting(open_log: OpenLog) -> None:
+    """Where the disk alone knows the place, what stands before it counts."""
     log = filled(open_log)
-    with FileFaults() as faults:
+    with FileFaults() as warm:
+        known = log.readable_bytes(OLD, 1 << 30)
+        assert 0 < known < log.size_bytes
+    cold = Fault(("open_now",), "0.index", times=FOREVER, error=errno.EAGAIN)
+    with FileFaults(cold) as faults:
         assert log.readable_bytes(OLD, 1 << 30) == log.size_bytes
         assert log.readable_bytes(OLD, 10) == 10
-        assert log.readable_bytes(log.active_base_offset + 1, 1 << 30) < log.size_bytes
-    assert not faults.seen
+        assert log.readable_bytes(log.active_base_offset + 1, 1 << 30) < known
+    assert {seen.operation for seen in (*warm.seen, *faults.seen)} <= {"open_now", "read_now"}
 
 
 LIE = build_batch([b"a lie"], base_offset=2)

@@ -53,3 +53,25 @@ def test_readers_go_on_while_appends_try_again(tmp_path: Path) -> None:
     assert len(maps) == 1 and maps[0].endswith(".index")
     assert log.append(build_batch([b"y"])).base_offset == RECORDS and all(read)
     manager.stop()
+
+
+@pytest.mark.parametrize("kind", ["index", "timeindex"])
+def test_two_tries_that_fail_differently_leave_no_long_index(tmp_path: Path, kind: str) -> None:
+    """It was made long by the first, and the second cannot even open it: a stop in order cuts it,
+    or the next start would read the whole segment."""
+    manager = LedLogManager([tmp_path])
+    manager.start()
+    log = lead(manager.open("words", 0, UUID(int=1), SETTINGS))
+    for _ in range(20):
+        log.append(build_batch([b"x"]))
+    manager.stop()
+    path = tmp_path / "words-0" / f"{0:020}.{kind}"
+    size_bytes = path.stat().st_size
+    manager = LedLogManager([tmp_path])
+    manager.start()
+    log = lead(manager.open("words", 0, UUID(int=1), SETTINGS))
+    for operation, error in (("map", errno.ENOMEM), ("open", errno.EMFILE)):
+        with FileFaults(Fault((operation,), f".{kind}", error=error)), pytest.raises(KafkaError):
+            log.append(build_batch([b"y"]))
+    manager.stop()
+    assert path.stat().st_size == size_bytes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.support.record_batches import build_batch, parse_batches
 from tests.support.standing_disk import standing
 from tests.unit.net.harness import Rig
@@ -36,14 +38,33 @@ def test_nobody_waits_with_it(make_rig: Callable[..., Rig]) -> None:
             assert parse_batches(records)[0].base_offset == OLD
 
 
-def test_a_place_that_was_found_is_read_in_a_run(rig: Rig) -> None:
-    """Who reads batch by batch asks once."""
+def test_an_index_of_another_disk_is_read_meanwhile(make_rig: Callable[..., Rig]) -> None:
+    """All who may stand with a disk do so: what is in the page cache is not asked of them."""
+    rig = make_rig(handlers=2)
+    hung, fine = (rig.create(name, **SETTINGS) for name in ("hung", "fine"))
+    for topic in (hung, fine):
+        for number in range(COUNT):
+            topic.logs[0].append(build_batch([b"%06d" % number]))
+    waiting, neighbour = rig.client(), rig.client()
+    with standing(("open", f"hung-0/{0:020}.index")) as disk:
+        waiting.send(fetch_frame(12, [Ask(hung, 0, OLD)]))
+        disk.wait()
+        records = disk.soon(lambda: fetch(neighbour, 12, [Ask(fine, 0, OLD)])).only.records or b""
+        assert parse_batches(records)[0].base_offset == OLD
+        disk.go_on()
+        waiting.receive()
+
+
+@pytest.mark.parametrize("max_bytes", [1, 1_000])
+def test_what_is_in_the_page_cache_is_read_in_a_run(rig: Rig, max_bytes: int) -> None:
+    """Batch by batch, or several at a time, of which nobody knows where the next begin."""
     topic = rig.create("words", **SETTINGS)
     for number in range(COUNT):
         topic.logs[0].append(build_batch([b"%06d" % number]))
     client = rig.client()
     offset = OLD
     while offset < COUNT:
-        records = fetch(client, 12, [Ask(topic, 0, offset, max_bytes=1)]).only.records or b""
+        ask = Ask(topic, 0, offset, max_bytes=max_bytes)
+        records = fetch(client, 12, [ask]).only.records or b""
         offset = parse_batches(records)[-1].last_offset + 1
-    assert rig.server.statistics()["requests_set_aside"] == 1
+    assert rig.server.statistics()["requests_set_aside"] == 0
