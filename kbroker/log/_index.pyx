@@ -8,12 +8,13 @@ once more than `index.interval.bytes` have been appended since the one before. A
 largest entry at or below the target; the log is scanned from there.
 
 Where a segment is appended to, the files are large and sparse, cut to their entries at a roll or a
-clean close; a crash leaves them long, with zeros behind the last entry, which is why recovery writes
-them anew.
-There is no checksum. Entries are written through a map, from the first append on. Blocks are allocated
-before: on a full disk an append then gets an error where a plain store would end the process by
-SIGBUS. All others are read by pread, entry by entry: a map of a file that was cut, or of a page
-that the disk cannot read, would end the process. What cannot be read counts as no index.
+clean close; a crash leaves them long, with zeros behind the last entry, which is why recovery
+writes them anew.
+
+There is no checksum. Entries are written through a map, from the first append on. Blocks are
+allocated before: on a full disk an append then gets an error where a plain store would end the
+process by SIGBUS. All others are read by pread, entry by entry: a map of a file that was cut, or of
+a page that the disk cannot read, would end the process. What cannot be read counts as no index.
 
 Called with the partition's lock held; who only looks reads a file without it (`_index_look.pyx`).
 No GIL.
