@@ -8,9 +8,9 @@ of that. Segments are so small and retention so short that everything has come a
 several times within the first sixth.
 
 Each window (a minute) has a histogram of its own. The second sixth is what the last is held
-against, window by window: the p99 of a produce, and what the broker takes of the disk, of
-memory, descriptors and maps. Every record is looked for: by its offset as it is acknowledged, by
-the consumer that follows, and at the end by the value of each key.
+against: the p99 of a produce window by window, and what the broker takes of the disk, of memory,
+descriptors and maps by the mean of before. Every record is looked for: by its offset as it is
+acknowledged, by the consumer that follows, and at the end by the value of each key.
 """
 
 from __future__ import annotations
@@ -241,16 +241,26 @@ def measure(plan: SoakPlan, root: Path, say: Callable[[str], None]) -> list[Minu
     return [one for kind in plan.brokers for one in _soaked(kind, plan, root, say)]
 
 
-def _growth(
-    found: Sequence[Minute], plan: SoakPlan, figure: Callable[[Minute], float]
-) -> list[tuple[float, bool]]:
-    """The last sixth by the second, window by window, and whether both were quiet."""
+def _sixths(found: Sequence[Minute], plan: SoakPlan) -> tuple[Sequence[Minute], Sequence[Minute]]:
+    """The second and the last, of kbroker."""
     ours = [one for one in found if one.broker == OURS]
-    second, last = ours[plan.sixth : 2 * plan.sixth], ours[len(ours) - plan.sixth :]
+    return ours[plan.sixth : 2 * plan.sixth], ours[len(ours) - plan.sixth :]
+
+
+def _slower(second: Sequence[Minute], last: Sequence[Minute]) -> list[tuple[float, bool]]:
+    """The p99 of each window by that of one before, and whether both were quiet."""
     return [
-        (figure(late) / figure(early), early.quiet and late.quiet)
+        (late.p99_us / early.p99_us, early.quiet and late.quiet)
         for early, late in zip(second, last, strict=True)
     ]
+
+
+def _grown(
+    second: Sequence[Minute], last: Sequence[Minute], figure: Callable[[Minute], float]
+) -> list[tuple[float, bool]]:
+    """Each window by the mean of those before, for what is held goes up and down like a saw. It is
+    held whatever else runs."""
+    return [(figure(late) / fmean(map(figure, second)), True) for late in last] if second else []
 
 
 def bars(found: Sequence[Minute], plan: SoakPlan) -> list[Bar]:
@@ -262,15 +272,14 @@ def bars(found: Sequence[Minute], plan: SoakPlan) -> list[Bar]:
         "descriptors": lambda one: one.taken.descriptors,
         "maps": lambda one: one.taken.maps,
     }
+    second, last = _sixths(found, plan)
     return [
-        of_values("p99 of produce, last sixth", P99_BAR, unit,
-                  _growth(found, plan, lambda one: one.p99_us)),
+        of_values("p99 of produce, last sixth", P99_BAR, unit, _slower(second, last)),
         *(
-            of_values(f"{what}, last sixth", FLAT_BAR, unit,
-                      [(value, True) for value, _ in _growth(found, plan, figure)])
+            of_values(f"{what}, last sixth", FLAT_BAR, unit, _grown(second, last, figure))
             for what, figure in held.items()
         ),
-    ]  # fmt: skip
+    ]
 
 
 def tell(found: Sequence[Minute], plan: SoakPlan) -> Told:

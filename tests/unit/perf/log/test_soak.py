@@ -94,3 +94,11 @@ def test_blocks_of_the_disk_are_counted_not_lengths(tmp_path: Path) -> None:
 
 def test_a_mean_is_of_each_figure() -> None:
     assert mean([Taken(1, 2, 3, 4, 5), Taken(3, 4, 5, 6, 7)]) == Taken(2, 3, 4, 5, 6)
+
+
+def test_a_saw_is_no_growth_however_its_teeth_meet() -> None:
+    def sawing(one: Minute) -> Minute:
+        up = one.number % 3 / 20 if one.number <= 30 else (one.number + 1) % 3 / 20
+        return replace(one, taken=replace(TAKEN, disk_bytes=1e9 * (0.97 + up / 2)))
+
+    assert verdicts(minutes(sawing)) == ["pass, surely"] * 5
