@@ -34,8 +34,9 @@ cdef int16_t log_slice(
     Log* log, Found* found, int64_t offset, const Bound* bound, int64_t max_bytes, int whole_first,
     FileSlice* out) noexcept nogil
 
-# Bytes between `offset`'s batch and the bound, capped at max_bytes, without touching a file; with
-# the lock held. Where only a file knows the batch's place, those of its segment before it, too.
+# Bytes between `offset`'s batch and the bound, capped at max_bytes, without waiting for the disk;
+# with the lock held. Where only the disk knows the batch's place, those of its segment before it,
+# too.
 cdef int64_t log_readable_bytes_locked(
     Log* log, int64_t offset, const Bound* bound, int64_t max_bytes) noexcept nogil
 

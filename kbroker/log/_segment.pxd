@@ -102,7 +102,7 @@ cdef int64_t segment_scan_start(Segment* segment, int64_t offset) noexcept nogil
 # Without waiting for the disk: False where that would be, or cannot be said.
 cdef int segment_scan_start_now(
     Segment* segment, int64_t offset, int64_t* start) noexcept nogil
-# The same of a position that an index has.
+# Of a position that an index has: itself, or 0 where it does not fit.
 cdef inline int64_t scan_start_at(Segment* segment, int64_t position) noexcept nogil:
     return position if 0 <= position < kb_load_i64(&segment.size_bytes) else 0
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from perf.cells import CellError
+from perf.cluster.brokers import until
 
 KEYS: Final = 5_000  # of each topic
 VALUE_BYTES: Final = 200
@@ -22,6 +23,7 @@ TOMBSTONES: Final = 0.02
 STEP_S: Final = 0.05
 BATCH: Final = 500
 WAIT_S: Final = 60.0
+STOP_S: Final = 5.0
 SEED: Final = 1
 
 Values = dict[tuple[str, bytes], bytes | None]
@@ -57,15 +59,16 @@ class KeyedTraffic:
         self._abandoned.set()
         for reader in self._readers:
             reader.over.set()
+        give_up_s = time.monotonic() + STOP_S  # a client whose broker is gone may take a minute
         for thread in (self._writing, *self._readers):
             if thread.is_alive():
-                thread.join(WAIT_S)
+                thread.join(max(0.0, give_up_s - time.monotonic()))
 
     def end(self) -> int:
         """Stops writing, lets the groups read to the end, reads all topics from the beginning.
-        How many records were acknowledged; CellError."""
+        How many records were acknowledged; CellError, BrokerError."""
         self._over.set()
-        self._writing.join(WAIT_S)
+        self._writing.join()  # it gives up by itself
         self.check_going()
         again = _Reader(self._address, self._topics, f"soak-again-{time.time_ns()}")
         again.start()
@@ -143,13 +146,14 @@ class _Reader(threading.Thread):
         # Not closed: leaving a group waits long for a broker that is gone.
 
     def until_has(self, wanted: Values) -> None:
-        """CellError if some key's value is another when nothing more comes."""
-        give_up_s = time.monotonic() + WAIT_S
-        while wrong := differing(wanted, dict(self._values)):
-            if self.failed or time.monotonic() > give_up_s:
-                why = self.failed[0] if self.failed else f"of {len(wanted)} keys, after {WAIT_S} s"
-                raise CellError(f"{self._group} has another value of {wrong} keys: {why}")
-            time.sleep(STEP_S)
+        """CellError if it has failed, BrokerError if some key's value stays another."""
+
+        def has() -> bool:
+            if self.failed:
+                raise CellError(f"{self._group}: {self.failed[0]}")
+            return not differing(wanted, dict(self._values))
+
+        until(f"{self._group} has the last value of {len(wanted)} keys", has, WAIT_S)
 
 
 def differing(wanted: Values, found: Values) -> int:

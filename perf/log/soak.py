@@ -35,7 +35,7 @@ from perf.histogram import Histogram
 from perf.load_thread import LoadThread
 from perf.log.keyed_traffic import KeyedTraffic
 from perf.log.rounds import OURS, new_broker
-from perf.process import Watch, cpu_ns, memory
+from perf.process import Watch, cpu_ns, memory, threads
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
 
@@ -124,7 +124,7 @@ def taken(broker: Broker) -> Taken:
         memory(broker.pid).anonymous,
         len(os.listdir(process / "fd")),
         (process / "maps").read_bytes().count(b"\n"),
-        len(os.listdir(process / "task")),
+        threads(broker.pid),
     )
 
 
@@ -188,7 +188,7 @@ class Soak:
         load.start()
         over_s = time.monotonic() + plan.window_s
         while (left_s := over_s - time.monotonic()) > 0:
-            time.sleep(min(left_s, SAMPLE_S))
+            time.sleep(min(left_s, SAMPLE_S))  # looks are at times, not behind events
             samples.append(taken(broker))
         try:
             found = load.join()
@@ -241,10 +241,10 @@ def measure(plan: SoakPlan, root: Path, say: Callable[[str], None]) -> list[Minu
     return [one for kind in plan.brokers for one in _soaked(kind, plan, root, say)]
 
 
-def _sixths(found: Sequence[Minute], plan: SoakPlan) -> tuple[Sequence[Minute], Sequence[Minute]]:
-    """The second and the last, of kbroker."""
-    ours = [one for one in found if one.broker == OURS]
-    return ours[plan.sixth : 2 * plan.sixth], ours[len(ours) - plan.sixth :]
+def _sixth(found: Sequence[Minute], plan: SoakPlan, broker: str, number: int) -> list[Minute]:
+    """Of one broker's minutes, counted from 0."""
+    own = [one for one in found if one.broker == broker]
+    return own[number * plan.sixth : (number + 1) * plan.sixth]
 
 
 def _slower(second: Sequence[Minute], last: Sequence[Minute]) -> list[tuple[float, bool]]:
@@ -272,7 +272,7 @@ def bars(found: Sequence[Minute], plan: SoakPlan) -> list[Bar]:
         "descriptors": lambda one: one.taken.descriptors,
         "maps": lambda one: one.taken.maps,
     }
-    second, last = _sixths(found, plan)
+    second, last = (_sixth(found, plan, OURS, number) for number in (1, 5))
     return [
         of_values("p99 of produce, last sixth", P99_BAR, unit, _slower(second, last)),
         *(
@@ -285,9 +285,8 @@ def bars(found: Sequence[Minute], plan: SoakPlan) -> list[Bar]:
 def tell(found: Sequence[Minute], plan: SoakPlan) -> Told:
     rows = []
     for kind in dict.fromkeys(one.broker for one in found):
-        own = [one for one in found if one.broker == kind]
         for sixth in range(6):
-            some = own[sixth * plan.sixth : (sixth + 1) * plan.sixth]
+            some = _sixth(found, plan, kind, sixth)
             whole = mean([one.taken for one in some])
             rows.append(
                 [

@@ -15,7 +15,7 @@ from perf.studies.options import Seconds
 
 @click.group()
 def log() -> None:
-    """What a log costs beside its requests: cleaning, recovery, start, fsync, an hour of all."""
+    """What a log costs beside its requests: cleaning, recovery, start, fsync, soak."""
 
 
 class LogRun(Run):

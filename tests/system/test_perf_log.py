@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from perf.brokers import Broker
 from perf.cells import CellError
 from perf.log import soak
+from perf.log.rounds import new_broker
 from perf.log.soak import SoakPlan
 from perf.wire import WireError
 
@@ -29,25 +33,19 @@ def test_a_soak_of_seconds(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path)  # its data are gone with it
 
 
-def test_a_broker_that_goes_away_ends_it(tmp_path: Path) -> None:
-    killed: list[int] = []
+def test_a_broker_that_goes_away_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Broker] = []
+
+    def remembered(*given: Any) -> Broker:
+        started.append(new_broker(*given))
+        return started[-1]
 
     def kill(line: str) -> None:
-        if "at the most" in line and not killed:
-            killed.append(_only_broker(tmp_path))
-            os.kill(killed[0], 9)
+        if "at the most" in line:
+            os.kill(started[0].pid, signal.SIGKILL)
 
+    monkeypatch.setattr(soak, "new_broker", remembered)
     # Whoever meets it first: each is one line and status 1.
     with pytest.raises((CellError, WireError, OSError)):
         soak.measure(SoakPlan(minutes=6, topics=3, window_s=0.3), tmp_path, kill)
-    assert killed
-
-
-def _only_broker(directory: Path) -> int:
-    """The process that was started for it."""
-    wanted = str(directory / "kbroker" / "data").encode()
-    (found,) = (
-        int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline")
-        if wanted in path.read_bytes().split(b"\0")
-    )  # fmt: skip
-    return found
+    assert len(started) == 1
