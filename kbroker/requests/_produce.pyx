@@ -320,7 +320,7 @@ cdef void _plan_batch(
             plan.compressed_bytes += batch.length_bytes
         slow = log_is_slow(place.partition.log)
         if slow > plan.slow_stands:
-            plan.slow = place.partition
+            plan.slow = place.partition.log
             plan.slow_stands = slow
         if log_repacks(place.partition.log, batch):
             plan.reason = REASON_RECOMPRESS

@@ -3,6 +3,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
+from kbroker.log._storage cimport Log
 from kbroker.log._types cimport Batch
 from kbroker.net._types cimport Request
 from kbroker.replica._partition cimport Partition
@@ -46,7 +47,7 @@ cdef struct ProducePlan:
     Request* request
     ProduceFrame* frames
     int reason                    # not REASON_NONE: Python takes the request
-    Partition* slow               # one whose writes are slow; NULL: none is
+    Log* slow                     # one whose writes are slow; NULL: none is
     int slow_stands               # WRITE_STANDS: one of them is under way
     int32_t batch_count
     int64_t compressed_bytes      # of its batches that are to be unpacked

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.record_batches import build_batch, parse_batches
 from tests.support.standing_disk import standing
 from tests.unit.net.harness import Rig
@@ -16,11 +17,15 @@ COUNT = 200
 OLD = 20  # in a segment that is full
 
 
-def test_nobody_waits_with_it(make_rig: Callable[..., Rig]) -> None:
+@pytest.mark.parametrize("last_write_ms", [0, 500])
+def test_nobody_waits_with_it(make_rig: Callable[..., Rig], last_write_ms: int) -> None:
+    """Nor does who writes to that log, though a slow write of late has it set aside as well."""
     rig = make_rig(handlers=2)
     topic = rig.create("words", **SETTINGS)
-    for number in range(COUNT):
+    for number in range(COUNT - 1):
         topic.logs[0].append(build_batch([b"%06d" % number]))
+    with FileFaults(Fault(("write",), "words-0", delay_ms=last_write_ms)):
+        topic.logs[0].append(build_batch([b"%06d" % (COUNT - 1)]))
     waiting, neighbour = rig.client(), rig.client()
     with standing(("open", "0.index")) as disk:
         for _ in range(3):
