@@ -23,7 +23,7 @@ from kbroker.log._file_operations cimport iovec
 from kbroker.log._producer_state cimport (
     producers_commit, producers_note, producers_roll_back)
 from kbroker.log._records cimport (
-    CONTROL_BIT, HEADER_BYTES, Header, batch_crc, header_plausible, header_read)
+    HEADER_BYTES, Header, batch_crc, has_sequence, header_plausible, header_read)
 from kbroker.log._segment cimport segment_note_batch, segment_reserve
 from kbroker.log._storage cimport (
     active_of, begin_writing_locked, end_writing_locked, log_roll, recent_add, recent_clear)
@@ -84,12 +84,6 @@ cdef int64_t followed_bytes(const uint8_t* data, int64_t length, Followed* out) 
 
 
 # --- One write ------------------------------------------------------------------------------------
-
-cdef inline int has_sequence(const Header* header) noexcept nogil:
-    # Markers of transactions carry a producer id and no sequence.
-    return (header.producer_id >= 0 and header.base_sequence >= 0
-            and not header.attributes & CONTROL_BIT)
-
 
 cdef int note_producers(Log* log, const Piece* piece) noexcept nogil:
     # 0 or an errno.

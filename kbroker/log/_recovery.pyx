@@ -14,13 +14,14 @@ megabyte of buffer, whatever a batch's length claims.
 from libc.errno cimport EINTR, EIO, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 from kbroker._atomics cimport kb_store_i64
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport offset_index_check, time_index_check
 from kbroker.log._producer_state cimport producers_commit, producers_note
 from kbroker.log._records cimport (
-    AT_ATTRIBUTES, CONTROL_BIT, Header, crc32c)
+    AT_ATTRIBUTES, HEADER_BYTES, Header, crc32c, has_sequence)
 from kbroker.log._segment cimport (
     Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_from_index, scan_next,
     scan_to_offset,
@@ -58,6 +59,15 @@ cdef int64_t fill(Reader* reader, int64_t position) noexcept nogil:
     return got
 
 
+cdef void lend_header(Reader* reader, Scan* scan) noexcept nogil:
+    # What the buffer has of the next batch is not read from the file once more.
+    cdef int64_t at = scan.position - reader.position
+    if 0 <= at <= reader.filled - HEADER_BYTES:
+        memcpy(scan.chunk, reader.buffer + at, HEADER_BYTES)
+        scan.chunk_position = scan.position
+        scan.chunk_bytes = HEADER_BYTES
+
+
 cdef int crc_is_right(Reader* reader, int64_t position, const Header* header) noexcept nogil:
     cdef int64_t at = position + AT_ATTRIBUTES
     cdef int64_t end = position + header.size_bytes
@@ -93,6 +103,9 @@ cdef const char* how_it_ends(const Scan* scan) noexcept nogil:
 cdef void recover_segment(
     Segment* segment, int64_t index_bytes, int64_t index_interval_bytes, Recovered* out
 ) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    cdef int32_t largest_leader_epoch = -1
+    cdef int has_sequences = 0
     cdef Reader reader
     cdef Scan scan
     cdef int found
@@ -111,6 +124,7 @@ cdef void recover_segment(
         return
     scan_begin(&scan, segment.fd, 0, segment.size_bytes)
     while True:
+        lend_header(&reader, &scan)
         found = scan_next(&scan)
         if found == 0:
             break
@@ -130,9 +144,14 @@ cdef void recover_segment(
         out.next_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
         out.last_leader_epoch = scan.header.leader_epoch
         out.batches += 1
+        largest_leader_epoch = max(largest_leader_epoch, scan.header.leader_epoch)
+        has_sequences |= has_sequence(&scan.header)
         scan_advance(&scan)
     out.valid_bytes = scan.position
     free(reader.buffer)
+    if out.reason == NULL and out.status == 0:    # what asks walks on behind what is damaged
+        part.largest_leader_epoch = largest_leader_epoch
+        part.has_sequences = has_sequences
 
 
 cdef void begin(Segment* segment, Recovered* out) noexcept nogil:
@@ -250,6 +269,9 @@ cdef int find_newer_epoch(
     Segment* segment, int32_t* epoch, int64_t* offset, int* status
 ) noexcept nogil:
     cdef Scan scan
+    status[0] = 0
+    if part_of(segment).largest_leader_epoch <= epoch[0]:
+        return 0
     scan_begin(&scan, segment.fd, segment_scan_start(segment, offset[0]), segment.size_bytes)
     scan_from_index(&scan, offset[0])
     cdef int found = scan_to_offset(&scan, offset[0])
@@ -278,14 +300,14 @@ cdef int replay_producers(
 ) noexcept nogil:
     cdef Scan scan
     cdef int found, status = 0
+    if not part_of(segment).has_sequences:
+        return 0
     scan_begin(
         &scan, segment.fd, segment_scan_start(segment, from_offset), segment.size_bytes)
     scan_from_index(&scan, from_offset)
     found = scan_to_offset(&scan, from_offset)
     while found == 1 and status == 0:
-        # Markers of transactions carry a producer id and no sequence.
-        if scan.header.producer_id >= 0 and not scan.header.attributes & CONTROL_BIT \
-                and scan.header.base_sequence >= 0:
+        if has_sequence(&scan.header):
             status = producers_note(
                 table, scan.header.producer_id, scan.header.producer_epoch,
                 scan.header.base_sequence, scan.header.last_offset_delta, scan.header.base_offset,

@@ -24,6 +24,10 @@ cdef struct SegmentPart:
     int64_t created_ms            # when it was created or opened: the roll's, without timestamps
     int64_t bytes_since_entry
     int64_t largest_batch_bytes   # atomic; INT64_MAX where nobody has looked
+    # Of all its batches, where a recovery has read them since the last append: otherwise INT32_MAX,
+    # and 1.
+    int32_t largest_leader_epoch
+    int has_sequences             # of producers
 
 
 cdef enum:

@@ -89,6 +89,8 @@ cdef Segment* segment_new(
     part.max_timestamp_ms = -1
     part.max_timestamp_offset = base_offset
     part.first_timestamp_ms = -1
+    part.largest_leader_epoch = INT32_MAX
+    part.has_sequences = 1
     if segment_renamed(segment, directory, tail) != 0:
         segment_drop_reference(segment)
         return NULL
@@ -321,6 +323,8 @@ cdef void segment_note_batch(
     cdef SegmentPart* part = part_of(segment)
     cdef int64_t last_offset = header.base_offset + header.last_offset_delta
     cdef int64_t relative = last_offset - segment.base_offset
+    part.largest_leader_epoch = INT32_MAX
+    part.has_sequences = 1
     if header.record_count > 0:   # one of which compaction left nothing has no time either
         if part.first_timestamp_ms < 0:
             part.first_timestamp_ms = header.max_timestamp_ms
