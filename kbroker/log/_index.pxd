@@ -81,5 +81,5 @@ cdef int offset_index_check(
 ) noexcept nogil
 # And the last entry, if there is one.
 cdef int time_index_check(
-    const Index* index, const char* path, int64_t relative_end, int32_t checked, int* fits,
+    const Index* index, const char* path, int32_t checked, int* fits,
     int64_t* last_timestamp_ms, int32_t* last_relative) noexcept nogil

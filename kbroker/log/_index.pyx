@@ -350,7 +350,7 @@ cdef int offset_index_check(
 
 
 cdef int time_index_check(
-    const Index* index, const char* path, int64_t relative_end, int32_t checked, int* fits,
+    const Index* index, const char* path, int32_t checked, int* fits,
     int64_t* last_timestamp_ms, int32_t* last_relative
 ) noexcept nogil:
     cdef int32_t at, relative
@@ -367,7 +367,7 @@ cdef int time_index_check(
         timestamp_ms = get_i64(reader.entry)
         relative = get_i32(reader.entry + 8)
         good = (status == 0 and timestamp_ms > last_timestamp_ms[0] and relative >= 0
-                and relative >= last_relative[0] and relative < relative_end)
+                and relative >= last_relative[0])
         last_timestamp_ms[0] = timestamp_ms
         last_relative[0] = relative
     reader_close(&reader)

@@ -9,7 +9,7 @@ Called by `file_operations.look`. No GIL while the disk is asked.
 from libc cimport errno as number_of
 from libc.errno cimport EINTR, ENOENT, errno
 from libc.stdlib cimport free, realloc
-from libc.string cimport strcmp, strdup
+from libc.string cimport strcmp, strdup, strstr
 
 import os
 
@@ -22,7 +22,11 @@ cdef extern from "<dirent.h>" nogil:
     ctypedef struct DIR:
         pass
     struct dirent:
+        unsigned char d_type
         char* d_name
+    enum:
+        DT_REG
+        DT_UNKNOWN
     DIR* fdopendir(int fd)
     dirent* readdir(DIR* directory)
     int closedir(DIR* directory)
@@ -53,7 +57,7 @@ cdef enum:
 
 cdef struct Entry:
     char* name
-    long long size_bytes          # -1: it is no file
+    long long size_bytes          # of a .log, else 0; -1: it is no file
 
 
 cdef struct Look:
@@ -66,22 +70,26 @@ cdef struct Look:
     Py_ssize_t epochs_bytes
 
 
-cdef int note(Look* look, int fd, const char* name) noexcept nogil:
-    # 0 or an errno.
+cdef int note(Look* look, int fd, dirent* entry) noexcept nogil:
+    # 0 or an errno. Of files that are asked for their size alone the disk is asked more.
     cdef stat_of found
     cdef Entry* entries
-    if fstatat(fd, name, &found, AT_SYMLINK_NOFOLLOW) != 0:
-        return 0 if errno == ENOENT else errno
+    cdef int is_file = entry.d_type == DT_REG
+    found.st_size = 0
+    if entry.d_type == DT_UNKNOWN or is_file and strstr(entry.d_name, b".log") != NULL:
+        if fstatat(fd, entry.d_name, &found, AT_SYMLINK_NOFOLLOW) != 0:
+            return 0 if errno == ENOENT else errno
+        is_file = S_ISREG(found.st_mode)
     if look.count == look.room:
         look.room = 2 * look.room + 16
         entries = <Entry*>realloc(look.entries, <size_t>look.room * sizeof(Entry))
         if entries == NULL:
             return errno
         look.entries = entries
-    look.entries[look.count].name = strdup(name)
+    look.entries[look.count].name = strdup(entry.d_name)
     if look.entries[look.count].name == NULL:
         return errno
-    look.entries[look.count].size_bytes = found.st_size if S_ISREG(found.st_mode) else -1
+    look.entries[look.count].size_bytes = found.st_size if is_file else -1
     look.count += 1
     return 0
 
@@ -128,7 +136,7 @@ cdef int look_into(
             break
         if strcmp(entry.d_name, b".") == 0 or strcmp(entry.d_name, b"..") == 0:
             continue
-        status = note(look, fd, entry.d_name)
+        status = note(look, fd, entry)
         if status == 0 and strcmp(entry.d_name, metadata) == 0:
             status = read_small(fd, metadata, look.metadata, &look.metadata_bytes)
         elif status == 0 and strcmp(entry.d_name, epochs) == 0:

@@ -171,18 +171,16 @@ cdef int check_offsets(Segment* segment, int* fits) noexcept nogil:
         &part.offsets, part.offsets_path, segment.size_bytes, ENTRIES_CHECKED, fits)
 
 
-cdef int check_times(Segment* segment, int64_t relative_end, int* fits) noexcept nogil:
+cdef int check_times(Segment* segment, int* fits, int32_t* last_relative) noexcept nogil:
     # The last entry of a sealed segment is its largest timestamp, unless the file has lost some.
     cdef SegmentPart* part = part_of(segment)
-    cdef int32_t relative
     cdef int64_t timestamp_ms
     cdef int status = time_index_check(
-        &part.times, part.times_path, relative_end, ENTRIES_CHECKED, fits,
-        &timestamp_ms, &relative)
+        &part.times, part.times_path, ENTRIES_CHECKED, fits, &timestamp_ms, last_relative)
     if (status == 0 and fits[0] and part.times.entries
             and timestamp_ms > part.max_timestamp_ms):
         part.max_timestamp_ms = timestamp_ms
-        part.max_timestamp_offset = segment.base_offset + relative
+        part.max_timestamp_offset = segment.base_offset + last_relative[0]
     return status
 
 
@@ -191,6 +189,7 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
     cdef SegmentPart* part = part_of(segment)
     cdef Scan scan
     cdef int64_t largest_ms, largest_offset
+    cdef int32_t last_relative
     cdef int found, misled = 0
     begin(segment, out)
     scan_begin(&scan, segment.fd, 0, segment.size_bytes)
@@ -203,7 +202,7 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
     out.status = check_offsets(segment, fits)
     if out.status != 0 or not fits[0]:
         return
-    out.status = check_times(segment, 0x7FFFFFFF, fits)
+    out.status = check_times(segment, fits, &last_relative)
     if out.status != 0 or not fits[0]:
         return
     scan_begin(
@@ -232,7 +231,7 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
         out.reason = how_it_ends(&scan)
         out.torn = scan.torn
     else:
-        out.status = check_times(segment, out.next_offset - segment.base_offset, fits)
+        fits[0] = last_relative < out.next_offset - segment.base_offset
     if misled and out.status == 0 and fits[0]:
         look_for_largest(segment, out.valid_bytes)
 

@@ -51,8 +51,9 @@ class ProducerEntry(NamedTuple):
 
 
 class LogFiles(NamedTuple):
-    """What is in a log's directory: the bytes of each file, -1 of what is none; and what
-    `partition.metadata` and `leader-epoch-checkpoint` say, None: that is not known yet."""
+    """What is in a log's directory: the bytes of each file (of one that holds no records 0, or its
+    bytes), -1 of what is none; and what `partition.metadata` and `leader-epoch-checkpoint` say,
+    None: that is not known yet."""
 
     sizes: dict[str, int]
     metadata: bytes | None

@@ -54,21 +54,24 @@ def replace_file(path: Path, text: str, *, sync: bool = True) -> None:
 def _read_lines(path: Path) -> list[list[str]]:
     """The fields of each line; none if there is no file."""
     try:
-        return _lines_in(file_operations.read_file(path), path)
+        return _lines_in(file_operations.read_file(path))
     except FileNotFoundError:
         return []
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
 
 
-def _lines_in(data: bytes, path: Path) -> list[list[str]]:
+def _lines_in(data: bytes) -> list[list[str]]:
+    """ValueError: it is no such text."""
     try:
         lines = data.decode().splitlines()
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{path}: not text") from error
+    except UnicodeDecodeError:
+        raise ValueError("not text") from None
     if len(lines) < 2 or lines[0].strip() != str(CHECKPOINT_VERSION):
-        raise CheckpointError(f"{path}: no version {CHECKPOINT_VERSION} in its first line")
+        raise ValueError(f"no version {CHECKPOINT_VERSION} in its first line")
     fields = [line.split() for line in lines[2:] if line.strip()]
     if lines[1].strip() != str(len(fields)):
-        raise CheckpointError(f"{path}: announces {lines[1]} lines and has {len(fields)}")
+        raise ValueError(f"announces {lines[1]} lines and has {len(fields)}")
     return fields
 
 
@@ -96,18 +99,34 @@ def write_offsets(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
     _write_lines(path, lines, sync=True)
 
 
-def read_leader_epochs(path: Path, data: bytes | None = None) -> list[tuple[int, int]]:
-    """(epoch, start offset), both rising; empty if there is no file. `data`: it was read."""
+def read_leader_epochs(path: Path) -> list[tuple[int, int]]:
+    """(epoch, start offset), both rising; empty if there is no file."""
+    try:
+        return leader_epochs_in(file_operations.read_file(path))
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def leader_epochs_in(data: bytes) -> list[tuple[int, int]]:
+    """The same of what was read; ValueError if that tells of none."""
+    return list(_epochs_in(data))
+
+
+@lru_cache(1024)
+def _epochs_in(data: bytes) -> tuple[tuple[int, int], ...]:
+    """Thousands of logs say the same."""
     entries: list[tuple[int, int]] = []
-    for fields in _read_lines(path) if data is None else _lines_in(data, path):
+    for fields in _lines_in(data):
         try:
             epoch, start_offset = (int(field) for field in fields)
-        except ValueError as error:
-            raise CheckpointError(f"{path}: no epoch in {' '.join(fields)!r}") from error
+        except ValueError:
+            raise ValueError(f"no epoch in {' '.join(fields)!r}") from None
         if entries and (epoch <= entries[-1][0] or start_offset < entries[-1][1]):
-            raise CheckpointError(f"{path}: epoch {epoch} at {start_offset} goes back")
+            raise ValueError(f"epoch {epoch} at {start_offset} goes back")
         entries.append((epoch, start_offset))
-    return entries
+    return tuple(entries)
 
 
 def write_leader_epochs(path: Path, entries: Iterable[tuple[int, int]]) -> None:

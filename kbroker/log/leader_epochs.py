@@ -21,7 +21,12 @@ from typing import Final
 
 from kbroker.config.key import LONG_MAX
 from kbroker.log import file_operations
-from kbroker.log.checkpoints import CheckpointError, read_leader_epochs, write_leader_epochs
+from kbroker.log.checkpoints import (
+    LEADER_EPOCH_FILE,
+    leader_epochs_in,
+    read_leader_epochs,
+    write_leader_epochs,
+)
 
 UNKNOWN = (-1, -1)
 NO_EPOCH = -1
@@ -33,23 +38,30 @@ class LeaderEpochs:
 
     def __init__(
         self,
-        path: Path,
+        directory: Path,
         changed: Callable[[list[tuple[int, int]]], None] | None = None,
         data: bytes | None = None,
     ) -> None:
         """`changed` is given every new list, and the first; it may not come back here. `data`: what
         is in the file, if somebody has read it."""
-        self.path = path
+        self._directory = directory
         self._changed = changed or (lambda _: None)
         self._lock = threading.Lock()
         self._unsettled_from = _ALL_SETTLED
         self._written = True
         try:
-            self._entries = read_leader_epochs(path, data)
-        except CheckpointError:
+            self._entries = (
+                read_leader_epochs(self.path) if data is None else leader_epochs_in(data)
+            )
+        except ValueError:
             # A power cut may leave it empty; the batches know the epochs of what they hold.
             self._entries = []
         self._changed(self._entries)
+
+    @property
+    def path(self) -> Path:
+        """The file's. Not kept: few of ten thousand logs ever write it."""
+        return self._directory / LEADER_EPOCH_FILE
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -147,13 +159,13 @@ class LeaderEpochs:
     def copy_to(self, directory: Path) -> None:
         """What is known now stands there too, on the disk with its name when the directory is."""
         with self._lock:
-            write_leader_epochs(directory / self.path.name, self._entries)
-            file_operations.sync_file(directory / self.path.name)
+            write_leader_epochs(directory / LEADER_EPOCH_FILE, self._entries)
+            file_operations.sync_file(directory / LEADER_EPOCH_FILE)
 
     def moved_to(self, directory: Path) -> None:
         """The file is there from now on, as `copy_to` left it: what came since it may lack."""
         with self._lock:
-            self.path = directory / self.path.name
+            self._directory = directory
             self._written = False
 
     def _settle_locked(self) -> None:

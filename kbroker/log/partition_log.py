@@ -33,7 +33,6 @@ from kbroker.log._truncate import (
     place_of,
     segments_from,
 )
-from kbroker.log.checkpoints import LEADER_EPOCH_FILE
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.segment_files import (
     CLEANED_SUFFIX,
@@ -87,7 +86,7 @@ class PartitionLog(_log.LocalLog):
         super().__init__(directory, topic, index, topic_id)
         self.path = path or Path(directory)
         self.name = TopicPartition(topic, index)
-        self.epochs = LeaderEpochs(self.path / LEADER_EPOCH_FILE, self.set_epochs, epochs)
+        self.epochs = LeaderEpochs(self.path, self.set_epochs, epochs)
         # What the last checkpoint said, for the replica to begin with.
         self.checkpointed_high_watermark = 0
         # What lies below was cleaned: see cleaner.py.

@@ -67,7 +67,9 @@ def snapshot_files(directory: Path, names: Iterable[str] | None = None) -> list[
     if names is None:
         names = [entry.name for entry in file_operations.list_directory(directory)]
     return sorted(
-        (int(match[1]), directory / name) for name in names if (match := _FILE.fullmatch(name))
+        (int(match[1]), directory / name)
+        for name in names
+        if name.endswith(SUFFIX) and (match := _FILE.fullmatch(name))
     )
 
 

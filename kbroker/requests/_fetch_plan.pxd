@@ -74,8 +74,9 @@ cdef struct FetchPlan:
     int64_t gathers_ns            # the moment
     int lingers                   # as long as nobody waits for what it would bring
     Patience patience
-    Partition* slow               # where it would have to wait for more, or the disk; writes to
-                                  # it do not wait with it: what is slow for them is the log
+    # Where it would have to wait for more, or the disk. What is slow for writes is the log: they do
+    # not wait with it.
+    Partition* slow
     # Or a divergence, a better replica, a follower's first fetch: nothing to wait for.
     int any_error
     int notes_follower            # it says for the first time how far a follower is

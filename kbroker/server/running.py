@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("kbroker.server")
 
-START_GC_THRESHOLD: Final = 20_000  # objects, between two looks at the youngest
-
 
 def run(
     config: BrokerConfig,
@@ -42,13 +40,12 @@ def run(
         end.install(broker.give_up_start)
 
     broker = make(config, Path(data_dir), ready_path, serve_admin, before_logs=install)
-    # What a start makes stays: with thousands of logs it would be looked at again and again.
-    usual = gc.get_threshold()
-    gc.set_threshold(START_GC_THRESHOLD)
+    # What a start makes stays, but for some dozens of objects: with thousands of logs a look for
+    # those is a sixteenth of the time until they answer.
+    gc.disable()
     broker.start()
-    gc.set_threshold(*usual)
-    gc.collect()
     gc.freeze()
+    gc.enable()
     sys.setswitchinterval(limits.GIL_SWITCH_INTERVAL_S)
     number = end.wait(broker.reload)
     logger.info("stopping on %s", number.name)

@@ -31,6 +31,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
@@ -351,7 +352,19 @@ def encode_partition(partition: PartitionImage, controller_epoch: int) -> bytes:
 
 
 def decode_partition(path: str, data: bytes) -> PartitionRecord:
-    fields = _Fields(path, data)
+    try:
+        return _partition_in(data)
+    except DataDirectoryError:
+        return _partition_of(_Fields(path, data))  # which says where
+
+
+@lru_cache(1024)
+def _partition_in(data: bytes) -> PartitionRecord:
+    """Thousands of partitions say the same."""
+    return _partition_of(_Fields("", data))
+
+
+def _partition_of(fields: _Fields) -> PartitionRecord:
     return PartitionRecord(
         fields.integer("leader", -1, INT32_MAX),
         fields.integer("leader_epoch", 0, INT32_MAX),

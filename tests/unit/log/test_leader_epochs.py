@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.log.checkpoints import read_leader_epochs
+from kbroker.log.checkpoints import LEADER_EPOCH_FILE, read_leader_epochs
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.testing.file_faults import Fault, FileFaults
 
 
 @pytest.fixture
 def epochs(tmp_path: Path) -> LeaderEpochs:
-    made = LeaderEpochs(tmp_path / "leader-epoch-checkpoint")
+    made = LeaderEpochs(tmp_path)
     for epoch, start in ((2, 0), (3, 10), (5, 30)):
         made.assign(epoch, start)
     return made
@@ -22,7 +22,8 @@ def epochs(tmp_path: Path) -> LeaderEpochs:
 
 def same_on_disk(epochs: LeaderEpochs, end_offset: int) -> bool:
     epochs.settle(end_offset)
-    return read_leader_epochs(epochs.path) == epochs.entries == LeaderEpochs(epochs.path).entries
+    again = LeaderEpochs(epochs.path.parent)
+    return read_leader_epochs(epochs.path) == epochs.entries == again.entries
 
 
 def test_only_a_newer_epoch_is_assigned(epochs: LeaderEpochs) -> None:
@@ -48,7 +49,7 @@ def test_how_far_an_epoch_came(epochs: LeaderEpochs, asked: int, answer: tuple[i
 
 
 def test_none_known(tmp_path: Path) -> None:
-    epochs = LeaderEpochs(tmp_path / "file")
+    epochs = LeaderEpochs(tmp_path)
     assert (epochs.latest, epochs.end_offset_for(0, 5)) == (-1, (-1, -1))
 
 
@@ -107,9 +108,9 @@ def test_of_a_log_that_begins_anew_the_file_says_nothing_at_once(epochs: LeaderE
 
 
 def test_a_file_that_a_power_cut_emptied(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"")
-    assert LeaderEpochs(path).entries == []
+    (tmp_path / LEADER_EPOCH_FILE).write_bytes(b"")
+    assert LeaderEpochs(tmp_path).entries == []
+    assert LeaderEpochs(tmp_path, data=b"").entries == []
 
 
 def test_which_epoch_wrote_an_offset(epochs: LeaderEpochs, tmp_path: Path) -> None:
