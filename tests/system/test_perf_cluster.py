@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from perf.cluster import idle_followers
+from perf.cluster import idle_followers, rebalance
 from tests.support import requirements
 from tests.support.source_tree import ROOT
 from tests.support.zookeeper import JARS
@@ -38,6 +38,14 @@ def test_processes_of_a_cluster_are_measured_one_by_one(
     assert [one.role for one in found] == list(idle_followers.ROLES)
     assert all(one.proportional_bytes > 1 << 20 for one in found)
     assert not list(tmp_path.glob("kbroker/broker-*"))
+
+
+def test_preferred_leaders_come_back_only_where_they_are_to(tmp_path: Path) -> None:
+    plan = rebalance.RebalancePlan(rounds=1, partitions=4, rate=200.0, seconds=0.5)
+    with_it, without = rebalance.measure(plan, tmp_path, print)
+    assert (with_it.enabled, with_it.led, without.enabled, without.led) == ("true", 2, "false", 0)
+    assert with_it.back_s is not None and without.back_s is None
+    assert with_it.requests_per_s > 50 and without.requests_per_s > 50
 
 
 def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:

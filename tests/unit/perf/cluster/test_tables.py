@@ -7,11 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from perf.cluster import catch_up, failover, idle_followers, shared_report, start_many
+from perf.cluster import (
+    catch_up,
+    failover,
+    idle_followers,
+    rebalance,
+    shared_report,
+    start_many,
+)
 from perf.cluster.catch_up import CatchUp, CatchUpPlan
 from perf.cluster.failover import Failover
 from perf.cluster.idle_followers import Idle
 from perf.cluster.paced import Latency
+from perf.cluster.rebalance import RebalancePlan, Returned
 from perf.cluster.shared_load import SharedBlock, SharedOutcome, SharedPlan
 from perf.cluster.start_many import Start
 from perf.cluster.told import Told
@@ -157,6 +165,27 @@ def test_idle_followers_are_judged_and_leaders_only_told() -> None:
     told = idle_followers.tell(found, {"partitions": 1000})
     assert verdicts(told) == ["pass, surely", "pass, surely"]
     assert len(told.rows) == 3
+
+
+def returned(enabled: str, number: int, quiet: bool = True) -> Returned:
+    on = enabled == rebalance.ON
+    shares = {1: 0.3, 2: 0.2} if on else {1: 0.45, 2: 0.15}
+    led, back_s = (50, 0.9) if on else (0, None)
+    return Returned(enabled, number, led, back_s, shares, 4_000.0, 200.0, 900.0, quiet)
+
+
+def test_returns_are_compared_round_by_round() -> None:
+    kinds = (rebalance.ON, rebalance.OFF)
+    found = [returned(kind, number) for number in range(7) for kind in kinds]
+    found += [returned(kind, 7, quiet=kind == rebalance.ON) for kind in kinds]
+    told = rebalance.tell(found, RebalancePlan())
+    assert verdicts(told) == ["pass, surely"]
+    assert [row[:2] for row in told.rows] == [["true", "50 to 50"], ["false", "0 to 0"]]
+    assert told.rows[1][2] == "never"
+    busiest, both, p99, noisy = told.remarks
+    assert "0.667 [0.667, 0.667] x" in busiest
+    assert "0.833" in both and "1 [1, 1] x" in p99
+    assert noisy.startswith("1 of 16")
 
 
 @pytest.mark.parametrize(

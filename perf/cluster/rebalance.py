@@ -1,0 +1,218 @@
+"""What `auto.leader.rebalance.enable` gives back behind a broker's return, and what that is worth.
+
+Two kbrokers of which each is the preferred leader of half of the partitions, once with the setting
+and once without. In a round the second is stopped in order, so that the first leads all, and comes
+back. Where the setting is on, that is followed by the preferred leaders, at the controller's next
+look; how long that takes is measured from when all replicas are in sync. Then the same load for
+both, at a fixed rate below what either can do: a producer for each half of the partitions, at
+whoever leads them. What differs is how the work is shared, and what that does to the latency.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from perf.bars import Bar, of_values
+from perf.cluster.brokers import Cluster, KbrokerCluster, until
+from perf.cluster.failover import balanced, led_by
+from perf.cluster.paced import PacedProducer
+from perf.cluster.told import Figure, Told, noisy
+from perf.cluster.topics import create_many
+from perf.cluster.turns import Turns
+from perf.process import Watch, cpu_ns
+from perf.report import interval
+from perf.requests import Topic
+from perf.stats import Estimate, estimate, ratio
+
+KEY: Final = "auto.leader.rebalance.enable"
+LOOK_KEY: Final = "leader.imbalance.check.interval.seconds"
+ON, OFF = "true", "false"
+STAYS, RETURNS = 1, 2
+ROTATIONS: Final = ((STAYS, RETURNS), (RETURNS, STAYS))
+LOOK_S: Final = 1
+STAYS_SO_S: Final = 2.0 * LOOK_S + 1  # without the setting: two looks, had there been any
+BACK_BAR_S: Final = LOOK_S + 1.0
+
+
+@dataclass(frozen=True)
+class RebalancePlan:
+    """How much is run."""
+
+    rounds: int = 7
+    partitions: int = 100
+    rate: float = 4_000.0  # of both producers together
+    seconds: float = 5.0  # of load
+
+
+@dataclass(frozen=True)
+class Returned:
+    """One return, and the load behind it."""
+
+    enabled: str
+    round: int
+    led: int  # partitions that the returned one leads, of all
+    back_s: float | None  # from in sync until it leads what it should; None: it does not
+    cpu_shares: Mapping[int, float]  # of one processor, by broker
+    requests_per_s: float
+    p50_us: float  # the worse of both producers
+    p99_us: float
+    quiet: bool
+
+    @property
+    def busiest(self) -> float:
+        """The share of whoever has more to do."""
+        return max(self.cpu_shares.values())
+
+    def to_json(self) -> dict[str, Any]:
+        shares = {str(node): share for node, share in self.cpu_shares.items()}
+        return {**self.__dict__, "cpu_shares": shares}
+
+
+def _settings(enabled: str) -> dict[str, object]:
+    return {KEY: enabled, LOOK_KEY: LOOK_S}
+
+
+def _returns(cluster: Cluster, topics: Sequence[Topic], enabled: str) -> float | None:
+    """The second broker goes and comes back; how long until it leads again, where it does."""
+    names = [topic.name for topic in topics]
+
+    def led_by_one() -> bool:
+        state = cluster.state(STAYS, *names)
+        return all(each.leader == STAYS for each in state.partitions)
+
+    cluster.nodes[RETURNS].stop()
+    until("the one that stays leads all", led_by_one)
+    cluster.restart(RETURNS)
+    in_sync_s = cluster.wait_in_sync(STAYS, *names)
+    if enabled == OFF:
+        time.sleep(STAYS_SO_S)
+        return None
+    total = sum(topic.partitions for topic in topics)
+    back = max(
+        until(f"broker {node} knows of the preferred leaders",
+              partial(_is_balanced, cluster, node, names, total))
+        for node in (STAYS, RETURNS)
+    )  # fmt: skip
+    return max(back - in_sync_s, 0.0)  # it may have looked as the last replica came
+
+
+def _is_balanced(cluster: Cluster, node: int, names: Sequence[str], partitions: int) -> bool:
+    return balanced(cluster.state(node, *names), partitions)
+
+
+def _loaded(
+    cluster: Cluster, topics: Sequence[Topic], plan: RebalancePlan, enabled: str, number: int
+) -> Returned:
+    back_s = _returns(cluster, topics, enabled)
+    state = cluster.state(STAYS, *[topic.name for topic in topics])
+    leaders = {topic.name: topic.partitions[0].leader for topic in state.topics}
+    producers = [
+        PacedProducer(cluster.nodes[leaders[topic.name]], topic, plan.rate / len(topics))
+        for topic in topics
+    ]
+    pids = {node: cluster.nodes[node].pid for node in (STAYS, RETURNS)}
+    watch = Watch([os.getpid(), cluster.meeting.pid, *pids.values()])
+    before, began_ns = {node: cpu_ns(pid) for node, pid in pids.items()}, time.monotonic_ns()
+    for producer in producers:
+        producer.start()
+    time.sleep(plan.seconds)
+    found = [producer.end() for producer in producers]
+    used = {node: cpu_ns(pid) - before[node] for node, pid in pids.items()}
+    span_ns = time.monotonic_ns() - began_ns
+    return Returned(
+        enabled, number, led_by(state, RETURNS), back_s,
+        {node: spent / span_ns for node, spent in used.items()},
+        sum(each.requests for each in found) / (span_ns / 1e9),
+        max(each.p50_us for each in found), max(each.p99_us for each in found),
+        watch.guard().quiet,
+    )  # fmt: skip
+
+
+def measure(plan: RebalancePlan, root: Path, say: Callable[[str], None]) -> list[Returned]:
+    """A round is one return of each kind."""
+    kinds = {ON: KbrokerCluster, OFF: KbrokerCluster}
+    settings = {kind: _settings(kind) for kind in kinds}
+    topics: dict[str, Sequence[Topic]] = {}
+    found = []
+    with Turns(tuple(kinds), root, 2, say, settings=settings, make=kinds) as turns:
+        for number in range(plan.rounds):
+            for kind in turns.order(number):
+                with turns.alone(kind) as cluster:
+                    if kind not in topics:
+                        topics[kind] = _made(cluster, plan.partitions)
+                    found.append(_loaded(cluster, topics[kind], plan, kind, number))
+                say(_line(found[-1]))
+    return found
+
+
+def _made(cluster: Cluster, partitions: int) -> Sequence[Topic]:
+    with cluster.client(STAYS) as client:
+        topics = create_many(client, "rebalance", partitions, ROTATIONS)
+    cluster.wait_in_sync(STAYS, *[topic.name for topic in topics])
+    return topics
+
+
+def _line(one: Returned) -> str:
+    back = "" if one.back_s is None else f" after {one.back_s:.2f} s"
+    shares = ", ".join(f"broker {node} {share:.1%}" for node, share in one.cpu_shares.items())
+    return (
+        f"round {one.round + 1} {one.enabled:5} the returned one leads {one.led}{back};"
+        f" of a CPU: {shares}; p99 {one.p99_us:,.0f} us"
+    )
+
+
+def _against(found: Sequence[Returned], take: Callable[[Returned], float]) -> Estimate:
+    """With the setting by without, in each round."""
+    on, off = ([one for one in found if one.enabled == kind] for kind in (ON, OFF))
+    pairs = [(a, b) for a, b in zip(on, off, strict=True) if a.quiet and b.quiet]
+    return ratio([take(a) for a, _ in pairs], [take(b) for _, b in pairs])
+
+
+def bars(found: Sequence[Returned]) -> list[Bar]:
+    """The wait for it is a bar; what it is worth is told."""
+    back = [(one.back_s, one.quiet) for one in found if one.back_s is not None]
+    return [of_values("in sync to the preferred leaders", BACK_BAR_S, "s", back)]
+
+
+def tell(found: Sequence[Returned], plan: RebalancePlan) -> Told:
+    rows = []
+    for kind in (ON, OFF):
+        some = [one for one in found if one.enabled == kind]
+        back = [one.back_s for one in some if one.back_s is not None]
+        columns = (
+            *([one.cpu_shares[node] * 100 for one in some] for node in (STAYS, RETURNS)),
+            [one.p50_us for one in some],
+            [one.p99_us for one in some],
+        )
+        led = f"{min(one.led for one in some)} to {max(one.led for one in some)}"
+        wait = interval(estimate(back)) if back else "never"
+        rows.append([kind, led, wait, *(interval(estimate(each)) for each in columns)])
+    worth = [
+        f"{KEY} on beside off, {what}: {interval(_against(found, take))} x"
+        for what, take in (
+            ("CPU of the broker that has more to do", lambda one: one.busiest),
+            ("CPU of both", lambda one: sum(one.cpu_shares.values())),
+            ("p99 of produce", lambda one: one.p99_us),
+        )
+    ]
+    figures = [
+        Figure(f"{KEY}: {name}", value, unit,
+               {"enabled": one.enabled, "round": one.round, "quiet": one.quiet})
+        for one in found
+        for name, value, unit in (
+            ("partitions led by the returned broker", one.led, ""),
+            ("CPU of the busier broker", one.busiest, "CPUs"),
+            ("p99 of produce", one.p99_us, "us"),
+        )
+    ]  # fmt: skip
+    head = (KEY, "led by the returned", "back in s", f"broker {STAYS} % of a CPU",
+            f"broker {RETURNS} % of a CPU", "p50 us", "p99 us")  # fmt: skip
+    remarks = [*worth, *noisy([one.quiet for one in found])]
+    values = [one.to_json() for one in found]
+    return Told(dict(plan.__dict__), head, rows, bars(found), values, figures, remarks)
