@@ -46,7 +46,7 @@ class RebalancePlan:
 
     rounds: int = 7
     partitions: int = 100
-    rate: float = 4_000.0  # of both producers together
+    rate: float = 10_000.0  # of both producers together
     seconds: float = 5.0  # of load
 
 

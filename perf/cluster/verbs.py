@@ -217,14 +217,14 @@ def failover(rounds: int, partitions: int, **common: Any) -> int:
 @cluster.command()
 @rounds_option(7, "returns of a broker, with and without; six decide")
 @_partitions(100)
-@click.option("--rate", type=click.FloatRange(1), default=4_000.0, show_default=True)
+@click.option("--rate", type=click.FloatRange(1), default=10_000.0, show_default=True)
 @click.option("--seconds", type=Seconds(), default=5.0, show_default=True, help="of load")
 @common_options
 def rebalance(rounds: int, partitions: int, rate: float, seconds: float, **common: Any) -> int:
     """What auto.leader.rebalance.enable is worth behind a broker's return.
 
-    Who leads then, and what the same load costs each of two kbrokers, with it and without. About a
-    minute for each round.
+    Who leads then, and what the same load costs each of two kbrokers, with it and without. About
+    half a minute for each round.
     """
     from perf.cluster import rebalance as work
 
