@@ -37,6 +37,7 @@ PARTITION_METADATA_FILE: Final = "partition.metadata"
 
 CHECKPOINT_VERSION: Final = 0
 NO_EPOCHS: Final = b"0\n0\n"  # what a file of none would say
+_SAME_BYTES_MAX: Final = 256  # of a file whose meaning is kept
 
 
 class CheckpointError(ValueError):
@@ -111,12 +112,16 @@ def read_leader_epochs(path: Path) -> list[tuple[int, int]]:
 
 def leader_epochs_in(data: bytes) -> list[tuple[int, int]]:
     """The same of what was read; ValueError if that tells of none."""
-    return list(_epochs_in(data))
+    return list(_same_epochs(data) if len(data) <= _SAME_BYTES_MAX else _epochs_in(data))
 
 
 @lru_cache(1024)
+def _same_epochs(data: bytes) -> tuple[tuple[int, int], ...]:
+    """Thousands of logs say the same, if they say little."""
+    return _epochs_in(data)
+
+
 def _epochs_in(data: bytes) -> tuple[tuple[int, int], ...]:
-    """Thousands of logs say the same."""
     entries: list[tuple[int, int]] = []
     for fields in _lines_in(data):
         try:

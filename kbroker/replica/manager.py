@@ -146,6 +146,11 @@ class ReplicaManager:
         """The replica of a partition that this broker holds; from any thread."""
         return self._partitions.get(TopicPartition(topic, index))
 
+    @property
+    def any_offline(self) -> bool:
+        """Whether a log that should be here could not be opened, or not yet."""
+        return bool(self._offline)
+
     def use_of_directories(self, wanted: Set[TopicPartition] | None) -> list[DirectoryUse]:
         """The data directories with the logs in them, all or those wanted; from any thread."""
         return self._logs.use_of_directories(wanted)

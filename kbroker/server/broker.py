@@ -236,6 +236,11 @@ class Broker:
                 self._member.first_image.given_up = True
             self._lifecycle.give_up()
 
+    @property
+    def has_offline_logs(self) -> bool:
+        """Whether a log that should be here could not be opened, or not yet."""
+        return self._replicas.any_offline
+
     def stop(self) -> bool:
         """True when every step ended as it should."""
         return not self._lifecycle.stop()

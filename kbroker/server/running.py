@@ -40,10 +40,12 @@ def run(
         end.install(broker.give_up_start)
 
     broker = make(config, Path(data_dir), ready_path, serve_admin, before_logs=install)
-    # What a start makes stays, but for some dozens of objects: with thousands of logs a look for
-    # those is a sixteenth of the time until they answer.
+    # What a start makes stays, but for some dozens of objects, and what was made of logs that could
+    # not be opened: with thousands of logs the look is a sixteenth of the time until they answer.
     gc.disable()
     broker.start()
+    if broker.has_offline_logs:
+        gc.collect()
     gc.freeze()
     gc.enable()
     sys.setswitchinterval(limits.GIL_SWITCH_INTERVAL_S)

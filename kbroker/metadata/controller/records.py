@@ -31,6 +31,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
@@ -88,6 +89,7 @@ SKELETON: Final = (
 )
 
 # By what a node is: those that Apache Kafka 3.9 writes; what is ours alone is at 1.
+_SAME_BYTES_MAX: Final = 256  # of a partition whose meaning is kept
 _VERSION: Final = 1
 _TOPIC_VERSION: Final = 3
 _BROKER_VERSION: Final = 5
@@ -352,15 +354,15 @@ def encode_partition(partition: PartitionImage, controller_epoch: int) -> bytes:
 
 
 def decode_partition(path: str, data: bytes) -> PartitionRecord:
-    try:
-        return _partition_in(data)
-    except DataDirectoryError:
-        return _partition_of(_Fields(path, data))  # which says where
+    if len(data) <= _SAME_BYTES_MAX:
+        with suppress(DataDirectoryError):
+            return _same_partition(data)
+    return _partition_of(_Fields(path, data))
 
 
 @lru_cache(1024)
-def _partition_in(data: bytes) -> PartitionRecord:
-    """Thousands of partitions say the same."""
+def _same_partition(data: bytes) -> PartitionRecord:
+    """Thousands of partitions say the same. An error does not say where."""
     return _partition_of(_Fields("", data))
 
 
