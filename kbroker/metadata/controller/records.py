@@ -88,8 +88,8 @@ SKELETON: Final = (
     "/cluster",
 )
 
-# By what a node is: those that Apache Kafka 3.9 writes; what is ours alone is at 1.
 _SAME_BYTES_MAX: Final = 256  # of a partition whose meaning is kept
+# By what a node is: those that Apache Kafka 3.9 writes; what is ours alone is at 1.
 _VERSION: Final = 1
 _TOPIC_VERSION: Final = 3
 _BROKER_VERSION: Final = 5
