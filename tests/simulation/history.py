@@ -100,7 +100,8 @@ def _live(cluster: Cluster, acts: Sequence[Act], end_ms: int) -> None:
     begun_ms = cluster.loop.now_ms
     for act in acts:
         cluster.loop.later(act.at_ms, getattr(cluster, act.what), *act.how)
-    cluster.loop.run_until(begun_ms + end_ms)
+    # Faults that follow others may come behind the end, and behind the healing nobody heals them.
+    cluster.loop.run_until(begun_ms + max([end_ms, *(act.at_ms + 1 for act in acts)]))
     cluster.heal()
     _settle(cluster)
     _write_everywhere(cluster)
