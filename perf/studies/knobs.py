@@ -157,7 +157,8 @@ def _with_default(knob: Knob) -> Knob:
 
 NOT_TRIED: Final[Mapping[str, str]] = {
     "auto.leader.rebalance.enable": (
-        "gives a broker back what it led before it was away; no part in serving a request"
+        "gives a broker back what it led before it was away; no part in serving a request;"
+        " measured by kbroker perf cluster rebalance"
     ),
 }
 
