@@ -1,7 +1,7 @@
 # cython: language_level=3
 from libc.stdint cimport int64_t
 
-from kbroker.net._types cimport AsideRequests, Handler, Request
+from kbroker.net._types cimport AsideRequests, Request
 
 # All with the lock of the request channel held.
 
@@ -10,10 +10,6 @@ cdef int aside_add(
     AsideRequests* aside, Request* request, void* file, int64_t count_max) noexcept nogil
 # Whether what is added for that file now is served without waiting for other files.
 cdef int aside_has_turn(AsideRequests* aside, void* file, int handlers) noexcept nogil
-# Whether a handler may do by itself what was slow of late: then it counts as one that stands, until
-# its run is over.
-cdef int aside_takes_risk(AsideRequests* aside, Handler* handler, int handlers) noexcept nogil
-cdef void aside_risk_is_over(AsideRequests* aside, Handler* handler) noexcept nogil
 # The file of the first request whose file nobody serves, noted as served from now on; or NULL.
 cdef void* aside_next_file(AsideRequests* aside, int handlers) noexcept nogil
 # What waits for a file, in its order: at least one, if nobody took it since aside_next_file.

@@ -11,14 +11,13 @@ of the handlers at slow files altogether.
 
 Bounds: as many requests as the queue may hold, and ASIDE_BYTES_MAX; then the handler that has the
 next one does it itself. So it does where a file was slow of late, no more, while half of the
-handlers are at others: it is not to wait for who may stand there for good. But it may stand itself,
-so one handler is always left over that does not. Everything is under the channel's lock; lists are
-searched from the front.
+handlers are at others: it is not to wait for who may stand there for good. Everything is under the
+channel's lock; lists are searched from the front.
 """
 
 from libc.stdint cimport int64_t
 
-from kbroker.net._types cimport SLOW_FILES_MAX, AsideRequests, Handler, Request
+from kbroker.net._types cimport SLOW_FILES_MAX, AsideRequests, Request
 
 cdef enum:
     ASIDE_BYTES_MAX = 64 << 20
@@ -53,30 +52,12 @@ cdef int _is_served(AsideRequests* aside, void* file) noexcept nogil:
     return 0
 
 
-cdef inline int _most_aside(int handlers) noexcept nogil:
-    return min(max(1, handlers // 2), <int>SLOW_FILES_MAX)
-
-
 cdef inline int _has_room(const AsideRequests* aside, int handlers) noexcept nogil:
-    return aside.file_count < _most_aside(handlers)
+    return aside.file_count < min(max(1, handlers // 2), <int>SLOW_FILES_MAX)
 
 
 cdef int aside_has_turn(AsideRequests* aside, void* file, int handlers) noexcept nogil:
     return _has_room(aside, handlers) or _is_served(aside, file)
-
-
-cdef int aside_takes_risk(
-    AsideRequests* aside, Handler* handler, int handlers,
-) noexcept nogil:
-    if not handler.at_risk and aside.at_risk < handlers - _most_aside(handlers) - 1:
-        handler.at_risk = 1
-        aside.at_risk += 1
-    return handler.at_risk
-
-
-cdef void aside_risk_is_over(AsideRequests* aside, Handler* handler) noexcept nogil:
-    aside.at_risk -= handler.at_risk
-    handler.at_risk = 0
 
 
 cdef void* aside_next_file(AsideRequests* aside, int handlers) noexcept nogil:

@@ -26,8 +26,7 @@ cdef int request_channel_enter_python(
 cdef void request_channel_leave_python(
     RequestChannel* channel, Handler* handler) noexcept nogil
 cdef int request_channel_set_aside(
-    RequestChannel* channel, Handler* handler, Request* request, void* slow_file, int stands
-) noexcept nogil
+    RequestChannel* channel, Request* request, void* slow_file, int stands) noexcept nogil
 cdef void request_channel_served_aside(
     RequestChannel* channel, Handler* handler) noexcept nogil
 cdef void request_channel_shorten_runs(RequestChannel* channel) noexcept nogil

@@ -52,8 +52,7 @@ from kbroker._sync cimport (
     kb_now_ns,
 )
 from kbroker.net._aside cimport (
-    aside_add, aside_has_turn, aside_next_file, aside_risk_is_over, aside_served, aside_take,
-    aside_takes_risk)
+    aside_add, aside_has_turn, aside_next_file, aside_served, aside_take)
 from kbroker.net._in_python cimport (
     python_add,
     python_enter,
@@ -361,7 +360,6 @@ cdef int request_channel_take(
     cdef Handler* woken
     lock_ranked(&channel.lock, RANK_QUEUE)
     python_leave(&channel.python, handler)
-    aside_risk_is_over(&channel.aside, handler)
     if had_role and channel.taker == handler:
         channel.taker = NULL
         if channel.head == NULL:
@@ -448,7 +446,6 @@ cdef int request_channel_enter_python(
     enters = in_any_case or _may_enter_locked(channel)
     if enters:
         python_enter(&channel.python, handler)
-        aside_risk_is_over(&channel.aside, handler)
     else:
         while request != NULL:
             _count_locked(channel, request, 1)
@@ -465,7 +462,6 @@ cdef void request_channel_leave_python(RequestChannel* channel, Handler* handler
     cdef Handler* woken = NULL
     lock_ranked(&channel.lock, RANK_QUEUE)
     python_leave(&channel.python, handler)
-    aside_risk_is_over(&channel.aside, handler)
     if channel.python.head != NULL and channel.sleepers != NULL:
         woken = _pop_sleeper_locked(channel)
     unlock_ranked(&channel.lock, RANK_QUEUE)
@@ -473,22 +469,18 @@ cdef void request_channel_leave_python(RequestChannel* channel, Handler* handler
 
 
 cdef int request_channel_set_aside(
-    RequestChannel* channel, Handler* handler, Request* request, void* slow_file, int stands,
+    RequestChannel* channel, Request* request, void* slow_file, int stands,
 ) noexcept nogil:
     """Leaves a request to whoever serves that file. 0: there is no room, the caller does it.
 
     `stands`: something does at that file. Otherwise it was slow of late, no more, and is not to
-    wait for files at which something may stand for good, as long as another handler is left over.
-    `handler`: whose run it is in; a Processor's, which says `stands`, has none.
+    wait for files at which something may stand for good.
     """
     cdef Handler* woken = NULL
-    cdef int handlers = kb_load_int(&channel.handler_count)
     cdef int added = 0
     lock_ranked(&channel.lock, RANK_QUEUE)
-    if not channel.closed and (
-        stands or aside_has_turn(&channel.aside, slow_file, handlers)
-        or not aside_takes_risk(&channel.aside, handler, handlers)
-    ):
+    if not channel.closed and (stands or aside_has_turn(
+            &channel.aside, slow_file, kb_load_int(&channel.handler_count))):
         added = aside_add(&channel.aside, request, slow_file, channel.count_max)
         woken = _give_aside_locked(channel)
     unlock_ranked(&channel.lock, RANK_QUEUE)

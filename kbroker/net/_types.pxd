@@ -300,7 +300,6 @@ cdef struct Handler:
     int asleep                    # in the stack of sleepers
     void* slow_file               # it serves what was set aside for this one
     int was_aside                 # its last run had been
-    int at_risk                   # counted as one that may stand at a slow file by itself
     int in_python                 # counted as there, under the channel's lock
     Handler* below
     int index
@@ -323,7 +322,6 @@ cdef struct AsideRequests:
     int64_t bytes
     void* files[SLOW_FILES_MAX]   # being served, each by one handler
     int file_count
-    int at_risk                   # handlers that do by themselves what was slow of late
     int64_t total                 # ever
 
 

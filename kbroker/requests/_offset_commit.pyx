@@ -427,8 +427,7 @@ cdef int _is_set_aside(HotWorker* worker, CommitPlan* plan) noexcept nogil:
     # A run does not stand behind a write to a slow file.
     cdef int slow = 0 if worker.aside else shard_is_slow(plan.shard)
     return slow != 0 and request_channel_set_aside(
-        worker.context.channel, &worker.handler, plan.request, plan.shard,
-        slow == WRITE_STANDS)
+        worker.context.channel, plan.request, plan.shard, slow == WRITE_STANDS)
 
 
 cdef void _gather(ShardPlans* shards, int* count, CommitPlan* plan) noexcept nogil:

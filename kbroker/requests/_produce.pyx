@@ -544,8 +544,7 @@ cdef ProducePlan* _plan_or_pass_on(
         worker_answer(worker, request)
         return NULL
     if plan.slow != NULL and not worker.aside and request_channel_set_aside(
-        worker.context.channel, &worker.handler, request, plan.slow,
-        plan.slow_stands == WRITE_STANDS
+        worker.context.channel, request, plan.slow, plan.slow_stands == WRITE_STANDS
     ):
         return NULL
     if (plan.reason == REASON_NONE and plan.compressed_bytes >= PUT_OFF_BYTES

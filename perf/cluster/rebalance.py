@@ -3,9 +3,10 @@
 Two kbrokers of which each is the preferred leader of half of the partitions, once with the setting
 and once without. In a round the second is stopped in order, so that the first leads all, and comes
 back. Where the setting is on, that is followed by the preferred leaders, at the controller's next
-look; how long that takes is measured from when all replicas are in sync. Then the same load for
-both, at a fixed rate below what either can do: a producer for each half of the partitions, at
-whoever leads them. What differs is how the work is shared, and what that does to the latency.
+look; how long that takes is measured from when all replicas are in sync. Then, as long behind that
+with the setting as without, the same load at a fixed rate below what either can do: two producers,
+to a partition of each half, at whoever leads it. What differs is how the work is shared, and what
+that does to the latency.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ ON, OFF = "true", "false"
 STAYS, RETURNS = 1, 2
 ROTATIONS: Final = ((STAYS, RETURNS), (RETURNS, STAYS))
 LOOK_S: Final = 1
-STAYS_SO_S: Final = 2.0 * LOOK_S + 1  # without the setting: two looks, had there been any
+LOADED_S: Final = 2.0 * LOOK_S + 1  # from in sync: two looks, had there been any
 BACK_BAR_S: Final = LOOK_S + 1.0
 
 
@@ -90,16 +91,17 @@ def _returns(cluster: Cluster, topics: Sequence[Topic], enabled: str) -> float |
     until("the one that stays leads all", led_by_one)
     cluster.restart(RETURNS)
     in_sync_s = cluster.wait_in_sync(STAYS, *names)
-    if enabled == OFF:
-        time.sleep(STAYS_SO_S)
-        return None
-    total = sum(topic.partitions for topic in topics)
-    back = max(
-        until(f"broker {node} knows of the preferred leaders",
-              partial(_is_balanced, cluster, node, names, total))
-        for node in (STAYS, RETURNS)
-    )  # fmt: skip
-    return max(back - in_sync_s, 0.0)  # it may have looked as the last replica came
+    back_s: float | None = None
+    if enabled == ON:
+        total = sum(topic.partitions for topic in topics)
+        knows_s = [
+            until(f"broker {node} knows of the preferred leaders",
+                  partial(_is_balanced, cluster, node, names, total))
+            for node in (STAYS, RETURNS)
+        ]  # fmt: skip
+        back_s = max(*knows_s, in_sync_s) - in_sync_s  # it may look as the last replica comes
+    time.sleep(max(0.0, in_sync_s + LOADED_S - time.monotonic()))
+    return back_s
 
 
 def _is_balanced(cluster: Cluster, node: int, names: Sequence[str], partitions: int) -> bool:

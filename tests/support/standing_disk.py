@@ -62,11 +62,6 @@ class StandingDisk:
         for place in self._places:
             place.comes_by(operation, path)
 
-    @property
-    def count(self) -> int:
-        """At how many places somebody stands, or has."""
-        return sum(place.stands.is_set() for place in self._places)
-
     def begin(self, call: Callable[[], T], at: int = 0) -> Future[T]:
         """On another thread; on return it stands there."""
         future = self._pool.submit(call)

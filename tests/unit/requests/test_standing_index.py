@@ -20,7 +20,7 @@ OLD = 20  # in a segment that is full
 @pytest.mark.parametrize("last_write_ms", [0, 500])
 def test_nobody_waits_with_it(make_rig: Callable[..., Rig], last_write_ms: int) -> None:
     """Nor does who writes to that log, though a slow write of late has it set aside as well."""
-    rig = make_rig(handlers=3)  # one reads, one may write, one is left
+    rig = make_rig(handlers=2)
     topic = rig.create("words", **SETTINGS)
     for number in range(COUNT - 1):
         topic.logs[0].append(build_batch([b"%06d" % number]))
