@@ -118,10 +118,11 @@ def _write_everywhere(cluster: Cluster) -> None:
     for index in range(len(cluster.names)):
         # Where the partition has lost what may be lost, the producer's own sequence may be, too: it
         # gives up, and is another one then.
-        if not _write(cluster, index) and not _has_lost(cluster, index):
-            raise Violation("service goes on", "a producer gave up")
-        if _has_lost(cluster, index) and not _write(cluster, index):
-            raise Violation("service goes on", "a new producer gave up")
+        if not _write(cluster, index):
+            if not _has_lost(cluster, index):
+                raise Violation("service goes on", "a producer gave up")
+            if not _write(cluster, index):
+                raise Violation("service goes on", "a new producer gave up")
     for committer in cluster.committers:
         _commit(cluster, committer)
 
