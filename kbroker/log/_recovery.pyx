@@ -149,7 +149,8 @@ cdef void recover_segment(
         scan_advance(&scan)
     out.valid_bytes = scan.position
     free(reader.buffer)
-    if out.reason == NULL and out.status == 0:    # what asks walks on behind what is damaged
+    # Who looks for epochs or producers walks on behind a batch whose CRC is wrong.
+    if out.reason == NULL and out.status == 0:
         part.largest_leader_epoch = largest_leader_epoch
         part.has_sequences = has_sequences
 

@@ -28,8 +28,8 @@ DELETED_FILE_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 TEMPORARY_SUFFIX: Final = ".tmp"
-# Among names with a "/" behind each.
-_OF_CHANGES: Final = re.compile(r"\.(deleted|cleaned|swap|tmp)/")
+_OF_CHANGES: Final = (DELETED_FILE_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX)
+_HAS_CHANGES: Final = re.compile(f"(?:{'|'.join(map(re.escape, _OF_CHANGES))})/")
 INDEX_SUFFIXES: Final = ("index", "timeindex", "txnindex")
 
 _SEGMENT_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex)")
@@ -71,7 +71,7 @@ def remove_segment(directory: Path, base_offset: int) -> None:
 
 def _finish_what_was_begun(directory: Path, names: dict[str, int]) -> dict[str, int]:
     """Removes what nobody needs and completes swaps; names and sizes of what is there then."""
-    if not _OF_CHANGES.search("/".join((*names, ""))):
+    if not _HAS_CHANGES.search("/".join((*names, ""))):  # one search: a start asks each log
         return names
     cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]

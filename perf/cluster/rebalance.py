@@ -100,7 +100,7 @@ def _returns(cluster: Cluster, topics: Sequence[Topic], enabled: str) -> float |
             for node in (STAYS, RETURNS)
         ]  # fmt: skip
         back_s = max(*knows_s, in_sync_s) - in_sync_s  # it may look as the last replica comes
-    time.sleep(max(0.0, in_sync_s + LOADED_S - time.monotonic()))
+    time.sleep(max(0.0, in_sync_s + LOADED_S - time.monotonic()))  # both loads begin as late
     return back_s
 
 
@@ -123,7 +123,7 @@ def _loaded(
     before, began_ns = {node: cpu_ns(pid) for node, pid in pids.items()}, time.monotonic_ns()
     for producer in producers:
         producer.start()
-    time.sleep(plan.seconds)
+    time.sleep(plan.seconds)  # the length of the load is what is asked for
     found = [producer.end() for producer in producers]
     used = {node: cpu_ns(pid) - before[node] for node, pid in pids.items()}
     span_ns = time.monotonic_ns() - began_ns

@@ -224,7 +224,7 @@ def rebalance(rounds: int, partitions: int, rate: float, seconds: float, **commo
     """What auto.leader.rebalance.enable is worth behind a broker's return.
 
     Who leads then, and what the same load costs each of two kbrokers, with it and without. About
-    half a minute for each round.
+    twenty seconds for each round.
     """
     from perf.cluster import rebalance as work
 
