@@ -123,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
             self._in_flight.append(
                 _InFlight(correlation_id, api_key, version, deadline_s, response)
             )
-            self._arm_timer()
+            self._arm_timer(deadline_s)
         else:
             response.set_result(Reader(b"", flexible=False))
         transport.write(frame)
@@ -219,23 +219,24 @@ class Connection(asyncio.BufferedProtocol):
             return
         if not request.response.done():
             request.response.set_result(reader)
-        self._arm_timer()
         self._on_change()
 
-    def _arm_timer(self) -> None:
-        """One timer for the earliest deadline among the few requests in flight."""
+    def _arm_timer(self, deadline_s: float) -> None:
+        """One timer, due when the earliest deadline is or before: it is left alone when an answer
+        comes, since most requests are answered long before, and looks again when it is due."""
         if self._timer is not None:
+            if self._timer.when() <= deadline_s:
+                return
             self._timer.cancel()
-            self._timer = None
-        if self._in_flight and not self.closed:
-            deadline_s = min(request.deadline_s for request in self._in_flight)
-            self._timer = self._loop.call_at(deadline_s, self._on_deadline)
+        self._timer = self._loop.call_at(deadline_s, self._on_deadline)
 
     def _on_deadline(self) -> None:
+        self._timer = None
         now_s = self._loop.time()
         late = [request for request in self._in_flight if request.deadline_s <= now_s]
         if not late:
-            self._arm_timer()
+            if self._in_flight:
+                self._arm_timer(min(request.deadline_s for request in self._in_flight))
             return
         for request in late:
             self._counters.requests_timed_out += 1

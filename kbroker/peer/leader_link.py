@@ -30,8 +30,10 @@ class LeaderLink:
 
     async def call(self, api_key: ApiKey, version: int, body: bytes) -> Reader:
         """The response; KafkaError where none came, and whether the request arrived is unknown."""
-        await self._client.wait_ready(self._address, fail_fast=True)
         response = self._client.try_send(self._address, api_key, version, body)
+        if response is None:
+            await self._client.wait_ready(self._address, fail_fast=True)
+            response = self._client.try_send(self._address, api_key, version, body)
         if response is None:
             raise network_error(f"{self._address} has a request of ours already")
         return await response

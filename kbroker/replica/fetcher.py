@@ -173,7 +173,8 @@ class ReplicaFetcher:
                 await self._pause(lane, now_ms)
                 continue
             lane.busy = True
-            self._look_again()  # what joins from now on is the other's
+            if self._pauses:
+                self._side.changed.set()  # one may be over before this round is
             try:
                 await self._round(lane)
             except Exception as error:
@@ -184,7 +185,7 @@ class ReplicaFetcher:
                     self._later(partition, Outcome.FAULT)
             finally:
                 lane.busy = False
-                self._look_again()
+                self._main.changed.set()
 
     def _fill(self, lane: Lane, now_ms: int) -> bool:
         """Who may be asked joins the lane's next round; whether there is anybody in it."""
@@ -385,6 +386,7 @@ class ReplicaFetcher:
         until_ms = self._clock.monotonic_ms() + pause_ms
         self._pauses_begun += 1
         heapq.heappush(self._pauses, _Pause(until_ms, self._pauses_begun, partition))
+        self._side.changed.set()  # the main lane may be at the leader when it is over
 
     def _source_failed(self, error: Exception) -> None:
         self._source_failures += 1

@@ -257,6 +257,20 @@ def test_a_pause_that_ends_between_two_looks_at_the_clock_ends(tell: Tell) -> No
     tell(story, hasty=True)
 
 
+def test_a_pause_that_ends_does_not_wait_for_a_fetch_that_does(tell: Tell) -> None:
+    async def story(cluster: Cluster) -> None:
+        idle, words = cluster.create("idle"), cluster.create("words")
+        cluster.elect(idle, 1)
+        cluster.elect(words, 1, unaware=True)
+        await cluster.until(lambda: cluster.caught_up(idle))
+        await asyncio.sleep(0.01)  # `words` has been refused, and `idle` alone waits at the leader
+        cluster.tell(cluster.nodes[1], words)
+        cluster.append(words, b"v")
+        assert await cluster.until(lambda: cluster.caught_up(words)) <= 100
+
+    tell(story)
+
+
 def test_a_topic_that_the_leader_does_not_know_stops_nobody_else(tell: Tell) -> None:
     async def story(cluster: Cluster) -> None:
         words, gone = cluster.create("words"), cluster.create("gone")

@@ -132,3 +132,21 @@ def test_a_replica_comes_as_fast_as_it_may_and_its_neighbour_at_once(tell: Tell)
         await cluster.until(lambda: cluster.caught_up(words), 2 * PAUSE_MS_MAX)
 
     tell(story, settings=SETTINGS._replace(limits=LIMITS._replace(partition_max_bytes=4_000)))
+
+
+def test_a_throttled_copy_does_not_wait_for_a_fetch_that_does(tell: Tell) -> None:
+    async def story(cluster: Cluster) -> None:
+        idle, words = cluster.create("idle"), cluster.create("words")
+        for name in (idle, words):
+            cluster.elect(name, 1)
+        await asyncio.sleep(5)
+        cluster.throttled = {words}
+        held = cluster.nodes[HERE].manager.throttle
+        held.bytes_per_s = 1_000
+        cluster.append(words, b"x" * 1_000)  # a second is there: what a batch has besides is owed
+        await cluster.until(lambda: cluster.replica(HERE, words).log_end_offset == 1)
+        cluster.append(words, b"y")
+        took_ms = await cluster.until(lambda: cluster.replica(HERE, words).log_end_offset == 2)
+        assert took_ms <= 150  # the fetch of `idle` waits for 500
+
+    tell(story)
