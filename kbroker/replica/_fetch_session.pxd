@@ -33,6 +33,10 @@ cdef struct FetchSession:
     int by_id
     int privileged                # a follower's: clients' sessions give way to it
     int64_t answered_bytes        # of records, by its last answer
+    # Of a follower's fetches that find something and may wait for more (requests/_parked).
+    int64_t gathered_for_bytes    # what the last that did waited for; 0: it is judged
+    int gather_pause              # so many do not, until one does again
+    int gather_paused             # of them
     int closed
     uint32_t count
     int64_t size_bytes            # of it and all that it has, as counted in the cache

@@ -74,6 +74,7 @@ from kbroker.requests._context cimport (
     ParkedTable,
     ParkedWatch,
 )
+from kbroker.replica._fetch_session cimport FetchSession
 from kbroker.requests._fetch_plan cimport NEWS_WAIT_MS, FetchPlan, FetchTarget
 from kbroker.requests._parked_state cimport (
     BUILDING,
@@ -99,6 +100,7 @@ cdef enum:
     FOLLOWER_TICKS = 16           # deadlines of followers' fetches are so far apart
     NEWS_TICKS = 4                # and where they are to be told of the high watermark
     GATHER_BYTES_MAX = 128 << 10  # beyond it each round trip brings enough
+    GATHER_PAUSE_MAX = 64         # fetches of a follower between two waits that were of no use
 
 
 cdef int parked_init(HotContext* context) noexcept nogil:
@@ -569,10 +571,31 @@ cdef int park_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         plan.gathers_ns = worker.context.linger_ns
         plan.gathers_bytes = min(<int64_t>GATHER_BYTES_MAX, <int64_t>plan.max_bytes)
         return plan.lingers
-    if not 2 * plan.read_bytes < last_bytes <= GATHER_BYTES_MAX:
-        return 0                  # as much as ever has come by itself, or it is much as it is
+    if last_bytes > GATHER_BYTES_MAX or plan.read_bytes > GATHER_BYTES_MAX:
+        return 0                  # it is much as it is
+    if 2 * plan.read_bytes >= last_bytes and not _tries_to_gather(plan.session):
+        return 0
     plan.gathers_ns = worker.context.gather_ns
     plan.gathers_bytes = min(plan.read_bytes + last_bytes, <int64_t>plan.max_bytes)
+    if 2 * plan.read_bytes >= last_bytes:
+        plan.session.gathered_for_bytes = plan.gathers_bytes
+    return 1
+
+
+cdef int _tries_to_gather(FetchSession* session) noexcept nogil:
+    # About as much as its last answer brought is there already. Either records come by themselves,
+    # and waiting for more brings nothing; or producers answer to answers in two turns, of which
+    # each has what came while the other was under way, and one wait makes one turn of them. Only a
+    # wait tells: while they are of use each is tried, else ever fewer.
+    if session.gathered_for_bytes:
+        if session.answered_bytes >= session.gathered_for_bytes:
+            session.gather_pause = 0
+        else:
+            session.gather_pause = min(max(1, 2 * session.gather_pause), GATHER_PAUSE_MAX)
+        session.gather_paused = session.gathered_for_bytes = 0
+    if session.gather_paused < session.gather_pause:
+        session.gather_paused += 1
+        return 0
     return 1
 
 

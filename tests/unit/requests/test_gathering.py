@@ -144,14 +144,37 @@ def test_after_a_moment_it_takes_what_there_is(make_rig: MakeRig, meanwhile: int
     assert follower.receives() == 1
 
 
-def test_half_as_much_as_its_last_answer_is_not_waited_with(patient: Rig) -> None:
-    """Records come by themselves, whatever is answered."""
-    topic = led(patient, *[BATCH] * 4)
+def test_what_comes_in_two_turns_becomes_one(patient: Rig) -> None:
+    """Each turn has what came while the other was under way, so there is always something."""
+    topic = led(patient, *[BATCH] * 3)
     follower = Follower(patient, topic)
     append(patient, topic.logs[0], *[BATCH] * 2)
-    somebody_waits(patient, topic)
+    consumer = somebody_waits(patient, topic)
     follower.asks()
-    assert follower.receives() == 2
+    consumer.receive()
+    patient.wait_parked(1)
+    append(patient, topic.logs[0], *[BATCH] * 2)
+    assert waits(patient), "one of three is missing"
+    append(patient, topic.logs[0], BATCH)
+    assert follower.receives() == 5
+
+
+def test_a_wait_that_brings_nothing_is_tried_ever_more_seldom(make_rig: MakeRig) -> None:
+    """Records come by themselves, whatever is answered."""
+    rig = make_rig(hot={"gather_ns": 1_000_000})
+    topic = led(rig, BATCH)
+    follower = Follower(rig, topic)
+    waited = []
+    for _ in range(70):
+        append(rig, topic.logs[0], BATCH)
+        consumer = somebody_waits(rig, topic)
+        before = rig.hot.statistics()["parked_fetches"]
+        follower.asks()
+        assert follower.receives() == 1
+        waited.append(rig.hot.statistics()["parked_fetches"] - before)
+        consumer.socket.close()
+        eventually(lambda: rig.hot.statistics()["parked_now"] == 0, "it has left")
+    assert [at for at, one in enumerate(waited) if one] == [0, 2, 5, 10, 19, 36, 69]
 
 
 def test_behind_a_large_answer_nothing_is_waited_with(patient: Rig) -> None:
