@@ -19,10 +19,12 @@ from perf.pipelining.plan import (
     ALONE,
     KAFKA,
     LEADER,
+    LONG_US,
     MIDDLE_US,
     P99_REQUESTS_MIN,
     PACED_IN_FLIGHT,
     PIPELINED,
+    SHORT_US,
     STOCK,
     Condition,
 )
@@ -32,7 +34,6 @@ from perf.studies.study import Outcome
 from perf.studies.verdict import compare
 from perf.verdict import Verdict
 
-SHORT_US, LONG_US = 100, 5000
 NOT_SLOWER: Final = 0.97  # what "not slower" bears of a machine's noise
 FIGURE_MIN, FIGURE_MAX = 1e-9, 1e15  # of anything that a block may say
 COUNTED: Final = 1.0  # the confidence of what is no sample

@@ -34,12 +34,15 @@ MODES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(  # replicas, ack
 IN_FLIGHT: Final = (1, 5, 200, 2000)
 ROUND_TRIPS_US: Final = (100, 500, 1000, 5000)
 MIDDLE_US: Final = 500  # the document's, for sections that have one round trip
+SHORT_US, LONG_US = min(ROUND_TRIPS_US), max(ROUND_TRIPS_US)
 BATCH_RECORDS: Final = (1, 6, 25, 100)
 PRODUCERS: Final = (1, 2, 4, 8, 16)
 SLOTS: Final = (16, 64, 256, 1024, 4096)
 KILLED_IN_FLIGHT: Final = (5, 200)
 # One produce alone, leg by leg; and the document's figures 4 to 8.
 DIAGNOSED: Final = ((ALL, 1), (ALL, 5), (ALL, 200), (LEADER, 200))
+BARS_IN_FLIGHT: Final = (5, 200)
+BARS_ROUNDS: Final = 21  # of which an interval leaves out the five at either end
 PACED_IN_FLIGHT: Final = 2000  # so that nobody but the broker makes a paced request wait
 
 PACE_BLOCKS: Final = 3  # by whose median the paced section's rate is set
@@ -175,7 +178,24 @@ class Condition:
     def null(self) -> bool:
         """Whether a null test is made of it."""
         plain = self.section == "matrix" and self.round_trip_us == MIDDLE_US
-        return plain and self.system == PIPELINED and self.in_flight in (5, 200)
+        ours = self.system == PIPELINED and self.mode == ALL
+        return plain and ours and self.in_flight in BARS_IN_FLIGHT
+
+    @property
+    def bears_a_bar(self) -> bool:
+        """Whether one of the bars (`bars`) would not be measured without it."""
+        if self.section == "killed":
+            return self.system == PIPELINED
+        if self.section in ("java", "paced"):
+            return self.system in (KAFKA, PIPELINED)
+        if self.section != "matrix" or self.in_flight not in BARS_IN_FLIGHT:
+            return False
+        if self.round_trip_us == MIDDLE_US:
+            return self.mode == ALL or self.system != KAFKA
+        if self.round_trip_us == SHORT_US:
+            return self.mode == ALL and self.system != STOCK
+        own = self.system == PIPELINED and self.mode in (ALL, LEADER)
+        return self.round_trip_us == LONG_US and self.in_flight == max(BARS_IN_FLIGHT) and own
 
     @property
     def dims(self) -> dict[str, Dim]:
@@ -211,6 +231,7 @@ class Plan:
     slots: tuple[int, ...] = SLOTS
     rounds: int = 7
     seconds: float = 1.0
+    bars_alone: bool = False  # nothing but what a bar needs
     directory: Path | None = None
 
     def __post_init__(self) -> None:
@@ -243,6 +264,18 @@ class Plan:
             in_flight=(5, 200),
             rounds=3,
             seconds=0.5,
+        )
+        return replace(base, **changes)
+
+    @classmethod
+    def of_bars(cls, **changes: Any) -> Plan:
+        """What the bars need and no more, in so many rounds that most of them are decided."""
+        base = cls(
+            sections=("matrix", "paced", "java"),
+            round_trips_us=(SHORT_US, MIDDLE_US, LONG_US),
+            in_flight=BARS_IN_FLIGHT,
+            rounds=BARS_ROUNDS,
+            bars_alone=True,
         )
         return replace(base, **changes)
 
@@ -308,7 +341,8 @@ def conditions(plan: Plan) -> list[Condition]:
             for system in plan.systems
         ),
     }
-    return [one for section in plan.sections for one in found[section]]
+    every = (one for section in plan.sections for one in found[section])
+    return [one for one in every if one.bears_a_bar or not plan.bars_alone]
 
 
 def points(plan: Plan) -> list[Point]:

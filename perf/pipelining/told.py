@@ -72,7 +72,9 @@ def tables(outcome: Outcome, plan: Plan) -> list[Table]:
         "slots": lambda: [_slots(outcome, plan)],
         "killed": lambda: [_killed(outcome, plan)],
     }
-    return [one for section in plan.sections for one in made[section]()]
+    # Of the matrix the bars need single cells; a table of them would be full of holes.
+    shown = [one for one in plan.sections if one != "matrix" or not plan.bars_alone]
+    return [one for section in shown for one in made[section]()]
 
 
 def _matrix(outcome: Outcome, plan: Plan) -> Iterable[Table]:
@@ -219,8 +221,9 @@ def _of_java(outcome: Outcome, plan: Plan) -> Iterable[Conclusion]:
         return
     ours = java(PIPELINED)
     verdicts = {}
+    asked_for = conditions(plan)
     for system, name in ((KAFKA, "Apache Kafka's"), (STOCK, "stock's")):
-        if system in plan.systems:
+        if java(system) in asked_for:
             verdicts[f"MB/s by {name}"] = throughput(ours, java(system), outcome)
             verdicts[f"p99 by {name}"] = java_p99(ours, java(system), outcome)
     if verdicts:
@@ -264,7 +267,7 @@ def _of_killed(outcome: Outcome, plan: Plan) -> Iterable[Conclusion]:
 
 def _of_matrix(outcome: Outcome, plan: Plan) -> list[Conclusion]:
     """What pipelining changes, and against whom, for each round trip and number in flight."""
-    if "matrix" not in plan.sections or PIPELINED not in plan.systems:
+    if "matrix" not in plan.sections or PIPELINED not in plan.systems or plan.bars_alone:
         return []
     found = []
     for round_trip_us in plan.round_trips_us:

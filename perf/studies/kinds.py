@@ -48,6 +48,7 @@ class Told:
     json: Mapping[str, Any]
     conclusions: Sequence[Conclusion]
     figures: Sequence[Figure] = ()
+    options: str = ""  # of the command, where what they bring has a part of its own on the page
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,9 @@ class Kind:
     run: Callable[..., Outcome]
     tell: Callable[[Outcome, Any], Told]
 
-    @property
-    def marker(self) -> str:
+    def marker(self, told: Told) -> str:
         """Where the measured part of its page begins."""
-        return f"<!-- measured by kbroker perf {self.name} -->"
+        return f"<!-- measured by kbroker perf {' '.join([self.name, *told.options.split()])} -->"
 
 
 def _latency(outcome: Outcome, plan: conditions.Plan) -> Told:
@@ -102,6 +102,7 @@ def _pipelining(outcome: Outcome, plan: pipelining_plan.Plan) -> Told:
         pipelining_told.to_json(outcome, plan),
         pipelining_told.conclusions(outcome, plan),
         tuple(told_diagnosis.records(outcome)),
+        "--bars" if plan.bars_alone else "",
     )
 
 
@@ -129,7 +130,7 @@ KINDS: Final = {
 def write_page(path: Path, kind: Kind, told: Told) -> None:
     """Rewrite the measured part of a page. StudyError if it has no such part."""
     try:
-        page = replaced(path.read_text(encoding="utf-8"), kind.marker, told.page)
+        page = replaced(path.read_text(encoding="utf-8"), kind.marker(told), told.page)
     except ValueError as error:
         raise StudyError(f"{path}: {error}") from None
     path.write_text(page, encoding="utf-8")

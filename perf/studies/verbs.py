@@ -138,6 +138,7 @@ def _no_zookeeper() -> str:
 @click.option("--round-trips", metavar="US,US", help="in microseconds  [100,500,1000,5000]")
 @click.option("--in-flight", metavar="N,N", help="of the first table  [1,5,200,2000]")
 @click.option("--slots", metavar="N,N", help="values of channel.pipelining.max.requests to try")
+@click.option("--bars", is_flag=True, help="what the bars need alone, in 21 rounds: 45 minutes")
 @click.option("--check", is_flag=True, help="exit with 1 unless every measured bar passes")
 def pipelining(
     systems: str | None,
@@ -145,6 +146,7 @@ def pipelining(
     round_trips: str | None,
     in_flight: str | None,
     slots: str | None,
+    bars: bool,
     check: bool,
     **options: Any,
 ) -> int:
@@ -155,6 +157,8 @@ def pipelining(
     """
     from perf.pipelining import plan as plans
 
+    if bars and options["quick"]:
+        raise click.UsageError("--bars or --quick: three rounds decide no bar")
     changes: dict[str, Any] = {}
     if systems:
         changes["systems"] = _some("--systems", systems, plans.SYSTEMS)
@@ -167,7 +171,7 @@ def pipelining(
     ):
         if given:
             changes[name] = _numbers(given, most)
-    return _pipelining(changes, options, check)
+    return _pipelining(changes, options, check, bars_alone=bars)
 
 
 def _numbers(given: str, most: int) -> tuple[int, ...]:
@@ -181,7 +185,9 @@ def _numbers(given: str, most: int) -> tuple[int, ...]:
     return found
 
 
-def _pipelining(changes: Mapping[str, Any], options: Mapping[str, Any], check: bool) -> int:
+def _pipelining(
+    changes: Mapping[str, Any], options: Mapping[str, Any], check: bool, *, bars_alone: bool
+) -> int:
     from perf.brokers.kafka import jars
     from perf.brokers.zookeeper import fetch_jars
     from perf.pipelining.bars import bars
@@ -190,7 +196,7 @@ def _pipelining(changes: Mapping[str, Any], options: Mapping[str, Any], check: b
 
     kind = KINDS["pipelining"]
     with StudyRun(kind.name, options) as running:
-        plan = running.plan(kind.plan, changes)
+        plan = running.plan(kind.plan.of_bars if bars_alone else kind.plan, changes)
         if plan.with_kafka:
             jars()  # from the network, which is out of reach afterwards
         fetch_jars()
@@ -250,6 +256,8 @@ def show(
 
         if kind.name != "pipelining":
             raise click.UsageError(f"--write-picture is for pipelining; this is of {kind.name}")
+        if plan.bars_alone:
+            raise click.UsageError("--write-picture is of the first table, which --bars leaves out")
         write_picture.write_text(drawn(outcome, plan), encoding="utf-8")
         click.echo(f"written to {write_picture}", err=True)
     if write_effects:

@@ -15,11 +15,15 @@ from perf.pipelining.plan import (
     MIDDLE_US,
     PIPELINED,
     STOCK,
+    STUDY,
     SYSTEMS,
+    Condition,
     Plan,
+    conditions,
 )
 from perf.results import Results
 from perf.studies.conclusion import publish
+from perf.studies.kinds import KINDS
 from perf.studies.study import Outcome
 from tests.unit.perf.pipelining.fake import block, outcome
 
@@ -187,3 +191,32 @@ def test_a_pace_that_is_not_kafka_s_is_said() -> None:
         "acks=-1 at half of what kbroker, stock does at most, since Apache Kafka is not in this"
         " study"
     )
+
+
+# -- the bars alone
+
+
+def _measured(cells: list[Condition]) -> set[str]:
+    plan = Plan.of_bars(sections=("matrix", "paced", "java", "killed"))
+    good = dict.fromkeys(cells, block(rate=10, timed=3000, brokers_cpu_us=1.0, p99_us=1.0))
+    return {one.what for one in bars(outcome(plan, good)) if one.verdict != "not measured"}
+
+
+def test_each_bar_has_its_cells_and_each_cell_its_bar() -> None:
+    plan = Plan.of_bars(sections=("matrix", "paced", "java", "killed"))
+    cells = conditions(plan)
+    every = _measured(cells)
+    assert len(every) == len(bars(outcome(plan, {})))
+    assert set(cells) < set(conditions(Plan()))
+    for one in cells:
+        assert _measured([other for other in cells if other is not one]) < every, one.key
+
+
+def test_they_have_a_part_of_the_page_of_their_own() -> None:
+    plan = Plan.of_bars()
+    kind = KINDS[STUDY]
+    whole, alone = (kind.tell(outcome(one, {}), one) for one in (PLAN, plan))
+    assert kind.marker(whole) == "<!-- measured by kbroker perf pipelining -->"
+    assert kind.marker(alone) == "<!-- measured by kbroker perf pipelining --bars -->"
+    assert "between leader and follower" not in alone.page
+    assert "| Kafka / pipelined, MB/s: 500 us, acks=-1, 5 in flight |" in alone.page
