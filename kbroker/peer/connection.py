@@ -93,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self._next_correlation_id = 0
         self._write_paused = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_s = 0.0
 
     @property
     def in_flight(self) -> int:
@@ -225,9 +226,10 @@ class Connection(asyncio.BufferedProtocol):
         """One timer, due when the earliest deadline is or before: it is left alone when an answer
         comes, since most requests are answered long before, and looks again when it is due."""
         if self._timer is not None:
-            if self._timer.when() <= deadline_s:
+            if self._timer_due_s <= deadline_s:
                 return
             self._timer.cancel()
+        self._timer_due_s = deadline_s
         self._timer = self._loop.call_at(deadline_s, self._on_deadline)
 
     def _on_deadline(self) -> None:

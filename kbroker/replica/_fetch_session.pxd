@@ -34,8 +34,8 @@ cdef struct FetchSession:
     int privileged                # a follower's: clients' sessions give way to it
     int64_t answered_bytes        # of records, by its last answer
     # Of a follower's fetches that find something and may wait for more (requests/_parked).
-    int64_t gathered_for_bytes    # what the last that did waited for; 0: it is judged
-    int gather_pause              # so many do not, until one does again
+    int gather_tried              # the last one did, and the next shows whether that was of use
+    int gather_pause              # so many do not, until one tries again
     int gather_paused             # of them
     int closed
     uint32_t count

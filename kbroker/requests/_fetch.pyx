@@ -95,11 +95,12 @@ from kbroker.requests._fetch_answer cimport (
     fetch_count_reads,
     fetch_drop_slices,
 )
+from kbroker.requests._fetch_gathers cimport fetch_gathers
 from kbroker.requests._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan, FetchTarget
 from kbroker.requests._fetch_request cimport fetch_parse
 from kbroker.requests._fetch_unique cimport fetch_unique
 from kbroker.requests._leader_throttle cimport leader_throttle_holds
-from kbroker.requests._parked cimport PARK_READ_AGAIN, note_advanced, park_fetch, park_gathers
+from kbroker.requests._parked cimport PARK_READ_AGAIN, note_advanced, park_fetch
 
 cdef enum:
     INITIAL_EPOCH = 0
@@ -543,7 +544,7 @@ cdef void _serve(
         _read_all(worker, plan)
         if _is_set_aside(worker, snapshot, plan, resumed):
             return
-        is_due = not park_gathers(worker, plan) and (resumed == FETCH_LAST or _is_due(plan))
+        is_due = not fetch_gathers(worker, plan) and (resumed == FETCH_LAST or _is_due(plan))
         if worker.at_once and (not is_due or plan.read_bytes > BYTES_AT_ONCE_MAX):
             _give_back(worker, plan)
             return

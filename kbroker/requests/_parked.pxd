@@ -1,6 +1,7 @@
 # cython: language_level=3
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from kbroker._atomics cimport kb_load_i64, kb_load_int
 from kbroker.net._types cimport Request
 from kbroker.replica._partition cimport Partition
 from kbroker.requests._context cimport HotContext, HotWorker, ParkedRequest, ParkedWatch
@@ -12,7 +13,6 @@ cdef enum ParkStatus:
 
 cdef int parked_init(HotContext* context) noexcept nogil
 cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil
-cdef int park_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil
 
 # In one worker's list at most; whoever has it there wakes who waits, after this.
 cdef void note_advanced(HotWorker* worker, Partition* partition) noexcept nogil
@@ -36,6 +36,13 @@ cdef int parked_complete(ParkedRequest** some, int count) noexcept nogil
 cdef void parked_drop(ParkedRequest* parked) noexcept nogil
 # One without a request is over: the next handler gets it, with a reference, among its `settled`.
 cdef void parked_hand_over(HotContext* context, ParkedRequest* parked) noexcept nogil
+
+# Whether somebody waits until the followers have what begins there.
+cdef inline int is_awaited(Partition* partition, int64_t offset) noexcept nogil:
+    return (
+        kb_load_i64(&partition.awaited_end) > offset
+        or kb_load_int(&partition.consumers_waiting) > 0
+    )
 
 cdef inline int parked_is_write(const ParkedRequest* parked) noexcept nogil:
     return parked.produce != NULL or parked.group_write != NULL

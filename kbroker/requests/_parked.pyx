@@ -35,7 +35,6 @@ from kbroker._atomics cimport (
     kb_add_int,
     kb_add_u64,
     kb_cas_int,
-    kb_load_i64,
     kb_load_int,
     kb_load_u64,
     kb_store_int,
@@ -74,14 +73,12 @@ from kbroker.requests._context cimport (
     ParkedTable,
     ParkedWatch,
 )
-from kbroker.replica._fetch_session cimport FetchSession
 from kbroker.requests._fetch_plan cimport NEWS_WAIT_MS, FetchPlan, FetchTarget
 from kbroker.requests._parked_state cimport (
     BUILDING,
     COMPLETED,
     GIVEN_UP,
     LISTED,
-    OPEN,
     PARKED_ILLEGAL,
     PARKED_MOVED,
     parked_fire,
@@ -99,8 +96,6 @@ cdef enum:
     FOLLOWER_WAIT_MS = 256        # from here on
     FOLLOWER_TICKS = 16           # deadlines of followers' fetches are so far apart
     NEWS_TICKS = 4                # and where they are to be told of the high watermark
-    GATHER_BYTES_MAX = 128 << 10  # beyond it each round trip brings enough
-    GATHER_PAUSE_MAX = 64         # fetches of a follower between two waits that were of no use
 
 
 cdef int parked_init(HotContext* context) noexcept nogil:
@@ -175,16 +170,8 @@ cdef void _count_bytes_locked(ParkedWatch* watch) noexcept nogil:
     if here != watch.counted:
         kb_add_u64(&parked.found, <uint64_t>(here - watch.counted))
         watch.counted = here
-    if parked.lingers and here > 0 and _is_awaited(partition, watch.fetch_offset):
+    if parked.lingers and here > 0 and is_awaited(partition, watch.fetch_offset):
         kb_store_u64(&parked.wanted, parked.wanted_least)
-
-
-cdef inline int _is_awaited(Partition* partition, int64_t offset) noexcept nogil:
-    # Whether somebody waits until the followers have what begins there.
-    return (
-        kb_load_i64(&partition.awaited_end) > offset
-        or kb_load_int(&partition.consumers_waiting) > 0
-    )
 
 
 cdef int parked_has_enough(ParkedRequest* parked) noexcept nogil:
@@ -532,71 +519,6 @@ cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         parked_drop(parked)
     parked_drop(parked)
     return PARK_READ_AGAIN
-
-
-cdef int _somebody_waits(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    # For what a follower's fetch has acknowledged, or for what it would bring.
-    cdef FetchTarget* target
-    cdef int i
-    if worker.advanced != NULL:
-        return 1
-    for i in range(plan.count):
-        target = &plan.targets[i]
-        if target.partition != NULL and _is_awaited(target.partition, target.high_watermark):
-            return 1
-    return 0
-
-
-cdef int park_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    """Whether a follower's fetch waits a moment for more than there is.
-
-    Where somebody waits, for as much as its last answer brought, and what has come meanwhile: what
-    it acknowledges is answered with it, and whoever waited for that sends as much again, one
-    request behind the other. The first of them must not leave alone, and the others a round trip
-    behind it. Where nobody waits, as long as nobody does: fewer rounds.
-    """
-    cdef int64_t last_bytes
-    if (worker.handler.index < 0 or worker.aside or not plan.notes_follower
-            or plan.session == NULL or plan.any_error or plan.max_wait_ms <= 0
-            or plan.out_of_sync or plan.count == plan.not_there_count):
-        return 0
-    if worker.gathering != NULL and kb_load_int(&worker.gathering.state) != OPEN:
-        parked_drop(worker.gathering)  # somebody has answered it before its moment was over
-        worker.gathering = NULL
-    if worker.gathering != NULL:
-        return 0
-    last_bytes = plan.session.answered_bytes
-    if not _somebody_waits(worker, plan):
-        plan.lingers = plan.read_bytes < GATHER_BYTES_MAX
-        plan.gathers_ns = worker.context.linger_ns
-        plan.gathers_bytes = min(<int64_t>GATHER_BYTES_MAX, <int64_t>plan.max_bytes)
-        return plan.lingers
-    if last_bytes > GATHER_BYTES_MAX or plan.read_bytes > GATHER_BYTES_MAX:
-        return 0                  # it is much as it is
-    if 2 * plan.read_bytes >= last_bytes and not _tries_to_gather(plan.session):
-        return 0
-    plan.gathers_ns = worker.context.gather_ns
-    plan.gathers_bytes = min(plan.read_bytes + last_bytes, <int64_t>plan.max_bytes)
-    if 2 * plan.read_bytes >= last_bytes:
-        plan.session.gathered_for_bytes = plan.gathers_bytes
-    return 1
-
-
-cdef int _tries_to_gather(FetchSession* session) noexcept nogil:
-    # About as much as its last answer brought is there already. Either records come by themselves,
-    # and waiting for more brings nothing; or producers answer to answers in two turns, of which
-    # each has what came while the other was under way, and one wait makes one turn of them. Only a
-    # wait tells: while they are of use each is tried, else ever fewer.
-    if session.gathered_for_bytes:
-        if session.answered_bytes >= session.gathered_for_bytes:
-            session.gather_pause = 0
-        else:
-            session.gather_pause = min(max(1, 2 * session.gather_pause), GATHER_PAUSE_MAX)
-        session.gather_paused = session.gathered_for_bytes = 0
-    if session.gather_paused < session.gather_pause:
-        session.gather_paused += 1
-        return 0
-    return 1
 
 
 cdef int parked_complete(ParkedRequest** some, int count) noexcept nogil:

@@ -231,6 +231,25 @@ def test_another_follower_is_answered_at_once_while_one_waits(make_rig: MakeRig)
     assert second.receives() == 1
 
 
+def test_what_comes_by_itself_is_not_waited_for_although_a_wait_brings_it(patient: Rig) -> None:
+    """Faster than a moment is long: a trial has its fill, and the fetch behind it finds no less."""
+    topic = led(patient, BATCH)
+    follower = Follower(patient, topic)
+    trials = []
+    for at in range(40):
+        append(patient, topic.logs[0], BATCH)
+        consumer = somebody_waits(patient, topic)
+        before = patient.hot.statistics()["parked_fetches"]
+        follower.asks()
+        consumer.receive()
+        if at in (0, 2, 5, 10, 19, 36):
+            patient.wait_parked(1)
+            append(patient, topic.logs[0], BATCH)
+        trials += [at] * (follower.receives() - 1)
+        assert patient.hot.statistics()["parked_fetches"] - before == (at in trials)
+    assert trials == [0, 2, 5, 10, 19, 36]
+
+
 # -- where nobody does
 
 
