@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.generated_part import END
 from perf import cli
 from perf.histogram import Histogram
 from perf.results_table import TOPIC
@@ -77,11 +78,14 @@ def test_its_page_has_a_place_for_it(
 ) -> None:
     page = tmp_path / "page.md"
     shutil.copy(ROOT / "docs" / PAGES[kind.name], page)
+    before, _, behind = page.read_text().partition(kind.marker(Told((), "", {}, ())))
     assert cli.main(["show", str(file), "--write-page", str(page)]) == 0
     assert cli.main(["show", str(file), "--markdown"]) == 0
     drawn = capsys.readouterr().out
     text = page.read_text()
-    assert drawn.strip() in text and text.count("*Measured*") == 1 and "nan" not in drawn
+    assert drawn.strip() in text and "nan" not in drawn
+    assert text.startswith(before) and text.endswith(behind.partition(END)[2])
+    assert text.count("*Measured*") == before.count("*Measured*") + 1
     page.write_text("nothing to replace")
     with pytest.raises(StudyError, match="lacks the markers"):
         kinds.write_page(page, kind, Told((), drawn, {}, ()))
