@@ -166,6 +166,8 @@ class ErrorCode(IntEnum):
     @classmethod
     def for_code(cls, code: int) -> ErrorCode:
         """The member for a number read from the wire; a number we do not know is a server error."""
+        if code == 0:
+            return cls.NONE  # most are, and the look at an enumeration is slow
         try:
             return cls(code)
         except ValueError:

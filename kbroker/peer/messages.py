@@ -114,7 +114,7 @@ class OffsetResult(NamedTuple):
 
 def error_code(number: int) -> ErrorCode:
     """The member for a number from the wire; a number of a later release is an unknown error."""
-    return ErrorCode.for_code(number) if number else ErrorCode.NONE
+    return ErrorCode.for_code(number)
 
 
 def request_writer(api_key: ApiKey, version: int) -> Writer:

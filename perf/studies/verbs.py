@@ -138,7 +138,7 @@ def _no_zookeeper() -> str:
 @click.option("--round-trips", metavar="US,US", help="in microseconds  [100,500,1000,5000]")
 @click.option("--in-flight", metavar="N,N", help="of the first table  [1,5,200,2000]")
 @click.option("--slots", metavar="N,N", help="values of channel.pipelining.max.requests to try")
-@click.option("--bars", is_flag=True, help="what the bars need alone, in 21 rounds: 45 minutes")
+@click.option("--bars", is_flag=True, help="what the bars need alone, in 21 rounds: 35 minutes")
 @click.option("--check", is_flag=True, help="exit with 1 unless every measured bar passes")
 def pipelining(
     systems: str | None,

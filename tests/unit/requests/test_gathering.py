@@ -92,6 +92,15 @@ def somebody_waits(rig: Rig, topic: Topic) -> Client:
     return consumer
 
 
+def asks_for_one_more(rig: Rig, topic: Topic, follower: Follower) -> tuple[Client, int]:
+    """Which a consumer waits for: it, and how many fetches had been parked before this one."""
+    append(rig, topic.logs[0], BATCH)
+    consumer = somebody_waits(rig, topic)
+    parked = rig.hot.statistics()["parked_fetches"]
+    follower.asks()
+    return consumer, parked
+
+
 @pytest.fixture
 def patient(make_rig: MakeRig) -> Rig:
     """Whose moments never end by themselves."""
@@ -166,10 +175,7 @@ def test_a_wait_that_brings_nothing_is_tried_ever_more_seldom(make_rig: MakeRig)
     follower = Follower(rig, topic)
     waited = []
     for _ in range(70):
-        append(rig, topic.logs[0], BATCH)
-        consumer = somebody_waits(rig, topic)
-        before = rig.hot.statistics()["parked_fetches"]
-        follower.asks()
+        consumer, before = asks_for_one_more(rig, topic, follower)
         assert follower.receives() == 1
         waited.append(rig.hot.statistics()["parked_fetches"] - before)
         consumer.socket.close()
@@ -237,10 +243,7 @@ def test_what_comes_by_itself_is_not_waited_for_although_a_wait_brings_it(patien
     follower = Follower(patient, topic)
     trials = []
     for at in range(40):
-        append(patient, topic.logs[0], BATCH)
-        consumer = somebody_waits(patient, topic)
-        before = patient.hot.statistics()["parked_fetches"]
-        follower.asks()
+        consumer, before = asks_for_one_more(patient, topic, follower)
         consumer.receive()
         if at in (0, 2, 5, 10, 19, 36):
             patient.wait_parked(1)
