@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Every C lock of kbroker, by its place in the one order: table, session, partition, queue.
+"""Every C lock of kbroker, by its place in the one order: turn, table, session, partition, queue.
 
 `lock_ranked` is a plain lock in a release build. In a debug build it also checks that this thread
 holds no lock of the same or a later rank, and does not hold the GIL; see _lock_order.pyx.
@@ -8,6 +8,7 @@ holds no lock of the same or a later rank, and does not hold the GIL; see _lock_
 from kbroker._sync cimport pthread_mutex_t
 
 cdef enum LockRank:
+    RANK_TURN = 0                 # a Processor's: its thread's, but while it sleeps
     RANK_TABLE = 1                # the snapshot's publisher, the session cache
     RANK_SESSION = 2              # one fetch session
     RANK_PARTITION = 3            # one partition's log and watch list

@@ -14,6 +14,7 @@ cdef extern from "debug.h" nogil:
 
 DEBUG_BUILD = bool(KB_DEBUG_BUILD)
 RANKS = {
+    "turn": RANK_TURN,
     "table": RANK_TABLE,
     "session": RANK_SESSION,
     "partition": RANK_PARTITION,
@@ -27,8 +28,8 @@ cdef int _allows(int held, int rank) noexcept nogil:
 
 cdef void lock_order_enter(int rank) noexcept nogil:
     cdef int held = kb_held_ranks()
-    kb_assert(_allows(held, rank), "a lock was taken against the order table, session, partition, "
-              "queue")
+    kb_assert(_allows(held, rank), "a lock was taken against the order turn, table, session, "
+              "partition, queue")
     kb_set_held_ranks(held | 1 << rank)
 
 

@@ -361,6 +361,7 @@ cdef dict _processor_statistics(Processor* processor, list listeners, int64_t no
         "protocol_errors": kb_figure(&processor.protocol_errors),
         "trains": kb_figure(&processor.trains),
         "train_frames": kb_figure(&processor.train_frames),
+        "turns_lent": kb_figure(&processor.turns_lent),
         "idle_ns": kb_figure(&processor.idle_ns),
         "serving": bool(processor_is_serving(processor)),
         "alive_ns": max(kb_figure(&processor.served_ns) + now_ns
@@ -531,7 +532,7 @@ cdef int _finish(WrappedRequest self, bytes body, int action) except -1:
         node.cause = CAUSE_PYTHON
     with nogil:
         node.completed_ns = kb_now_ns()
-        processor_push(node.processor, RequestList(node, node), RequestList(NULL, NULL))
+        processor_push(node.processor, RequestList(node, node), RequestList(NULL, NULL), 0)
     return 0
 
 

@@ -166,7 +166,8 @@ cdef void _touch(Channel* channel) noexcept nogil:
         processor.oldest = channel
 
 
-cdef void _make_ready(Channel* channel) noexcept nogil:
+cdef void channel_make_ready(Channel* channel) noexcept nogil:
+    """It has something to do that no event will announce."""
     cdef Processor* processor = channel.processor
     if channel.ready or channel.closed:
         return
@@ -292,7 +293,7 @@ cdef void channel_turn(Channel* channel) noexcept nogil:
     request = _take(channel)
     if request == NULL:
         if channel.readable and not channel.closed:
-            _make_ready(channel)
+            channel_make_ready(channel)
         return
     state_times_use(channel, request)
     if channel.state == NOT_MUTED and _fire(channel, FRAME_COMPLETE) != 0:
@@ -306,6 +307,15 @@ cdef void channel_turn(Channel* channel) noexcept nogil:
     else:
         processor.batch_tail.next = request
     processor.batch_tail = request
+
+
+cdef int channel_has_work(Channel* channel) noexcept nogil:
+    """Whether a turn would find something to send or to read."""
+    return not channel.closed and (
+        (channel.tx_head != NULL and channel.writable)
+        or channel.readable != 0
+        or channel.rx != NULL
+    )
 
 
 cdef void channel_received(Channel* channel, Request* request) noexcept nogil:
@@ -345,7 +355,7 @@ cdef void channel_local_processed(Channel* channel, Request* request) noexcept n
     if channel.closed:
         return
     if _cache(channel, request, NULL) == 0:
-        _make_ready(channel)
+        channel_make_ready(channel)
 
 
 cdef int _cache(Channel* channel, Request* request, Request* answer) noexcept nogil:
@@ -394,7 +404,7 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
         send_read_ahead_done(channel, request)
         if not channel.closed:
             _send_queued(channel)
-            _make_ready(channel)
+            channel_make_ready(channel)
         return
     if channel.closed:
         request_note_sent(request, channel.processor.now_ns)  # as far as it came
@@ -424,7 +434,7 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
         _queue_send(channel, <Request*>slot.response)
     _send_queued(channel)
     if not channel.closed:
-        _make_ready(channel)
+        channel_make_ready(channel)
 
 
 cdef int _throttle(Channel* channel, int64_t throttle_ms) noexcept nogil:
@@ -446,7 +456,7 @@ cdef void _throttle_over(Channel* channel) noexcept nogil:
         return
     if channel.state == MUTED and channel.stalled == NULL:
         _fire(channel, UNMUTE)
-    _make_ready(channel)
+    channel_make_ready(channel)
 
 
 cdef void channel_end_throttles(Processor* processor) noexcept nogil:
@@ -496,7 +506,7 @@ cdef void _send_queued(Channel* channel) noexcept nogil:
         if not channel.writable or channel.reads_ahead:
             return
         if budget_bytes <= 0:
-            _make_ready(channel)
+            channel_make_ready(channel)
             return
         status = send_some(channel, &budget_bytes)
         channel.processor.now_ns = kb_now_ns()
@@ -529,7 +539,7 @@ cdef void channel_on_writable(Channel* channel) noexcept nogil:
     channel.writable = 1
     _send_queued(channel)
     if not channel.closed:
-        _make_ready(channel)
+        channel_make_ready(channel)
 
 
 # --- death ----------------------------------------------------------------------------------------

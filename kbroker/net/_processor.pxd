@@ -18,4 +18,4 @@ cdef void processor_stop(Processor* processor, int at_once) noexcept nogil
 cdef void processor_free(Processor* processor) noexcept nogil
 cdef int processor_offer(Processor* processor, NewConnection* connection) noexcept nogil
 cdef void processor_push(
-    Processor* processor, RequestList answered, RequestList local) noexcept nogil
+    Processor* processor, RequestList answered, RequestList local, int may_send) noexcept nogil

@@ -10,6 +10,12 @@ the list of answers, which needs no bound since every answer is a request that w
 came in. Whoever adds writes the eventfd only when the thread sleeps. The requests of one turn go to
 the request queue in one push: that is where runs come from.
 
+A wake-up costs more than a short answer. So the thread lends its **turn** while it sleeps: it is a
+lock that it holds but for epoll_wait, and who holds it is the thread, for its channels and for all
+else that is its own. A handler with short answers takes the turn if it is free, sends them, unmutes
+their channels, and lets the thread sleep on. It reads nothing and hands nothing over: where more is
+to be done than to answer, the thread is woken as ever.
+
 Stopping: `stopping` = 1 lets answers that are queued leave, for at most a second; 2 closes at once.
 The thread ends when every request that it lent has come back. 3 is for a Processor that others
 outlive: it takes no new connections and reads no more; each connection gets the answers of what was
@@ -26,7 +32,8 @@ from kbroker._atomics cimport (
     kb_exchange_int, kb_load_int, kb_load_ptr, kb_store_i64, kb_store_int)
 from kbroker._figures cimport kb_count
 from kbroker._live_objects cimport LIVE_CHUNKS, live_add
-from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker._lock_order cimport (
+    RANK_QUEUE, RANK_TURN, kb_mutex_init, lock_ranked, try_lock_ranked, unlock_ranked)
 from kbroker._sync cimport (
     kb_now_ns,
     pthread_create,
@@ -38,7 +45,9 @@ from kbroker.net._channel cimport (
     channel_answer,
     channel_close,
     channel_end_throttles,
+    channel_has_work,
     channel_local_processed,
+    channel_make_ready,
     channel_on_readable,
     channel_on_writable,
     channel_open,
@@ -119,6 +128,7 @@ cdef Processor* processor_new(
     processor.index = index
     processor.settings = settings
     processor.request_channel = channel
+    kb_mutex_init(&processor.turn)
     kb_mutex_init(&processor.lock)
     processor.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
     processor.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
@@ -212,6 +222,7 @@ cdef void processor_free(Processor* processor) noexcept nogil:
         close(processor.epoll_fd)
     if processor.event_fd >= 0:
         close(processor.event_fd)
+    pthread_mutex_destroy(&processor.turn)
     pthread_mutex_destroy(&processor.lock)
     free(processor)
 
@@ -233,10 +244,11 @@ cdef int processor_offer(Processor* processor, NewConnection* connection) noexce
 
 
 cdef void processor_push(
-    Processor* processor, RequestList answered, RequestList local
+    Processor* processor, RequestList answered, RequestList local, int may_send
 ) noexcept nogil:
     """Requests that come back with their answers, and those that are locally processed, whose
-    answers come later; by `next` and by `local_next`, and either may be empty."""
+    answers come later; by `next` and by `local_next`, and either may be empty. `may_send`: the
+    caller holds no lock, and the answers are short."""
     lock_ranked(&processor.lock, RANK_QUEUE)
     if answered.head != NULL:
         answered.tail.next = NULL
@@ -249,7 +261,51 @@ cdef void processor_push(
         local.tail.local_next = processor.local_head
         processor.local_head = local.head
     unlock_ranked(&processor.lock, RANK_QUEUE)
-    _wake(processor)
+    if may_send:
+        _answer_or_wake(processor)
+    else:
+        _wake(processor)
+
+
+cdef void _answer_or_wake(Processor* processor) noexcept nogil:
+    # In its turn while it sleeps. `sleeping` is 0 meanwhile, so nobody else wakes it: what has come
+    # by the end is looked for behind the 1, as before every sleep.
+    cdef uint64_t one = 1
+    cdef int has_more
+    if not kb_exchange_int(&processor.sleeping, 0):
+        return
+    if not try_lock_ranked(&processor.turn, RANK_TURN):
+        write(processor.event_fd, &one, 8)
+        return
+    kb_count(&processor.turns_lent, 1)
+    _process_answers(processor)
+    _leave_idle_channels(processor)
+    kb_store_int(&processor.sleeping, 1)
+    has_more = (
+        processor.ready_head != NULL
+        or processor.batch_head != NULL
+        or processor.closed_head != NULL
+        or processor.throttled != NULL
+        or kb_load_int(&processor.stopping)
+        or _something_waits(processor)
+    )
+    unlock_ranked(&processor.turn, RANK_TURN)
+    if has_more:
+        _wake(processor)
+
+
+cdef void _leave_idle_channels(Processor* processor) noexcept nogil:
+    # Of those that were answered, the ones of which nothing has come yet: epoll will tell.
+    cdef Channel* channel = processor.ready_head
+    cdef Channel* following
+    processor.ready_head = NULL
+    processor.ready_tail = NULL
+    while channel != NULL:
+        following = channel.next_ready
+        channel.ready = 0
+        if channel_has_work(channel):
+            channel_make_ready(channel)
+        channel = following
 
 
 # --- the thread --------------------------------------------------------------------------------
@@ -501,7 +557,9 @@ cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
             timeout_ms = LOOK_MS
     timeout_ms = throttle_sleep_ms(processor, timeout_ms)
     before_ns = kb_now_ns()
+    unlock_ranked(&processor.turn, RANK_TURN)
     count = epoll_wait(processor.epoll_fd, events, EVENTS_MAX, timeout_ms)
+    lock_ranked(&processor.turn, RANK_TURN)
     kb_store_int(&processor.sleeping, 0)
     processor.now_ns = kb_now_ns()
     if timeout_ms > 0 and processor.batch_head == NULL:  # not while the queue is full
@@ -514,6 +572,7 @@ cdef void* _main(void* argument) noexcept nogil:
     cdef epoll_event events[EVENTS_MAX]
     cdef int count
     cdef int64_t drain_until_ns = 0
+    lock_ranked(&processor.turn, RANK_TURN)
     processor.now_ns = kb_now_ns()
     while True:
         _configure_new_connections(processor)
@@ -532,6 +591,7 @@ cdef void* _main(void* argument) noexcept nogil:
             _reap(processor)
         _close_idle(processor)
         _compact(processor)
+    unlock_ranked(&processor.turn, RANK_TURN)
     kb_store_int(&processor.ended, 1)
     return NULL
 

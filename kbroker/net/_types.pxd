@@ -250,6 +250,7 @@ cdef struct Processor:
     int ended                     # atomic: the thread is at its end, to be joined
     int sleeping                  # atomic: in epoll_wait, wants an eventfd write
     int abandoned                 # it ended with requests still lent
+    pthread_mutex_t turn          # who holds it is the thread, for all that is the thread's own
     pthread_mutex_t lock          # new connections and answers
     NewConnection new_connections[NEW_CONNECTIONS_MAX]
     int new_count
@@ -292,6 +293,7 @@ cdef struct Processor:
     int64_t state_ns[CHANNEL_USES][CHANNEL_STATES]  # that channels were in it and have left it
     int64_t trains
     int64_t train_frames
+    int64_t turns_lent            # to handlers, while it slept
     RequestTimes* times[TIME_TABLES]  # atomic; by API key, made with its first answer
 
 

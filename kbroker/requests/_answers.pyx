@@ -19,6 +19,9 @@ from kbroker.net._types cimport Request, RequestList
 from kbroker.replica._snapshot cimport reader_new
 from kbroker.requests._context cimport PROCESSORS_SEEN_MAX, HotContext, HotWorker
 
+cdef enum:
+    SHORT_ANSWERS_BYTES = 64 << 10  # more is for the Processor, beside what the handler does next
+
 
 cdef HotWorker* worker_new(HotContext* context, int index) noexcept nogil:
     cdef HotWorker* worker = <HotWorker*>calloc(1, sizeof(HotWorker))
@@ -59,6 +62,15 @@ cdef void worker_local_processed(HotWorker* worker, Request* request) noexcept n
         local.tail = request
 
 
+cdef int64_t _answer_bytes(const Request* request) noexcept nogil:
+    # One that has to wait for the disk before it is sent is long.
+    cdef int64_t total = 0
+    cdef int at
+    for at in range(request.part_count):
+        total += request.parts[at].length
+    return total
+
+
 cdef void worker_flush(HotWorker* worker) noexcept nogil:
     """One push to each Processor: what is answered, and what is locally processed."""
     cdef int count = kb_load_int(&worker.context.channel.processor_count)
@@ -66,6 +78,7 @@ cdef void worker_flush(HotWorker* worker) noexcept nogil:
     cdef RequestList* answers
     cdef RequestList* local
     cdef Request* request
+    cdef int64_t bytes_left
     cdef int index
     for index in range(count):
         answers = &worker.answers[index]
@@ -74,11 +87,14 @@ cdef void worker_flush(HotWorker* worker) noexcept nogil:
             continue
         if now_ns == 0:
             now_ns = kb_now_ns()
+        bytes_left = SHORT_ANSWERS_BYTES
         request = answers.head
         while request != NULL:
             request.completed_ns = now_ns
+            bytes_left -= _answer_bytes(request)
             request = request.next
-        processor_push(worker.context.channel.processors[index], answers[0], local[0])
+        processor_push(
+            worker.context.channel.processors[index], answers[0], local[0], bytes_left >= 0)
         answers.head = NULL
         answers.tail = NULL
         local.head = NULL
