@@ -4,7 +4,7 @@
 A log knows bytes and offsets; who leads and what may be read is the replica's
 (`kbroker/replica/_partition`). It lives while somebody holds a reference.
 
-Locks: `Log.lock` is the third in the order table, session, partition, queue; the replica's fields
+Locks: `Log.lock` is of the kind partition in the lock order (`_lock_order`); the replica's fields
 are under it too. `_locked` functions want it held; all others take it themselves and never hold it
 on return. While an append writes its bytes the lock is free: who only looks goes on, who changes
 the log waits for the write.

@@ -1,9 +1,10 @@
 # cython: language_level=3
 """One connection: frames out of its socket, answers back in request order.
 
-Every function runs on the thread of the Processor that owns the channel, without the GIL and
-without a lock. The socket is edge-triggered: `readable` and `writable` remember what epoll said
-until the socket itself says EAGAIN, so that muting costs a flag and no system call.
+Every function runs in the turn of the Processor that owns the channel, nearly always on its thread,
+without the GIL and without another lock. The socket is edge-triggered: `readable` and `writable`
+remember what epoll said until the socket itself says EAGAIN, so that muting costs a flag and no
+system call.
 
     channel_turn     reads once (fairness: one recv, one train a turn), takes the next frames
     channel_received the queue has them: REQUEST_RECEIVED
@@ -49,24 +50,12 @@ from kbroker._state cimport (
 )
 from kbroker._sync cimport kb_now_ns
 from kbroker.net._frames cimport (
-    FRAMES_BAD,
-    FRAMES_ENDED,
-    FRAMES_GOT,
-    FRAMES_NONE,
-    frames_drop,
-    frames_next,
-    frames_receive,
-)
+    FRAMES_BAD, FRAMES_ENDED, FRAMES_GOT, FRAMES_NONE, frames_drop, frames_next, frames_receive)
 from kbroker.net._quotas cimport quota_release
 from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._request_times cimport request_note_sent
 from kbroker.net._send cimport (
-    SEND_BLOCKED,
-    SEND_DONE,
-    SEND_READS,
-    send_read_ahead_done,
-    send_some,
-)
+    SEND_BLOCKED, SEND_DONE, SEND_READS, send_read_ahead_done, send_some)
 from kbroker.net._state_times cimport state_times_begin, state_times_enter, state_times_use
 from kbroker.net._throttle cimport throttle_over, throttle_until
 from kbroker.net._types cimport (

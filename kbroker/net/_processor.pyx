@@ -16,12 +16,8 @@ else that is its own. A handler with short answers takes the turn if it is free,
 their channels, and lets the thread sleep on. It reads nothing and hands nothing over: where more is
 to be done than to answer, the thread is woken as ever.
 
-Stopping: `stopping` = 1 lets answers that are queued leave, for at most a second; 2 closes at once.
-The thread ends when every request that it lent has come back. 3 is for a Processor that others
-outlive: it takes no new connections and reads no more; each connection gets the answers of what was
-read, then the end of the stream, and is closed when the peer has closed it or a second later, so
-that no answer on its way is lost to a reset. A request that is parked for longer than RETIRE_NS_MAX
-loses its connection. The struct stays, with its figures, and may get another thread.
+Stopping: `stopping` says how (`_ending`). The struct of one that was taken away stays, with its
+figures, and may get another thread.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -51,10 +47,10 @@ from kbroker.net._channel cimport (
     channel_on_readable,
     channel_on_writable,
     channel_open,
-    channel_reap,
     channel_received,
     channel_turn,
 )
+from kbroker.net._ending cimport close_idle, has_stopped, reap_closed
 from kbroker.net._frames cimport frames_compact
 from kbroker.net._request cimport chunk_release
 from kbroker.net._request_channel cimport (
@@ -93,8 +89,6 @@ cdef extern from "socket_io.h" nogil:
     int epoll_wait(int epoll_fd, epoll_event* events, int count, int timeout_ms)
     int eventfd(unsigned int initial, int flags)
     int kb_epoll_add_level(int epoll_fd, int fd, void* data)
-    void kb_end_sending(int fd)
-    int kb_discard(int fd)
     enum: EPOLLIN
     enum: EPOLLOUT
     enum: EPOLLRDHUP
@@ -110,12 +104,8 @@ cdef enum:
     STOPPING_POLL_MS = 10
     LOOK_MS = 10                  # at what stands in the queue behind a run: no timer before a tick
     LOOK_NS = 10000000
-    DRAIN_NS_MAX = 1000000000     # for answers that are on their way when the broker stops
     COMPACT_NS = 1000000000
     AT_ONCE_MAX = 8               # requests of a turn; more of them are worth waking a handler
-    RETIRE_NS_MAX = 30000000000   # for requests that wait, when a Processor is taken away
-    LINGER_NS = 1000000000        # for a peer to take its last answers and close
-    ABANDON_NS = 3000000000       # a request lent for longer than this is given up with its memory
 
 
 cdef Processor* processor_new(
@@ -482,29 +472,6 @@ cdef void _process_events(Processor* processor, epoll_event* events, int count) 
             channel_on_readable(channel, events[i].events & (EPOLLRDHUP | EPOLLHUP))
 
 
-cdef void _close_idle(Processor* processor) noexcept nogil:
-    cdef int64_t bound_ns = processor.settings.idle_ns_max
-    while (
-        bound_ns > 0
-        and processor.oldest != NULL
-        and processor.now_ns - processor.oldest.last_active_ns > bound_ns
-    ):
-        kb_count(&processor.idle_closed, 1)
-        channel_close(processor.oldest)
-
-
-cdef void _reap(Processor* processor) noexcept nogil:
-    # Frees closed channels whose requests have all come back.
-    cdef Channel** place = &processor.closed_head
-    cdef Channel* following
-    while place[0] != NULL:
-        following = place[0].next_closed
-        if channel_reap(place[0]):
-            place[0] = following
-        else:
-            place = &place[0].next_closed
-
-
 cdef void _compact(Processor* processor) noexcept nogil:
     # Once a second: what slow peers have sent of a frame leaves the shared chunks.
     cdef Channel* channel = processor.oldest
@@ -580,7 +547,7 @@ cdef void* _main(void* argument) noexcept nogil:
         channel_end_throttles(processor)
         _process_ready(processor)
         _hand_over(processor)
-        if kb_load_int(&processor.stopping) and _stopped(processor, &drain_until_ns):
+        if kb_load_int(&processor.stopping) and has_stopped(processor, &drain_until_ns):
             break
         count = _poll(processor, events)
         if count > 0:
@@ -588,71 +555,9 @@ cdef void* _main(void* argument) noexcept nogil:
         _hand_over(processor)
         _look(processor)
         if count == 0 or processor.closed_head != NULL:
-            _reap(processor)
-        _close_idle(processor)
+            reap_closed(processor)
+        close_idle(processor)
         _compact(processor)
     unlock_ranked(&processor.turn, RANK_TURN)
     kb_store_int(&processor.ended, 1)
     return NULL
-
-
-cdef int _stopped(Processor* processor, int64_t* drain_until_ns) noexcept nogil:
-    # Sends what is queued, closes everything, waits for the lent requests: 1 when all are back.
-    cdef Channel* channel = processor.oldest
-    cdef Channel* following
-    cdef int how = kb_load_int(&processor.stopping)
-    processor.now_ns = kb_now_ns()
-    if how == STOP_RETIRE:
-        return _retired(processor, drain_until_ns)
-    if drain_until_ns[0] == 0 or drain_until_ns[0] > processor.now_ns + <int64_t>DRAIN_NS_MAX:
-        drain_until_ns[0] = processor.now_ns + <int64_t>DRAIN_NS_MAX
-    while channel != NULL:
-        following = channel.newer
-        channel.closing = 1       # nothing more is read
-        if (
-            how == STOP_AT_ONCE
-            or processor.now_ns > drain_until_ns[0]
-            or (channel.tx_head == NULL and channel.in_flight == 0)
-        ):
-            channel_close(channel)
-        channel = following
-    _reap(processor)
-    if processor.now_ns > drain_until_ns[0] + <int64_t>ABANDON_NS:
-        processor.abandoned = 1
-        return 1
-    return processor.closed_head == NULL and processor.oldest == NULL
-
-
-cdef int _retired(Processor* processor, int64_t* drain_until_ns) noexcept nogil:
-    # One look at every connection of a Processor that is taken away: 1 when none is left.
-    cdef Channel* channel = processor.oldest
-    cdef Channel* following
-    cdef int waits
-    if drain_until_ns[0] == 0:
-        drain_until_ns[0] = processor.now_ns + <int64_t>RETIRE_NS_MAX
-    while channel != NULL:
-        following = channel.newer
-        _retire_channel(processor, channel, processor.now_ns > drain_until_ns[0])
-        channel = following
-    _reap(processor)
-    if processor.closed_head != NULL or processor.oldest != NULL:
-        return 0
-    # Nothing comes behind this: who offers a connection looks at `stopping` under the lock.
-    lock_ranked(&processor.lock, RANK_QUEUE)
-    waits = processor.new_count > 0
-    unlock_ranked(&processor.lock, RANK_QUEUE)
-    return not waits
-
-
-cdef void _retire_channel(Processor* processor, Channel* channel, int overdue) noexcept nogil:
-    channel.closing = 1           # nothing more is read
-    if overdue:
-        channel_close(channel)
-        return
-    if channel.in_flight > 0 or channel.tx_head != NULL:
-        return
-    if channel.ended_ns == 0:
-        channel.ended_ns = processor.now_ns
-        kb_end_sending(channel.fd)
-    if kb_discard(channel.fd) or processor.now_ns - channel.ended_ns > <int64_t>LINGER_NS:
-        channel_close(channel)

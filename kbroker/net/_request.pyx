@@ -89,7 +89,7 @@ cdef Request* request_new(Processor* processor, int compact) noexcept nogil:
 
 
 cdef void request_free(Request* request) noexcept nogil:
-    """On the Processor's thread: lets go of the frame and of every part not sent."""
+    """In the Processor's turn: lets go of the frame and of every part not sent."""
     cdef Processor* processor = request.processor
     kb_count(&processor.live_requests, -1)
     answer_reset(request)

@@ -60,7 +60,7 @@ cdef inline void _note(RequestTimes* times, int part, int64_t ns, int64_t frames
 
 
 cdef void request_note_sent(Request* request, int64_t sent_ns) noexcept nogil:
-    """On the Processor's thread, once for each request, before it is free again."""
+    """In the Processor's turn, once for each request, before it is free again."""
     cdef RequestTimes* times = _table(request)
     cdef int64_t frames = request.frames
     cdef int64_t local_until_ns = request.waiting_ns

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Answers to the socket: consecutive bytes gathered into one call, file ranges by sendfile.
 
-Called by the channel on its Processor's thread. A head in front of a file range is corked with
+Called by the channel in its Processor's turn. A head in front of a file range is corked with
 MSG_MORE, so that both leave in one segment; what the socket does not take now is resumed where it
 stopped, also in the middle of a range. A range that ends before its promised length means that a
 file was cut under a promise: the connection must end, since the announced size is already out.

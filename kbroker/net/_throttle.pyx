@@ -7,7 +7,7 @@ there are as many as quotas are exceeded, not as many as connections. What a thr
 channel is the table's affair (`_state`). A closed channel leaves the list at the next look, and is
 not freed before.
 
-Threads: the Processor's own.
+Threads: who has the Processor's turn.
 """
 
 from libc.stdint cimport int64_t

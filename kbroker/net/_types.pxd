@@ -2,8 +2,9 @@
 """The struct sheet of the network core: what a request is, and who owns each part of it.
 
 Ownership in one line each:
-- `Channel` belongs to its Processor's thread; nobody else reads or writes it, except its addresses,
-  which never change. It is freed once its socket is closed and no request of it is in flight.
+- `Channel` belongs to its Processor's thread, or to who has the Processor's turn while that sleeps;
+  nobody else reads or writes it, except its addresses, which never change. It is freed once its
+  socket is closed and no request of it is in flight.
 - `Request` is made by a Processor, lent to a handler, and always comes back through
   `processor_push` (an answer, a no-op or a close), so that no queue for answers can be full.
 - `Chunk` is shared: each request that points into it holds a reference.
@@ -248,7 +249,7 @@ cdef struct Processor:
     int event_fd
     int stopping                  # atomic: STOP_*
     int ended                     # atomic: the thread is at its end, to be joined
-    int sleeping                  # atomic: in epoll_wait, wants an eventfd write
+    int sleeping                  # atomic: in epoll_wait, wants to be woken or its turn taken
     int abandoned                 # it ended with requests still lent
     pthread_mutex_t turn          # who holds it is the thread, for all that is the thread's own
     pthread_mutex_t lock          # new connections and answers

@@ -6,9 +6,9 @@ replication decides: the leader and its epoch, how many replicas are in sync, th
 the last stable offset, and who waits for them. One function moves the high watermark forward.
 
 Nothing here knows a socket or a Python object. A `Partition` lives while somebody holds a
-reference, and holds one to its log. Its fields are under the log's lock, the third in the order
-table, session, partition, queue: `_locked` functions want it held; all others take it themselves
-and never hold it on return. Every function is `noexcept nogil` and answers with a Kafka error code,
+reference, and holds one to its log. Its fields are under the log's lock, of the kind
+partition in the lock order: `_locked` functions want it held; all others take it themselves and
+never hold it on return. Every function is `noexcept nogil` and answers with a Kafka error code,
 never with errno.
 """
 

@@ -2,7 +2,8 @@
 """A worker of the hot path, and where its answers gather until the run is done.
 
 Answers of one run to one Processor are one push and at most one eventfd write, and so are its
-notices of requests that are locally processed (REQUEST_LOCAL_PROCESSED) and answered later.
+notices of requests that are locally processed (REQUEST_LOCAL_PROCESSED) and answered later. Short
+ones this thread sends by itself where the Processor sleeps (`net/_processor`), so it holds no lock.
 Requests that need Python gather in the worker's cold list, each with its reason.
 A worker belongs to one thread; nothing here takes a lock of its own.
 """
@@ -63,7 +64,6 @@ cdef void worker_local_processed(HotWorker* worker, Request* request) noexcept n
 
 
 cdef int64_t _answer_bytes(const Request* request) noexcept nogil:
-    # One that has to wait for the disk before it is sent is long.
     cdef int64_t total = 0
     cdef int at
     for at in range(request.part_count):

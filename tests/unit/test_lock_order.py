@@ -6,7 +6,7 @@ import itertools
 
 from kbroker._lock_order import RANKS, order_allows
 
-ORDER = ["table", "session", "partition", "queue"]
+ORDER = ["turn", "table", "session", "partition", "queue"]
 
 
 def test_the_ranks_are_the_order_of_the_documents() -> None:

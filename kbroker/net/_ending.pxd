@@ -1,0 +1,11 @@
+# cython: language_level=3
+from libc.stdint cimport int64_t
+
+from kbroker.net._types cimport Processor
+
+# Connections of which nothing has been heard for connections.max.idle.ms.
+cdef void close_idle(Processor* processor) noexcept nogil
+# The memory of closed connections whose requests have all come back.
+cdef void reap_closed(Processor* processor) noexcept nogil
+# One step of a Processor that stops: 1 when all is sent, closed and back, or given up.
+cdef int has_stopped(Processor* processor, int64_t* drain_until_ns) noexcept nogil

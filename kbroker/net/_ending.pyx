@@ -1,0 +1,112 @@
+# cython: language_level=3
+"""How connections end, and a Processor with them. In the Processor's turn.
+
+One that stops lets answers that are queued leave, for at most a second (STOP_SEND), or closes at
+once (STOP_AT_ONCE). Its thread ends when every request that it lent has come back. STOP_RETIRE is
+for a Processor that others outlive: it takes no new connections and reads no more; each connection
+gets the answers of what was read, then the end of the stream, and is closed when the peer has
+closed it or a second later, so that no answer on its way is lost to a reset. A request that is
+parked for longer than RETIRE_NS_MAX loses its connection.
+"""
+
+from libc.stdint cimport int64_t
+
+from kbroker._atomics cimport kb_load_int
+from kbroker._figures cimport kb_count
+from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
+from kbroker._sync cimport kb_now_ns
+from kbroker.net._channel cimport channel_close, channel_reap
+from kbroker.net._types cimport STOP_AT_ONCE, STOP_RETIRE, Channel, Processor
+
+cdef extern from "socket_io.h" nogil:
+    void kb_end_sending(int fd)
+    int kb_discard(int fd)
+
+cdef enum:
+    DRAIN_NS_MAX = 1000000000     # for answers that are on their way when the broker stops
+    RETIRE_NS_MAX = 30000000000   # for requests that wait, when a Processor is taken away
+    LINGER_NS = 1000000000        # for a peer to take its last answers and close
+    ABANDON_NS = 3000000000       # a request lent for longer than this is given up with its memory
+
+
+cdef void close_idle(Processor* processor) noexcept nogil:
+    cdef int64_t bound_ns = processor.settings.idle_ns_max
+    while (
+        bound_ns > 0
+        and processor.oldest != NULL
+        and processor.now_ns - processor.oldest.last_active_ns > bound_ns
+    ):
+        kb_count(&processor.idle_closed, 1)
+        channel_close(processor.oldest)
+
+
+cdef void reap_closed(Processor* processor) noexcept nogil:
+    cdef Channel** place = &processor.closed_head
+    cdef Channel* following
+    while place[0] != NULL:
+        following = place[0].next_closed
+        if channel_reap(place[0]):
+            place[0] = following
+        else:
+            place = &place[0].next_closed
+
+
+cdef int has_stopped(Processor* processor, int64_t* drain_until_ns) noexcept nogil:
+    cdef Channel* channel = processor.oldest
+    cdef Channel* following
+    cdef int how = kb_load_int(&processor.stopping)
+    processor.now_ns = kb_now_ns()
+    if how == STOP_RETIRE:
+        return _retired(processor, drain_until_ns)
+    if drain_until_ns[0] == 0 or drain_until_ns[0] > processor.now_ns + <int64_t>DRAIN_NS_MAX:
+        drain_until_ns[0] = processor.now_ns + <int64_t>DRAIN_NS_MAX
+    while channel != NULL:
+        following = channel.newer
+        channel.closing = 1       # nothing more is read
+        if (
+            how == STOP_AT_ONCE
+            or processor.now_ns > drain_until_ns[0]
+            or (channel.tx_head == NULL and channel.in_flight == 0)
+        ):
+            channel_close(channel)
+        channel = following
+    reap_closed(processor)
+    if processor.now_ns > drain_until_ns[0] + <int64_t>ABANDON_NS:
+        processor.abandoned = 1
+        return 1
+    return processor.closed_head == NULL and processor.oldest == NULL
+
+
+cdef int _retired(Processor* processor, int64_t* drain_until_ns) noexcept nogil:
+    # One look at every connection of a Processor that is taken away: 1 when none is left.
+    cdef Channel* channel = processor.oldest
+    cdef Channel* following
+    cdef int waits
+    if drain_until_ns[0] == 0:
+        drain_until_ns[0] = processor.now_ns + <int64_t>RETIRE_NS_MAX
+    while channel != NULL:
+        following = channel.newer
+        _retire_channel(processor, channel, processor.now_ns > drain_until_ns[0])
+        channel = following
+    reap_closed(processor)
+    if processor.closed_head != NULL or processor.oldest != NULL:
+        return 0
+    # Nothing comes behind this: who offers a connection looks at `stopping` under the lock.
+    lock_ranked(&processor.lock, RANK_QUEUE)
+    waits = processor.new_count > 0
+    unlock_ranked(&processor.lock, RANK_QUEUE)
+    return not waits
+
+
+cdef void _retire_channel(Processor* processor, Channel* channel, int overdue) noexcept nogil:
+    channel.closing = 1           # nothing more is read
+    if overdue:
+        channel_close(channel)
+        return
+    if channel.in_flight > 0 or channel.tx_head != NULL:
+        return
+    if channel.ended_ns == 0:
+        channel.ended_ns = processor.now_ns
+        kb_end_sending(channel.fd)
+    if kb_discard(channel.fd) or processor.now_ns - channel.ended_ns > <int64_t>LINGER_NS:
+        channel_close(channel)
