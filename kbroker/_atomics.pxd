@@ -7,7 +7,6 @@ cdef extern from "atomics.h" nogil:
     int kb_load_int(int* p)
     void kb_store_int(int* p, int v)
     int kb_add_int(int* p, int v)
-    int kb_exchange_int(int* p, int v)
     int kb_cas_int(int* p, int expected, int desired)
     int kb_cas_i64(int64_t* p, int64_t expected, int64_t desired)
     int64_t kb_load_i64(int64_t* p)

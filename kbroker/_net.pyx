@@ -38,6 +38,7 @@ from kbroker.net._processor cimport (
     processor_is_serving,
     processor_new,
     processor_push,
+    processor_tell,
     processor_retire,
     processor_start,
     processor_start_again,
@@ -507,6 +508,7 @@ cdef object _host(uint8_t* address, int is_ipv6):
 cdef int _finish(WrappedRequest self, bytes body, int action) except -1:
     # The node goes back to its Processor, whatever happens.
     cdef Request* node = self.node
+    cdef Processor* processor = node.processor
     cdef Py_ssize_t length = len(body)
     cdef uint32_t header = 4
     cdef uint8_t* head
@@ -532,7 +534,8 @@ cdef int _finish(WrappedRequest self, bytes body, int action) except -1:
         node.cause = CAUSE_PYTHON
     with nogil:
         node.completed_ns = kb_now_ns()
-        processor_push(node.processor, RequestList(node, node), RequestList(NULL, NULL), 0)
+        processor_push(processor, RequestList(node, node), RequestList(NULL, NULL), 0)
+        processor_tell(processor)
     return 0
 
 

@@ -8,7 +8,6 @@
 static inline int kb_load_int(int *p) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
 static inline void kb_store_int(int *p, int v) { __atomic_store_n(p, v, __ATOMIC_SEQ_CST); }
 static inline int kb_add_int(int *p, int v) { return __atomic_add_fetch(p, v, __ATOMIC_SEQ_CST); }
-static inline int kb_exchange_int(int *p, int v) { return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST); }
 static inline int kb_cas_int(int *p, int expected, int desired) {
     return __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }

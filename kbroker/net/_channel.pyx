@@ -301,7 +301,7 @@ cdef void channel_turn(Channel* channel) noexcept nogil:
 cdef int channel_has_work(Channel* channel) noexcept nogil:
     """Whether a turn would find something to send or to read."""
     return not channel.closed and (
-        (channel.tx_head != NULL and channel.writable)
+        (channel.tx_head != NULL and channel.writable and not channel.reads_ahead)
         or channel.readable != 0
         or channel.rx != NULL
     )

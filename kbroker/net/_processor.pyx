@@ -7,8 +7,8 @@
 
 Others reach it through two things under its lock: the ring of new connections (20, as in Kafka) and
 the list of answers, which needs no bound since every answer is a request that was counted when it
-came in. Whoever adds writes the eventfd only when the thread sleeps. The requests of one turn go to
-the request queue in one push: that is where runs come from.
+came in. Whoever adds writes the eventfd only when the thread sleeps. The requests of one round go
+to the request queue in one push: that is where runs come from.
 
 A wake-up costs more than a short answer. So the thread lends its **turn** while it sleeps: it is a
 lock that it holds but for epoll_wait, and who holds it is the thread, for its channels and for all
@@ -22,10 +22,10 @@ figures, and may get another thread.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from posix.unistd cimport close, read, write
+from posix.unistd cimport close, read
 
 from kbroker._atomics cimport (
-    kb_exchange_int, kb_load_int, kb_load_ptr, kb_store_i64, kb_store_int)
+    kb_cas_int, kb_load_int, kb_load_ptr, kb_store_i64, kb_store_int)
 from kbroker._figures cimport kb_count
 from kbroker._live_objects cimport LIVE_CHUNKS, live_add
 from kbroker._lock_order cimport (
@@ -61,6 +61,7 @@ from kbroker.net._request_channel cimport (
     request_channel_waits,
 )
 from kbroker.net._request_times cimport request_times_free
+from kbroker.net._sleep cimport ASLEEP, AWAKE, LENT, interrupt_sleep, wake_processor
 from kbroker.net._throttle cimport throttle_sleep_ms
 from kbroker.net._types cimport (
     NEW_CONNECTIONS_MAX,
@@ -144,16 +145,10 @@ cdef int processor_start(Processor* processor) noexcept nogil:
     return 0
 
 
-cdef void _wake(Processor* processor) noexcept nogil:
-    cdef uint64_t one = 1
-    if kb_exchange_int(&processor.sleeping, 0):
-        write(processor.event_fd, &one, 8)
-
-
 cdef void processor_stop(Processor* processor, int at_once) noexcept nogil:
     """Asks the thread to end and waits for it; call it without the GIL."""
     kb_store_int(&processor.stopping, STOP_AT_ONCE if at_once else STOP_SEND)
-    _wake(processor)
+    wake_processor(processor)
     if processor.started:
         pthread_join(processor.thread, NULL)
         processor.started = 0
@@ -164,7 +159,7 @@ cdef void processor_retire(Processor* processor) noexcept nogil:
     kb_store_int(&processor.stopping, STOP_RETIRE)
     if not processor.started:
         kb_store_int(&processor.ended, 1)
-    _wake(processor)
+    wake_processor(processor)
 
 
 cdef int processor_is_serving(Processor* processor) noexcept nogil:
@@ -229,16 +224,16 @@ cdef int processor_offer(Processor* processor, NewConnection* connection) noexce
         status = 0
     unlock_ranked(&processor.lock, RANK_QUEUE)
     if status == 0:
-        _wake(processor)
+        wake_processor(processor)
     return status
 
 
 cdef void processor_push(
-    Processor* processor, RequestList answered, RequestList local, int may_send
+    Processor* processor, RequestList answered, RequestList local, int are_short
 ) noexcept nogil:
     """Requests that come back with their answers, and those that are locally processed, whose
-    answers come later; by `next` and by `local_next`, and either may be empty. `may_send`: the
-    caller holds no lock, and the answers are short."""
+    answers come later; by `next` and by `local_next`, and either may be empty. It is told of them
+    by one of the two functions below."""
     lock_ranked(&processor.lock, RANK_QUEUE)
     if answered.head != NULL:
         answered.tail.next = NULL
@@ -250,38 +245,45 @@ cdef void processor_push(
     if local.head != NULL:
         local.tail.local_next = processor.local_head
         processor.local_head = local.head
+    if not are_short:
+        processor.has_long_answers = 1
     unlock_ranked(&processor.lock, RANK_QUEUE)
-    if may_send:
-        _answer_or_wake(processor)
-    else:
-        _wake(processor)
 
 
-cdef void _answer_or_wake(Processor* processor) noexcept nogil:
-    # In its turn while it sleeps. `sleeping` is 0 meanwhile, so nobody else wakes it: what has come
-    # by the end is looked for behind the 1, as before every sleep.
-    cdef uint64_t one = 1
+cdef void processor_tell(Processor* processor) noexcept nogil:
+    """For who may hold a lock, or has more to do than to send."""
+    wake_processor(processor)
+
+
+cdef void processor_tell_or_answer(Processor* processor) noexcept nogil:
+    """Sends what was pushed in the Processor's turn, if it sleeps. The caller holds no lock."""
+    cdef Channel* throttled
+    cdef int64_t since_ns
     cdef int has_more
-    if not kb_exchange_int(&processor.sleeping, 0):
+    if not kb_cas_int(&processor.sleeping, ASLEEP, LENT):
         return
     if not try_lock_ranked(&processor.turn, RANK_TURN):
-        write(processor.event_fd, &one, 8)
+        interrupt_sleep(processor)    # it is on its way into its sleep
         return
     kb_count(&processor.turns_lent, 1)
-    _process_answers(processor)
+    throttled = processor.throttled
+    since_ns = kb_now_ns()
+    _process_answers(processor, 1)
     _leave_idle_channels(processor)
-    kb_store_int(&processor.sleeping, 1)
+    processor.lent_ns += kb_now_ns() - since_ns
+    # As before every sleep: who comes from here on finds it asleep, who came before is seen.
+    kb_cas_int(&processor.sleeping, LENT, ASLEEP)
     has_more = (
         processor.ready_head != NULL
         or processor.batch_head != NULL
         or processor.closed_head != NULL
-        or processor.throttled != NULL
+        or processor.throttled != throttled
         or kb_load_int(&processor.stopping)
         or _something_waits(processor)
     )
     unlock_ranked(&processor.turn, RANK_TURN)
     if has_more:
-        _wake(processor)
+        wake_processor(processor)
 
 
 cdef void _leave_idle_channels(Processor* processor) noexcept nogil:
@@ -317,24 +319,28 @@ cdef void _configure_new_connections(Processor* processor) noexcept nogil:
             channel_on_readable(channel, 0)
 
 
-cdef void _process_answers(Processor* processor) noexcept nogil:
+cdef void _process_answers(Processor* processor, int only_short) noexcept nogil:
     cdef Request* request
     cdef Request* local
     cdef Request* following
     lock_ranked(&processor.lock, RANK_QUEUE)
+    if only_short and processor.has_long_answers:
+        unlock_ranked(&processor.lock, RANK_QUEUE)
+        return
+    processor.has_long_answers = 0
     request = processor.answers_head
     local = processor.local_head
     processor.answers_head = NULL
     processor.answers_tail = NULL
     processor.local_head = NULL
     unlock_ranked(&processor.lock, RANK_QUEUE)
+    if request != NULL or local != NULL:
+        processor.now_ns = kb_now_ns()
     # Local ones first: an answer must find its slot. At most one of a channel is in the list.
     while local != NULL:
         following = local.local_next
         channel_local_processed(local.channel, local)
         local = following
-    if request != NULL:
-        processor.now_ns = kb_now_ns()
     while request != NULL:
         following = request.next
         request.picked_ns = processor.now_ns
@@ -510,10 +516,11 @@ cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
     cdef int timeout_ms = POLL_MS
     cdef int count
     cdef int64_t before_ns
+    cdef int64_t slept_ns
     if processor.ready_head != NULL:
         timeout_ms = 0
     else:
-        kb_store_int(&processor.sleeping, 1)
+        kb_store_int(&processor.sleeping, ASLEEP)
         if _something_waits(processor):
             timeout_ms = 0
         elif kb_load_int(&processor.stopping) and processor.oldest != NULL:
@@ -523,14 +530,16 @@ cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
         elif _looks(processor):
             timeout_ms = LOOK_MS
     timeout_ms = throttle_sleep_ms(processor, timeout_ms)
+    processor.lent_ns = 0
     before_ns = kb_now_ns()
     unlock_ranked(&processor.turn, RANK_TURN)
     count = epoll_wait(processor.epoll_fd, events, EVENTS_MAX, timeout_ms)
+    kb_store_int(&processor.sleeping, AWAKE)  # before it waits: nobody takes another turn
+    slept_ns = kb_now_ns() - before_ns
     lock_ranked(&processor.turn, RANK_TURN)
-    kb_store_int(&processor.sleeping, 0)
     processor.now_ns = kb_now_ns()
     if timeout_ms > 0 and processor.batch_head == NULL:  # not while the queue is full
-        kb_count(&processor.idle_ns, processor.now_ns - before_ns)
+        kb_count(&processor.idle_ns, max(slept_ns - processor.lent_ns, <int64_t>0))
     return count
 
 
@@ -543,7 +552,7 @@ cdef void* _main(void* argument) noexcept nogil:
     processor.now_ns = kb_now_ns()
     while True:
         _configure_new_connections(processor)
-        _process_answers(processor)
+        _process_answers(processor, 0)
         channel_end_throttles(processor)
         _process_ready(processor)
         _hand_over(processor)

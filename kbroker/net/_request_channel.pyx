@@ -32,12 +32,10 @@ broker is saturated. So the channel adds up the time in which it was served, fro
 which the first request was received, and a sleeper leaves that time out.
 """
 
-from libc.stdint cimport INT64_MAX, int16_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int16_t, int64_t
 from libc.string cimport memset
-from posix.unistd cimport write
 
 from kbroker._atomics cimport (
-    kb_exchange_int,
     kb_load_i64,
     kb_load_int,
     kb_store_i64,
@@ -60,6 +58,7 @@ from kbroker.net._in_python cimport (
     python_leave,
     python_take,
 )
+from kbroker.net._sleep cimport wake_processor
 from kbroker.net._types cimport Handler, Request, RequestChannel
 
 cdef enum:
@@ -178,11 +177,9 @@ cdef void _wake(Handler* handler) noexcept nogil:
 
 
 cdef void _wake_processors(RequestChannel* channel) noexcept nogil:
-    cdef uint64_t one = 1
     cdef int i
     for i in range(kb_load_int(&channel.processor_count)):
-        if kb_exchange_int(&channel.processors[i].sleeping, 0):
-            write(channel.processors[i].event_fd, &one, 8)
+        wake_processor(channel.processors[i])
 
 
 cdef Request* request_channel_push(

@@ -249,7 +249,7 @@ cdef struct Processor:
     int event_fd
     int stopping                  # atomic: STOP_*
     int ended                     # atomic: the thread is at its end, to be joined
-    int sleeping                  # atomic: in epoll_wait, wants to be woken or its turn taken
+    int sleeping                  # atomic: see _sleep
     int abandoned                 # it ended with requests still lent
     pthread_mutex_t turn          # who holds it is the thread, for all that is the thread's own
     pthread_mutex_t lock          # new connections and answers
@@ -258,6 +258,7 @@ cdef struct Processor:
     Request* answers_head
     Request* answers_tail
     Request* local_head           # locally processed, their answers come later
+    int has_long_answers          # among them: not for who has the turn for a moment
     # The thread's own.
     Chunk* shared
     Request* free_requests
@@ -295,6 +296,7 @@ cdef struct Processor:
     int64_t trains
     int64_t train_frames
     int64_t turns_lent            # to handlers, while it slept
+    int64_t lent_ns               # of this sleep
     RequestTimes* times[TIME_TABLES]  # atomic; by API key, made with its first answer
 
 

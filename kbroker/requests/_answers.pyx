@@ -8,15 +8,15 @@ Requests that need Python gather in the worker's cold list, each with its reason
 A worker belongs to one thread; nothing here takes a lock of its own.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from kbroker._arena cimport arena_free
 from kbroker._atomics cimport kb_load_int
 from kbroker._sync cimport kb_now_ns
-from kbroker.net._processor cimport processor_push
+from kbroker.net._processor cimport processor_push, processor_tell, processor_tell_or_answer
 from kbroker.net._request_channel cimport request_channel_yield
-from kbroker.net._types cimport Request, RequestList
+from kbroker.net._types cimport READ_AHEAD, Part, Processor, Request, RequestList
 from kbroker.replica._snapshot cimport reader_new
 from kbroker.requests._context cimport PROCESSORS_SEEN_MAX, HotContext, HotWorker
 
@@ -64,16 +64,26 @@ cdef void worker_local_processed(HotWorker* worker, Request* request) noexcept n
 
 
 cdef int64_t _answer_bytes(const Request* request) noexcept nogil:
+    # More than is short, where it takes longer to send than to copy.
+    cdef const Part* part
     cdef int64_t total = 0
     cdef int at
+    if request.api_key == READ_AHEAD:
+        return SHORT_ANSWERS_BYTES + 1
     for at in range(request.part_count):
-        total += request.parts[at].length
+        part = &request.parts[at]
+        total += part.length
+        if part.fd >= 0 and part.warm_until < part.position + part.length:
+            return SHORT_ANSWERS_BYTES + 1
     return total
 
 
 cdef void worker_flush(HotWorker* worker) noexcept nogil:
     """One push to each Processor: what is answered, and what is locally processed."""
     cdef int count = kb_load_int(&worker.context.channel.processor_count)
+    cdef Processor** processors = worker.context.channel.processors
+    cdef uint64_t short_ones = 0  # a bit for each Processor
+    cdef uint64_t long_ones = 0
     cdef int64_t now_ns = 0
     cdef RequestList* answers
     cdef RequestList* local
@@ -93,12 +103,22 @@ cdef void worker_flush(HotWorker* worker) noexcept nogil:
             request.completed_ns = now_ns
             bytes_left -= _answer_bytes(request)
             request = request.next
-        processor_push(
-            worker.context.channel.processors[index], answers[0], local[0], bytes_left >= 0)
+        processor_push(processors[index], answers[0], local[0], bytes_left >= 0)
+        if bytes_left >= 0:
+            short_ones |= <uint64_t>1 << index
+        else:
+            long_ones |= <uint64_t>1 << index
         answers.head = NULL
         answers.tail = NULL
         local.head = NULL
         local.tail = NULL
+    # All have theirs before this thread sends for one of them.
+    for index in range(count):
+        if long_ones >> index & 1:
+            processor_tell(processors[index])
+    for index in range(count):
+        if short_ones >> index & 1:
+            processor_tell_or_answer(processors[index])
 
 
 cdef void worker_give_up_role(HotWorker* worker) noexcept nogil:

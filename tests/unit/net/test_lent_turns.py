@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kbroker._state import State
 from kbroker.testing.file_faults import FileFaults
 from tests.support.record_batches import build_batch
 from tests.unit.net.harness import DEADLINE_S, Rig, Topic, eventually
+from tests.unit.net.test_state_times import WAIT_S, pause, state_s
+from tests.unit.requests.following import follow, nothing_waits, replicated, send
 from tests.unit.requests.wire import (
     Ask,
     fetch_frame,
@@ -145,6 +148,22 @@ def test_long_answers_are_left_to_the_network_thread(make_rig: Callable[..., Rig
         client.send(fetch_frame(12, [Ask(topic)]))
         assert len(client.receive()) > 600_000
     assert rig.total("turns_lent") == lent
+
+
+def test_the_time_until_a_produce_waits_is_told(rig: Rig, gate: Gate) -> None:
+    """The clock is read in the turn of who says that it waits: the thread's own is of before."""
+    topic = replicated(rig)
+    client = rig.client()
+    gate.close()
+    send(client, topic)
+    assert gate.inside.wait(DEADLINE_S)
+    pause()
+    gate.open()
+    rig.wait_parked(1)
+    eventually(lambda: state_s(rig)["Produce", State.MUTED_AND_RESPONSE_PENDING] >= 0.9 * WAIT_S)
+    follow(rig, topic.logs[0])
+    client.receive()
+    nothing_waits(rig)
 
 
 def test_many_connections_and_handlers_lose_no_answer(make_rig: Callable[..., Rig]) -> None:
