@@ -66,7 +66,7 @@ cdef void chunk_release(Chunk* chunk) noexcept nogil:
 
 
 cdef Request* request_new(Processor* processor, int compact) noexcept nogil:
-    """On the Processor's thread. NULL when memory is short.
+    """In the Processor's turn. NULL when memory is short.
 
     A compact one has no room for an answer: that is allocated with the answer.
     """

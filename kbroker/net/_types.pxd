@@ -277,7 +277,7 @@ cdef struct Processor:
     int64_t now_ns
     int64_t compacted_ns
     int64_t looked_ns             # at what it pushed and still stands in the queue; 0: nothing does
-    # Figures, written by the thread, read by anyone.
+    # Figures, written in its turn, read by anyone.
     int64_t idle_ns
     int64_t started_ns
     int64_t served_ns             # of the threads that it had before this one
