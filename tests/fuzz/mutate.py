@@ -41,8 +41,12 @@ EXCESS_OF_1000: Final = 4  # each is some hundred times as long as the others
 _CORRELATION_MASK: Final = 0x3FFFFFFF
 _CORRELATION_SHIFT: Final = 3  # one that is off by one is nobody else's
 _DELETE_TOPICS: Final = struct.pack(">h", DELETE_TOPICS)
-# What a deletion names instead of a target: a name of the same length that nobody has.
-_SPARED: Final = {name.encode(): ABSENT.ljust(99, "-")[: len(name)].encode() for name in TARGETS}
+# What a deletion names instead of a target, or of the topic that groups live in: a name of the same
+# length that nobody has.
+_GROUPS_TOPIC: Final = "__consumer_offsets"
+_SPARED: Final = {
+    name.encode(): ABSENT.ljust(99, "-")[: len(name)].encode() for name in (*TARGETS, _GROUPS_TOPIC)
+}
 _INT32: Final = struct.Struct(">i")
 _FORMS: Final = {"1": ">b", "2": ">h", "4": ">i", "8": ">q"}
 
