@@ -257,16 +257,14 @@ cdef void processor_tell(Processor* processor) noexcept nogil:
 
 cdef void processor_tell_or_answer(Processor* processor) noexcept nogil:
     """Sends what was pushed in the Processor's turn, if it sleeps. The caller holds no lock."""
-    cdef Channel* throttled
     cdef int64_t since_ns
     cdef int has_more
     if not kb_cas_int(&processor.sleeping, ASLEEP, LENT):
         return
     if not try_lock_ranked(&processor.turn, RANK_TURN):
-        interrupt_sleep(processor)    # it is on its way into its sleep
+        interrupt_sleep(processor)    # the thread goes to sleep just now, or another lets go
         return
     kb_count(&processor.turns_lent, 1)
-    throttled = processor.throttled
     since_ns = kb_now_ns()
     _process_answers(processor, 1)
     _leave_idle_channels(processor)
@@ -276,8 +274,8 @@ cdef void processor_tell_or_answer(Processor* processor) noexcept nogil:
     has_more = (
         processor.ready_head != NULL
         or processor.batch_head != NULL
-        or processor.closed_head != NULL
-        or processor.throttled != throttled
+        or processor.closed_head != processor.closed_before_sleep
+        or processor.throttled != processor.throttled_before_sleep
         or kb_load_int(&processor.stopping)
         or _something_waits(processor)
     )
@@ -523,13 +521,15 @@ cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
         kb_store_int(&processor.sleeping, ASLEEP)
         if _something_waits(processor):
             timeout_ms = 0
-        elif kb_load_int(&processor.stopping) and processor.oldest != NULL:
+        elif kb_load_int(&processor.stopping):
             timeout_ms = STOPPING_POLL_MS
         elif processor.batch_head != NULL:
             timeout_ms = 1        # the queue was full; its wake-up may have come too early
         elif _looks(processor):
             timeout_ms = LOOK_MS
     timeout_ms = throttle_sleep_ms(processor, timeout_ms)
+    processor.closed_before_sleep = processor.closed_head
+    processor.throttled_before_sleep = processor.throttled
     processor.lent_ns = 0
     before_ns = kb_now_ns()
     unlock_ranked(&processor.turn, RANK_TURN)

@@ -270,6 +270,8 @@ cdef struct Processor:
     Channel* newest
     Channel* closed_head
     Channel* throttled
+    Channel* closed_before_sleep   # the heads of both when it went to sleep: what a lender adds
+    Channel* throttled_before_sleep  # is news to it
     Request* batch_head           # complete in this turn, pushed to the queue in one go
     Request* batch_tail
     Channel* noted_head           # their channels, while they are handed over

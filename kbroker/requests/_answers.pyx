@@ -3,7 +3,7 @@
 
 Answers of one run to one Processor are one push and at most one eventfd write, and so are its
 notices of requests that are locally processed (REQUEST_LOCAL_PROCESSED) and answered later. Short
-ones this thread sends by itself where the Processor sleeps (`net/_processor`), so it holds no lock.
+ones a handler sends by itself where the Processor sleeps (`net/_processor`), so it holds no lock.
 Requests that need Python gather in the worker's cold list, each with its reason.
 A worker belongs to one thread; nothing here takes a lock of its own.
 """
@@ -82,8 +82,8 @@ cdef void worker_flush(HotWorker* worker) noexcept nogil:
     """One push to each Processor: what is answered, and what is locally processed."""
     cdef int count = kb_load_int(&worker.context.channel.processor_count)
     cdef Processor** processors = worker.context.channel.processors
-    cdef uint64_t short_ones = 0  # a bit for each Processor
-    cdef uint64_t long_ones = 0
+    cdef Processor* lending = NULL
+    cdef uint64_t told = 0  # a bit for each Processor
     cdef int64_t now_ns = 0
     cdef RequestList* answers
     cdef RequestList* local
@@ -104,21 +104,21 @@ cdef void worker_flush(HotWorker* worker) noexcept nogil:
             bytes_left -= _answer_bytes(request)
             request = request.next
         processor_push(processors[index], answers[0], local[0], bytes_left >= 0)
-        if bytes_left >= 0:
-            short_ones |= <uint64_t>1 << index
+        # One at most is answered from here, behind those that are told: they would wait for it. The
+        # timer and the controller answer none, since they may hold the lock of their worker.
+        if bytes_left >= 0 and lending == NULL and worker.handler.index >= 0:
+            lending = processors[index]
         else:
-            long_ones |= <uint64_t>1 << index
+            told |= <uint64_t>1 << index
         answers.head = NULL
         answers.tail = NULL
         local.head = NULL
         local.tail = NULL
-    # All have theirs before this thread sends for one of them.
     for index in range(count):
-        if long_ones >> index & 1:
+        if told >> index & 1:
             processor_tell(processors[index])
-    for index in range(count):
-        if short_ones >> index & 1:
-            processor_tell_or_answer(processors[index])
+    if lending != NULL:
+        processor_tell_or_answer(lending)
 
 
 cdef void worker_give_up_role(HotWorker* worker) noexcept nogil:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,7 @@ from tests.unit.requests.wire import (
 )
 
 VERSION = 9
+PRODUCES = 200
 
 
 class Gate:
@@ -123,6 +125,39 @@ def test_a_peer_that_has_gone_meanwhile(rig: Rig, gate: Gate) -> None:
     eventually(lambda: rig.total("live_requests") == 0)
     other = rig.client()
     assert produce_one(other, topic, build_batch()).base_offset == 1
+
+
+def test_a_peer_that_has_gone_wakes_the_thread_once(
+    make_rig: Callable[..., Rig], gate: Gate
+) -> None:
+    """Its channel stays for as long as its request is with a handler, and is no news any more."""
+    rig = make_rig(handlers=2)
+    topics = [rig.create("held"), rig.create("t")]
+    held, client = rig.client(), rig.client()
+    gate.close()
+    held.send(frame(topics[0]))
+    assert gate.inside.wait(DEADLINE_S)
+    gate.is_closed = False
+    held.reset()
+    eventually(lambda: rig.total("connections") == 1)
+    lent, slept = rig.total("turns_lent"), sleeps_of_network_thread()
+    for _ in range(PRODUCES):
+        assert produce_one(client, topics[1], build_batch()).error == 0
+    slept, lent = sleeps_of_network_thread() - slept, rig.total("turns_lent") - lent
+    assert lent > PRODUCES / 2
+    assert slept < PRODUCES + lent / 2
+
+
+def sleeps_of_network_thread() -> int:
+    (thread,) = [
+        thread for thread in Path("/proc/self/task").iterdir()
+        if (thread / "comm").read_text().startswith("network-")
+    ]  # fmt: skip
+    (line,) = [
+        line for line in (thread / "status").read_text().splitlines()
+        if line.startswith("voluntary_ctxt_switches")
+    ]  # fmt: skip
+    return int(line.split()[1])
 
 
 def test_a_peer_that_ends_behind_its_request_has_its_answer_and_the_end(
