@@ -24,7 +24,7 @@ if DEBUG:
 else:
     compile_args += ["-O2", "-g1", "-fno-plt"]
 if SANITIZE:
-    compile_args += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer", "-g", "-O1"]
+    compile_args += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer", "-g1", "-O1"]
     link_args += [f"-fsanitize={SANITIZE}"]
 
 

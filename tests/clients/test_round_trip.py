@@ -77,14 +77,6 @@ def test_every_library_reads_what_one_wrote(
     assert len(plain) < len(batches)
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_a_stream_of_text(client: Client, codec: str, topic: str, batches_of: BatchesOf) -> None:
-    records = text_records(3000, now_ms=1_600_000_000_000)
-    client.produce(topic, records, codec=codec)
-    assert list(client.consume(topic, len(records))) == as_received(records)
-    assert sum(b.record_count for b in batches_of(topic) if b.codec == codec) > 2900
-
-
 def test_idempotent_producers_number_their_batches(
     client: Client, topic: str, batches_of: BatchesOf
 ) -> None:

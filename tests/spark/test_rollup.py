@@ -15,7 +15,6 @@ from kbroker.metrics import samples
 from spark_jobs import report, rollup, tables
 from spark_jobs.decode import decoder
 from spark_jobs.files import LocalFiles
-from spark_jobs.ledger import LedgerConflict
 from spark_jobs.maintain import DAY_MS, Plan, maintain
 from spark_jobs.rollup import BUCKETS, GAUGES, GROWTH, HOURLY, LABELS, Freshness
 from spark_jobs.schema import METRICS
@@ -144,24 +143,6 @@ def test_sums_equal_those_by_hand(spark: SparkSession, topic: Topic) -> None:
     assert rollup.update(spark, topic.root) == []
 
 
-def test_only_dates_with_news_are_made_anew(spark: SparkSession, topic: Topic) -> None:
-    records = some(2, 60)
-    write(topic, records)
-    topic.land(0)
-    rollup.update(spark, topic.root)
-    ledger = tables.ledger(spark, topic.root, "hourly")
-    before = {unit.date: unit.unit for unit in ledger.state().units}
-    late = [sample(1000, NOON_MS, "Threads", network_idle=0.5)]
-    write(topic, late)
-    topic.land(1)
-    assert list(rollup.stale(spark, topic.root)) == ["2020-11-22"]
-    assert rollup.update(spark, topic.root) == ["2020-11-22"]
-    after = {unit.date: unit.unit for unit in ledger.state().units}
-    assert after["2020-11-23"] == before["2020-11-23"]
-    assert after["2020-11-22"] != before["2020-11-22"]
-    assert same(as_read(spark, topic.root), by_hand(records + late))
-
-
 def test_a_report_brings_touched_days_up_to_date(spark: SparkSession, topic: Topic) -> None:
     """A late sample of an earlier day is in the next report; no other day is made again."""
     hourly = tables.ledger(spark, topic.root, "hourly")
@@ -243,20 +224,6 @@ def test_what_does_not_fit_is_null_and_stops_nothing(spark: SparkSession, topic:
     rollup.update(spark, topic.root)
     (row,) = tables.read(spark, topic.root, "hourly").collect()
     assert (row.message_count, row.bytes_in, row.samples) == (None, 1, 2)
-
-
-def test_of_two_at_once_one_gives_way(spark: SparkSession, topic: Topic) -> None:
-    write(topic, [sample(0, NOON_MS, "Threads", connections=1)])
-    topic.land(0)
-    raw = tables.ledger(spark, topic.root, "metrics")
-    hourly = tables.ledger(spark, topic.root, "hourly")
-    stale = rollup.stale_dates(raw.state(), hourly.state())
-    rollup.update(spark, topic.root)
-    assert list(stale) == ["2020-11-22"]
-    rows = rollup.hours_of(tables.read(spark, topic.root, "metrics"))
-    with pytest.raises(LedgerConflict, match="somebody else has made the same rows"):
-        rollup._replace(spark, hourly, stale, rows)
-    assert tables.read(spark, topic.root, "hourly").count() == 1
 
 
 def test_roll_ups_stay_when_raw_rows_expire(spark: SparkSession, topic: Topic) -> None:

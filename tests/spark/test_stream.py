@@ -104,16 +104,6 @@ def test_live_windows(landing: Landing, send: Send, samples: str) -> None:
     assert late == [9]
 
 
-def test_a_lost_checkpoint_loses_and_doubles_nothing(landing: Landing, send: Send) -> None:
-    send("lost-checkpoint", [b"a", b"b"])
-    landing.run("--topic", "lost-checkpoint")
-    shutil.rmtree(Path(landing.tables, "_checkpoints"))
-    send("lost-checkpoint", [b"c"])
-    (line,) = landing.run("--topic", "lost-checkpoint")
-    assert "there is no checkpoint; a new one begins where the table ends" in line
-    assert values(landing) == [b"a", b"b", b"c"]
-
-
 def test_an_old_checkpoint_is_left_alone(landing: Landing, send: Send) -> None:
     """One that was restored from a backup: its next batches have other ranges."""
     checkpoints = Path(landing.tables, "_checkpoints")
@@ -130,11 +120,9 @@ def test_an_old_checkpoint_is_left_alone(landing: Landing, send: Send) -> None:
     assert values(landing) == [b"a", b"b", b"c"]
 
 
-@pytest.mark.parametrize("records", [1, 5], ids=["fewer", "more"])
-def test_a_topic_made_anew_is_another_one(
-    landing: Landing, send: Send, client: Client, records: int
-) -> None:
-    topic = f"anew-{records}"
+def test_a_topic_made_anew_is_another_one(landing: Landing, send: Send, client: Client) -> None:
+    """With more records than before, so that offsets alone would not tell."""
+    topic, records = "anew", 5
     send(topic, [b"old"] * 3)
     landing.run("--topic", topic)
     client.delete_topics([topic])
@@ -178,6 +166,7 @@ def test_an_upgrade_begins_where_the_old_version_ended(landing: Landing, send: S
 
 
 def test_partitions_that_came_later(landing: Landing, send: Send, client: Client) -> None:
+    """And a checkpoint that is lost: nothing lands twice, and the line says so."""
     send("grown", [b"a"])
     landing.run("--topic", "grown")
     client.create_partitions({"grown": 3})
@@ -186,7 +175,8 @@ def test_partitions_that_came_later(landing: Landing, send: Send, client: Client
     assert landing.offsets("plain") == [(0, 0), (2, 0), (2, 1)]
     shutil.rmtree(Path(landing.tables, "_checkpoints"))
     send("grown", [b"d"], partition=1)
-    landing.run("--topic", "grown")
+    (line,) = landing.run("--topic", "grown")
+    assert "there is no checkpoint; a new one begins where the table ends" in line
     assert landing.offsets("plain") == [(0, 0), (1, 0), (2, 0), (2, 1)]
 
 

@@ -121,19 +121,6 @@ def test_topics_of_apache_kafka_go_on_here(
         assert "-1" in capsys.readouterr().out
 
 
-def test_a_killed_apache_kafka_has_what_it_wrote(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Broker(data_dir=tmp_path / "data") as ours, KafkaBroker() as kafka:
-        ours.stop()
-        write(kafka)
-        wanted = {topic: everything(kafka, topic) for topic in CODECS}
-        kafka.kill9()
-        assert adopt(kafka, ours) == 0, capsys.readouterr().err
-        ours.start()
-        assert {topic: everything(ours, topic) for topic in CODECS} == wanted
-
-
 # --- Compacted there ------------------------------------------------------------------------------
 
 PRICES = TopicPartition("prices", 0)

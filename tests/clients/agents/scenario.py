@@ -242,13 +242,6 @@ def the_first_leaves(walk: Walk) -> None:
     commit_all(walk, "second")
 
 
-def the_broker_restarts(walk: Walk) -> None:
-    walk.server.restart()
-    walk.write(plain(20, "after the restart"))
-    collect(walk, walk.ends, "second")
-    commit_all(walk, "second")
-
-
 def all_leave(walk: Walk) -> None:
     walk.agent.leave("second")
     eventually(
@@ -268,6 +261,5 @@ WALK: tuple[Callable[[Walk], None], ...] = (
     a_second_joins_in_the_middle,
     seek_back,
     the_first_leaves,
-    the_broker_restarts,
     all_leave,
 )
