@@ -34,7 +34,7 @@ VERBS: Final[dict[str, Verb]] = {
     "offsets": Verb("kbroker.cli.offsets", "Show where the logs of partitions begin and end."),
     "metadata": Verb("kbroker.cli.metadata", "Take the metadata of one node to ZooKeeper."),
     "logdirs": Verb("kbroker.cli.logdirs", "Show what partitions take on the disks."),
-    "logdir": Verb("kbroker.cli.logdir", "Take over the logs of another broker, offline."),
+    "logdir": Verb("kbroker.cli.logdir", "Move logs between data directories; take others over."),
     "explain": Verb("kbroker.cli.explain", "Show where a record lies and who may read it."),
     "dump-log": Verb("kbroker.cli.dump_log", "Print or check the files of a log, offline."),
     "health": Verb("kbroker.cli.health", "Say whether the cluster can be used; wait until it can."),

@@ -98,8 +98,8 @@ KEYS: Final = (
     ),
     Key(
         "num.network.threads", INT, default_network_threads(),
-        "Processors, that is network threads, for each listener. More than half the cores costs"
-        " CPU per request and gains nothing.",
+        "Processors, that is network threads, for all listeners together. More than half the cores"
+        " costs CPU per request and gains nothing.",
         low=1, dynamic=CLUSTER_WIDE, supported=True, kafka="3",
         default_words="half the cores, at least 1, at most 3",
     ),
@@ -121,8 +121,8 @@ KEYS: Final = (
     ),
     Key(
         "queued.max.request.bytes", LONG, -1,
-        "Bytes of requests that may wait or be in work at once; -1 sets no bound. At the bound no"
-        " further request is read.",
+        "Bytes of requests that may wait for a handler; -1 sets no bound. At the bound no further"
+        " request is read.",
         supported=True,
     ),
     Key(
@@ -160,7 +160,7 @@ KEYS: Final = (
     ),
     Key(
         "max.connections", INT, INT_MAX,
-        "Connections the broker holds at once; beyond, accepting waits.",
+        "Connections the broker holds at once; further ones are closed at once.",
         low=0, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(

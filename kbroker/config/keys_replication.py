@@ -32,7 +32,7 @@ REPLICATION_KEYS: Final = (
     ),
     Key(
         "num.replica.fetchers", INT, 1,
-        "Connections to each leader that this broker follows.",
+        "Fetchers for each leader that this broker follows; each has two connections.",
         low=1, dynamic=CLUSTER_WIDE, supported=True,
     ),
     Key(
