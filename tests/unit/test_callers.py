@@ -12,6 +12,7 @@ A decorator that is not Python's own hands its function to somebody (click, pyte
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -31,32 +32,26 @@ ALLOWED: Final = (
     ("kbroker/admin/server.py", "timeout_keep_alive_handler|main_loop", "uvicorn, of a server"),
     ("kbroker/cli/commands.py", "list_commands|get_command|format_commands", "click, of a group"),
     ("kbroker/testing/plugin.py", "pytest_addoption", "pytest, of a plugin"),
-    ("kbroker/testing/inspected.py", r"_do_\w+", "its own table, by the order's name"),
     ("kbroker/testing/container.py", "with_kraft|with_exposed_ports|with_bind_ports",
      "users of testcontainers"),
-    ("kbroker/replica/_replica.pyx", "note_fetch", "leaders, once they serve replica fetches"),
-    ("kbroker/replica/fetcher_", "FetcherManager|fetcher_settings|leader_links|resize",
-     "a broker, once it has them"),
-    ("kbroker/metadata/controller/asking.py", "alter_in_sync",
-     "leaders, once there are replica fetchers"),
+    ("kbroker/testing/inspected.py", r"_do_\w+", "its own table, by the order's name"),
     ("spark_jobs/html/plots.py", "set_locs", "matplotlib, of a formatter"),
     ("spark_jobs/kbroker_source.py",
      "initialOffset|prepareForTriggerAvailableNow|getDefaultReadLimit|reportLatestOffset"
      "|streamReader", "pyspark, of a data source"),
-    # What several brokers need, and one has no use for.
-    ("kbroker/peer/network_client.py", "NetworkClient|connection_delay_ms", "a follower"),
+    # What nobody needs yet.
     ("kbroker/purgatory/purgatory.py", "check_and_complete", "operations that an event ends"),
     # How a test sees, or moves, what it tests.
     ("kbroker/clock.py", "ManualClock|set_wall_ms|wait_for_sleepers", "tests"),
-    ("kbroker/metadata/store/", "new_session|watch_count", "tests of several controllers"),
+    ("kbroker/metadata/store/", "watch_count", "tests of several controllers"),
+    ("kbroker/peer/network_client.py", "connection_delay_ms", "tests"),
     ("kbroker/handlers/auto_topics.py", "under_way", "tests"),
     ("kbroker/coordinator/group/_groups.pyx", "shard_state", "tests"),
     ("kbroker/_state.pyx", "push|head_ready", "tests of the ring of slots"),
     ("kbroker/_lock_order.pyx", "order_allows", "tests"),
     ("kbroker/protocol/_wire.pyx", "unsigned_varint", "tests"),
-    ("kbroker/replica/_replica.pyx", "readable_bytes|last_stable_offset", "tests"),
+    ("kbroker/replica/_replica.pyx", "note_fetch|readable_bytes|last_stable_offset", "tests"),
     # Tables of somebody else's numbers, whole.
-    ("kbroker/errors.py", "[A-Z_]+", "the protocol's codes"),
     ("kbroker/testing/_file_faults.pyx", "RENAME|MKDIR", "bits, in the order of OPERATIONS"),
     ("kbroker/requests/", "REASON_INTERNAL_TOPIC", "figures, in the order of the reasons"),
 )  # fmt: skip
@@ -149,11 +144,9 @@ def cython_definitions(text: str, file: str) -> Iterator[Defined]:
 # --- both -----------------------------------------------------------------------------------------
 
 
-def without_a_caller(defined: list[Defined], uses: Counter[str]) -> list[str]:
+def without_a_caller(defined: list[Defined], uses: Counter[str]) -> list[Defined]:
     return [
-        str(each)
-        for each in defined
-        if not uses[each.name] and not re.fullmatch("__.*__", each.name) and not is_allowed(each)
+        each for each in defined if not uses[each.name] and not re.fullmatch("__.*__", each.name)
     ]
 
 
@@ -165,7 +158,8 @@ def words(path: Path) -> list[str]:
     return WORD.findall(blanked(read(path)))
 
 
-def test_every_python_name_has_a_caller() -> None:
+@functools.cache
+def python_without_a_caller() -> list[Defined]:
     files = source_files(*PRODUCT, suffixes=(".py",))
     defined = [each for path in files for each in python_definitions(read(path), relative(path))]
     uses = Counter(name for path in files for name in python_uses(read(path)))
@@ -175,35 +169,43 @@ def test_every_python_name_has_a_caller() -> None:
     tests = Counter(
         name
         for path in source_files("tests", "docs", suffixes=(".py", ".md"))
+        if path != Path(__file__)
         for name in WORD.findall(read(path))
     )
     theirs = [each for each in defined if each.file.startswith(FOR_TESTS)]
     ours = [each for each in defined if each not in set(theirs)]
-    assert without_a_caller(ours, uses) + without_a_caller(theirs, uses + tests) == []
+    return without_a_caller(ours, uses) + without_a_caller(theirs, uses + tests)
 
 
-def test_every_cython_name_has_a_caller() -> None:
+@functools.cache
+def cython_without_a_caller() -> list[Defined]:
     files = source_files("kbroker", "perf", suffixes=(".pyx", ".pxd"))
     defined = [each for path in files for each in cython_definitions(read(path), relative(path))]
     uses = Counter(word for path in files for word in words(path))
     uses.subtract(Counter(each.name for each in defined))
     python = source_files(*PRODUCT, suffixes=(".py",))
     uses.update(name for path in python for name in python_uses(read(path)))
-    assert without_a_caller(defined, +uses) == []
+    return without_a_caller(defined, +uses)
+
+
+def test_every_python_name_has_a_caller() -> None:
+    assert [str(each) for each in python_without_a_caller() if not is_allowed(each)] == []
+
+
+def test_every_cython_name_has_a_caller() -> None:
+    assert [str(each) for each in cython_without_a_caller() if not is_allowed(each)] == []
 
 
 def test_every_exception_is_needed() -> None:
-    there = {each for suffix in (".py", ".pyx", ".pxd") for each in _all_of(suffix)}
-    for place, names, _ in ALLOWED:
-        here = {each.name for each in there if each.file.startswith(place)}
-        gone = [each for each in names.split("|") if not any(re.fullmatch(each, n) for n in here)]
-        assert not gone, f"{place}: {gone}"
-
-
-def _all_of(suffix: str) -> Iterator[Defined]:
-    read_by = python_definitions if suffix == ".py" else cython_definitions
-    for path in source_files(*PRODUCT, suffixes=(suffix,)):
-        yield from read_by(read(path), relative(path))
+    """Each name is still there, and nobody of the product calls it."""
+    left = python_without_a_caller() + cython_without_a_caller()
+    needless = [
+        f"{place}: {name}"
+        for place, names, _ in ALLOWED
+        for name in names.split("|")
+        if not any(each.file.startswith(place) and re.fullmatch(name, each.name) for each in left)
+    ]
+    assert needless == []
 
 
 def test_what_is_read_as_a_definition() -> None:
