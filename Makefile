@@ -9,9 +9,11 @@ PYTHON ?= python3
 VENV ?= .venv
 PY = $(VENV)/bin/python
 JOBS ?= $(shell nproc)
-# Processes that `make test` runs at once, each with its own brokers and JVMs; 0: in this one. Two
+# Processes that `make test` runs at once, each with its own brokers and JVMs; 0: in this one. Three
 # more than there are processors, since a test often waits.
-TEST_PROCESSES ?= $(shell expr $(JOBS) + 2)
+TEST_PROCESSES ?= $(shell expr $(JOBS) + 3)
+# Two jobs at once, unless the make that is asked has some already.
+IN_PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 2)
 # Extra words for the program that a target runs, such as ARGS='-k kcat -x'.
 ARGS ?=
 PORT ?= 9092
@@ -57,7 +59,8 @@ unit: build $(VENV)/.test ## tests/unit, offline
 test-fast: build $(VENV)/.test ## everything but the slow and the Java tests, with what is here
 	$(PY) -m pytest -m 'not slow and not java' $(ARGS)
 
-test: setup ## everything, set-up included; KBROKER_REQUIRE=all: no skips
+test: ## everything, set-up included; KBROKER_REQUIRE=all: no skips
+	@$(MAKE) --no-print-directory $(IN_PARALLEL) setup  # packages come while the compilers work
 	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 parity: setup ## record Apache Kafka's answers again, then compare ours with them
