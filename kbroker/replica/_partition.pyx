@@ -2,12 +2,12 @@
 """The replica of one partition: leadership, in-sync replicas, high watermark, who may read what.
 
 `_partition.pxd` is the contract with those who hold requests. What is appended and read goes to the
-log below; here it is decided whether it may be, and how far. The high watermark moves in one place,
-`partition_advance_locked`, which whatever could move it calls: an append, a flush, a follower's
-fetch, a change of leadership. It goes to where every replica in sync has the log; the leader's own
-counts to its end, or, while a flush is due, to the recovery point: nobody reads what a power cut
-may take back. While fewer than `min.insync.replicas` are in sync it stands still (KIP-966): what
-too few have might be lost with them.
+log below; here it is decided whether it may be, and how far. A leader's high watermark moves in one
+place, `partition_advance_locked`, which whatever could move it calls: an append, a flush, a
+follower's fetch, a change of leadership. It goes to where every replica in sync has the log; the
+leader's own counts to its end, or, while a flush is due, to the recovery point: nobody reads what a
+power cut may take back. While fewer than `min.insync.replicas` are in sync it stands still
+(KIP-966): what too few have might be lost with them.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t

@@ -6,6 +6,6 @@ cdef HotWorker* worker_new(HotContext* context, int index) noexcept nogil
 cdef void worker_free(HotWorker* worker) noexcept nogil
 cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil
 cdef void worker_local_processed(HotWorker* worker, Request* request) noexcept nogil
-cdef void worker_flush(HotWorker* worker) noexcept nogil
+cdef void worker_hand_over(HotWorker* worker) noexcept nogil
 cdef void worker_give_up_role(HotWorker* worker) noexcept nogil
 cdef void cold_push(HotWorker* worker, Request* request, int reason) noexcept nogil

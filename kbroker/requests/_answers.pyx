@@ -44,7 +44,7 @@ cdef void worker_free(HotWorker* worker) noexcept nogil:
 
 
 cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil:
-    """The request's action and parts are set; it leaves with the next flush."""
+    """The request's action and parts are set; it leaves with the next hand-over."""
     cdef RequestList* answers = &worker.answers[request.processor.index % PROCESSORS_SEEN_MAX]
     request.next = NULL
     if answers.tail == NULL:
@@ -55,7 +55,7 @@ cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil:
 
 
 cdef void worker_local_processed(HotWorker* worker, Request* request) noexcept nogil:
-    """Nothing of it is left to do but to wait, which begins behind the next flush."""
+    """Nothing of it is left to do but to wait, which begins behind the next hand-over."""
     cdef RequestList* local = &worker.local[request.processor.index % PROCESSORS_SEEN_MAX]
     request.local_next = local.head
     local.head = request
@@ -78,7 +78,7 @@ cdef int64_t _answer_bytes(const Request* request) noexcept nogil:
     return total
 
 
-cdef void worker_flush(HotWorker* worker) noexcept nogil:
+cdef void worker_hand_over(HotWorker* worker) noexcept nogil:
     """One push to each Processor: what is answered, and what is locally processed."""
     cdef int count = kb_load_int(&worker.context.channel.processor_count)
     cdef Processor** processors = worker.context.channel.processors

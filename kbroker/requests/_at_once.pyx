@@ -16,7 +16,7 @@ from kbroker._atomics cimport kb_load_int, kb_load_ptr, kb_store_ptr
 from kbroker.net._types cimport Processor, Request
 from kbroker.protocol._versions cimport API_FETCH
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
-from kbroker.requests._answers cimport worker_flush, worker_free, worker_new
+from kbroker.requests._answers cimport worker_free, worker_hand_over, worker_new
 from kbroker.requests._context cimport PROCESSORS_SEEN_MAX, HotContext, HotWorker
 from kbroker.requests._fetch cimport fetch_at_once
 
@@ -35,7 +35,7 @@ cdef int _serve(void* context, Processor* processor, Request* request) noexcept 
     snapshot = snapshot_enter(hot.registry, worker.reader)
     served = fetch_at_once(worker, snapshot, request)
     snapshot_leave(worker.reader)
-    worker_flush(worker)
+    worker_hand_over(worker)
     arena_reset(&worker.arena)
     return served
 

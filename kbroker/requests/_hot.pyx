@@ -44,7 +44,7 @@ from kbroker.replica._replica cimport Replica
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
 from kbroker.replica._topic_table cimport TopicTable
 from kbroker.requests._answers cimport (
-    worker_answer, worker_flush, worker_free, worker_give_up_role, worker_new)
+    worker_answer, worker_free, worker_give_up_role, worker_hand_over, worker_new)
 from kbroker.requests._at_once cimport at_once_cover, at_once_end
 from kbroker.requests._context cimport (
     REASON_COLD, REASON_DECOMPRESS, REASON_GROUP, REASON_METADATA, REASON_NONE, REASON_RECOMPRESS,
@@ -89,7 +89,7 @@ cdef Snapshot* _enter(HotWorker* worker) noexcept nogil:
 
 cdef void _leave(HotWorker* worker) noexcept nogil:
     # What was answered goes; nothing of the snapshot is held any more.
-    worker_flush(worker)
+    worker_hand_over(worker)
     snapshot_leave(worker.reader)
     arena_reset(&worker.arena)
 
@@ -593,6 +593,6 @@ cdef void _finish_checked(HotWorker* worker, Snapshot* snapshot, ProducePlan* pl
         # is written; the client sends it again.
         plan.request.action = ACTION_CLOSE
         worker_answer(worker, plan.request)
-        worker_flush(worker)
+        worker_hand_over(worker)
         return
     produce_finish(worker, snapshot, plan)

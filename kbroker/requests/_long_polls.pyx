@@ -28,7 +28,7 @@ from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker.net._types cimport ACTION_NO_OP, LEFT
 from kbroker.replica._partition cimport Partition, partition_lock, partition_unlock
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
-from kbroker.requests._answers cimport worker_answer, worker_flush, worker_give_up_role
+from kbroker.requests._answers cimport worker_answer, worker_give_up_role, worker_hand_over
 from kbroker.requests._context cimport (
     PARKED_BUCKETS,
     HotWorker,
@@ -123,7 +123,7 @@ cdef void _complete(HotWorker* worker, Snapshot* snapshot, Due* due) noexcept no
                 _answer(worker, snapshot, some[i])
             parked_drop(some[i])
         if at < due.count:
-            worker_flush(worker)
+            worker_hand_over(worker)
 
 
 cdef void _forget_unsettled(Due* due) noexcept nogil:
@@ -251,7 +251,7 @@ cdef void long_polls_end_gathering(HotWorker* worker) noexcept nogil:
     if kb_load_int(&parked.state) == OPEN and parked_has_enough(parked) \
             and parked_complete(&parked, 1):
         _answer(worker, snapshot_enter(worker.context.registry, worker.reader), parked)
-        worker_flush(worker)
+        worker_hand_over(worker)
         snapshot_leave(worker.reader)
     parked_drop(parked)
 
@@ -275,7 +275,7 @@ cdef void _end_left(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
             snapshot = snapshot_enter(worker.context.registry, worker.reader)
             _answer(worker, snapshot, parked)
             snapshot_leave(worker.reader)
-        worker_flush(worker)
+        worker_hand_over(worker)
         arena_reset(&worker.arena)
     parked_drop(parked)
 

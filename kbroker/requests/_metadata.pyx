@@ -47,8 +47,8 @@ from kbroker.replica._metadata_view cimport (
 from kbroker.replica._snapshot cimport snapshot_enter, snapshot_leave
 from kbroker.requests._answers cimport (
     cold_push,
-    worker_flush,
     worker_give_up_role,
+    worker_hand_over,
 )
 from kbroker.requests._context cimport (
     REASON_METADATA,
@@ -281,7 +281,7 @@ cdef int64_t _metadata(HotWorker* worker, Request* request, int64_t step_bytes) 
     bound = metadata_answer_bound(worker, plan)
     step_bytes += request.total_bytes + bound
     if step_bytes >= STEP_BYTES:
-        worker_flush(worker)
+        worker_hand_over(worker)
         worker_give_up_role(worker)
     metadata_answer(worker, plan, bound)
     return step_bytes
@@ -292,7 +292,7 @@ cdef void metadata_run(HotWorker* worker, Request* first) noexcept nogil:
     cdef Request* request = first
     cdef Request* following
     cdef int64_t step_bytes = 0
-    worker_flush(worker)          # nobody waits for a list of topics that he did not ask for
+    worker_hand_over(worker)          # nobody waits for a list of topics that he did not ask for
     while request != NULL:
         following = request.next
         request.next = NULL
@@ -305,4 +305,4 @@ cdef void metadata_run(HotWorker* worker, Request* first) noexcept nogil:
         if step_bytes >= STEP_BYTES:
             step_bytes = 0
         request = following
-    worker_flush(worker)
+    worker_hand_over(worker)

@@ -91,7 +91,8 @@ from kbroker.replica._snapshot cimport (
     snapshot_by_id,
     snapshot_by_name,
 )
-from kbroker.requests._answers cimport cold_push, worker_answer, worker_flush, worker_give_up_role
+from kbroker.requests._answers cimport (
+    cold_push, worker_answer, worker_give_up_role, worker_hand_over)
 from kbroker.requests._context cimport REASON_GROUP, REQUEST_PARTITIONS_MAX, HotWorker
 from kbroker.requests._group_member cimport (
     asking_member_locked,
@@ -448,7 +449,7 @@ cdef void _flush(HotWorker* worker, ShardPlans* plans, Partition* partition) noe
     # What the topic wants on the disk first. If it cannot be, Python hears of it from the log.
     cdef CommitPlan* plan = plans.first
     cdef int status
-    worker_flush(worker)
+    worker_hand_over(worker)
     worker_give_up_role(worker)
     status = partition_flush(partition, FLUSH_RECORDS, plans.batches)
     while plan != NULL:
@@ -481,11 +482,11 @@ cdef void _finish(
             else:
                 cold_push(worker, plan.request, REASON_GROUP)
             plan = plan.next
-    worker_flush(worker)
+    worker_hand_over(worker)
     for i in range(touched_count):
         long_polls_wake(worker, snapshot, touched[i])
         partition_release(touched[i])
-    worker_flush(worker)
+    worker_hand_over(worker)
 
 
 cdef void offset_commit_run(

@@ -94,8 +94,8 @@ from kbroker.replica._snapshot cimport (
 from kbroker.requests._answers cimport (
     cold_push,
     worker_answer,
-    worker_flush,
     worker_give_up_role,
+    worker_hand_over,
 )
 from kbroker.requests._context cimport (
     REASON_DECOMPRESS,
@@ -485,7 +485,7 @@ cdef void produce_flush(HotWorker* worker) noexcept nogil:
         produce_answer_or_park(worker, snapshot, plan)
         produce_release_partitions(plan)
         plan = following
-    worker_flush(worker)
+    worker_hand_over(worker)
     produce_wait(worker, snapshot)
     awaited = worker.flushes
     while awaited != NULL:
@@ -493,7 +493,7 @@ cdef void produce_flush(HotWorker* worker) noexcept nogil:
             long_polls_wake(worker, snapshot, awaited.partition)
         partition_release(awaited.partition)
         awaited = awaited.next
-    worker_flush(worker)
+    worker_hand_over(worker)
     snapshot_leave(worker.reader)
     worker.flushes = NULL
     worker.unflushed = NULL
@@ -527,10 +527,10 @@ cdef void produce_finish(
         else:
             produce_answer(worker, plan)
         plan = following
-    worker_flush(worker)          # producers need not wait for the fetches that they complete
+    worker_hand_over(worker)          # producers need not wait for the fetches that they complete
     produce_wait(worker, snapshot)
     long_polls_wake_touched(worker, snapshot)
-    worker_flush(worker)
+    worker_hand_over(worker)
 
 
 cdef ProducePlan* _plan_or_pass_on(

@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t, uint8_t
 from kbroker._arena cimport arena_take
 from kbroker.log._file_operations cimport files
 from kbroker.net._types cimport ACTION_NO_OP, Part, Request
-from kbroker.requests._answers cimport worker_answer, worker_flush
+from kbroker.requests._answers cimport worker_answer, worker_hand_over
 from kbroker.requests._context cimport HotWorker
 
 cdef enum:
@@ -43,5 +43,5 @@ cdef void read_ahead_run(HotWorker* worker, Request* first) noexcept nogil:
             _read(&request.parts[0], room)
         request.action = ACTION_NO_OP
         worker_answer(worker, request)
-        worker_flush(worker)
+        worker_hand_over(worker)
         request = following

@@ -15,7 +15,7 @@ from kbroker._arena cimport Arena, arena_free, arena_reset
 from kbroker.net._types cimport READ_AHEAD, Request
 from kbroker.protocol._versions cimport API_FETCH, API_HEARTBEAT, API_METADATA, API_PRODUCE
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
-from kbroker.requests._answers cimport worker_flush, worker_give_up_role
+from kbroker.requests._answers cimport worker_give_up_role, worker_hand_over
 from kbroker.requests._context cimport HotWorker
 from kbroker.requests._fetch cimport fetch_run
 from kbroker.requests._heartbeat cimport heartbeat_run
@@ -107,7 +107,7 @@ cdef void _do_share(HotWorker* worker, Request* run) noexcept nogil:
         long_polls_wake_advanced(worker, snapshot)
     if shares.heartbeats != NULL:
         heartbeat_run(worker, shares.heartbeats)
-    worker_flush(worker)
+    worker_hand_over(worker)
     if shares.commits != NULL:
         offset_commit_run(worker, snapshot, shares.commits)
     snapshot_leave(worker.reader)
